@@ -1,7 +1,9 @@
 # syntax=docker/dockerfile:1
 # The `trellis` binary and nothing else. Dependencies are a layer of their own, so that a change of
 # our sources does not rebuild them.
-FROM rust:1.95-slim-bookworm AS build
+#
+# Images are named by their exact version; docker-compose.yml says how to pin them by digest as well.
+FROM rust:1.95.0-slim-bookworm AS build
 WORKDIR /src
 RUN apt-get update && apt-get install -y --no-install-recommends pkg-config && rm -rf /var/lib/apt/lists/*
 
@@ -25,7 +27,7 @@ COPY cli cli
 RUN find shared coordinator worker cli -name '*.rs' -exec touch {} + \
     && cargo build --release --locked --package trellis
 
-FROM debian:bookworm-slim
+FROM debian:12.12-slim
 # wget is for the health checks.
 RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates wget && rm -rf /var/lib/apt/lists/* \
     && useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin trellis

@@ -28,11 +28,14 @@ fn main() -> ExitCode {
     if let Err(error) = worker::take_keys() {
         output::note(&format!("warning: the keys of this process could not be read: {error}"));
     }
-    let Cli { output, log_json, servers, command } = Cli::parse();
-    if !matches!(command, Command::Sandbox { .. })
-        && let Err(error) = worker::protect_process()
-    {
-        output::note(&format!("warning: the memory of this process could not be protected: {error}"));
+    let Cli { output, log_json, mut servers, command } = Cli::parse();
+    servers.take_handed();
+    if !matches!(command, Command::Sandbox { .. }) {
+        if let Err(error) = worker::protect_process() {
+            output::note(&format!("warning: the memory of this process could not be protected: {error}"));
+        }
+        // Before the first connection: the client's own log names the address with its login.
+        worker::hide_in_log(&servers.secret_files());
     }
     let ended = match command {
         // Before any thread is started: the sandbox changes what this process is.

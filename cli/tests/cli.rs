@@ -918,3 +918,63 @@ fn s8_the_example_with_a_secret_shows_its_name_and_not_its_value() {
     assert!(said.contains("the environment variable DEMO_SIGNING_KEY is not set"), "{said}");
     assert!(said.contains("a secret is not there") && said.ends_with("--- exit 1"), "{said}");
 }
+
+/// proves: `--secrets-dir` and its variable are the same; a directory that can't be used ends the command before anything runs, with
+/// everything that is wrong and no value.
+#[test]
+fn s8_a_directory_of_secrets_that_cannot_be_used_is_explained() {
+    let directory = std::env::temp_dir().join(format!("trellis-cli-secrets-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let path = directory.to_str().unwrap();
+    let run = ["run", "--goal", "hello", "-o", "json"];
+    let by_option = || trellis(&[&run[..], &["--secrets-dir", path]].concat());
+    let by_variable = || said(&command(&run).env("TRELLIS_SECRETS_DIR", path).output().unwrap());
+    std::fs::write(directory.join("OPENAI_API_KEY"), "sk-0123456789").unwrap();
+    for said in [by_option(), by_variable()] {
+        assert!(said.contains("others may look into") && said.ends_with("--- exit 0"), "{said}");
+        assert!(!said.contains("sk-0123456789"), "{said}");
+    }
+    std::fs::write(directory.join("EMPTY_KEY"), "").unwrap();
+    std::fs::write(directory.join("LARGE_KEY"), "x".repeat((64 << 10) + 1)).unwrap();
+    for said in [by_option(), by_variable()] {
+        for says in [
+            "EMPTY_KEY: the file is empty",
+            "LARGE_KEY can't be read: it has more than 65536 bytes",
+            "hint: ",
+        ] {
+            assert!(said.contains(says), "{says}\nis not in\n{said}");
+        }
+        assert!(said.ends_with("--- exit 2") && !said.contains("sk-0123456789"), "{said}");
+    }
+    std::fs::remove_dir_all(&directory).unwrap();
+    for (mode, rest) in
+        [("dev", &[][..]), ("run", &["--goal", "x"]), ("worker", &["--nats-url", "nats://127.0.0.1:1"])]
+    {
+        let said = trellis(&[&[mode, "--secrets-dir", path], rest].concat());
+        assert!(
+            said.contains("can't be read: No such file") && said.ends_with("--- exit 2"),
+            "{mode}: {said}"
+        );
+    }
+}
+
+/// proves: a process that begins again without its keys loses neither its input nor its arguments.
+#[test]
+fn s8_keys_in_the_environment_are_hidden_and_input_is_kept() {
+    let mut command = command(&["dev", "-o", "json"]);
+    command.env("OPENAI_API_KEY", "sk-0123456789").env("NATS_PASSWORD", "p4ss-0123456789");
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(b"hello\n").unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let first = lines.next().unwrap().unwrap();
+    assert!(first.contains("accepted"), "{first}");
+    // An ordinary user can't read it at all.
+    let environ = std::fs::read(format!("/proc/{}/environ", child.id())).unwrap_or_default();
+    let environ = String::from_utf8_lossy(&environ);
+    assert!(!environ.contains("0123456789"), "{environ}");
+    drop(input);
+    assert!(lines.any(|line| line.unwrap().contains("completed")));
+    assert!(child.wait().unwrap().success());
+}

@@ -1,20 +1,24 @@
 //! Who asked for what only an administrator may (S7). About a run it is told by an event of the run; about agents, schedules,
-//! kept graphs, workers and the policy by a record, which is stored before anything is done.
+//! kept graphs, workers and the policies by a record, which is stored before anything is done; that of workers when they first claim.
 //!
 //! A second delivery is harmless: what the same administrator asks for again within a few seconds is one record.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use shared::{
-    Timestamp,
+    Timestamp, WorkerId,
+    agent_policy::AgentPolicy,
     bus::{Headers, Outgoing, PublishError, REQUEST_INFO},
     digest,
+    id::PoolName,
     subject::{Action, Audited, Filter, Subject},
     text,
     time::millis,
-    wire::{AdminRecord, Asker, BY_HEADER, Query},
+    wire::{AdminRecord, Asker, BY_HEADER, POLICY_HEADER, Query},
 };
 
-use crate::{Config, handles::Handles};
+use crate::{Config, handles::Handles, policy::Told};
 
 /// How long the same request counts as one.
 const SAME_FOR_MS: u64 = 10_000;
@@ -84,7 +88,7 @@ fn policy(config: &Config) -> Vec<String> {
     };
     let cost =
         config.settings.maximum.max_cost_usd.map_or_else(|| "none".to_owned(), |cost| cost.to_string());
-    let agents = config.agent_policy.as_ref().map(|policy| digest(serde_json::to_vec(policy)));
+    let agents = config.agent_policy.as_ref().map(AgentPolicy::digest);
     vec![
         format!("max_cost_usd {cost}"),
         format!("retention_ms {}", millis(config.retention)),
@@ -93,9 +97,49 @@ fn policy(config: &Config) -> Vec<String> {
     ]
 }
 
+const MAX_DIGEST_BYTES: usize = 64;
+
+/// Stores that workers of a pool claim with another policy, once for each: the policy of workers changes by their options, one
+/// after the other. A worker that names none has none of ours.
+pub(crate) fn keep_worker_policy(
+    handles: &Arc<Handles>,
+    pool: &PoolName,
+    worker: &WorkerId,
+    headers: &Headers,
+) {
+    let is_digest = |text: &&String| {
+        (1..=MAX_DIGEST_BYTES).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
+    let Some(policy) = headers.get(POLICY_HEADER).filter(is_digest) else { return };
+    let told = handles.worker_policies.seen(pool, policy, handles.clock.now());
+    if told == Told::Already {
+        return;
+    }
+    let (own, pool, policy, worker) = (handles.clone(), pool.clone(), policy.clone(), worker.to_string());
+    handles.beside_others(async move {
+        let what = Audited::WorkerPolicy;
+        let names = vec![format!("pool {pool}"), format!("policy {policy}")];
+        // If earlier ones can't be read, this one is stored in any case.
+        let earlier = own.bus.read(&Filter::One(Subject::Audit(what))).await.unwrap_or_default();
+        let earlier = earlier.iter().filter_map(|one| serde_json::from_slice::<AdminRecord>(&one.payload).ok());
+        if told == Told::Unknown && earlier.into_iter().any(|one| one.names == names) {
+            return;
+        }
+        let by = Some(Asker::Claimed(worker));
+        let record = AdminRecord { at: own.clock.now(), asked: what.name().to_owned(), names, by };
+        if let Err(error) = own.bus.publish(outgoing(what, &record)).await {
+            tracing::warn!(%error, "the record of a worker's policy could not be stored; its next claim tries again");
+            own.worker_policies.forget(&pool, &policy);
+        }
+    });
+}
+
 fn outgoing(what: Audited, record: &AdminRecord) -> Outgoing {
     let bucket = Timestamp::from_millis(record.at.millis() / SAME_FOR_MS);
-    let same = serde_json::to_vec(&AdminRecord { at: bucket, ..record.clone() }).expect("string keys only");
+    // Whichever of its workers comes first, a policy is the same.
+    let by = record.by.clone().filter(|_| what != Audited::WorkerPolicy);
+    let same = AdminRecord { at: bucket, by, ..record.clone() };
+    let same = serde_json::to_vec(&same).expect("string keys only");
     Outgoing {
         subject: Subject::Audit(what),
         id: Some(format!("audit.{}", digest::short_sha256(&same))),

@@ -1,4 +1,5 @@
-//! Dead letters: messages that were refused for good, kept for the operator with the reason.
+//! Dead letters: messages that were refused for good, kept for the operator with the reason, and without their content: whoever may
+//! read dead letters is told why, about what, and which message it was. Nothing is sent again from them.
 
 use std::time::Duration;
 
@@ -26,12 +27,12 @@ pub(crate) fn about(
     of: Option<(TraceId, Option<ChildId>)>,
 ) -> Outgoing {
     let id = format!("{kind}.{}.{}.dead", delivery.sequence, delivery.at.millis());
-    letter(&delivery.subject, kind, &delivery.payload, refusal, of, Some(id))
+    letter(&delivery.subject, kind, Some(&delivery.payload), refusal, of, Some(id))
 }
 
 /// A dead letter about a request.
 pub(crate) fn about_request(message: &Message, subject: String, refusal: Refusal) -> Outgoing {
-    letter(&subject, message.subject.kind(), &message.payload, refusal, None, None)
+    letter(&subject, message.subject.kind(), Some(&message.payload), refusal, None, None)
 }
 
 /// The kind of a subject; `unknown` if it does not parse.
@@ -126,7 +127,7 @@ pub(crate) async fn tell_refused(bus: &Bus, keys: &Keys) {
             }
             let refusal = Refusal::not_authentic(message);
             let id = Some(format!("{place}.{number}.refused").replace(' ', "."));
-            if let Err(error) = bus.publish(letter(&place, kind, &[], refusal, of, id)).await {
+            if let Err(error) = bus.publish(letter(&place, kind, None, refusal, of, id)).await {
                 tracing::warn!(%error, "a dead letter could not be stored");
             }
         }
@@ -136,7 +137,7 @@ pub(crate) async fn tell_refused(bus: &Bus, keys: &Keys) {
 fn letter(
     subject: &str,
     kind: &str,
-    payload: &[u8],
+    payload: Option<&[u8]>,
     refusal: Refusal,
     of: Option<(TraceId, Option<ChildId>)>,
     id: Option<String>,

@@ -1,11 +1,14 @@
 //! What was said about all runs of the deployment, when its coordinators were started. Every heartbeat tells it to the
 //! others: whichever coordinator takes a run, the longest retention and the lowest maximum of them all hold. What a
 //! coordinator said holds for an hour after it was last heard, unless it was stopped in order: a pause or a crash must not
-//! remove runs.
+//! remove runs. And which policies the workers of each pool have.
 
-use std::sync::{Mutex, PoisonError};
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+};
 
-use shared::{WorkerId, keys::Keys, limits::Settings, time::millis, wire::Policy};
+use shared::{Timestamp, WorkerId, id::PoolName, keys::Keys, limits::Settings, time::millis, wire::Policy};
 
 use crate::{Config, store::Member};
 
@@ -81,9 +84,78 @@ pub(crate) fn read<'a>(coordinators: impl IntoIterator<Item = &'a Member>) -> Ve
     coordinators.into_iter().filter_map(|member| serde_json::from_str(&member.says).ok()).collect()
 }
 
+/// How long a policy that nobody claims with is remembered: if it comes back after that, it is told again.
+const REMEMBERED_MS: u64 = 3_600_000;
+/// The most policies of one pool that are told in that time: a hostile worker may name any.
+const MAX_OF_POOL: usize = 16;
+/// The most that are remembered.
+const MAX_REMEMBERED: usize = 4_096;
+
+/// The policies that the workers of each pool claim with, by their digests, and when somebody last did.
+#[derive(Debug, Default)]
+pub(crate) struct WorkerPolicies(Mutex<HashMap<(PoolName, String), Timestamp>>);
+
+/// Whether a policy has to be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told {
+    Already,
+    /// This process has not seen it: it may have been told by another, or an earlier one.
+    Unknown,
+    /// It was not used for long.
+    Back,
+}
+
+impl WorkerPolicies {
+    /// Remembers that a worker claims with this policy.
+    pub(crate) fn seen(&self, pool: &PoolName, policy: &str, now: Timestamp) -> Told {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_old = |at: &Timestamp| now.millis().saturating_sub(at.millis()) > REMEMBERED_MS;
+        let key = (pool.clone(), policy.to_owned());
+        if let Some(at) = all.get_mut(&key) {
+            let told = if is_old(at) { Told::Back } else { Told::Already };
+            *at = now;
+            return told;
+        }
+        let others = all.iter().filter(|((of, _), at)| of == pool && !is_old(at)).count();
+        if all.len() >= MAX_REMEMBERED {
+            all.retain(|_, at| !is_old(at));
+        }
+        if others >= MAX_OF_POOL || all.len() >= MAX_REMEMBERED {
+            return Told::Already;
+        }
+        all.insert(key, now);
+        Told::Unknown
+    }
+
+    pub(crate) fn forget(&self, pool: &PoolName, policy: &str) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.remove(&(pool.clone(), policy.to_owned()));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// proves: ten thousand workers with one policy are one record; a pool's policies are bounded, whatever its workers name; and one that
+    /// comes back after it was out of use is told again.
+    #[test]
+    fn s7_a_policy_of_workers_is_told_once_for_each_pool() {
+        let policies = WorkerPolicies::default();
+        let pool = |name: &str| PoolName::new(name).unwrap();
+        let at = Timestamp::from_millis;
+        let told =
+            (0..10_000).map(|n| policies.seen(&pool("a"), "1", at(n))).filter(|told| *told != Told::Already);
+        assert_eq!(told.collect::<Vec<_>>(), [Told::Unknown]);
+        assert_eq!(policies.seen(&pool("b"), "1", at(1)), Told::Unknown, "of another pool");
+        let hostile = (0..1_000).map(|n| policies.seen(&pool("a"), &format!("{:x}", n + 2), at(20_000)));
+        assert_eq!(hostile.filter(|told| *told != Told::Already).count(), MAX_OF_POOL - 1);
+        assert_eq!(policies.seen(&pool("a"), "1", at(9_999 + REMEMBERED_MS)), Told::Already);
+        assert_eq!(policies.seen(&pool("a"), "1", at(2 * REMEMBERED_MS + 10_000)), Told::Back);
+        policies.forget(&pool("a"), "1");
+        let later = at(4 * REMEMBERED_MS);
+        assert_eq!(policies.seen(&pool("a"), "1", later), Told::Unknown);
+    }
 
     #[test]
     fn s3_coordinators_whose_keys_do_not_fit_are_told_of() {

@@ -109,6 +109,7 @@ async fn run_until(config: Config, bus: Bus, store: Store, shutdown: BoxFuture<'
         epoch: Epoch::new(),
         room: Room::default(),
         policies,
+        worker_policies: Default::default(),
         directory,
         schedules,
         graphs,

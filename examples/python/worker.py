@@ -267,7 +267,7 @@ async def main(pool):
                 await run(nc, js, msg, stops, ending)
             except (ValueError, KeyError, TypeError) as error:
                 # Not a valid message: it is not delivered again, and a dead letter tells the operator.
-                letter = {"subject": msg.subject, "payload": msg.data[:65536].decode(errors="replace"),
+                letter = {"subject": msg.subject, "payload": f"({len(msg.data)} bytes, SHA-256 {hashlib.sha256(msg.data).hexdigest()})",
                           "refusal": {"code": "malformed", "rule": "P", "message": f"can't be read: {error!r}"}}
                 await js.publish(PREFIX + "agent.dead.execute", json.dumps(letter).encode())
                 await msg.term()

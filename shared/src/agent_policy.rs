@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     agent::{AgentKind, AgentProfile, Layer, Resources},
     check::ProgramCheck,
+    digest,
     id::ModelName,
     problem::Problems,
 };
@@ -227,6 +228,11 @@ impl AgentPolicy {
 
     pub fn allows_server(&self, server: &str) -> bool {
         matches(&self.mcp_servers, server)
+    }
+
+    /// By which two policies are told apart.
+    pub fn digest(&self) -> String {
+        digest::short_sha256(serde_json::to_vec(self).expect("a policy has string keys only"))
     }
 
     /// In a few words, for lists of workers.

@@ -133,17 +133,20 @@ pub enum Audited {
     Asked(Action),
     /// A coordinator was started with another policy than the one before it.
     Policy,
+    /// Workers of a pool claim with a policy that is new there.
+    WorkerPolicy,
 }
 
 impl Audited {
     pub fn all() -> impl Iterator<Item = Audited> {
-        Action::ALL.into_iter().map(Audited::Asked).chain([Audited::Policy])
+        Action::ALL.into_iter().map(Audited::Asked).chain([Audited::Policy, Audited::WorkerPolicy])
     }
 
     pub fn name(self) -> &'static str {
         match self {
             Audited::Asked(action) => action.name(),
             Audited::Policy => "policy",
+            Audited::WorkerPolicy => "worker_policy",
         }
     }
 }
@@ -385,6 +388,7 @@ impl Subject {
             of_runs(Subject::Stream),
             Subject::Dead(child()),
             Subject::Audit(Audited::Policy),
+            Subject::Audit(Audited::WorkerPolicy),
             Subject::Profile(AgentId::default_agent()),
             Subject::Schedule(ScheduleName::new("one").expect("a plain name")),
             Subject::Ticks(ScheduleName::new("one").expect("a plain name")),

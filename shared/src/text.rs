@@ -3,6 +3,19 @@
 
 use std::error::Error;
 
+/// A number of bytes, as people say it: `1.5 GiB`.
+pub fn size(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+    let (mut whole, mut rest, mut unit) = (bytes, 0, 0);
+    while whole >= 1024 && unit + 1 < UNITS.len() {
+        (whole, rest, unit) = (whole / 1024, whole % 1024, unit + 1);
+    }
+    match rest * 10 / 1024 {
+        0 => format!("{whole} {}", UNITS[unit]),
+        tenths => format!("{whole}.{tenths} {}", UNITS[unit]),
+    }
+}
+
 /// Shortens `text` to at most `max_bytes`, at a character boundary. A shortened text ends in `…`, which
 /// is not counted.
 pub fn cut(mut text: String, max_bytes: usize) -> String {

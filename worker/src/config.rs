@@ -27,6 +27,9 @@ pub struct Config {
     pub simulated_provider: Option<Arc<dyn SimulatedProvider>>,
     /// Models, tools and workspaces.
     pub settings: Settings,
+    /// Files with what its connections are secured by, each with the name that is shown in place of its value: they are redacted like
+    /// every secret.
+    pub secret_files: Vec<(String, PathBuf)>,
     /// What profiles may ask for. The default is narrow.
     pub policy: AgentPolicy,
     /// The executable that makes the sandbox of a program: its command `sandbox` must call [`crate::enter_sandbox`]. Set
@@ -57,6 +60,7 @@ impl Default for Config {
             crash: Crash::default(),
             simulated_provider: None,
             settings: Settings::default(),
+            secret_files: Vec::new(),
             policy: AgentPolicy::default(),
             sandbox: None,
         }

@@ -36,7 +36,7 @@ pub use price_table::{PriceTable, PricedCall};
 pub use sandbox::{
     OWN_EXECUTABLE, VARIABLE as SANDBOX_VARIABLE, enter as enter_sandbox, protect_process, runs_as_root,
 };
-pub use secret::{hide_keys, take_keys};
+pub use secret::{hide_in_log, hide_keys, own_variable, read_secrets, take_keys};
 pub use service::pull::run;
 pub use settings::Settings;
 pub use simulated_provider::{CallEnd, SimulatedProvider};

@@ -1,6 +1,6 @@
 //! Addresses of the servers, read once from the command line and the environment, and connections to them.
 
-use std::fmt;
+use std::{fmt, path::PathBuf};
 
 use coordinator::store::{Redis, Store};
 use shared::{
@@ -48,6 +48,18 @@ impl fmt::Display for Unreachable {
 impl std::error::Error for Unreachable {}
 
 impl Servers {
+    /// Addresses with a login that are no longer in the environment, because [`worker::hide_keys`] took them out of it.
+    pub(crate) fn take_handed(&mut self) {
+        for (url, variable) in [(&mut self.nats_url, "NATS_URL"), (&mut self.redis_url, "REDIS_URL")] {
+            *url = url.take().or_else(|| worker::own_variable(variable));
+        }
+    }
+
+    /// The files with what connections are secured by, each with a name to be shown in place of its value.
+    pub(crate) fn secret_files(&self) -> Vec<(String, PathBuf)> {
+        self.credentials.secret_files()
+    }
+
     pub(crate) fn namespace(&self) -> &Namespace {
         &self.namespace
     }
@@ -138,6 +150,11 @@ fn without_login(url: &str) -> String {
     url.split(',').map(bare).collect::<Vec<_>>().join(",")
 }
 
+/// What helps where a server can't reserve what the streams of a deployment may need.
+pub(crate) const MORE_ROOM: &str = "give nats-server a larger disk, or a larger `max_file_store` in its jetstream block (without one it takes three quarters of \
+     what is free on the disk), or give smaller sizes to `trellis provision` and every coordinator: --max-log-bytes, --max-queue-bytes, \
+     --max-journal-bytes, --max-output-bytes";
+
 /// An error of the bus with a hint, as an error that ends the command with the exit code for "cannot connect".
 pub(crate) fn unreachable(error: &bus::Error) -> anyhow::Error {
     let hint = match error {
@@ -148,6 +165,7 @@ pub(crate) fn unreachable(error: &bus::Error) -> anyhow::Error {
         bus::Error::Mismatch { .. } => {
             "another version or configuration created it; change it with the `nats` tool, or use another --namespace"
         }
+        bus::Error::NoRoom { .. } => MORE_ROOM,
         bus::Error::TooLarge { .. } => "Trellis stores no objects of that size; find out which program did",
         bus::Error::Denied(denied) => return denied_hint(denied),
         bus::Error::Failed { .. } => "`trellis doctor` checks each server",

@@ -77,6 +77,20 @@ impl Credentials {
         })
     }
 
+    /// The files that have secrets, by the variables that would have them.
+    pub(crate) fn secret_files(&self) -> Vec<(String, PathBuf)> {
+        let all = [
+            ("NATS_CREDS", &self.nats_creds),
+            ("NATS_NKEY", &self.nats_nkey_file),
+            ("NATS_PASSWORD", &self.nats_password_file),
+            ("NATS_TOKEN", &self.nats_token_file),
+            ("NATS_KEY", &self.nats_key),
+            ("REDIS_PASSWORD", &self.redis_password_file),
+            ("REDIS_KEY", &self.redis_key),
+        ];
+        all.into_iter().filter_map(|(name, path)| Some((name.to_owned(), file(path)?))).collect()
+    }
+
     pub(crate) fn nats_tls(&self) -> anyhow::Result<Tls> {
         let required = match given(&self.tls).as_deref() {
             None => false,
@@ -162,9 +176,12 @@ fn secret(path: &Option<String>, variable: &str) -> anyhow::Result<Option<String
         }
         return Ok(Some(text.to_owned()));
     }
-    let value = std::env::var_os(variable).filter(|value| !value.is_empty());
-    let text = value.map(|value| value.into_string());
-    text.transpose().map_err(|_| anyhow::anyhow!("the variable {variable} is not text"))
+    let value = worker::own_variable(variable);
+    let is_set = || std::env::var_os(variable).is_some_and(|value| !value.is_empty());
+    if value.is_none() && is_set() {
+        anyhow::bail!("the variable {variable} is not text");
+    }
+    Ok(value)
 }
 
 fn certificate(

@@ -12,8 +12,9 @@ use crate::{
     },
 };
 
-/// Show who changed agents, schedules and kept graphs, and drained workers, the oldest first.
+/// Show who changed agents, schedules and kept graphs, and drained workers, the oldest first, and when policies changed.
 ///
+/// A policy of the coordinators is told when one starts with another, that of the workers of a pool when the first claims with it.
 /// Who raised, charged, deleted or restored something in a run is in its events: `trellis events RUN`. A name with `(claimed)` is what
 /// the sender said of itself.
 #[derive(Debug, clap::Args)]

@@ -62,6 +62,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
+    let (settings, policy) = match args.config.read() {
+        Ok(read) => read,
+        Err(ending) => return Ok(ending),
+    };
     let mut agents = match &args.agents {
         Some(path) => match profiles::read(path) {
             Ok(agents) => agents,
@@ -74,10 +78,6 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         output::note("note: dev runs in this process and ignores the NATS server");
     }
     let health = args.health.map(with_port).transpose().context("could not listen for health checks")?;
-    let (settings, policy) = match args.config.read() {
-        Ok(read) => read,
-        Err(ending) => return Ok(ending),
-    };
     let mut deployment = Deployment::embedded(servers.namespace(), health, settings, policy).await?;
     let bus = deployment.bus().clone();
     let work = async {

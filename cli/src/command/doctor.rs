@@ -10,7 +10,7 @@ use shared::{
     bus::{self, Bus, Fill, Stream, Topology},
     role,
     subject::Subject,
-    text::with_causes,
+    text::{size, with_causes},
     wire::{Policy, Query, QueryAnswer, WorkerState},
 };
 use tokio::time::Instant;
@@ -20,6 +20,7 @@ use crate::{
         client,
         connect::{Servers, Unreachable},
     },
+    command::workers,
     terminal::{
         ending::Ending,
         output::{self, Output},
@@ -143,6 +144,10 @@ async fn nats(servers: &Servers, findings: &mut Findings) {
             let said = format!("{} alive, {running} of {slots} slots in use", found.len());
             findings.add("workers", Level::Ok, said, None);
             worker_clocks(&found, findings);
+            for apart in workers::policies_apart(&found) {
+                let hint = "start all workers of a pool with the same --policy; `trellis workers list` shows them, `trellis admin-log` since when";
+                findings.add("worker-policies", Level::Warn, apart, Some(hint));
+            }
         }
         Err(error) => findings.add_error("workers", &error),
     }
@@ -260,8 +265,12 @@ async fn streams(bus: &Bus, findings: &mut Findings) {
         };
         return findings.add("streams", Level::Ok, found, None);
     };
-    let hint = "the first coordinator creates them: `trellis coordinator`";
-    findings.add("streams", Level::Fail, format!("can't read {}: {why}", missing.join(", ")), Some(hint));
+    let hint = format!(
+        "the first coordinator creates them, or `trellis provision`; nats-server needs {} of storage for them, or less with smaller sizes \
+         (--max-log-bytes, --max-queue-bytes)",
+        size(Topology::default().reserved_bytes())
+    );
+    findings.add("streams", Level::Fail, format!("can't read {}: {why}", missing.join(", ")), Some(&hint));
 }
 
 /// How full each stream and the bucket are. Full journals and objects refuse new runs, full queues messages; full logs drop
@@ -304,7 +313,13 @@ async fn storage(bus: &Bus, findings: &mut Findings) {
         );
     }
     if refusing.is_empty() && dropping.is_empty() && queued.is_empty() {
-        findings.add("storage", Level::Ok, words(&|_| true), None);
+        let reserved: u64 = fills.iter().filter_map(|fill| fill.max_bytes).sum();
+        findings.add(
+            "storage",
+            Level::Ok,
+            format!("{}; {} reserved", words(&|_| true), size(reserved)),
+            None,
+        );
     }
 }
 

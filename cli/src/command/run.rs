@@ -49,6 +49,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
+    let (settings, policy) = match args.config.read() {
+        Ok(read) => read,
+        Err(ending) => return Ok(ending),
+    };
     let embedded = servers.nats_url().is_none();
     let (mut submission, sources) = match args.task.read(embedded, output)? {
         Ok(read) => read,
@@ -60,10 +64,6 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     };
     let from_stdin = args.task.file.as_deref().is_some_and(|file| file == "-");
     let asked = Questions::new(Answerer::is(args.answer, embedded, from_stdin));
-    let (settings, policy) = match args.config.read() {
-        Ok(read) => read,
-        Err(ending) => return Ok(ending),
-    };
     let mut deployment = Deployment::open(servers, settings, policy).await?;
     let bus = deployment.bus().clone();
     let work = async {

@@ -12,14 +12,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     cluster::{
-        connect::{Servers, unreachable},
+        connect::{MORE_ROOM, Servers, unreachable},
         process_id,
     },
     input::{
         file::read_value,
         log_keys::LogKeys,
         parse,
-        worker_config::{WorkerConfig, read_policy},
+        worker_config::{WorkerConfig, hide_keys, read_policy},
     },
     terminal::{
         ending::{EXIT_CODES, Ending},
@@ -161,6 +161,7 @@ pub(crate) struct WorkerArgs {
 }
 
 pub(crate) async fn coordinator(args: CoordinatorArgs, servers: &Servers) -> anyhow::Result<Ending> {
+    hide_keys(&worker::Settings::default());
     let mut config = coordinator::Config::new(args.id.unwrap_or_else(|| process_id::fresh("coordinator")));
     config.topology = args.streams.topology();
     config.retention = args.streams.retention;
@@ -189,6 +190,7 @@ pub(crate) async fn coordinator(args: CoordinatorArgs, servers: &Servers) -> any
         Ok(keys) => keys,
         Err(ending) => return Ok(ending),
     };
+    worker::hide_in_log(&args.keys.secret_file().into_iter().collect::<Vec<_>>());
     match (&config.keys, args.accept_unsigned) {
         (None, true) => {
             output::error("--accept-unsigned means nothing without a key\n\nhint: give --log-key-file too");
@@ -231,9 +233,6 @@ pub(crate) async fn worker(args: WorkerArgs, servers: &Servers) -> anyhow::Resul
         Ok(read) => read,
         Err(ending) => return Ok(ending),
     };
-    if let Err(error) = worker::hide_keys(&settings) {
-        output::note(&format!("warning: the keys of this worker stay in its environment: {error}"));
-    }
     if worker::runs_as_root() {
         output::note(
             "warning: this worker runs as root, so a program that breaks out of its sandbox is root too\n\nhint: run it as an \
@@ -249,6 +248,7 @@ pub(crate) async fn worker(args: WorkerArgs, servers: &Servers) -> anyhow::Resul
         crash: args.crash_at.unwrap_or_default(),
         health: args.health,
         settings,
+        secret_files: servers.secret_files(),
         policy: policy.unwrap_or_default(),
         sandbox: Some(worker::OWN_EXECUTABLE.into()),
         ..worker::Config::new(args.id.unwrap_or_else(|| process_id::fresh("worker")))
@@ -276,9 +276,8 @@ async fn until_signal<F: Future<Output = Result<(), String>>>(
         ended = running => match ended {
             Ok(()) => Ok(Ending::Completed),
             Err(why) => {
-                let hint = if why.contains("storage") {
-                    "give nats-server a larger `max_file_store`, or the coordinators a smaller --max-log-bytes and \
-                     --max-queue-bytes"
+                let hint = if why.contains("of storage") {
+                    MORE_ROOM
                 } else {
                     "`trellis doctor` checks each server"
                 };

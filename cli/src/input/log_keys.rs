@@ -18,11 +18,18 @@ pub(crate) struct LogKeys {
 }
 
 impl LogKeys {
+    /// The file with the keys, with the name to be shown in place of each.
+    pub(crate) fn secret_file(&self) -> Option<(String, PathBuf)> {
+        let file = self.log_key_file.clone().filter(|path| !path.as_os_str().is_empty())?;
+        Some((VARIABLE.to_owned(), file))
+    }
+
     /// None: there is no key.
     pub(crate) fn read(&self) -> Result<Option<Keys>, Ending> {
         // An empty variable counts as unset: shells and compose files unset variables that way.
         let file = self.log_key_file.as_ref().filter(|path| !path.as_os_str().is_empty());
-        let text = std::env::var_os(VARIABLE).map(|text| text.to_string_lossy().into_owned());
+        let text = worker::own_variable(VARIABLE)
+            .or_else(|| std::env::var_os(VARIABLE).map(|text| text.to_string_lossy().into_owned()));
         let text = text.filter(|text| !text.trim().is_empty());
         let usage = |message: String| {
             output::error(&message);

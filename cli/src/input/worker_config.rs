@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use shared::{Problems, agent_policy::AgentPolicy, decode};
 
-use crate::{input::file::read_value, terminal::ending::Ending};
+use crate::{
+    input::file::read_value,
+    terminal::{ending::Ending, output},
+};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct WorkerConfig {
@@ -17,11 +20,16 @@ pub(crate) struct WorkerConfig {
     /// Without it, `worker` runs no programs; `run` and `dev` without servers run every profile.
     #[arg(long, value_name = "FILE", env = "TRELLIS_WORKER_POLICY")]
     policy: Option<PathBuf>,
+    /// A directory with a file for each key and secret, named after its variable: the files OPENAI_API_KEY, ANTHROPIC_API_KEY,
+    /// GEMINI_API_KEY and any other that `key_env`, `token_env` or `env` of the settings name. They are read once. A variable, or
+    /// NAME_FILE, counts before them. Only this user should be able to read them.
+    #[arg(long, value_name = "DIR", env = "TRELLIS_SECRETS_DIR")]
+    secrets_dir: Option<PathBuf>,
 }
 
 impl WorkerConfig {
     /// The checked settings, and the policy if there is one; or, if they are not valid, the ending, after the mistakes were
-    /// printed.
+    /// printed. Call it before stdin is read: if there are keys in the environment, the process begins again without them.
     pub(crate) fn read(&self) -> Result<(worker::Settings, Option<AgentPolicy>), Ending> {
         let settings = match named(self.config.as_deref()) {
             Some(path) => {
@@ -30,7 +38,37 @@ impl WorkerConfig {
             None => worker::Settings::default(),
         };
         let policy = named(self.policy.as_deref()).map(read_policy).transpose()?;
+        hide_keys(&settings);
+        if let Some(directory) = named(self.secrets_dir.as_deref()) {
+            read_secrets(directory)?;
+        }
         Ok((settings, policy))
+    }
+}
+
+/// Takes keys and passwords out of the environment of this process.
+pub(crate) fn hide_keys(settings: &worker::Settings) {
+    if let Err(error) = worker::hide_keys(settings) {
+        output::note(&format!("warning: the keys of this process stay in its environment: {error}"));
+    }
+}
+
+fn read_secrets(directory: &Path) -> Result<(), Ending> {
+    match worker::read_secrets(directory) {
+        Ok(doubts) => {
+            for doubt in doubts {
+                output::note(&format!("warning: {doubt}"));
+            }
+            Ok(())
+        }
+        Err(wrong) => {
+            output::error(&format!(
+                "the directory of secrets can't be used\n\n{}\n\nhint: a file for each secret, named after its variable, such as \
+                 OPENAI_API_KEY, which this user can read",
+                wrong.join("\n")
+            ));
+            Err(Ending::Unreadable)
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use shared::{
 };
 
 use crate::{
-    dead_letter,
+    audit, dead_letter,
     handles::{Handles, LARGE_BYTES},
     shard::{
         dispatch::Dispatch,
@@ -78,7 +78,10 @@ impl Asks {
         let command = |command: Command| Work::Command(Box::new(command.from_pool(pool.clone())));
         let read = |lease, what| (Work::Read { pool: pool.clone(), lease, what }, AnswerKind::Read);
         let (work, kind) = match ask {
-            Ask::Claim(claim) => (command(Command::Claim(claim.clone())), AnswerKind::Claim(claim)),
+            Ask::Claim(claim) => {
+                audit::keep_worker_policy(&self.handles, pool, &claim.worker_id, &message.headers);
+                (command(Command::Claim(claim.clone())), AnswerKind::Claim(claim))
+            }
             Ask::Tick(tick) => (command(Command::Tick(tick.clone())), AnswerKind::Tick(tick)),
             Ask::Hold(hold) => (command(Command::Hold(hold.clone())), AnswerKind::Hold(hold)),
             Ask::Release { lease, call_id } => {

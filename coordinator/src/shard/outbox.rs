@@ -167,7 +167,7 @@ impl Outbox {
                 messages.extend(error.map(|error| {
                     let kind = ChildId::new("execute").expect("a valid literal");
                     let subject = home.namespace.subject(&Subject::Execute(PoolName::default_pool()));
-                    let dead_letter = DeadLetter::new(subject, &[], Refusal::worker_lost(error.message))
+                    let dead_letter = DeadLetter::new(subject, None, Refusal::worker_lost(error.message))
                         .about(Some(trace.id()), Some(child_id.clone()));
                     message(child_id, Subject::Dead(kind), "dead".into(), json(&dead_letter))
                 }));

@@ -290,6 +290,7 @@ mod tests {
         let clock = Clock::new(config.clock, time);
         Arc::new(Handles {
             policies: Policies::new(&config),
+            worker_policies: Default::default(),
             directory: Directory::new(store.clone(), bus.clone(), config.crash.clone()),
             schedules: Schedules::new(bus.clone()),
             graphs: Graphs::new(bus.clone()),

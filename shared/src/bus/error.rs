@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::text;
+
 /// What the server did not permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
@@ -64,6 +66,13 @@ pub enum Error {
     TooOld { found: String, needed: &'static str },
     #[error("{what} `{name}` is configured differently on the server: {difference}")]
     Mismatch { what: &'static str, name: String, difference: String },
+    /// The server reserves the largest size of every stream when that is made.
+    #[error(
+        "nats-server refuses to reserve {} of storage for `{name}`: the streams and buckets of a deployment reserve {} together, and it has less",
+        text::size(*bytes),
+        text::size(*all)
+    )]
+    NoRoom { name: String, bytes: u64, all: u64 },
     /// Permanent: trying again gives the same error.
     #[error("the object `{name}` has more than the {max} bytes that are allowed")]
     TooLarge { name: String, max: u64 },

@@ -311,6 +311,14 @@ impl Topology {
     }
 
     /// The most bytes that all objects may have.
+    /// What a server reserves for all streams and buckets of a deployment, on each server that keeps a copy.
+    pub fn reserved_bytes(&self) -> u64 {
+        let streams = Stream::ALL.into_iter().map(|stream| self.max_bytes(stream));
+        // The objects, and those of coordinators.
+        let sizes = streams.chain([self.max_object_bytes(), self.max_queue_bytes]);
+        sizes.map(|bytes| u64::try_from(bytes).unwrap_or(0)).sum()
+    }
+
     pub(super) fn max_object_bytes(&self) -> i64 {
         self.max_object_bytes.unwrap_or(self.max_log_bytes)
     }

@@ -9,6 +9,9 @@ use crate::time::Timestamp;
 /// The header in which a sender says who it is. Nobody checks it.
 pub const BY_HEADER: &str = "Trellis-By";
 
+/// The header of a worker's asks with the digest of its policy.
+pub const POLICY_HEADER: &str = "Trellis-Policy";
+
 /// Who asked for what only an administrator may (S7).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -38,8 +41,8 @@ impl fmt::Display for Asker {
     }
 }
 
-/// What an administrator did, on `agent.audit.<what>`: agents, schedules, kept graphs, workers, and the policy that coordinators
-/// were started with. What is asked for about a run is an event of that run.
+/// What an administrator did, on `agent.audit.<what>`: agents, schedules, kept graphs, workers, and the policies that coordinators
+/// and workers were started with. What is asked for about a run is an event of that run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct AdminRecord {
     pub at: Timestamp,

@@ -7,11 +7,7 @@ use super::Refusal;
 use crate::{
     digest,
     id::{CallId, ChildId, TraceId},
-    text,
 };
-
-/// How much of a refused message is kept. Escaped as JSON, it still fits a server's payload limit.
-const KEPT_BYTES: usize = 64 * 1024;
 
 /// A message that was refused, kept for the operator on `agent.dead.…`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -24,29 +20,23 @@ pub struct DeadLetter {
     pub child_id: Option<ChildId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call_id: Option<CallId>,
-    /// The message itself as text; bytes that are not UTF-8 are replaced.
+    /// The size and the digest of the message, by which it is told from others. Never the message itself, which may hold what not
+    /// everybody who reads dead letters may see.
     pub payload: String,
 }
 
 impl DeadLetter {
-    /// `subject` and `payload` are those of the refused message.
-    pub fn new(subject: impl Into<String>, payload: &[u8], refusal: Refusal) -> Self {
-        // A byte more than is kept, so that a cut is marked.
-        let kept = &payload[..payload.len().min(KEPT_BYTES + 1)];
+    /// `subject` and `payload` are those of the refused message; no payload, if it is not a message that was refused.
+    pub fn new(subject: impl Into<String>, payload: Option<&[u8]>, refusal: Refusal) -> Self {
+        let told = |payload: &[u8]| format!("({} bytes, SHA-256 {})", payload.len(), digest::sha256(payload));
         DeadLetter {
             subject: subject.into(),
             refusal,
             trace_id: None,
             child_id: None,
             call_id: None,
-            payload: text::cut(String::from_utf8_lossy(kept).into_owned(), KEPT_BYTES),
+            payload: payload.map(told).unwrap_or_default(),
         }
-    }
-
-    /// Without the message itself, which may hold what not everybody who reads dead letters may see: its size and digest tell which it was.
-    pub fn without_content(self, payload: &[u8]) -> Self {
-        let (bytes, digest) = (payload.len(), digest::sha256(payload));
-        DeadLetter { payload: format!("({bytes} bytes, SHA-256 {digest})"), ..self }
     }
 
     /// Names the trace and the context that the refused message is about, where they are known.

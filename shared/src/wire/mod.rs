@@ -27,7 +27,7 @@ pub use ask::{
     Answer, Ask, AskMessage, Checked, Claim, Claimed, ContextValue, Hold, HoldDenied, OpenHold, Resume,
     SettledCall, Tick, TimeLeft, exhausted,
 };
-pub use asker::{AdminRecord, Asker, BY_HEADER};
+pub use asker::{AdminRecord, Asker, BY_HEADER, POLICY_HEADER};
 pub use control::{Answered, Cancel, Charge, Control, Delete, Input, Raise, Referrers, Restore};
 pub use dead_letter::DeadLetter;
 pub use dispute::{DecideDispute, Decision, Dispute, DisputedCost, Sender};

@@ -395,4 +395,7 @@ pub struct WorkerState {
     /// What profiles it runs, in a few words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub policy: String,
+    /// By which its policy is told from others.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub policy_digest: String,
 }

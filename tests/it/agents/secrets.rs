@@ -13,8 +13,9 @@ use tokio::{
     net::TcpListener,
 };
 use trellis_tests::{
+    cluster::KEY,
     processes::{Processes, Shape, fresh_trace},
-    servers::{Attack, HostileServer, ModelServer, Prompt, Reply},
+    servers::{Attack, HostileServer, ModelServer, NatsServer, Prompt, RedisServer, Reply},
 };
 
 use super::{agent, call, finished, say};
@@ -480,6 +481,122 @@ async fn t10_a_planted_secret_is_found_in_no_channel() {
         .flat_map(|(place, bytes)| {
             leaks(bytes, &[&key, &token]).into_iter().map(move |form| format!("{place}: {form}"))
         })
+        .collect();
+    std::fs::remove_dir_all(&directory).unwrap();
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+/// Says this, as an answer or, if the task is to refuse, as an error.
+fn says(request: &str, text: &str) -> Attack {
+    if request.contains("Your task: refuse") {
+        let body = json!({"error": {"message": text}}).to_string();
+        let head = format!("HTTP/1.1 401 Unauthorized\r\ncontent-length: {}\r\n\r\n", body.len());
+        return Attack::once(head + &body);
+    }
+    let piece = json!({"choices": [{"index": 0, "delta": {"content": text}}]});
+    let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "usage": {"prompt_tokens": 12, "completion_tokens": 3}});
+    Attack::once(format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: {piece}\n\ndata: {end}\n\ndata: [DONE]\n\n"
+    ))
+}
+
+/// proves: passwords of connections, from an address, a variable and a file that an option names, and keys in a directory of secrets, are in
+/// no process's environment and in no channel, whoever says them; and each is used.
+#[tokio::test(flavor = "multi_thread")]
+async fn t10_what_connections_are_secured_by_is_found_in_no_channel() {
+    let fresh = |kind: &str| format!("{kind}-{}", fresh_trace());
+    let (key, unused) = (fresh("K"), fresh("U"));
+    let (in_address, in_file, of_coordinators, of_redis) = (fresh("A"), fresh("F"), fresh("C"), fresh("R"));
+    let canaries = [&key, &unused, &in_address, &in_file].map(String::as_str);
+    let told = format!("you said {}.", canaries.join(" and "));
+    let sent = told.clone();
+    let heard = Arc::<Mutex<String>>::default();
+    let hears = heard.clone();
+    let provider = HostileServer::start(move |request| {
+        hears.lock().unwrap().push_str(request);
+        says(request, &sent)
+    })
+    .await;
+    let directory = std::env::temp_dir().join(format!("trellis-connections-{}", fresh_trace()));
+    std::fs::create_dir_all(directory.join("keys")).unwrap();
+    std::fs::write(directory.join("password"), format!("{in_file}\n")).unwrap();
+    std::fs::write(directory.join("keys/THE_KEY"), format!("{key}\n")).unwrap();
+    std::fs::write(directory.join("keys/NOBODY_ASKS"), &unused).unwrap();
+    let worker = json!({
+        "providers": {"test": {"protocol": "openai", "base_url": format!("http://127.0.0.1:{}/v1", provider.port()),
+            "key_env": "THE_KEY"}},
+        "prices": {"test/model": {"input": "1", "output": "2"}},
+    });
+    let user = |name: &str, password: &str| format!("{{ user: {name}, password: \"{password}\" }}");
+    let users = [
+        user("anybody", "anybody"),
+        user("address", &in_address),
+        user("file", &in_file),
+        user("core", &of_coordinators),
+    ];
+    let users = format!("authorization {{ users: [{}] }}\nno_auth_user: anybody", users.join(", "));
+    let shape = || {
+        let mut shape = Shape::new(1, 1);
+        shape.nats = NatsServer::start_with("", &users);
+        shape.redis =
+            RedisServer::start_with(&["--user", "core", "on", &format!(">{of_redis}"), "~*", "&*", "+@all"]);
+        let at = |login: &str, url: String| url.replacen("://", &format!("://{login}@"), 1);
+        shape.workers_nats = Some(at(&format!("address:{in_address}"), shape.nats.url()));
+        shape.redis_url = Some(at(&format!("core:{of_redis}"), shape.redis.url()));
+        let coordinators = [("NATS_USER", "core"), ("NATS_PASSWORD", &of_coordinators)];
+        let variable = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+        shape.coordinators_environment = coordinators.map(variable).to_vec();
+        shape.settings = json!({"limits": {"max_retries_total": 0}});
+        shape.worker = worker;
+        shape.environment = vec![("RUST_LOG".to_owned(), "debug".to_owned())];
+        shape
+    };
+    let mut cluster = Processes::start_as(shape).await;
+    let environment = |cluster: &mut Processes, name: &str| {
+        // An ordinary user can't read it at all.
+        let environ = std::fs::read(format!("/proc/{}/environ", cluster.pid(name))).unwrap_or_default();
+        assert!(environ.is_empty() || has(&environ, "NO_COLOR=1"), "{name}");
+        environ
+    };
+    let all = [in_address.as_str(), &of_redis, &of_coordinators, KEY];
+    for name in ["w1", "c1"] {
+        let found = leaks(&environment(&mut cluster, name), &all);
+        assert!(found.is_empty(), "the environment of {name}: {found:?}");
+    }
+    cluster.stop("w1").await;
+    let [password, keys] = ["password", "keys"].map(|name| directory.join(name).display().to_string());
+    cluster
+        .run_with("w1", &["--nats-user", "file", "--nats-password-file", &password, "--secrets-dir", &keys]);
+    cluster.all_there().await;
+    assert!(leaks(&environment(&mut cluster, "w1"), &canaries).is_empty());
+    cluster.apply(json!([{"agent_id": "one", "kind": "llm", "model": "test/model", "tools": []}])).await;
+    let mut places: Vec<(String, Vec<u8>)> = Vec::new();
+    for task in ["give", "refuse"] {
+        let run = fresh_trace();
+        cluster.begin_as(run, json!({"goal": task, "agent_id": "one", "max_cost_usd": 1})).await;
+        let text = serde_json::to_string(&cluster.outcome(run).await).unwrap();
+        // An error of a provider names its own key as that.
+        let key = if task == "give" { "THE_KEY" } else { "key" };
+        let names = format!("you said [{key}] and [NOBODY_ASKS] and [NATS_URL] and [NATS_PASSWORD].");
+        assert!(text.contains(&names), "{task}: {text}");
+        places.push((format!("the outcome of {task}"), text.into_bytes()));
+    }
+    assert!(heard.lock().unwrap().contains(&format!("Bearer {key}")), "the key in the directory is used");
+    for name in ["w1", "c1"] {
+        cluster.stop(name).await;
+        places.push((format!("the log of {name}"), cluster.log(name).into_bytes()));
+    }
+    cluster.nats.stop();
+    cluster.redis.stop();
+    for path in [cluster.nats.directory(), cluster.redis.directory()] {
+        // The server's own configuration has the passwords that it asks for.
+        let all = files(path).into_iter().filter(|(path, _)| !path.ends_with("nats.conf"));
+        places.extend(all.map(|(path, bytes)| (path.display().to_string(), bytes)));
+    }
+    let all = [&canaries[..], &all].concat();
+    let found: Vec<String> = places
+        .iter()
+        .flat_map(|(place, bytes)| leaks(bytes, &all).into_iter().map(move |form| format!("{place}: {form}")))
         .collect();
     std::fs::remove_dir_all(&directory).unwrap();
     assert!(found.is_empty(), "{found:#?}");

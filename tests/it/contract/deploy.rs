@@ -73,6 +73,40 @@ fn no_service_has_rights_that_it_does_not_need() {
     }
 }
 
+/// Whether an image is named by a version of so many numbers, and if by a digest as well, by a whole one.
+fn is_exact(image: &str, parts: usize) -> bool {
+    let (image, digest) =
+        image.split_once('@').map_or((image, None), |(image, digest)| (image, Some(digest)));
+    let tag = image.rsplit_once(':').map(|(_, tag)| tag).unwrap_or_default();
+    let version = tag.split('-').next().unwrap_or_default();
+    let numbers = version.split('.').filter(|part| part.parse::<u32>().is_ok()).count();
+    let whole = |digest: &str| {
+        let digits = digest.strip_prefix("sha256:").unwrap_or_default();
+        digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
+    numbers == parts && version.split('.').count() == parts && digest.is_none_or(whole)
+}
+
+#[test]
+fn an_image_is_exact_by_its_version_and_a_whole_digest() {
+    let digest = format!("@sha256:{}", "a1".repeat(32));
+    for image in ["nats:2.12.3-alpine", "trellis:0.1.0", &format!("nats:2.12.3-alpine{digest}")] {
+        assert!(is_exact(image, 3), "{image}");
+    }
+    for image in [
+        "nats",
+        "nats:latest",
+        "nats:2.12-alpine",
+        "nats:2",
+        "nats:2.12.3@sha256:a1",
+        &format!("nats{digest}"),
+    ] {
+        assert!(!is_exact(image, 3), "{image}");
+    }
+    // Whoever wants digests is told how to find them.
+    assert!(file("docker-compose.yml").contains("docker buildx imagetools inspect"));
+}
+
 #[test]
 fn the_compose_file_has_every_service_pinned_watched_and_kept() {
     let compose = compose();
@@ -82,8 +116,7 @@ fn the_compose_file_has_every_service_pinned_watched_and_kept() {
     for (name, service) in services {
         let image =
             field(&compose, service, "image").as_str().unwrap_or_else(|| panic!("{name} has no image"));
-        let tag = image.rsplit_once(':').map(|(_, tag)| tag).unwrap_or_default();
-        assert!(tag.starts_with(|c: char| c.is_ascii_digit()), "{name}: `{image}` names no version");
+        assert!(is_exact(image, 3), "{name}: `{image}` names no exact version");
         let restart = if name == "provision" { "no" } else { "unless-stopped" };
         assert_eq!(field(&compose, service, "restart"), restart, "{name}");
         assert!(service.get("container_name").is_none(), "{name}: one name could not be scaled");
@@ -210,10 +243,13 @@ fn the_dockerfile_copies_what_there_is_and_runs_as_nobody() {
         assert!(ignored.contains(&format!("!{member}")), "{member} is ignored");
     }
     for from in instructions().filter_map(|line| line.strip_prefix("FROM ")) {
-        assert!(from.contains(':') && !from.contains(":latest"), "{from} is not pinned");
+        let image = from.split_whitespace().next().unwrap();
+        // The system's versions have two parts.
+        let parts = if image.starts_with("debian:") { 2 } else { 3 };
+        assert!(is_exact(image, parts), "{from} is not pinned");
     }
     let toolchain = manifest.lines().find_map(|line| line.strip_prefix("rust-version = ")).unwrap();
-    assert!(dockerfile.contains(&format!("FROM rust:{}-", toolchain.trim_matches('"'))), "another toolchain");
+    assert!(dockerfile.contains(&format!("FROM rust:{}.", toolchain.trim_matches('"'))), "another toolchain");
     let user = instructions().filter_map(|line| line.strip_prefix("USER ")).next_back().unwrap();
     assert!(user.parse::<u32>().is_ok_and(|uid| uid > 0), "{user}");
     let version =

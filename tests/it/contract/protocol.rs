@@ -133,6 +133,7 @@ fn every_subject_filter_stream_and_consumer_is_in_the_protocol() {
         Subject::Stream(trace, child.clone()),
         Subject::Dead("kind".parse().unwrap()),
         Subject::Audit(Audited::Policy),
+        Subject::Audit(Audited::WorkerPolicy),
         Subject::Profile("agent_id".parse().unwrap()),
         Subject::Schedule("name".parse().unwrap()),
         Subject::Ticks("name".parse().unwrap()),

@@ -81,6 +81,18 @@ fn cluster(sets: &[&[&str]]) -> Cluster {
 
 /// The same, with another helper and more settings of the sandbox.
 fn cluster_as(sets: &[&[&str]], helper: PathBuf, settings: Value) -> Cluster {
+    cluster_under(sets, helper, settings, |_| {})
+}
+
+/// The same, with another policy than one that allows everything.
+fn cluster_under(
+    sets: &[&[&str]],
+    helper: PathBuf,
+    settings: Value,
+    change: impl Fn(&mut AgentPolicy),
+) -> Cluster {
+    let mut policy = AgentPolicy::everything();
+    change(&mut policy);
     // As the binary does first: the worker is a part of this process.
     worker::protect_process().unwrap();
     let coordinator = coordinator::Config::new(name("coordinator"));
@@ -93,7 +105,7 @@ fn cluster_as(sets: &[&[&str]], helper: PathBuf, settings: Value) -> Cluster {
         worker::Config {
             pool: PoolName::new(&pool).unwrap(),
             sandbox: Some(helper.clone()),
-            policy: AgentPolicy::everything(),
+            policy: policy.clone(),
             settings: serde_json::from_value(json!({"sandbox": settings})).unwrap(),
             ..worker::Config::new(WorkerId::new(&format!("worker-{pool}")).unwrap())
         }

@@ -5,6 +5,7 @@ use std::{os::unix::fs::PermissionsExt as _, path::PathBuf};
 use serde_json::{Value, json};
 use shared::{
     agent::Layer,
+    agent_policy::AgentPolicy,
     wire::{EndStatus, HistoryStep, Outcome, SandboxReport},
 };
 use trellis_tests::{
@@ -12,7 +13,7 @@ use trellis_tests::{
     processes::{binary, fresh_trace},
 };
 
-use super::{Directory, apply, cluster_as, error, processes_with, protocol::journal, result};
+use super::{Directory, apply, cluster_as, cluster_under, error, processes_with, protocol::journal, result};
 
 /// A helper that changes its mounts first, as some containers do.
 fn helper_after(directory: &Directory, mounting: &str) -> PathBuf {
@@ -74,21 +75,48 @@ async fn s4_a_pid_namespace_with_writable_mounts_is_missing() {
     runs_without_its_pid_namespace(&mounting, "not read-only").await;
 }
 
-/// Some processes of this machine may have fewer open files than a program may ask for, so that layer fails.
+/// A helper that has fewer open files than a program asks for, as on some machines.
+fn helper_with_few_files(directory: &Directory) -> PathBuf {
+    let path = directory.path().join("helper");
+    let script = format!("#!/bin/sh\nulimit -n 100 && exec '{}' \"$@\"\n", binary().display());
+    std::fs::write(&path, script).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+    path
+}
+
+/// proves: a limit that is larger than the worker's own does not fail the sandbox: the program has the worker's, and the report says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn s4_a_limit_above_the_workers_own_is_lowered_and_told() {
+    let directory = Directory::new();
+    let cluster = cluster_as(&[&[]], helper_with_few_files(&directory), json!({}));
+    let counts = json!({"agent_id": "counts", "kind": "command", "command": ["sh", "-c", "ulimit -Hn"],
+        "resources": {"open_files": 512}});
+    apply(&cluster.client, vec![counts]).await;
+    let outcome = cluster.client.run(json!({"goal": "go", "agent_id": "counts"})).await;
+    assert_eq!(outcome.context.status, EndStatus::Completed, "{outcome:#?}");
+    assert_eq!(result(&outcome), "100");
+    let report = report(&cluster, &outcome).await;
+    let detail = report.applied.iter().find(|applied| applied.layer == Layer::Rlimits);
+    let detail = &detail.unwrap_or_else(|| panic!("{report:#?}")).detail;
+    assert!(detail.contains("100 (the worker's own limit, instead of 512) open files"), "{detail}");
+    cluster.stop().await;
+}
+
+/// In some containers `/proc` can't be mounted again, so that layer fails.
 #[tokio::test(flavor = "multi_thread")]
 async fn s4_no_profile_does_without_a_layer_that_the_operator_did_not_switch_off() {
     let directory = Directory::new();
-    let helper = directory.path().join("helper");
-    let script = format!("#!/bin/sh\nulimit -n 100 && exec '{}' \"$@\"\n", binary().display());
-    std::fs::write(&helper, script).unwrap();
-    std::fs::set_permissions(&helper, std::fs::Permissions::from_mode(0o700)).unwrap();
-    let cluster = cluster_as(&[&[], &["rlimits"]], helper, json!({}));
+    let helper = helper_after(&directory, "mount -t tmpfs none /proc/fs");
+    let requires = |policy: &mut AgentPolicy| {
+        policy.requires.insert(Layer::PidNamespace);
+    };
+    let cluster = cluster_under(&[&[], &["pid_namespace"]], helper, json!({}), requires);
     let mut switched_off = agent("switched-off", json!([]));
-    switched_off["pool"] = json!("rlimits");
+    switched_off["pool"] = json!("pid_namespace");
     apply(&cluster.client, vec![agent("undemanding", json!([])), switched_off]).await;
     let outcome = cluster.client.run(json!({"goal": "go", "agent_id": "undemanding"})).await;
     assert_eq!(outcome.context.status, EndStatus::Failed);
-    assert!(error(&outcome).contains("can't apply: rlimits (EPERM"), "{}", error(&outcome));
+    assert!(error(&outcome).contains("can't apply: pid_namespace ("), "{}", error(&outcome));
     let outcome = cluster.client.run(json!({"goal": "go", "agent_id": "switched-off"})).await;
     assert_eq!(result(&outcome), "ran");
     cluster.stop().await;

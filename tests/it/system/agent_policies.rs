@@ -5,7 +5,10 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use shared::wire::{EndStatus, FailureKind};
-use trellis_tests::processes::{Processes, Shape, binary, repository};
+use trellis_tests::{
+    cluster::eventually,
+    processes::{Processes, Shape, binary, repository},
+};
 
 fn program(agent_id: &str, command: &[&str], more: Value) -> Value {
     let mut agent = json!({"agent_id": agent_id, "kind": "command", "command": command, "tools": []});
@@ -122,4 +125,61 @@ async fn s4_a_policy_is_heeded_by_workers_told_by_them_and_checked_when_profiles
         assert!(told.contains(path), "{path}: {told}");
     }
     assert!(!output.status.success() && !told.contains("agents[0]"), "{told}");
+}
+
+/// proves: a policy of workers is recorded when it is first used, however many have it and however often they start; and a pool whose
+/// workers differ is told of.
+#[tokio::test(flavor = "multi_thread")]
+async fn s7_a_changed_policy_of_workers_leaves_one_record_and_is_shown() {
+    let file = std::env::temp_dir().join(format!("trellis-worker-policy-{}.json", std::process::id()));
+    std::fs::write(&file, "{}").unwrap();
+    let policy = Some(file.clone());
+    let mut cluster = Processes::start_as(|| Shape { policy, ..Shape::new(2, 3) }).await;
+    let nats = cluster.nats.url();
+    let trellis = |arguments: &[&str]| {
+        let output =
+            Command::new(binary()).args(arguments).env_clear().env("NATS_URL", &nats).output().unwrap();
+        let [said, told] =
+            [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+        said + &told
+    };
+    let records = || {
+        let log: Vec<Value> = serde_json::from_str(&trellis(&["admin-log", "-o", "json"])).unwrap();
+        log.into_iter().filter(|record| record["asked"] == "worker_policy").collect::<Vec<_>>()
+    };
+    async fn work(cluster: &Processes) {
+        for _ in 0..12 {
+            let run = cluster.begin(json!({"goal": "go", "agent_id": "echo"})).await;
+            assert_eq!(cluster.outcome(run).await.context.status, EndStatus::Completed);
+        }
+    }
+    work(&cluster).await;
+    eventually("the first policy is recorded", async || records().len() == 1).await;
+    assert!(!trellis(&["doctor"]).contains("worker-policies"));
+
+    std::fs::write(&file, json!({"models": ["scripted"]}).to_string()).unwrap();
+    cluster.stop("w3").await;
+    cluster.run("w3");
+    cluster.all_there().await;
+    for said in [trellis(&["doctor"]), trellis(&["workers", "list"])] {
+        let apart = "the workers of the pool `default` have different policies: ";
+        assert!(said.contains(apart) && said.contains("(w1 and 1 more)") && said.contains("(w3)"), "{said}");
+    }
+    cluster.stop("w1").await;
+    cluster.stop("w2").await;
+    work(&cluster).await;
+    eventually("the second is recorded", async || records().len() == 2).await;
+    // Started again, workers and coordinators tell nothing new.
+    cluster.stop("c1").await;
+    for name in ["c1", "w1", "w2"] {
+        cluster.run(name);
+    }
+    cluster.all_there().await;
+    work(&cluster).await;
+    std::fs::remove_file(&file).unwrap();
+    let records = records();
+    assert_eq!(records.len(), 2, "{records:#?}");
+    assert_eq!(records[0]["names"][0], "pool default");
+    assert_ne!(records[0]["names"][1], records[1]["names"][1]);
+    assert_eq!(records[1]["by"]["claimed"], "w3", "{records:#?}");
 }

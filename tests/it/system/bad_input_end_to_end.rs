@@ -397,5 +397,5 @@ async fn raw(siege: &mut Siege, nats: &NatsServer) {
     client.flush().await.unwrap();
     siege.stands("subjects and headers that lead nowhere").await;
     let letters = siege.letters().await;
-    assert!(letters.iter().all(|letter| letter.payload.len() <= 200_000), "letters are cut");
+    assert!(letters.iter().all(|letter| letter.payload.len() <= 200), "letters have no content");
 }

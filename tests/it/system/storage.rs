@@ -1,9 +1,11 @@
 //! Storage that fills up: new submissions are refused first, and the runs there are go on.
 
+use std::process::Command;
+
 use serde_json::json;
 use shared::{
     TraceId,
-    bus::{Bus, Error, Fill, Headers, Outgoing, Storage, Stream},
+    bus::{Bus, Error, Fill, Headers, Outgoing, Storage, Stream, Topology},
     subject::{Filter, Subject},
     wire::{DeadLetter, EndStatus, SubmitAnswer},
 };
@@ -11,7 +13,11 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
-use trellis_tests::cluster::{Client, eventually};
+use trellis_tests::{
+    cluster::{Client, eventually},
+    processes::binary,
+    servers::NatsServer,
+};
 
 use super::ground::{self, Ground};
 
@@ -165,4 +171,36 @@ async fn n6_health_tells_how_full_the_storage_is() {
         assert!(answer.contains(part), "no {part} in {answer}");
     }
     cluster.stop().await;
+}
+
+/// proves: a server with too little storage for the streams is told as that, with what they reserve and which options lower it.
+#[tokio::test(flavor = "multi_thread")]
+async fn n6_a_server_with_too_little_storage_is_told_with_what_is_needed() {
+    let nats = NatsServer::start_with("max_file_store: 800MB", "");
+    let trellis = |arguments: &[&str]| {
+        let output =
+            Command::new(binary()).args(arguments).env_clear().env("NATS_URL", nats.url()).output().unwrap();
+        let [said, told] =
+            [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+        (output.status.code(), said + &told)
+    };
+    let needed = shared::text::size(Topology::default().reserved_bytes());
+    let (code, said) = trellis(&["provision"]);
+    assert_eq!(code, Some(5), "{said}");
+    for says in [
+        "nats-server refuses to reserve ",
+        "of storage",
+        needed.as_str(),
+        "--max-log-bytes",
+        "max_file_store",
+    ] {
+        assert!(said.contains(says), "{says}\nis not in\n{said}");
+    }
+    let (_, said) = trellis(&["doctor"]);
+    assert!(said.contains(&format!("nats-server needs {needed} of storage for them")), "{said}");
+    let small = ["--max-log-bytes", "16MiB", "--max-queue-bytes", "16MiB"];
+    let (code, said) = trellis(&[&["provision"][..], &small].concat());
+    assert_eq!(code, Some(0), "{said}");
+    let (_, said) = trellis(&["doctor"]);
+    assert!(said.contains(" reserved\n"), "{said}");
 }

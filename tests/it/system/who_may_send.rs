@@ -330,3 +330,29 @@ async fn s7_a_changed_policy_is_recorded_once() {
     let expected = [("c0 (claimed)", "max_cost_usd $1.00"), ("c2 (claimed)", "max_cost_usd $5.00")];
     assert_eq!(shown, expected.map(|(by, policy)| (by.to_owned(), policy.to_owned())));
 }
+
+/// proves: a dead letter tells why, of what size, and by a digest which message it was; and not what else was in it.
+#[tokio::test(flavor = "multi_thread")]
+async fn s2_a_dead_letter_has_no_content_of_what_was_refused() {
+    let cluster = Processes::start(1, 1).await;
+    let client = &cluster.client;
+    let canary = format!("PRIVATE-{}", shared::digest::short_sha256(b"canary"));
+    let message =
+        json!({"goal": canary, "inputs": {"of": canary}, "max_cost_usd": -1, "trace_id": 7}).to_string();
+    for subject in [
+        Subject::Spawn,
+        Subject::Graph,
+        Subject::Cancel,
+        Subject::Submit,
+        Subject::Ask(pool(), Partition::new(0).unwrap()),
+    ] {
+        let name = subject.to_string();
+        client.bus.broadcast(&subject, &Headers::new(), message.clone().into()).await.unwrap();
+        eventually(&name, async || !letters(client, &name).await.is_empty()).await;
+        let letter = letters(client, &name).await.remove(0);
+        let told =
+            format!("({} bytes, SHA-256 {})", message.len(), shared::digest::sha256(message.as_bytes()));
+        assert_eq!(letter.payload, told, "{name}");
+        assert!(!serde_json::to_string(&letter).unwrap().contains(&canary), "{name}: {letter:?}");
+    }
+}

@@ -37,6 +37,8 @@ pub(crate) struct Resources {
     pub(crate) secrets: Arc<Values>,
     /// What profiles may ask for.
     policy: AgentPolicy,
+    /// By which coordinators tell its policy from others.
+    pub(crate) policy_digest: String,
 }
 
 impl Resources {
@@ -52,7 +54,7 @@ impl Resources {
             })?;
         let sandbox = config.sandbox.clone();
         let sandbox = sandbox.map(|helper| Sandbox::new(helper, &settings.sandbox, &config.policy.requires));
-        let secrets = Arc::new(Values::read(settings));
+        let secrets = Arc::new(Values::read(settings, &config.secret_files));
         let hidden = secrets.redactor().clone();
         if !hidden.is_empty() {
             telemetry::hide(move |line| hidden.bytes(line).into_owned());
@@ -65,6 +67,7 @@ impl Resources {
             own_variables: WorkerSecrets::new(settings),
             secrets,
             policy: config.policy.clone(),
+            policy_digest: config.policy.digest(),
         })
     }
 

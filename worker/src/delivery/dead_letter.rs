@@ -26,10 +26,8 @@ pub(crate) async fn store(
     );
     tracing::debug!(message = refusal.message, "why");
     let (trace_id, child_id) = context.unzip();
-    // The message has a whole task. Coordinators keep it with its context; who reads dead letters need not see it.
-    let letter = DeadLetter::new(&delivery.subject, &[], refusal)
-        .without_content(&delivery.payload)
-        .about(trace_id, child_id);
+    let letter =
+        DeadLetter::new(&delivery.subject, Some(&delivery.payload), refusal).about(trace_id, child_id);
     let kind = ChildId::new("execute").expect("a literal that fits the grammar");
     let message = Outgoing {
         subject: Subject::Dead(kind),

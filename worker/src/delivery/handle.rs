@@ -10,7 +10,7 @@ use shared::{
     bus::{Bus, Delivery},
     subject::Subject,
     telemetry::{self, span_id},
-    wire::{Claimed, Failure, Offer, OpenHold, Refusal, Verdict},
+    wire::{Claimed, Failure, Offer, OpenHold, POLICY_HEADER, Refusal, Verdict},
 };
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -59,7 +59,9 @@ impl Handler {
             let refusal = Refusal::malformed(format!("report_to.ask: `{ask}` is not a subject for asks"));
             return self.refuse(&offer, &delivery, refusal).await;
         };
-        let headers = telemetry::headers(offer.trace_id, span_id(offer.trace_id, offer.child_id.as_str()));
+        let mut headers =
+            telemetry::headers(offer.trace_id, span_id(offer.trace_id, offer.child_id.as_str()));
+        headers.insert(POLICY_HEADER.to_owned(), self.resources.policy_digest.clone());
         let redactor = self.resources.secrets.redactor().clone();
         let asks = Subject::Ask(pool.clone(), partition);
         let coordinator = Coordinator::new(self.bus.clone(), asks, offer.trace_id, headers, redactor);

@@ -61,7 +61,11 @@ pub(super) async fn put(bus: &Bus, name: &str, bytes: Bytes) -> Result<ObjectRef
 fn is_permanent(error: &Error) -> bool {
     match error {
         Error::TooLarge { .. } | Error::Denied(_) => true,
-        Error::Connect { .. } | Error::TooOld { .. } | Error::Mismatch { .. } | Error::Failed { .. } => false,
+        Error::Connect { .. }
+        | Error::TooOld { .. }
+        | Error::Mismatch { .. }
+        | Error::NoRoom { .. }
+        | Error::Failed { .. } => false,
     }
 }
 

@@ -14,6 +14,8 @@ use shared::{agent::Resources, random::Random};
 const OWN_PROCESSES: u64 = 8;
 /// The cgroup that the worker moves itself to: one with processes can't give controllers to those beneath it.
 const OWN_CGROUP: &str = "trellis-worker";
+/// `PIDS_MAX` of the kernel.
+const MAX_PIDS: u64 = 4 << 20;
 const CONTROLLERS: [&str; 2] = ["memory", "pids"];
 /// The cgroup of a program is called so, with the number of its worker's process and a random number behind it.
 const PREFIX: &str = "trellis-";
@@ -70,7 +72,7 @@ impl Cgroups {
         let made = fs::create_dir(&cgroup.0).and_then(|()| {
             set("memory.max", resources.memory_bytes.to_string())?;
             set("memory.oom.group", "1".to_owned())?;
-            set("pids.max", resources.processes.saturating_add(OWN_PROCESSES).to_string())?;
+            set("pids.max", pids_max(resources.processes))?;
             // Absent on a kernel without swap.
             match set("memory.swap.max", "0".to_owned()) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -108,14 +110,23 @@ impl Cgroup {
     }
 }
 
+/// The kernel refuses a larger number than it ever has processes: then they are not bounded.
+fn pids_max(processes: u64) -> String {
+    match processes.saturating_add(OWN_PROCESSES) {
+        pids @ ..MAX_PIDS => pids.to_string(),
+        _ => "max".to_owned(),
+    }
+}
+
 /// Moves this process into a cgroup, and with it all that it will start. Returns what that bounds, as text.
 pub(super) fn enter(cgroup: &Path, resources: &Resources) -> Result<String, String> {
     let moved = fs::write(cgroup.join("cgroup.procs"), "0");
     moved.map_err(|error| format!("the cgroup could not be entered: {error}"))?;
-    Ok(format!(
-        "{} bytes of memory and {} processes for all together",
-        resources.memory_bytes, resources.processes
-    ))
+    let processes = match pids_max(resources.processes).as_str() {
+        "max" => "any number of processes".to_owned(),
+        _ => format!("{} processes, their threads included,", resources.processes),
+    };
+    Ok(format!("{} bytes of memory and {processes} for all together", resources.memory_bytes))
 }
 
 /// Moves the worker into a cgroup beneath its own, unless that would not help: with other processes in it, the kernel gives no

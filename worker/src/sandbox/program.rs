@@ -2,6 +2,7 @@
 //! the program. Before that, no code of the program runs.
 
 use std::{
+    fmt,
     os::unix::process::CommandExt as _,
     process::{Command, ExitCode},
 };
@@ -14,7 +15,7 @@ use nix::{
     sched::{CloneFlags, unshare},
     sys::{
         prctl,
-        resource::{Resource, setrlimit},
+        resource::{Resource, getrlimit, setrlimit},
         signal::SigSet,
     },
     unistd::{getgid, getuid, setsid},
@@ -193,36 +194,70 @@ fn enforced(abi: i32, network: bool, around: Around) -> Result<String, String> {
     Ok(format!("ABI {abi}: files{tcp}{scopes}"))
 }
 
+/// Sets the limits of the process. A limit that is larger than the worker's own, which nobody but root may raise, is that of the worker:
+/// the program has less than it asked for, and the report says so.
 fn rlimits(policy: &Policy, mapped: bool, runs_as_root: bool) -> Result<String, nix::Error> {
     let Resources { memory_bytes: _, cpu_seconds, file_bytes, open_files, processes } = policy.resources;
-    let address_space_bytes = policy.address_space_bytes;
+    setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
     // The soft limit sends SIGXCPU one second before the hard limit kills.
-    setrlimit(Resource::RLIMIT_CPU, cpu_seconds, cpu_seconds.saturating_add(1))?;
-    for (resource, limit) in [
-        (Resource::RLIMIT_CORE, 0),
-        (Resource::RLIMIT_FSIZE, file_bytes),
-        (Resource::RLIMIT_NOFILE, open_files),
-        (Resource::RLIMIT_AS, address_space_bytes),
-    ] {
-        setrlimit(resource, limit, limit)?;
-    }
+    let killed = within(cpu_seconds.saturating_add(1), getrlimit(Resource::RLIMIT_CPU)?.1);
+    let own = if killed.asked.is_some() { killed.limit.saturating_sub(1) } else { u64::MAX };
+    let cpu_seconds = within(cpu_seconds, own);
+    setrlimit(Resource::RLIMIT_CPU, cpu_seconds.limit, killed.limit)?;
+    let bound = |resource: Resource, asked: u64| -> Result<Bound, nix::Error> {
+        let bound = within(asked, getrlimit(resource)?.1);
+        setrlimit(resource, bound.limit, bound.limit)?;
+        Ok(bound)
+    };
+    let file_bytes = bound(Resource::RLIMIT_FSIZE, file_bytes)?;
+    let open_files = bound(Resource::RLIMIT_NOFILE, open_files)?;
+    let address_space_bytes = bound(Resource::RLIMIT_AS, policy.address_space_bytes)?;
     // Within a user namespace only its own processes count; outside, all processes of the user would. The kernel never
     // counts those of root.
     let counted = mapped && !runs_as_root;
-    if counted {
-        setrlimit(Resource::RLIMIT_NPROC, processes, processes)?;
-    }
-    let processes =
-        if counted { format!("{processes} processes") } else { "processes not among them".to_owned() };
+    let processes = if counted {
+        format!("{} processes", bound(Resource::RLIMIT_NPROC, processes)?)
+    } else {
+        "processes not among them".to_owned()
+    };
     Ok(format!(
         "an address space of {address_space_bytes} bytes and processor time {cpu_seconds} s per process, files of {file_bytes} bytes, \
          {open_files} open files, {processes}"
     ))
 }
 
+/// A limit, and what was asked for if that is more than the worker's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Bound {
+    limit: u64,
+    asked: Option<u64>,
+}
+
+fn within(asked: u64, own: u64) -> Bound {
+    Bound { limit: asked.min(own), asked: (asked > own).then_some(asked) }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.limit)?;
+        match self.asked {
+            Some(asked) => write!(f, " (the worker's own limit, instead of {asked})"),
+            None => Ok(()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn s4_a_limit_is_never_larger_than_the_workers_own() {
+        assert_eq!(within(100, 256).to_string(), "100");
+        assert_eq!(within(256, 256).to_string(), "256");
+        assert_eq!(within(1024, 256).to_string(), "256 (the worker's own limit, instead of 1024)");
+        assert_eq!(within(u64::MAX, 256).limit, 256);
+    }
 
     #[test]
     fn s4_an_old_landlock_is_reported_as_what_it_is() {

@@ -1,4 +1,4 @@
-//! Keeps the worker's keys out of its environment, which the kernel shows in `/proc` for as long as a process lives: the process
+//! Keeps the keys and passwords of a process out of its environment, which the kernel shows in `/proc` for as long as a process lives: the process
 //! replaces itself by the same program without them, and hands them over in a file that is only in memory.
 
 use std::{
@@ -16,6 +16,7 @@ use nix::{
     unistd::close,
 };
 
+use super::address::{ADDRESSES, PASSWORDS, passwords};
 use crate::settings::Settings;
 
 /// The variable that names the descriptor of the file.
@@ -36,12 +37,15 @@ pub fn take_keys() -> io::Result<()> {
     Ok(())
 }
 
-/// Replaces this process by itself, without the keys that the settings name in its environment. Returns if there are none, or if
-/// that can't be done: then they stay where they are, which only root can read.
+/// Replaces this process by itself, without what is secret in its environment: the keys that the settings name, passwords and keys of
+/// connections, and addresses with a login. Whoever needs one asks [`variable`]. Returns if there are none, or if that can't be
+/// done: then they stay where they are, which only root can read.
 pub fn hide_keys(settings: &Settings) -> io::Result<()> {
-    let names: BTreeSet<&str> = settings.secret_variables();
+    let names: BTreeSet<&str> = settings.secret_variables().into_iter().chain(PASSWORDS).collect();
     let found = names.into_iter().filter_map(|name| Some((name, variable(name)?)));
-    let found: BTreeMap<&str, String> = found.collect();
+    let addresses = ADDRESSES.into_iter().filter_map(|name| Some((name, variable(name)?)));
+    let addresses = addresses.filter(|(_, address)| !passwords(address).is_empty());
+    let found: BTreeMap<&str, String> = found.chain(addresses).collect();
     if found.is_empty() || HANDED.get().is_some() {
         return Ok(());
     }
@@ -65,12 +69,12 @@ fn replace(keys: &BTreeMap<&str, String>) -> io::Result<Infallible> {
     Err(command.exec())
 }
 
-/// A variable that was handed over, or else of the environment.
+/// A variable that was handed over, or else of the environment; an empty one counts as unset.
 #[expect(
     clippy::disallowed_methods,
     reason = "the settings name the variable, so that no file holds its value"
 )]
-pub(super) fn variable(name: &str) -> Option<String> {
+pub fn variable(name: &str) -> Option<String> {
     let handed = HANDED.get().and_then(|keys| keys.get(name).cloned());
     handed.or_else(|| std::env::var(name).ok()).filter(|value| !value.is_empty())
 }

@@ -2,6 +2,9 @@
 //! programs and tools that its settings list, at the last moment. No value leaves by any other way: what comes back from a
 //! program or a tool, and every message of an attempt, has the names in place of the values.
 
+mod address;
+mod directory;
+mod file;
 mod handed;
 mod placeholder;
 mod redactor;
@@ -10,8 +13,22 @@ mod source;
 pub(crate) mod tests;
 mod values;
 
-pub use handed::{hide_keys, take_keys};
+use std::path::PathBuf;
+
+pub use directory::read_secrets;
+pub use handed::{hide_keys, take_keys, variable as own_variable};
 pub(crate) use placeholder::{Given, is_in};
 pub(crate) use redactor::Redactor;
 pub(crate) use source::variable;
 pub(crate) use values::Values;
+
+use crate::settings::Settings;
+
+/// From now on, what the connections of this process are secured by is in no line of its log: the values of its variables, and of these
+/// files, each with the name that is shown in its stead.
+pub fn hide_in_log(files: &[(String, PathBuf)]) {
+    let hidden = Values::read(&Settings::default(), files).redactor().clone();
+    if !hidden.is_empty() {
+        shared::telemetry::hide(move |line| hidden.bytes(line).into_owned());
+    }
+}

@@ -66,7 +66,7 @@ fn s8_a_placeholder_is_replaced_once_and_a_value_is_not_read_as_one() {
         ("B_KEY", "second-value"),
         ("C_KEY", "third-value"),
     ]);
-    let values = Values::read(&files.settings(|secret| secret.tools = vec!["server:*".into()]));
+    let values = Values::read(&files.settings(|secret| secret.tools = vec!["server:*".into()]), &[]);
     let work = Files::work(&["A_KEY", "B_KEY"]);
     let given = json!({"text": "a {{secret:A_KEY}} b {{secret:B_KEY}}", "list": ["{{secret:B_KEY}}", 7, null], "is": true});
     let filled = json!({
@@ -113,6 +113,7 @@ fn s8_a_tool_that_is_not_listed_for_a_secret_does_not_get_it() {
     ] {
         let values = Values::read(
             &files.settings(|secret| secret.tools = tools.iter().map(|t| (*t).to_owned()).collect()),
+            &[],
         );
         let filled = fill(&values, &work, tool, &json!("{{secret:A_KEY}}"));
         assert_eq!(filled.is_ok(), is_given, "{tools:?} {tool}: {filled:?}");
@@ -142,7 +143,7 @@ fn s8_a_worker_refuses_what_it_has_not_or_may_not_give() {
     };
     settings.secrets.insert(SecretName::new("GONE").unwrap(), missing);
     let work = Files::work(&["A_KEY", "SHORT", "EMPTY", "D_KEY", "GONE", "UNKNOWN"]);
-    let refused = Values::read(&settings).refusal(&work).unwrap();
+    let refused = Values::read(&settings, &[]).refusal(&work).unwrap();
     for says in [
         "`SHORT`: the file",
         "`EMPTY`: the file",
@@ -161,10 +162,10 @@ fn s8_a_worker_refuses_what_it_has_not_or_may_not_give() {
         [(&["*"][..], true), (&["def*"], true), (&["default"], true), (&["other", "de"], false)]
     {
         of(&mut settings, "A_KEY", agents);
-        let refused = Values::read(&settings).refusal(&Files::work(&["A_KEY"]));
+        let refused = Values::read(&settings, &[]).refusal(&Files::work(&["A_KEY"]));
         assert_eq!(refused.is_none(), fits, "{agents:?}");
     }
-    let values = Values::read(&settings);
+    let values = Values::read(&settings, &[]);
     assert!(!format!("{values:?}").contains("-value") && format!("{values:?}").contains("(a secret)"));
 }
 
@@ -173,7 +174,7 @@ fn s8_a_program_gets_a_variable_only_where_the_settings_say_so() {
     let files = Files::new(&[("A_KEY", "first-value"), ("B_KEY", "second-value")]);
     let mut settings = files.settings(|secret| secret.programs = true);
     settings.secrets.get_mut("B_KEY").unwrap().programs = false;
-    let values = Values::read(&settings);
+    let values = Values::read(&settings, &[]);
     let given = |secrets: &[&str]| values.environment(&Files::work(secrets));
     assert_eq!(given(&["A_KEY", "B_KEY"]), [("A_KEY".to_owned(), "first-value".to_owned())]);
     assert!(
@@ -189,7 +190,7 @@ fn s8_the_prompt_names_secrets_and_where_they_are_for() {
     let a = settings.secrets.get_mut("A_KEY").unwrap();
     a.tools = vec!["http.get".into(), "github:*".into()];
     a.hosts = vec!["api.example.org".into()];
-    let values = Values::read(&settings);
+    let values = Values::read(&settings, &[]);
     let shown = values.describe(&Files::work(&["A_KEY", "B_KEY"])).unwrap();
     assert!(
         shown.contains("`A_KEY` (for `http.get` to api.example.org, `github:*`); `B_KEY` (for no tool)"),

@@ -1,10 +1,10 @@
 //! The secrets of this worker by name: who may have each, and its value, if it is there.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc};
 
 use shared::{id::SecretName, wire::Execute};
 
-use super::{redactor::Redactor, source};
+use super::{directory, file, redactor::Redactor, source};
 use crate::settings::{Secret, Settings};
 
 #[derive(Debug, Default)]
@@ -31,8 +31,9 @@ impl fmt::Debug for SecretValue {
 }
 
 impl Values {
-    /// Reads them. One that is missing does not stop the worker, and is named in its log: what needs it is refused.
-    pub(crate) fn read(settings: &Settings) -> Self {
+    /// Reads them. One that is missing does not stop the worker, and is named in its log: what needs it is refused. The files have what the
+    /// worker's connections are secured by.
+    pub(crate) fn read(settings: &Settings, files: &[(String, PathBuf)]) -> Self {
         let declared = |(name, settings): (&SecretName, &Secret)| {
             let value = source::read(settings).map(|value| SecretValue(value.into()));
             if let Err(why) = &value {
@@ -48,10 +49,11 @@ impl Values {
         // The worker's own keys are given to nobody, and found all the same.
         let own = settings.key_variables().into_iter().filter_map(|name| {
             let value = source::variable(name).ok()?;
-            Some((name.to_owned(), value.trim().to_owned()))
+            Some((name.to_owned(), value))
         });
-        let own = own.filter(|(_, value)| source::is_recognised(value));
-        let own: Vec<(String, String)> = own.chain(source::of_connections()).collect();
+        let own = own.chain(directory::all()).map(|(name, value)| (name, value.trim().to_owned()));
+        let own = own.filter(|(_, value)| file::is_recognised(value));
+        let own: Vec<(String, String)> = own.chain(source::of_connections(files)).collect();
         let own = own.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         let redactor = Redactor::new(values.chain(own));
         Values { all, redactor }

@@ -72,6 +72,7 @@ impl Description {
                 started_at: self.started_at,
                 clock_ahead_ms: self.skew.ahead_ms(),
                 policy: config.policy.summary(),
+                policy_digest: config.policy.digest(),
             };
             let payload = serde_json::to_vec(&state).expect("a message has string keys").into();
             if let Err(error) = bus.reply(to, payload).await {

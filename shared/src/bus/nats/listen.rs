@@ -65,6 +65,7 @@ impl Nats {
             error @ (Error::Connect { .. }
             | Error::TooOld { .. }
             | Error::Mismatch { .. }
+            | Error::NoRoom { .. }
             | Error::TooLarge { .. }
             | Error::Failed { .. }) => RequestError::Other(error.to_string()),
         };

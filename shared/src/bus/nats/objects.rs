@@ -436,6 +436,7 @@ fn named(error: Error, doing: String) -> Error {
         other @ (Error::Connect { .. }
         | Error::TooOld { .. }
         | Error::Mismatch { .. }
+        | Error::NoRoom { .. }
         | Error::TooLarge { .. }
         | Error::Denied(_)) => other,
     }

@@ -66,7 +66,6 @@ impl Nats {
     async fn ensure_stream(&self, ours: stream::Config) -> Result<(), Error> {
         let api = &self.0.api;
         let name = ours.name.clone();
-        let doing = || format!("setting up the stream `{name}`");
         let found = match self.find_stream(&name).await? {
             Some(found) => found,
             None => self.create_stream(&ours).await?,
@@ -89,7 +88,7 @@ impl Nats {
             let to = self.call(&format!("STREAM.UPDATE.{name}"));
             match self.permitted(&to, api.update_stream(&tuned)).await {
                 Ok(updated) => {
-                    updated.map_err(|error| failed(doing(), &error))?;
+                    updated.map_err(|error| self.refused(&ours, &error))?;
                     tracing::info!(stream = name, "the stream's limits were changed to the configured ones");
                 }
                 Err(denied) => tracing::warn!(
@@ -124,16 +123,17 @@ impl Nats {
                 let found = self.find_stream(name).await?;
                 found.ok_or_else(|| failed(doing(), &"it was created and removed meanwhile"))
             }
-            Err(error) if has_code(&error, ErrorCode::STORAGE_RESOURCES_EXCEEDED) => {
-                let reason = format!(
-                    "the server has too little storage left to reserve {} bytes; give it more \
-                     (`max_file_store`) or lower the configured sizes",
-                    ours.max_bytes
-                );
-                Err(failed(doing(), &reason))
-            }
-            Err(error) => Err(failed(doing(), &error)),
+            Err(error) => Err(self.refused(ours, &error)),
         }
+    }
+
+    /// Why the server does not make or change a stream.
+    fn refused(&self, ours: &stream::Config, error: &(impl std::error::Error + 'static)) -> Error {
+        if !has_code(error, ErrorCode::STORAGE_RESOURCES_EXCEEDED) {
+            return failed(format!("setting up the stream `{}`", ours.name), error);
+        }
+        let all = self.0.topology.get().map_or(0, Topology::reserved_bytes);
+        Error::NoRoom { name: ours.name.clone(), bytes: u64::try_from(ours.max_bytes).unwrap_or(0), all }
     }
 
     /// A consumer as the server has it, if it exists.

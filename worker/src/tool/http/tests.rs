@@ -214,7 +214,7 @@ async fn s8_http_get_sends_a_secret_only_to_hosts_that_may_have_it() {
     let call = async |hosts: &[&str], url: &str, header: &str| {
         rustls::crypto::ring::default_provider().install_default().ok();
         let settings = with(hosts);
-        let values = Values::read(&settings);
+        let values = Values::read(&settings, &[]);
         let getter =
             Getter::new(&settings.http, &settings.secrets, values.redactor().clone()).unwrap().unwrap();
         let headers = BTreeMap::from([("X-Key".to_owned(), header.to_owned())]);
@@ -236,7 +236,7 @@ async fn s8_http_get_sends_a_secret_only_to_hosts_that_may_have_it() {
     assert!(refused.contains("in the path or the query"), "{refused}");
     for header in ["Host", "cookie", "Proxy-Authorization", "a b"] {
         let settings = with(to_here);
-        let values = Values::read(&settings);
+        let values = Values::read(&settings, &[]);
         let getter =
             Getter::new(&settings.http, &settings.secrets, values.redactor().clone()).unwrap().unwrap();
         let headers = BTreeMap::from([(header.to_owned(), "x".to_owned())]);
