@@ -79,7 +79,9 @@ pub enum Refusal {
     OtherPool { child_id: ChildId, pool: PoolName },
     #[error("no worker may ask for this")]
     NotOfWorkers,
-    #[error("`{agent_id}` is not spawned from the pool `{pool}`\n\nhint: its profile names in `spawned_from` the pools whose agents may spawn it")]
+    #[error(
+        "`{agent_id}` is not spawned from the pool `{pool}`\n\nhint: its profile names in `spawned_from` the pools whose agents may spawn it"
+    )]
     NotSpawnedFrom { agent_id: AgentId, pool: PoolName },
     #[error("`{child_id}` is claimed until {}", .until.millis())]
     Taken { child_id: ChildId, until: Timestamp },

@@ -333,6 +333,10 @@ fn b18_b11_what_grants_are_passed_by_is_bounded_for_all_of_them_together() {
     for (lease, child) in leases.iter().zip(children) {
         world.settle(lease, child, cents(50)).unwrap();
     }
-    assert_eq!(books(&world, "root"), [125, 0, 75], "the first is paid beyond its hold, the others are disputed");
+    assert_eq!(
+        books(&world, "root"),
+        [125, 0, 75],
+        "the first is paid beyond its hold, the others are disputed"
+    );
     assert_eq!(world.trace.snapshot(world.node("root")).budget.overspent, cents(25));
 }

@@ -228,7 +228,11 @@ fn s6_an_agent_is_spawned_only_from_the_pools_that_its_profile_names() {
             match asked {
                 Ok(_) => assert!(may, "{caller}"),
                 Err(refusal) => {
-                    assert_eq!((refusal.to_wire().code.as_str(), may), ("not_spawned_from", false), "{refusal}")
+                    assert_eq!(
+                        (refusal.to_wire().code.as_str(), may),
+                        ("not_spawned_from", false),
+                        "{refusal}"
+                    )
                 }
             }
         }

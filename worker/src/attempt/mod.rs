@@ -160,11 +160,8 @@ mod tests {
     /// Journals are read by workers of other pools, ids included.
     #[test]
     fn s6_the_id_of_one_message_does_not_tell_that_of_the_next() {
-        let lease = |token: &str| Lease {
-            child_id: "a".parse().unwrap(),
-            attempt: 1,
-            token: token.parse().unwrap(),
-        };
+        let lease =
+            |token: &str| Lease { child_id: "a".parse().unwrap(), attempt: 1, token: token.parse().unwrap() };
         let trace_id = TraceId::from_u128(7).unwrap();
         let secret = |token: &str, of: &str| {
             let id = message_id(trace_id, &lease(token), of);

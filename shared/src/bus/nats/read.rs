@@ -15,8 +15,8 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{
-    super::topology::stream_of_all, Error, Nats, Stored, backoff, failed, from_map, id_of, objects::own_overflow,
-    timestamp,
+    super::topology::stream_of_all, Error, Nats, Stored, backoff, failed, from_map, id_of,
+    objects::own_overflow, timestamp,
 };
 use crate::subject::{Filter, Subject};
 
@@ -133,8 +133,8 @@ impl Nats {
         let inbox = client.new_inbox();
         let subscribed = client.subscribe(inbox.clone()).await;
         let mut answers = subscribed.map_err(|error| failed(doing(), &error))?;
-        let request =
-            json!({ "seq": from, "batch": most, "max_bytes": most_bytes, "next_by_subj": subject }).to_string();
+        let request = json!({ "seq": from, "batch": most, "max_bytes": most_bytes, "next_by_subj": subject })
+            .to_string();
         let to = self.call(&format!("DIRECT.GET.{stream}"));
         let asked = tokio::time::Instant::now();
         let sent = client.publish_with_reply(to.clone(), inbox, request.into()).await;
