@@ -1,7 +1,8 @@
 //! Who asked for what only an administrator may (S7). About a run it is told by an event of the run; about agents, schedules,
 //! kept graphs, workers and the policies by a record, which is stored before anything is done; that of workers when they first claim.
 //!
-//! A second delivery is harmless: what the same administrator asks for again within a few seconds is one record.
+//! A second delivery is harmless: what the same administrator asks for again within a few seconds, in the same words, is one
+//! record.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use serde::Deserialize;
 use shared::{
     Timestamp, WorkerId,
     agent_policy::AgentPolicy,
-    bus::{Headers, Outgoing, PublishError, REQUEST_INFO},
+    bus::{Headers, Message, Outgoing, PublishError, REQUEST_INFO},
     digest,
     id::PoolName,
     subject::{Action, Audited, Filter, Subject},
@@ -46,22 +47,11 @@ pub(crate) fn asker(handles: &Handles, headers: &Headers) -> Option<Asker> {
 }
 
 /// Stores the record of a query, if only an administrator may send it.
-pub(crate) async fn keep(handles: &Handles, query: &Query, headers: &Headers) -> Result<(), PublishError> {
-    match about(query) {
-        Some((action, asked, names)) => store(handles, action, asked, names, headers).await,
-        None => Ok(()),
-    }
-}
-
-async fn store(
-    handles: &Handles,
-    action: Action,
-    asked: &str,
-    names: Vec<String>,
-    headers: &Headers,
-) -> Result<(), PublishError> {
-    let (at, by) = (handles.clock.now(), asker(handles, headers));
-    let record = AdminRecord { at, asked: asked.to_owned(), names, by };
+pub(crate) async fn keep(handles: &Handles, query: &Query, message: &Message) -> Result<(), PublishError> {
+    let Some((action, asked, names)) = about(query) else { return Ok(()) };
+    let (at, by) = (handles.clock.now(), asker(handles, &message.headers));
+    let digest = Some(digest::sha256(&message.payload));
+    let record = AdminRecord { at, asked: asked.to_owned(), names, by, digest };
     handles.bus.publish(outgoing(Audited::Asked(action), &record)).await.map(drop)
 }
 
@@ -77,7 +67,8 @@ pub(crate) async fn keep_policy(handles: &Handles) -> Result<(), PublishError> {
         return Ok(());
     }
     let by = Some(Asker::Claimed(handles.config.id.to_string()));
-    let record = AdminRecord { at: handles.clock.now(), asked: what.name().to_owned(), names, by };
+    let record =
+        AdminRecord { at: handles.clock.now(), asked: what.name().to_owned(), names, by, digest: None };
     handles.bus.publish(outgoing(what, &record)).await.map(drop)
 }
 
@@ -126,7 +117,8 @@ pub(crate) fn keep_worker_policy(
             return;
         }
         let by = Some(Asker::Claimed(worker));
-        let record = AdminRecord { at: own.clock.now(), asked: what.name().to_owned(), names, by };
+        let (at, asked) = (own.clock.now(), what.name().to_owned());
+        let record = AdminRecord { at, asked, names, by, digest: None };
         if let Err(error) = own.bus.publish(outgoing(what, &record)).await {
             tracing::warn!(%error, "the record of a worker's policy could not be stored; its next claim tries again");
             own.worker_policies.forget(&pool, &policy);
@@ -191,6 +183,22 @@ mod tests {
     use shared::wire::Drain;
 
     use super::*;
+
+    #[test]
+    fn s7_the_same_request_is_one_record_for_ten_seconds_and_other_content_is_another() {
+        let record = |at: u64, digest: &str| AdminRecord {
+            at: Timestamp::from_millis(at),
+            asked: "put_graph".into(),
+            names: vec!["facts".into()],
+            by: None,
+            digest: Some(digest.into()),
+        };
+        let id = |record: &AdminRecord| outgoing(Audited::Asked(Action::Graphs), record).id;
+        let first = id(&record(SAME_FOR_MS, "a"));
+        assert_eq!(id(&record(SAME_FOR_MS + 1, "a")), first);
+        assert_ne!(id(&record(SAME_FOR_MS + 1, "b")), first);
+        assert_ne!(id(&record(2 * SAME_FOR_MS, "a")), first);
+    }
 
     #[test]
     fn s7_every_query_for_administrators_has_a_record_and_no_other() {

@@ -141,7 +141,7 @@ impl Handles {
     pub(crate) async fn heartbeat(&self) -> Result<Members, store::Error> {
         let members = self.store.heartbeat(&self.member(), millis(self.config.heartbeat_ttl)).await?;
         self.policies.heard(members.alive.iter().chain(&members.silent));
-        self.policies.compare_keys(&members.alive);
+        self.policies.compare_keys(&members);
         Ok(members)
     }
 }

@@ -5,12 +5,18 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use shared::{Timestamp, WorkerId, id::PoolName, keys::Keys, limits::Settings, time::millis, wire::Policy};
 
-use crate::{Config, store::Member};
+use crate::{
+    Config,
+    store::{Member, Members},
+};
 
 #[derive(Debug)]
 pub(crate) struct Policies {
@@ -19,6 +25,8 @@ pub(crate) struct Policies {
     holds: Mutex<Policy>,
     /// The coordinators whose keys differ so that one does not believe what the other writes.
     apart: Mutex<Vec<WorkerId>>,
+    /// Whether all coordinators that were heard of in the last hour sign with keys that are known here.
+    alike: AtomicBool,
 }
 
 impl Policies {
@@ -28,7 +36,12 @@ impl Policies {
             max_cost_usd: config.settings.maximum.max_cost_usd,
             log_keys: config.keys.as_ref().map(Keys::ids).unwrap_or_default(),
         };
-        Policies { holds: Mutex::new(own.clone()), own, apart: Mutex::default() }
+        Policies {
+            holds: Mutex::new(own.clone()),
+            own,
+            apart: Mutex::default(),
+            alike: AtomicBool::new(false),
+        }
     }
 
     /// What this coordinator tells the others.
@@ -51,12 +64,14 @@ impl Policies {
 
     /// Tells, once, of coordinators that do not know each other's keys (S3): what one writes, the other does not believe, and
     /// decides nothing about it.
-    pub(crate) fn compare_keys(&self, alive: &[Member]) {
-        let apart = |member: &&Member| {
-            let said: Option<Policy> = serde_json::from_str(&member.says).ok();
-            said.is_some_and(|said| said.keys_are_apart(&self.own))
-        };
-        let apart: Vec<WorkerId> = alive.iter().filter(apart).map(|member| member.id.clone()).collect();
+    pub(crate) fn compare_keys(&self, members: &Members) {
+        let said = |member: &Member| serde_json::from_str::<Policy>(&member.says).ok();
+        let alike = |member: &Member| said(member).is_some_and(|said| !said.keys_are_apart(&self.own));
+        let all = members.alive.iter().chain(&members.silent);
+        self.alike.store(all.into_iter().all(alike), Ordering::Relaxed);
+        let apart = |member: &&Member| said(member).is_some_and(|said| said.keys_are_apart(&self.own));
+        let apart: Vec<WorkerId> =
+            members.alive.iter().filter(apart).map(|member| member.id.clone()).collect();
         let mut known = self.apart.lock().unwrap_or_else(PoisonError::into_inner);
         if !apart.is_empty() && *known != apart {
             tracing::warn!(
@@ -66,6 +81,11 @@ impl Policies {
             );
         }
         *known = apart;
+    }
+
+    /// Whether no coordinator that was heard of in the last hour can have written what is signed with no key that is known here.
+    pub(crate) fn all_have_our_keys(&self) -> bool {
+        self.alike.load(Ordering::Relaxed)
     }
 
     pub(crate) fn holds(&self) -> Policy {
@@ -170,9 +190,18 @@ mod tests {
         let apart = |own: &str, other: &str| {
             let (own, other) = (Policies::new(&with("own", own)), Policies::new(&with("other", other)));
             let member = |id: &str, of: &Policies| Member { id: id.parse().unwrap(), says: of.said() };
-            own.compare_keys(&[member("own", &own), member("other", &other)]);
+            let both = vec![member("own", &own), member("other", &other)];
+            own.compare_keys(&Members { alive: both, silent: Vec::new() });
             let apart = own.apart.lock().unwrap().iter().map(ToString::to_string).collect::<Vec<_>>();
             assert!(!own.said().contains(&keys("1")), "no key is told");
+            assert_eq!(own.all_have_our_keys(), apart.is_empty());
+            // Whoever was heard of in the last hour may have written what is stored.
+            let (alive, silent) = (vec![member("own", &own)], vec![member("other", &other)]);
+            own.compare_keys(&Members { alive, silent });
+            assert_eq!(own.all_have_our_keys(), apart.is_empty());
+            let unknown = Member { id: "older".parse().unwrap(), says: String::new() };
+            own.compare_keys(&Members { alive: vec![unknown], silent: Vec::new() });
+            assert!(!own.all_have_our_keys(), "what it signs with is not known");
             apart == ["other"]
         };
         assert!(apart("1", "") && apart("", "1") && apart("1", "2"));

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use shared::{
     AgentId, AgentProfile, Problems, Timestamp,
-    bus::{self, Bus, Outgoing, PublishError, Stored},
+    bus::{self, Bus, Outgoing, PROFILE_VERSIONS_KEPT, PublishError, Stored},
     decode,
     subject::{Filter, Subject},
     wire::ProfileVersion,
@@ -110,6 +110,9 @@ pub(crate) async fn read(bus: &Bus) -> Result<BTreeMap<AgentId, Entry>, bus::Err
 /// All versions of an agent that are kept, oldest first.
 pub(crate) async fn versions(bus: &Bus, agent: &AgentId) -> Result<Vec<Entry>, bus::Error> {
     let stored = bus.read(&Filter::One(Subject::Profile(agent.clone()))).await?;
+    // The log may have a few more, until there is no room for the next.
+    let kept = usize::try_from(PROFILE_VERSIONS_KEPT).unwrap_or(usize::MAX);
+    let stored = &stored[stored.len().saturating_sub(kept)..];
     Ok(stored.iter().filter_map(entry).map(|(_, entry)| entry).collect())
 }
 
@@ -154,7 +157,7 @@ pub(crate) async fn append(
     if let (Err(PublishError::Full(_)), Content::Deleted) = (&published, content) {
         // Not even a deletion fits. If the process dies now, the store still has the profile, and nobody was answered.
         remove_before(bus, agent, after + 1).await?;
-        published = bus.publish(message(0)).await;
+        published = bus.publish_behind_removed(message(after)).await;
     }
     let last = bus.last(&Filter::One(subject)).await?;
     let last = last.as_ref().and_then(entry).map(|(_, entry)| entry);

@@ -46,6 +46,9 @@ impl Room {
             if let Err(error) = bus.keep_pools().await {
                 tracing::warn!(%error, "the queue of a pool can't be made again yet");
             }
+            if let Err(error) = bus.forget_answers().await {
+                tracing::warn!(%error, "answers that were too large for messages can't be removed yet");
+            }
         }
     }
 

@@ -121,7 +121,11 @@ impl Known {
         matches!(self.content, Content::Deleted)
     }
 
+    /// Takes a revision that is stored at a place behind the known one. An earlier one never counts, wherever it is stored.
     fn define(&mut self, place: u64, revision: &ScheduleRevision) {
+        if place <= self.definition_at || revision.revision < self.revision {
+            return;
+        }
         (self.revision, self.at, self.definition_at) = (revision.revision, revision.at, place);
         if revision.schedule.is_none() {
             // It is removed with its schedule.
@@ -173,11 +177,7 @@ impl Schedules {
         let place = stored.sequence;
         let taken = if let Subject::Schedule(name) = &stored.subject {
             serde_json::from_slice(&stored.payload).map(|revision| {
-                self.change(name, |known| {
-                    if known.definition_at < place {
-                        known.define(place, &revision);
-                    }
-                });
+                self.change(name, |known| known.define(place, &revision));
             })
         } else if let Subject::Ticks(name) = &stored.subject {
             serde_json::from_slice::<State>(&stored.payload).map(|state| {
@@ -251,7 +251,7 @@ impl Schedules {
         let definition = self.bus.last(&Filter::One(Subject::Schedule(name.clone()))).await?;
         let state = self.bus.last(&Filter::One(Subject::Ticks(name.clone()))).await?;
         self.change(name, |known| {
-            if let Some(stored) = definition.filter(|stored| stored.sequence > known.definition_at)
+            if let Some(stored) = definition
                 && let Ok(revision) = serde_json::from_slice(&stored.payload)
             {
                 known.define(stored.sequence, &revision);
@@ -300,11 +300,7 @@ impl Schedules {
         let written =
             self.append(Subject::Schedule(name.clone()), name, payload, known.definition_at).await?;
         if let Written::Done(place) = written {
-            self.change(name, |known| {
-                if known.definition_at < place {
-                    known.define(place, &revision);
-                }
-            });
+            self.change(name, |known| known.define(place, &revision));
         }
         Ok(written)
     }
@@ -381,15 +377,20 @@ impl Schedules {
     }
 
     /// Removes what was stored about the ticks of a schedule that was deleted, as it was known before. What its runs of the day
-    /// have cost stays: the same name does not have the day's budget twice.
+    /// have cost stays: the same name does not have the day's budget twice. Something always stays: behind nothing, what was stored
+    /// before would count again.
     pub(crate) async fn forget_ticks(&self, name: &ScheduleName, known: &Known) -> Result<(), Error> {
         let subject = Subject::Ticks(name.clone());
-        let left = known.state.after_deletion();
-        if left == State::default() {
-            return Ok(self.bus.purge(&Filter::One(subject)).await?);
+        if known.state_at == 0 {
+            return Ok(());
         }
+        let left = known.state.after_deletion();
         if let Written::Behind = self.decide(name, known, left).await? {
-            return Err(Error::Behind);
+            // A tick was decided meanwhile.
+            let known = self.refresh(name).await?;
+            if let Written::Behind = self.decide(name, &known, known.state.after_deletion()).await? {
+                return Err(Error::Behind);
+            }
         }
         let all = self.bus.read(&Filter::One(subject.clone())).await?;
         for stored in all.iter().rev().skip(1) {

@@ -353,6 +353,7 @@ pub fn calls(kind: Kind, pool: Option<&PoolName>, namespace: &Namespace) -> Vec<
             }
             if kind == Kind::Admin {
                 calls.extend(read(&stream(Stream::Dead)));
+                calls.extend(read(&stream(Stream::Audit)));
             }
         }
     }

@@ -10,7 +10,7 @@
 
 use std::time::{Duration, Instant};
 
-use coordinator::store::{Redis, Store, Write};
+use coordinator::store::{Redis, Replaces, Store, Write};
 use serde_json::{Value, json};
 use shared::{
     Timestamp, TraceId,
@@ -53,7 +53,7 @@ fn run(number: u64) -> Write {
         expected: 0,
         stamp: None,
         version: 1,
-        replaces: false,
+        replaces: Replaces::Nothing,
         fields: changes.fields,
         values: changes.values,
         outbox: None,

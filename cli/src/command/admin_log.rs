@@ -1,10 +1,17 @@
 //! `trellis admin-log`: what administrators asked for, and who they were (S7).
 
 use serde_json::json;
-use shared::{subject::Filter, wire::AdminRecord};
+use shared::{
+    bus::{Bus, Stored},
+    keys::Keys,
+    subject::Filter,
+    text::count,
+    wire::AdminRecord,
+};
 
 use crate::{
     cluster::connect::{Servers, unreachable},
+    input::log_keys::LogKeys,
     terminal::{
         ending::{EXIT_CODES, Ending},
         output::{self, Output},
@@ -12,20 +19,43 @@ use crate::{
     },
 };
 
+/// The digits of a digest in the table.
+const DIGITS: usize = 12;
+
 /// Show who changed agents, schedules and kept graphs, and drained workers, the oldest first, and when policies changed.
 ///
 /// A policy of the coordinators is told when one starts with another, that of the workers of a pool when the first claims with it.
 /// Who raised, charged, deleted or restored something in a run is in its events: `trellis events RUN`. A name with `(claimed)` is what
-/// the sender said of itself.
+/// the sender said of itself. CONTENT is the beginning of the SHA-256 of the request as it was sent. With the key of the deployment
+/// only records that coordinators signed are shown, and what else is there is counted.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    #[command(flatten)]
+    keys: LogKeys,
+}
 
-pub(crate) async fn run(Args {}: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
+pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
+    let keys = match args.keys.read() {
+        Ok(keys) => keys,
+        Err(ending) => return Ok(ending),
+    };
     let bus = servers.cluster().await?;
-    let stored = bus.read(&Filter::Audits).await.map_err(|error| unreachable(&error))?;
-    let records = stored.iter().map(|stored| serde_json::from_slice(&stored.payload));
-    let records: Vec<AdminRecord> = records.collect::<Result<_, _>>()?;
+    let Log { records, unreadable, refused } = read(&bus, keys.as_ref()).await?;
+    if unreadable > 0 {
+        let messages = count(unreadable, "message");
+        output::note(&format!("left out, because it is no record: {messages}"));
+    }
+    match refused {
+        None => output::note(
+            "the records were not verified: with --log-key-file only those count that coordinators signed",
+        ),
+        Some(0) => {}
+        Some(refused) => {
+            let messages = count(refused, "message");
+            output::note(&format!("left out, because no coordinator signed it: {messages}"));
+        }
+    }
     if output == Output::Json {
         output::print_json(&json!(records))?;
         return Ok(Ending::Completed);
@@ -36,9 +66,27 @@ pub(crate) async fn run(Args {}: Args, servers: &Servers, output: Output) -> any
     }
     let row = |record: &AdminRecord| {
         let by = record.by.as_ref().map_or_else(|| "unknown".into(), ToString::to_string);
-        [record.at.to_string(), record.asked.clone(), record.names.join(" "), by]
+        let content = record.digest.as_ref().and_then(|digest| digest.get(..DIGITS)).unwrap_or("-");
+        [record.at.to_string(), record.asked.clone(), record.names.join(" "), content.to_owned(), by]
     };
     let rows: Vec<_> = records.iter().map(row).collect();
-    output::print(&table::show(["AT", "ASKED", "NAMES", "BY"], &rows))?;
+    output::print(&table::show(["AT", "ASKED", "NAMES", "CONTENT", "BY"], &rows))?;
     Ok(Ending::Completed)
+}
+
+/// What the log has.
+struct Log {
+    records: Vec<AdminRecord>,
+    /// How many messages are no records.
+    unreadable: usize,
+    /// How many messages are not authentic, if there is a key.
+    refused: Option<u64>,
+}
+
+async fn read(bus: &Bus, keys: Option<&Keys>) -> anyhow::Result<Log> {
+    let bus = keys.map_or_else(|| bus.clone(), |keys| bus.clone().with_keys(keys.clone()));
+    let stored = bus.read(&Filter::Audits).await.map_err(|error| unreachable(&error))?;
+    let record = |stored: &Stored| serde_json::from_slice(&stored.payload).ok();
+    let records: Vec<AdminRecord> = stored.iter().filter_map(record).collect();
+    Ok(Log { unreadable: stored.len() - records.len(), records, refused: keys.map(Keys::refused) })
 }

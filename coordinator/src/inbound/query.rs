@@ -53,7 +53,7 @@ async fn answer(
     query: Result<Query, Problems>,
 ) {
     if let Ok(query) = &query
-        && let Err(error) = audit::keep(handles, query, &message.headers).await
+        && let Err(error) = audit::keep(handles, query, message).await
     {
         tracing::warn!(%error, "it could not be kept who asks for a change: nothing is changed");
         return reply(handles, message.reply_to.as_ref(), &QueryAnswer::Refused(Refusal::unavailable()))

@@ -51,9 +51,7 @@ pub(crate) enum Found {
     Refused(Broken),
     /// It carries no code, or one of a key that is not known here: perhaps a coordinator with other keys wrote it. It is not
     /// what the log has of it up to the last message that can be believed, and nothing is decided about it here.
-    Foreign {
-        version: u64,
-    },
+    Foreign(Broken),
     /// It can't be read as a trace at all: why.
     Damaged(String),
 }
@@ -77,7 +75,7 @@ impl Opened {
             Found::Whole(record, _) => Some(record),
             // An outbox is not part of it.
             Found::Refused(broken) => broken.record.map(|(record, _)| record),
-            Found::Nothing | Found::Foreign { .. } | Found::Damaged(_) => None,
+            Found::Nothing | Found::Foreign(_) | Found::Damaged(_) => None,
         }
     }
 }
@@ -174,7 +172,9 @@ impl Sealed {
         refused.iter().for_each(|key| drop(record.outbox.remove(key)));
         let seal = Seal::check(keys, &self.namespace, id, &record, code.as_deref());
         let found = match seal.inspect_err(|why| refusals.push(("trace", *why))) {
-            Err(why) if why.is_foreign() => Found::Foreign { version },
+            Err(why) if why.is_foreign() => {
+                Found::Foreign(Broken { version, outbox: record.outbox, refused, record: None })
+            }
             Ok(seal) if refused.is_empty() => Found::Whole(record, seal),
             seal => {
                 let outbox = record.outbox.clone();
@@ -281,7 +281,7 @@ impl Parts<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Memory;
+    use crate::store::{Memory, Replaces};
 
     const KEY: &str = "0101010101010101010101010101010101010101010101010101010101010101";
     const LATER: &str = "0202020202020202020202020202020202020202020202020202020202020202";
@@ -304,7 +304,7 @@ mod tests {
             expected,
             stamp: None,
             version: expected + 1,
-            replaces: false,
+            replaces: Replaces::Nothing,
             fields,
             values: Vec::new(),
             outbox: None,
@@ -368,7 +368,7 @@ mod tests {
         sealed.commit(&[third]).await.unwrap();
         assert!(is_whole(&sealed).await);
         let mut fourth = write(id(1), 3, &[("head", Some("{}"))]);
-        fourth.replaces = true;
+        fourth.replaces = Replaces::AllButOutboxes;
         seal.close(&mut fourth);
         sealed.commit(&[fourth]).await.unwrap();
         assert!(is_whole(&sealed).await);

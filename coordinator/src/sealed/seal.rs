@@ -13,7 +13,7 @@ use shared::{
 };
 
 use super::outbox;
-use crate::store::{INDEX_FIELD, Record, Write};
+use crate::store::{INDEX_FIELD, Record, Replaces, Write};
 
 /// The field that holds it.
 pub(super) const FIELD: &str = "seal";
@@ -114,7 +114,7 @@ impl Seal {
             }
             return;
         };
-        if write.replaces {
+        if write.replaces != Replaces::Nothing {
             (tags.of, tags.sum) = (HashMap::new(), 0);
         }
         let key = tags.keys.signing().clone();

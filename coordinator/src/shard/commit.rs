@@ -16,7 +16,7 @@ use super::{
     outbox::Outbox,
 };
 use crate::{
-    store::{Committed, Write},
+    store::{Committed, Replaces, Write},
     trace::Trace,
 };
 
@@ -108,7 +108,7 @@ impl Shard {
             expected: open.expected,
             stamp: open.stamp.take(),
             version,
-            replaces: false,
+            replaces: Replaces::Nothing,
             fields: changes.fields,
             values: changes.values,
             outbox: Some((outbox.key(), text(&*outbox))),

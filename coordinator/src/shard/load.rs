@@ -18,7 +18,7 @@ use super::{
 use crate::{
     branches,
     sealed::{Broken, Found as Stored, Seal},
-    store::{self, Committed, OutboxKey, Sent, Write},
+    store::{self, Committed, OutboxKey, Replaces, Sent, Write},
     trace::Trace,
 };
 
@@ -46,12 +46,15 @@ struct Found {
     fault: Option<Fault>,
     /// Outboxes that can't be taken.
     refused: Vec<OutboxKey>,
+    /// Whether what is stored can't be read as a trace: nothing of it is kept.
+    damaged: bool,
 }
 
 /// What is wrong with a stored trace.
 #[derive(Debug)]
 enum Fault {
     Corrupt,
+    /// It is not authentic, or not even a trace.
     Forged,
     /// A coordinator with other keys, or none, may have written it.
     Foreign,
@@ -210,11 +213,13 @@ impl Shard {
             handles.epoch.observe(handles.partition(*id), floor, loaded.counter, now);
         }
         let (mut failed, mut not_had) = (BTreeMap::new(), BTreeMap::new());
-        let mut doubtful = Vec::new();
+        let (mut doubtful, mut moved_on) = (Vec::new(), Vec::new());
         for (id, loaded) in ids.iter().zip(loaded) {
             if let Stored::Damaged(found) = &loaded.found {
-                not_had.insert(*id, NotHad::NotAuthentic);
-                self.damaged(*id, found, now).await;
+                match self.damaged(*id, found).await? {
+                    Some(found) => doubtful.push(found),
+                    None => moved_on.push(*id),
+                }
                 continue;
             }
             let found = self.read(*id, loaded.found);
@@ -239,9 +244,8 @@ impl Shard {
         });
         let checked: Vec<_> =
             futures_util::stream::iter(checks).buffer_unordered(LOGS_AT_ONCE).collect().await;
-        let mut moved_on = Vec::new();
         for (found, checked) in checked {
-            let (id, version) = (found.trace.id(), found.version);
+            let (id, version, damaged) = (found.trace.id(), found.version, found.damaged);
             // Another coordinator may have committed since it was read: the log then has more, and nothing is lost.
             let is_ahead =
                 matches!(checked, Ok(Some(_)) | Err(rebuild::Error::Gap(_) | rebuild::Error::Foreign));
@@ -250,7 +254,7 @@ impl Shard {
                 continue;
             }
             let why_not = match (&checked, &found.fault) {
-                (Err(rebuild::Error::Foreign), _) if version == 0 => NotHad::Unknown,
+                (Err(rebuild::Error::Foreign), _) if version == 0 && !damaged => NotHad::Unknown,
                 (Err(rebuild::Error::Foreign), _) | (_, Some(Fault::Forged)) => NotHad::NotAuthentic,
                 (_, _) => NotHad::Unavailable,
             };
@@ -292,7 +296,11 @@ impl Shard {
             };
             if let Err(reason) = kept {
                 not_had.insert(id, why_not);
-                failed.insert(id, (reason, version));
+                if damaged {
+                    self.put_off(id, &reason, now).await;
+                } else {
+                    failed.insert(id, (reason, version));
+                }
             }
         }
         self.postpone(&failed, now).await;
@@ -341,10 +349,23 @@ impl Shard {
         }
     }
 
-    /// What is stored of a trace can't be read as one. It is left as it is, for who looks into it, and its timer is moved ahead.
-    async fn damaged(&mut self, id: TraceId, found: &str, now: Timestamp) {
-        tracing::error!(trace_id = %id, found, "what the store has of a trace is not what a coordinator writes; nothing is decided on it");
+    /// What is stored of a trace can't be read as one: its log may rebuild it, and replaces all of it then. Otherwise it is left
+    /// as it is, for who looks into it. None if it is no longer there.
+    async fn damaged(&mut self, id: TraceId, found: &str) -> Result<Option<Found>, store::Error> {
+        tracing::error!(trace_id = %id, found, "what the store has of a trace is not what a coordinator writes; trying its event log");
         self.handles.damaged.fetch_add(1, Ordering::Relaxed);
+        let version = self.handles.store.versions(&[id]).await?.first().copied().unwrap_or_default();
+        // As it was when it had this version, or later: whoever replaces it meanwhile changes that.
+        let again = self.handles.store.load(&[id]).await?.pop();
+        if !again.is_some_and(|again| matches!(again.found, Stored::Damaged(_))) {
+            return Ok(None);
+        }
+        Ok(Some(Found { version, fault: Some(Fault::Forged), damaged: true, ..self.nothing(id) }))
+    }
+
+    /// Moves the timer ahead of what has no version.
+    async fn put_off(&mut self, id: TraceId, reason: &str, now: Timestamp) {
+        tracing::error!(trace_id = %id, reason, "nothing is decided on a trace");
         if let Err(error) = self.handles.store.delay(id, now.plus_millis(RETRY_LOAD_MS)).await {
             tracing::warn!(%error, "the timer of a trace that can't be read could not be moved ahead");
         }
@@ -361,7 +382,7 @@ impl Shard {
             expected: found.version,
             stamp: found.trace.stamp(),
             version: trace.version(),
-            replaces: true,
+            replaces: if found.damaged { Replaces::Everything } else { Replaces::AllButOutboxes },
             fields: changes.fields,
             values: changes.values,
             outbox: Some((outbox.key(), super::commit::text(&*outbox))),
@@ -398,16 +419,21 @@ impl Shard {
 }
 
 impl Shard {
-    /// Reads a stored trace. One that can't be taken may still be rebuilt from its event log.
-    fn read(&self, id: TraceId, stored: Stored) -> Found {
-        let nothing = |version: u64| Found {
+    fn nothing(&self, id: TraceId) -> Found {
+        Found {
             trace: Trace::new(id),
-            version,
+            version: 0,
             unsent: Vec::new(),
             seal: self.handles.store.seal(id),
             fault: None,
             refused: Vec::new(),
-        };
+            damaged: false,
+        }
+    }
+
+    /// Reads a stored trace. One that can't be taken may still be rebuilt from its event log.
+    fn read(&self, id: TraceId, stored: Stored) -> Found {
+        let nothing = |version: u64| Found { version, ..self.nothing(id) };
         match stored {
             Stored::Nothing | Stored::Damaged(_) => nothing(0),
             Stored::Whole(record, seal) => {
@@ -423,7 +449,12 @@ impl Shard {
                     }
                 }
             }
-            Stored::Foreign { version } => Found { fault: Some(Fault::Foreign), ..nothing(version) },
+            // No coordinator that was heard of wrote it: so a stranger did. If one wrote it that nobody has heard of for long, its
+            // commits are in the log, and nothing is rebuilt from that.
+            Stored::Foreign(broken) if self.handles.policies.all_have_our_keys() => {
+                self.read(id, Stored::Refused(broken))
+            }
+            Stored::Foreign(broken) => Found { fault: Some(Fault::Foreign), ..nothing(broken.version) },
             Stored::Refused(Broken { version, outbox, mut refused, record }) => {
                 let (unsent, unread) = read_outboxes(id, &outbox);
                 refused.extend(unread);

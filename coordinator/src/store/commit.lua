@@ -8,16 +8,18 @@
 -- KEYS  1 trace, 2 values of its shared store, 3 timers, 4 runs, 5 counter, 6 ended,
 --       7 the revision of the agent profiles: all of one partition. The index of runs is in keys that begin with
 --       that of the runs: of each term, of the costs and of the ids. So they have its hash tag.
--- ARGV  1 trace id        2 version expected, 0: does not exist     12 text of its field `made` ("": any)
+-- ARGV  1 trace id        2 version expected, 0: does not exist, UNREADABLE: what is there is no trace
+--      12 text of its field `made` ("": any)
 --      13 the revision of the agent profiles that it was decided with ("": it names none)
 --      14 where the index of runs has it from now on ("": as before): when it began, its cost ("-": none), its terms
 --       3 timer           4 ended at           5 opened at          ("": none)
---       6 how many runs the index keeps        7 "1": what was stored before is replaced, but for outboxes
+--       6 how many runs the index keeps        7 "1": what was stored before is replaced, but for outboxes; "2": all of it
 --       8 count of fields set, the version first     9 count of fields deleted
 --      10 count of values set     11 count of values deleted, then field, text … field … value, text … value …
 -- Replies  {"done", counter}   {"conflict", version found, counter}   {"outdated", revision found, counter}
 
 local HEAD = 14
+local UNREADABLE = '18446744073709551615'
 local SLICE = 1000 -- arguments passed in one call; Lua's stack holds about 8000
 
 local set_end = HEAD + 2 * ARGV[8]
@@ -28,10 +30,14 @@ if #KEYS ~= 7 or #ARGV ~= gone_end then error('commit.lua: wrong arguments') end
 
 local stored = redis.pcall('HMGET', KEYS[1], 'v', 'made', 'index')
 -- What is no trace has no version; it must not keep the other writes of a batch from being answered.
-if stored.err then
-  return { 'conflict', 'none', redis.call('GET', KEYS[5]) or '0' }
-end
 local found = stored[1] or '0'
+if stored.err then
+  stored = {}
+  found = UNREADABLE
+elseif not string.match(found, '^%d+$') or (string.match(found, '^0') and found ~= '0')
+  or #found > #UNREADABLE or (#found == #UNREADABLE and found > UNREADABLE) then
+  found = UNREADABLE
+end
 if found ~= ARGV[2] or (ARGV[12] ~= '' and stored[2] ~= ARGV[12]) then
   return { 'conflict', found, redis.call('GET', KEYS[5]) or '0' }
 end
@@ -67,7 +73,8 @@ if counter % 64 == 0 then
   redis.call('ZREMRANGEBYRANK', KEYS[4], 0, '-' .. ARGV[6])
 end
 -- The field says which entries the index has of it: those that it has no more are removed.
-if ARGV[14] ~= '' or ARGV[7] == '1' then
+-- Nothing is decided by it: one that is no list, which only a stranger writes, keeps no commit from being made.
+if ARGV[14] ~= '' or ARGV[7] ~= '' then
   local function words(text)
     local list = {}
     for word in string.gmatch(text, '%S+') do list[#list + 1] = word end
@@ -79,27 +86,29 @@ if ARGV[14] ~= '' or ARGV[7] == '1' then
   for at = 3, #after do wanted[after[at]] = true end
   for at = 3, #before do
     if not wanted[before[at]] then
-      redis.call('ZREM', KEYS[4] .. ':' .. before[at], ARGV[1])
+      redis.pcall('ZREM', KEYS[4] .. ':' .. before[at], ARGV[1])
     elseif before[1] == after[1] then
       there[before[at]] = true
     end
   end
   for at = 3, #after do
-    if not there[after[at]] then redis.call('ZADD', KEYS[4] .. ':' .. after[at], after[1], ARGV[1]) end
+    if not there[after[at]] then redis.pcall('ZADD', KEYS[4] .. ':' .. after[at], after[1], ARGV[1]) end
   end
   local had, has = before[2] or '-', after[2] or '-'
   if has == '-' and had ~= '-' then
-    redis.call('ZREM', KEYS[4] .. ':cost', ARGV[1])
+    redis.pcall('ZREM', KEYS[4] .. ':cost', ARGV[1])
   elseif has ~= had then
-    redis.call('ZADD', KEYS[4] .. ':cost', has, ARGV[1])
+    redis.pcall('ZADD', KEYS[4] .. ':cost', has, ARGV[1])
   end
   if #after == 0 then
-    redis.call('ZREM', KEYS[4] .. ':ids', ARGV[1])
+    redis.pcall('ZREM', KEYS[4] .. ':ids', ARGV[1])
   elseif #before == 0 then
-    redis.call('ZADD', KEYS[4] .. ':ids', 0, ARGV[1])
+    redis.pcall('ZADD', KEYS[4] .. ':ids', 0, ARGV[1])
   end
 end
-if ARGV[7] == '1' then
+if ARGV[7] == '2' then
+  redis.call('DEL', KEYS[1], KEYS[2])
+elseif ARGV[7] == '1' then
   redis.call('DEL', KEYS[2])
   local fields = redis.call('HKEYS', KEYS[1])
   for _, field in ipairs(fields) do

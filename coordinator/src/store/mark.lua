@@ -12,8 +12,11 @@
 if #KEYS ~= 2 or #ARGV ~= 4 or not string.match(ARGV[1], '^%d+$') then
   error('mark.lua: wrong arguments')
 end
-local counter = redis.call('GET', KEYS[1]) or '0'
-local mark = redis.call('GET', KEYS[2]) or ''
+-- What is no counter counts as lost, and what is no mark as none: only a stranger writes them.
+local counter = redis.pcall('GET', KEYS[1])
+if type(counter) ~= 'string' or not string.match(counter, '^%d+$') or #counter > 15 then counter = '0' end
+local mark = redis.pcall('GET', KEYS[2])
+if type(mark) ~= 'string' or not string.match(mark, '^%d+%-%d+$') then mark = '' end
 local info = redis.pcall('INFO', 'server')
 local run = type(info) == 'string' and string.match(info, 'run_id:(%x+)') or ''
 local found = { 'differs', counter, mark, run }

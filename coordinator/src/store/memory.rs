@@ -21,7 +21,7 @@ use shared::{
 
 use super::{
     AgentVersion, Agents, Committed, Correction, Error, Find, Loaded, LogMark, Marked, Member, Members,
-    NewMark, Record, Sent, StoreTime, Write, keys,
+    NewMark, Record, Replaces, Sent, StoreTime, Write, keys,
     record::{Indexed, RUNS_KEPT, SILENT_MS},
 };
 
@@ -440,13 +440,16 @@ impl Kept {
             outbox: BTreeMap::new(),
         });
         trace.version = write.version;
-        if write.index.is_some() || write.replaces {
+        if write.index.is_some() || write.replaces != Replaces::Nothing {
             let before = trace.fields.get(keys::INDEX).map(String::as_str);
             home.index(trace_id, before, write.index.as_deref());
         }
-        if write.replaces {
+        if write.replaces != Replaces::Nothing {
             trace.fields.clear();
             trace.values.clear();
+        }
+        if write.replaces == Replaces::Everything {
+            trace.outbox.clear();
         }
         put(&mut trace.fields, &write.fields);
         trace.fields.extend(write.index.clone().map(|index| (keys::INDEX.to_owned(), index)));

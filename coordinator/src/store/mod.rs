@@ -18,7 +18,7 @@ pub(crate) use keys::INDEX as INDEX_FIELD;
 pub use memory::{Memory, Snapshot};
 pub use record::{
     AgentVersion, Agents, Committed, Correction, Durability, Error, Find, Loaded, LogMark, Marked, Member,
-    Members, NewMark, OutboxKey, Record, Sent, StoreTime, Write,
+    Members, NewMark, OutboxKey, Record, Replaces, Sent, StoreTime, UNREADABLE, Write,
 };
 
 #[derive(Debug, Clone)]

@@ -47,19 +47,33 @@ impl FromStr for Member {
     }
 }
 
+/// The version of what is stored under the name of a trace and can't be read as one. Coordinators write no such version.
+pub const UNREADABLE: u64 = u64::MAX;
+
+/// What a write replaces of what was there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replaces {
+    /// Only what it names.
+    Nothing,
+    /// All fields and values, outboxes apart.
+    AllButOutboxes,
+    /// All of it, because it can't be read as a trace.
+    Everything,
+}
+
 /// One change of one trace. It happens only if the trace still has the version `expected`, and the stamp.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Write {
     pub trace_id: TraceId,
-    /// 0: the trace must not exist.
+    /// 0: the trace must not exist. [`UNREADABLE`]: what is there must not be one.
     pub expected: u64,
     /// The text that the field `made` must have, if this is known. A store that lost writes may have the
     /// version by another commit.
     pub stamp: Option<String>,
     /// The version it gets.
     pub version: u64,
-    /// All fields and values that were there are replaced, outboxes apart.
-    pub replaces: bool,
+    /// What of the fields and values that were there is replaced.
+    pub replaces: Replaces,
     /// Fields of the trace; none deletes. The names `v` and `x…` are the store's own.
     pub fields: Vec<(String, Option<String>)>,
     /// Values of the shared store; none deletes.

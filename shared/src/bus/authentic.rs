@@ -106,7 +106,15 @@ pub(super) struct Verifier {
     keys: Keys,
     namespace: Namespace,
     /// The last authentic message of each subject whose last one counts.
-    last: HashMap<Subject, u64>,
+    last: HashMap<Subject, Last>,
+}
+
+/// Where a message is, and which one it was signed to stand behind. Whoever signs one has seen all before it: so of two that
+/// are authentic, the one that stands behind the later was signed later, wherever they are stored.
+#[derive(Debug, Clone, Copy, Default)]
+struct Last {
+    sequence: u64,
+    behind: u64,
 }
 
 impl Verifier {
@@ -130,17 +138,23 @@ impl Verifier {
     /// The same, without noting it. If it seems to have been stored again: the sequence that it was stored behind.
     pub(super) fn weigh(&mut self, stored: &Stored) -> Result<(), (Why, Option<u64>)> {
         let Some(after) = self.check(stored).map_err(|why| (why, None))? else { return Ok(()) };
+        if after >= stored.sequence {
+            // It was signed for another log.
+            return Err((Why::Replayed, None));
+        }
         let last = self.last.get(&stored.subject).copied().unwrap_or_default();
-        if after < last && stored.sequence > last {
+        if after < last.sequence && after <= last.behind && stored.sequence > last.sequence {
             return Err((Why::Replayed, Some(after)));
         }
-        self.took(stored);
+        self.took(stored, after);
         Ok(())
     }
 
     /// It counts, and is the last of its subject. A sequence that went back is of a log that was made anew.
-    pub(super) fn took(&mut self, stored: &Stored) {
-        self.last.insert(stored.subject.clone(), stored.sequence);
+    pub(super) fn took(&mut self, stored: &Stored, after: u64) {
+        let last = self.last.entry(stored.subject.clone()).or_default();
+        let behind = if stored.sequence > last.sequence { last.behind.max(after) } else { after };
+        *last = Last { sequence: stored.sequence, behind };
     }
 
     pub(super) fn refuse(&self, stored: &Stored, why: Why) {

@@ -39,7 +39,8 @@ impl Storage {
                 | Stream::Dead
                 | Stream::Profile
                 | Stream::Schedule
-                | Stream::Graph,
+                | Stream::Graph
+                | Stream::Audit,
             ) => false,
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{
-    Consumer, Topology,
+    Consumer, Stream, Topology,
     authentic::{self, Verifier},
     error::{Error, PublishError, RequestError},
     fill::Fill,
@@ -18,6 +18,9 @@ use crate::{
     keys::{Keys, Why},
     subject::{self, Filter, Namespace, Subject},
 };
+
+/// How often a message is tried again that what counts for nobody stood in the way of.
+const TRIES: usize = 3;
 
 /// A handle to the bus; clones are cheap and are the same bus.
 #[derive(Debug, Clone)]
@@ -90,18 +93,65 @@ impl Bus {
         }
     }
 
-    /// Publishes one message and waits until it is stored.
+    /// Publishes one message and waits until it is stored. What counts for nobody does not stand in its way: neither behind the
+    /// message that it expects, nor by filling its subject.
     pub async fn publish(&self, mut message: Outgoing) -> Result<Published, PublishError> {
         self.sign(&mut message);
-        let again = self.keys().and(message.expect_last).map(|expected| (expected, message.clone()));
-        let published = self.publish_signed(message).await;
-        if let (Err(PublishError::WrongSequence), Some((expected, message))) = (&published, again)
-            && let Some(last) = self.last_refused(&message.subject, expected).await
-        {
-            // What is there behind the expected message counts for nobody, and must not stand in the way.
-            return self.publish_signed(Outgoing { expect_last: Some(last), ..message }).await;
+        let expected = message.expect_last;
+        for _ in 0..TRIES {
+            let published = self.publish_signed(message.clone()).await;
+            message.expect_last = match (&published, expected) {
+                (Err(PublishError::WrongSequence), Some(expected)) if self.keys().is_some() => {
+                    match self.last_refused(&message.subject, expected).await {
+                        Some(last) => Some(last),
+                        None => return published,
+                    }
+                }
+                (Err(PublishError::Full(_)), expected) if self.make_room(&message.subject).await => expected,
+                (_, _) => return published,
+            };
         }
-        published
+        self.publish_signed(message).await
+    }
+
+    /// The same for a message that is to stand behind one that was removed, with all before it: nothing may be on its subject.
+    pub async fn publish_behind_removed(&self, mut message: Outgoing) -> Result<Published, PublishError> {
+        self.sign(&mut message);
+        message.expect_last = Some(0);
+        self.publish_signed(message).await
+    }
+
+    /// A subject that is full refuses what is new: so nobody can push out the message that counts, and coordinators remove what is
+    /// too much. What is not authentic goes first, then the oldest; what a coordinator with other keys may have stored stays
+    /// as far as there is room. Returns whether something was removed.
+    async fn make_room(&self, subject: &Subject) -> bool {
+        let filter = Filter::One(subject.clone());
+        let kept = Stream::of(&filter).and_then(Stream::kept_per_subject);
+        let Some(kept) = kept.and_then(|kept| usize::try_from(kept).ok()) else { return false };
+        let Ok(all) = self.read_all(&filter).await else { return false };
+        if all.len() <= kept {
+            // Others take the room of the whole stream.
+            return false;
+        }
+        let (mut counts, mut foreign, mut gone) = (Vec::new(), Vec::new(), Vec::new());
+        let mut verifier = self.verifier();
+        for stored in &all {
+            match verifier.as_mut().map_or(Ok(()), |verifier| verifier.judge(stored)) {
+                Ok(()) => counts.push(stored.sequence),
+                Err(why) if why.is_foreign() => foreign.push(stored.sequence),
+                Err(_) => gone.push(stored.sequence),
+            }
+        }
+        let room = kept.saturating_sub(counts.len());
+        gone.extend(&foreign[..foreign.len().saturating_sub(room)]);
+        gone.extend(&counts[..counts.len().saturating_sub(kept)]);
+        for sequence in &gone {
+            if let Err(error) = self.delete_message(subject, *sequence).await {
+                tracing::warn!(%error, %subject, "a subject is full, and what is too much could not be removed");
+                return false;
+            }
+        }
+        !gone.is_empty()
     }
 
     async fn publish_signed(&self, message: Outgoing) -> Result<Published, PublishError> {
@@ -422,6 +472,14 @@ impl Bus {
     pub async fn keep_pools(&self) -> Result<(), Error> {
         match self {
             Bus::Nats(nats) => nats.keep_pools().await,
+            Bus::Memory(_) => Ok(()),
+        }
+    }
+
+    /// Removes answers that were too large for a message, once whoever asked has had the time to read them.
+    pub async fn forget_answers(&self) -> Result<(), Error> {
+        match self {
+            Bus::Nats(nats) => nats.forget_answers().await,
             Bus::Memory(_) => Ok(()),
         }
     }

@@ -25,4 +25,4 @@ pub use message::{
 };
 pub use nats::{Connect, Login, Nats};
 pub use stream::{Consumption, Delivery, Follow, Sent, Subscription};
-pub use topology::{Consumer, GRAPH_VERSIONS_KEPT, Stream, Topology};
+pub use topology::{Consumer, GRAPH_VERSIONS_KEPT, PROFILE_VERSIONS_KEPT, Stream, Topology};

@@ -174,7 +174,7 @@ impl Follow {
                 };
                 // What was between the two is removed: so it was not stored again, behind what came after it.
                 if next == Some(stored.sequence) {
-                    verifier.took(&stored);
+                    verifier.took(&stored, after);
                     return Ok(stored);
                 }
             }

@@ -21,10 +21,11 @@ pub enum Stream {
     Profile,
     Schedule,
     Graph,
+    Audit,
 }
 
 /// The versions of an agent's profile that are kept.
-const PROFILE_VERSIONS_KEPT: i64 = 64;
+pub const PROFILE_VERSIONS_KEPT: i64 = 64;
 /// The most bytes that all versions of all profiles may have.
 const MAX_PROFILE_BYTES: i64 = 64 << 20;
 /// What is kept of a schedule: its last revisions, and what was decided last about its ticks. Each run has two such
@@ -37,9 +38,14 @@ const MAX_SCHEDULE_BYTES: i64 = 256 << 20;
 pub const GRAPH_VERSIONS_KEPT: i64 = 64;
 /// The most bytes that all versions of all kept graphs may have.
 const MAX_GRAPH_BYTES: i64 = 256 << 20;
+/// The most bytes of what administrators did: a hundred thousand records.
+const MAX_AUDIT_BYTES: i64 = 64 << 20;
+/// How many more messages of a subject there may be than are kept. A subject that has them refuses more, so that nobody can push
+/// out the one that counts; coordinators then remove what is too much, for so many messages at once.
+const MORE_PER_SUBJECT: i64 = 16;
 
 impl Stream {
-    pub const ALL: [Stream; 9] = [
+    pub const ALL: [Stream; 10] = [
         Stream::Intake,
         Stream::Execute,
         Stream::Report,
@@ -49,6 +55,7 @@ impl Stream {
         Stream::Profile,
         Stream::Schedule,
         Stream::Graph,
+        Stream::Audit,
     ];
 
     /// Without its namespace.
@@ -63,6 +70,7 @@ impl Stream {
             Stream::Profile => "AGENT_PROFILE",
             Stream::Schedule => "AGENT_SCHEDULE",
             Stream::Graph => "AGENT_GRAPH",
+            Stream::Audit => "AGENT_AUDIT",
         }
     }
 
@@ -75,12 +83,13 @@ impl Stream {
             }
             Stream::Execute => vec![Filter::Executes],
             Stream::Report => vec![Filter::Results, Filter::Costs],
-            Stream::Event => vec![Filter::Events, Filter::Outcomes, Filter::Questions, Filter::Audits],
+            Stream::Event => vec![Filter::Events, Filter::Outcomes, Filter::Questions],
             Stream::History => vec![Filter::Histories],
             Stream::Dead => vec![Filter::Dead],
             Stream::Profile => vec![Filter::Profiles],
             Stream::Schedule => vec![Filter::Schedules, Filter::AllTicks],
             Stream::Graph => vec![Filter::AllKept],
+            Stream::Audit => vec![Filter::Audits],
         }
     }
 
@@ -93,7 +102,8 @@ impl Stream {
             | Stream::Dead
             | Stream::Profile
             | Stream::Schedule
-            | Stream::Graph => false,
+            | Stream::Graph
+            | Stream::Audit => false,
         }
     }
 
@@ -102,7 +112,7 @@ impl Stream {
     /// were dropped is still in the store, and its later events in the log.)
     pub fn drops_the_oldest(self) -> bool {
         match self {
-            Stream::Event | Stream::Dead => true,
+            Stream::Event | Stream::Dead | Stream::Audit => true,
             Stream::Intake
             | Stream::Execute
             | Stream::Report
@@ -113,8 +123,13 @@ impl Stream {
         }
     }
 
-    /// The most messages it keeps of one subject; the oldest go first. None: all of them.
+    /// The most messages that it may have of one subject; more are refused. None: any number.
     pub(super) fn max_per_subject(self) -> Option<i64> {
+        self.kept_per_subject().map(|kept| kept + MORE_PER_SUBJECT)
+    }
+
+    /// How many messages of one subject are kept when there are too many. None: all of them.
+    pub(super) fn kept_per_subject(self) -> Option<i64> {
         match self {
             Stream::Profile => Some(PROFILE_VERSIONS_KEPT),
             Stream::Schedule => Some(TICKS_KEPT),
@@ -124,7 +139,8 @@ impl Stream {
             | Stream::Report
             | Stream::Event
             | Stream::History
-            | Stream::Dead => None,
+            | Stream::Dead
+            | Stream::Audit => None,
         }
     }
 
@@ -140,8 +156,8 @@ impl Stream {
             | Filter::Outcomes
             | Filter::OutcomesOf(_)
             | Filter::Questions
-            | Filter::QuestionsOf(_)
-            | Filter::Audits => Some(Stream::Event),
+            | Filter::QuestionsOf(_) => Some(Stream::Event),
+            Filter::Audits => Some(Stream::Audit),
             Filter::Histories | Filter::HistoriesOf(_) | Filter::JournalOf(..) => Some(Stream::History),
             Filter::Dead => Some(Stream::Dead),
             Filter::Profiles => Some(Stream::Profile),
@@ -158,9 +174,8 @@ impl Stream {
                 },
                 Subject::Execute(_) => Some(Stream::Execute),
                 Subject::Result(..) | Subject::Cost(..) => Some(Stream::Report),
-                Subject::Event(..) | Subject::Outcome(..) | Subject::Question(..) | Subject::Audit(_) => {
-                    Some(Stream::Event)
-                }
+                Subject::Event(..) | Subject::Outcome(..) | Subject::Question(..) => Some(Stream::Event),
+                Subject::Audit(_) => Some(Stream::Audit),
                 Subject::History(..) => Some(Stream::History),
                 Subject::Dead(_) => Some(Stream::Dead),
                 Subject::Profile(_) => Some(Stream::Profile),
@@ -293,7 +308,7 @@ impl Topology {
             | Stream::Profile
             | Stream::Schedule
             | Stream::Graph => Duration::ZERO,
-            Stream::Event | Stream::Dead => self.keep_logs,
+            Stream::Event | Stream::Dead | Stream::Audit => self.keep_logs,
             Stream::History => self.keep_journals,
         }
     }
@@ -307,6 +322,7 @@ impl Topology {
             Stream::Profile => self.max_log_bytes.min(MAX_PROFILE_BYTES),
             Stream::Schedule => self.max_log_bytes.min(MAX_SCHEDULE_BYTES),
             Stream::Graph => self.max_log_bytes.min(MAX_GRAPH_BYTES),
+            Stream::Audit => self.max_log_bytes.min(MAX_AUDIT_BYTES),
         }
     }
 

@@ -53,4 +53,8 @@ pub struct AdminRecord {
     /// Absent if nothing tells who it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Asker>,
+    /// The SHA-256 of the request as it was sent, in hexadecimal digits: which content was put under these names. Absent for
+    /// what nobody asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
 }

@@ -32,6 +32,8 @@ on_both![
     s3_what_another_key_signed_is_signed_again_in_its_order,
     s3_what_a_coordinator_with_other_keys_may_have_stored_is_told_apart,
     s3_nobody_can_take_the_id_of_a_message_before_it_is_stored,
+    s3_copies_of_an_earlier_message_never_push_out_the_last,
+    s3_a_copy_before_the_last_message_never_takes_its_place,
 ];
 
 fn profile() -> Subject {
@@ -220,6 +222,82 @@ async fn s3_nobody_can_take_the_id_of_a_message_before_it_is_stored(bus: Bus) {
     assert!(!ours.publish(with_id("ours")).await.unwrap().duplicate);
     assert!(ours.publish(with_id("ours, once more")).await.unwrap().duplicate);
     assert_eq!(texts(&ours.read(&Filter::Events).await.unwrap()), ["ours"]);
+}
+
+/// proves: whoever may only publish can't bring an earlier message back by storing it so often that the last one would be
+/// dropped: not for who reads all, who asks for the last, or who follows. Nor does a subject that is full of copies, or of what
+/// nobody signed, keep the next message from being stored; what is kept are the last ones that count.
+async fn s3_copies_of_an_earlier_message_never_push_out_the_last(bus: Bus) {
+    let ours = signed(&bus);
+    for subject in [
+        Subject::Schedule("nightly".parse().unwrap()),
+        Subject::Ticks("nightly".parse().unwrap()),
+        Subject::Kept("facts".parse().unwrap()),
+        profile(),
+    ] {
+        let filter = Filter::One(subject.clone());
+        let mut follow = ours.follow(std::slice::from_ref(&filter), From::Start).await.unwrap();
+        let first = put(&ours, &subject, "runs", Some(0)).await;
+        let last = put(&ours, &subject, "deleted", Some(first)).await;
+        let Stored { headers, payload, .. } = bus.read(&filter).await.unwrap().remove(0);
+        let copy = || Outgoing {
+            subject: subject.clone(),
+            id: None,
+            headers: headers.clone(),
+            payload: payload.clone(),
+            expect_last: None,
+        };
+        let fill = async |message: &dyn Fn() -> Outgoing| {
+            let mut stored = 0;
+            for _ in 0..100 {
+                // Whoever has no keys makes no room either.
+                let sent = bus.send(vec![message()]).await.stored().await.remove(0);
+                stored += usize::from(sent.is_ok());
+            }
+            assert!((20..100).contains(&stored), "{subject}: {stored}");
+        };
+        fill(&copy).await;
+        assert_eq!(texts(&ours.read(&filter).await.unwrap()), ["runs", "deleted"], "{subject}");
+        assert_eq!(ours.last(&filter).await.unwrap().unwrap().sequence, last, "{subject}");
+        let next = put(&ours, &subject, "next", Some(last)).await;
+        for expected in ["runs", "deleted", "next"] {
+            assert_eq!(texts(&[follow.next().await.unwrap()]), [expected], "{subject}");
+        }
+        fill(&|| message(&subject, "unsigned", None)).await;
+        let mut last = put(&ours, &subject, "after", Some(next)).await;
+        assert_eq!(texts(&ours.read(&filter).await.unwrap()), ["runs", "deleted", "next", "after"]);
+        for number in 0..100 {
+            last = put(&ours, &subject, &number.to_string(), Some(last)).await;
+        }
+        let kept = ours.read(&filter).await.unwrap();
+        assert!((44..=80).contains(&kept.len()), "{subject}: {}", kept.len());
+        assert_eq!(texts(&kept)[kept.len() - 44..], (56..100).map(|n| n.to_string()).collect::<Vec<_>>());
+    }
+}
+
+/// proves: a copy of an earlier message that was stored before the last one does not count instead of it, once what it was a
+/// copy of, and what came between, is removed; nor does one that was signed for a log that is no more.
+async fn s3_a_copy_before_the_last_message_never_takes_its_place(bus: Bus) {
+    let ours = signed(&bus);
+    let schedule = Subject::Schedule("nightly".parse().unwrap());
+    let filter = Filter::One(schedule.clone());
+    let first = put(&ours, &schedule, "runs", Some(0)).await;
+    let second = put(&ours, &schedule, "runs often", Some(first)).await;
+    let stored = bus.read(&filter).await.unwrap();
+    again(&bus, &stored[0], &schedule).await;
+    let last = put(&ours, &schedule, "deleted", Some(second)).await;
+    for removed in [first, second] {
+        ours.delete_message(&schedule, removed).await.unwrap();
+    }
+    assert_eq!(ours.last(&filter).await.unwrap().unwrap().sequence, last);
+    assert_eq!(texts(&ours.read(&filter).await.unwrap()), ["runs", "deleted"]);
+    again(&bus, &stored[1], &schedule).await;
+    assert_eq!(ours.last(&filter).await.unwrap().unwrap().sequence, last);
+    let other = Subject::Schedule("other".parse().unwrap());
+    let late = message(&other, "late", Some(1_000));
+    assert!(matches!(ours.publish(late).await, Err(PublishError::WrongSequence)));
+    ours.publish_behind_removed(message(&other, "late", Some(1_000))).await.unwrap();
+    assert_eq!(ours.read(&Filter::One(other)).await.unwrap(), []);
 }
 
 /// proves: a message that names an object which can't be read keeps nobody from reading the log; it is not fetched, because

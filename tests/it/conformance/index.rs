@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use coordinator::store::{Find, Store, Write};
+use coordinator::store::{Find, Replaces, Store, Write};
 use shared::{Timestamp, TraceId};
 
 use super::store::{at, commit, trace, write};
@@ -163,12 +163,13 @@ pub(super) async fn g17_a_trace_that_is_replaced_or_removed_leaves_no_entry(stor
     }
     let new = Run::new(11, &["status:working", "agent:a"]);
     let index = new.text();
-    let rebuilt = Write { replaces: true, index, opened_at: Some(at(11)), ..write(trace(1), 2) };
+    let rebuilt =
+        Write { replaces: Replaces::AllButOutboxes, index, opened_at: Some(at(11)), ..write(trace(1), 2) };
     commit(&store, rebuilt).await;
     assert_eq!(found(&store, &with(&[&["status:completed"]])).await, [trace(2)]);
     assert_eq!(store.find(&with(&[&["agent:a"]])).await.unwrap(), [(trace(1), at(11)), (trace(2), at(10))]);
     assert_eq!(found(&store, &Find { cost: Some((6, 9)), ..Find::newest(9) }).await, [trace(1)]);
-    commit(&store, Write { replaces: true, ..write(trace(2), 2) }).await;
+    commit(&store, Write { replaces: Replaces::AllButOutboxes, ..write(trace(2), 2) }).await;
     assert_eq!(found(&store, &with(&[&["agent:a"]])).await, [trace(1)], "what has no entries leaves none");
     assert_eq!(store.with_prefix("000000", 9).await.unwrap(), [trace(1)]);
     assert!(store.remove(trace(1), 2).await.unwrap());

@@ -223,25 +223,4 @@ async fn s6_a_payload_larger_than_a_message_is_not_read() {
     other.send(&bus, &Subject::Input, &name).await;
     let refused = soon(queue.next()).await.genuine().unwrap_err().to_string();
     assert!(refused.contains("8388608"), "{refused}");
-    // What is told of it may be a lie: then its parts tell.
-    use base64::{Engine, engine::general_purpose::URL_SAFE};
-    let parts = format!("$O.{}.C.lies", other.bucket);
-    for _ in 0..12 {
-        let part = Bytes::from(vec![b'x'; 900_000]);
-        let stored = other.client.request(parts.clone(), part).await.unwrap();
-        assert!(text(&stored.payload).contains("\"seq\""), "{stored:?}");
-    }
-    let name = format!("overflow/y.{}", sha256("y"));
-    let digest = format!("SHA-256={}", URL_SAFE.encode(sha2_of("y")));
-    let about = json!({"name": name, "bucket": other.bucket, "nuid": "lies", "size": 5, "chunks": 12,
-        "deleted": false, "digest": digest, "options": {"max_chunk_size": 900_000}});
-    other.tell(&name, about).await;
-    other.send(&bus, &Subject::Input, &name).await;
-    let refused = soon(queue.next()).await.genuine().unwrap_err().to_string();
-    assert!(refused.contains("8388608"), "{refused}");
-}
-
-fn sha2_of(text: &str) -> Vec<u8> {
-    let hex = sha256(text);
-    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
 }

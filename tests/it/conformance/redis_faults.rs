@@ -3,7 +3,9 @@
 
 use std::{error::Error as _, time::Duration};
 
-use coordinator::store::{Committed, Error, LogMark, Marked, NewMark, Redis, Store, Write};
+use coordinator::store::{
+    Committed, Correction, Error, LogMark, Marked, Member, NewMark, Redis, Replaces, Store, UNREADABLE, Write,
+};
 use shared::{bus::Position, subject::Partition};
 use tokio::time::Instant;
 use trellis_tests::{
@@ -123,7 +125,7 @@ async fn f20_a_full_server_refuses_a_write_whole() {
     assert_eq!(more, Committed::Done { counter: acknowledged + 1 });
 }
 
-/// Proves that a key of another type stops the script before its first write.
+/// Proves that a key of another type stops the script before its first write, once: then it is removed, and the counter has gone back.
 #[tokio::test]
 async fn f20_a_key_of_another_type_leaves_no_partial_write() {
     let server = RedisServer::start();
@@ -131,17 +133,15 @@ async fn f20_a_key_of_another_type_leaves_no_partial_write() {
     commit(&store, Write { timer: Some(at(1)), opened_at: Some(at(1)), ..write(trace(1), 1) }).await;
     let home = shared::subject::Partition::of(trace(1), PARTITIONS);
     for key in ["timers", "runs", "counter"].map(|key| format!("trellis:{{{home}}}:{key}")) {
-        tell(&server, &["COPY", &key, "kept"]).await;
         tell(&server, &["DEL", &key]).await;
         tell(&server, &["LPUSH", &key, "spoilt"]).await;
         let error =
             store.commit(&[Write { opened_at: Some(at(1)), ..write(trace(1), 2) }]).await.unwrap_err();
         assert!(error.source().unwrap().to_string().contains("WRONGTYPE"), "{error:?}");
-        tell(&server, &["DEL", &key]).await;
-        tell(&server, &["RENAMENX", "kept", &key]).await;
         assert_eq!(version(&store, trace(1)).await, Some(1), "{key}");
+        assert_eq!(tell(&server, &["EXISTS", &key]).await, redis::Value::Int(0), "{key}");
     }
-    assert_eq!(commit(&store, write(trace(1), 2)).await, Committed::Done { counter: 2 });
+    assert_eq!(commit(&store, write(trace(1), 2)).await, Committed::Done { counter: 1 });
 }
 
 /// Proves the watchdog on a broken connection, and that acknowledged writes were synced to disk.
@@ -399,6 +399,141 @@ async fn s3_one_trace_that_is_none_keeps_no_other_from_being_used() {
         store.delay(trace(9), at(100)).await.unwrap();
         let due = store.due(&all, at(200), 10).await.unwrap();
         assert!(due.len() <= 1 && !due.contains(&trace(9)), "{bad}: {due:?}");
+    }
+}
+
+/// proves: coordinators go on beating and hearing each other, whatever a stranger puts beside or instead of their heartbeats, and
+/// read the time, whatever stands in its correction.
+#[tokio::test]
+async fn s3_a_heartbeat_is_written_whatever_a_stranger_put_beside_it() {
+    let server = RedisServer::start();
+    let store = redis(&server, "").await;
+    let member = |id: &str| Member { id: id.parse().unwrap(), says: String::new() };
+    let beat = async |id: &str| {
+        let heard = store.heartbeat(&member(id), 60_000).await.unwrap();
+        heard.alive.iter().map(|member| member.id.to_string()).collect::<Vec<_>>()
+    };
+    beat("c1").await;
+    let keys = tell(&server, &["KEYS", "*coordinators*"]).await;
+    let key = redis::from_redis_value::<Vec<String>>(keys).unwrap().remove(0);
+    let now = store.time().await.unwrap().read.millis();
+    tell(&server, &["ZADD", &key, &now.to_string(), "!"]).await;
+    tell(&server, &["ZADD", &key, &format!("{now}.5"), "c2 {}"]).await;
+    assert_eq!(beat("c1").await, ["c1", "c2"]);
+    assert_eq!(tell(&server, &["ZSCORE", &key, "!"]).await, redis::Value::Nil, "it is taken out");
+    tell(&server, &["SET", &key, "text"]).await;
+    assert_eq!(beat("c1").await, ["c1"]);
+    assert_eq!(beat("c2").await, ["c1", "c2"]);
+
+    store.correct_time(Correction { number: 1, ahead_ms: 5 }).await.unwrap();
+    let keys = tell(&server, &["KEYS", "*clock*"]).await;
+    let clock = redis::from_redis_value::<Vec<String>>(keys).unwrap().remove(0);
+    tell(&server, &["HSET", &clock, "one", "two"]).await;
+    assert_eq!(store.time().await.unwrap().correction, Correction { number: 1, ahead_ms: 5 });
+    tell(&server, &["SET", &clock, "text"]).await;
+    assert_eq!(store.time().await.unwrap().correction, Correction::default());
+    assert_eq!(tell(&server, &["EXISTS", &clock]).await, redis::Value::Int(0));
+}
+
+/// proves: a counter, a mark or a list of a partition that is none keeps no trace from being loaded, nobody from waking others,
+/// and at most one commit of each partition from being made. The counter has gone back then, as after a loss.
+#[tokio::test]
+async fn s3_a_partition_goes_on_whatever_a_stranger_writes_to_its_keys() {
+    let server = RedisServer::start();
+    let store = redis(&server, "").await;
+    let traces: Vec<_> = (1..=3).map(trace).collect();
+    let all: Vec<Partition> = Partition::all(PARTITIONS).collect();
+    for (name, words) in [
+        ("*counter", &["SET", "KEY", "text"][..]),
+        ("*counter", &["SET", "KEY", "9223372036854775807"]),
+        ("*counter", &["HSET", "KEY", "a", "b"]),
+        ("*mark", &["SET", "KEY", "text"]),
+        ("*mark", &["HSET", "KEY", "a", "b"]),
+        ("*timers", &["SET", "KEY", "text"]),
+        ("*ended", &["SET", "KEY", "text"]),
+        ("*runs", &["SET", "KEY", "text"]),
+    ] {
+        tell(&server, &["FLUSHALL"]).await;
+        let stored = |number: usize, version: u64| Write {
+            timer: Some(at(5)),
+            ended_at: Some(at(6)),
+            opened_at: Some(at(4)),
+            ..write(traces[number], version)
+        };
+        for number in 0..3 {
+            assert!(matches!(commit(&store, stored(number, 1)).await, Committed::Done { .. }));
+        }
+        let marks = store.log_marks(&all).await.unwrap();
+        let position = Position { log: 1, sequence: 1 };
+        let new =
+            |(partition, seen): (&Partition, LogMark)| NewMark { partition: *partition, seen, position };
+        let new: Vec<NewMark> = all.iter().zip(marks).map(new).collect();
+        assert!(store.set_log_marks(&new).await.unwrap().iter().all(|marked| *marked == Marked::Done));
+        let keys = tell(&server, &["KEYS", name]).await;
+        for key in redis::from_redis_value::<Vec<String>>(keys).unwrap() {
+            tell(&server, &["DEL", &key]).await;
+            let words: Vec<&str> =
+                words.iter().map(|word| if *word == "KEY" { key.as_str() } else { word }).collect();
+            tell(&server, &words).await;
+        }
+        let bad = format!("{name}: {words:?}");
+        let loaded = store.load(&traces).await.unwrap();
+        assert!(loaded.iter().all(|loaded| loaded.record.is_some()), "{bad}: {loaded:?}");
+        store.counters(&all).await.unwrap();
+        store.due(&all, at(9), 10).await.unwrap();
+        store.ended(&all, at(9), 10).await.unwrap();
+        let marks = store.log_marks(&all).await.unwrap();
+        assert!(name != "*mark" || marks.iter().all(|mark| mark.position.is_none()), "{bad}");
+        for number in 0..3 {
+            // Whoever can't know whether it was made loads it again.
+            if store.commit(&[stored(number, 2)]).await.is_err() {
+                let done = commit(&store, stored(number, 2)).await;
+                assert!(matches!(done, Committed::Done { .. }), "{bad}: {done:?}");
+            }
+        }
+        assert_eq!(store.due(&all, at(9), 10).await.unwrap().len(), 3, "{bad}");
+        let lost = store.counters(&all).await.unwrap().iter().sum::<u64>();
+        assert!(name == "*mark" || lost < 6, "{bad}: the loss is seen: {lost}");
+        let marks = store.log_marks(&all).await.unwrap();
+        let new =
+            |(partition, seen): (&Partition, LogMark)| NewMark { partition: *partition, seen, position };
+        let new: Vec<NewMark> = all.iter().zip(marks).map(new).collect();
+        assert!(
+            store.set_log_marks(&new).await.unwrap().iter().all(|marked| *marked == Marked::Done),
+            "{bad}"
+        );
+    }
+}
+
+/// proves: what is stored under the name of a trace and is none is replaced as a whole by whoever has rebuilt it, unless another
+/// was first.
+#[tokio::test]
+async fn s3_what_is_no_trace_is_replaced_as_a_whole() {
+    let server = RedisServer::start();
+    let store = redis(&server, "").await;
+    for (bad, words) in [
+        ("another text of its version", &["HSET", "KEY", "v", "01", "x", "?"][..]),
+        ("no number", &["HSET", "KEY", "v", "one"]),
+        ("too large", &["HSET", "KEY", "v", "99999999999999999999"]),
+        ("no version", &["HDEL", "KEY", "v"]),
+        ("of another type", &["SET", "KEY", "text"]),
+    ] {
+        tell(&server, &["FLUSHALL"]).await;
+        let first = Write { outbox: Some((key(1), "{}".into())), ..write(trace(1), 1) };
+        commit(&store, first).await;
+        let keys = tell(&server, &["KEYS", &format!("*trace:{}", trace(1))]).await;
+        let stored: Vec<String> = redis::from_redis_value(keys).unwrap();
+        let words: Vec<&str> =
+            words.iter().map(|word| if *word == "KEY" { stored[0].as_str() } else { word }).collect();
+        tell(&server, &words).await;
+        let expected = store.versions(&[trace(1)]).await.unwrap()[0];
+        assert_eq!(expected, if bad == "no version" { 0 } else { UNREADABLE }, "{bad}");
+        let rebuilt = Write { expected, replaces: Replaces::Everything, ..write(trace(1), 5) };
+        assert!(matches!(commit(&store, rebuilt.clone()).await, Committed::Done { .. }), "{bad}");
+        let again = commit(&store, rebuilt).await;
+        assert!(matches!(again, Committed::Conflict { version: 5, .. }), "{bad}: {again:?}");
+        let record = store.load(&[trace(1)]).await.unwrap().remove(0).record.unwrap();
+        assert_eq!((record.version, record.outbox.len()), (5, 0), "{bad}");
     }
 }
 

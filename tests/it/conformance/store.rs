@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use coordinator::store::{
     AgentVersion, Agents, COMMANDS, Committed, Correction, Durability, Error, Find, LogMark, Login, Marked,
-    Member, Members, Memory, NewMark, OutboxKey, Redis, Sent, Store, Write, key_patterns,
+    Member, Members, Memory, NewMark, OutboxKey, Redis, Replaces, Sent, Store, Write, key_patterns,
 };
 use shared::{
     Timestamp, TraceId,
@@ -105,7 +105,7 @@ pub(super) fn write(trace_id: TraceId, version: u64) -> Write {
         expected: version - 1,
         stamp: None,
         version,
-        replaces: false,
+        replaces: Replaces::Nothing,
         fields: vec![("head".into(), Some(format!("version {version}")))],
         values: Vec::new(),
         outbox: None,
@@ -377,7 +377,12 @@ async fn a_write_may_replace_all_but_the_outboxes(store: Store) {
         ..write(trace(1), 1)
     };
     commit(&store, first).await;
-    let second = Write { replaces: true, fields: all(&["b"]), values: all(&["d"]), ..write(trace(1), 2) };
+    let second = Write {
+        replaces: Replaces::AllButOutboxes,
+        fields: all(&["b"]),
+        values: all(&["d"]),
+        ..write(trace(1), 2)
+    };
     commit(&store, second).await;
     let record = store.load(&[trace(1)]).await.unwrap().pop().unwrap().record.unwrap();
     assert_eq!(record.fields.keys().collect::<Vec<_>>(), ["b"]);

@@ -29,6 +29,38 @@ fn file(name: &str, agents: &Value) -> String {
     file.to_str().unwrap().to_owned()
 }
 
+/// proves: one message that is no record keeps nobody from reading the others; with the key only what coordinators signed is
+/// shown, and without it that nobody has verified it is said.
+#[tokio::test(flavor = "multi_thread")]
+async fn s7_the_admin_log_is_verified_and_no_message_ends_it() {
+    let (nats, redis) = (NatsServer::start(), RedisServer::start());
+    let cluster = Cluster::on(&nats, &redis).await;
+    cluster.client.accepted(json!({"goal": "it is up"})).await;
+    let writer = file("writer", &json!([{"agent_id": "writer", "kind": "builtin", "builtin": "echo"}]));
+    assert_eq!(trellis(&nats, &["agents", "apply", &writer]).code, Some(0));
+    let client = async_nats::connect(nats.url()).await.unwrap();
+    let stream = async_nats::jetstream::new(client);
+    let forged = json!({"at": 1, "asked": "delete_agent", "names": ["forged"], "by": {"claimed": "bob"}});
+    for text in ["no record".to_owned(), forged.to_string()] {
+        stream.publish("agent.audit.apply", text.into()).await.unwrap().await.unwrap();
+    }
+    let unverified = trellis(&nats, &["admin-log"]);
+    assert_eq!(unverified.code, Some(0), "{}", unverified.error);
+    for part in ["apply_agents", "writer", "forged"] {
+        assert!(unverified.out.contains(part), "{part}: {}", unverified.out);
+    }
+    assert!(unverified.error.contains("not verified"), "{}", unverified.error);
+    assert!(unverified.error.contains("no record: 1 message"), "{}", unverified.error);
+    let key = file("key", &Value::Null);
+    std::fs::write(&key, trellis_tests::cluster::KEY).unwrap();
+    let verified = trellis(&nats, &["admin-log", "--log-key-file", &key]);
+    assert_eq!(verified.code, Some(0), "{}", verified.error);
+    assert!(verified.out.contains("writer") && !verified.out.contains("forged"), "{}", verified.out);
+    assert!(verified.error.contains("signed it: 2 messages"), "{}", verified.error);
+    assert!(!verified.error.contains("not verified"), "{}", verified.error);
+    cluster.stop_with_refusals().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn n7_profiles_are_applied_shown_compared_and_deleted() {
     let (nats, redis) = (NatsServer::start(), RedisServer::start());

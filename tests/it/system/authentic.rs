@@ -2,7 +2,7 @@
 //! it is refused and said so.
 
 use coordinator::{
-    store::{Committed, OutboxKey, Record, Write},
+    store::{Committed, OutboxKey, Record, Replaces, Write},
     trace::{Logged, Status, Trace},
 };
 use serde_json::{Value, json};
@@ -127,7 +127,7 @@ fn plain(trace_id: TraceId, version: u64) -> Write {
         expected: version,
         stamp: None,
         version,
-        replaces: false,
+        replaces: Replaces::Nothing,
         fields: Vec::new(),
         values: Vec::new(),
         outbox: None,
@@ -179,6 +179,103 @@ async fn s3_a_run_that_was_changed_in_redis_is_rebuilt_from_its_log() {
 #[tokio::test(flavor = "multi_thread")]
 async fn s3_a_run_with_an_enormous_version_is_rebuilt_from_its_log() {
     a_changed_field_is_mended(Ground::in_memory(), Some(1 << 50)).await;
+}
+
+/// proves: one write to Redis does not stop a run whose log is whole: without its seal, with one of a key that nobody knows, or
+/// when it is no trace at all any more, it is rebuilt as one with a wrong seal is, and goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn s3_a_run_that_a_stranger_made_unreadable_is_rebuilt_from_its_log() {
+    let ground = Ground::on_servers().await;
+    for words in [
+        &["HDEL", "KEY", "seal"][..],
+        &["HSET", "KEY", "seal", "00000000:00000000000000000000000000000000"],
+        &["HSET", "KEY", "v", "01"],
+        &["HDEL", "KEY", "v"],
+        &["SET", "KEY", "text"],
+    ] {
+        let cluster = ground.start(config());
+        let run = asking(&cluster.client).await;
+        cluster.stop_with_refusals().await;
+        ground.tell_redis(run, words).await;
+        let cluster = ground.start(config());
+        assert_eq!(answered(&cluster.client, run).await, ONE, "{words:?}");
+        checker::check(&cluster.client, &cluster.store, &[run]).await;
+        let stored = record(&ground, run).await;
+        let trace = Trace::from_stored(run, stored.version, &stored.fields, &stored.values).unwrap();
+        assert_eq!(trace.generation(), 1, "it was rebuilt once: {words:?}");
+        cluster.stop_with_refusals().await;
+    }
+}
+
+/// proves: a schedule that was deleted or paused stays so for a coordinator that starts, however often its earlier revisions and
+/// ticks are stored again; so does the last version of a kept graph. They can be put and changed after that.
+#[tokio::test(flavor = "multi_thread")]
+async fn s3_what_was_deleted_stays_so_however_often_it_is_stored_again() {
+    let ground = Ground::on_servers().await;
+    let cluster = ground.start(config());
+    let client = &cluster.client;
+    client.run(json!({"goal": "is anybody there?"})).await;
+    let schedule = |name: &str| json!({"put_schedule": {"schedule": {"name": name, "cron": "@every 366d", "task": {"goal": "go"}}}});
+    let graph = |text: &str| json!({"put_graph": {"name": "facts", "graph": {"steps": [{"id": "a", "agent_id": "echo", "task_description": text}]}}});
+    let ask = async |client: &Client, asked: Value| {
+        let answer = query(client, asked.clone()).await;
+        assert!(!matches!(answer, QueryAnswer::Refused(_)), "{asked}: {answer:?}");
+    };
+    for asked in [
+        schedule("nightly"),
+        schedule("daily"),
+        json!({"pause_schedule": {"name": "daily"}}),
+        json!({"resume_schedule": {"name": "daily"}}),
+        json!({"run_schedule": {"name": "nightly", "id": "now"}}),
+        graph("earlier"),
+    ] {
+        ask(client, asked).await;
+    }
+    let subjects = [
+        Subject::Schedule("nightly".parse().unwrap()),
+        Subject::Ticks("nightly".parse().unwrap()),
+        Subject::Ticks("daily".parse().unwrap()),
+        Subject::Kept("facts".parse().unwrap()),
+    ];
+    let mut earlier = Vec::new();
+    for subject in &subjects {
+        earlier.extend(ground.bus.read(&Filter::One(subject.clone())).await.unwrap());
+    }
+    for asked in [
+        json!({"delete_schedule": {"name": "nightly"}}),
+        json!({"pause_schedule": {"name": "daily"}}),
+        graph("later"),
+    ] {
+        ask(client, asked).await;
+    }
+    cluster.stop_with_refusals().await;
+    for Stored { subject, headers, payload, .. } in earlier {
+        for _ in 0..100 {
+            let (id, headers, payload) = (None, headers.clone(), payload.clone());
+            let copy = Outgoing { subject: subject.clone(), id, headers, payload, expect_last: None };
+            ground.bus.send(vec![copy]).await.stored().await;
+        }
+    }
+    let cluster = ground.start(config());
+    let client = &cluster.client;
+    client.run(json!({"goal": "is anybody there?"})).await;
+    let nightly = query(client, json!({"schedule": {"name": "nightly"}})).await;
+    assert!(matches!(nightly, QueryAnswer::Refused(_)), "it was deleted: {nightly:?}");
+    let daily = query(client, json!({"schedule": {"name": "daily"}})).await;
+    let QueryAnswer::Schedule(daily) = daily else { panic!("{daily:?}") };
+    assert!(daily.summary.paused, "it was paused: {daily:?}");
+    let facts = serde_json::to_string(&query(client, json!({"graph": {"name": "facts"}})).await).unwrap();
+    assert!(facts.contains("later") && !facts.contains("earlier"), "{facts}");
+    for asked in [
+        schedule("nightly"),
+        json!({"run_schedule": {"name": "nightly", "id": "again"}}),
+        json!({"resume_schedule": {"name": "daily"}}),
+        json!({"delete_schedule": {"name": "nightly"}}),
+        graph("last"),
+    ] {
+        ask(client, asked).await;
+    }
+    cluster.stop_with_refusals().await;
 }
 
 /// proves: if neither store nor log are authentic, nothing is decided on the run, and whoever asks is told why. Others go on.

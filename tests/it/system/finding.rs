@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use coordinator::{
-    store::{Find, Store, Write},
+    store::{Find, Replaces, Store, Write},
     trace::Trace,
 };
 use serde_json::{Value, json};
@@ -62,7 +62,7 @@ async fn put(ground: &Ground, worlds: impl Iterator<Item = World>) {
             expected: 0,
             stamp: None,
             version: 1,
-            replaces: false,
+            replaces: Replaces::Nothing,
             fields: changes.fields,
             values: changes.values,
             outbox: None,

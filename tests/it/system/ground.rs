@@ -75,6 +75,18 @@ impl Ground {
         found
     }
 
+    /// Sends a command to its own Redis; `KEY` stands for the key of a run.
+    pub(super) async fn tell_redis(&self, run: TraceId, words: &[&str]) {
+        let mut redis = self.redis().await;
+        let found: Vec<String> =
+            redis::cmd("KEYS").arg(format!("*trace:{run}")).query_async(&mut redis).await.unwrap();
+        let mut command = redis::cmd(words[0]);
+        for word in &words[1..] {
+            command.arg(if *word == "KEY" { found[0].as_str() } else { word });
+        }
+        let _: redis::Value = command.query_async(&mut redis).await.unwrap();
+    }
+
     async fn redis(&self) -> redis::aio::MultiplexedConnection {
         let url = self.servers.as_ref().expect("it is on servers").1.url();
         redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap()

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use coordinator::store::{self, Store, Write};
+use coordinator::store::{self, Replaces, Store, Write};
 use serde_json::json;
 use shared::{
     TraceId,
@@ -105,7 +105,7 @@ fn write(trace_id: TraceId) -> Write {
         expected: 0,
         stamp: None,
         version: 1,
-        replaces: false,
+        replaces: Replaces::Nothing,
         fields: Vec::new(),
         values: Vec::new(),
         outbox: None,

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use shared::{
     ChildId, TraceId, Usd,
-    bus::{Bus, Headers, Memory, REQUEST_INFO, Topology},
+    bus::{Bus, Headers, Memory, REQUEST_INFO, Storage, Stream, Topology},
     subject::{Action, Filter, Partition, Subject, Topic},
     wire::{AdminRecord, Asker, BY_HEADER, DeadLetter, EndStatus},
 };
@@ -254,6 +254,28 @@ async fn s7_what_an_administrator_asks_for_is_recorded_with_who_asked() {
     // Reading leaves none.
     ask(client, &json!("agents"), &claims("alice@desk")).await;
     assert_eq!(records(client).await.len(), all + 1);
+    cluster.stop().await;
+}
+
+/// Which content was asked for is in the record, so that of two requests about one name, one after the other, none is hidden by the
+/// other. And what clients have events of does not push records out.
+#[tokio::test(flavor = "multi_thread")]
+async fn s7_a_record_has_the_digest_of_its_request_and_a_log_of_its_own() {
+    let cluster = Cluster::embedded();
+    let client = &cluster.client;
+    client.run(json!({"goal": "is anybody there?"})).await;
+    let before = records(client).await.len();
+    let put = |text: &str| json!({"put_graph": {"name": "facts", "graph": {"steps": [{"id": "a", "agent_id": "default", "task_description": text}]}}});
+    for text in ["harmless", "harmful", "harmful"] {
+        ask(client, &put(text), &claims("alice@desk")).await;
+    }
+    let all = records(client).await;
+    let digests: Vec<_> = all[before..].iter().map(|record| record.digest.clone().unwrap()).collect();
+    let expected = ["harmless", "harmful"].map(|text| shared::digest::sha256(put(text).to_string()));
+    assert_eq!(digests, expected);
+    let fills = client.bus.fill().await.unwrap();
+    let audit = fills.iter().find(|fill| fill.storage == Storage::Stream(Stream::Audit)).unwrap();
+    assert!(audit.bytes > 0 && audit.max_bytes.is_some(), "{audit:?}");
     cluster.stop().await;
 }
 

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use redis::{Cmd, Value};
+use redis::{Cmd, RedisError, RedisResult, Value};
 use shared::Timestamp;
 
 use super::{
     super::{Correction, Durability, Error, Member, Members, StoreTime, record::SILENT_MS},
-    Redis,
-    reply::{corrupt, decode},
+    Redis, WRONG_TYPE,
+    reply::{corrupt, decode, number_in},
     unavailable,
 };
 
@@ -18,10 +18,17 @@ const CORRECTIONS_KEPT: u64 = 8;
 impl Redis {
     pub(in super::super) async fn time(&self) -> Result<StoreTime, Error> {
         let doing = "read the correction of the clock in Redis";
-        let answer = self.one(doing, Cmd::hgetall(self.keys.clock())).await?;
-        let corrections: BTreeMap<u64, i64> = decode(doing, answer)?;
-        let latest = corrections.last_key_value();
-        let correction = latest.map(|(number, ahead_ms)| Correction { number: *number, ahead_ms: *ahead_ms });
+        let key = self.keys.clock();
+        let answer = self.unless_strange(&key, self.link.ask(Cmd::hgetall(&key), &key).await).await;
+        let corrections: Vec<(Vec<u8>, Vec<u8>)> = match answer.map_err(unavailable(doing))? {
+            Some(answer) => decode(doing, answer)?,
+            None => Vec::new(),
+        };
+        // What is no correction counts as none: only a stranger writes it.
+        let read = |(number, ahead_ms): &(Vec<u8>, Vec<u8>)| {
+            Some(Correction { number: number_in(number)?, ahead_ms: number_in(ahead_ms)? })
+        };
+        let correction = corrections.iter().filter_map(read).max_by_key(|correction| correction.number);
         // The correction comes first: one that is stored meanwhile is seen at the next reading.
         Ok(StoreTime { read: self.now().await?, correction: correction.unwrap_or_default() })
     }
@@ -53,30 +60,70 @@ impl Redis {
         let doing = "mark a coordinator alive in Redis";
         let now = self.now().await?.millis();
         let key = self.keys.coordinators();
-        let mut beat = redis::pipe();
-        beat.zadd(&key, coordinator.to_string(), now).ignore();
-        beat.cmd("ZREMRANGEBYSCORE")
-            .arg(&key)
-            .arg("-inf")
-            .arg(format!("({}", now.saturating_sub(SILENT_MS)))
-            .ignore();
-        beat.cmd("ZREMRANGEBYSCORE")
-            .arg(&key)
-            .arg(format!("({}", now.saturating_add(ttl_ms)))
-            .arg("+inf")
-            .ignore();
-        beat.cmd("ZRANGE").arg(&key).arg(0).arg(-1).arg("WITHSCORES");
-        let mut answers = self.link.transact(beat).await.map_err(unavailable(doing))?;
-        let found: Vec<(String, u64)> = decode(doing, answers.pop().unwrap_or_default())?;
-        let mut members = Members { alive: Vec::new(), silent: Vec::new() };
+        let beat = self.unless_strange(&key, self.beat(coordinator, &key, now, ttl_ms).await).await;
+        let answers = match beat.map_err(unavailable(doing))? {
+            Some(answers) => answers,
+            None => self.beat(coordinator, &key, now, ttl_ms).await.map_err(unavailable(doing))?,
+        };
+        let found: Vec<(Vec<u8>, f64)> = decode(doing, answers.into_iter().next_back().unwrap_or_default())?;
+        let (mut members, mut strays) = (Members { alive: Vec::new(), silent: Vec::new() }, Vec::new());
         for (member, beaten) in found {
-            let is_alive = beaten.saturating_add(ttl_ms) >= now;
+            let Some(parsed) = std::str::from_utf8(&member).ok().and_then(|text| text.parse().ok()) else {
+                strays.push(member);
+                continue;
+            };
+            // Milliseconds are far below 2^53.
+            let is_alive = beaten >= now.saturating_sub(ttl_ms) as f64;
             let into = if is_alive { &mut members.alive } else { &mut members.silent };
-            into.push(member.parse().map_err(|_| corrupt(doing, &member))?);
+            into.push(parsed);
+        }
+        if !strays.is_empty() {
+            // One that stayed would be in every answer.
+            tracing::warn!(
+                count = strays.len(),
+                "the list of coordinators in Redis names what is none; it is taken out"
+            );
+            self.one(doing, Cmd::zrem(&key, strays)).await?;
         }
         members.alive.sort_unstable();
         members.silent.sort_unstable();
         Ok(members)
+    }
+
+    /// Writes the heartbeat, drops the old ones, and reads those that are left.
+    async fn beat(&self, coordinator: &Member, key: &str, now: u64, ttl_ms: u64) -> RedisResult<Vec<Value>> {
+        let mut beat = redis::pipe();
+        beat.zadd(key, coordinator.to_string(), now).ignore();
+        beat.cmd("ZREMRANGEBYSCORE")
+            .arg(key)
+            .arg("-inf")
+            .arg(format!("({}", now.saturating_sub(SILENT_MS)))
+            .ignore();
+        beat.cmd("ZREMRANGEBYSCORE")
+            .arg(key)
+            .arg(format!("({}", now.saturating_add(ttl_ms)))
+            .arg("+inf")
+            .ignore();
+        beat.cmd("ZRANGE").arg(key).arg(0).arg(-1).arg("WITHSCORES");
+        self.link.transact(beat).await
+    }
+
+    /// An answer; none if the key has another type than coordinators give it. Only a stranger does that: the key is removed, so
+    /// that it keeps nobody from going on.
+    pub(super) async fn unless_strange<T>(
+        &self,
+        key: &str,
+        answer: RedisResult<T>,
+    ) -> RedisResult<Option<T>> {
+        match answer {
+            Ok(answer) => Ok(Some(answer)),
+            Err(error) if is_of_another_type(&error) => {
+                tracing::warn!(key, "a key of Redis has a type that no coordinator gives it; it is removed");
+                self.link.ask(Cmd::del(key), key).await?;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     pub(in super::super) async fn leave(&self, coordinator: &Member) -> Result<(), Error> {
@@ -138,4 +185,11 @@ impl Redis {
         let answer = answers.into_iter().flatten().next();
         answer.ok_or_else(|| corrupt(doing, "nothing"))?.map_err(unavailable(doing))
     }
+}
+
+/// The error of one command, or of those of a transaction.
+fn is_of_another_type(error: &RedisError) -> bool {
+    let of_all = || error.clone().into_server_errors();
+    error.code() == Some(WRONG_TYPE)
+        || of_all().is_some_and(|errors| errors.iter().any(|(_, error)| error.code() == WRONG_TYPE))
 }

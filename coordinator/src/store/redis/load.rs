@@ -79,8 +79,9 @@ impl Redis {
     }
 
     async fn load_one(&self, trace: TraceId, answers: Vec<RedisResult<Value>>) -> Result<Loaded, Error> {
-        let [counter, fields, values] = exactly(whole(answers)?)?;
-        let counter = decode::<Option<u64>>(DOING, counter)?.unwrap_or(0);
+        let [counter, fields, values] = exactly(answers)?;
+        let counter = reply::counter(counter).map_err(unavailable(DOING))?;
+        let [fields, values] = exactly(whole(vec![fields, values])?)?;
         let ((more_fields, fields), (more_values, values)) = (scanned(fields)?, scanned(values)?);
         if more_fields == 0 && more_values == 0 {
             Ok(Loaded { record: reply::record(DOING, fields, values)?, damaged: None, counter })
@@ -109,8 +110,11 @@ impl Redis {
         let home = self.keys.home(trace);
         let [head, fields, values] = self.moment(trace);
         let commands = vec![Cmd::get(self.keys.counter(home)), head, fields, values];
-        let [counter, head, fields, values] = self.about(trace, commands).await?;
-        let counter = decode::<Option<u64>>(DOING, counter)?.unwrap_or(0);
+        let request = Request { home, commands };
+        let answers = self.send(DOING, vec![request]).await?.into_iter().flatten().collect();
+        let [counter, head, fields, values] = exactly(answers)?;
+        let counter = reply::counter(counter).map_err(unavailable(DOING))?;
+        let [head, fields, values] = exactly(whole(vec![head, fields, values])?)?;
         let begun = Moment::read(head, fields, values)?;
         let mut found = [self.keys.trace(trace), self.keys.context(trace)].map(Scan::new);
         for hash in &mut found {
@@ -193,6 +197,6 @@ fn whole(answers: Vec<RedisResult<Value>>) -> Result<Vec<Value>, Error> {
     })
 }
 
-fn exactly<const N: usize>(answers: Vec<Value>) -> Result<[Value; N], Error> {
+fn exactly<T, const N: usize>(answers: Vec<T>) -> Result<[T; N], Error> {
     answers.try_into().map_err(|_| corrupt(DOING, "another number of answers"))
 }

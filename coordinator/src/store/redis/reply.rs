@@ -2,10 +2,16 @@
 
 use std::collections::HashMap;
 
-use redis::{FromRedisValue, Value};
+use redis::{FromRedisValue, RedisResult, Value};
 use shared::{Timestamp, TraceId, bus::Position};
 
-use super::super::{Committed, Error, LogMark, Record, keys};
+use super::{
+    super::{Committed, Error, LogMark, Record, UNREADABLE, keys},
+    WRONG_TYPE,
+};
+
+/// The highest counter that a coordinator writes: scripts count with doubles.
+const MAX_COUNTER: u64 = 1 << 53;
 
 /// An answer that has a type of its own.
 pub(super) fn decode<T: FromRedisValue>(doing: &'static str, value: Value) -> Result<T, Error> {
@@ -16,18 +22,35 @@ pub(super) fn corrupt(doing: &'static str, found: &str) -> Error {
     Error::Corrupt { doing, found: found.chars().take(200).collect() }
 }
 
+/// The number that a text is.
+pub(super) fn number_in<T: std::str::FromStr>(text: &[u8]) -> Option<T> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// The counter of a partition. One that is none, which only a stranger writes, counts as lost: that is noticed, and told.
+pub(super) fn counter(answer: RedisResult<Value>) -> RedisResult<u64> {
+    let text = match answer {
+        Ok(answer) => redis::from_redis_value::<Option<Vec<u8>>>(answer).ok().flatten(),
+        Err(error) if error.code() == Some(WRONG_TYPE) => None,
+        Err(error) => return Err(error),
+    };
+    Ok(text.and_then(|text| number_in(&text)).filter(|counter| *counter <= MAX_COUNTER).unwrap_or(0))
+}
+
 pub(super) fn committed(doing: &'static str, value: Value) -> Result<Committed, Error> {
     let words: Vec<String> = decode(doing, value)?;
     let number = |text: &str| text.parse().map_err(|_| corrupt(doing, text));
+    // One that is none counts as lost.
+    let counted = |text: &str| number_in(text.as_bytes()).unwrap_or(0);
     match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["done", counter] => Ok(Committed::Done { counter: number(counter)? }),
         ["conflict", version, counter] => {
             // One that is no number is none that anybody expects.
-            let version = version.parse().unwrap_or(u64::MAX);
-            Ok(Committed::Conflict { version, counter: number(counter)? })
+            let version = version.parse().unwrap_or(UNREADABLE);
+            Ok(Committed::Conflict { version, counter: counted(counter) })
         }
         ["outdated", revision, counter] => {
-            Ok(Committed::Outdated { revision: number(revision)?, counter: number(counter)? })
+            Ok(Committed::Outdated { revision: number(revision)?, counter: counted(counter) })
         }
         other => Err(corrupt(doing, &format!("{other:?}"))),
     }
@@ -43,7 +66,8 @@ pub(super) fn log_mark(doing: &'static str, value: Value) -> Result<(bool, LogMa
         "differs" => false,
         _ => return Err(wrong()),
     };
-    let position = if mark.is_empty() { None } else { Some(Position::parse(mark).ok_or_else(wrong)?) };
+    // What is no mark is none: everything is looked at then.
+    let position = Position::parse(mark);
     let counter = counter.parse().map_err(|_| wrong())?;
     Ok((done, LogMark { counter, position, run: run.clone() }))
 }

@@ -1,12 +1,15 @@
 //! Committing, finding and removing traces in Redis.
 
-use std::{collections::HashMap, sync::LazyLock};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::LazyLock,
+};
 
-use redis::{Cmd, Script, Value};
+use redis::{Cmd, RedisResult, Script, Value};
 use shared::{Timestamp, TraceId, subject::Partition};
 
 use super::{
-    super::{Committed, Error, Sent, Write, keys, record::RUNS_KEPT},
+    super::{Committed, Error, Replaces, Sent, UNREADABLE, Write, keys, record::RUNS_KEPT},
     Redis, Request, WRONG_TYPE, is_no_script,
     reply::{self, corrupt, decode},
     unavailable,
@@ -18,6 +21,9 @@ static SENT: LazyLock<Script> = LazyLock::new(|| Script::new(SENT_SOURCE));
 const SENT_SOURCE: &str = include_str!("../sent.lua");
 static REMOVE: LazyLock<Script> = LazyLock::new(|| Script::new(REMOVE_SOURCE));
 const REMOVE_SOURCE: &str = include_str!("../remove.lua");
+
+/// The codes of errors that a script ends with if a key is not what a coordinator writes: of another type, or no number.
+const STRANGE: [Option<&str>; 2] = [Some(WRONG_TYPE), Some("ERR")];
 
 /// A script is called by its hash, or with its source: the server then knows the hash.
 #[derive(Clone, Copy)]
@@ -69,10 +75,53 @@ impl Redis {
             unknown.into_iter().zip(again).for_each(|(place, answer)| answers[place] = answer);
         }
         let whole: redis::RedisResult<Vec<Value>> = answers.into_iter().collect();
-        whole.map_err(|error| {
-            self.link.doubt(&error);
-            unavailable(doing)(error)
-        })
+        if let Err(error) = &whole {
+            self.link.doubt(error);
+            if STRANGE.contains(&error.code()) {
+                self.mend(homes).await;
+            }
+        }
+        whole.map_err(unavailable(doing))
+    }
+
+    /// Removes the keys of partitions that are not what a coordinator writes: they would keep every script from ending. Such a
+    /// partition has lost something, so its counter begins again: whoever sees that looks for what is lost, and tells of it.
+    async fn mend(&self, homes: &[Partition]) {
+        for home in homes.iter().collect::<BTreeSet<_>>() {
+            if let Err(error) = self.mend_one(*home).await {
+                tracing::warn!(%error, partition = %home, "the keys of a partition in Redis could not be looked at");
+            }
+        }
+    }
+
+    async fn mend_one(&self, home: Partition) -> Result<(), Error> {
+        let doing = "look at the keys of a partition in Redis";
+        let lists = [
+            self.keys.timers(home),
+            self.keys.runs(home),
+            self.keys.ended(home),
+            self.keys.agents_seen(home),
+        ];
+        let counter = self.keys.counter(home);
+        let mut commands: Vec<Cmd> = lists.iter().map(Cmd::zcard).collect();
+        commands.push(Cmd::get(&counter));
+        let mut answers = self.send(doing, vec![Request { home, commands }]).await?.into_iter().flatten();
+        let mut strange = Vec::new();
+        for (key, answer) in lists.into_iter().zip(answers.by_ref()) {
+            if answer.is_err_and(|error| error.code() == Some(WRONG_TYPE)) {
+                strange.push(key);
+            }
+        }
+        let is_whole = |answer: redis::RedisResult<Value>| match answer {
+            Ok(Value::Nil) => true,
+            answer => reply::counter(answer).is_ok_and(|counter| counter > 0),
+        };
+        if !strange.is_empty() || !answers.next().is_none_or(is_whole) {
+            tracing::error!(partition = %home, ?strange, "keys of a partition in Redis are not what a coordinator writes; they are removed, and the partition counts as one that has lost writes");
+            strange.extend([counter, self.keys.mark(home)]);
+            self.fetch(doing, vec![Request { home, commands: vec![Cmd::del(strange)] }]).await?;
+        }
+        Ok(())
     }
 
     fn commit_command(&self, write: &Write, by: By) -> Cmd {
@@ -88,7 +137,11 @@ impl Redis {
         command.arg(number(write.ended_at.map(Timestamp::millis)));
         command.arg(number(write.opened_at.map(Timestamp::millis)));
         // The rank, counted from the end, of the newest entry to be removed.
-        command.arg(RUNS_KEPT + 1).arg(if write.replaces { "1" } else { "" });
+        command.arg(RUNS_KEPT + 1).arg(match write.replaces {
+            Replaces::Nothing => "",
+            Replaces::AllButOutboxes => "1",
+            Replaces::Everything => "2",
+        });
         let is_set =
             |changes: &[(String, Option<String>)]| changes.iter().filter(|(_, to)| to.is_some()).count();
         let (fields, values) = (is_set(&write.fields), is_set(&write.values));
@@ -139,7 +192,7 @@ impl Redis {
             command.arg(self.keys.timers(*home)).arg("-inf").arg(now.millis()).arg("LIMIT").arg(0).arg(limit);
             Request { home: *home, commands: vec![command] }
         };
-        let answers = self.fetch(doing, partitions.iter().map(request).collect()).await?;
+        let answers = self.send(doing, partitions.iter().map(request).collect()).await?;
         self.known(doing, partitions, answers, keys::Keys::timers).await
     }
 
@@ -161,22 +214,29 @@ impl Redis {
                 .arg(limit);
             Request { home: *home, commands: vec![command] }
         };
-        let answers = self.fetch(doing, partitions.iter().map(request).collect()).await?;
+        let answers = self.send(doing, partitions.iter().map(request).collect()).await?;
         self.known(doing, partitions, answers, keys::Keys::ended).await
     }
 
     /// The traces that the lists of partitions name. What is no trace, which only a stranger writes, is taken out of its list:
-    /// it would stand before the others for ever.
+    /// it would stand before the others for ever. A list that is none keeps those of other partitions from nothing.
     async fn known(
         &self,
         doing: &'static str,
         partitions: &[Partition],
-        answers: Vec<Vec<Value>>,
+        answers: Vec<Vec<RedisResult<Value>>>,
         list: fn(&keys::Keys, Partition) -> String,
     ) -> Result<Vec<TraceId>, Error> {
         let (mut traces, mut strays) = (Vec::new(), Vec::new());
         for (home, answer) in partitions.iter().zip(answers.into_iter().flatten()) {
-            let members: Vec<Vec<u8>> = decode(doing, answer)?;
+            let members: Vec<Vec<u8>> = match answer {
+                Ok(answer) => decode(doing, answer)?,
+                Err(error) if error.code() == Some(WRONG_TYPE) => {
+                    self.mend(&[*home]).await;
+                    continue;
+                }
+                Err(error) => return Err(unavailable(doing)(error)),
+            };
             let (mut known, mut others) = (Vec::new(), Vec::new());
             for member in members {
                 match std::str::from_utf8(&member).ok().and_then(|text| text.parse().ok()) {
@@ -245,10 +305,16 @@ impl Redis {
             let commands = vec![Cmd::hget(self.keys.trace(*trace), keys::VERSION)];
             Request { home: self.keys.home(*trace), commands }
         };
-        let answers = self.fetch(doing, traces.iter().map(request).collect()).await?;
-        let number = |answer| match decode::<Option<String>>(doing, answer)? {
-            None => Ok(0),
-            Some(text) => keys::version(&text).ok_or_else(|| corrupt(doing, &text)),
+        let answers = self.send(doing, traces.iter().map(request).collect()).await?;
+        // What is no version is none that anybody expects.
+        let number = |answer: RedisResult<Value>| match answer {
+            Ok(Value::Nil) => Ok(0),
+            Ok(answer) => {
+                let text = redis::from_redis_value::<String>(answer).ok();
+                Ok(text.and_then(|text| keys::version(&text)).unwrap_or(UNREADABLE))
+            }
+            Err(error) if error.code() == Some(WRONG_TYPE) => Ok(UNREADABLE),
+            Err(error) => Err(unavailable(doing)(error)),
         };
         answers.into_iter().flatten().map(number).collect()
     }
@@ -257,9 +323,9 @@ impl Redis {
         let doing = "read the counters of partitions in Redis";
         let request =
             |home: &Partition| Request { home: *home, commands: vec![Cmd::get(self.keys.counter(*home))] };
-        let answers = self.fetch(doing, partitions.iter().map(request).collect()).await?;
-        let number = |answer| Ok(decode::<Option<u64>>(doing, answer)?.unwrap_or(0));
-        answers.into_iter().flatten().map(number).collect()
+        let answers = self.send(doing, partitions.iter().map(request).collect()).await?;
+        let counters: RedisResult<Vec<u64>> = answers.into_iter().flatten().map(reply::counter).collect();
+        counters.map_err(unavailable(doing))
     }
 
     pub(in super::super) async fn fields(

@@ -97,16 +97,14 @@ impl Log {
         if full(self) {
             return Err(PublishError::Full("maximum bytes exceeded".into()));
         }
+        let of_subject = self.by_subject.get(&entry.subject).map_or(0, BTreeSet::len);
+        if bounds.max_per_subject.is_some_and(|max| of_subject >= max) {
+            return Err(PublishError::Full("maximum messages per subject exceeded".into()));
+        }
         self.last = sequence;
         self.bytes += entry.size();
-        let of_subject = self.by_subject.entry(entry.subject.clone()).or_default();
-        of_subject.insert(sequence);
-        let replaced = of_subject
-            .first()
-            .copied()
-            .filter(|_| bounds.max_per_subject.is_some_and(|max| of_subject.len() > max));
+        self.by_subject.entry(entry.subject.clone()).or_default().insert(sequence);
         self.messages.insert(sequence, entry);
-        replaced.into_iter().for_each(|sequence| self.remove(sequence));
         if let Some(id) = id {
             self.ids.insert(id.clone(), sequence);
             self.ids_by_age.push_back((at, id));

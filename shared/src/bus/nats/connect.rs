@@ -139,6 +139,7 @@ impl Nats {
             generation,
             topology: OnceLock::new(),
             pools: Default::default(),
+            answers: Default::default(),
             restricted: to.inbox.is_some(),
             inbox,
             calls,

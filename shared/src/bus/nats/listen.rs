@@ -1,6 +1,10 @@
 //! What is not stored: broadcasts, requests and their answers, and the listed service.
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    sync::{MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use async_nats::{
     HeaderMap, StatusCode, Subscriber,
@@ -11,7 +15,9 @@ use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt, stream::SelectAll};
 
 use super::{
-    Error, Headers, Message, Nats, RequestError, Service, failed,
+    Error, Headers, Message, Nats, RequestError, Service,
+    answers::Answers,
+    failed,
     fetch::{Fetched, Fetches, is_object},
     objects::{Payload, overflow},
     received, to_map,
@@ -43,13 +49,41 @@ impl Nats {
 
     pub(in super::super) async fn reply(&self, to: &str, payload: Bytes) -> Result<(), Error> {
         let mut headers = HeaderMap::new();
+        let bytes = payload.len();
         let payload = self.fit(&mut headers, payload, (to, None), true).await?;
+        if let Some(object) = overflow(&headers) {
+            self.answered_with(object, bytes).await;
+        }
         let client = &self.0.client;
         let sent = match headers.is_empty() {
             true => client.publish(to.to_owned(), payload).await,
             false => client.publish_with_headers(to.to_owned(), headers, payload).await,
         };
         sent.map_err(|error| failed("answering a request", &error))
+    }
+
+    /// Notes an answer that is an object, and removes those that are too many by it.
+    async fn answered_with(&self, object: String, bytes: usize) {
+        self.answers().add(object, bytes, tokio::time::Instant::now());
+        if let Err(error) = self.forget_answers().await {
+            tracing::debug!(%error, "an answer that was too large for a message stays until its age");
+        }
+    }
+
+    /// Removes answers that are objects, once they have been there for long enough.
+    pub(in super::super) async fn forget_answers(&self) -> Result<(), Error> {
+        loop {
+            let due = self.answers().due(tokio::time::Instant::now());
+            match due {
+                Some(object) => self.delete_object(&object).await?,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Never held over an await.
+    fn answers(&self) -> MutexGuard<'_, Answers> {
+        self.0.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(in super::super) async fn request(

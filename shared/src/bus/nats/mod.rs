@@ -1,6 +1,7 @@
 //! The bus on NATS JetStream. One connection per process, shared by all clones. Whatever can be lost (a
 //! publish, a pull, a follower's consumer) is repeated here.
 
+mod answers;
 mod connect;
 mod consume;
 mod denials;
@@ -44,7 +45,10 @@ pub(super) use follow::Follow;
 pub(super) use listen::{ServiceRequests, Subscription};
 pub(super) use publish::Sending;
 
-use self::denials::{Denials, Latch};
+use self::{
+    answers::Answers,
+    denials::{Denials, Latch},
+};
 use super::{
     Consumer, Error, From, Headers, Message, Outgoing, PublishError, Published, RequestError, Service,
     Stored, Stream, Topology,
@@ -72,6 +76,8 @@ struct Connection {
     topology: OnceLock<Topology>,
     /// The pools that this process has published work for, and whose consumers it looks after.
     pools: Mutex<BTreeSet<PoolName>>,
+    /// Answers that were too large for a message.
+    answers: Mutex<Answers>,
     /// Whether the server gives us an inbox of our own, and so has permissions.
     restricted: bool,
     inbox: String,

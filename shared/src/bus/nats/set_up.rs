@@ -54,6 +54,8 @@ impl Nats {
             max_bytes: topology.max_bytes(stream),
             max_messages: -1,
             max_messages_per_subject: stream.max_per_subject().unwrap_or(-1),
+            // With the oldest dropped, whoever may publish could push out the one that counts (S3).
+            discard_new_per_subject: stream.max_per_subject().is_some(),
             max_consumers: -1,
             max_age: topology.max_age(stream),
             duplicate_window: topology.duplicate_window,
@@ -79,6 +81,7 @@ impl Nats {
             max_bytes: ours.max_bytes,
             max_age: ours.max_age,
             max_messages_per_subject: ours.max_messages_per_subject,
+            discard_new_per_subject: ours.discard_new_per_subject,
             num_replicas: ours.num_replicas,
             duplicate_window: ours.duplicate_window,
             allow_direct: ours.allow_direct,
