@@ -388,7 +388,6 @@ impl Subject {
             of_runs(Subject::Stream),
             Subject::Dead(child()),
             Subject::Audit(Audited::Policy),
-            Subject::Audit(Audited::WorkerPolicy),
             Subject::Profile(AgentId::default_agent()),
             Subject::Schedule(ScheduleName::new("one").expect("a plain name")),
             Subject::Ticks(ScheduleName::new("one").expect("a plain name")),

@@ -102,12 +102,17 @@ impl Bus {
             let published = self.publish_signed(message.clone()).await;
             message.expect_last = match (&published, expected) {
                 (Err(PublishError::WrongSequence), Some(expected)) if self.keys().is_some() => {
-                    match self.last_refused(&message.subject, expected).await {
+                    match Box::pin(self.last_refused(&message.subject, expected)).await {
                         Some(last) => Some(last),
                         None => return published,
                     }
                 }
-                (Err(PublishError::Full(_)), expected) if self.make_room(&message.subject).await => expected,
+                // Boxed, as what is seldom and large within what everybody does.
+                (Err(PublishError::Full(_)), expected)
+                    if Box::pin(self.make_room(&message.subject)).await =>
+                {
+                    expected
+                }
                 (_, _) => return published,
             };
         }

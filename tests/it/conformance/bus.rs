@@ -446,12 +446,14 @@ async fn one_message_of_a_log_is_deleted(bus: Bus) {
 async fn the_last_versions_of_each_profile_are_kept(bus: Bus) {
     let of = |agent: &str| Subject::Profile(agent.parse().unwrap());
     bus.publish(message(of("other"), "kept")).await.unwrap();
-    let many = (1..=70).map(|version| message(of("a"), &version.to_string())).collect();
-    assert!(bus.send(many).await.stored().await.iter().all(Result::is_ok));
-    let kept: Vec<String> = (7..=70).map(|version| version.to_string()).collect();
-    assert_eq!(texts(&bus, &Filter::One(of("a"))).await, kept);
+    for version in 1..=90 {
+        bus.publish(message(of("a"), &version.to_string())).await.unwrap();
+    }
+    let there = texts(&bus, &Filter::One(of("a"))).await;
+    let kept: Vec<String> = (27..=90).map(|version| version.to_string()).collect();
+    assert!(there.ends_with(&kept) && there.len() <= kept.len() + 16, "{there:?}");
     assert_eq!(texts(&bus, &Filter::One(of("other"))).await, ["kept"]);
-    assert_eq!(bus.last(&Filter::Profiles).await.unwrap().unwrap().sequence, 71);
+    assert_eq!(bus.last(&Filter::Profiles).await.unwrap().unwrap().sequence, 91);
 }
 
 async fn deliveries_are_counted_until_they_are_acknowledged(bus: Bus) {

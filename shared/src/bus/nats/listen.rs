@@ -52,7 +52,7 @@ impl Nats {
         let bytes = payload.len();
         let payload = self.fit(&mut headers, payload, (to, None), true).await?;
         if let Some(object) = overflow(&headers) {
-            self.answered_with(object, bytes).await;
+            Box::pin(self.answered_with(object, bytes)).await;
         }
         let client = &self.0.client;
         let sent = match headers.is_empty() {

@@ -343,14 +343,19 @@ impl Nats {
         if headers.is_none_or(|headers| headers.get(OBJECT_HEADER).is_none()) {
             return Ok(Payload::Here(payload.clone()));
         }
-        let Some(name) = headers.and_then(overflow) else {
-            return Ok(Payload::Lost("it names no object that holds a payload".into()));
-        };
-        let hash = hash_in(&name);
+        match headers.and_then(overflow) {
+            Some(name) => Box::pin(self.payload_in(&name)).await,
+            None => Ok(Payload::Lost("it names no object that holds a payload".into())),
+        }
+    }
+
+    /// The payload that an object holds.
+    async fn payload_in(&self, name: &str) -> Result<Payload, Error> {
+        let hash = hash_in(name);
         let most = if name.starts_with(CORE) { MAX_OBJECT_BYTES } else { MAX_PAYLOAD_BYTES };
         let _one_of_few = self.0.payloads.acquire().await;
         let lost = |reason: &str| Ok(Payload::Lost(format!("the object `{name}` holds it: {reason}")));
-        match self.get_in_time(&name, hash, most).await {
+        match self.get_in_time(name, hash, most).await {
             Ok(Found::Bytes(bytes)) if hash.is_some_and(|hash| hash != sha256(&bytes)) => {
                 lost("its content is not what the message names")
             }
