@@ -29,14 +29,15 @@ impl Nats {
     pub(in super::super) async fn set_up(&self, topology: &Topology) -> Result<(), Error> {
         // Who set it up first sets it up again after a loss.
         self.0.topology.get_or_init(|| topology.clone());
-        try_join_all(Stream::ALL.map(|stream| self.ensure_stream(self.stream_config(stream, topology))))
-            .await?;
+        // Boxed: each is large, and all of them together would be on the stack at once.
+        let ensure = |stream| Box::pin(self.ensure_stream(self.stream_config(stream, topology)));
+        try_join_all(Stream::ALL.map(ensure)).await?;
         let reports = Partition::all(topology.partitions).map(Consumer::Report);
         let pools = topology.pools.iter().cloned();
         self.pools().extend(pools.clone());
         let consumers: Vec<_> =
             reports.chain([Consumer::Intake]).chain(pools.map(Consumer::Execute)).collect();
-        try_join_all(consumers.iter().map(|consumer| self.ensure_consumer(consumer))).await?;
+        try_join_all(consumers.iter().map(|consumer| Box::pin(self.ensure_consumer(consumer)))).await?;
         for storage in [Storage::Objects, Storage::Core] {
             self.ensure_bucket(storage, topology).await?;
         }
