@@ -48,6 +48,10 @@ fn b2_a_resume_whose_costs_fit_one_by_one_but_not_together_is_refused() {
     let names: Vec<String> = (0..9).map(|n| format!("c{n}")).collect();
     let million = shared::Amount::cost(Usd::MAX);
     let costs: Vec<_> = names.iter().map(|name| (name.as_str(), million)).collect();
+    for name in &names {
+        world.hold(&root, name, cents(1)).unwrap();
+        world.release(&root, name).unwrap();
+    }
     assert_eq!(world.resume(&root, &costs).unwrap_err(), Refusal::BooksFull);
     // Also refused if the sum with the earlier cost is too large.
     for n in 0..4 {
