@@ -111,8 +111,7 @@ pub(crate) fn keep_worker_policy(
         let what = Audited::WorkerPolicy;
         let names = vec![format!("pool {pool}"), format!("policy {policy}")];
         // If earlier ones can't be read, this one is stored in any case.
-        let earlier = own.bus.read_judged(&Filter::One(Subject::Audit(what))).await;
-        let (earlier, _) = earlier.unwrap_or_default();
+        let earlier = own.bus.read_unjudged(&Filter::One(Subject::Audit(what))).await.unwrap_or_default();
         let earlier = earlier.iter().filter_map(|one| serde_json::from_slice::<AdminRecord>(&one.payload).ok());
         if told == Told::Unknown && earlier.into_iter().any(|one| one.names == names) {
             return;

@@ -288,7 +288,11 @@ impl Bus {
         Ok(all)
     }
 
-    /// Everything stored under a filter, whoever stored it.
+    /// Everything stored under a filter, whoever stored it: for what nothing depends on.
+    pub async fn read_unjudged(&self, filter: &Filter) -> Result<Vec<Stored>, Error> {
+        self.read_all(filter).await
+    }
+
     async fn read_all(&self, filter: &Filter) -> Result<Vec<Stored>, Error> {
         match self {
             Bus::Nats(nats) => nats.read(filter).await,
