@@ -91,7 +91,11 @@ impl Supervisor {
         let (link, changed) = (connection.link.clone(), connection.changed());
         let why = loop {
             let mut listing = Listing::new(&self.name, &self.secrets);
-            match link.list(&mut listing).await {
+            let listed = tokio::select! {
+                listed = link.list(&mut listing) => listed,
+                () = self.stop.cancelled() => break "the worker is stopping".into(),
+            };
+            match listed {
                 Ok(()) => self.tools.set(listing),
                 Err(why) => break format!("the server did not list its tools: {why}"),
             }
