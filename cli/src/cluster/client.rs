@@ -87,6 +87,30 @@ pub(crate) async fn query_again(bus: &Bus, query: &Query) -> anyhow::Result<Quer
     request_again(bus, &Subject::of_query(query), serde_json::to_vec(query)?, "the query").await
 }
 
+/// The most that one page of an answer lists.
+const PAGE: u32 = 500;
+
+/// What all pages of an answer list. `query` asks for the page after a name, `page` reads it from its answer.
+pub(crate) async fn all_pages<T, N>(
+    bus: &Bus,
+    query: impl Fn(Option<N>, u32) -> Query,
+    page: impl Fn(QueryAnswer) -> Result<(Vec<T>, Option<N>), QueryAnswer>,
+) -> anyhow::Result<Result<Vec<T>, Refusal>> {
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let answer = match query_again(bus, &query(after, PAGE)).await?.or_refusal() {
+            Ok(answer) => answer,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let (listed, next) = page(answer).map_err(|other| unexpected(&other))?;
+        all.extend(listed);
+        match next {
+            Some(next) => after = Some(next),
+            None => return Ok(Ok(all)),
+        }
+    }
+}
+
 /// The error for an answer that belongs to another query.
 pub(crate) fn unexpected(answer: &QueryAnswer) -> anyhow::Error {
     anyhow::anyhow!("the coordinator gave an answer that does not fit the query: {answer:?}")

@@ -9,7 +9,7 @@ use shared::{graph::Plan, text::count};
 use crate::{
     cluster::connect::Servers,
     command::{amend, plan, rehearse, runtime},
-    input::{inputs::Inputs, known_agents::KnownAgents, names, profiles},
+    input::{inputs::Inputs, known_agents::KnownAgents, names},
     terminal::{
         ending::{EXIT_CODES, Ending},
         output::{self, Output},
@@ -77,7 +77,7 @@ async fn validate(
 ) -> anyhow::Result<Ending> {
     let known = match KnownAgents::ask(agents, servers).await {
         Ok(known) => known,
-        Err(unusable) => return Ok(profiles::explain(&unusable, agents.unwrap_or(Path::new("--agents")))),
+        Err(ending) => return Ok(ending),
     };
     let mut worst = Ending::Completed;
     let mut found: Vec<Value> = Vec::new();

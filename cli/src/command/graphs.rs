@@ -22,9 +22,6 @@ use crate::{
     },
 };
 
-/// The most that one answer lists.
-const PAGE: u32 = 500;
-
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// Keep a graph under a name: steps of other graphs run it with `use: NAME` or `use: NAME@VERSION`.
@@ -152,21 +149,15 @@ fn show(found: &GraphShown, output: Output) -> anyhow::Result<Ending> {
 
 async fn list(servers: &Servers, output: Output) -> anyhow::Result<Ending> {
     let bus = servers.cluster().await?;
-    let (mut all, mut after) = (Vec::new(), None);
-    loop {
-        let asked = Query::Graphs { after, limit: PAGE };
-        match client::query_again(&bus, &asked).await?.or_refusal() {
-            Ok(QueryAnswer::Graphs { graphs, next }) => {
-                all.extend(graphs);
-                after = next;
-            }
-            Err(refusal) => return output::refuse(&refusal, output),
-            Ok(other) => return Err(client::unexpected(&other)),
-        }
-        if after.is_none() {
-            break;
-        }
-    }
+    let page = |answer| match answer {
+        QueryAnswer::Graphs { graphs, next } => Ok((graphs, next)),
+        other => Err(other),
+    };
+    let asked = client::all_pages(&bus, |after, limit| Query::Graphs { after, limit }, page).await?;
+    let all = match asked {
+        Ok(all) => all,
+        Err(refusal) => return output::refuse(&refusal, output),
+    };
     if output == Output::Json {
         output::print_json(&json!(all))?;
         return Ok(Ending::Completed);

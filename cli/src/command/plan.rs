@@ -1,9 +1,6 @@
 //! `trellis graph plan`: what a graph may cost and is expected to cost, before it runs.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, path::PathBuf};
 
 use serde_json::json;
 use shared::{
@@ -13,7 +10,7 @@ use shared::{
 
 use crate::{
     cluster::{connect::Servers, earlier_runs},
-    input::{inputs::Inputs, known_agents::KnownAgents, names, parse, profiles},
+    input::{inputs::Inputs, parse, profiles},
     terminal::{
         ending::Ending,
         output::{self, Output},
@@ -56,22 +53,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
-    let known = match KnownAgents::ask(args.agents.as_deref(), servers).await {
-        Ok(known) => known,
-        Err(unusable) => {
-            let path = args.agents.as_deref().unwrap_or(Path::new("--agents"));
-            return Ok(profiles::explain(&unusable, path));
-        }
-    };
-    let mut document = match args.inputs.document(&args.file) {
-        Ok(document) => document,
-        Err(unusable) => return unusable.report(&args.file, output),
-    };
-    names::put(&mut document, servers).await?;
-    KnownAgents::check(known.as_ref(), &mut document);
-    let (definition, plan) = match document.graph() {
+    let read = args.inputs.graph(&args.file, args.agents.as_deref(), servers, output).await?;
+    let (definition, plan) = match read {
         Ok(read) => read,
-        Err(unusable) => return unusable.report(&args.file, output),
+        Err(ending) => return Ok(ending),
     };
     let ceilings = match ceilings(&args) {
         Ok(ceilings) => ceilings,

@@ -4,7 +4,7 @@
 use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet},
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
 use coordinator::{
@@ -21,7 +21,7 @@ use shared::{
 
 use crate::{
     cluster::connect::Servers,
-    input::{inputs::Inputs, known_agents::KnownAgents, names, parse, profiles},
+    input::{inputs::Inputs, parse},
     terminal::{
         ending::Ending,
         output::{self, Output},
@@ -77,22 +77,10 @@ fn parse_answer(text: &str) -> Result<(StepId, Text), String> {
 }
 
 pub(crate) async fn run(args: &Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
-    let known = match KnownAgents::ask(args.agents.as_deref(), servers).await {
-        Ok(known) => known,
-        Err(unusable) => {
-            let path = args.agents.as_deref().unwrap_or(Path::new("--agents"));
-            return Ok(profiles::explain(&unusable, path));
-        }
-    };
-    let mut document = match args.inputs.document(&args.file) {
-        Ok(document) => document,
-        Err(unusable) => return unusable.report(&args.file, output),
-    };
-    names::put(&mut document, servers).await?;
-    KnownAgents::check(known.as_ref(), &mut document);
-    let (definition, plan) = match document.graph() {
+    let read = args.inputs.graph(&args.file, args.agents.as_deref(), servers, output).await?;
+    let (definition, plan) = match read {
         Ok(read) => read,
-        Err(unusable) => return unusable.report(&args.file, output),
+        Err(ending) => return Ok(ending),
     };
     let root = ChildId::new(definition.name.as_ref().map_or("graph", StepId::as_str))?;
     check_names(args, &plan, &root)?;

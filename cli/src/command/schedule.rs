@@ -9,7 +9,7 @@ use shared::{
     clock::Clock,
     schedule::{self, Timetable},
     text::count,
-    wire::{Query, QueryAnswer, Refusal, ScheduleShown, ScheduleSummary, TickOutcome, TickRecord},
+    wire::{Query, QueryAnswer, ScheduleShown, ScheduleSummary, TickOutcome, TickRecord},
 };
 
 use crate::{
@@ -28,9 +28,6 @@ use crate::{
         table, text,
     },
 };
-
-/// The most that one answer lists.
-const PAGE: u32 = 500;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
@@ -176,13 +173,9 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
             Ok(Ending::Completed)
         }
         Ok(QueryAnswer::Schedule(shown)) => show(&shown, output),
-        Err(refusal) => refuse(&refusal, output),
+        Err(refusal) => output::refuse(&refusal, output),
         Ok(other) => Err(client::unexpected(&other)),
     }
-}
-
-fn refuse(refusal: &Refusal, output: Output) -> anyhow::Result<Ending> {
-    output::refuse(refusal, output)
 }
 
 fn explain(unusable: &Unusable, file: &Path, output: Output) -> anyhow::Result<Ending> {
@@ -194,21 +187,15 @@ fn explain(unusable: &Unusable, file: &Path, output: Output) -> anyhow::Result<E
 
 async fn list(servers: &Servers, output: Output) -> anyhow::Result<Ending> {
     let bus = servers.cluster().await?;
-    let (mut all, mut after) = (Vec::new(), None);
-    loop {
-        let asked = Query::Schedules { after, limit: PAGE };
-        match client::query_again(&bus, &asked).await?.or_refusal() {
-            Ok(QueryAnswer::Schedules { schedules, next }) => {
-                all.extend(schedules);
-                after = next;
-            }
-            Err(refusal) => return refuse(&refusal, output),
-            Ok(other) => return Err(client::unexpected(&other)),
-        }
-        if after.is_none() {
-            break;
-        }
-    }
+    let page = |answer| match answer {
+        QueryAnswer::Schedules { schedules, next } => Ok((schedules, next)),
+        other => Err(other),
+    };
+    let asked = client::all_pages(&bus, |after, limit| Query::Schedules { after, limit }, page).await?;
+    let all = match asked {
+        Ok(all) => all,
+        Err(refusal) => return output::refuse(&refusal, output),
+    };
     if output == Output::Json {
         output::print_json(&json!(all))?;
         return Ok(Ending::Completed);

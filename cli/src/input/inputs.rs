@@ -6,14 +6,22 @@ use std::{
 };
 
 use serde_json::{Map, Value};
-use shared::{ContextKey, Json, Problems};
+use shared::{
+    ContextKey, Json, Problems,
+    graph::{Plan, TaskGraph},
+};
 
-use crate::input::{
-    document::{Document, Unusable},
-    file::read_value,
-    parse,
-    sources::{Mistakes, Sources},
-    uses::read_as_far,
+use crate::{
+    cluster::connect::Servers,
+    input::{
+        document::{Document, Unusable},
+        file::read_value,
+        known_agents::KnownAgents,
+        names, parse,
+        sources::{Mistakes, Sources},
+        uses::read_as_far,
+    },
+    terminal::{ending::Ending, output::Output},
 };
 
 #[derive(Debug, clap::Args)]
@@ -56,6 +64,33 @@ impl Inputs {
         let mut document = read_as_far(path)?;
         self.put(&mut document)?;
         Ok(document)
+    }
+
+    /// A graph with these inputs and with the graphs that it uses by name, its agents compared with those that there are; the
+    /// ending of the command if it has mistakes, which are told then.
+    pub(crate) async fn graph(
+        &self,
+        file: &Path,
+        agents: Option<&Path>,
+        servers: &Servers,
+        output: Output,
+    ) -> anyhow::Result<Result<(TaskGraph, Plan), Ending>> {
+        let known = match KnownAgents::ask(agents, servers).await {
+            Ok(known) => known,
+            Err(ending) => return Ok(Err(ending)),
+        };
+        let read = match self.document(file) {
+            Ok(mut document) => {
+                names::put(&mut document, servers).await?;
+                KnownAgents::check(known.as_ref(), &mut document);
+                document.graph()
+            }
+            Err(unusable) => Err(unusable),
+        };
+        match read {
+            Ok(read) => Ok(Ok(read)),
+            Err(unusable) => Ok(Err(unusable.report(file, output)?)),
+        }
     }
 
     /// The inputs alone, by checked keys.

@@ -12,12 +12,8 @@ use shared::{
 
 use crate::{
     cluster::{client, connect::Servers},
-    input::{
-        document::{Document, Unusable},
-        profiles,
-        sources::join,
-    },
-    terminal::output,
+    input::{document::Document, profiles, sources::join},
+    terminal::{ending::Ending, output},
 };
 
 /// The agents that there are.
@@ -25,11 +21,12 @@ pub(crate) struct KnownAgents(BTreeSet<AgentId>);
 
 impl KnownAgents {
     /// Those of a file and of the cluster that `NATS_URL` names; none if neither is given. A cluster that can't be asked is
-    /// told of: a graph is right or wrong without it too.
-    pub(crate) async fn ask(file: Option<&Path>, servers: &Servers) -> Result<Option<Self>, Unusable> {
+    /// told of: a graph is right or wrong without it too. So is a file that can't be used, which ends the command.
+    pub(crate) async fn ask(file: Option<&Path>, servers: &Servers) -> Result<Option<Self>, Ending> {
         let mut known = BTreeSet::new();
-        for profile in file.map(profiles::read).transpose()?.into_iter().flatten() {
-            known.insert(profile.agent_id);
+        if let Some(file) = file {
+            let read = profiles::read(file).map_err(|unusable| profiles::explain(&unusable, file))?;
+            known.extend(read.into_iter().map(|profile| profile.agent_id));
         }
         let of_cluster = match servers.nats_url() {
             Some(_) => match listed(servers).await {

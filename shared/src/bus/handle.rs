@@ -133,7 +133,7 @@ impl Bus {
         let filter = Filter::One(subject.clone());
         let kept = Stream::of(&filter).and_then(Stream::kept_per_subject);
         let Some(kept) = kept.and_then(|kept| usize::try_from(kept).ok()) else { return false };
-        let Ok(all) = self.read_all(&filter).await else { return false };
+        let Ok(all) = self.read_unjudged(&filter).await else { return false };
         if all.len() <= kept {
             // Others take the room of the whole stream.
             return false;
@@ -166,7 +166,7 @@ impl Bus {
 
     /// The last message on a subject, if everything behind the expected one is not authentic.
     async fn last_refused(&self, subject: &Subject, expected: u64) -> Option<u64> {
-        let all = self.read_all(&Filter::One(subject.clone())).await.ok()?;
+        let all = self.read_unjudged(&Filter::One(subject.clone())).await.ok()?;
         let mut verifier = self.verifier()?;
         let mut last = None;
         for stored in &all {
@@ -259,7 +259,7 @@ impl Bus {
 
     /// Everything stored under a filter now, oldest first.
     pub async fn read(&self, filter: &Filter) -> Result<Vec<Stored>, Error> {
-        let mut all = self.read_all(filter).await?;
+        let mut all = self.read_unjudged(filter).await?;
         if let Some(mut verifier) = self.verifier() {
             all.retain(|stored| verifier.takes(stored));
         }
@@ -268,7 +268,7 @@ impl Bus {
 
     /// The same, and the sequences of what a coordinator may have stored that has other keys, or none.
     pub async fn read_judged(&self, filter: &Filter) -> Result<(Vec<Stored>, Vec<u64>), Error> {
-        let mut all = self.read_all(filter).await?;
+        let mut all = self.read_unjudged(filter).await?;
         let mut foreign = Vec::new();
         if let Some(mut verifier) = self.verifier() {
             all.retain(|stored| {
@@ -283,17 +283,13 @@ impl Bus {
     /// What is stored under a filter and is not authentic: for whoever removes it.
     pub async fn read_refused(&self, filter: &Filter) -> Result<Vec<Stored>, Error> {
         let Some(mut verifier) = self.verifier() else { return Ok(Vec::new()) };
-        let mut all = self.read_all(filter).await?;
+        let mut all = self.read_unjudged(filter).await?;
         all.retain(|stored| !verifier.takes(stored));
         Ok(all)
     }
 
     /// Everything stored under a filter, whoever stored it: for what nothing depends on.
     pub async fn read_unjudged(&self, filter: &Filter) -> Result<Vec<Stored>, Error> {
-        self.read_all(filter).await
-    }
-
-    async fn read_all(&self, filter: &Filter) -> Result<Vec<Stored>, Error> {
         match self {
             Bus::Nats(nats) => nats.read(filter).await,
             Bus::Memory(memory) => memory.read(filter).await,
