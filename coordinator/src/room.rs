@@ -46,9 +46,6 @@ impl Room {
             if let Err(error) = bus.keep_pools().await {
                 tracing::warn!(%error, "the queue of a pool can't be made again yet");
             }
-            if let Err(error) = bus.forget_answers().await {
-                tracing::warn!(%error, "answers that were too large for messages can't be removed yet");
-            }
         }
     }
 
@@ -104,7 +101,7 @@ impl Room {
 fn advice(storage: Storage) -> String {
     let size = match storage {
         Storage::Objects => "--max-output-bytes",
-        Storage::Core => "--max-queue-bytes",
+        Storage::Core | Storage::Answers => "--max-queue-bytes",
         Storage::Stream(_) => "--max-journal-bytes",
     };
     format!(

@@ -24,8 +24,8 @@ async def read(nc, msg):
     name = (msg.headers or {}).get("Trellis-Object")
     if name is None:
         return json.loads(msg.data)
-    bucket = "AGENT_CORE" if name.startswith("core/") else "AGENT_OUTPUTS"
-    bucket = await nc.jetstream().object_store(PREFIX.replace(".", "_") + bucket)
+    buckets = {"core": "AGENT_CORE", "answer": "AGENT_ANSWERS", "overflow": "AGENT_OUTPUTS"}
+    bucket = await nc.jetstream().object_store(PREFIX.replace(".", "_") + buckets[name.split("/")[0]])
     return json.loads((await bucket.get(name)).data)
 
 

@@ -207,7 +207,8 @@ async def payload(js, msg):
     name = (msg.headers or {}).get("Trellis-Object")
     if name is None:
         return json.loads(msg.data)
-    bucket = await js.object_store(STREAM_PREFIX + ("AGENT_CORE" if name.startswith("core/") else "AGENT_OUTPUTS"))
+    buckets = {"core": "AGENT_CORE", "answer": "AGENT_ANSWERS", "overflow": "AGENT_OUTPUTS"}
+    bucket = await js.object_store(STREAM_PREFIX + buckets[name.split("/")[0]])
     return json.loads((await bucket.get(name)).data)
 
 

@@ -273,9 +273,6 @@ impl Role {
     }
 }
 
-/// The buckets of objects: that of workers, and that of coordinators.
-const BUCKETS: [Storage; 2] = [Storage::Objects, Storage::Core];
-
 /// The stream in which the objects of a bucket are.
 fn objects(namespace: &Namespace, bucket: Storage) -> String {
     format!("OBJ_{}", namespace.stream(bucket.name()))
@@ -285,8 +282,11 @@ fn objects(namespace: &Namespace, bucket: Storage) -> String {
 /// is stored to any subject that the maker names.
 pub fn calls(kind: Kind, pool: Option<&PoolName>, namespace: &Namespace) -> Vec<Call> {
     let stream = |stream: Stream| namespace.stream(stream.name());
-    let all: Vec<String> =
-        Stream::ALL.map(stream).into_iter().chain(BUCKETS.map(|bucket| objects(namespace, bucket))).collect();
+    let all: Vec<String> = Stream::ALL
+        .map(stream)
+        .into_iter()
+        .chain(Storage::BUCKETS.map(|bucket| objects(namespace, bucket)))
+        .collect();
     let read = |name: &str| {
         [
             Call { subject: format!("$JS.API.STREAM.INFO.{name}"), streamed: false },
@@ -329,7 +329,7 @@ pub fn calls(kind: Kind, pool: Option<&PoolName>, namespace: &Namespace) -> Vec<
                 calls.push(once(format!("$JS.ACK.{queue}.>")));
             }
             calls.push(once(format!("$JS.API.CONSUMER.MSG.NEXT.{event}.*")));
-            calls.extend(BUCKETS.map(written));
+            calls.extend(Storage::BUCKETS.map(written));
         }
         Kind::Worker => {
             let execute = stream(Stream::Execute);
@@ -339,7 +339,7 @@ pub fn calls(kind: Kind, pool: Option<&PoolName>, namespace: &Namespace) -> Vec<
             calls.push(Call { subject: next, streamed: true });
             calls.push(once(format!("$JS.ACK.{execute}.{queue}.>")));
             calls.extend(read(&stream(Stream::History)).into_iter().skip(1));
-            for bucket in BUCKETS {
+            for bucket in Storage::BUCKETS {
                 calls.extend(read(&objects(namespace, bucket)).into_iter().skip(1));
             }
             calls.push(written(Storage::Objects));
@@ -348,7 +348,7 @@ pub fn calls(kind: Kind, pool: Option<&PoolName>, namespace: &Namespace) -> Vec<
             for stream in [Stream::Event, Stream::History].map(stream) {
                 calls.extend(read(&stream));
             }
-            for bucket in BUCKETS {
+            for bucket in Storage::BUCKETS {
                 calls.extend(read(&objects(namespace, bucket)));
             }
             if kind == Kind::Admin {

@@ -9,12 +9,18 @@ pub enum Storage {
     Objects,
     /// Objects of coordinators: what they send that is too large for a message. Nobody else may write there.
     Core,
+    /// Answers of coordinators that are too large for a message. The server drops them after a short time, and the oldest when
+    /// there are too many: whoever asks must not fill what runs need (S6).
+    Answers,
 }
 
 impl Storage {
+    /// Those that hold objects.
+    pub const BUCKETS: [Storage; 3] = [Storage::Objects, Storage::Core, Storage::Answers];
+
     /// Every one of a deployment.
     pub fn all() -> impl Iterator<Item = Storage> {
-        Stream::ALL.into_iter().map(Storage::Stream).chain([Storage::Objects, Storage::Core])
+        Stream::ALL.into_iter().map(Storage::Stream).chain(Storage::BUCKETS)
     }
 
     /// Its name, without the namespace.
@@ -23,6 +29,7 @@ impl Storage {
             Storage::Stream(stream) => stream.name(),
             Storage::Objects => OBJECTS,
             Storage::Core => CORE_OBJECTS,
+            Storage::Answers => "AGENT_ANSWERS",
         }
     }
 
@@ -41,7 +48,8 @@ impl Storage {
                 | Stream::Schedule
                 | Stream::Graph
                 | Stream::Audit,
-            ) => false,
+            )
+            | Storage::Answers => false,
         }
     }
 
@@ -50,6 +58,7 @@ impl Storage {
         match self {
             Storage::Stream(stream) => stream.drops_the_oldest(),
             Storage::Objects | Storage::Core => false,
+            Storage::Answers => true,
         }
     }
 }

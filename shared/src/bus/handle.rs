@@ -96,6 +96,10 @@ impl Bus {
     /// Publishes one message and waits until it is stored. What counts for nobody does not stand in its way: neither behind the
     /// message that it expects, nor by filling its subject.
     pub async fn publish(&self, mut message: Outgoing) -> Result<Published, PublishError> {
+        if !self.fits(message.payload.len()) {
+            // However often it is tried, it has one object.
+            message.id.get_or_insert_with(|| uuid::Uuid::now_v7().simple().to_string());
+        }
         self.sign(&mut message);
         let expected = message.expect_last;
         for _ in 0..TRIES {
@@ -477,14 +481,6 @@ impl Bus {
     pub async fn keep_pools(&self) -> Result<(), Error> {
         match self {
             Bus::Nats(nats) => nats.keep_pools().await,
-            Bus::Memory(_) => Ok(()),
-        }
-    }
-
-    /// Removes answers that were too large for a message, once whoever asked has had the time to read them.
-    pub async fn forget_answers(&self) -> Result<(), Error> {
-        match self {
-            Bus::Nats(nats) => nats.forget_answers().await,
             Bus::Memory(_) => Ok(()),
         }
     }

@@ -10,6 +10,7 @@ use shared::{
     subject::{Filter, Subject},
 };
 use trellis_tests::servers::NatsServer;
+use uuid::Uuid;
 
 use super::{event, identified, message, nats, soon, text, trace};
 
@@ -38,13 +39,23 @@ impl Other {
             "digest": "SHA-256=AAAA", "options": {"max_chunk_size": 1}})
     }
 
-    async fn send(&self, bus: &Bus, subject: &Subject, object: &str) {
-        let mut headers = HeaderMap::new();
-        headers.insert("Trellis-Object", object);
+    /// Stores a message whose payload is in this object.
+    async fn store(&self, bus: &Bus, subject: &Subject, object: &str) {
         let to = bus.namespace().subject(subject);
+        self.client.request_with_headers(to, naming(object), Bytes::new()).await.unwrap();
+    }
+
+    async fn send(&self, bus: &Bus, subject: &Subject, object: &str) {
+        let (to, headers) = (bus.namespace().subject(subject), naming(object));
         self.client.publish_with_headers(to, headers, Bytes::new()).await.unwrap();
         self.client.flush().await.unwrap();
     }
+}
+
+fn naming(object: &str) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert("Trellis-Object", object);
+    headers
 }
 
 const NAME: &str = "t.x.1.result";
@@ -186,20 +197,10 @@ async fn s6_a_message_that_is_removed_takes_no_object_of_others_along() {
     bus.publish(own).await.unwrap();
     let other = Other::of(&server, &bus, "AGENT_OUTPUTS").await;
     for name in &names {
-        other.send(&bus, &evil, name).await;
-        other.send(&bus, &evil, name).await;
+        other.store(&bus, &evil, name).await;
+        other.store(&bus, &evil, name).await;
     }
-    let all = Filter::One(evil.clone());
-    let stored = soon(async {
-        loop {
-            let stored = bus.read(&all).await.unwrap();
-            if stored.len() == 5 {
-                return stored;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
-    })
-    .await;
+    let stored = bus.read(&Filter::One(evil.clone())).await.unwrap();
     bus.delete_message(&evil, stored[1].sequence).await.unwrap();
     bus.purge(&Filter::One(evil)).await.unwrap();
     for subject in victims {
@@ -223,4 +224,74 @@ async fn s6_a_payload_larger_than_a_message_is_not_read() {
     other.send(&bus, &Subject::Input, &name).await;
     let refused = soon(queue.next()).await.genuine().unwrap_err().to_string();
     assert!(refused.contains("8388608"), "{refused}");
+}
+
+/// However many payloads can't be read: who looks for the parts of one keeps no place that another needs.
+#[tokio::test]
+async fn s6_many_objects_that_cant_be_read_delay_nobody() {
+    let (server, bus) = nats().await;
+    let large = Bytes::from(vec![b'x'; 3 << 20]);
+    for subject in [event(1), Subject::Cancel] {
+        bus.publish(Outgoing { payload: large.clone(), ..identified(subject, "a") }).await.unwrap();
+    }
+    let other = Other::of(&server, &bus, "AGENT_OUTPUTS").await;
+    let name = format!("overflow/x.{}", sha256("another"));
+    other.tell(&name, other.about(&name, "none", false)).await;
+    let evil = |number: u32| {
+        Subject::History(trellis_tests::subjects::pool(), trace(9), format!("x{number}").parse().unwrap())
+    };
+    for number in 0..64 {
+        other.store(&bus, &evil(number), &name).await;
+    }
+    let mut readers = tokio::task::JoinSet::new();
+    for number in 0..64 {
+        let (bus, one) = (bus.clone(), Filter::One(evil(number)));
+        readers.spawn(async move { bus.last(&one).await });
+    }
+    for subject in [event(1), Subject::Cancel] {
+        assert_eq!(bus.last(&Filter::One(subject)).await.unwrap().unwrap().payload, large);
+    }
+    assert!(readers.try_join_next().is_none(), "they still look for the parts");
+    while let Some(read) = readers.join_next().await {
+        assert!(read.unwrap().unwrap().unwrap().payload.is_empty());
+    }
+}
+
+/// A copy of a message names the same object, which stays as long as a message does that names it (S3).
+#[tokio::test]
+async fn s3_a_copy_that_is_removed_does_not_take_the_object_along() {
+    let (server, bus) = nats().await;
+    let large = Bytes::from(vec![b'x'; 3 << 20]);
+    let (subject, all) = (event(1), Filter::One(event(1)));
+    bus.publish(Outgoing { payload: large.clone(), ..identified(subject.clone(), "a") }).await.unwrap();
+    let [name] = bus.objects("core/").await.unwrap().try_into().unwrap();
+    let other = Other::of(&server, &bus, "AGENT_CORE").await;
+    other.store(&bus, &subject, &name).await;
+    let [authentic, copy] = bus.read(&all).await.unwrap().try_into().unwrap();
+    bus.delete_message(&subject, copy.sequence).await.unwrap();
+    assert_eq!(bus.last(&all).await.unwrap().unwrap().payload, large);
+    bus.delete_message(&subject, authentic.sequence).await.unwrap();
+    assert_eq!(bus.objects("core/").await.unwrap(), [""; 0], "the last one takes it along");
+}
+
+/// Earlier versions named the object of a message by the message's id alone, whoever sent it.
+#[tokio::test]
+async fn w6_payloads_that_an_earlier_version_stored_are_read_and_removed() {
+    let (server, bus) = nats().await;
+    let large = Bytes::from(vec![b'x'; shared::limits::MAX_MESSAGE_BYTES + 1]);
+    let name = |id: &str| format!("overflow/{}", Uuid::new_v5(&Uuid::NAMESPACE_OID, id.as_bytes()).simple());
+    bus.put_object(&name("a"), large.clone()).await.unwrap();
+    let other = Other::of(&server, &bus, "AGENT_OUTPUTS").await;
+    for id in ["b", "a"] {
+        let mut headers = naming(&name("a"));
+        headers.insert("Nats-Msg-Id", id);
+        let to = bus.namespace().subject(&event(1));
+        other.client.request_with_headers(to, headers, Bytes::new()).await.unwrap();
+    }
+    let [another, own] = bus.read(&Filter::One(event(1))).await.unwrap().try_into().unwrap();
+    assert_eq!(own.payload, large, "however large, since a coordinator sent it");
+    bus.delete_message(&event(1), another.sequence).await.unwrap();
+    assert_eq!(bus.objects("overflow/").await.unwrap(), [name("a")], "it was not that one's own");
+    bus.delete_message(&event(1), own.sequence).await.unwrap();
+    assert_eq!(bus.objects("overflow/").await.unwrap(), [""; 0]);
 }

@@ -14,7 +14,7 @@ impl Memory {
         let name = name.to_owned();
         let put = move |memory: &Memory| {
             let mut state = memory.state();
-            let max_bytes = state.topology.max_object_bytes();
+            let max_bytes = state.topology.max_bytes_in(Storage::Objects);
             state.objects.put(&name, bytes.clone(), max_bytes)
         };
         self.ask("store an object", put).await?
@@ -49,9 +49,9 @@ impl Memory {
                         let log = state.logs.get(&stream).expect("every stream is there from the start");
                         (log.bytes(), log.places(), state.topology.max_bytes(stream))
                     }
-                    Storage::Objects => (state.objects.bytes, (0, 0), state.topology.max_object_bytes()),
+                    Storage::Objects => (state.objects.bytes, (0, 0), state.topology.max_bytes_in(storage)),
                     // Here everything fits into a message.
-                    Storage::Core => (0, (0, 0), state.topology.max_queue_bytes),
+                    Storage::Core | Storage::Answers => (0, (0, 0), state.topology.max_bytes_in(storage)),
                 };
                 let max_bytes = u64::try_from(max_bytes).ok().filter(|max| *max > 0);
                 Fill { storage, bytes: bytes as u64, first, last, max_bytes }

@@ -10,7 +10,7 @@ use std::{
 use async_nats::{ConnectOptions, Event, ServerAddr, ServerError, jetstream::ContextBuilder};
 use tokio::sync::watch;
 
-use super::{Connection, Error, Namespace, Nats, backoff, denials::Denials, objects::PAYLOADS_AT_ONCE};
+use super::{Connection, Error, Namespace, Nats, backoff, denials::Denials, objects::Fetching};
 use crate::tls::Tls;
 
 /// A dead connection is noticed after two pings without an answer. With the client's default of a minute
@@ -139,14 +139,13 @@ impl Nats {
             generation,
             topology: OnceLock::new(),
             pools: Default::default(),
-            answers: Default::default(),
             restricted: to.inbox.is_some(),
             inbox,
             calls,
             denials,
             no_account_info: Default::default(),
             no_purge: Default::default(),
-            payloads: tokio::sync::Semaphore::new(PAYLOADS_AT_ONCE),
+            fetching: Fetching::default(),
         };
         Ok(Nats(Arc::new(connection), None))
     }

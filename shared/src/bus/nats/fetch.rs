@@ -64,8 +64,10 @@ impl Fetches {
 }
 
 async fn fetch(nats: Nats, message: Message) -> Fetched {
+    let subject = nats.namespace().parse(message.subject.as_str());
+    let of_the_core = subject.is_ok_and(|subject| subject.is_of_the_core());
     for tries in 0..TRIES {
-        match nats.payload(message.headers.as_ref(), &message.payload).await {
+        match nats.payload(of_the_core, message.headers.as_ref(), &message.payload).await {
             Ok(payload) => return (message, Some(payload)),
             Err(error) => {
                 tracing::warn!(%error, "the payload of a message can't be fetched; trying again");

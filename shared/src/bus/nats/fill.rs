@@ -16,7 +16,7 @@ impl Nats {
     async fn fill_of(&self, storage: Storage) -> Result<Fill, Error> {
         let name = match storage {
             Storage::Stream(stream) => self.stream(stream),
-            Storage::Objects | Storage::Core => format!("OBJ_{}", self.bucket(storage)),
+            Storage::Objects | Storage::Core | Storage::Answers => format!("OBJ_{}", self.bucket(storage)),
         };
         let info = stream_info(self, &name).await?;
         let max_bytes = u64::try_from(info.config.max_bytes).ok().filter(|max| *max > 0);

@@ -1,10 +1,6 @@
 //! What is not stored: broadcasts, requests and their answers, and the listed service.
 
-use std::{
-    fmt,
-    sync::{MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{fmt, time::Duration};
 
 use async_nats::{
     HeaderMap, StatusCode, Subscriber,
@@ -15,11 +11,9 @@ use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt, stream::SelectAll};
 
 use super::{
-    Error, Headers, Message, Nats, RequestError, Service,
-    answers::Answers,
-    failed,
+    Error, Headers, Message, Nats, RequestError, Service, failed,
     fetch::{Fetched, Fetches, is_object},
-    objects::{Payload, overflow},
+    objects::{Large, Payload, overflow},
     received, to_map,
 };
 use crate::subject::{Action, Filter, Subject};
@@ -49,41 +43,13 @@ impl Nats {
 
     pub(in super::super) async fn reply(&self, to: &str, payload: Bytes) -> Result<(), Error> {
         let mut headers = HeaderMap::new();
-        let bytes = payload.len();
-        let payload = self.fit(&mut headers, payload, (to, None), true).await?;
-        if let Some(object) = overflow(&headers) {
-            Box::pin(self.answered_with(object, bytes)).await;
-        }
+        let payload = self.fit(&mut headers, payload, (to, None), Large::Answer).await?;
         let client = &self.0.client;
         let sent = match headers.is_empty() {
             true => client.publish(to.to_owned(), payload).await,
             false => client.publish_with_headers(to.to_owned(), headers, payload).await,
         };
         sent.map_err(|error| failed("answering a request", &error))
-    }
-
-    /// Notes an answer that is an object, and removes those that are too many by it.
-    async fn answered_with(&self, object: String, bytes: usize) {
-        self.answers().add(object, bytes, tokio::time::Instant::now());
-        if let Err(error) = self.forget_answers().await {
-            tracing::debug!(%error, "an answer that was too large for a message stays until its age");
-        }
-    }
-
-    /// Removes answers that are objects, once they have been there for long enough.
-    pub(in super::super) async fn forget_answers(&self) -> Result<(), Error> {
-        loop {
-            let due = self.answers().due(tokio::time::Instant::now());
-            match due {
-                Some(object) => self.delete_object(&object).await?,
-                None => return Ok(()),
-            }
-        }
-    }
-
-    /// Never held over an await.
-    fn answers(&self) -> MutexGuard<'_, Answers> {
-        self.0.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(in super::super) async fn request(
@@ -104,24 +70,24 @@ impl Nats {
             | Error::Failed { .. }) => RequestError::Other(error.to_string()),
         };
         let to = self.namespace().subject(subject);
-        let payload = self.fit(&mut headers, payload, (&to, None), false).await.map_err(other)?;
+        let payload = self.fit(&mut headers, payload, (&to, None), Large::OfOthers).await.map_err(other)?;
         let asked_with = overflow(&headers);
         let request = async_nats::Request::new().headers(headers).payload(payload).timeout(Some(timeout));
         // The client's own timeout begins when the request enters its queue, which may be full.
         let asked = tokio::time::timeout(timeout, self.0.client.send_request(to.clone(), request));
         match self.permitted(&to, asked).await? {
             Ok(Ok(answer)) => {
-                let payload = self.payload(answer.headers.as_ref(), &answer.payload).await.map_err(other)?;
-                let payload = match payload {
+                // A coordinator answers.
+                let fetched = self.payload(true, answer.headers.as_ref(), &answer.payload).await;
+                let payload = match fetched.map_err(other)? {
                     Payload::Here(payload) => payload,
                     Payload::Lost(reason) => return Err(RequestError::Other(reason)),
                 };
                 // Nobody else reads what was too large for a message.
-                let answered_with = answer.headers.as_ref().and_then(overflow);
-                for object in asked_with.into_iter().chain(answered_with) {
-                    if let Err(error) = self.delete_object(&object).await {
-                        tracing::debug!(%error, "the payload of a request stays until its age");
-                    }
+                if let Some(object) = asked_with
+                    && let Err(error) = self.delete_object(&object).await
+                {
+                    tracing::debug!(%error, "the payload of a request stays until its age");
                 }
                 Ok(payload)
             }

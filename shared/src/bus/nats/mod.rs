@@ -1,7 +1,6 @@
 //! The bus on NATS JetStream. One connection per process, shared by all clones. Whatever can be lost (a
 //! publish, a pull, a follower's consumer) is repeated here.
 
-mod answers;
 mod connect;
 mod consume;
 mod denials;
@@ -46,8 +45,8 @@ pub(super) use listen::{ServiceRequests, Subscription};
 pub(super) use publish::Sending;
 
 use self::{
-    answers::Answers,
     denials::{Denials, Latch},
+    objects::Fetching,
 };
 use super::{
     Consumer, Error, From, Headers, Message, Outgoing, PublishError, Published, RequestError, Service,
@@ -76,8 +75,6 @@ struct Connection {
     topology: OnceLock<Topology>,
     /// The pools that this process has published work for, and whose consumers it looks after.
     pools: Mutex<BTreeSet<PoolName>>,
-    /// Answers that were too large for a message.
-    answers: Mutex<Answers>,
     /// Whether the server gives us an inbox of our own, and so has permissions.
     restricted: bool,
     inbox: String,
@@ -88,7 +85,7 @@ struct Connection {
     no_account_info: Latch,
     no_purge: Latch,
     /// Payloads that are read as objects.
-    payloads: tokio::sync::Semaphore,
+    fetching: Fetching,
 }
 
 impl Nats {

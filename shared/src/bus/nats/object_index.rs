@@ -34,7 +34,7 @@ impl Nats {
 
     async fn all_objects(&self, prefix: &str) -> Result<Vec<String>, Error> {
         let mut subjects = Vec::new();
-        for bucket in [Storage::Objects, Storage::Core].map(|storage| self.bucket(storage)) {
+        for bucket in Storage::BUCKETS.map(|storage| self.bucket(storage)) {
             subjects.extend(self.subject_names(&format!("OBJ_{bucket}"), &format!("$O.{bucket}.M.>")).await?);
         }
         Ok(names(&subjects, prefix))

@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use async_nats::{
     HeaderMap,
+    header::NATS_MESSAGE_ID,
     jetstream::object_store::{ObjectInfo, ObjectOptions},
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE};
 use bytes::{Bytes, BytesMut};
 use sha2::{Digest, Sha256};
+use tokio::sync::Semaphore;
 
 use super::{
     super::{
@@ -37,19 +39,73 @@ const CHUNKS_AT_ONCE: usize = 64;
 const TRIES: usize = 8;
 /// What was stored about an object under one name that is looked through for a certain content.
 const ABOUT_AT_ONCE: usize = 1000;
-const ABOUT_PAGES: usize = 10;
+const MAX_ABOUT: usize = 10_000;
+/// The most bytes of it that are read at once.
+const ABOUT_BYTES: usize = 8 << 20;
 /// The largest object that is stored, or read into memory.
 const MAX_OBJECT_BYTES: u64 = 256 << 20;
 /// The largest payload that is read, except of coordinators' messages: nobody reads a larger message.
 const MAX_PAYLOAD_BYTES: u64 = MAX_MESSAGE_BYTES as u64;
-/// Payloads that one process reads at once: who names many large ones must not fill its memory (S6).
-pub(super) const PAYLOADS_AT_ONCE: usize = 16;
-/// Prefixes of payloads that are too large for a message: those of coordinators, in a bucket that nobody else writes to, and
-/// all others. No other object is ever used as a payload.
-const CORE: &str = "core/";
-const OVERFLOW: &str = "overflow/";
+/// Payloads of coordinators that one process reads at once, and those of others: who names many large ones must not fill its
+/// memory (S6), and who names some that can't be read does not delay the work of coordinators.
+const PAYLOADS_AT_ONCE: usize = 16;
+const IN_PART: &str = "a part of it is missing";
 /// Bytes that headers may need beside a payload within the server's limit.
 const HEADER_ROOM: usize = 8 * 1024;
+
+/// Who stores a payload that is too large for a message. The beginning of its object's name says so; no other object is ever
+/// used as a payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Large {
+    /// Coordinators, in a bucket that nobody else writes to.
+    OfTheCore,
+    /// Coordinators, to whoever asked.
+    Answer,
+    OfOthers,
+}
+
+impl Large {
+    const ALL: [Large; 3] = [Large::OfTheCore, Large::Answer, Large::OfOthers];
+
+    /// That of a message on this subject.
+    pub(super) fn of(subject: &Subject) -> Self {
+        if subject.is_of_the_core() { Large::OfTheCore } else { Large::OfOthers }
+    }
+
+    fn named(object: &str) -> Option<Self> {
+        Large::ALL.into_iter().find(|large| object.starts_with(large.prefix()))
+    }
+
+    fn prefix(self) -> &'static str {
+        match self {
+            Large::OfTheCore => "core/",
+            Large::Answer => "answer/",
+            Large::OfOthers => "overflow/",
+        }
+    }
+
+    fn bucket(self) -> Storage {
+        match self {
+            Large::OfTheCore => Storage::Core,
+            Large::Answer => Storage::Answers,
+            Large::OfOthers => Storage::Objects,
+        }
+    }
+}
+
+/// How many payloads may be read now.
+#[derive(Debug)]
+pub(super) struct Fetching {
+    of_the_core: Semaphore,
+    of_others: Semaphore,
+}
+
+impl Default for Fetching {
+    fn default() -> Self {
+        let few = || Semaphore::new(PAYLOADS_AT_ONCE);
+        Fetching { of_the_core: few(), of_others: few() }
+    }
+}
 
 /// The payload of a message.
 #[derive(Debug)]
@@ -78,6 +134,8 @@ impl Payload {
 enum Found {
     Bytes(Bytes),
     Nothing,
+    /// A part of it is missing: a replica may be behind, or it is gone.
+    InPart,
     /// It is not what was stored, and never will be.
     Broken(String),
 }
@@ -85,8 +143,7 @@ enum Found {
 impl Nats {
     /// The bucket of an object.
     fn bucket_of(&self, name: &str) -> String {
-        let storage = if name.starts_with(CORE) { Storage::Core } else { Storage::Objects };
-        self.bucket(storage)
+        self.bucket(Large::named(name).map_or(Storage::Objects, Large::bucket))
     }
 
     pub(in super::super) async fn put_object(&self, name: &str, bytes: Bytes) -> Result<(), Error> {
@@ -183,11 +240,12 @@ impl Nats {
         if let Some(last) = self.about(name).await?.filter(is_it) {
             return Ok(Some(last));
         }
-        let (stream, subject, mut next) = (format!("OBJ_{bucket}"), meta_subject(&bucket, name), 1);
-        for _ in 0..ABOUT_PAGES {
-            let page = self.batch_of(&stream, &subject, next, ABOUT_AT_ONCE).await?;
+        let (stream, subject) = (format!("OBJ_{bucket}"), meta_subject(&bucket, name));
+        let (mut next, mut seen, room) = (1, 0, self.0.client.max_payload().max(ABOUT_BYTES) as u64);
+        while seen < MAX_ABOUT {
+            let page = self.batch_within(&stream, &subject, next, ABOUT_AT_ONCE, room).await?;
             let Some(last) = page.last() else { break };
-            next = last.sequence + 1;
+            (next, seen) = (last.sequence + 1, seen + page.len());
             let mut read = page.iter().filter_map(|message| serde_json::from_slice(&message.payload).ok());
             if let Some(found) = read.find(is_it) {
                 return Ok(Some(found));
@@ -202,15 +260,40 @@ impl Nats {
         name: &str,
         sha256: Option<&str>,
     ) -> Result<Option<Bytes>, Error> {
-        match self.get_in_time(name, sha256, MAX_OBJECT_BYTES).await? {
+        let broken = |reason: &str| Err(failed(format!("reading the object `{name}`"), &reason));
+        match self.get_in_time(name, sha256, MAX_OBJECT_BYTES, None).await? {
             Found::Bytes(bytes) => Ok(Some(bytes)),
             Found::Nothing => Ok(None),
-            Found::Broken(reason) => Err(failed(format!("reading the object `{name}`"), &reason)),
+            Found::InPart => broken(IN_PART),
+            Found::Broken(reason) => broken(&reason),
         }
     }
 
-    async fn get_in_time(&self, name: &str, sha256: Option<&str>, most: u64) -> Result<Found, Error> {
-        let got = tokio::time::timeout(GET_WITHIN, Box::pin(self.get(name, sha256, most))).await;
+    /// Reads an object, as one of a few if a bound is given. What is there in part is looked for again, and takes neither memory
+    /// nor a place among the few meanwhile.
+    async fn get_in_time(
+        &self,
+        name: &str,
+        sha256: Option<&str>,
+        most: u64,
+        few: Option<&Semaphore>,
+    ) -> Result<Found, Error> {
+        let getting = async {
+            for tries in 0..TRIES {
+                let one_of_few = match few {
+                    Some(few) => few.acquire().await.ok(),
+                    None => None,
+                };
+                let found = Box::pin(self.get(name, sha256, most)).await?;
+                drop(one_of_few);
+                match found {
+                    Found::InPart => tokio::time::sleep(backoff(tries)).await,
+                    found @ (Found::Bytes(_) | Found::Nothing | Found::Broken(_)) => return Ok(found),
+                }
+            }
+            Ok(Found::InPart)
+        };
+        let got = tokio::time::timeout(GET_WITHIN, getting).await;
         got.unwrap_or_else(|_| Err(failed(format!("reading the object `{name}`"), &"no answer in time")))
     }
 
@@ -234,22 +317,17 @@ impl Nats {
         let (stream, subject) = (format!("OBJ_{bucket}"), chunk_subject(&bucket, &info.nuid));
         // The size is what the writer claimed: it is not trusted.
         let mut bytes = BytesMut::with_capacity(info.size.min(1 << 20));
-        let (mut next, mut read, mut tries) = (1, 0, 0);
+        let (mut next, mut read) = (1, 0);
         while read < info.chunks {
             let wanted = CHUNKS_AT_ONCE.min(info.chunks - read);
             // Parts may be larger than those that we write. The server sends none that is larger than what is asked for.
             let room = most.saturating_sub(bytes.len() as u64) + self.0.client.max_payload() as u64;
             let chunks = self.batch_within(&stream, &subject, next, wanted, room).await?;
             if chunks.is_empty() {
-                // From a replica that is behind; or they are gone.
-                if tries == TRIES {
-                    return Ok(Found::Broken("a part of it is missing".into()));
-                }
-                tokio::time::sleep(backoff(tries)).await;
-                tries += 1;
+                return Ok(Found::InPart);
             }
             for chunk in chunks {
-                (next, read, tries) = (chunk.sequence + 1, read + 1, 0);
+                (next, read) = (chunk.sequence + 1, read + 1);
                 bytes.extend_from_slice(&chunk.payload);
             }
             if bytes.len() as u64 > most {
@@ -320,23 +398,23 @@ impl Nats {
         headers: &mut HeaderMap,
         payload: Bytes,
         (to, id): (&str, Option<&str>),
-        of_the_core: bool,
+        large: Large,
     ) -> Result<Bytes, Error> {
         if self.fits(payload.len()) {
             return Ok(payload);
         }
-        let named = |id: &str| uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_OID, id.as_bytes());
-        let prefix = if of_the_core { CORE } else { OVERFLOW };
-        let id = id.map_or_else(uuid::Uuid::now_v7, named).simple();
-        let name = format!("{prefix}{id}.{}.{}", place_of(to), sha256(&payload));
+        let id = id.map_or_else(uuid::Uuid::now_v7, id_in_name).simple();
+        let name = format!("{}{id}.{}.{}", large.prefix(), place_of(to), sha256(&payload));
         self.put_object(&name, payload).await?;
         headers.insert(OBJECT_HEADER, name);
         Ok(Bytes::new())
     }
 
-    /// The payload of a message, or what is in the object that holds it. An error: the server gave no answer.
+    /// The payload of a message, or what is in the object that holds it, which may be larger if coordinators sent it. An error:
+    /// the server gave no answer.
     pub(super) async fn payload(
         &self,
+        of_the_core: bool,
         headers: Option<&HeaderMap>,
         payload: &Bytes,
     ) -> Result<Payload, Error> {
@@ -344,23 +422,26 @@ impl Nats {
             return Ok(Payload::Here(payload.clone()));
         }
         match headers.and_then(overflow) {
-            Some(name) => Box::pin(self.payload_in(&name)).await,
+            Some(name) => Box::pin(self.payload_in(&name, of_the_core)).await,
             None => Ok(Payload::Lost("it names no object that holds a payload".into())),
         }
     }
 
     /// The payload that an object holds.
-    async fn payload_in(&self, name: &str) -> Result<Payload, Error> {
+    async fn payload_in(&self, name: &str, of_the_core: bool) -> Result<Payload, Error> {
         let hash = hash_in(name);
-        let most = if name.starts_with(CORE) { MAX_OBJECT_BYTES } else { MAX_PAYLOAD_BYTES };
-        let _one_of_few = self.0.payloads.acquire().await;
+        let (most, few) = match of_the_core {
+            true => (MAX_OBJECT_BYTES, &self.0.fetching.of_the_core),
+            false => (MAX_PAYLOAD_BYTES, &self.0.fetching.of_others),
+        };
         let lost = |reason: &str| Ok(Payload::Lost(format!("the object `{name}` holds it: {reason}")));
-        match self.get_in_time(name, hash, most).await {
+        match self.get_in_time(name, hash, most, Some(few)).await {
             Ok(Found::Bytes(bytes)) if hash.is_some_and(|hash| hash != sha256(&bytes)) => {
                 lost("its content is not what the message names")
             }
             Ok(Found::Bytes(bytes)) => Ok(Payload::Here(bytes)),
             Ok(Found::Nothing) => lost("it does not exist"),
+            Ok(Found::InPart) => lost(IN_PART),
             Ok(Found::Broken(reason)) => lost(&reason),
             Err(error @ (Error::TooLarge { .. } | Error::Denied(_))) => lost(&error.to_string()),
             Err(error) => Err(error),
@@ -381,7 +462,7 @@ impl Nats {
         if keys.is_some_and(|keys| !authentic::may_fetch(keys, self.namespace(), subject, &headers_read())) {
             return Ok(Payload::Here(Bytes::new()));
         }
-        self.payload(Some(headers), payload).await
+        self.payload(subject.is_of_the_core(), Some(headers), payload).await
     }
 }
 
@@ -407,13 +488,24 @@ fn parts_of(name: &str) -> String {
 /// The object that holds the payload of a message with these headers.
 pub(super) fn overflow(headers: &HeaderMap) -> Option<String> {
     let name = headers.get(OBJECT_HEADER)?.as_str();
-    [CORE, OVERFLOW].iter().any(|prefix| name.starts_with(prefix)).then(|| name.to_owned())
+    Large::named(name).map(|_| name.to_owned())
 }
 
 /// The same, if it is the message's own and goes with it. Whoever wrote the message may name the object of another (S6).
 pub(super) fn own_overflow(headers: &HeaderMap, subject: &str) -> Option<String> {
-    let is_own = |name: &String| name.rsplit('.').nth(1) == Some(place_of(subject).as_str());
+    let is_own = |name: &String| match name.rsplit('.').nth(1) {
+        Some(place) => place == place_of(subject),
+        // As earlier versions named it, by the message's id.
+        None => headers.get(NATS_MESSAGE_ID).is_some_and(|id| {
+            *name == format!("{}{}", Large::OfOthers.prefix(), id_in_name(id.as_str()).simple())
+        }),
+    };
     overflow(headers).filter(is_own)
+}
+
+/// The id of a message, as the name of its object has it.
+fn id_in_name(id: &str) -> uuid::Uuid {
+    uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_OID, id.as_bytes())
 }
 
 /// The subject of a message, as the name of its object has it.

@@ -15,7 +15,9 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
-use super::{Error, Nats, Outgoing, PublishError, Published, Stream, backoff, server_error, to_map};
+use super::{
+    Error, Nats, Outgoing, PublishError, Published, Stream, backoff, objects::Large, server_error, to_map,
+};
 use crate::subject::Filter;
 
 /// How long a message is sent again before its result counts as unknown.
@@ -89,9 +91,9 @@ impl Nats {
             headers.insert(async_nats::header::NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, last.to_string());
         }
         if matches!(state, State::Unknown) {
-            let of_the_core = message.subject.is_of_the_core();
+            let large = Large::of(&message.subject);
             let to = (subject.as_str(), message.id.as_deref());
-            match self.fit(&mut headers, payload.clone(), to, of_the_core).await {
+            match self.fit(&mut headers, payload.clone(), to, large).await {
                 Ok(fitting) => payload = fitting,
                 Err(Error::Denied(denied)) => state = State::Done(Err(denied.into())),
                 Err(error) => state = State::Done(Err(PublishError::Other(error.to_string()))),

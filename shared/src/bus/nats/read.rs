@@ -15,8 +15,10 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{
-    super::topology::stream_of_all, Error, Nats, Stored, backoff, failed, from_map, id_of,
-    objects::own_overflow, timestamp,
+    super::topology::stream_of_all,
+    Error, Nats, Stored, backoff, failed, from_map, id_of,
+    objects::{overflow, own_overflow},
+    timestamp,
 };
 use crate::subject::{Filter, Subject};
 
@@ -228,8 +230,23 @@ impl Nats {
         };
         stream.delete_message(sequence).await.map_err(|error| failed(doing(), &error))?;
         match object {
-            Some(object) => self.delete_object(&object).await,
-            None => Ok(()),
+            Some(object) if !self.is_named(subject, &object).await? => self.delete_object(&object).await,
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Whether a message of a subject says that its payload is in this object. Whoever copied a message has named its object too,
+    /// and must not take it along (S3).
+    async fn is_named(&self, subject: &Subject, object: &str) -> Result<bool, Error> {
+        let filter = Filter::One(subject.clone());
+        let mut next = 1;
+        loop {
+            let messages = self.batch(&filter, next, BATCH).await?;
+            let Some(last) = messages.last() else { return Ok(false) };
+            next = last.sequence + 1;
+            if messages.iter().any(|message| overflow(&message.headers).as_deref() == Some(object)) {
+                return Ok(true);
+            }
         }
     }
 

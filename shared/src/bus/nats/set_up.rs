@@ -38,7 +38,7 @@ impl Nats {
         let consumers: Vec<_> =
             reports.chain([Consumer::Intake]).chain(pools.map(Consumer::Execute)).collect();
         try_join_all(consumers.iter().map(|consumer| Box::pin(self.ensure_consumer(consumer)))).await?;
-        for storage in [Storage::Objects, Storage::Core] {
+        for storage in Storage::BUCKETS {
             self.ensure_bucket(storage, topology).await?;
         }
         Ok(())
@@ -253,18 +253,15 @@ impl Nats {
         let bucket = self.bucket(storage);
         // It may have limits that the operator chose: they are kept, unless a size is configured.
         if let Some(found) = self.find_stream(&format!("OBJ_{bucket}")).await? {
-            return self.adapt_bucket(&bucket, found, topology).await;
+            return self.adapt_bucket(storage, found, topology).await;
         }
         let config = stream::Config {
             name: format!("OBJ_{bucket}"),
             subjects: vec![format!("$O.{bucket}.C.>"), format!("$O.{bucket}.M.>")],
-            discard: DiscardPolicy::New,
+            discard: if storage.drops_the_oldest() { DiscardPolicy::Old } else { DiscardPolicy::New },
             storage: StorageType::File,
-            max_age: topology.max_object_age(),
-            max_bytes: match storage {
-                Storage::Core => topology.max_queue_bytes,
-                Storage::Objects | Storage::Stream(_) => topology.max_object_bytes(),
-            },
+            max_age: topology.max_object_age(storage),
+            max_bytes: topology.max_bytes_in(storage),
             num_replicas: topology.replicas,
             allow_direct: true,
             allow_rollup: false,
@@ -276,12 +273,13 @@ impl Nats {
     /// A journal is useless without the objects it names: they are kept at least as long.
     async fn adapt_bucket(
         &self,
-        bucket: &str,
+        storage: Storage,
         found: stream::Config,
         topology: &Topology,
     ) -> Result<(), Error> {
-        let max_age = if found.max_age.is_zero() { Duration::ZERO } else { topology.max_object_age() };
-        let sized = topology.max_object_bytes.filter(|_| bucket == self.bucket(Storage::Objects));
+        let bucket = self.bucket(storage);
+        let max_age = if found.max_age.is_zero() { Duration::ZERO } else { topology.max_object_age(storage) };
+        let sized = topology.max_object_bytes.filter(|_| storage == Storage::Objects);
         let adapted = stream::Config {
             max_age: found.max_age.max(max_age),
             max_bytes: sized.unwrap_or(found.max_bytes),
