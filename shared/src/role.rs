@@ -100,12 +100,11 @@ const READERS: &[Kind] = &[Kind::Client, Kind::Observer, Kind::Admin];
 /// Who may send on a subject.
 pub fn senders(subject: &Subject) -> &'static [Kind] {
     match subject {
-        Subject::Spawn
-        | Subject::Graph
-        | Subject::Cancel
-        | Subject::Input
-        | Subject::Submit
-        | Subject::Steer => &[Kind::Client],
+        Subject::Spawn | Subject::Graph | Subject::Input | Subject::Steer => &[Kind::Client],
+        // Runs of schedules are submitted, and cancelled for the next, by coordinators.
+        Subject::Submit => &[Kind::Client, Kind::Coordinator],
+        // To stop what spends money must not need another key.
+        Subject::Cancel => &[Kind::Client, Kind::Admin, Kind::Coordinator],
         Subject::Query(_) | Subject::Worker => READERS,
         Subject::Admin(_) => &[Kind::Admin],
         Subject::Ask(..)

@@ -158,9 +158,7 @@ pub(crate) const MORE_ROOM: &str = "give nats-server a larger disk, or a larger 
 /// An error of the bus with a hint, as an error that ends the command with the exit code for "cannot connect".
 pub(crate) fn unreachable(error: &bus::Error) -> anyhow::Error {
     let hint = match error {
-        bus::Error::Connect { .. } => {
-            "check that nats-server runs there with JetStream (`nats-server -js`); `trellis doctor` checks each server"
-        }
+        bus::Error::Connect { .. } => connecting_hint(&error.to_string()),
         bus::Error::TooOld { .. } => "install a newer nats-server; its streams and data stay",
         bus::Error::Mismatch { .. } => {
             "another version or configuration created it; change it with the `nats` tool, or use another --namespace"
@@ -173,9 +171,31 @@ pub(crate) fn unreachable(error: &bus::Error) -> anyhow::Error {
     Unreachable(format!("{error}\n\nhint: {hint}")).into()
 }
 
+/// What helps, by what the client of NATS says of a connection that was not made.
+fn connecting_hint(said: &str) -> &'static str {
+    let said = said.to_ascii_lowercase();
+    let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
+    if says(&["authorization", "nkey", "seed", "credentials"]) {
+        "give the key of a user that the server knows: NATS_NKEY_FILE (a file that ends in .nk) or NATS_CREDS, as `trellis auth` wrote it"
+    } else if says(&["certificate", "unknownissuer", "tls"]) {
+        "NATS_CA names the certificate of who signed the server's; NATS_CERT and NATS_KEY are ours, if the server wants one"
+    } else {
+        "check that nats-server runs there with JetStream (`nats-server -js`); `trellis doctor` checks each server"
+    }
+}
+
 /// What the server does not permit, with the roles that may do it.
 pub(crate) fn denied_hint(denied: &bus::Denied) -> anyhow::Error {
+    let as_others = denied.subject.strip_prefix('$');
+    let is_for_others = |call: &str| !role::who_may_send(&Namespace::default(), call).is_empty();
     let hint = match denied.action {
+        bus::Action::Publish if denied.subject.contains(".STREAM.CREATE.") => {
+            "the streams are not there yet: run `trellis provision` with the provisioner's key, then this again".to_owned()
+        }
+        bus::Action::Publish if as_others.is_some_and(is_for_others) => format!(
+            "set NATS_JS_API={}, as `trellis auth` wrote it for every role but the coordinator's and the provisioner's",
+            role::CALLS_OF_OTHERS
+        ),
         bus::Action::Subscribe if denied.subject.starts_with("_INBOX") => {
             "answers come to an inbox of our own: set NATS_INBOX, as `trellis auth` wrote it".to_owned()
         }

@@ -1,6 +1,13 @@
 //! How full the storage of a deployment is: each stream, and the objects. Plain values.
 
-use super::topology::Stream;
+use std::time::Duration;
+
+use super::topology::{Stream, Topology};
+
+/// How long an answer that is too large for a message can be read.
+const ANSWERS_KEPT: Duration = Duration::from_secs(60);
+/// The most bytes of all such answers.
+const MAX_ANSWER_BYTES: i64 = 512 << 20;
 
 /// What has a size limit of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +66,35 @@ impl Storage {
             Storage::Stream(stream) => stream.drops_the_oldest(),
             Storage::Objects | Storage::Core => false,
             Storage::Answers => true,
+        }
+    }
+}
+
+impl Topology {
+    /// What a server reserves for all streams and buckets of a deployment, on each server that keeps a copy.
+    pub fn reserved_bytes(&self) -> u64 {
+        let streams = Stream::ALL.into_iter().map(|stream| self.max_bytes(stream));
+        let buckets = Storage::BUCKETS.into_iter().map(|bucket| self.max_bytes_in(bucket));
+        streams.chain(buckets).map(|bytes| u64::try_from(bytes).unwrap_or(0)).sum()
+    }
+
+    /// The most bytes that a stream or a bucket may have.
+    pub(super) fn max_bytes_in(&self, storage: Storage) -> i64 {
+        match storage {
+            Storage::Stream(stream) => self.max_bytes(stream),
+            Storage::Objects => self.max_object_bytes.unwrap_or(self.max_log_bytes),
+            Storage::Core => self.max_queue_bytes,
+            Storage::Answers => self.max_queue_bytes.min(MAX_ANSWER_BYTES),
+        }
+    }
+
+    /// How long objects are kept: longer than the messages that name them. Whoever asked reads the answer at once.
+    pub(super) fn max_object_age(&self, bucket: Storage) -> Duration {
+        match bucket {
+            Storage::Answers => ANSWERS_KEPT,
+            Storage::Objects | Storage::Core | Storage::Stream(_) => {
+                self.keep_logs + self.keep_logs.max(self.keep_journals)
+            }
         }
     }
 }

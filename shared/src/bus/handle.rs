@@ -96,10 +96,6 @@ impl Bus {
     /// Publishes one message and waits until it is stored. What counts for nobody does not stand in its way: neither behind the
     /// message that it expects, nor by filling its subject.
     pub async fn publish(&self, mut message: Outgoing) -> Result<Published, PublishError> {
-        if !self.fits(message.payload.len()) {
-            // However often it is tried, it has one object.
-            message.id.get_or_insert_with(|| uuid::Uuid::now_v7().simple().to_string());
-        }
         self.sign(&mut message);
         let expected = message.expect_last;
         for _ in 0..TRIES {

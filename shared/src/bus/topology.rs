@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{error::Error, fill::Storage};
+use super::error::Error;
 use crate::{
     id::PoolName,
     subject::{Action, Filter, Partition, Subject},
@@ -40,10 +40,6 @@ pub const GRAPH_VERSIONS_KEPT: i64 = 64;
 const MAX_GRAPH_BYTES: i64 = 256 << 20;
 /// The most bytes of what administrators did: a hundred thousand records.
 const MAX_AUDIT_BYTES: i64 = 64 << 20;
-/// How long an answer that is too large for a message can be read.
-const ANSWERS_KEPT: Duration = Duration::from_secs(60);
-/// The most bytes of all such answers.
-const MAX_ANSWER_BYTES: i64 = 512 << 20;
 /// How many more messages of a subject there may be than are kept. A subject that has them refuses more, so that nobody can push
 /// out the one that counts; coordinators then remove what is too much, for so many messages at once.
 const MORE_PER_SUBJECT: i64 = 16;
@@ -327,33 +323,6 @@ impl Topology {
             Stream::Schedule => self.max_log_bytes.min(MAX_SCHEDULE_BYTES),
             Stream::Graph => self.max_log_bytes.min(MAX_GRAPH_BYTES),
             Stream::Audit => self.max_log_bytes.min(MAX_AUDIT_BYTES),
-        }
-    }
-
-    /// What a server reserves for all streams and buckets of a deployment, on each server that keeps a copy.
-    pub fn reserved_bytes(&self) -> u64 {
-        let streams = Stream::ALL.into_iter().map(|stream| self.max_bytes(stream));
-        let buckets = Storage::BUCKETS.into_iter().map(|bucket| self.max_bytes_in(bucket));
-        streams.chain(buckets).map(|bytes| u64::try_from(bytes).unwrap_or(0)).sum()
-    }
-
-    /// The most bytes that a stream or a bucket may have.
-    pub(super) fn max_bytes_in(&self, storage: Storage) -> i64 {
-        match storage {
-            Storage::Stream(stream) => self.max_bytes(stream),
-            Storage::Objects => self.max_object_bytes.unwrap_or(self.max_log_bytes),
-            Storage::Core => self.max_queue_bytes,
-            Storage::Answers => self.max_queue_bytes.min(MAX_ANSWER_BYTES),
-        }
-    }
-
-    /// How long objects are kept: longer than the messages that name them. Whoever asked reads the answer at once.
-    pub(super) fn max_object_age(&self, bucket: Storage) -> Duration {
-        match bucket {
-            Storage::Answers => ANSWERS_KEPT,
-            Storage::Objects | Storage::Core | Storage::Stream(_) => {
-                self.keep_logs + self.keep_logs.max(self.keep_journals)
-            }
         }
     }
 

@@ -429,7 +429,7 @@ async fn full_objects_say_so_and_how_full_each_is_is_told(bus: Bus) {
     assert_eq!((journals.bytes, journals.max_bytes), (0, Some(1 << 20)));
     let objects = of(Storage::Objects);
     assert!(objects.max_bytes == Some(2 << 20) && (50..60).contains(&objects.percent()), "{objects:?}");
-    assert_eq!(fills.len(), Stream::ALL.len() + 2);
+    assert_eq!(fills.len(), Stream::ALL.len() + Storage::BUCKETS.len());
     let full = bus.put_object("t.x.2", Bytes::from(vec![7; 3 << 19])).await;
     assert!(matches!(full, Err(Error::Failed { .. })), "{full:?}");
 }

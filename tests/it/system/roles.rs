@@ -36,9 +36,9 @@ const ROLES: [(char, &str); 6] = [
 const PUBLISH: &[(&str, &str)] = &[
     ("agent.spawn", "C"),
     ("agent.graph", "C"),
-    ("agent.cancel", "C"),
+    ("agent.cancel", "CAK"),
     ("agent.input", "C"),
-    ("agent.submit", "C"),
+    ("agent.submit", "CK"),
     ("agent.steer", "C"),
     ("agent.query.runs", "COA"),
     ("agent.query.agents", "COA"),
@@ -530,6 +530,10 @@ async fn s1_a_whole_run_works_with_every_process_under_its_own_role() {
 
     let echoed = as_role("client", &["run", "--goal", "hello"]);
     assert!(echoed.contains("hello") && echoed.ends_with("exit Some(0)"), "{echoed}");
+    let mut without = environment("client");
+    without.retain(|(name, _)| name != "NATS_JS_API");
+    let refused = trellis(&["runs", "describe", "@last"], &without);
+    assert!(refused.contains("hint: set NATS_JS_API=JS.API"), "{refused}");
     let refused = as_role("observer", &["submit", "--goal", "hello"]);
     assert!(
         refused.contains("do not permit to publish to `agent.submit`") && refused.contains("client"),
@@ -576,6 +580,23 @@ async fn s1_a_whole_run_works_with_every_process_under_its_own_role() {
         "{another}"
     );
     assert_eq!(model.bill().len(), 2);
+
+    // Coordinators submit the runs of schedules, and cancel them.
+    let schedule = made.0.join("often.json");
+    let task = json!({"agent_id": "painter", "goal": "paint", "max_cost_usd": 0.5});
+    let often = json!({"name": "often", "cron": "0 0 1 1 *", "overlap": "cancel_previous", "task": task});
+    std::fs::write(&schedule, often.to_string()).unwrap();
+    let put = as_role("admin", &["schedule", "put", &schedule.to_string_lossy()]);
+    assert!(put.ends_with("exit Some(0)"), "{put}");
+    for statuses in [["input_required"].as_slice(), &["input_required", "cancelled"]] {
+        let ran = as_role("admin", &["schedule", "run", "often"]);
+        assert!(ran.ends_with("exit Some(0)"), "{ran}");
+        let runs = || as_role("observer", &["runs", "list", "--label", "schedule=often"]);
+        eventually("its runs", async || statuses.iter().all(|status| runs().contains(status))).await;
+    }
+    // Who is on call stops what spends money.
+    let cancelled = as_role("admin", &["runs", "cancel", "@last"]);
+    assert!(cancelled.ends_with("exit Some(0)"), "{cancelled}");
 }
 
 /// Every connection encrypted, with a role for every process; whoever does not know who signs the certificates does not talk to

@@ -8,9 +8,11 @@ use std::{
 };
 
 use async_nats::{ConnectOptions, Event, ServerAddr, ServerError, jetstream::ContextBuilder};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
-use super::{Connection, Error, Namespace, Nats, backoff, denials::Denials, objects::Fetching};
+use super::{
+    Connection, Error, Namespace, Nats, OWN_CALLS, backoff, denials::Denials, objects::PAYLOADS_AT_ONCE,
+};
 use crate::tls::Tls;
 
 /// A dead connection is noticed after two pings without an answer. With the client's default of a minute
@@ -23,8 +25,6 @@ const ACKNOWLEDGE_WITHIN: Duration = Duration::from_secs(3);
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// Where everybody receives answers, if nothing else is said: whoever may subscribe to all of it reads those of others.
 const SHARED_INBOX: &str = "_INBOX";
-/// Where JetStream of our own account is called.
-const OWN_CALLS: &str = "$JS.API";
 /// Older servers silently drop settings they don't know.
 const NEEDED: (u64, u64, &str) = (2, 12, "2.12");
 
@@ -145,7 +145,8 @@ impl Nats {
             denials,
             no_account_info: Default::default(),
             no_purge: Default::default(),
-            fetching: Fetching::default(),
+            payloads_of_the_core: Semaphore::new(PAYLOADS_AT_ONCE),
+            payloads_of_others: Semaphore::new(PAYLOADS_AT_ONCE),
         };
         Ok(Nats(Arc::new(connection), None))
     }

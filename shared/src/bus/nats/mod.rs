@@ -36,7 +36,7 @@ use async_nats::{
         stream::{ConsumerError, ConsumerErrorKind},
     },
 };
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 pub use connect::{Connect, Login};
 pub(super) use consume::{Acker, Consumption};
@@ -44,10 +44,7 @@ pub(super) use follow::Follow;
 pub(super) use listen::{ServiceRequests, Subscription};
 pub(super) use publish::Sending;
 
-use self::{
-    denials::{Denials, Latch},
-    objects::Fetching,
-};
+use self::denials::{Denials, Latch};
 use super::{
     Consumer, Error, From, Headers, Message, Outgoing, PublishError, Published, RequestError, Service,
     Stored, Stream, Topology,
@@ -55,6 +52,8 @@ use super::{
 };
 use crate::{id::PoolName, keys::Keys, subject::Namespace, time::Timestamp};
 
+/// The beginning of the subjects of calls to JetStream, in the account that has the streams.
+const OWN_CALLS: &str = "$JS.API";
 /// Names the object that holds a payload too large for the server.
 const OBJECT_HEADER: &str = "Trellis-Object";
 
@@ -85,7 +84,8 @@ struct Connection {
     no_account_info: Latch,
     no_purge: Latch,
     /// Payloads that are read as objects.
-    fetching: Fetching,
+    payloads_of_the_core: Semaphore,
+    payloads_of_others: Semaphore,
 }
 
 impl Nats {
@@ -120,7 +120,8 @@ impl Nats {
     /// A round trip to JetStream, on which everything here depends; to the server, for roles that may not ask JetStream about
     /// the account.
     pub(super) async fn ping(&self) -> Result<Duration, Error> {
-        if self.holds(&self.0.no_account_info) {
+        // Only coordinators ask about their account; a role in another has no right to, and would be told so each time.
+        if self.0.calls != OWN_CALLS || self.holds(&self.0.no_account_info) {
             return self.echo().await;
         }
         let asked = tokio::time::Instant::now();

@@ -48,7 +48,7 @@ const MAX_OBJECT_BYTES: u64 = 256 << 20;
 const MAX_PAYLOAD_BYTES: u64 = MAX_MESSAGE_BYTES as u64;
 /// Payloads of coordinators that one process reads at once, and those of others: who names many large ones must not fill its
 /// memory (S6), and who names some that can't be read does not delay the work of coordinators.
-const PAYLOADS_AT_ONCE: usize = 16;
+pub(super) const PAYLOADS_AT_ONCE: usize = 16;
 const IN_PART: &str = "a part of it is missing";
 /// Bytes that headers may need beside a payload within the server's limit.
 const HEADER_ROOM: usize = 8 * 1024;
@@ -90,20 +90,6 @@ impl Large {
             Large::Answer => Storage::Answers,
             Large::OfOthers => Storage::Objects,
         }
-    }
-}
-
-/// How many payloads may be read now.
-#[derive(Debug)]
-pub(super) struct Fetching {
-    of_the_core: Semaphore,
-    of_others: Semaphore,
-}
-
-impl Default for Fetching {
-    fn default() -> Self {
-        let few = || Semaphore::new(PAYLOADS_AT_ONCE);
-        Fetching { of_the_core: few(), of_others: few() }
     }
 }
 
@@ -431,8 +417,8 @@ impl Nats {
     async fn payload_in(&self, name: &str, of_the_core: bool) -> Result<Payload, Error> {
         let hash = hash_in(name);
         let (most, few) = match of_the_core {
-            true => (MAX_OBJECT_BYTES, &self.0.fetching.of_the_core),
-            false => (MAX_PAYLOAD_BYTES, &self.0.fetching.of_others),
+            true => (MAX_OBJECT_BYTES, &self.0.payloads_of_the_core),
+            false => (MAX_PAYLOAD_BYTES, &self.0.payloads_of_others),
         };
         let lost = |reason: &str| Ok(Payload::Lost(format!("the object `{name}` holds it: {reason}")));
         match self.get_in_time(name, hash, most, Some(few)).await {
