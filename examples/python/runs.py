@@ -4,26 +4,23 @@
     python3 runs.py                                                              all runs, the newest first
     python3 runs.py '{"labels": {"env": "prod"}, "status": ["failed"]}'           docs/protocol.md has every filter
 
-NATS_URL is the address of the server, TRELLIS_NAMESPACE the prefix of the subjects (usually none).
+NATS_URL is the address of the server, TRELLIS_NAMESPACE the prefix of the subjects (usually none); connection.py reads
+the variables of a user, as `trellis auth` writes them.
 """
 
 import asyncio
 import json
-import os
 import sys
 
-import nats
-
-PREFIX = os.environ.get("TRELLIS_NAMESPACE", "")
-PREFIX = PREFIX + "." if PREFIX else ""
+from connection import PREFIX, connect, payload
 
 
 async def main(query: dict) -> int:
-    nc = await nats.connect(os.environ.get("NATS_URL", "nats://127.0.0.1:4222"))
+    nc = await connect()
     try:
         while True:
             reply = await nc.request(PREFIX + "agent.query.runs", json.dumps({"runs": query}).encode(), timeout=30)
-            answer = json.loads(reply.data)
+            answer = await payload(nc, reply)
             if "refused" in answer:
                 print(answer["refused"]["message"])
                 return 3

@@ -11,7 +11,6 @@ a paid call and settle after it, report, and only then acknowledge. On SIGTERM i
 import asyncio
 import hashlib
 import json
-import os
 import signal
 import sys
 import time
@@ -21,9 +20,8 @@ import nats
 from nats.errors import NoRespondersError, TimeoutError
 from nats.js.errors import NotFoundError
 
-NAMESPACE = os.environ.get("TRELLIS_NAMESPACE", "")
-PREFIX = NAMESPACE + "." if NAMESPACE else ""
-STREAM_PREFIX = NAMESPACE + "_" if NAMESPACE else ""
+from connection import JS_API, PREFIX, STREAM_PREFIX, connect, payload
+
 WORKER_ID = f"python-{uuid.uuid4().hex[:12]}"
 STARTED_AT = int(time.time() * 1000)
 TICK_SECONDS = 3.0
@@ -49,7 +47,7 @@ class Attempt:
 
     async def ask(self, question, patience=30.0):
         """Asks until there is an answer. Asking twice is harmless: the answer is the same."""
-        return await ask(self.nc, self.js, self.work, question, patience)
+        return await ask(self.nc, self.work, question, patience)
 
     async def keep(self, msg):
         """Ticks until the answer is stop: at once when a stop message comes, which by itself proves nothing. Only `go_on`
@@ -112,13 +110,13 @@ class Attempt:
                 await asyncio.sleep(0.5)
 
 
-async def ask(nc, js, work, question, patience):
+async def ask(nc, work, question, patience):
     message = json.dumps({"trace_id": work["trace_id"], "ask": question}).encode()
     until = time.monotonic() + patience
     while True:
         try:
             reply = await nc.request(work["report_to"]["ask"], message, timeout=2.0)
-            answer = await payload(js, reply)
+            answer = await payload(nc, reply)
             # An answer is a string, or an object with one field.
             kind, body = (answer, None) if isinstance(answer, str) else next(iter(answer.items()))
             if kind == "stop":
@@ -155,11 +153,11 @@ async def count_words(attempt):
 
 async def run(nc, js, msg, stops, ending):
     """One delivery, from claim to acknowledgement."""
-    work = await payload(js, msg)
+    work = await payload(nc, msg)
     # A delivery is only a hint. The token is new and random: asking twice with it is one claim.
     claim = {"claim": {"child_id": work["child_id"], "worker_id": WORKER_ID, "token": uuid.uuid4().hex}}
     try:
-        kind, claimed = await ask(nc, js, work, claim, patience=30.0)
+        kind, claimed = await ask(nc, work, claim, patience=30.0)
     except Stopped:
         return await msg.ack()
     except TimeoutError:
@@ -202,19 +200,9 @@ async def run(nc, js, msg, stops, ending):
     print(f"{work['trace_id']} {work['child_id']}: attempt {attempt.lease['attempt']} done", flush=True)
 
 
-async def payload(js, msg):
-    """The payload of a message. If it was too large for a message, a header names the object that holds it."""
-    name = (msg.headers or {}).get("Trellis-Object")
-    if name is None:
-        return json.loads(msg.data)
-    buckets = {"core": "AGENT_CORE", "answer": "AGENT_ANSWERS", "overflow": "AGENT_OUTPUTS"}
-    bucket = await js.object_store(STREAM_PREFIX + buckets[name.split("/")[0]])
-    return json.loads((await bucket.get(name)).data)
-
-
 async def main(pool):
-    nc = await nats.connect(os.environ.get("NATS_URL", "nats://127.0.0.1:4222"), max_reconnect_attempts=-1)
-    js = nc.jetstream()
+    nc = await connect(max_reconnect_attempts=-1)
+    js = nc.jetstream(prefix=JS_API)
     ending, stops, running = asyncio.Event(), {}, 0
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ending.set)
