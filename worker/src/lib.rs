@@ -35,6 +35,7 @@ pub use error::Error;
 pub use price_table::{PriceTable, PricedCall};
 pub use sandbox::{
     OWN_EXECUTABLE, VARIABLE as SANDBOX_VARIABLE, enter as enter_sandbox, protect_process, runs_as_root,
+    tell_layers,
 };
 pub use secret::{hide_in_log, hide_keys, own_variable, read_secrets, take_keys};
 pub use service::pull::run;

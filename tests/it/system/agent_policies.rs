@@ -125,6 +125,20 @@ async fn s4_a_policy_is_heeded_by_workers_told_by_them_and_checked_when_profiles
         assert!(told.contains(path), "{path}: {told}");
     }
     assert!(!output.status.success() && !told.contains("agents[0]"), "{told}");
+    // The policy of the examples allows all of them, and its worker says how it runs programs.
+    for directory in ["", "agents/", "command/", "scenarios/", "secrets/"] {
+        let file = repository().join("examples").join(directory).join("agents.yaml");
+        let output = Command::new(binary())
+            .args(["agents", "apply", &file.to_string_lossy()])
+            .env_clear()
+            .env("NATS_URL", cluster.nats.url())
+            .output()
+            .unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{directory}");
+    }
+    let log = cluster.log("w1");
+    let told = log.lines().find(|line| line.contains("programs run in a sandbox"));
+    assert!(told.is_some_and(|line| line.contains("seccomp") && line.contains("missing=")), "{log}");
 }
 
 /// proves: a policy of workers is recorded when it is first used, however many have it and however often they start; and a pool whose

@@ -14,7 +14,10 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use shared::{agent::Layer, wire::SandboxReport};
+use shared::{
+    agent::{Layer, Resources},
+    wire::SandboxReport,
+};
 use tokio::{
     io::AsyncReadExt as _,
     process::{Child, ChildStderr, ChildStdin, ChildStdout, Command},
@@ -25,6 +28,7 @@ use tokio_util::task::TaskTracker;
 
 use super::{
     cgroup::{Cgroup, Cgroups},
+    environment::plain,
     handoff::{Handoff, HelperMessage, Policy, VARIABLE},
     own_process::runs_as_root,
     watch,
@@ -167,6 +171,30 @@ impl Sandbox {
             };
             let helper = self.helper.display();
             return Err(NotStarted::Broken(format!("`{helper} sandbox` wrote {written:?}")));
+        }
+    }
+
+    /// Which layers this machine has and which not, by a program that does nothing, in an empty directory.
+    pub(super) async fn layers(&self, directory: PathBuf) -> Result<SandboxReport, NotStarted> {
+        let policy = Policy {
+            command: vec!["true".to_owned()],
+            env: plain(&directory),
+            workspace: directory,
+            reads: Vec::new(),
+            writes: Vec::new(),
+            network: false,
+            requires: BTreeSet::new(),
+            resources: Resources::default(),
+            address_space_bytes: Resources::default().memory_bytes,
+            workspace_bytes: Resources::default().file_bytes,
+        };
+        match self.launch(policy, None).await {
+            Ok(mut launched) => {
+                launched.helper.ended().await;
+                Ok(launched.report)
+            }
+            Err(NotStarted::Missing(report, _)) => Ok(report),
+            Err(error) => Err(error),
         }
     }
 

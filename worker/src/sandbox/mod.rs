@@ -26,7 +26,12 @@ mod start;
 mod usage;
 mod watch;
 
-use std::process::ExitCode;
+use std::{os::unix::fs::DirBuilderExt, process::ExitCode, time::Duration};
+
+use shared::{
+    agent::{AgentKind, Layer},
+    wire::SandboxReport,
+};
 
 pub(crate) use environment::{WorkerSecrets, plain as plain_environment};
 pub use handoff::{OWN_EXECUTABLE, VARIABLE};
@@ -37,6 +42,43 @@ pub(crate) use paths::{absolute, make_absolute_if_readable};
 pub(crate) use start::{Event, MAX_LINE_BYTES, Program};
 
 use handoff::{Error, send};
+
+/// How long a program that does nothing may take.
+const LONGEST_TRY: Duration = Duration::from_secs(10);
+
+/// Says in the log which layers of the sandbox this machine has, if its policy or settings let it start programs.
+pub async fn tell_layers(config: &crate::Config) {
+    let Some(helper) = config.sandbox.clone() else { return };
+    let programs = config.policy.kinds.contains(&AgentKind::Command) || !config.policy.programs.is_empty();
+    if !programs && config.settings.mcp.values().all(|server| server.command.is_empty()) {
+        return;
+    }
+    let directory = std::env::temp_dir().join(format!("trellis-layers-{}", std::process::id()));
+    let found = match std::fs::DirBuilder::new().mode(0o700).create(&directory) {
+        Ok(()) => {
+            let sandbox = Sandbox::new(helper, &config.settings.sandbox, &config.policy.requires);
+            match tokio::time::timeout(LONGEST_TRY, sandbox.layers(directory.clone())).await {
+                Ok(found) => found.map_err(|error| error.to_string()),
+                Err(_) => Err(format!("nothing began within {} s", LONGEST_TRY.as_secs())),
+            }
+        }
+        Err(error) => Err(error.to_string()),
+    };
+    let _ = std::fs::remove_dir_all(&directory);
+    let name =
+        |layer: Layer| serde_json::to_value(layer).ok().and_then(|name| name.as_str().map(str::to_owned));
+    match found {
+        Ok(SandboxReport { applied, missing }) => {
+            let applied: Vec<String> = applied.iter().filter_map(|one| name(one.layer)).collect();
+            let missing =
+                missing.iter().filter_map(|one| Some(format!("{} ({})", name(one.layer)?, one.reason)));
+            let missing: Vec<String> = missing.collect();
+            let missing = if missing.is_empty() { "none".to_owned() } else { missing.join(", ") };
+            tracing::info!(layers = applied.join(", "), missing, "programs run in a sandbox");
+        }
+        Err(error) => tracing::warn!(error, "the sandbox could not be tried, so programs may not start"),
+    }
+}
 
 /// The helper's exit code when a stage failed.
 const BROKEN: u8 = 125;
