@@ -94,7 +94,7 @@ const PAGE: u32 = 500;
 pub(crate) async fn all_pages<T, N>(
     bus: &Bus,
     query: impl Fn(Option<N>, u32) -> Query,
-    page: impl Fn(QueryAnswer) -> Result<(Vec<T>, Option<N>), QueryAnswer>,
+    page: impl Fn(QueryAnswer) -> anyhow::Result<(Vec<T>, Option<N>)>,
 ) -> anyhow::Result<Result<Vec<T>, Refusal>> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
@@ -102,7 +102,7 @@ pub(crate) async fn all_pages<T, N>(
             Ok(answer) => answer,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        let (listed, next) = page(answer).map_err(|other| unexpected(&other))?;
+        let (listed, next) = page(answer)?;
         all.extend(listed);
         match next {
             Some(next) => after = Some(next),

@@ -149,9 +149,9 @@ fn show(found: &GraphShown, output: Output) -> anyhow::Result<Ending> {
 
 async fn list(servers: &Servers, output: Output) -> anyhow::Result<Ending> {
     let bus = servers.cluster().await?;
-    let page = |answer| match answer {
-        QueryAnswer::Graphs { graphs, next } => Ok((graphs, next)),
-        other => Err(other),
+    let page = |answer| {
+        let QueryAnswer::Graphs { graphs, next } = answer else { return Err(client::unexpected(&answer)) };
+        Ok((graphs, next))
     };
     let asked = client::all_pages(&bus, |after, limit| Query::Graphs { after, limit }, page).await?;
     let all = match asked {

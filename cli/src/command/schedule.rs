@@ -187,9 +187,11 @@ fn explain(unusable: &Unusable, file: &Path, output: Output) -> anyhow::Result<E
 
 async fn list(servers: &Servers, output: Output) -> anyhow::Result<Ending> {
     let bus = servers.cluster().await?;
-    let page = |answer| match answer {
-        QueryAnswer::Schedules { schedules, next } => Ok((schedules, next)),
-        other => Err(other),
+    let page = |answer| {
+        let QueryAnswer::Schedules { schedules, next } = answer else {
+            return Err(client::unexpected(&answer));
+        };
+        Ok((schedules, next))
     };
     let asked = client::all_pages(&bus, |after, limit| Query::Schedules { after, limit }, page).await?;
     let all = match asked {
