@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::{
-    cluster::connect::Unreachable,
+    cluster::connect::{Denied, Unreachable},
     command::cli::{self, Cli, Command},
     terminal::{
         ending::{Ending, WRONG_USAGE},
@@ -53,6 +53,9 @@ fn main() -> ExitCode {
             output::error(&format!("{error:#}"));
             if error.is::<Unreachable>() {
                 return Ending::Unreachable.into();
+            }
+            if error.is::<Denied>() {
+                return Ending::Refused.into();
             }
             ExitCode::from(WRONG_USAGE)
         }

@@ -360,6 +360,8 @@ fn dev_runs_each_line_as_a_submission() {
     results.sort_unstable();
     assert_eq!(results, ["hello", "there"], "{said}");
     assert!(said.contains("nothing is kept") && said.ends_with("--- exit 0"), "{said}");
+    let said = with_stdin(&["dev"], "examples/race.yaml\n");
+    assert!(said.contains("is taken as a goal; @examples/race.yaml submits"), "{said}");
 }
 
 #[test]

@@ -111,13 +111,14 @@ fn quoted(subject: &str) -> String {
     format!("\"{subject}\"")
 }
 
-/// The users of Redis: nobody without a password, coordinators with their commands and keys, and `doctor`, who reads settings.
+/// The users of Redis: nobody without a password, coordinators with their commands and keys, and `doctor`, who reads
+/// settings, and has the server read this file anew.
 pub(crate) fn redis(namespace: &Namespace, coordinator: &str, doctor: &str) -> String {
     let commands: Vec<String> = store::COMMANDS.iter().map(|command| format!("+{command}")).collect();
     format!(
         "user default off resetpass resetkeys resetchannels -@all\n\
          user coordinator on resetpass #{} resetkeys {} resetchannels -@all {}\n\
-         user doctor on resetpass #{} resetkeys resetchannels -@all +ping +info +config|get\n",
+         user doctor on resetpass #{} resetkeys resetchannels -@all +ping +info +config|get +acl|load\n",
         sha256(coordinator),
         store::key_patterns(namespace).map(|keys| format!("~{keys}")).join(" "),
         commands.join(" "),

@@ -47,6 +47,18 @@ impl fmt::Display for Unreachable {
 
 impl std::error::Error for Unreachable {}
 
+/// The server does not permit it to these credentials: a refusal.
+#[derive(Debug)]
+pub(crate) struct Denied(String);
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Denied {}
+
 impl Servers {
     /// Addresses with a login that are no longer in the environment, because [`worker::hide_keys`] took them out of it.
     pub(crate) fn take_handed(&mut self) {
@@ -155,7 +167,8 @@ pub(crate) const MORE_ROOM: &str = "give nats-server a larger disk, or a larger 
      what is free on the disk), or give smaller sizes to `trellis provision` and every coordinator: --max-log-bytes, --max-queue-bytes, \
      --max-journal-bytes, --max-output-bytes";
 
-/// An error of the bus with a hint, as an error that ends the command with the exit code for "cannot connect".
+/// An error of the bus with a hint, as an error that ends the command with the exit code for "cannot connect", or for "refused" if
+/// the server does not permit it.
 pub(crate) fn unreachable(error: &bus::Error) -> anyhow::Error {
     let hint = match error {
         bus::Error::Connect { .. } => connecting_hint(&error.to_string()),
@@ -218,7 +231,7 @@ pub(crate) fn denied_hint(denied: &bus::Denied) -> anyhow::Error {
             )
         }
     };
-    Unreachable(format!("{denied}\n\nhint: {hint}")).into()
+    Denied(format!("{denied}\n\nhint: {hint}")).into()
 }
 
 #[cfg(test)]

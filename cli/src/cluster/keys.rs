@@ -72,26 +72,29 @@ impl Keys {
         Ok(true)
     }
 
-    /// The variables of a user, for a shell: `set -a; . FILE`.
+    /// The variables of a user, for a shell: `set -a; . FILE`. Every file sets all of them, an empty one counts as unset: nothing
+    /// stays of the role that the same shell had before.
     fn write_environment(&self, role: &Role) -> anyhow::Result<()> {
         let absolute = |name: String| {
             let path = self.path(&name);
             path.canonicalize().unwrap_or(path).display().to_string()
         };
-        let mut text = format!(
-            "NATS_NKEY_FILE={}\nNATS_INBOX={}\n",
-            absolute(format!("{}.nk", role.name)),
-            role.inbox()
+        let seed = absolute(format!("{}.nk", role.name));
+        let (inbox, js_api) = (role.inbox(), role.js_api().unwrap_or_default());
+        let [user, password, log_key] = match role.kind {
+            Kind::Coordinator => [
+                "coordinator".to_owned(),
+                absolute("redis-coordinator.password".into()),
+                absolute("log.key".into()),
+            ],
+            Kind::Provisioner | Kind::Worker | Kind::Client | Kind::Observer | Kind::Admin => {
+                Default::default()
+            }
+        };
+        let text = format!(
+            "NATS_NKEY_FILE={seed}\nNATS_INBOX={inbox}\nNATS_JS_API={js_api}\nREDIS_USER={user}\n\
+             REDIS_PASSWORD_FILE={password}\nTRELLIS_LOG_KEY_FILE={log_key}\n"
         );
-        if let Some(js_api) = role.js_api() {
-            text.push_str(&format!("NATS_JS_API={js_api}\n"));
-        }
-        if role.kind == Kind::Coordinator {
-            let password = absolute("redis-coordinator.password".into());
-            let log_key = absolute("log.key".into());
-            text.push_str(&format!("REDIS_USER=coordinator\nREDIS_PASSWORD_FILE={password}\n"));
-            text.push_str(&format!("TRELLIS_LOG_KEY_FILE={log_key}\n"));
-        }
         write(&self.path(&format!("{}.env", role.name)), SECRET, &text)
     }
 

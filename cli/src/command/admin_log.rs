@@ -26,7 +26,8 @@ const DIGITS: usize = 12;
 ///
 /// A policy of the coordinators is told when one starts with another, that of the workers of a pool when the first claims with it.
 /// Who raised, charged, deleted or restored something in a run is in its events: `trellis events RUN`. A name with `(claimed)` is what
-/// the sender said of itself. CONTENT is the beginning of the SHA-256 of the request as it was sent. With the key of the deployment
+/// the sender said of itself. A record is stored before its request is decided, so one that was refused is listed like one that was
+/// done: what holds now is shown by `trellis agents`, `schedule`, `graphs` and `workers`. CONTENT is the beginning of the SHA-256 of the request as it was sent. With the key of the deployment
 /// only records that coordinators signed are shown, and what else is there is counted.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]

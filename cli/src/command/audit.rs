@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep};
 use crate::{
     cluster::{
         account, client,
-        connect::{Servers, Unreachable},
+        connect::{Denied, Servers, Unreachable},
     },
     input::{context_ref::RunRef, log_keys::LogKeys},
     terminal::{
@@ -37,7 +37,7 @@ Examples:
   trellis audit 0af7…319c --brief     only what was proved
   trellis audit 0af7…319c -o json     for programs
 
-Exit codes: 0 everything agrees, 1 something does not, 2 wrong usage or a log that can't be read, 5 cannot connect.
+Exit codes: 0 everything agrees, 1 something does not, 2 wrong usage or a log that can't be read, 3 refused by a server's permissions, 5 cannot connect.
 ";
 
 /// Prove what a run cost: every cent by an event, against the store and the journals.
@@ -146,7 +146,7 @@ async fn stored(bus: &Bus, trace_id: TraceId) -> anyhow::Result<Stored> {
     let answer = match client::query_again(bus, &Query::Snapshot { trace_id }).await {
         Ok(answer) => answer,
         // The rest can be proved without a coordinator.
-        Err(error) if error.is::<Unreachable>() => {
+        Err(error) if error.is::<Unreachable>() || error.is::<Denied>() => {
             let why = error.to_string();
             return Ok(Stored::Unknown(why.lines().next().unwrap_or_default().to_owned()));
         }

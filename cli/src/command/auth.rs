@@ -11,6 +11,7 @@ use shared::{
 
 use crate::{
     cluster::{
+        access::User,
         connect::Servers,
         keys::{Keys, REDIS_USERS},
     },
@@ -21,7 +22,7 @@ use crate::{
 };
 
 const RELOAD: &str = "\
-Afterwards the servers read the files anew: `nats-server --signal reload`, and `ACL LOAD` in Redis. Include DIR/nats-auth.conf in the
+Afterwards the servers read the files anew: `nats-server --signal reload`, and `ACL LOAD` in Redis, as its user `doctor`. Include DIR/nats-auth.conf in the
 configuration of nats-server (`include`), and name DIR/redis-users.acl in that of Redis (`aclfile`). Each user has a seed in DIR/keys, and a
 file of variables beside it: `set -a; . DIR/keys/client.env; set +a`.";
 
@@ -44,20 +45,21 @@ pub(crate) enum Command {
     /// Add the workers of a pool.
     #[command(after_help = RELOAD)]
     AddWorker { dir: PathBuf, pool: PoolName },
-    /// Add a user who submits, steers and cancels runs, and reads about all of them.
+    /// Add a user who submits, steers and cancels runs, and reads about all of them. The user is called client-NAME.
     #[command(after_help = RELOAD)]
     AddClient { dir: PathBuf, name: PoolName },
-    /// Add a user who reads about runs, and changes nothing.
+    /// Add a user who reads about runs, and changes nothing. The user is called observer-NAME.
     #[command(after_help = RELOAD)]
     AddObserver { dir: PathBuf, name: PoolName },
-    /// Add an administrator: agents, schedules, graphs, budgets, deleting, draining.
+    /// Add an administrator: agents, schedules, graphs, budgets, deleting, draining. The user is called admin-NAME.
     #[command(after_help = RELOAD)]
     AddAdmin { dir: PathBuf, name: PoolName },
     /// Give a user a new key: the old one stops working when the servers have read the files.
     #[command(after_help = RELOAD)]
     Rotate {
         dir: PathBuf,
-        /// A user, such as `worker-default`, or `redis-coordinator` or `redis-doctor`.
+        /// A user, such as `worker-default`, `admin-alice` (or `alice`, if no other user is called so), `redis-coordinator` or
+        /// `redis-doctor`.
         name: String,
     },
 }
@@ -128,15 +130,21 @@ fn rotate(dir: &Path, name: &str, namespace: &Namespace, output: Output) -> anyh
         }
         None => {
             let users = keys.users()?;
-            let Some(user) = users.iter().find(|user| user.role.name == name) else {
+            // `alice` is `admin-alice`, unless there is another alice.
+            let short = |user: &&User| {
+                user.role.name.strip_prefix(user.role.kind.name()) == Some(&format!("-{name}"))
+            };
+            let exact = users.iter().find(|user| user.role.name == name);
+            let mut alike = users.iter().filter(short);
+            let Some(user) = exact.or_else(|| alike.next().filter(|_| alike.next().is_none())) else {
                 let names: Vec<&str> = users.iter().map(|user| user.role.name.as_str()).collect();
                 anyhow::bail!(
-                    "there is no user `{name}`\n\nhint: there are {}, redis-coordinator and redis-doctor",
+                    "there is no such user, or more than one: `{name}`\n\nhint: there are {}, redis-coordinator and redis-doctor",
                     names.join(", ")
                 );
             };
             keys.make_user(&user.role, true)?;
-            format!("{name}.nk")
+            format!("{}.nk", user.role.name)
         }
     };
     keys.write_configurations()?;

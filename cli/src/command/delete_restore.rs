@@ -34,8 +34,10 @@ pub(crate) async fn delete(
         Err(_) => None,
         Ok(other) => return Err(client::unexpected(&other)),
     };
-    if let Some(ending) = refused(&known, Command::Delete { delete: delete.clone(), branches }, output)? {
-        return Ok(ending);
+    if let Err(refusal) =
+        trace::decide(&known, Command::Delete { delete: delete.clone(), branches }, Clock::Machine.now())
+    {
+        return output::refuse_with(&refusal.to_wire(), guarded, output);
     }
     let control = Control { delete: Some(delete), ..Control::of(trace_id) };
     client::control(bus, &control).await?;
@@ -46,6 +48,10 @@ pub(crate) async fn delete(
     let (_, taken) = client::until(bus, trace_id, gone).await?;
     let what = child.map_or_else(|| format!("trace {trace_id}"), |child| format!("`{child}`"));
     report(&format!("{what} is deleted; its cost stays in the budget"), taken, output)
+}
+
+fn guarded(code: &str) -> Option<&'static str> {
+    (code == "guarded").then_some("--force cancels live contexts, and deletes also what others still read")
 }
 
 /// Takes a live agent back to a step of its journal.

@@ -1,7 +1,11 @@
 //! `trellis dev`: a coordinator and a worker in this process, with submissions from stdin. It uses no
 //! servers, even if `NATS_URL` names one, and nothing outlives the process.
 
-use std::{io::IsTerminal, net::SocketAddr, path::PathBuf};
+use std::{
+    io::IsTerminal,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
 
 use anyhow::Context;
 use serde_json::{Value, json};
@@ -140,6 +144,9 @@ impl Desk {
     async fn take(&mut self, line: &str) -> anyhow::Result<()> {
         if line.is_empty() {
             return Ok(());
+        }
+        if !line.contains(char::is_whitespace) && Path::new(line).is_file() {
+            output::note(&format!("`{line}` is taken as a goal; @{line} submits what that file has"));
         }
         let submission = match read(line) {
             Ok(submission) => submission,

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::{
     cluster::{
         client,
-        connect::{Servers, Unreachable},
+        connect::{Denied, Servers, Unreachable},
     },
     command::workers,
     terminal::{
@@ -34,7 +34,8 @@ const DROPS_FROM_PERCENT: u64 = 95;
 
 /// Check the servers and processes of a cluster, with a hint for each problem.
 ///
-/// Checks the servers that are named: NATS, Redis, or both.
+/// Checks the servers that are named: NATS, Redis, or both. What the role of these credentials may not ask is not checked, which is
+/// no failure: an observer may ask the most.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Exit codes: 0 no check fails, 1 a check fails, 2 no server is named, 5 a server can't be reached."
@@ -45,6 +46,8 @@ pub(crate) struct Args {}
 #[serde(rename_all = "snake_case")]
 enum Level {
     Ok,
+    /// These credentials may not ask.
+    NotChecked,
     Warn,
     Fail,
     /// The server could not be reached.
@@ -68,8 +71,15 @@ impl Findings {
         self.0.push(Finding { check, level, found: found.into(), hint: hint.map(str::to_owned) });
     }
 
+    fn not_checked(&mut self, check: &'static str) {
+        self.add(check, Level::NotChecked, "not checked: this role may not ask", None);
+    }
+
     /// An error of a command: its text, and the hint after it.
     fn add_error(&mut self, check: &'static str, error: &anyhow::Error) {
+        if error.is::<Denied>() {
+            return self.not_checked(check);
+        }
         let said = format!("{error:#}");
         let (found, hint) = said.split_once("\n\nhint: ").unwrap_or((&said, ""));
         let level = if error.is::<Unreachable>() { Level::Unreachable } else { Level::Fail };
@@ -127,6 +137,7 @@ async fn nats(servers: &Servers, findings: &mut Findings) {
             format!("gave an answer that does not fit the query: {other:?}"),
             None,
         ),
+        Err(error) if error.is::<Denied>() => findings.not_checked("coordinators"),
         Err(_) => findings.add(
             "coordinators",
             Level::Fail,
@@ -257,6 +268,9 @@ async fn streams(bus: &Bus, findings: &mut Findings) {
                 }
             }
         }
+    }
+    if hidden == Stream::ALL.len() {
+        return findings.not_checked("streams");
     }
     let Some(why) = why else {
         let found = match hidden {
@@ -424,6 +438,7 @@ fn print(findings: &[Finding], output: Output) -> anyhow::Result<Ending> {
             for Finding { check, level, found, hint } in findings {
                 let word = match level {
                     Level::Ok => "ok",
+                    Level::NotChecked => "-",
                     Level::Warn => "warn",
                     Level::Fail | Level::Unreachable => "fail",
                 };

@@ -119,6 +119,11 @@ async fn validate(
             }
         }
     }
+    // A cluster that could not be asked was told of.
+    let asked_nobody = known.is_none() && servers.nats_url().is_none();
+    if asked_nobody && found.iter().any(|shown| shown["ok"] == true) {
+        output::note("not checked: whether the agents exist (give --agents, or NATS_URL)");
+    }
     if output == Output::Json {
         output::print_json(&Value::Array(found))?;
     }

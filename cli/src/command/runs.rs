@@ -1,12 +1,12 @@
 //! `trellis runs`: describes, watches, cancels, restores and deletes runs. Lists are in `finding`;
 //! the rest is replayed from the log.
 
-use std::fmt::Write;
+use std::{collections::BTreeMap, fmt::Write};
 
-use coordinator::trace::{self, ContextNode, Trace};
+use coordinator::trace::{self, ContextNode, Status, Trace};
 use serde_json::json;
 use shared::{
-    CallId, ChildId,
+    CallId, ChildId, PoolName,
     bus::Bus,
     wire::{EndStatus, HistoryStep, Text},
 };
@@ -106,8 +106,11 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
         Command::Pending(args) => finding::pending(&bus, args, output).await,
         Command::Describe { trace } => {
             let trace = client::replay(&bus, trace.find(&bus).await?).await?;
-            let estimates = estimates(&bus, &trace).await;
-            describe(&trace, &estimates, output)
+            let mut rest = estimates(&bus, &trace).await;
+            if output == Output::Text {
+                rest.push_str(&waits_for_workers(&bus, &trace).await);
+            }
+            describe(&trace, &rest, output)
         }
         Command::Watch { trace, answer, words } => {
             let trace = trace.find(&bus).await?;
@@ -151,6 +154,28 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
             delete_restore::delete(&bus, trace, child, force, output).await
         }
     }
+}
+
+/// Which contexts wait for a worker while none of their pool answers. Whoever may not ask workers is told nothing.
+async fn waits_for_workers(bus: &Bus, trace: &Trace) -> String {
+    let waiting = |node: &&ContextNode| matches!(node.status, Status::Submitted { .. });
+    let waiting: Vec<&ContextNode> = trace.contexts().iter().filter(waiting).collect();
+    if waiting.is_empty() {
+        return String::new();
+    }
+    let Ok(workers) = client::workers(bus).await else { return String::new() };
+    let mut pools: BTreeMap<PoolName, Vec<&str>> = BTreeMap::new();
+    for node in waiting {
+        let pool = trace.pool_of(node);
+        if !workers.iter().any(|worker| worker.pool == pool) {
+            pools.entry(pool).or_default().push(node.id.as_str());
+        }
+    }
+    let line = |(pool, nodes): (&PoolName, &Vec<&str>)| {
+        let (nodes, start) = (nodes.join(", "), format!("trellis worker --pool {pool}"));
+        format!("\nno worker of the pool `{pool}` answers, and these wait for one: {nodes}\n  {start}\n")
+    };
+    pools.iter().map(line).collect()
 }
 
 /// The calls that are booked at their hold, and why, as far as their journals say (B10).
@@ -200,9 +225,15 @@ fn cause<'e>(step: &'e HistoryStep, call_id: &CallId) -> Option<&'e str> {
     }
 }
 
-fn describe(trace: &Trace, estimates: &str, output: Output) -> anyhow::Result<Ending> {
+fn describe(trace: &Trace, rest: &str, output: Output) -> anyhow::Result<Ending> {
+    let deleted: Vec<&str> =
+        trace.contexts().iter().filter(|node| node.deleted).map(|node| node.id.as_str()).collect();
     if output == Output::Json {
-        output::print_json(&tree::as_json(trace))?;
+        let mut shown = tree::as_json(trace);
+        if !deleted.is_empty() {
+            shown["deleted"] = json!(deleted);
+        }
+        output::print_json(&shown)?;
         return Ok(Ending::Completed);
     }
     let row = |node: &ContextNode| {
@@ -244,7 +275,13 @@ fn describe(trace: &Trace, estimates: &str, output: Output) -> anyhow::Result<En
             ));
         }
     }
-    text.push_str(estimates);
+    if !deleted.is_empty() {
+        let names = deleted.join(", ");
+        text.push_str(&format!(
+            "\ndeleted, with journal, inputs, outputs and result; what was spent stays: {names}\n"
+        ));
+    }
+    text.push_str(rest);
     for question in questions(trace) {
         let (child, number) = (&question.child_id, question.number);
         let path = question.path.iter().map(ChildId::as_str).collect::<Vec<_>>().join(" › ");

@@ -254,6 +254,7 @@ pub(crate) async fn worker(args: WorkerArgs, servers: &Servers) -> anyhow::Resul
         ..worker::Config::new(args.id.unwrap_or_else(|| process_id::fresh("worker")))
     };
     until_signal(|stop| async move {
+        worker::tell_layers(&config).await;
         worker::run(config, bus, stop.cancelled_owned()).await.map_err(|error| with_causes(&error))
     })
     .await

@@ -10,7 +10,7 @@ use super::{Command, ContextNode, Named, Refusal, Trace};
 
 impl Trace {
     /// The pool whose workers run a context.
-    pub(super) fn pool_of(&self, node: &ContextNode) -> PoolName {
+    pub fn pool_of(&self, node: &ContextNode) -> PoolName {
         let agent = node.order.agent_id.as_ref().and_then(|id| self.agent(id));
         agent.and_then(|agent| agent.pool.clone()).unwrap_or_else(PoolName::default_pool)
     }

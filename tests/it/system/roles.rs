@@ -224,6 +224,9 @@ const REDIS: &[(&str, &str)] = &[
     ("SCAN 0", ""),
     ("DBSIZE", ""),
     ("ACL LIST", ""),
+    ("ACL LOAD", "D"),
+    ("ACL SAVE", ""),
+    ("ACL WHOAMI", ""),
     ("ACL SETUSER x on nopass ~* +@all", ""),
     ("SHUTDOWN NOSAVE", ""),
     ("REPLICAOF 127.0.0.1 1", ""),
@@ -516,8 +519,8 @@ async fn s1_a_whole_run_works_with_every_process_under_its_own_role() {
         .await;
 
     let profiles = made.0.join("agents.json");
-    let painter =
-        json!([{"agent_id": "painter", "kind": "llm", "model": "test/model", "tools": ["ask_human"]}]);
+    let painter = json!([{"agent_id": "painter", "kind": "llm", "model": "test/model", "tools": ["ask_human"]},
+        {"agent_id": "elsewhere", "kind": "builtin", "builtin": "echo", "pool": "gpu"}]);
     std::fs::write(&profiles, painter.to_string()).unwrap();
     let profiles = profiles.to_string_lossy().into_owned();
     let refused = as_role("client", &["agents", "apply", &profiles]);
@@ -525,6 +528,8 @@ async fn s1_a_whole_run_works_with_every_process_under_its_own_role() {
         refused.contains("do not permit to publish to `agent.admin.apply`") && refused.contains("admin"),
         "{refused}"
     );
+    let mut found = Found::default();
+    found.check("a denial is a refusal", &refused, refused.ends_with("exit Some(3)"));
     let applied = as_role("admin", &["agents", "apply", &profiles]);
     assert!(applied.ends_with("exit Some(0)"), "{applied}");
 
@@ -566,6 +571,34 @@ async fn s1_a_whole_run_works_with_every_process_under_its_own_role() {
     let asked = as_role("observer", &["doctor"]);
     assert!(asked.contains("ok    nats-role: observer, in the account OBSERVER"), "{asked}");
     assert!(asked.contains("that this role may read exist"), "{asked}");
+    // What a role may not ask is no failure.
+    for who in ["provisioner", "coordinator", "worker-default"] {
+        let mut environment = environment(who);
+        environment.retain(|(name, _)| name != "REDIS_URL");
+        let asked = trellis(&["doctor"], &environment);
+        let good = asked.contains("-     coordinators: not checked: this role may not ask")
+            && asked.contains("-     workers: not checked")
+            && !asked.contains("all 0 that")
+            && !asked.contains("\nfail")
+            && asked.ends_with("exit Some(0)");
+        found.check("doctor with the key of another role", &asked, good);
+    }
+    found.check("the log has the hash of a token", &events, events.contains("token_hash "));
+    one_shell(&made, &mut found);
+    rotated(&made, &mut found);
+    let submitted = as_role("client", &["submit", "--goal", "wait", "--agent", "elsewhere"]);
+    let waits = submitted.lines().find_map(|line| line.strip_prefix("trace_id ")).unwrap_or_default();
+    let asked = as_role("observer", &["runs", "describe", waits]);
+    let good = asked.contains("no worker of the pool `gpu` answers") && asked.contains("worker --pool gpu");
+    found.check("a run waits for a pool without workers", &asked, good);
+    let refused = as_role("admin", &["runs", "delete", waits]);
+    let good = refused.contains("which is live") && refused.contains("hint: --force cancels");
+    found.check("what is live is deleted by force", &refused, good);
+    let deleted = as_role("admin", &["runs", "delete", waits, "--force"]);
+    assert!(deleted.ends_with("exit Some(0)"), "{deleted}");
+    let asked = as_role("observer", &["runs", "describe", waits]);
+    found.check("what was deleted is said to be", &asked, asked.contains("what was spent stays: elsewhere"));
+    found.all();
     let mut doctor = environment("observer");
     let password = made.path("keys/redis-doctor.password").to_owned();
     doctor.extend([("REDIS_USER".into(), "doctor".into()), ("REDIS_PASSWORD_FILE".into(), password)]);
@@ -597,6 +630,55 @@ async fn s1_a_whole_run_works_with_every_process_under_its_own_role() {
     // Who is on call stops what spends money.
     let cancelled = as_role("admin", &["runs", "cancel", "@last"]);
     assert!(cancelled.ends_with("exit Some(0)"), "{cancelled}");
+}
+
+/// What was not as it should be, all together.
+#[derive(Default)]
+struct Found(Vec<String>);
+
+impl Found {
+    fn check(&mut self, what: &str, said: &str, good: bool) {
+        if !good {
+            self.0.push(format!("{what}:\n{said}"));
+        }
+    }
+
+    fn all(self) {
+        assert!(self.0.is_empty(), "{}", self.0.join("\n----\n"));
+    }
+}
+
+/// A shell that reads the variables of one user after those of another has nothing of the first.
+fn one_shell(made: &Made, found: &mut Found) {
+    let names = |who: &str| made.environment(who).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    for (_, who) in ROLES {
+        found.check("the same variables", who, names(who) == names("coordinator"));
+        let read = format!(
+            "set -a; . {}; . {}; env",
+            made.path("keys/coordinator.env"),
+            made.path(&format!("keys/{who}.env"))
+        );
+        let shell = Command::new("/bin/sh").args(["-c", &read]).env_clear().output().unwrap();
+        let has = String::from_utf8_lossy(&shell.stdout).into_owned();
+        let kept = |name: &str| has.contains(&format!("{name}={}", made.path("keys")));
+        let secrets = ["REDIS_PASSWORD_FILE", "TRELLIS_LOG_KEY_FILE"].map(kept);
+        found.check("nothing stays", &format!("{who}: {has}"), secrets == [who == "coordinator"; 2]);
+    }
+}
+
+/// A user is named with its role or, if that is clear, without.
+fn rotated(made: &Made, found: &mut Found) {
+    let auth = |arguments: &[&str]| trellis(&[&["auth"], arguments].concat(), &[]);
+    let dir = made.path("");
+    let added = auth(&["add-admin", dir, "alice"]);
+    found.check("added", &added, added.contains("keys/admin-alice.nk"));
+    let before = made.read("keys/admin-alice.pub");
+    let short = auth(&["rotate", dir, "alice"]);
+    let good = short.contains("keys/admin-alice.nk") && made.read("keys/admin-alice.pub") != before;
+    found.check("a short name", &short, good);
+    auth(&["add-observer", dir, "alice"]);
+    let two = auth(&["rotate", dir, "alice"]);
+    found.check("two users", &two, two.contains("more than one") && two.contains("observer-alice"));
 }
 
 /// Every connection encrypted, with a role for every process; whoever does not know who signs the certificates does not talk to

@@ -18,7 +18,14 @@ pub fn detail(event: &Event) -> String {
     }
     let fields = fields(event).into_iter();
     let said = fields.filter(|(name, value)| name != "type" && name != "child_id" && !is_empty(value));
-    said.map(|(name, value)| format!("{name} {}", shown(value))).collect::<Vec<_>>().join(", ")
+    said.map(|(name, value)| format!("{} {}", label(event, &name), shown(value)))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+/// The name of a field for people: the log has the hash of a lease's token, never the token.
+fn label<'n>(event: &Event, name: &'n str) -> &'n str {
+    if matches!(event, Event::Claimed { .. }) && name == "token" { "token_hash" } else { name }
 }
 
 fn fields(event: &Event) -> Map<String, Value> {
