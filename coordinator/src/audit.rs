@@ -10,7 +10,7 @@ use serde::Deserialize;
 use shared::{
     Timestamp, WorkerId,
     agent_policy::AgentPolicy,
-    bus::{Headers, Message, Outgoing, PublishError, REQUEST_INFO},
+    bus::{Bus, Headers, Message, Outgoing, PublishError, REQUEST_INFO},
     digest,
     id::PoolName,
     subject::{Action, Audited, Filter, Subject},
@@ -19,7 +19,11 @@ use shared::{
     wire::{AdminRecord, Asker, BY_HEADER, POLICY_HEADER, Query},
 };
 
-use crate::{Config, handles::Handles, policy::Told};
+use crate::{
+    Config,
+    handles::Handles,
+    policy::{Told, is_change},
+};
 
 /// How long the same request counts as one.
 const SAME_FOR_MS: u64 = 10_000;
@@ -89,6 +93,8 @@ fn policy(config: &Config) -> Vec<String> {
 }
 
 const MAX_DIGEST_BYTES: usize = 64;
+/// How often a record is tried to be stored behind those that were read.
+const MAX_TRIES: usize = 8;
 
 /// Stores that workers of a pool claim with another policy, once for each: the policy of workers changes by their options, one
 /// after the other. A worker that names none has none of ours.
@@ -108,22 +114,40 @@ pub(crate) fn keep_worker_policy(
     }
     let (own, pool, policy, worker) = (handles.clone(), pool.clone(), policy.clone(), worker.to_string());
     handles.beside_others(async move {
-        let what = Audited::WorkerPolicy;
         let names = vec![format!("pool {pool}"), format!("policy {policy}")];
-        // If earlier ones can't be read, this one is stored in any case.
-        let earlier = own.bus.read_unjudged(&Filter::One(Subject::Audit(what))).await.unwrap_or_default();
-        let earlier = earlier.iter().filter_map(|one| serde_json::from_slice::<AdminRecord>(&one.payload).ok());
-        if told == Told::Unknown && earlier.into_iter().any(|one| one.names == names) {
-            return;
-        }
-        let by = Some(Asker::Claimed(worker));
-        let (at, asked) = (own.clock.now(), what.name().to_owned());
-        let record = AdminRecord { at, asked, names, by, digest: None };
-        if let Err(error) = own.bus.publish(outgoing(what, &record)).await {
+        if let Err(error) = keep_change(&own.bus, told, names, worker, own.clock.now()).await {
             tracing::warn!(%error, "the record of a worker's policy could not be stored; its next claim tries again");
             own.worker_policies.forget(&pool, &policy);
         }
     });
+}
+
+/// Stores that a policy is a change, if it is one among those that are stored, also if other coordinators store some meanwhile.
+async fn keep_change(
+    bus: &Bus,
+    told: Told,
+    names: Vec<String>,
+    worker: String,
+    at: Timestamp,
+) -> Result<(), String> {
+    let what = Audited::WorkerPolicy;
+    let by = Some(Asker::Claimed(worker));
+    let record = AdminRecord { at, asked: what.name().to_owned(), names, by, digest: None };
+    for _ in 0..MAX_TRIES {
+        let stored = bus.read_unjudged(&Filter::One(Subject::Audit(what))).await;
+        let stored = stored.map_err(|error| error.to_string())?;
+        let last = stored.last().map_or(0, |last| last.sequence);
+        let earlier = stored.iter().filter_map(|one| serde_json::from_slice(&one.payload).ok());
+        if !is_change(told, &record.names, &earlier.collect::<Vec<_>>(), at) {
+            return Ok(());
+        }
+        match bus.publish(Outgoing { expect_last: Some(last), ..outgoing(what, &record) }).await {
+            Ok(_) => return Ok(()),
+            Err(PublishError::WrongSequence) => {}
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    Err("others store theirs all the time".to_owned())
 }
 
 fn outgoing(what: Audited, record: &AdminRecord) -> Outgoing {
@@ -180,9 +204,40 @@ fn about(query: &Query) -> Option<(Action, &'static str, Vec<String>)> {
 
 #[cfg(test)]
 mod tests {
-    use shared::wire::Drain;
+    use shared::{
+        bus::Memory,
+        link::{Arrive, Crossing, Link},
+        wire::Drain,
+    };
 
     use super::*;
+
+    /// Everything arrives a little later.
+    #[derive(Debug)]
+    struct Late;
+
+    impl Link for Late {
+        fn carry(&self, _what: Crossing<'_>, arrive: Arrive) {
+            tokio::spawn(async move {
+                tokio::task::yield_now().await;
+                arrive();
+            });
+        }
+    }
+
+    /// proves: what coordinators store at the same time is bounded as what one stores after the other.
+    #[tokio::test]
+    async fn s7_policies_that_are_stored_at_once_are_bounded_together() {
+        let bus = Bus::Memory(Memory::new(Default::default()).behind(Arc::new(Late)));
+        let names = |number: u32| vec!["pool a".to_owned(), format!("policy {number:x}")];
+        let at = Timestamp::from_millis(1);
+        for _ in 0..3 {
+            let all = (0..40).map(|number| keep_change(&bus, Told::Unknown, names(number), "w".into(), at));
+            futures_util::future::join_all(all).await;
+        }
+        let stored = bus.read_unjudged(&Filter::One(Subject::Audit(Audited::WorkerPolicy))).await.unwrap();
+        assert_eq!(stored.len(), 16);
+    }
 
     #[test]
     fn s7_the_same_request_is_one_record_for_ten_seconds_and_other_content_is_another() {

@@ -11,7 +11,14 @@ use std::{
     },
 };
 
-use shared::{Timestamp, WorkerId, id::PoolName, keys::Keys, limits::Settings, time::millis, wire::Policy};
+use shared::{
+    Timestamp, WorkerId,
+    id::PoolName,
+    keys::Keys,
+    limits::Settings,
+    time::millis,
+    wire::{AdminRecord, Policy},
+};
 
 use crate::{
     Config,
@@ -104,47 +111,70 @@ pub(crate) fn read<'a>(coordinators: impl IntoIterator<Item = &'a Member>) -> Ve
     coordinators.into_iter().filter_map(|member| serde_json::from_str(&member.says).ok()).collect()
 }
 
-/// How long a policy that nobody claims with is remembered: if it comes back after that, it is told again.
+/// How long a policy that nobody claims with is remembered: if it comes back after that, it may be another change.
 const REMEMBERED_MS: u64 = 3_600_000;
-/// The most policies of one pool that are told in that time: a hostile worker may name any.
+/// The most policies of one pool that are told in that time, by all coordinators together: a hostile worker may name any, and
+/// must not push out what administrators did.
 const MAX_OF_POOL: usize = 16;
 /// The most that are remembered.
 const MAX_REMEMBERED: usize = 4_096;
 
-/// The policies that the workers of each pool claim with, by their digests, and when somebody last did.
+/// The policies that the workers of each pool claim with, by their digests.
 #[derive(Debug, Default)]
-pub(crate) struct WorkerPolicies(Mutex<HashMap<(PoolName, String), Timestamp>>);
+pub(crate) struct WorkerPolicies(Mutex<HashMap<(PoolName, String), Claimed>>);
 
-/// Whether a policy has to be told.
+/// When workers claimed with a policy.
+#[derive(Debug, Clone, Copy)]
+struct Claimed {
+    last: Timestamp,
+    /// When it was last looked at whether it has to be told.
+    told: Timestamp,
+}
+
+/// Whether a policy may have to be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told {
     Already,
     /// This process has not seen it: it may have been told by another, or an earlier one.
     Unknown,
-    /// It was not used for long.
+    /// It was not used for long: others may have been meanwhile.
     Back,
+}
+
+fn is_old(at: Timestamp, now: Timestamp) -> bool {
+    now.millis().saturating_sub(at.millis()) > REMEMBERED_MS
+}
+
+/// Whether a policy is to be told: it is a change, and its pool has not changed too often. `earlier` has all that were told.
+pub(crate) fn is_change(told: Told, names: &[String], earlier: &[AdminRecord], now: Timestamp) -> bool {
+    let of_pool = earlier.iter().filter(|one| one.names.first() == names.first());
+    let known = match told {
+        Told::Already => true,
+        Told::Unknown => of_pool.clone().any(|one| one.names == names),
+        Told::Back => of_pool.clone().next_back().is_some_and(|one| one.names == names),
+    };
+    !known && of_pool.filter(|one| !is_old(one.at, now)).count() < MAX_OF_POOL
 }
 
 impl WorkerPolicies {
     /// Remembers that a worker claims with this policy.
     pub(crate) fn seen(&self, pool: &PoolName, policy: &str, now: Timestamp) -> Told {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_old = |at: &Timestamp| now.millis().saturating_sub(at.millis()) > REMEMBERED_MS;
         let key = (pool.clone(), policy.to_owned());
-        if let Some(at) = all.get_mut(&key) {
-            let told = if is_old(at) { Told::Back } else { Told::Already };
-            *at = now;
-            return told;
-        }
-        let others = all.iter().filter(|((of, _), at)| of == pool && !is_old(at)).count();
-        if all.len() >= MAX_REMEMBERED {
-            all.retain(|_, at| !is_old(at));
-        }
-        if others >= MAX_OF_POOL || all.len() >= MAX_REMEMBERED {
+        if let Some(claimed) = all.get_mut(&key).filter(|claimed| !is_old(claimed.last, now)) {
+            claimed.last = now;
             return Told::Already;
         }
-        all.insert(key, now);
-        Told::Unknown
+        let told = all.iter().filter(|((of, _), claimed)| of == pool && !is_old(claimed.told, now)).count();
+        let is_known = all.contains_key(&key);
+        if !is_known && all.len() >= MAX_REMEMBERED {
+            all.retain(|_, claimed| !is_old(claimed.last, now));
+        }
+        if told >= MAX_OF_POOL || (!is_known && all.len() >= MAX_REMEMBERED) {
+            return Told::Already;
+        }
+        all.insert(key, Claimed { last: now, told: now });
+        if is_known { Told::Back } else { Told::Unknown }
     }
 
     pub(crate) fn forget(&self, pool: &PoolName, policy: &str) {
@@ -157,8 +187,7 @@ impl WorkerPolicies {
 mod tests {
     use super::*;
 
-    /// proves: ten thousand workers with one policy are one record; a pool's policies are bounded, whatever its workers name; and one that
-    /// comes back after it was out of use is told again.
+    /// proves: ten thousand workers with one policy are one record; and one that comes back after it was out of use is looked at again.
     #[test]
     fn s7_a_policy_of_workers_is_told_once_for_each_pool() {
         let policies = WorkerPolicies::default();
@@ -175,6 +204,61 @@ mod tests {
         policies.forget(&pool("a"), "1");
         let later = at(4 * REMEMBERED_MS);
         assert_eq!(policies.seen(&pool("a"), "1", later), Told::Unknown);
+    }
+
+    fn record(pool: &PoolName, policy: &str, at: Timestamp) -> AdminRecord {
+        let names = vec![format!("pool {pool}"), format!("policy {policy}")];
+        AdminRecord { at, asked: "worker_policy".into(), names, by: None, digest: None }
+    }
+
+    /// proves: of a stolen worker that names new policies each hour, then all of the hours before, no more are looked at than in its
+    /// first hour.
+    #[test]
+    fn s7_policies_that_come_back_count_in_the_bound_of_their_pool() {
+        let (policies, pool) = (WorkerPolicies::default(), PoolName::new("a").unwrap());
+        for hour in 0..50_u64 {
+            let now = Timestamp::from_millis((hour + 1) * (REMEMBERED_MS + 1));
+            let named =
+                (0..20 * (hour + 1)).rev().map(|number| policies.seen(&pool, &format!("{number:x}"), now));
+            assert_eq!(named.filter(|told| *told != Told::Already).count(), MAX_OF_POOL, "hour {hour}");
+        }
+    }
+
+    /// proves: all coordinators together store no more of a pool in an hour than one may, and of another pool as many again.
+    #[test]
+    fn s7_the_records_of_a_pool_are_bounded_whichever_coordinator_stores_them() {
+        let mut stored: Vec<AdminRecord> = Vec::new();
+        for hour in 1..=5_u64 {
+            let now = Timestamp::from_millis(hour * (REMEMBERED_MS + 1));
+            for (pool, told) in
+                [("a", Told::Unknown), ("b", Told::Unknown), ("a", Told::Back), ("b", Told::Back)]
+            {
+                for number in 0..20 {
+                    let record = record(&PoolName::new(pool).unwrap(), &format!("{hour:x}{number:x}"), now);
+                    if is_change(told, &record.names, &stored, now) {
+                        stored.push(record);
+                    }
+                }
+            }
+            assert_eq!(stored.iter().filter(|one| one.at == now).count(), 2 * MAX_OF_POOL, "hour {hour}");
+        }
+    }
+
+    /// proves: a pool that claims seldom, always with one policy, has one record; one that goes to another policy and back has three.
+    #[test]
+    fn s7_a_policy_that_comes_back_is_told_only_if_another_was_told_since() {
+        let (policies, pool) = (WorkerPolicies::default(), PoolName::new("a").unwrap());
+        let mut stored: Vec<AdminRecord> = Vec::new();
+        let mut claims = |digest: &str, hour: u64| {
+            let now = Timestamp::from_millis(hour * (REMEMBERED_MS + 1));
+            let record = record(&pool, digest, now);
+            if is_change(policies.seen(&pool, digest, now), &record.names, &stored, now) {
+                stored.push(record);
+            }
+            stored.len()
+        };
+        assert_eq!((1..20).map(|hour| claims("1", hour)).max(), Some(1), "nothing has changed");
+        assert_eq!([claims("2", 21), claims("2", 23), claims("1", 25), claims("1", 27)], [2, 2, 3, 3]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::json;
 use shared::{
     ChildId, TraceId,
-    bus::{self, Bus, Fill, Stream, Topology},
+    bus::{self, Bus, Fill, Storage, Stream, Topology},
     role,
     subject::Subject,
     text::{size, with_causes},
@@ -300,19 +300,20 @@ async fn storage(bus: &Bus, findings: &mut Findings) {
         fills.iter().filter(|fill| wanted(fill)).map(word).collect::<Vec<_>>().join(", ")
     };
     let refusing = words(&|fill| fill.storage.is_kept_for_runs() && fill.percent() >= REFUSED_FROM_PERCENT);
-    let dropping = words(&|fill| fill.storage.drops_the_oldest() && fill.percent() >= DROPS_FROM_PERCENT);
+    let is_dropping = |fill: &Fill| fill.storage.drops_the_oldest() && fill.percent() >= DROPS_FROM_PERCENT;
+    let dropping = words(&is_dropping);
     if !refusing.is_empty() {
         let hint = "delete runs (`trellis runs delete`), or give the coordinators a shorter --retention or larger sizes \
                     (--max-journal-bytes, --max-output-bytes)";
         findings.add("storage", Level::Fail, format!("new runs are refused: {refusing}"), Some(hint));
     }
     if !dropping.is_empty() {
-        let hint = "raise --max-log-bytes of the coordinators";
+        let hint = hint_for_full_logs(fills.iter().filter(|fill| is_dropping(fill)).map(|fill| fill.storage));
         findings.add(
             "storage",
             Level::Warn,
             format!("the oldest messages are dropped: {dropping}"),
-            Some(hint),
+            Some(&hint),
         );
     }
     let queue = |fill: &Fill| !fill.storage.is_kept_for_runs() && !fill.storage.drops_the_oldest();
@@ -335,6 +336,17 @@ async fn storage(bus: &Bus, findings: &mut Findings) {
             None,
         );
     }
+}
+
+/// What helps where logs drop their oldest messages.
+fn hint_for_full_logs(full: impl Iterator<Item = Storage>) -> String {
+    let (audit, others): (Vec<Storage>, Vec<Storage>) =
+        full.partition(|storage| *storage == Storage::Stream(Stream::Audit));
+    let raise = (!others.is_empty()).then_some("raise --max-log-bytes of the coordinators");
+    let keep = (!audit.is_empty()).then_some(
+        "AGENT_AUDIT never has more than 64 MiB, whatever --max-log-bytes says: store what `trellis admin-log -o json` shows elsewhere, in time",
+    );
+    raise.into_iter().chain(keep).collect::<Vec<_>>().join("; ")
 }
 
 async fn redis(url: &str, servers: &Servers, findings: &mut Findings) {
@@ -453,4 +465,18 @@ fn print(findings: &[Finding], output: Output) -> anyhow::Result<Ending> {
         (false, true) => Ending::Failed,
         (false, false) => Ending::Completed,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_a_full_log_of_administrators_is_not_told_to_make_it_larger() {
+        let hint = |streams: &[Stream]| hint_for_full_logs(streams.iter().copied().map(Storage::Stream));
+        assert_eq!(hint(&[Stream::Event, Stream::Dead]), "raise --max-log-bytes of the coordinators");
+        let audit = hint(&[Stream::Audit]);
+        assert!(audit.contains("admin-log") && !audit.contains("raise"), "{audit}");
+        assert_eq!(hint(&[Stream::Event, Stream::Audit]), format!("{}; {audit}", hint(&[Stream::Event])));
+    }
 }
