@@ -28,6 +28,12 @@ local values_end = deleted_end + 2 * ARGV[10]
 local gone_end = values_end + ARGV[11]
 if #KEYS ~= 7 or #ARGV ~= gone_end then error('commit.lua: wrong arguments') end
 
+-- What a coordinator can't have written counts as lost: the counter begins again, which is seen, and the partition
+-- is compared with its log. Readers take a digit more, so that a counter that reaches this bound goes back only once.
+local counted = redis.call('GET', KEYS[5])
+local is_strange = counted and (not string.match(counted, '^[1-9]%d*$') or #counted > 14)
+if is_strange then counted = false end
+
 local stored = redis.pcall('HMGET', KEYS[1], 'v', 'made', 'index')
 -- What is no trace has no version; it must not keep the other writes of a batch from being answered.
 local found = stored[1] or '0'
@@ -39,12 +45,15 @@ elseif not string.match(found, '^%d+$') or (string.match(found, '^0') and found 
   found = UNREADABLE
 end
 if found ~= ARGV[2] or (ARGV[12] ~= '' and stored[2] ~= ARGV[12]) then
-  return { 'conflict', found, redis.call('GET', KEYS[5]) or '0' }
+  return { 'conflict', found, counted or '0' }
 end
 if ARGV[13] ~= '' then
   local revision = redis.call('ZSCORE', KEYS[7], 'revision') or '0'
-  if tonumber(revision) > tonumber(ARGV[13]) then
-    return { 'outdated', revision, redis.call('GET', KEYS[5]) or '0' }
+  -- One that is none holds nobody up: the next change of profiles sets it.
+  if not string.match(revision, '^%d+$') or #revision > 15 then
+    redis.call('ZREM', KEYS[7], 'revision')
+  elseif tonumber(revision) > tonumber(ARGV[13]) then
+    return { 'outdated', revision, counted or '0' }
   end
 end
 
@@ -67,6 +76,7 @@ if ARGV[4] == '' then
 else
   redis.call('ZADD', KEYS[6], ARGV[4], ARGV[1])
 end
+if is_strange then redis.call('DEL', KEYS[5]) end
 local counter = redis.call('INCR', KEYS[5])
 -- Now and then is often enough.
 if counter % 64 == 0 then

@@ -615,7 +615,7 @@ async fn a_mark_is_set_only_if_the_partition_is_as_it_was_seen(store: Store) {
     assert_eq!(commit(&store, write(id, 3)).await, Committed::Done { counter: 3 });
 }
 
-fn agent(id: &str, version: u64, profile: Option<&str>) -> AgentVersion {
+pub(super) fn agent(id: &str, version: u64, profile: Option<&str>) -> AgentVersion {
     AgentVersion { agent_id: id.into(), version, profile: profile.map(ToOwned::to_owned), again: false }
 }
 

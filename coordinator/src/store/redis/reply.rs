@@ -10,8 +10,8 @@ use super::{
     WRONG_TYPE,
 };
 
-/// The highest counter that a coordinator writes: scripts count with doubles.
-const MAX_COUNTER: u64 = 1 << 53;
+/// The most digits of a counter: scripts count with doubles.
+const MAX_COUNTER_DIGITS: usize = 15;
 
 /// An answer that has a type of its own.
 pub(super) fn decode<T: FromRedisValue>(doing: &'static str, value: Value) -> Result<T, Error> {
@@ -34,23 +34,27 @@ pub(super) fn counter(answer: RedisResult<Value>) -> RedisResult<u64> {
         Err(error) if error.code() == Some(WRONG_TYPE) => None,
         Err(error) => return Err(error),
     };
-    Ok(text.and_then(|text| number_in(&text)).filter(|counter| *counter <= MAX_COUNTER).unwrap_or(0))
+    Ok(text.map_or(0, |text| counter_in(&text)))
+}
+
+/// The counter that a text is, as scripts read it.
+fn counter_in(text: &[u8]) -> u64 {
+    let is_counter = text.len() <= MAX_COUNTER_DIGITS && text.iter().all(u8::is_ascii_digit);
+    number_in(text).filter(|_| is_counter).unwrap_or(0)
 }
 
 pub(super) fn committed(doing: &'static str, value: Value) -> Result<Committed, Error> {
     let words: Vec<String> = decode(doing, value)?;
     let number = |text: &str| text.parse().map_err(|_| corrupt(doing, text));
-    // One that is none counts as lost.
-    let counted = |text: &str| number_in(text.as_bytes()).unwrap_or(0);
     match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["done", counter] => Ok(Committed::Done { counter: number(counter)? }),
         ["conflict", version, counter] => {
             // One that is no number is none that anybody expects.
             let version = version.parse().unwrap_or(UNREADABLE);
-            Ok(Committed::Conflict { version, counter: counted(counter) })
+            Ok(Committed::Conflict { version, counter: counter_in(counter.as_bytes()) })
         }
         ["outdated", revision, counter] => {
-            Ok(Committed::Outdated { revision: number(revision)?, counter: counted(counter) })
+            Ok(Committed::Outdated { revision: number(revision)?, counter: counter_in(counter.as_bytes()) })
         }
         other => Err(corrupt(doing, &format!("{other:?}"))),
     }
