@@ -1,6 +1,6 @@
 //! Admission (section P): whether a context may be created, and on what terms. The checks run in the
-//! order of docs/rules.md: shape, parent live, depth, contexts and children, cycle, tools, model, budget, room. A
-//! refusal names the rule and changes nothing.
+//! order of docs/rules.md: spawned_from, shape, parent live, depth, contexts and children, cycle, tools, secrets, model, keys and
+//! sizes, budget, room. A refusal names the rule and changes nothing.
 //!
 //! A second delivery is harmless: the same `child_id` with the same content is the same spawn and gives no
 //! event; with other content it is a conflict.

@@ -14,8 +14,8 @@ use shared::{
 };
 
 use super::{
-    ContextIndex, Event, Phase, Refusal, Requeue, Status, TokenHash, Trace, context_store, end, limit,
-    question,
+    ContextIndex, Event, Phase, Refusal, Requeue, Status, TokenHash, Trace, content, context_store, end,
+    limit, question,
 };
 
 impl Trace {
@@ -265,6 +265,10 @@ pub(super) fn unfit(trace: &Trace, at: ContextIndex, payload: &Payload) -> Optio
 /// graph does this.
 fn finish(trace: &Trace, at: ContextIndex, payload: Payload) -> Vec<Event> {
     let node = trace.node(at);
+    // What has no room ends the context as failed: nobody may read it as its result.
+    if let Err(message) = content::check_end(trace, at, EndStatus::Completed, Some(&payload)) {
+        return vec![end::failed(trace, at, FailureKind::LimitExceeded, message)];
+    }
     let mut events = Vec::new();
     if let (Some(key), None) = (&node.order.output_to, node.step) {
         match context_store::put_result(trace, at, key, &payload.to_value()) {

@@ -36,10 +36,19 @@ pub(super) fn with_error(
     ended(trace, at, status, None, Some(error), reason)
 }
 
-/// Its budget ended; its last report is the result (B7).
+/// Its budget ended; its last report is the result (B7), if the trace has room for it.
 pub(super) fn last_report(trace: &Trace, at: ContextIndex, report: Payload) -> Event {
-    let reason = "its budget is too small for the work left; its last report is the result".into();
-    ended(trace, at, EndStatus::Aborted, Some(report), None, Some(reason))
+    let report = Some(report).filter(|report| has_room(trace, at, EndStatus::Aborted, report));
+    let of_report = match report {
+        Some(_) => "its last report is the result",
+        None => "its last report is left out, because max_trace_bytes leaves no room for it",
+    };
+    let reason = format!("its budget is too small for the work left; {of_report}");
+    ended(trace, at, EndStatus::Aborted, report, None, Some(reason))
+}
+
+fn has_room(trace: &Trace, at: ContextIndex, status: EndStatus, result: &Payload) -> bool {
+    content::check_end(trace, at, status, Some(result)).is_ok()
 }
 
 /// Stopped from outside: cancelled, timed out or aborted.
@@ -47,7 +56,7 @@ pub(super) fn stopped(trace: &Trace, at: ContextIndex, status: EndStatus, reason
     ended(trace, at, status, None, None, Some(reason))
 }
 
-/// Ends as the context it handed over to ended.
+/// Ends as the context it handed over to ended; without the result of one that did not complete, if there is no room for it.
 pub(super) fn same_as(trace: &Trace, at: ContextIndex, end: End) -> Event {
     ended(trace, at, end.status, end.result, end.error, end.reason)
 }
@@ -60,11 +69,14 @@ fn ended(
     error: Option<Failure>,
     reason: Option<String>,
 ) -> Event {
-    if (result.is_some() || status == EndStatus::Completed)
+    if status == EndStatus::Completed
         && let Err(message) = content::check_end(trace, at, status, result.as_ref())
     {
         return failed(trace, at, FailureKind::LimitExceeded, message);
     }
+    // Why it was stopped counts for more than what it had by then.
+    let result =
+        result.filter(|result| status == EndStatus::Completed || has_room(trace, at, status, result));
     let child_id = trace.node(at).id.clone();
     let error = error.map(|error| Failure { message: short(error.message), ..error });
     let reason = reason.map(short);

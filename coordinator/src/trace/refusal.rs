@@ -26,7 +26,7 @@ pub enum Refusal {
     #[error("{asked} more contexts would exceed max_contexts {max}; the trace has {have}")]
     MaxContexts { asked: u32, have: u32, max: u32 },
     #[error(
-        "{asked} more bytes would exceed max_trace_bytes {max}; the trace keeps {have}\n\nhint: give many contexts a large value by a key of the shared store (`input_from`), and not in each goal or input; or have `max_trace_bytes` raised for later runs"
+        "{asked} more bytes would exceed max_trace_bytes {max}; the trace keeps {have}\n\nhint: give many contexts a large value by a key of the shared store (`input_from`), and not in each goal or input (of a step with an `undo` it counts for each run all the same); or have `max_trace_bytes` raised for later runs"
     )]
     MaxTraceBytes { asked: u64, have: u64, max: u64 },
     #[error("`{parent}` already has {max} live children (max_children)")]

@@ -1,9 +1,12 @@
 //! L: what one trace keeps besides its shared store is bounded, whatever is asked for. That the count is right after every
 //! command is checked with the other invariants.
 
-use coordinator::trace::{Command, Refusal, Trace};
+use coordinator::trace::{Command, Event, Refusal, Trace};
 use serde_json::{Value, json};
-use shared::wire::{EndStatus, FailureKind, UndoStatus};
+use shared::{
+    Json,
+    wire::{EndStatus, FailureKind, Payload, UndoStatus, Verdict},
+};
 use trellis_tests::{
     World,
     world::{cents, id, with},
@@ -49,7 +52,9 @@ fn refused(refusal: &Refusal, trace: &Trace) {
     let Refusal::MaxTraceBytes { asked, have, max } = *refusal else { panic!("{refusal}") };
     assert_eq!(have, trace.content_bytes());
     assert!(have <= max && have + asked > max, "{refusal}");
-    assert!(refusal.to_string().contains("hint: "), "{refusal}");
+    // What undos read counts for each run, also by a key.
+    let told = refusal.to_string();
+    assert!(told.contains("hint: ") && told.contains("`input_from`") && told.contains("`undo`"), "{told}");
 }
 
 fn end_of(world: &World, child: &str) -> (EndStatus, Option<(FailureKind, String)>) {
@@ -163,7 +168,10 @@ fn l_ten_thousand_items_with_a_long_goal_are_refused_at_once_and_their_graph_end
         assert_eq!(statuses(&world, "graph")[0].1, "failed");
         let outcome = world.trace.graph_outcome(world.node("graph")).unwrap();
         let reason = outcome.steps[0].reason.clone().unwrap();
-        assert!(reason.starts_with("max_trace_bytes: 9990 items of "), "{reason}");
+        assert!(
+            reason.starts_with("9990 items of ") && reason.contains("refused (max_trace_bytes): "),
+            "{reason}"
+        );
         if policy == "continue" {
             let lease = world.claim("beside");
             world.pay(&lease, "call", cents(7)).unwrap();
@@ -220,6 +228,52 @@ fn l_a_result_for_which_there_is_no_room_ends_its_context_and_a_short_one_always
     assert_eq!(world.status("short"), "completed");
     world.complete(&root, "done").unwrap();
     assert_eq!(world.status("root"), "completed");
+    assert!(world.trace.content_bytes() <= 100_000);
+    world.rest();
+}
+
+/// proves: the output of a context never has the result that it failed for; what others wrote there stays.
+#[test]
+fn l_a_result_for_which_there_is_no_room_is_not_written_to_its_output() {
+    let (mut world, root) = root(100_000);
+    for name in ["long", "short"] {
+        let spawn = json!({"goal": name, "child_id": name, "output_to": format!("of_{name}")});
+        world.spawn(&root, spawn).unwrap();
+    }
+    fill(&mut world, "root", 500);
+    for (name, bytes, written) in [("long", 5_000, 0), ("short", 1_900, 1)] {
+        let lease = world.claim(name);
+        let events = world.complete(&lease, text(bytes)).unwrap();
+        let values = events.iter().filter(|event| matches!(event, Event::ValueSet { .. })).count();
+        assert_eq!(values, written, "{name}");
+    }
+    assert_eq!((world.status("long").as_str(), world.status("short").as_str()), ("failed", "completed"));
+    world.complete(&root, "done").unwrap();
+    world.rest();
+}
+
+/// proves: what ends by its budget ends so, and says why, also if its last report has no room; and so does who handed over to it.
+#[test]
+fn b7_l_a_last_report_for_which_there_is_no_room_is_left_out_and_the_end_stays() {
+    let (mut world, root) = root(100_000);
+    for name in ["first", "second"] {
+        world.spawn(&root, json!({"goal": name, "child_id": name})).unwrap();
+    }
+    let report = || Verdict::LastReport(Payload::Inline(Json::from(text(5_000).as_str())));
+    let (first, second) = (world.claim("first"), world.claim("second"));
+    world.report(&first, report()).unwrap();
+    assert!(world.node("first").end().unwrap().result.is_some());
+    fill(&mut world, "root", 500);
+    world.report(&second, report()).unwrap();
+    world.report(&root, Verdict::Waiting { children: vec![id("first")], hand_over: true }).unwrap();
+    for (name, of_report) in
+        [("second", "its last report is left out"), ("root", "its last report is the result")]
+    {
+        let end = world.node(name).end().unwrap();
+        assert_eq!((end.status, &end.result, &end.error), (EndStatus::Aborted, &None, &None), "{name}");
+        let reason = end.reason.as_deref().unwrap();
+        assert!(reason.starts_with("its budget is too small") && reason.contains(of_report), "{reason}");
+    }
     assert!(world.trace.content_bytes() <= 100_000);
     world.rest();
 }

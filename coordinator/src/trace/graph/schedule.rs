@@ -14,7 +14,7 @@ use super::{
     status_of, step, undo,
 };
 use crate::trace::{
-    ContextIndex, ContextNode, Event, GraphRun, Ran, Refusal, RunPhase, StepRun, Trace, rerun,
+    ContextIndex, ContextNode, Event, GraphRun, Ran, Refusal, RunPhase, StepRun, Trace, content, rerun,
 };
 
 /// The next events of a graph: a step is started, skipped or refused, or the graph ends. None if it waits
@@ -231,14 +231,15 @@ impl Start<'_> {
             let reason = format!("max_contexts: {asked} items{of} on {have} contexts would exceed {max}");
             return vec![self.ended(StepStatus::Failed, Some(reason))];
         }
-        // Each item has an order, with its element.
+        // Each item has an order, with its element, and the last one room for its end.
         let bytes = item_bytes(self.trace, self.graph, self.step);
-        let all = bytes.saturating_mul(asked as u64).saturating_add(2 * list.size_bytes());
-        let (have, max) = (self.trace.content_bytes(), graph.limits.max_trace_bytes);
-        if asked > 0 && have.saturating_add(all) > max {
-            let reason = format!(
-                "max_trace_bytes: {asked} items of {bytes} bytes each, and their list, on {have} bytes would exceed {max}"
-            );
+        let all =
+            bytes.saturating_mul(asked as u64).saturating_add(2 * list.size_bytes() + content::END_BYTES);
+        if asked > 0
+            && let Err(refusal) = content::check_room(self.trace, &self.trace.settings().limits, all)
+        {
+            let reason =
+                format!("{asked} items of {bytes} bytes each, and their list, {}", refused(&refusal));
             return vec![self.ended(StepStatus::Failed, Some(reason))];
         }
         let none = asked == 0;
