@@ -29,8 +29,7 @@ pub(crate) enum Error {
 pub(crate) async fn read(handles: &Handles, id: TraceId) -> Result<Option<Trace>, Error> {
     let loaded = handles.store.load(&[id]).await?.pop();
     // What its log has that can be believed may be only its beginning.
-    if loaded.as_ref().is_some_and(|loaded| matches!(loaded.found, Found::Foreign { .. } | Found::Damaged(_)))
-    {
+    if loaded.as_ref().is_some_and(|loaded| matches!(loaded.found, Found::Foreign(_) | Found::Damaged(_))) {
         return Ok(None);
     }
     if let Some(record) = loaded.and_then(Opened::record) {

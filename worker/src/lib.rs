@@ -37,7 +37,7 @@ pub use sandbox::{
     OWN_EXECUTABLE, VARIABLE as SANDBOX_VARIABLE, enter as enter_sandbox, protect_process, runs_as_root,
     tell_layers,
 };
-pub use secret::{hide_in_log, hide_keys, own_variable, read_secrets, take_keys};
+pub use secret::{hide_in_log, hide_keys, own_variable, read_secrets, take_keys, without_login};
 pub use service::pull::run;
 pub use settings::Settings;
 pub use simulated_provider::{CallEnd, SimulatedProvider};

@@ -140,10 +140,7 @@ impl Credentials {
 
 /// Refuses an address that was given as an argument and has a password: everybody on the machine sees it there.
 pub(crate) fn check_argument(url: &str, option: &str, variable: &str) -> anyhow::Result<()> {
-    let logged_in = url.split(',').any(|server| {
-        let rest = server.split_once("://").map_or(server, |(_, rest)| rest);
-        rest.split('/').next().is_some_and(|host| host.contains('@'))
-    });
+    let logged_in = url.split(',').any(|server| worker::without_login(server).1.is_some());
     let as_argument = |word: std::ffi::OsString| {
         let word = word.to_string_lossy().into_owned();
         word == url || word.strip_prefix(option).is_some_and(|rest| rest.strip_prefix('=') == Some(url))

@@ -1,11 +1,16 @@
 //! `trellis coordinator` and `trellis worker`: the long-running processes of a cluster. The first signal drains, the
 //! second ends the process at once.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{error::Error, net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::Context;
 use shared::{
-    Usd, WorkerId, bus::Topology, decode, id::PoolName, limits::Settings, subject::Partition,
+    Usd, WorkerId,
+    bus::{self, Topology},
+    decode,
+    id::PoolName,
+    limits::Settings,
+    subject::Partition,
     text::with_causes,
 };
 use tokio_util::sync::CancellationToken;
@@ -213,12 +218,8 @@ pub(crate) async fn coordinator(args: CoordinatorArgs, servers: &Servers) -> any
     }
     let bus = servers.cluster().await?;
     let store = servers.store(args.streams.partitions).await?;
-    until_signal(|stop| async move {
-        coordinator::run(config, bus, store, stop.cancelled_owned())
-            .await
-            .map_err(|error| with_causes(&error))
-    })
-    .await
+    until_signal(|stop| async move { coordinator::run(config, bus, store, stop.cancelled_owned()).await })
+        .await
 }
 
 pub(crate) async fn provision(args: ProvisionArgs, servers: &Servers) -> anyhow::Result<Ending> {
@@ -255,13 +256,13 @@ pub(crate) async fn worker(args: WorkerArgs, servers: &Servers) -> anyhow::Resul
     };
     until_signal(|stop| async move {
         worker::tell_layers(&config).await;
-        worker::run(config, bus, stop.cancelled_owned()).await.map_err(|error| with_causes(&error))
+        worker::run(config, bus, stop.cancelled_owned()).await
     })
     .await
 }
 
 /// Runs until the first signal, then drains; the second signal ends it at once.
-async fn until_signal<F: Future<Output = Result<(), String>>>(
+async fn until_signal<E: Error + 'static, F: Future<Output = Result<(), E>>>(
     process: impl FnOnce(CancellationToken) -> F,
 ) -> anyhow::Result<Ending> {
     let mut signals = Signals::listen().context("could not listen for signals")?;
@@ -276,13 +277,8 @@ async fn until_signal<F: Future<Output = Result<(), String>>>(
     tokio::select! {
         ended = running => match ended {
             Ok(()) => Ok(Ending::Completed),
-            Err(why) => {
-                let hint = if why.contains("of storage") {
-                    MORE_ROOM
-                } else {
-                    "`trellis doctor` checks each server"
-                };
-                output::error(&format!("{why}\n\nhint: {hint}"));
+            Err(error) => {
+                output::error(&format!("{}\n\nhint: {}", with_causes(&error), hint(&error)));
                 Ok(Ending::Failed)
             }
         },
@@ -290,5 +286,31 @@ async fn until_signal<F: Future<Output = Result<(), String>>>(
             output::note("ended at once; other processes take over its work");
             Ok(Ending::Failed)
         }
+    }
+}
+
+fn hint(error: &(dyn Error + 'static)) -> &'static str {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(bus::Error::NoRoom { .. }) = error.downcast_ref() {
+            return MORE_ROOM;
+        }
+        cause = error.source();
+    }
+    "`trellis doctor` checks each server"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_can_not_start_for_want_of_room_is_told_how_to_make_some() {
+        let no_room = || bus::Error::NoRoom { name: "AGENT_EVENT".into(), bytes: 1, all: 2 };
+        let worker = "w1".parse().unwrap();
+        assert_eq!(hint(&coordinator::Error::from(no_room())), MORE_ROOM);
+        assert_eq!(hint(&worker::Error::Bus { worker, doing: "start", source: no_room() }), MORE_ROOM);
+        let other = bus::Error::Failed { doing: "reserve 1 GiB of storage".into(), reason: "no".into() };
+        assert_ne!(hint(&coordinator::Error::from(other)), MORE_ROOM);
     }
 }

@@ -205,7 +205,7 @@ async fn snapshot(handles: &Handles, trace_id: TraceId) -> Result<QueryAnswer, d
             let why = "what is stored of the run is not authentic; it is rebuilt from its event log when it is next worked on";
             return Ok(QueryAnswer::Refused(Refusal::not_authentic(why)));
         }
-        Some(Found::Foreign { .. } | Found::Damaged(_)) => {
+        Some(Found::Foreign(_) | Found::Damaged(_)) => {
             return Ok(QueryAnswer::Refused(Refusal::not_authentic(NOT_AUTHENTIC)));
         }
         Some(Found::Nothing) | None => return Ok(QueryAnswer::Snapshot { state: None }),

@@ -101,7 +101,7 @@ async fn remove(handles: &Handles, trace_id: TraceId) -> Result<Found, Error> {
         }
         Some(Stored::Whole(record, _)) if has_ended(handles, trace_id, &record) => record.version,
         // The list says that it has ended, and nobody signs the list.
-        Some(Stored::Whole(..) | Stored::Refused(_) | Stored::Foreign { .. } | Stored::Damaged(_)) => {
+        Some(Stored::Whole(..) | Stored::Refused(_) | Stored::Foreign(_) | Stored::Damaged(_)) => {
             tracing::warn!(%trace_id, "a run is listed for removal that has not been over for the retention, or can't be believed; it is kept");
             return Ok(Found::Kept);
         }

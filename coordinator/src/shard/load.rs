@@ -215,14 +215,10 @@ impl Shard {
         let (mut failed, mut not_had) = (BTreeMap::new(), BTreeMap::new());
         let (mut doubtful, mut moved_on) = (Vec::new(), Vec::new());
         for (id, loaded) in ids.iter().zip(loaded) {
-            if let Stored::Damaged(found) = &loaded.found {
-                match self.damaged(*id, found).await? {
-                    Some(found) => doubtful.push(found),
-                    None => moved_on.push(*id),
-                }
+            let Some(found) = self.read(*id, loaded.found).await? else {
+                moved_on.push(*id);
                 continue;
-            }
-            let found = self.read(*id, loaded.found);
+            };
             if let Some(Fault::Foreign) = found.fault {
                 not_had.insert(*id, NotHad::NotAuthentic);
                 failed.insert(*id, (FOREIGN.to_owned(), found.version));
@@ -431,15 +427,16 @@ impl Shard {
         }
     }
 
-    /// Reads a stored trace. One that can't be taken may still be rebuilt from its event log.
-    fn read(&self, id: TraceId, stored: Stored) -> Found {
-        let nothing = |version: u64| Found { version, ..self.nothing(id) };
-        match stored {
-            Stored::Nothing | Stored::Damaged(_) => nothing(0),
+    /// Reads a stored trace. One that can't be taken may still be rebuilt from its event log. None if what was no trace is no
+    /// longer there.
+    async fn read(&mut self, id: TraceId, stored: Stored) -> Result<Option<Found>, store::Error> {
+        Ok(Some(match stored {
+            Stored::Nothing => self.nothing(id),
+            Stored::Damaged(found) => return self.damaged(id, &found).await,
             Stored::Whole(record, seal) => {
                 let version = record.version;
                 let (unsent, refused) = read_outboxes(id, &record.outbox);
-                let nothing = Found { unsent, refused, ..nothing(version) };
+                let nothing = Found { version, unsent, refused, ..self.nothing(id) };
                 match Trace::from_stored(id, version, &record.fields, &record.values) {
                     Ok(trace) if nothing.refused.is_empty() => Found { trace, seal, ..nothing },
                     Ok(trace) => Found { fault: Some(Fault::Outbox(Box::new((trace, seal)))), ..nothing },
@@ -451,21 +448,23 @@ impl Shard {
             }
             // No coordinator that was heard of wrote it: so a stranger did. If one wrote it that nobody has heard of for long, its
             // commits are in the log, and nothing is rebuilt from that.
-            Stored::Foreign(broken) if self.handles.policies.all_have_our_keys() => {
-                self.read(id, Stored::Refused(broken))
+            Stored::Foreign(broken) if self.handles.policies.all_have_our_keys() => self.refused(id, broken),
+            Stored::Foreign(broken) => {
+                Found { version: broken.version, fault: Some(Fault::Foreign), ..self.nothing(id) }
             }
-            Stored::Foreign(broken) => Found { fault: Some(Fault::Foreign), ..nothing(broken.version) },
-            Stored::Refused(Broken { version, outbox, mut refused, record }) => {
-                let (unsent, unread) = read_outboxes(id, &outbox);
-                refused.extend(unread);
-                let nothing = Found { unsent, refused, ..nothing(version) };
-                let whole = record.and_then(|(record, seal)| {
-                    Some((Trace::from_stored(id, version, &record.fields, &record.values).ok()?, seal))
-                });
-                let fault = whole.map_or(Fault::Forged, |whole| Fault::Outbox(Box::new(whole)));
-                Found { fault: Some(fault), ..nothing }
-            }
-        }
+            Stored::Refused(broken) => self.refused(id, broken),
+        }))
+    }
+
+    fn refused(&self, id: TraceId, broken: Broken) -> Found {
+        let Broken { version, outbox, mut refused, record } = broken;
+        let (unsent, unread) = read_outboxes(id, &outbox);
+        refused.extend(unread);
+        let whole = record.and_then(|(record, seal)| {
+            Some((Trace::from_stored(id, version, &record.fields, &record.values).ok()?, seal))
+        });
+        let fault = whole.map_or(Fault::Forged, |whole| Fault::Outbox(Box::new(whole)));
+        Found { version, unsent, refused, fault: Some(fault), ..self.nothing(id) }
     }
 }
 

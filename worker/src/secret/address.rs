@@ -7,14 +7,23 @@ pub(super) const PASSWORDS: [&str; 5] =
 /// Variables with addresses, which may have a login.
 pub(super) const ADDRESSES: [&str; 2] = ["NATS_URL", "REDIS_URL"];
 
+/// An address without its login, and the login.
+pub fn without_login(address: &str) -> (String, Option<&str>) {
+    let (scheme, rest) = address.split_at(address.find("://").map_or(0, |at| at + "://".len()));
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    match rest[..end].rfind('@') {
+        Some(at) => (format!("{scheme}{}", &rest[at + 1..]), Some(&rest[..at])),
+        None => (address.to_owned(), None),
+    }
+}
+
 /// The passwords in addresses that are separated by commas.
 pub(super) fn passwords(addresses: &str) -> Vec<String> {
-    let of = |address: &str| {
-        let rest = address.split_once("://").map_or(address, |(_, rest)| rest);
-        let authority = rest.split(['/', '?']).next()?;
-        let (user, _) = authority.rsplit_once('@')?;
+    let of = |address| {
+        let (_, login) = without_login(address);
+        let login = login?;
         // A user without a password is a token.
-        let secret = user.split_once(':').map_or(user, |(_, password)| password);
+        let secret = login.split_once(':').map_or(login, |(_, password)| password);
         Some([secret.to_owned(), decoded(secret)])
     };
     addresses.split(',').filter_map(of).flatten().collect()
@@ -43,6 +52,21 @@ fn decoded(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::{super::file::is_recognised, *};
+
+    #[test]
+    fn s8_an_address_without_its_login_is_the_same_server() {
+        for (with, without, login) in [
+            ("redis://me:secret@host:6379/0", "redis://host:6379/0", Some("me:secret")),
+            ("redis://host:6379", "redis://host:6379", None),
+            ("b:2", "b:2", None),
+            ("me:p@ss@b:2", "b:2", Some("me:p@ss")),
+            ("nats://token@h?name=a@b", "nats://h?name=a@b", Some("token")),
+            ("nats://h?name=a@b", "nats://h?name=a@b", None),
+            ("unix:///run/redis@1.sock", "unix:///run/redis@1.sock", None),
+        ] {
+            assert_eq!(without_login(with), (without.to_owned(), login));
+        }
+    }
 
     /// proves: a password is known as it is written and as it is meant; a word that messages themselves have is none.
     #[test]

@@ -15,6 +15,7 @@ mod values;
 
 use std::path::PathBuf;
 
+pub use address::without_login;
 pub use directory::read_secrets;
 pub use handed::{hide_keys, take_keys, variable as own_variable};
 pub(crate) use placeholder::{Given, is_in};
