@@ -1,7 +1,7 @@
 //! Dead letters: messages that were refused for good, kept for the operator with the reason, and without their content: whoever may
 //! read dead letters is told why, about what, and which message it was. Nothing is sent again from them.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use shared::{
     ChildId, Problems, TraceId,
@@ -11,6 +11,12 @@ use shared::{
     wire::{DeadLetter, Refusal},
 };
 use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+
+use crate::handles::Handles;
+
+/// Dead letters that are stored at once.
+pub(crate) const AT_ONCE: usize = 64;
 
 /// Interval at which it is told what was refused.
 const TELL_EVERY: Duration = Duration::from_secs(1);
@@ -41,8 +47,14 @@ fn kind(subject: Option<&Subject>) -> &'static str {
 }
 
 /// Stores a dead letter about a message that names nobody to reply to, and removes the message from its
-/// queue. If the dead letter can't be stored, the message is delivered again.
-pub(crate) async fn keep(bus: &Bus, delivery: &Delivery, subject: Option<&Subject>, problems: Problems) {
+/// queue. If the dead letter can't be stored, the message is delivered again. It is stored beside the loop that took the message:
+/// a sender of many must not hold up who is behind them (S6). The loop waits only if many letters are being stored.
+pub(crate) async fn keep(
+    handles: &Arc<Handles>,
+    delivery: Delivery,
+    subject: Option<&Subject>,
+    problems: Problems,
+) {
     let kind = kind(subject);
     let count = problems.iter().count();
     tracing::warn!(
@@ -51,22 +63,35 @@ pub(crate) async fn keep(bus: &Bus, delivery: &Delivery, subject: Option<&Subjec
         "a message is refused: it becomes a dead letter, which says why"
     );
     tracing::debug!(%problems, "what is wrong with it");
-    let refusal = Refusal::invalid(&problems);
-    match bus.publish(about(delivery, kind, refusal, None)).await {
-        Ok(_) => delivery.terminate().await,
-        Err(error) => {
-            tracing::warn!(%error, "a dead letter could not be stored; the message will be delivered again")
+    let letter = about(&delivery, kind, Refusal::invalid(&problems), None);
+    let one = handles.letters.clone().acquire_owned().await;
+    let bus = handles.bus.clone();
+    handles.spawn(&TaskTracker::new(), async move {
+        match bus.publish(letter).await {
+            Ok(_) => delivery.terminate().await,
+            Err(error) => {
+                tracing::warn!(%error, "a dead letter could not be stored; the message will be delivered again")
+            }
         }
-    }
+        drop(one);
+    });
 }
 
-/// Stores a dead letter about a request.
-pub(crate) async fn keep_request(bus: &Bus, message: &Message, problems: Problems) {
-    let refusal = Refusal::invalid(&problems);
+/// Stores a dead letter about a request, beside the loop that took it. If many are being stored there is none: whoever asks is
+/// answered, and must not keep others from being.
+pub(crate) fn keep_request(handles: &Arc<Handles>, message: &Message, problems: &Problems) {
+    let Ok(one) = handles.letters.clone().try_acquire_owned() else {
+        tracing::debug!(subject = %message.subject, "too many dead letters are being stored; there is none about a request");
+        return;
+    };
+    let (bus, refusal) = (handles.bus.clone(), Refusal::invalid(problems));
     let letter = about_request(message, bus.namespace().subject(&message.subject), refusal);
-    if let Err(error) = bus.publish(letter).await {
-        tracing::warn!(%error, "a dead letter could not be stored");
-    }
+    handles.spawn(&TaskTracker::new(), async move {
+        if let Err(error) = bus.publish(letter).await {
+            tracing::warn!(%error, "a dead letter could not be stored");
+        }
+        drop(one);
+    });
 }
 
 /// What carries no code, or one of an unknown key. When a deployment begins to use a key, or drops one too early, that is

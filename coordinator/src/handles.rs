@@ -56,6 +56,8 @@ pub(crate) struct Handles {
     pub(crate) queries: Semaphore,
     /// So many submissions wait for graphs that they use by name at a time.
     pub(crate) named: Semaphore,
+    /// So many dead letters are stored at a time.
+    pub(crate) letters: Arc<Semaphore>,
 }
 
 /// Held by a loop; if the loop panics, the coordinator ends.

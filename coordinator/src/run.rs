@@ -119,6 +119,7 @@ async fn run_until(config: Config, bus: Bus, store: Store, shutdown: BoxFuture<'
         one_large: Semaphore::new(1),
         queries: Semaphore::new(4),
         named: Semaphore::new(NAMED_AT_ONCE),
+        letters: Arc::new(Semaphore::new(dead_letter::AT_ONCE)),
     });
     // Also if this future is dropped: nothing of a coordinator runs without it.
     let _gone = handles.gone.clone().drop_guard();

@@ -44,7 +44,7 @@ impl Asks {
 
     async fn take(&self, message: Message) {
         if let Err(problems) = message.genuine() {
-            return dead_letter::keep_request(&self.handles.bus, &message, problems).await;
+            return dead_letter::keep_request(&self.handles, &message, &problems);
         }
         let job = match decode::from_outside::<AskMessage>(&message.payload) {
             Ok(asked) => self.job(&message, asked).await,
@@ -53,7 +53,7 @@ impl Asks {
         match job {
             Ok(job) => self.dispatch.give(job).await,
             Err(problems) => {
-                dead_letter::keep_request(&self.handles.bus, &message, problems.clone()).await;
+                dead_letter::keep_request(&self.handles, &message, &problems);
                 if let Some(to) = &message.reply_to {
                     let answer = Answer::Refused(Refusal::Malformed(problems).to_wire());
                     let answer = serde_json::to_vec(&answer).expect("a message has string keys only");

@@ -52,7 +52,7 @@ impl Intake {
     pub(crate) async fn serve(self, mut requests: Subscription) {
         while let Some(message) = requests.next().await {
             if let Err(problems) = message.genuine() {
-                dead_letter::keep_request(&self.handles.bus, &message, problems).await;
+                dead_letter::keep_request(&self.handles, &message, &problems);
             } else if message.subject == Subject::Submit {
                 self.submit(Arrival::Requested(message), Subject::Submit).await;
             } else {
@@ -81,7 +81,7 @@ impl Intake {
     async fn take(&self, delivery: Delivery) {
         let subject = self.handles.bus.namespace().parse(&delivery.subject);
         if let Err(problems) = delivery.genuine() {
-            return dead_letter::keep(&self.handles.bus, &delivery, subject.ok().as_ref(), problems).await;
+            return dead_letter::keep(&self.handles, delivery, subject.ok().as_ref(), problems).await;
         }
         match subject {
             Ok(subject @ (Subject::Spawn | Subject::Graph)) => {
@@ -118,7 +118,7 @@ impl Intake {
             other => {
                 let problems = Problems::one("", "messages on this subject are not accepted here", None);
                 let subject = other.ok();
-                dead_letter::keep(&self.handles.bus, &delivery, subject.as_ref(), problems).await;
+                dead_letter::keep(&self.handles, delivery, subject.as_ref(), problems).await;
             }
         }
     }
@@ -163,7 +163,7 @@ impl Intake {
                 let origin = Origin::Queue { delivery: Box::new(delivery), subject };
                 self.dispatch.give(Job::new(trace_id, Work::Commands(commands), origin)).await;
             }
-            Err(problems) => dead_letter::keep(&self.handles.bus, &delivery, Some(&subject), problems).await,
+            Err(problems) => dead_letter::keep(&self.handles, delivery, Some(&subject), problems).await,
         }
     }
 }

@@ -101,7 +101,7 @@ async fn answer(
         Ok(Query::Graphs { after, limit }) => Ok(kept::list(handles, after.as_ref(), limit).await),
         Ok(Query::Graph { name, version }) => Ok(kept::show(handles, &name, version).await),
         Err(problems) => {
-            dead_letter::keep_request(&handles.bus, message, problems.clone()).await;
+            dead_letter::keep_request(handles, message, &problems);
             Ok(refused(problems))
         }
     };

@@ -50,9 +50,7 @@ impl Reports {
                 let origin = Origin::Queue { delivery: Box::new(delivery), subject };
                 self.dispatch.give(Job::command(trace_id, command, origin)).await;
             }
-            Err(problems) => {
-                dead_letter::keep(&self.handles.bus, &delivery, subject.as_ref(), problems).await
-            }
+            Err(problems) => dead_letter::keep(&self.handles, delivery, subject.as_ref(), problems).await,
         }
     }
 }

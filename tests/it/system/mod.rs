@@ -17,6 +17,7 @@ mod ground;
 mod humans;
 mod kept_graphs;
 mod large_submissions;
+mod letters;
 mod marks;
 mod observers;
 mod outbox;
