@@ -307,6 +307,7 @@ mod tests {
             one_large: tokio::sync::Semaphore::new(1),
             queries: tokio::sync::Semaphore::new(4),
             named: tokio::sync::Semaphore::new(1),
+            letters: Arc::new(tokio::sync::Semaphore::new(1)),
         })
     }
 
