@@ -1,4 +1,5 @@
-//! A handle to the bus: every call goes to NATS or to memory. It carries bytes and decides nothing.
+//! A handle to the bus: every call goes to NATS or to memory. It carries bytes; of what it carries it decides only what is authentic, and
+//! what a full subject keeps (S3).
 
 use std::time::Duration;
 
