@@ -25,6 +25,7 @@ pub mod schedule;
 mod schedules;
 mod sealed;
 mod shard;
+mod spans;
 pub mod store;
 mod tick;
 pub mod trace;

@@ -33,6 +33,7 @@ use crate::{
         Shard,
         dispatch::{Dispatch, QUEUE_LENGTH},
     },
+    spans,
     store::{self, Store},
 };
 
@@ -134,6 +135,9 @@ async fn run_until(config: Config, bus: Bus, store: Store, shutdown: BoxFuture<'
     let listener = health_listener(&handles).await?;
     let (shards, dispatch) = start_shards(&handles);
     let readers = Readers::start(handles.clone(), dispatch, listener).await?;
+    let (exporting, exported) = (TaskTracker::new(), CancellationToken::new());
+    handles.spawn(&exporting, spans::run(handles.clone(), exported.clone()));
+    exporting.close();
     tracing::info!(id = %handles.config.id, partitions = handles.config.topology.partitions, "coordinator is up");
 
     let panicked = tokio::select! {
@@ -147,6 +151,9 @@ async fn run_until(config: Config, bus: Bus, store: Store, shutdown: BoxFuture<'
     let drained = async {
         readers.tasks.wait().await;
         shards.wait().await;
+        // Last, because the shards have told how their last contexts ended.
+        exported.cancel();
+        exporting.wait().await;
     };
     if tokio::time::timeout(DRAIN_TIMEOUT, drained).await.is_err() {
         tracing::warn!("not all work was finished in time; its messages will be delivered again");

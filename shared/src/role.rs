@@ -119,6 +119,7 @@ pub fn senders(subject: &Subject) -> &'static [Kind] {
         | Subject::Event(..)
         | Subject::Outcome(..)
         | Subject::Question(..)
+        | Subject::Span(..)
         | Subject::Audit(_)
         | Subject::Profile(_)
         | Subject::Schedule(_)
@@ -150,6 +151,7 @@ pub fn hearers(subject: &Subject) -> &'static [Kind] {
         | Subject::Execute(_)
         | Subject::Result(..)
         | Subject::Cost(..)
+        | Subject::Span(..)
         | Subject::Profile(_)
         | Subject::Kept(_) => NOBODY,
     }
@@ -188,6 +190,7 @@ fn way(subject: &Subject) -> Way {
         | Subject::Event(..)
         | Subject::Outcome(..)
         | Subject::Question(..)
+        | Subject::Span(..)
         | Subject::History(..)
         | Subject::Dead(_)
         | Subject::Audit(_)
@@ -323,7 +326,7 @@ pub fn calls(kind: Kind, pool: Option<&PoolName>, namespace: &Namespace) -> Vec<
             }
             // The queues of pools, and reading a log without its payloads.
             calls.extend([&execute, &event].map(|name| once(format!("$JS.API.CONSUMER.CREATE.{name}.>"))));
-            for queue in [stream(Stream::Intake), stream(Stream::Report)] {
+            for queue in [Stream::Intake, Stream::Report, Stream::Span].map(stream) {
                 calls.push(once(format!("$JS.API.CONSUMER.MSG.NEXT.{queue}.*")));
                 calls.push(once(format!("$JS.ACK.{queue}.>")));
             }

@@ -177,6 +177,8 @@ pub enum Subject {
     Outcome(TraceId, ChildId),
     /// To the root's caller: an agent needs a human.
     Question(TraceId, ChildId),
+    /// The spans of a context that is over, for whichever coordinator exports them (X6).
+    Span(TraceId, ChildId),
     History(PoolName, TraceId, ChildId),
     /// What an agent says while it works; not stored.
     Stream(TraceId, ChildId),
@@ -220,6 +222,7 @@ impl fmt::Display for Subject {
             Subject::Event(trace, child) => write!(f, "agent.event.{trace}.{child}"),
             Subject::Outcome(trace, child) => write!(f, "agent.outcome.{trace}.{child}"),
             Subject::Question(trace, child) => write!(f, "agent.question.{trace}.{child}"),
+            Subject::Span(trace, child) => write!(f, "agent.span.{trace}.{child}"),
             Subject::History(pool, trace, child) => write!(f, "agent.history.{pool}.{trace}.{child}"),
             Subject::Stream(trace, child) => write!(f, "agent.stream.{trace}.{child}"),
             Subject::Drain => f.write_str("agent.drain"),
@@ -277,6 +280,7 @@ fn parse(text: &str) -> Option<Subject> {
         ["agent", "event", trace, child] => Subject::Event(trace.parse().ok()?, child.parse().ok()?),
         ["agent", "outcome", trace, child] => Subject::Outcome(trace.parse().ok()?, child.parse().ok()?),
         ["agent", "question", trace, child] => Subject::Question(trace.parse().ok()?, child.parse().ok()?),
+        ["agent", "span", trace, child] => Subject::Span(trace.parse().ok()?, child.parse().ok()?),
         ["agent", "history", pool, trace, child] => {
             Subject::History(pool.parse().ok()?, trace.parse().ok()?, child.parse().ok()?)
         }
@@ -348,6 +352,7 @@ impl Subject {
             Subject::Event(..) => "event",
             Subject::Outcome(..) => "outcome",
             Subject::Question(..) => "question",
+            Subject::Span(..) => "span",
             Subject::History(..) => "history",
             Subject::Stream(..) => "stream",
             Subject::Drain => "drain",
@@ -384,6 +389,7 @@ impl Subject {
             of_runs(Subject::Event),
             of_runs(Subject::Outcome),
             of_runs(Subject::Question),
+            of_runs(Subject::Span),
             Subject::History(pool(), trace, child()),
             of_runs(Subject::Stream),
             Subject::Dead(child()),
@@ -407,6 +413,7 @@ impl Subject {
             | Subject::Event(..)
             | Subject::Outcome(..)
             | Subject::Question(..)
+            | Subject::Span(..)
             | Subject::Audit(_)
             | Subject::Profile(_)
             | Subject::Schedule(_)
@@ -449,7 +456,11 @@ impl Subject {
             Subject::Result(..) => format!("agent.result.{pool}.*.*.*"),
             Subject::Cost(..) => format!("agent.cost.{pool}.*.*.*"),
             Subject::History(..) => format!("agent.history.{pool}.*.*"),
-            Subject::Event(..) | Subject::Outcome(..) | Subject::Question(..) | Subject::Stream(..) => {
+            Subject::Event(..)
+            | Subject::Outcome(..)
+            | Subject::Question(..)
+            | Subject::Span(..)
+            | Subject::Stream(..) => {
                 format!("agent.{}.*.*", self.kind())
             }
             Subject::Stop(_)
@@ -481,6 +492,8 @@ pub enum Filter {
     OutcomesOf(TraceId),
     Questions,
     QuestionsOf(TraceId),
+    /// The spans of all contexts that are over.
+    Spans,
     Histories,
     HistoriesOf(TraceId),
     /// The journal of a context, of whichever pool.
@@ -518,6 +531,7 @@ impl fmt::Display for Filter {
             Filter::OutcomesOf(trace) => write!(f, "agent.outcome.{trace}.*"),
             Filter::Questions => f.write_str("agent.question.*.*"),
             Filter::QuestionsOf(trace) => write!(f, "agent.question.{trace}.*"),
+            Filter::Spans => f.write_str("agent.span.*.*"),
             Filter::Histories => f.write_str("agent.history.*.*.*"),
             Filter::HistoriesOf(trace) => write!(f, "agent.history.*.{trace}.*"),
             Filter::JournalOf(trace, child) => write!(f, "agent.history.*.{trace}.{child}"),

@@ -32,6 +32,8 @@ pub struct Settings {
     pub sandbox: SandboxSettings,
     /// The secrets that agents may name (S8), by the name that they use.
     pub secrets: BTreeMap<SecretName, Secret>,
+    /// Model providers, tools and programs are not told the trace that a call belongs to. Otherwise they are, if it is exported.
+    pub hide_traceparent: bool,
 }
 
 /// The protocol of a provider.

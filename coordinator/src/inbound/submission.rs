@@ -12,7 +12,7 @@ use shared::{
     decode,
     graph::{Plan, Purpose, Resolved, TaskGraph, Unresolved},
     subject::Subject,
-    telemetry,
+    telemetry::{self, Caller, Link},
     wire::{self, Spawn},
 };
 use uuid::Uuid;
@@ -22,9 +22,9 @@ use crate::{
     branches, earlier,
     handles::{Handles, LARGE_BYTES},
     kept,
-    shard::job::{Job, Origin, Submission},
+    shard::job::{Elsewhere, Job, Origin, Submission},
     store,
-    trace::{Command, Earlier, Order, Refusal, RerunOrder, Submit, Trace, agents_of},
+    trace::{Command, Earlier, Order, Refusal, RerunOrder, Submit, Trace, Traced, agents_of},
 };
 
 /// How a submission arrived.
@@ -160,7 +160,6 @@ pub(crate) async fn job(handles: &Handles, arrival: Arrival, subject: Subject) -
     let agents = handles.directory.find(&agents_of(&order, plan.as_deref())).await;
     let child_id = order.child_id.clone();
     let settings = handles.policies.apply(handles.config.settings.clone());
-    let submit = Submit { order, plan, agents, settings, rerun, unresolved };
     let now = handles.clock.now();
     let comes_first = arrival.comes_first(handles.started_at);
     let (delivery, received_at) = match arrival {
@@ -170,6 +169,10 @@ pub(crate) async fn job(handles: &Handles, arrival: Arrival, subject: Subject) -
         }
         Arrival::Requested(_) => (None, now),
     };
+    let came = Came { received_at, subject: handles.bus.namespace().subject(&subject), caller: ids.caller };
+    let traced = came.traced(ids.trace);
+    let elsewhere = ids.elsewhere.map(|trace_id| Elsewhere { trace_id, traced: came.traced(trace_id) });
+    let submit = Submit { order, plan, agents, settings, traced, rerun, unresolved };
     let submission = Submission {
         delivery,
         reply_to,
@@ -177,10 +180,7 @@ pub(crate) async fn job(handles: &Handles, arrival: Arrival, subject: Subject) -
         child_id,
         fresh: ids.fresh,
         comes_first,
-        elsewhere: ids.elsewhere,
-        link: None,
-        parent_span: ids.parent_span,
-        received_at,
+        elsewhere,
     };
     let origin = Origin::Submission(Box::new(submission));
     Ok(Job::command(ids.trace, Command::Submit(Box::new(submit)), origin))
@@ -381,7 +381,32 @@ struct Ids {
     root: ChildId,
     fresh: bool,
     elsewhere: Option<TraceId>,
-    parent_span: Option<u64>,
+    caller: Option<Caller>,
+}
+
+/// Where a submission came from.
+struct Came {
+    received_at: Timestamp,
+    subject: String,
+    caller: Option<Caller>,
+}
+
+impl Came {
+    /// X5: whether the spans of a run with this trace id are exported, and what they tell of its beginning.
+    fn traced(&self, trace_id: TraceId) -> Option<Box<Traced>> {
+        if !telemetry::exports(trace_id, self.caller) {
+            return None;
+        }
+        let (of_it, of_another): (Vec<Caller>, Vec<Caller>) =
+            self.caller.into_iter().partition(|caller| caller.trace_id == trace_id);
+        let link = |caller: &Caller| Link { trace_id: caller.trace_id, span_id: caller.span };
+        Some(Box::new(Traced {
+            received_at: self.received_at,
+            subject: self.subject.clone(),
+            parent: of_it.first().map(|caller| caller.span),
+            link: of_another.first().map(link),
+        }))
+    }
 }
 
 impl Ids {
@@ -393,25 +418,22 @@ impl Ids {
         let made = arrival.fresh(handles);
         let fresh = TraceId::from_u128(made.as_u128()).expect("a UUID has version bits");
         let root = || ChildId::new(name).expect("the two grammars are one");
-        let parent = telemetry::parent(arrival.headers());
-        match (given, parent) {
-            (Some(trace), parent) => {
-                let parent_span = parent.filter(|(of, _)| *of == trace).map(|(_, span)| span);
-                Ids { trace, root: root(), fresh: false, elsewhere: None, parent_span }
-            }
+        let caller = telemetry::caller(arrival.headers());
+        match (given, caller) {
+            (Some(trace), caller) => Ids { trace, root: root(), fresh: false, elsewhere: None, caller },
             // Many requests may come from one trace of the caller; each gets its own root.
-            (None, Some((trace, span))) => {
+            (None, Some(Caller { trace_id: trace, .. })) => {
                 let short = &name[..name.len().min(MAX_ROOT_NAME)];
                 let own = format!("{short}-{:012x}", made.as_u128() & 0xffff_ffff_ffff);
                 let root = ChildId::new(&own).expect("a name and hex digits");
-                Ids { trace, root, fresh: false, elsewhere: Some(fresh), parent_span: Some(span) }
+                Ids { trace, root, fresh: false, elsewhere: Some(fresh), caller }
             }
             (None, None) => Ids {
                 trace: fresh,
                 root: root(),
                 fresh: arrival.comes_first(handles.started_at),
                 elsewhere: None,
-                parent_span: None,
+                caller: None,
             },
         }
     }

@@ -11,7 +11,7 @@ use shared::{
 
 use tokio::sync::mpsc;
 
-use crate::trace::Command;
+use crate::trace::{Command, Traced};
 
 #[derive(Debug)]
 pub(crate) struct Job {
@@ -117,12 +117,15 @@ pub(crate) struct Submission {
     pub(crate) fresh: bool,
     /// No coordinator can have handled it before.
     pub(crate) comes_first: bool,
-    /// X2: the trace it is decided in if the caller's trace is taken. The caller's trace is then linked.
-    pub(crate) elsewhere: Option<TraceId>,
-    pub(crate) link: Option<(TraceId, u64)>,
-    /// The caller's span.
-    pub(crate) parent_span: Option<u64>,
-    pub(crate) received_at: Timestamp,
+    pub(crate) elsewhere: Option<Elsewhere>,
+}
+
+/// X2: the trace that a submission is decided in if the caller's trace is taken. The caller's trace is then linked.
+#[derive(Debug, Clone)]
+pub(crate) struct Elsewhere {
+    pub(crate) trace_id: TraceId,
+    /// What its spans tell of its beginning, if they are exported.
+    pub(crate) traced: Option<Box<Traced>>,
 }
 
 impl Job {

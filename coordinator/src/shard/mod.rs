@@ -12,7 +12,6 @@ mod profiles;
 pub(crate) mod rebuild;
 mod reply;
 mod send;
-mod spans;
 mod state;
 mod turn;
 mod upload;

@@ -11,7 +11,7 @@ use shared::{
     ChildId, PoolName, Timestamp,
     bus::{Headers, Outgoing},
     subject::{Home, Subject},
-    telemetry,
+    telemetry::{self, SpanId},
     wire::{DeadLetter, FailureKind, Refusal},
 };
 
@@ -163,6 +163,11 @@ impl Outbox {
                 let Some(outcome) = trace.outcome(child_id) else { return Vec::new() };
                 let subject = Subject::Outcome(trace.id(), child_id.clone());
                 let mut messages = vec![message(child_id, subject, "outcome".into(), json(&outcome))];
+                if trace.is_traced() {
+                    let spans = trace.spans(child_id, self.made);
+                    let subject = Subject::Span(trace.id(), child_id.clone());
+                    messages.push(message(child_id, subject, "span".into(), json(&spans)));
+                }
                 let error = outcome.context.error.filter(|error| error.kind == FailureKind::WorkerLost);
                 messages.extend(error.map(|error| {
                     let kind = ChildId::new("execute").expect("a valid literal");
@@ -189,8 +194,12 @@ impl From<Logged> for EventMessage {
     }
 }
 
+/// The span of the context, in messages of a run that is exported.
 fn headers(trace: &Trace, child_id: &ChildId) -> Headers {
-    telemetry::headers(trace.id(), telemetry::span_id(trace.id(), child_id.as_str()))
+    if !trace.is_traced() {
+        return Headers::default();
+    }
+    telemetry::headers(trace.id(), SpanId::of(trace.id(), child_id.as_str()))
 }
 
 fn json(value: &impl Serialize) -> Vec<u8> {

@@ -13,10 +13,7 @@ use shared::{
     wire::{self, Acceptance, Answer, ContextValue, Lease, QueryAnswer, SubmitAnswer, Tell},
 };
 
-use super::{
-    job::{AnswerKind, Job, Origin, Reading, Submission, Work},
-    spans,
-};
+use super::job::{AnswerKind, Elsewhere, Job, Origin, Reading, Submission, Work};
 use crate::{
     dead_letter,
     trace::{Command, Refusal, Trace, answer_refusal},
@@ -39,7 +36,7 @@ pub(crate) struct Reply {
     /// Stored before the message it is about is acknowledged.
     pub(crate) dead_letter: Option<Outgoing>,
     /// The trace it is to be decided in instead (X2).
-    elsewhere: Option<TraceId>,
+    elsewhere: Option<Elsewhere>,
     ack: bool,
 }
 
@@ -83,14 +80,13 @@ impl Reply {
             }
             Origin::Submission(submission) => match decided {
                 Ok(()) => {
-                    spans::admission(trace, submission, now);
                     let child_id = submission.child_id.clone();
                     let adjusted = trace.adjusted(&child_id);
                     let accepted = Acceptance { trace_id: trace.id(), child_id, adjusted };
                     reply.answer = Some(json(&SubmitAnswer::Accepted(accepted)));
                 }
                 Err(Refusal::Conflict { .. }) if submission.elsewhere.is_some() => {
-                    reply.elsewhere = submission.elsewhere;
+                    reply.elsewhere.clone_from(&submission.elsewhere);
                 }
                 Err(refusal) => {
                     let refusal = refusal.to_wire();
@@ -198,17 +194,16 @@ impl Reply {
 
     /// The job for the other trace it is to be decided in (X2); the reply itself if there is none.
     pub(crate) fn redirected(self) -> Result<Job, Box<Self>> {
-        let Some(trace_id) = self.elsewhere else { return Err(Box::new(self)) };
-        let Job { work, origin, tries, refused, trace_id: taken } = self.job;
+        let Some(Elsewhere { trace_id, traced }) = self.elsewhere else { return Err(Box::new(self)) };
+        let Job { mut work, origin, tries, refused, trace_id: _ } = self.job;
+        if let Work::Command(command) = &mut work
+            && let Command::Submit(submit) = &mut **command
+        {
+            submit.traced = traced;
+        }
         let origin = match origin {
             Origin::Submission(submission) => {
-                let link = submission.parent_span.map(|span| (taken, span));
-                Origin::Submission(Box::new(Submission {
-                    elsewhere: None,
-                    link,
-                    parent_span: None,
-                    ..*submission
-                }))
+                Origin::Submission(Box::new(Submission { elsewhere: None, ..*submission }))
             }
             other @ (Origin::Timer
             | Origin::Sweep(_)

@@ -19,7 +19,6 @@ use super::{
     job::{Job, Origin, Spare, Work},
     outbox::Outbox,
     reply::Reply,
-    spans,
     upload::MAX_UPLOADS,
 };
 use crate::{
@@ -184,8 +183,7 @@ impl Shard {
                     let whole_trace = trace.root().is_some_and(|root| root.id == *child_id);
                     removed.push(Removed { trace_id: id, child_id: child_id.clone(), whole_trace });
                 }
-                Effect::Outcome { child_id } => spans::context(trace, child_id),
-                Effect::Execute { .. } | Effect::Question { .. } => {}
+                Effect::Execute { .. } | Effect::Question { .. } | Effect::Outcome { .. } => {}
             }
         }
     }

@@ -46,7 +46,7 @@ pub(super) fn submit(trace: &Trace, submit: Submit, now: Timestamp) -> Result<Ve
         return Err(refusal);
     }
     let settings = submit.settings;
-    let mut events = vec![Event::Opened { settings: Box::new(settings.clone()) }];
+    let mut events = vec![Event::Opened { settings: Box::new(settings.clone()), traced: submit.traced }];
     let mut spared = BTreeSet::new();
     if let Some(Earlier { rerun, kept, spared: agents }) = submit.rerun.transpose()? {
         spared = agents;

@@ -21,8 +21,9 @@ impl Trace {
         self.version += 1;
         self.content_bytes += content::added_by(event);
         match event {
-            Event::Opened { settings } => {
+            Event::Opened { settings, traced } => {
                 self.unsaved.head = true;
+                self.traced.clone_from(traced);
                 self.settings = Some(Arc::new((**settings).clone()));
             }
             Event::Rebuilt { generation } => {
@@ -299,6 +300,7 @@ impl Trace {
                 }
             }
         }
+        self.mark(event, now);
     }
 
     /// The open question of a context, if it has one, has its answer, or is withdrawn.

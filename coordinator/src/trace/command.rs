@@ -14,7 +14,7 @@ use shared::{
 };
 
 use super::{
-    Earlier, LostCost, Named, Order, Refusal,
+    Earlier, LostCost, Named, Order, Refusal, Traced,
     named::{agents_of, agents_of_plan},
 };
 
@@ -106,6 +106,8 @@ pub struct Submit {
     pub plan: Option<Arc<Plan>>,
     pub agents: Named,
     pub settings: Settings,
+    /// Where it came from, if its spans are exported (X5).
+    pub traced: Option<Box<Traced>>,
     /// Of a rerun: what the earlier run has, or why it can't be run again.
     pub rerun: Option<Result<Earlier, Refusal>>,
     /// Why it can't be admitted with what is kept under the names that it uses now; the plan has stand-ins then (G18).

@@ -22,7 +22,7 @@ use shared::{
     },
 };
 
-use super::{Kept, Order, Rerun, StepPlace, TokenHash, budget::Granted};
+use super::{Kept, Order, Rerun, StepPlace, TokenHash, Traced, budget::Granted};
 
 pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
@@ -33,6 +33,9 @@ pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 pub enum Event {
     Opened {
         settings: Box<Settings>,
+        /// Where it came from, if its spans are exported (X5).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        traced: Option<Box<Traced>>,
     },
     /// The store lost the trace, or its latest events, and it was rebuilt from its log.
     Rebuilt {

@@ -108,6 +108,7 @@ impl Trace {
             rungs: 0,
             restores: Rows::default(),
             notes: Rows::default(),
+            marks: Rows::default(),
             deadline: admitted.deadline,
             timeout_ms: admitted.timeout_ms,
             waiting_for_humans: 0,

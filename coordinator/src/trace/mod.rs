@@ -64,6 +64,7 @@ mod stored;
 mod terms;
 mod timer;
 mod token;
+mod traced;
 mod undo;
 mod undo_values;
 mod unsaved;
@@ -93,6 +94,7 @@ pub use state::{Attempt, ContextNode, End, Entry, Message, Phase, Status, Trace}
 pub use statement::{Difference, Statement, Why};
 pub use stored::{Changes, Corrupt};
 pub use token::TokenHash;
+pub use traced::{Happening, Mark, Traced, What};
 
 use agenda::Agenda;
 use shared::Timestamp;

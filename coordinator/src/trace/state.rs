@@ -21,8 +21,8 @@ use shared::{
 };
 
 use super::{
-    Asked, Calls, ContextIndex, GraphRun, Kept, Keyed, Order, Ran, Rerun, Rows, StepOf, StepPlace, TokenHash,
-    UndoRun, WaitingHold, budget::Budget, undo_values::UndoValues, unsaved::Unsaved,
+    Asked, Calls, ContextIndex, GraphRun, Kept, Keyed, Mark, Order, Ran, Rerun, Rows, StepOf, StepPlace, TokenHash,
+    Traced, UndoRun, WaitingHold, budget::Budget, undo_values::UndoValues, unsaved::Unsaved,
 };
 
 #[derive(Debug, Clone, PartialEq)]
@@ -38,6 +38,8 @@ pub struct Trace {
     pub(super) copied_at: Option<Timestamp>,
     /// None until it is opened by a submission.
     pub(super) settings: Option<Arc<Settings>>,
+    /// Where it came from, if its spans are exported (X5).
+    pub(super) traced: Option<Box<Traced>>,
     pub(super) contexts: Vec<ContextNode>,
     pub(super) agents: BTreeMap<AgentId, Arc<AgentProfile>>,
     /// The versions of those profiles that were applied.
@@ -142,6 +144,8 @@ pub struct ContextNode {
     /// The steps of its journal that it was restored to, in order (W5).
     pub restores: Rows<RestorePoint>,
     pub notes: Rows<String>,
+    /// What its spans tell, if they are exported (X4).
+    pub marks: Rows<Mark>,
     pub deadline: Option<Timestamp>,
     /// Its own timeout, if it counts from when its first attempt begins; the deadline is set then.
     pub timeout_ms: Option<u64>,
@@ -329,6 +333,7 @@ impl Trace {
             made: Timestamp::default(),
             copied_at: None,
             settings: None,
+            traced: None,
             contexts: Vec::new(),
             agents: BTreeMap::new(),
             agent_versions: BTreeMap::new(),

@@ -52,6 +52,7 @@ fn kind(subject: &Subject) -> Kind {
         | Subject::Cost(..)
         | Subject::History(..)
         | Subject::Stream(..)
+        | Subject::Span(..)
         | Subject::Drain
         | Subject::Dead(_) => Kind::Unsigned,
     }

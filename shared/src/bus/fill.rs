@@ -54,7 +54,8 @@ impl Storage {
                 | Stream::Profile
                 | Stream::Schedule
                 | Stream::Graph
-                | Stream::Audit,
+                | Stream::Audit
+                | Stream::Span,
             )
             | Storage::Answers => false,
         }

@@ -22,6 +22,7 @@ pub enum Stream {
     Schedule,
     Graph,
     Audit,
+    Span,
 }
 
 /// The versions of an agent's profile that are kept.
@@ -40,12 +41,15 @@ pub const GRAPH_VERSIONS_KEPT: i64 = 64;
 const MAX_GRAPH_BYTES: i64 = 256 << 20;
 /// The most bytes of what administrators did: a hundred thousand records.
 const MAX_AUDIT_BYTES: i64 = 64 << 20;
+/// The most bytes of spans that no collector has taken yet, and how long they are kept: they are worth little later.
+const MAX_SPAN_BYTES: i64 = 64 << 20;
+const KEEP_SPANS: Duration = Duration::from_secs(3600);
 /// How many more messages of a subject there may be than are kept. A subject that has them refuses more, so that nobody can push
 /// out the one that counts; coordinators then remove what is too much, for so many messages at once.
 const MORE_PER_SUBJECT: i64 = 16;
 
 impl Stream {
-    pub const ALL: [Stream; 10] = [
+    pub const ALL: [Stream; 11] = [
         Stream::Intake,
         Stream::Execute,
         Stream::Report,
@@ -56,6 +60,7 @@ impl Stream {
         Stream::Schedule,
         Stream::Graph,
         Stream::Audit,
+        Stream::Span,
     ];
 
     /// Without its namespace.
@@ -71,6 +76,7 @@ impl Stream {
             Stream::Schedule => "AGENT_SCHEDULE",
             Stream::Graph => "AGENT_GRAPH",
             Stream::Audit => "AGENT_AUDIT",
+            Stream::Span => "AGENT_SPAN",
         }
     }
 
@@ -90,13 +96,14 @@ impl Stream {
             Stream::Schedule => vec![Filter::Schedules, Filter::AllTicks],
             Stream::Graph => vec![Filter::AllKept],
             Stream::Audit => vec![Filter::Audits],
+            Stream::Span => vec![Filter::Spans],
         }
     }
 
     /// Whether a message is removed once it is acknowledged; the other streams are logs, kept by age.
     pub fn is_queue(self) -> bool {
         match self {
-            Stream::Intake | Stream::Execute | Stream::Report => true,
+            Stream::Intake | Stream::Execute | Stream::Report | Stream::Span => true,
             Stream::Event
             | Stream::History
             | Stream::Dead
@@ -112,7 +119,7 @@ impl Stream {
     /// were dropped is still in the store, and its later events in the log.)
     pub fn drops_the_oldest(self) -> bool {
         match self {
-            Stream::Event | Stream::Dead | Stream::Audit => true,
+            Stream::Event | Stream::Dead | Stream::Audit | Stream::Span => true,
             Stream::Intake
             | Stream::Execute
             | Stream::Report
@@ -140,7 +147,8 @@ impl Stream {
             | Stream::Event
             | Stream::History
             | Stream::Dead
-            | Stream::Audit => None,
+            | Stream::Audit
+            | Stream::Span => None,
         }
     }
 
@@ -158,6 +166,7 @@ impl Stream {
             | Filter::Questions
             | Filter::QuestionsOf(_) => Some(Stream::Event),
             Filter::Audits => Some(Stream::Audit),
+            Filter::Spans => Some(Stream::Span),
             Filter::Histories | Filter::HistoriesOf(_) | Filter::JournalOf(..) => Some(Stream::History),
             Filter::Dead => Some(Stream::Dead),
             Filter::Profiles => Some(Stream::Profile),
@@ -176,6 +185,7 @@ impl Stream {
                 Subject::Result(..) | Subject::Cost(..) => Some(Stream::Report),
                 Subject::Event(..) | Subject::Outcome(..) | Subject::Question(..) => Some(Stream::Event),
                 Subject::Audit(_) => Some(Stream::Audit),
+                Subject::Span(..) => Some(Stream::Span),
                 Subject::History(..) => Some(Stream::History),
                 Subject::Dead(_) => Some(Stream::Dead),
                 Subject::Profile(_) => Some(Stream::Profile),
@@ -218,6 +228,8 @@ pub enum Consumer {
     Execute(PoolName),
     /// The partition's owner reads it.
     Report(Partition),
+    /// All coordinators that export spans share it.
+    Span,
 }
 
 impl Consumer {
@@ -226,6 +238,7 @@ impl Consumer {
             Consumer::Intake => Stream::Intake,
             Consumer::Execute(_) => Stream::Execute,
             Consumer::Report(_) => Stream::Report,
+            Consumer::Span => Stream::Span,
         }
     }
 
@@ -235,12 +248,13 @@ impl Consumer {
             Consumer::Intake => "intake".into(),
             Consumer::Execute(pool) => format!("execute_{pool}"),
             Consumer::Report(partition) => format!("report_{partition}"),
+            Consumer::Span => "span".into(),
         }
     }
 
     pub fn filters(&self) -> Vec<Filter> {
         match self {
-            Consumer::Intake => self.stream().filters(),
+            Consumer::Intake | Consumer::Span => self.stream().filters(),
             Consumer::Execute(pool) => vec![Filter::One(Subject::Execute(pool.clone()))],
             Consumer::Report(partition) => vec![Filter::ResultsOf(*partition), Filter::CostsOf(*partition)],
         }
@@ -251,6 +265,7 @@ impl Consumer {
         match self {
             Consumer::Intake | Consumer::Report(_) => Duration::from_secs(5),
             Consumer::Execute(_) => Duration::from_secs(10),
+            Consumer::Span => Duration::from_secs(30),
         }
     }
 
@@ -258,7 +273,7 @@ impl Consumer {
     /// would wait without notice.
     pub fn max_ack_pending(&self) -> i64 {
         match self {
-            Consumer::Intake | Consumer::Report(_) => 20_000,
+            Consumer::Intake | Consumer::Report(_) | Consumer::Span => 20_000,
             Consumer::Execute(_) => 100_000,
         }
     }
@@ -309,6 +324,7 @@ impl Topology {
             | Stream::Schedule
             | Stream::Graph => Duration::ZERO,
             Stream::Event | Stream::Dead | Stream::Audit => self.keep_logs,
+            Stream::Span => KEEP_SPANS,
             Stream::History => self.keep_journals,
         }
     }
@@ -323,6 +339,7 @@ impl Topology {
             Stream::Schedule => self.max_log_bytes.min(MAX_SCHEDULE_BYTES),
             Stream::Graph => self.max_log_bytes.min(MAX_GRAPH_BYTES),
             Stream::Audit => self.max_log_bytes.min(MAX_AUDIT_BYTES),
+            Stream::Span => self.max_queue_bytes.min(MAX_SPAN_BYTES),
         }
     }
 

@@ -1,19 +1,26 @@
 //! Logs and spans. Spans are emitted whole, after the fact, with ids that follow from their subject:
-//! whoever knows a trace and a context can name that context's span before it is emitted. Without an
-//! exporter a span costs one check of a flag. Nothing else here knows OpenTelemetry.
+//! whoever knows a trace and a context can name that context's span before it is emitted. A trace that is not exported
+//! costs one check of a flag. Nothing else here knows OpenTelemetry.
 
 mod context;
+mod environment;
 mod export;
 mod log;
+mod outage;
+mod sampling;
 mod span;
 
-pub use context::{headers, parent, span_id};
+pub use context::{Caller, SpanId, caller, headers, traceparent};
+pub use export::{
+    ExportCounts, NotExported, emit, export, export_counts, exports, has_content, is_on, time_to_stop,
+};
 pub use log::hide;
-pub use span::{Kind, Span, Value, is_on};
+pub use outage::Outage;
+pub use span::{Attribute, Kind, Link, Moment, Span, SpanEvent, Value, attribute};
 
 use std::io::IsTerminal;
 
-use opentelemetry_sdk::trace::SdkTracerProvider;
+use opentelemetry_sdk::trace::SpanExporter;
 use tracing_subscriber::{
     EnvFilter, Layer,
     filter::{FilterExt, filter_fn},
@@ -29,7 +36,7 @@ const QUIET_FILTER: &str = "warn,trellis_shared::bus::nats::denials=error";
 /// Starts logging to stderr, and exporting spans to a collector if the environment names one. Call it once
 /// in a process, first, within its runtime.
 pub fn start(service: &'static str, json_logs: bool, quiet: bool) -> Telemetry {
-    let environment = export::Environment::read();
+    let environment = environment::Environment::read();
     let default = if quiet { QUIET_FILTER } else { DEFAULT_FILTER };
     let filter = EnvFilter::try_new(environment.log_filter.as_deref().unwrap_or(default));
     let (filter, bad_filter) = match filter {
@@ -55,37 +62,35 @@ pub fn start(service: &'static str, json_logs: bool, quiet: bool) -> Telemetry {
     if installed.is_err() {
         tracing::warn!("a log subscriber was already installed; keeping it");
     }
-    let provider = match environment.exporter() {
-        None => None,
-        Some(Ok(exporter)) => {
-            let provider = export::provider(export::resource(service, &environment), exporter);
-            span::switch_on(&provider);
-            Some(provider)
+    Telemetry { exporting: exporting(service, &environment) }
+}
+
+fn exporting(service: &'static str, environment: &environment::Environment) -> Option<export::Exporting> {
+    environment.endpoint.as_ref()?;
+    match environment.exporter() {
+        Ok(mut exporter) => {
+            exporter.set_resource(&environment.resource(service));
+            Some(export::Exporting::start(exporter, export::Settings::from(environment)))
         }
-        Some(Err(error)) => {
+        Err(error) => {
             tracing::warn!(%error, "no spans will be exported");
             None
         }
-    };
-    Telemetry { provider }
+    }
 }
 
 /// The running telemetry: stop it last, so that the last spans are sent.
 #[derive(Debug)]
 #[must_use = "spans that were not flushed are lost"]
 pub struct Telemetry {
-    provider: Option<SdkTracerProvider>,
+    exporting: Option<export::Exporting>,
 }
 
 impl Telemetry {
-    /// Sends the remaining spans. If the collector is unreachable they are lost, which is logged.
+    /// Sends the remaining spans, for a moment. If the collector does not take them, they are lost.
     pub async fn stop(self) {
-        let Some(provider) = self.provider else { return };
-        let flushed = tokio::task::spawn_blocking(move || provider.shutdown()).await;
-        match flushed {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "the last spans may be lost"),
-            Err(error) => tracing::warn!(%error, "the last spans may be lost"),
+        if let Some(exporting) = self.exporting {
+            exporting.stop().await;
         }
     }
 }

@@ -1,56 +1,60 @@
-//! A finished span, and how it is emitted. It carries ids, counts and amounts, never the text of a goal or
-//! an answer.
+//! A finished span. It carries ids, counts and amounts. What people, agents and providers wrote is in it only if
+//! `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` says so.
 
-use std::{
-    borrow::Cow,
-    sync::OnceLock,
-    time::{Duration, SystemTime},
-};
+use std::{borrow::Cow, time::Duration};
 
-use opentelemetry::{
-    Context, KeyValue,
-    trace::{
-        Link, Span as _, SpanContext, SpanId, SpanKind, Status, TraceContextExt, TraceFlags, TraceState,
-        Tracer as _, TracerProvider,
-    },
-};
-use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
+use serde::{Deserialize, Serialize};
 
-use super::export::with_ids;
-use crate::{id::TraceId, time::Timestamp};
+use super::context::SpanId;
+use crate::{id::TraceId, money::Usd, time::Timestamp};
 
-/// Set once, by [`super::start`].
-static TRACER: OnceLock<SdkTracer> = OnceLock::new();
+/// A moment, in nanoseconds since the Unix epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(transparent)]
+pub struct Moment(u64);
 
-pub(super) fn switch_on(provider: &SdkTracerProvider) {
-    // Only the first start counts.
-    let _ = TRACER.set(provider.tracer("trellis"));
+impl Moment {
+    pub fn nanos(self) -> u64 {
+        self.0
+    }
+
+    pub fn plus(self, passed: Duration) -> Self {
+        Moment(self.0.saturating_add(u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX)))
+    }
+
+    /// The time between; zero if `earlier` is later.
+    pub fn since(self, earlier: Moment) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
 }
 
-/// Whether spans are exported: callers check this before they build an expensive one.
-pub fn is_on() -> bool {
-    TRACER.get().is_some()
+impl From<Timestamp> for Moment {
+    fn from(at: Timestamp) -> Self {
+        Moment(at.millis().saturating_mul(1_000_000))
+    }
 }
 
-/// The role of the process that emits the span.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// The role of the process that did what the span is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Kind {
-    #[default]
     Internal,
-    /// Served a request.
-    Server,
     /// Made a request.
     Client,
-    Producer,
+    /// Took a message from a queue.
     Consumer,
 }
 
 /// An attribute's value.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Value {
     Text(String),
+    Texts(Vec<String>),
     Integer(i64),
     Flag(bool),
+    /// Exported as a number of dollars; here it is exact.
+    Usd(Usd),
 }
 
 impl From<&str> for Value {
@@ -73,7 +77,7 @@ impl From<u64> for Value {
 
 impl From<u32> for Value {
     fn from(count: u32) -> Self {
-        Value::Integer(count.into())
+        Value::Integer(i64::from(count))
     }
 }
 
@@ -83,143 +87,83 @@ impl From<bool> for Value {
     }
 }
 
-impl From<Value> for opentelemetry::Value {
-    fn from(value: Value) -> Self {
-        match value {
-            Value::Text(text) => text.into(),
-            Value::Integer(count) => count.into(),
-            Value::Flag(flag) => flag.into(),
-        }
+impl From<Usd> for Value {
+    fn from(amount: Usd) -> Self {
+        Value::Usd(amount)
     }
 }
 
-#[derive(Debug, Clone)]
+pub type Attribute = (Cow<'static, str>, Value);
+
+/// An attribute by its name.
+pub fn attribute(name: &'static str, value: impl Into<Value>) -> Attribute {
+    (Cow::Borrowed(name), value.into())
+}
+
+/// Something that happened at a moment of a span.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct SpanEvent {
+    pub name: Cow<'static, str>,
+    pub at: Moment,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attributes: Vec<Attribute>,
+}
+
+impl SpanEvent {
+    pub fn new(name: &'static str, at: impl Into<Moment>, attributes: Vec<Attribute>) -> Self {
+        SpanEvent { name: Cow::Borrowed(name), at: at.into(), attributes }
+    }
+}
+
+/// A span of another trace, or of another part of this one, that has to do with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Link {
+    pub trace_id: TraceId,
+    pub span_id: SpanId,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Span {
     pub name: Cow<'static, str>,
     pub trace_id: TraceId,
-    /// See [`super::span_id`]; random if nobody has to know it in advance.
-    pub span_id: Option<u64>,
-    pub parent: Option<u64>,
-    pub start: Timestamp,
-    pub end: Timestamp,
+    pub span_id: SpanId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<SpanId>,
+    pub start: Moment,
+    pub end: Moment,
     pub kind: Kind,
-    pub attributes: Vec<(&'static str, Value)>,
-    /// The error, in a few words of ours: a text of a user, a provider or a program never is one (S2).
-    pub error: Option<&'static str>,
-    /// A span of another trace that this one originates from (X2).
-    pub link: Option<(TraceId, u64)>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attributes: Vec<Attribute>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<SpanEvent>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<Link>,
+    /// What went wrong, as one of a few words: the status of the span and its `error.type`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Cow<'static, str>>,
 }
 
 impl Span {
-    /// Gives the span to the exporter, if there is one.
-    pub fn emit(self) {
-        if let Some(tracer) = TRACER.get() {
-            self.emit_to(tracer);
-        }
-    }
-
-    fn emit_to(self, tracer: &SdkTracer) {
-        let trace_id = opentelemetry::trace::TraceId::from(self.trace_id.as_u128());
-        let context = match self.parent {
-            Some(parent) => Context::new().with_remote_span_context(sampled(self.trace_id, parent)),
-            None => Context::new(),
-        };
-        let mut builder = tracer
-            .span_builder(self.name)
-            .with_kind(match self.kind {
-                Kind::Internal => SpanKind::Internal,
-                Kind::Server => SpanKind::Server,
-                Kind::Client => SpanKind::Client,
-                Kind::Producer => SpanKind::Producer,
-                Kind::Consumer => SpanKind::Consumer,
-            })
-            .with_start_time(moment(self.start))
-            .with_attributes(self.attributes.into_iter().map(|(key, value)| KeyValue::new(key, value)));
-        if let Some((trace, span)) = self.link {
-            builder = builder.with_links(vec![Link::with_context(sampled(trace, span))]);
-        }
-        let span_id = self.span_id.map(SpanId::from);
-        let mut span = with_ids(trace_id, span_id, || tracer.build_with_context(builder, &context));
-        if let Some(error) = self.error {
-            span.set_status(Status::error(error));
-        }
-        span.end_with_timestamp(moment(self.end.max(self.start)));
-    }
-}
-
-fn sampled(trace: TraceId, span: u64) -> SpanContext {
-    let trace = opentelemetry::trace::TraceId::from(trace.as_u128());
-    SpanContext::new(trace, SpanId::from(span), TraceFlags::SAMPLED, true, TraceState::default())
-}
-
-fn moment(at: Timestamp) -> SystemTime {
-    SystemTime::UNIX_EPOCH + Duration::from_millis(at.millis())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::{Arc, Mutex};
-
-    use opentelemetry_sdk::{
-        Resource,
-        error::OTelSdkResult,
-        trace::{SpanData, SpanExporter},
-    };
-
-    use super::{super::export::provider, *};
-
-    #[derive(Debug, Clone, Default)]
-    struct Collected(Arc<Mutex<Vec<SpanData>>>);
-
-    impl SpanExporter for Collected {
-        async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
-            self.0.lock().unwrap().extend(batch);
-            Ok(())
-        }
-    }
-
-    #[test]
-    fn x4_a_span_has_the_ids_times_and_parent_it_was_given() {
-        let collected = Collected::default();
-        let provider = provider(Resource::builder_empty().build(), collected.clone());
-        let tracer = provider.tracer("test");
-        let trace_id: TraceId = "0af7651916cd43dd8448eb211c80319c".parse().unwrap();
-        let root = Span {
-            name: "invoke_workflow".into(),
+    /// A span without attributes, events, links or an error.
+    pub fn new(
+        name: impl Into<Cow<'static, str>>,
+        kind: Kind,
+        (trace_id, span_id, parent): (TraceId, SpanId, Option<SpanId>),
+        (start, end): (impl Into<Moment>, impl Into<Moment>),
+    ) -> Self {
+        let start = start.into();
+        Span {
+            name: name.into(),
             trace_id,
-            span_id: Some(7),
-            parent: None,
-            start: Timestamp::from_millis(1_000),
-            end: Timestamp::from_millis(3_000),
-            kind: Kind::Server,
-            attributes: vec![("trellis.child_id", "root".into())],
-            error: Some("it failed"),
-            link: Some((TraceId::from_u128(5).unwrap(), 6)),
-        };
-        let child = Span {
-            name: "queue wait".into(),
-            span_id: None,
-            parent: Some(7),
-            kind: Kind::Internal,
+            span_id,
+            parent,
+            start,
+            end: end.into().max(start),
+            kind,
+            attributes: Vec::new(),
+            events: Vec::new(),
+            links: Vec::new(),
             error: None,
-            link: None,
-            ..root.clone()
-        };
-        child.emit_to(&tracer);
-        root.emit_to(&tracer);
-        provider.shutdown().unwrap();
-        let spans = collected.0.lock().unwrap();
-        let [child, root] = spans.as_slice() else { panic!("{} spans", spans.len()) };
-        let ids = |span: &SpanData| (span.span_context.trace_id(), span.span_context.span_id());
-        let trace = opentelemetry::trace::TraceId::from(trace_id.as_u128());
-        assert_eq!(ids(root), (trace, SpanId::from(7)));
-        assert_eq!(root.parent_span_id, SpanId::INVALID);
-        assert_eq!((ids(child).0, child.parent_span_id), (trace, SpanId::from(7)));
-        assert_ne!(ids(child).1, SpanId::from(7));
-        assert_eq!(root.start_time, moment(Timestamp::from_millis(1_000)));
-        assert_eq!(root.end_time, moment(Timestamp::from_millis(3_000)));
-        assert_eq!(root.status, Status::error("it failed"));
-        assert_eq!(root.links.links[0].span_context.span_id(), SpanId::from(6));
-        assert!(!is_on(), "no exporter was set up: emit() does nothing");
+        }
     }
 }

@@ -39,17 +39,23 @@ pub enum EndStatus {
     Rejected,
 }
 
-impl fmt::Display for EndStatus {
+impl EndStatus {
     /// As on the wire.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+    pub fn name(self) -> &'static str {
+        match self {
             EndStatus::Completed => "completed",
             EndStatus::Failed => "failed",
             EndStatus::Cancelled => "cancelled",
             EndStatus::TimedOut => "timed_out",
             EndStatus::Aborted => "aborted",
             EndStatus::Rejected => "rejected",
-        })
+        }
+    }
+}
+
+impl fmt::Display for EndStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
@@ -114,6 +120,19 @@ pub enum ContextStatus {
     Paused,
     #[serde(untagged)]
     Ended(EndStatus),
+}
+
+impl ContextStatus {
+    /// As on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            ContextStatus::Submitted => "submitted",
+            ContextStatus::Working => "working",
+            ContextStatus::InputRequired => "input_required",
+            ContextStatus::Paused => "paused",
+            ContextStatus::Ended(end) => end.name(),
+        }
+    }
 }
 
 /// A snapshot of one context (B14).

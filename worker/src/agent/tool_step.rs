@@ -2,15 +2,14 @@
 //! journal, a large output as a reference (W4).
 
 use shared::{
-    Timestamp,
     id::ToolName,
-    telemetry,
+    telemetry::{self, Kind, attribute},
     wire::{HistoryEntry, HistoryStep, Said, ToolStep},
 };
 
 use super::run::Run;
 use crate::{
-    attempt::live_output::LiveOutput,
+    attempt::{live_output::LiveOutput, span::Doing},
     check::{Checker, Gate, Stopped},
     crash::Point,
     files::{tool_output, workspace::Workspace},
@@ -33,10 +32,10 @@ pub(super) async fn call(
     let invocation = Invocation { arguments, questions_before: checker.answers_used(), ..invocation };
     let live = LiveOutput::new(run.attempt, journal.next_number());
     live.send(Said::Tool { tool: invocation.tool.to_owned() }).await;
-    let began = run.attempt.now();
+    let span = begin(run, journal, &invocation);
     let outcome = run.resources.toolbox.call(invocation).await;
     run.attempt.config.crash.pass(Point::Called);
-    emit(run, span_name(invocation.tool), began, &outcome);
+    end(span, run, &outcome);
     match outcome {
         Outcome::Answered(observation) => {
             let observation = Observation { checks: opened.passed, ..observation };
@@ -89,28 +88,35 @@ fn span_name(tool: &str) -> &str {
     if ToolName::new(tool).is_ok() { tool } else { "unknown" }
 }
 
-fn emit(run: &Run<'_>, tool: &str, began: Timestamp, outcome: &Outcome) {
-    if !telemetry::is_on() {
-        return;
+fn begin<'a>(run: &Run<'a>, journal: &Journal<'_>, invocation: &Invocation<'_>) -> Doing<'a> {
+    let tool = span_name(invocation.tool);
+    let id = format!("{}.{}.tool", run.attempt.number(), journal.next_number());
+    let mut span = run.attempt.begin(format!("execute_tool {tool}"), Kind::Internal, &id);
+    span.add(|| {
+        let mut attributes = vec![
+            attribute("gen_ai.operation.name", "execute_tool"),
+            attribute("gen_ai.tool.name", tool),
+            attribute("gen_ai.tool.call.id", invocation.place),
+        ];
+        if telemetry::has_content() {
+            let arguments = run.attempt.content(invocation.arguments.to_string());
+            attributes.push(attribute("gen_ai.tool.call.arguments", arguments));
+        }
+        attributes
+    });
+    span
+}
+
+/// A tool that is answered by a child or by a human has ended when they have: the coordinator makes its span.
+fn end(mut span: Doing<'_>, run: &Run<'_>, outcome: &Outcome) {
+    let Outcome::Answered(observation) = outcome else { return span.forget() };
+    if observation.is_error {
+        span.fail("tool_error");
     }
-    let failed = matches!(outcome, Outcome::Answered(Observation { is_error: true, .. }));
-    telemetry::Span {
-        name: format!("execute_tool {tool}").into(),
-        trace_id: run.attempt.trace_id(),
-        span_id: None,
-        parent: Some(run.attempt.span),
-        start: began,
-        end: run.attempt.now(),
-        kind: telemetry::Kind::Internal,
-        attributes: vec![
-            ("gen_ai.operation.name", "execute_tool".into()),
-            ("gen_ai.tool.name", tool.into()),
-            ("trellis.child_id", run.attempt.child_id().as_str().into()),
-        ],
-        error: failed.then_some("the tool failed"),
-        link: None,
+    if telemetry::has_content() {
+        span.add(|| vec![attribute("gen_ai.tool.call.result", run.attempt.content(observation.text.clone()))]);
     }
-    .emit();
+    span.end();
 }
 
 #[cfg(test)]

@@ -13,16 +13,16 @@ pub(crate) mod live_output;
 mod parts;
 mod progress;
 pub(crate) mod shared_store;
+pub(crate) mod span;
 mod work;
 
 use std::sync::Arc;
 
 use shared::{
     ChildId, PoolName, Timestamp, TraceId,
-    bus::{Bus, Headers},
+    bus::Bus,
     digest::short_sha256,
     subject::{Partition, Subject},
-    telemetry::{self, span_id},
     wire::{Answer, Ask, Execute, Failure, Lease},
 };
 use tokio::time::Instant;
@@ -33,6 +33,7 @@ use deadline::Deadline;
 use exit::Exit;
 use lease::HeldLease;
 use progress::Progress;
+use span::Traced;
 use work::Work;
 
 #[derive(Debug)]
@@ -47,8 +48,7 @@ pub(crate) struct Attempt {
     pub(crate) coordinator: Coordinator,
     /// Every message of the attempt goes through it, so that none has a secret (S8).
     pub(crate) redactor: Redactor,
-    /// The id of this attempt's span: the parent of all spans beneath it.
-    pub(crate) span: u64,
+    traced: Traced,
     /// Where it reports: the pool of the context, and its trace's partition.
     home: (PoolName, Partition),
 }
@@ -60,14 +60,14 @@ impl Attempt {
         deadline: Deadline,
         coordinator: Coordinator,
         home: (PoolName, Partition),
+        (is_exported, claimed_at): (bool, Timestamp),
         config: Arc<Config>,
         bus: Bus,
     ) -> Self {
-        let Lease { child_id, attempt, .. } = &lease.lease;
-        let span = span_id(work.trace_id, &format!("{child_id}.{attempt}"));
+        let traced = Traced::new(is_exported, claimed_at, config.clock);
         let (work, progress, exit) = (Work::new(work), Progress::default(), Exit::default());
         let redactor = coordinator.redactor().clone();
-        Attempt { work, lease, deadline, progress, exit, config, bus, coordinator, redactor, span, home }
+        Attempt { work, lease, deadline, progress, exit, config, bus, coordinator, redactor, traced, home }
     }
 
     pub(crate) fn trace_id(&self) -> TraceId {
@@ -95,11 +95,6 @@ impl Attempt {
 
     pub(crate) fn now(&self) -> Timestamp {
         self.config.clock.now()
-    }
-
-    /// The trace context of every message this attempt sends.
-    pub(crate) fn headers(&self) -> Headers {
-        telemetry::headers(self.trace_id(), self.span)
     }
 
     pub(crate) fn cost_subject(&self) -> Subject {

@@ -9,14 +9,17 @@ use std::{
 };
 
 use shared::{
-    Amount, CallId, ChildId, Dimension, Timestamp,
+    Amount, CallId, ChildId, Dimension,
     bus::Outgoing,
     id::ModelName,
-    telemetry,
+    telemetry::{self, Attribute, attribute},
     wire::{self, Answer, Ask, Cost, HoldDenied, News, OpenHold, Refusal, Resume, Seen, SettledCall},
 };
 
-use crate::{attempt::Attempt, retry::Backoff};
+use crate::{
+    attempt::{Attempt, span::Doing},
+    retry::Backoff,
+};
 
 /// How long an attempt that ended may take to send what its calls cost.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -89,7 +92,7 @@ impl From<Amount> for Priced {
 #[derive(Debug, Default)]
 struct Books {
     calls: u32,
-    held_at: BTreeMap<CallId, Timestamp>,
+    held: BTreeSet<CallId>,
     /// Cut off at the deadline, and not booked yet.
     cut_off: BTreeSet<CallId>,
     /// Owed, but not stored yet.
@@ -142,6 +145,8 @@ impl<'a> Meter<'a> {
             // A rung is decided by what is spent.
             self.confirm().await;
         }
+        let mut span = self.ending("hold", call_id);
+        span.add(|| amounts(amount));
         let mut answer = self.attempt.ask(ask.clone()).await;
         if matches!(answer, Answer::Denied(_) | Answer::Wait(_)) {
             let booked = self.confirm().await;
@@ -153,8 +158,9 @@ impl<'a> Meter<'a> {
         if matches!(held, Hold::Held) {
             // The process may have been suspended before it saw the answer.
             self.attempt.lease.live().await;
-            self.books().held_at.insert(call_id.clone(), self.attempt.now());
+            self.books().held.insert(call_id.clone());
         }
+        tell_of_hold(span, &held);
         held
     }
 
@@ -182,20 +188,24 @@ impl<'a> Meter<'a> {
     /// The call was not made, or was refused: the whole hold returns.
     pub(crate) async fn release(&self, call_id: &CallId) {
         let lease = self.attempt.token();
+        let span = self.ending("release", call_id);
         self.end_hold(Ask::Release { lease, call_id: call_id.clone() }, call_id).await;
+        span.end();
     }
 
     /// The call was made and its cost is unknown: it is booked at its hold (B10). If this attempt dies before,
     /// its successor does the same.
     pub(crate) async fn forfeit(&self, call_id: &CallId) {
         let lease = self.attempt.token();
+        let span = self.ending("forfeit", call_id);
         self.end_hold(Ask::Forfeit { lease, call_id: call_id.clone() }, call_id).await;
+        span.end();
     }
 
     /// The call was made and is over; its hold is ended by [`Meter::forfeit`], or when the attempt is stopped.
     pub(crate) fn cut_off(&self, call_id: &CallId) {
         let mut books = self.books();
-        books.held_at.remove(call_id);
+        books.held.remove(call_id);
         books.cut_off.insert(call_id.clone());
     }
 
@@ -204,7 +214,7 @@ impl<'a> Meter<'a> {
     pub(crate) async fn forfeit_cut_off(&self) {
         let cut_off: Vec<CallId> = {
             let books = self.books();
-            let calling = books.held_at.keys().filter(|id| !books.unsent.contains_key(*id));
+            let calling = books.held.iter().filter(|id| !books.unsent.contains_key(*id));
             calling.chain(&books.cut_off).cloned().collect()
         };
         let forfeiting = async {
@@ -220,7 +230,7 @@ impl<'a> Meter<'a> {
     async fn end_hold(&self, ask: Ask, call_id: &CallId) {
         {
             let mut books = self.books();
-            books.held_at.remove(call_id);
+            books.held.remove(call_id);
             books.cut_off.remove(call_id);
         }
         if let Answer::Refused(refusal) = self.attempt.coordinator.until_answered(ask).await {
@@ -236,34 +246,19 @@ impl<'a> Meter<'a> {
     /// Sends what the call cost. It is stored before this returns, or when the attempt ends.
     pub(crate) async fn settle(&self, call_id: &CallId, priced: Priced) {
         let amount = priced.amount;
-        let held_at = self.books().held_at.get(call_id).copied();
+        let mut span = self.ending("settle", call_id);
+        span.add(|| amounts(amount));
         self.owe(call_id, priced.clone());
         self.send(call_id, priced).await;
-        self.books().held_at.remove(call_id);
-        if let Some(held_at) = held_at.filter(|_| telemetry::is_on()) {
-            self.emit_settled(call_id, held_at, amount);
-        }
+        self.books().held.remove(call_id);
+        span.end();
     }
 
-    fn emit_settled(&self, call_id: &CallId, held_at: Timestamp, amount: Amount) {
-        telemetry::Span {
-            name: "settle".into(),
-            trace_id: self.attempt.trace_id(),
-            span_id: None,
-            parent: Some(self.attempt.span),
-            start: held_at,
-            end: self.attempt.now(),
-            kind: telemetry::Kind::Client,
-            attributes: vec![
-                ("trellis.child_id", self.attempt.child_id().as_str().into()),
-                ("trellis.call_id", call_id.as_str().into()),
-                ("trellis.budget.cost_nanos", amount.cost_usd.nanos().into()),
-                ("trellis.budget.tokens", amount.tokens.count().into()),
-            ],
-            error: None,
-            link: None,
-        }
-        .emit();
+    /// The span of the end of a hold.
+    fn ending(&self, name: &'static str, call_id: &CallId) -> Doing<'_> {
+        let mut span = self.attempt.begin(name, telemetry::Kind::Client, &format!("{call_id}.{name}"));
+        span.add(|| vec![attribute("trellis.call_id", call_id.as_str())]);
+        span
     }
 
     /// Has all costs booked before the result is reported, so that the outcome shows them. A coordinator that
@@ -311,7 +306,7 @@ impl<'a> Meter<'a> {
         let mut backoff = Backoff::default();
         while let Err(error) = self.attempt.bus.publish(message.clone()).await {
             tracing::warn!(%error, %call_id, "could not store a cost yet");
-            if !self.books().held_at.contains_key(call_id) {
+            if !self.books().held.contains(call_id) {
                 backoff.wait().await;
             } else if backoff.wait_bounded().await.is_err() {
                 tracing::error!(%error, %call_id, "could not store a cost; it stays owed, and its hold stays open");
@@ -319,18 +314,58 @@ impl<'a> Meter<'a> {
             }
         }
         let mut books = self.books();
-        books.held_at.remove(call_id);
+        books.held.remove(call_id);
         books.unsent.remove(call_id);
         books.unconfirmed.insert(call_id.clone(), amount);
     }
 
     /// Whether a call is being made, or its cost is not stored yet.
     pub(crate) fn in_flight(&self) -> bool {
-        !self.books().held_at.is_empty()
+        !self.books().held.is_empty()
     }
 
     /// Never held over an await.
     fn books(&self) -> MutexGuard<'_, Books> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn amounts(amount: Amount) -> Vec<Attribute> {
+    vec![
+        attribute("trellis.budget.amount_usd", amount.cost_usd),
+        attribute("trellis.budget.amount_nanos", amount.cost_usd.nanos()),
+        attribute("trellis.budget.tokens", amount.tokens.count()),
+    ]
+}
+
+/// What the budget said. To be denied is no error.
+fn tell_of_hold(mut span: Doing<'_>, held: &Hold) {
+    match held {
+        Hold::Held => span.happened("trellis.budget.held", Vec::new),
+        Hold::Denied(denied) | Hold::Crowded(denied) => span.happened("trellis.budget.denied", || {
+            let HoldDenied { context, dimension, asked: _, limit, spent, held, left_usd, left_tokens, pause: _ } =
+                &**denied;
+            vec![
+                attribute("trellis.budget.scope", context.as_str()),
+                attribute("trellis.budget.dimension", dimension.to_string()),
+                attribute("trellis.budget.limit_usd", limit.cost_usd),
+                attribute("trellis.budget.limit_tokens", limit.tokens.count()),
+                attribute("trellis.budget.spent_usd", spent.cost_usd),
+                attribute("trellis.budget.spent_tokens", spent.tokens.count()),
+                attribute("trellis.budget.held_usd", held.cost_usd),
+                attribute("trellis.budget.held_tokens", held.tokens.count()),
+                attribute("trellis.budget.remaining_usd", *left_usd),
+                attribute("trellis.budget.remaining_tokens", left_tokens.count()),
+            ]
+        }),
+        Hold::Halt { context, dimension, pause: _ } => span.happened("trellis.budget.exhausted", || {
+            vec![
+                attribute("trellis.budget.scope", context.as_str()),
+                attribute("trellis.budget.dimension", dimension.to_string()),
+            ]
+        }),
+        Hold::News(_) => span.happened("trellis.news", Vec::new),
+        Hold::Refused(_) => span.fail("refused"),
+    }
+    span.end();
 }

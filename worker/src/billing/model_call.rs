@@ -10,10 +10,10 @@
 use std::time::Duration;
 
 use shared::{
-    Amount, CallId, Json, Timestamp,
+    Amount, CallId, Json,
     depth::{self, MAX_VALUE_DEPTH},
     id::ModelName,
-    telemetry,
+    telemetry::{self, Kind, Value, attribute},
     wire::{
         CallCost, CheckedStep, Failure, FailureKind, HistoryStep, HoldDenied, LostStep, ModelStep, News,
         Said, Text, ToolCall, Usage, Verdict, exhausted,
@@ -21,11 +21,12 @@ use shared::{
 };
 
 use super::{
+    content,
     meter::{Hold, Meter, Priced},
     token_bound::PaidRequest,
 };
 use crate::{
-    attempt::{Attempt, live_output::LiveOutput},
+    attempt::{Attempt, live_output::LiveOutput, span::Doing},
     check::{Checker, Gate, ModelCall, Opened, Stopped},
     crash::Point,
     journal::Journal,
@@ -155,6 +156,17 @@ struct Held {
 
 impl Call<'_> {
     async fn make(&self) -> CallOutcome {
+        // One span over all tries.
+        let mut chat = None;
+        let outcome = self.try_until_answered(&mut chat).await;
+        if let Some(mut chat) = chat {
+            chat.fail("no_answer");
+            chat.end();
+        }
+        outcome
+    }
+
+    async fn try_until_answered<'a>(&'a self, chat: &mut Option<Doing<'a>>) -> CallOutcome {
         let mut wait = FIRST_PAUSE;
         loop {
             self.attempt.deadline.leaves(MIN_CALL_TIME).await;
@@ -168,12 +180,14 @@ impl Call<'_> {
                 continue;
             }
             let live = LiveOutput::new(self.attempt, self.journal.next_number());
-            let began = self.attempt.now();
             self.attempt.config.crash.pass(Point::Held);
+            chat.get_or_insert_with(|| self.begin(&held));
             let answer = Box::pin(self.ask(&held, &live)).await;
-            self.emit(&held, began, &answer);
-            let (message, retryable, retry_after) = match answer {
+            let (message, retryable, retry_after, kind) = match answer {
                 Ok(completion) => {
+                    if let Some(chat) = chat.take() {
+                        self.answered(chat, &held, &completion);
+                    }
                     self.attempt.config.crash.pass(Point::Answered);
                     let step = Box::pin(self.record(held, completion, &live)).await;
                     let halted = self.checker.halted().map(CallOutcome::Halted);
@@ -181,7 +195,7 @@ impl Call<'_> {
                 }
                 Err(Error::Refused { message, retryable, retry_after }) => {
                     self.meter.release(&held.call_id).await;
-                    (message, retryable, retry_after)
+                    (message, retryable, retry_after, "refused")
                 }
                 Err(Error::Unknown { message }) => {
                     self.note_lost(&held, &message).await;
@@ -191,9 +205,14 @@ impl Call<'_> {
                         self.attempt.deadline.leaves(MIN_CALL_TIME).await;
                     }
                     self.meter.forfeit(&held.call_id).await;
-                    (message, true, None)
+                    (message, true, None, "unknown_end")
                 }
             };
+            if let Some(chat) = chat {
+                chat.happened("trellis.call.failed", || {
+                    vec![attribute("error.type", kind), attribute("trellis.call_id", held.call_id.as_str())]
+                });
+            }
             if self.is_out_of_time() {
                 continue;
             }
@@ -288,6 +307,7 @@ impl Call<'_> {
     }
 
     async fn ask(&self, held: &Held, live: &LiveOutput<'_>) -> Result<Completion, Error> {
+        let traceparent = self.attempt.traceparent();
         let request = Request {
             model: self.model,
             messages: self.request.messages,
@@ -295,6 +315,7 @@ impl Call<'_> {
             max_tokens: held.max_tokens,
             output_schema: self.request.output_schema,
             timeout: self.time_left(),
+            traceparent: traceparent.as_deref(),
             script: self.request.script,
         };
         // What a check may change or deny is not shown before it has passed, and a summary is nothing that the agent says.
@@ -358,34 +379,66 @@ impl Call<'_> {
         step
     }
 
-    fn emit(&self, held: &Held, began: Timestamp, answer: &Result<Completion, Error>) {
-        if !telemetry::is_on() {
-            return;
-        }
-        let usage = answer.as_ref().ok().and_then(|completion| completion.usage);
-        let Usage { input_tokens, output_tokens, .. } = usage.unwrap_or_default();
-        telemetry::Span {
-            name: format!("chat {}", self.model).into(),
-            trace_id: self.attempt.trace_id(),
-            span_id: None,
-            parent: Some(self.attempt.span),
-            start: began,
-            end: self.attempt.now(),
-            kind: telemetry::Kind::Client,
-            attributes: vec![
-                ("gen_ai.operation.name", "chat".into()),
-                ("gen_ai.request.model", self.model.as_str().into()),
-                ("gen_ai.request.max_tokens", held.max_tokens.into()),
-                ("gen_ai.usage.input_tokens", input_tokens.into()),
-                ("gen_ai.usage.output_tokens", output_tokens.into()),
-                ("trellis.child_id", self.attempt.child_id().as_str().into()),
-                ("trellis.call_id", held.call_id.as_str().into()),
-                ("trellis.budget.held_nanos", held.amount.cost_usd.nanos().into()),
-            ],
-            error: answer.is_err().then_some("the model did not answer"),
-            link: None,
-        }
-        .emit();
+    fn begin(&self, held: &Held) -> Doing<'_> {
+        let (provider, model) = self.models.names(self.model);
+        let id = format!("{}.chat", held.call_id);
+        let mut chat = self.attempt.begin(format!("chat {model}"), Kind::Client, &id);
+        chat.add(|| {
+            let mut attributes = vec![
+                attribute("gen_ai.operation.name", "chat"),
+                attribute("gen_ai.provider.name", provider),
+                attribute("gen_ai.request.model", model),
+                attribute("gen_ai.request.max_tokens", held.max_tokens),
+                attribute("gen_ai.agent.id", self.attempt.work.agent.agent_id.as_str()),
+                attribute("gen_ai.agent.name", self.attempt.work.agent.agent_id.as_str()),
+                attribute("gen_ai.output.type", if self.request.output_schema.is_some() { "json" } else { "text" }),
+            ];
+            if telemetry::has_content() {
+                let messages = self.attempt.content(content::sent(self.request.messages));
+                attributes.push(attribute("gen_ai.input.messages", messages));
+            }
+            attributes
+        });
+        chat
+    }
+
+    /// The span of a call that was answered: what it used, and what that costs.
+    fn answered(&self, mut chat: Doing<'_>, held: &Held, completion: &Completion) {
+        chat.add(|| {
+            let Completion { text, calls, usage, cut_off } = completion;
+            let finished = match (cut_off, calls.is_empty()) {
+                (true, _) => "length",
+                (false, false) => "tool_call",
+                (false, true) => "stop",
+            };
+            let cost = usage.map_or(held.amount, |usage| self.price.cost(&usage)).cost_usd;
+            let mut attributes = vec![
+                attribute("trellis.call_id", held.call_id.as_str()),
+                (("gen_ai.response.finish_reasons").into(), Value::Texts(vec![finished.to_owned()])),
+                attribute("gen_ai.usage.cost", cost),
+                attribute("trellis.cost.nanos", cost.nanos()),
+                attribute("trellis.cost.currency", "USD"),
+                attribute("trellis.cost.is_estimated", usage.is_none()),
+            ];
+            let Usage { input_tokens, cached_tokens, cache_write_tokens, output_tokens, reasoning_tokens } =
+                usage.unwrap_or_default();
+            if usage.is_some() {
+                attributes.push(attribute("gen_ai.usage.input_tokens", input_tokens));
+                attributes.push(attribute("gen_ai.usage.output_tokens", output_tokens));
+            }
+            let more = [
+                ("gen_ai.usage.cache_read.input_tokens", cached_tokens),
+                ("gen_ai.usage.cache_creation.input_tokens", cache_write_tokens),
+                ("gen_ai.usage.reasoning.output_tokens", reasoning_tokens),
+            ];
+            attributes.extend(more.into_iter().filter(|(_, count)| *count > 0).map(|(name, count)| attribute(name, count)));
+            if telemetry::has_content() {
+                let messages = self.attempt.content(content::answered(text.as_deref(), calls));
+                attributes.push(attribute("gen_ai.output.messages", messages));
+            }
+            attributes
+        });
+        chat.end();
     }
 }
 

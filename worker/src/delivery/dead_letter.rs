@@ -33,8 +33,9 @@ pub(crate) async fn store(
         subject: Subject::Dead(kind),
         // Sequence and time identify a message, so its dead letter is stored once, however often it is delivered.
         id: Some(format!("{}.{}.dead", delivery.sequence, delivery.at.millis())),
-        headers: telemetry::parent(&delivery.headers)
-            .map(|(trace, span)| telemetry::headers(trace, span))
+        headers: telemetry::caller(&delivery.headers)
+            .filter(|caller| caller.sampled)
+            .map(|caller| telemetry::headers(caller.trace_id, caller.span))
             .unwrap_or_default(),
         payload: serde_json::to_vec(&letter).expect("a message has string keys").into(),
         expect_last: None,

@@ -6,10 +6,9 @@ use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
 use shared::{
-    Timestamp,
     bus::{Bus, Delivery},
     subject::Subject,
-    telemetry::{self, span_id},
+    telemetry::{self, SpanId},
     wire::{Claimed, Failure, Offer, OpenHold, POLICY_HEADER, Refusal, Verdict},
 };
 use tokio::sync::Notify;
@@ -21,11 +20,10 @@ use super::{
     heartbeat::{self, Lost},
     report,
     skew::Skew,
-    spans,
 };
 use crate::{
     agent::{self, Resources, Run},
-    attempt::{Attempt, coordinator::Coordinator, deadline::Deadline, lease::HeldLease},
+    attempt::{Attempt, coordinator::Coordinator, deadline::Deadline, lease::HeldLease, span},
     billing::meter::Meter,
     config::Config,
     crash::Point,
@@ -59,8 +57,10 @@ impl Handler {
             let refusal = Refusal::malformed(format!("report_to.ask: `{ask}` is not a subject for asks"));
             return self.refuse(&offer, &delivery, refusal).await;
         };
-        let mut headers =
-            telemetry::headers(offer.trace_id, span_id(offer.trace_id, offer.child_id.as_str()));
+        let caller = telemetry::caller(&delivery.headers);
+        let is_exported = caller.is_some_and(|caller| caller.sampled && caller.trace_id == offer.trace_id);
+        let context = SpanId::of(offer.trace_id, offer.child_id.as_str());
+        let mut headers = span::headers(is_exported, offer.trace_id, context);
         headers.insert(POLICY_HEADER.to_owned(), self.resources.policy_digest.clone());
         let redactor = self.resources.secrets.redactor().clone();
         let asks = Subject::Ask(pool.clone(), partition);
@@ -80,8 +80,9 @@ impl Handler {
                 let lease = HeldLease::new(lease, left, asked_at, self.config.clock, self.stop_told.clone());
                 let deadline = Deadline::new(self.config.clock, left);
                 let (config, bus) = (self.config.clone(), self.bus.clone());
+                let traced = (is_exported, left.map_or_else(|| config.clock.now(), |left| left.now));
                 let attempt =
-                    Attempt::new(work, lease, deadline, coordinator, (pool, partition), config, bus);
+                    Attempt::new(work, lease, deadline, coordinator, (pool, partition), traced, config, bus);
                 tracing::Span::current().record("attempt", attempt.number());
                 self.carry_out(&attempt, &open_holds, &delivery).await;
             }
@@ -98,8 +99,6 @@ impl Handler {
 
     /// Runs the agent while the lease lasts, reports how it ended, and acknowledges.
     async fn carry_out(&self, attempt: &Attempt, open_holds: &[OpenHold], delivery: &Delivery) {
-        let started_at = attempt.now();
-        spans::emit_queue_wait(attempt, delivery.at, started_at);
         tracing::debug!(agent = %attempt.work.agent.agent_id, "an attempt begins");
         let meter = Meter::new(attempt);
         let mut heartbeat = std::pin::pin!(heartbeat::run(attempt, &meter, delivery));
@@ -136,14 +135,12 @@ impl Handler {
             }
         }
         self.config.crash.pass(Point::Reported);
-        conclude(attempt, started_at, &end, delivery).await;
+        conclude(&end, delivery).await;
     }
 }
 
-async fn conclude(attempt: &Attempt, started_at: Timestamp, end: &End, delivery: &Delivery) {
-    let (verdict, error) = end.describe();
-    tracing::debug!(verdict, "an attempt ended");
-    spans::emit_attempt(attempt, started_at, verdict, error);
+async fn conclude(end: &End, delivery: &Delivery) {
+    tracing::debug!(verdict = end.name(), "an attempt ended");
     match end {
         End::Finished(_) | End::HandedBack | End::Stopped { ours: true } => delivery.ack().await,
         // The worker that has the context now acknowledges the delivery.
@@ -167,19 +164,19 @@ impl End {
         }
     }
 
-    /// For logs and spans: the name of the end, and the error if there was one.
-    fn describe(&self) -> (&'static str, Option<&'static str>) {
+    /// For logs.
+    fn name(&self) -> &'static str {
         match self {
-            End::Finished(Verdict::Completed(_)) => ("completed", None),
-            End::Finished(Verdict::Failed(_)) => ("failed", Some("the agent failed")),
-            End::Finished(Verdict::Halted { .. }) => ("halted", Some("a check halted it")),
-            End::Finished(Verdict::Waiting { .. }) => ("waiting", None),
-            End::Finished(Verdict::InputRequired { .. }) => ("input_required", None),
-            End::Finished(Verdict::OutOfBudget) => ("out_of_budget", None),
-            End::Finished(Verdict::LastReport(_)) => ("last_report", None),
-            End::Finished(Verdict::HandedBack) | End::HandedBack => ("handed_back", None),
-            End::Stopped { .. } => ("stopped", None),
-            End::LeaseExpired => ("lease_expired", Some("the lease expired")),
+            End::Finished(Verdict::Completed(_)) => "completed",
+            End::Finished(Verdict::Failed(_)) => "failed",
+            End::Finished(Verdict::Halted { .. }) => "halted",
+            End::Finished(Verdict::Waiting { .. }) => "waiting",
+            End::Finished(Verdict::InputRequired { .. }) => "input_required",
+            End::Finished(Verdict::OutOfBudget) => "out_of_budget",
+            End::Finished(Verdict::LastReport(_)) => "last_report",
+            End::Finished(Verdict::HandedBack) | End::HandedBack => "handed_back",
+            End::Stopped { .. } => "stopped",
+            End::LeaseExpired => "lease_expired",
         }
     }
 }

@@ -6,4 +6,3 @@ pub(crate) mod handle;
 mod heartbeat;
 mod report;
 pub(crate) mod skew;
-mod spans;

@@ -88,8 +88,11 @@ async fn read_answer(
     let names = ToolNames::new(request.tools, request.messages);
     let frames = Frames::default();
     let mut options = frames.watch(route.protocol, translate::options(route.protocol, request));
-    if let Some(bearer) = route.bearer() {
-        options = options.with_extra_headers(("Authorization".to_owned(), bearer));
+    let bearer = route.bearer().map(|bearer| ("Authorization".to_owned(), bearer));
+    let traceparent = request.traceparent.map(|value| ("traceparent".to_owned(), value.to_owned()));
+    let headers: Vec<(String, String)> = bearer.into_iter().chain(traceparent).collect();
+    if !headers.is_empty() {
+        options = options.with_extra_headers(headers);
     }
     let chat_request = translate::chat_request(route.protocol, request, &names);
     // The request is sent only when the stream is read.

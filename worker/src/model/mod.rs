@@ -67,6 +67,11 @@ impl Models {
         })
     }
 
+    /// A model's provider, and the name by which the provider knows it.
+    pub(crate) fn names<'a>(&'a self, model: &'a ModelName) -> (&'a str, &'a str) {
+        self.providers.names(model).unwrap_or(("trellis", model.as_str()))
+    }
+
     /// The window of a model: the operator's word, else the table's.
     pub(crate) fn window(&self, model: &ModelName) -> Option<Tokens> {
         let named = self.known.get(model).and_then(|entry| entry.window_tokens);

@@ -150,6 +150,10 @@ impl Providers {
         Some((configured.priced_as.as_deref()?, name))
     }
 
+    pub(super) fn names<'a>(&'a self, model: &'a ModelName) -> Option<(&'a str, &'a str)> {
+        self.find(model).map(|(provider, _, name)| (provider, name))
+    }
+
     fn find<'a>(&'a self, model: &'a ModelName) -> Option<(&'a str, &'a Configured, &'a str)> {
         let (provider, name) = match model.as_str().split_once('/') {
             Some(split) => split,

@@ -20,6 +20,8 @@ pub(crate) struct Request<'a> {
     pub(crate) output_schema: Option<&'a Json>,
     /// After this time the call is dropped.
     pub(crate) timeout: Duration,
+    /// The trace that the call belongs to, if the provider is told.
+    pub(crate) traceparent: Option<&'a str>,
     /// Only for the scripted model.
     pub(crate) script: Option<ScriptInput<'a>>,
 }

@@ -108,7 +108,7 @@ impl Toolbox {
     /// Calls a tool of an MCP server for a check (B16), whether or not the context may call it.
     pub(crate) async fn call_server(&self, tool: &ToolName, arguments: &Value) -> Result<String, String> {
         match self.find(tool.as_str()) {
-            Some(Tool::Served { server, tool }) => server.call(tool, arguments).await,
+            Some(Tool::Served { server, tool }) => server.call(tool, arguments, None).await,
             Some(Tool::Builtin(_)) | None => Err(format!("this worker has no MCP tool `{tool}`")),
         }
     }
@@ -136,7 +136,7 @@ impl Toolbox {
                 };
                 // The tool of a server may change anything, so the lease must be valid.
                 attempt.lease.live().await;
-                Outcome::Answered(Observation::new(tool_name, server.call(tool, &arguments).await))
+                Outcome::Answered(Observation::new(tool_name, server.call(tool, &arguments, attempt.traceparent()).await))
             }
         }
     }

@@ -12,7 +12,7 @@
 //! | `l<n>` `b<n>` | its ceilings; its sums |
 //! | `h<n>` `h.<digest>` | what is kept to undo it; how a graph ends when it has undone; long values that undos will get |
 //! | `k<n>.<call>` `g<n>.<attempt>` `m<n>.<key>` | its calls; those that are folded; its charges |
-//! | `n<n>.<i>` `q<n>.<i>` `i<n>.<i>` `r<n>.<i>` `e<n>.<i>` `y<n>.<i>` | its attempts, answers, messages, restores, notes, disputes |
+//! | `n<n>.<i>` `q<n>.<i>` `i<n>.<i>` `r<n>.<i>` `e<n>.<i>` `y<n>.<i>` `T<n>.<i>` | its attempts, answers, messages, restores, notes, disputes, marks for spans |
 //! | `s<n>.<step>` `j<n>.<number>` `v<n>` | the steps of its graph; their lists of items; what amends changed |
 
 mod context;
@@ -29,7 +29,7 @@ use std::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use shared::{Timestamp, limits::Settings};
 
-use super::Trace;
+use super::{Trace, Traced};
 
 const HEAD: &str = "head";
 const OUTPUTS: &str = "outputs";
@@ -79,6 +79,8 @@ struct Head {
     cancelled_before: Option<String>,
     #[serde(default)]
     generation: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    traced: Option<Box<Traced>>,
 }
 
 impl Trace {

@@ -11,7 +11,7 @@ use shared::{
 
 use super::{
     super::{
-        Attempt, Call, Calls, ContextIndex, ContextNode, Entry, GraphRun, Message, Order, Rerun, StepPlace,
+        Attempt, Call, Calls, ContextIndex, ContextNode, Entry, GraphRun, Mark, Message, Order, Rerun, StepPlace,
         Trace,
         folded::Folded,
         rows::{Keyed, Rows},
@@ -60,6 +60,7 @@ impl Trace {
             trace.settings = head.settings;
             trace.cancelled_before = head.cancelled_before;
             trace.generation = head.generation;
+            trace.traced = head.traced;
         }
         trace.unsaved.index = fields.get(Self::INDEX_FIELD).cloned().unwrap_or_default();
         trace.made = read(fields, Self::MADE_FIELD)?.unwrap_or_default();
@@ -327,6 +328,7 @@ impl ContextNode {
             rungs: running.rungs,
             restores: Rows::default(),
             notes: Rows::default(),
+            marks: Rows::default(),
             deadline: running.deadline,
             timeout_ms: definition.timeout_ms,
             waiting_for_humans: running.waiting_for_humans,
@@ -354,7 +356,7 @@ struct Row<'a> {
 
 impl<'a> Row<'a> {
     fn read(name: &'a str, text: &'a str) -> Option<Self> {
-        let kind = name.chars().next().filter(|kind| "kgmnqireysj".contains(*kind))?;
+        let kind = name.chars().next().filter(|kind| "kgmnqireysjT".contains(*kind))?;
         let (context, key) = name[1..].split_once('.')?;
         Some(Row { kind, context: context.parse().ok()?, key, number: key.parse().ok(), name, text })
     }
@@ -375,6 +377,7 @@ struct Lists {
     told: Vec<Message>,
     restores: Vec<RestorePoint>,
     notes: Vec<String>,
+    marks: Vec<Mark>,
     disputes: Vec<Dispute>,
     items: HashMap<u32, Json>,
     steps: Vec<(u32, StoredStep)>,
@@ -396,6 +399,7 @@ impl Lists {
             'r' => next(&mut self.restores, row)?,
             'e' => next(&mut self.notes, row)?,
             'y' => next(&mut self.disputes, row)?,
+            'T' => next(&mut self.marks, row)?,
             'j' => drop(self.items.insert(number()?, row.value()?)),
             _ => self.steps.push((number()?, row.value()?)),
         }
@@ -409,6 +413,7 @@ impl Lists {
         node.told = Rows::stored(self.told);
         node.restores = Rows::stored(self.restores);
         node.notes = Rows::stored(self.notes);
+        node.marks = Rows::stored(self.marks);
         node.calls = Calls::stored(self.calls, self.folded, &self.disputes);
         node.disputes = Rows::stored(self.disputes);
         if let Some(run) = &mut node.graph {

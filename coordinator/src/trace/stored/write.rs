@@ -95,6 +95,7 @@ impl Trace {
                 settings: self.settings.clone(),
                 cancelled_before: self.cancelled_before.clone(),
                 generation: self.generation,
+                traced: self.traced.clone(),
             };
             fields.set(HEAD.into(), &head);
         }
@@ -261,6 +262,7 @@ impl ContextNode {
         fields.rows(format!("r{at}"), &mut self.restores, Clone::clone);
         fields.rows(format!("e{at}"), &mut self.notes, Clone::clone);
         fields.rows(format!("y{at}"), &mut self.disputes, Clone::clone);
+        fields.rows(format!("T{at}"), &mut self.marks, Clone::clone);
         if let Some(run) = &mut self.graph {
             fields.entries(format!("j{at}"), &mut run.lists);
             fields.rows(format!("s{at}"), &mut run.steps, StoredStep::of);
@@ -276,6 +278,7 @@ impl ContextNode {
         self.restores.mark_all();
         self.notes.mark_all();
         self.disputes.mark_all();
+        self.marks.mark_all();
         if let Some(run) = &mut self.graph {
             run.steps.mark_all();
             run.lists.mark_all();

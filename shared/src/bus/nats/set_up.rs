@@ -36,7 +36,7 @@ impl Nats {
         let pools = topology.pools.iter().cloned();
         self.pools().extend(pools.clone());
         let consumers: Vec<_> =
-            reports.chain([Consumer::Intake]).chain(pools.map(Consumer::Execute)).collect();
+            reports.chain([Consumer::Intake, Consumer::Span]).chain(pools.map(Consumer::Execute)).collect();
         try_join_all(consumers.iter().map(|consumer| Box::pin(self.ensure_consumer(consumer)))).await?;
         for storage in Storage::BUCKETS {
             self.ensure_bucket(storage, topology).await?;

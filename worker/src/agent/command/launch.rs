@@ -51,6 +51,7 @@ fn policy(run: &Run<'_>, workspace: &Workspace, start: &Start<'_>) -> Result<Pol
     let env = run.resources.own_variables.environment(&profile.env_from, &profile.env, &path);
     let mut env = env.map_err(|secret| failed(secret.to_string()))?;
     env.extend(run.resources.secrets.environment(work));
+    env.extend(run.attempt.traceparent().map(|value| ("TRACEPARENT".to_owned(), value)));
     Ok(Policy {
         command: profile.command.iter().map(|word| make_absolute_if_readable(word, &profile.reads)).collect(),
         workspace: path,

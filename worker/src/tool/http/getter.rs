@@ -108,7 +108,10 @@ impl Getter {
     }
 
     pub(in crate::tool) async fn get(&self, invocation: Invocation<'_>, given: Given<'_>) -> Output {
-        self.fetch(arguments::read(invocation)?, given).await
+        let mut arguments: Arguments = arguments::read(invocation)?;
+        let traceparent = invocation.attempt.traceparent();
+        arguments.headers.extend(traceparent.map(|value| ("traceparent".to_owned(), value)));
+        self.fetch(arguments, given).await
     }
 
     pub(super) async fn fetch(&self, arguments: Arguments, given: Given<'_>) -> Output {

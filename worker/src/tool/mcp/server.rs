@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use rmcp::{ServiceError, model::CallToolRequestParams};
+use rmcp::{
+    ServiceError,
+    model::{CallToolRequestParams, RequestParamsMeta},
+};
 use serde_json::Value;
 use shared::{problem::nearest, text::with_causes};
 use tokio::{sync::watch, time::Instant};
@@ -34,12 +37,13 @@ pub(in crate::tool) struct Server {
 }
 
 impl Server {
-    pub(in crate::tool) async fn call(&self, tool: &str, given: &Value) -> Output {
-        let output = self.call_unredacted(tool, given).await;
+    /// Calls a tool; the server is told the trace that the call belongs to, if there is one.
+    pub(in crate::tool) async fn call(&self, tool: &str, given: &Value, traceparent: Option<String>) -> Output {
+        let output = self.call_unredacted(tool, given, traceparent).await;
         output.map(|text| self.secrets.text(text)).map_err(|text| self.secrets.text(text))
     }
 
-    async fn call_unredacted(&self, tool: &str, given: &Value) -> Output {
+    async fn call_unredacted(&self, tool: &str, given: &Value, traceparent: Option<String>) -> Output {
         let link = match self.wait_until_started().await {
             State::Up(link) => link,
             State::Down(why) => return Err(format!("the server `{}` can't be used now: {why}", self.name)),
@@ -49,7 +53,10 @@ impl Server {
         let Some(offer) = tools.iter().find(|offer| offer.tool == tool) else {
             return Err(self.unknown_tool(&tools, tool));
         };
-        let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(offer.arguments(given)?);
+        let mut params = CallToolRequestParams::new(tool.to_owned()).with_arguments(offer.arguments(given)?);
+        if let Some(traceparent) = traceparent {
+            params.set_traceparent(&traceparent);
+        }
         match tokio::time::timeout(self.timeout, link.peer.call_tool(params)).await {
             Ok(Ok(result)) => content::to_text(result),
             Ok(Err(ServiceError::McpError(error))) => {

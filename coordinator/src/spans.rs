@@ -1,0 +1,94 @@
+//! Exports the spans of contexts that are over (X6). They come from a queue that all exporting coordinators share, and are
+//! acknowledged when the collector has them: whoever dies in between, another exports the same spans under the same ids. A collector
+//! that is away stops nothing but this loop; the server drops spans that are too old or too many.
+
+use std::{sync::Arc, time::Duration};
+
+use shared::{
+    bus::{Consumer, Consumption, Delivery},
+    telemetry::{self, Span},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::handles::Handles;
+
+/// Messages that are asked for before they are needed.
+const PREFETCH: usize = 256;
+/// Messages that are exported at once.
+const MAX_AT_ONCE: usize = 128;
+/// How long a message waits for others to be exported with it.
+const GATHER: Duration = Duration::from_millis(20);
+/// Between two tries while the collector is away; doubles up to the maximum.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const MAX_PAUSE: Duration = Duration::from_secs(8);
+/// How soon messages come again that could not be exported.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// Runs until `stop`, and then until it has exported what waits, for a moment.
+pub(crate) async fn run(handles: Arc<Handles>, stop: CancellationToken) {
+    if !telemetry::is_on() {
+        return;
+    }
+    let mut queue = match handles.bus.consume(&Consumer::Span).await {
+        Ok(queue) => queue,
+        Err(error) => {
+            tracing::error!(%error, "the queue of spans can't be read: this coordinator exports none of contexts");
+            return;
+        }
+    };
+    queue.want(PREFETCH);
+    let mut pause = FIRST_PAUSE;
+    while let Some(first) = stop.run_until_cancelled(queue.next()).await {
+        let batch = gather(&mut queue, first, &stop).await;
+        if export(batch).await {
+            pause = FIRST_PAUSE;
+        } else {
+            stop.run_until_cancelled(tokio::time::sleep(pause)).await;
+            pause = (pause * 2).min(MAX_PAUSE);
+        }
+    }
+    // What was decided last, if it comes at once.
+    let last = async {
+        while let Ok(first) = tokio::time::timeout(GATHER, queue.next()).await {
+            let batch = gather(&mut queue, first, &stop).await;
+            if !export(batch).await {
+                break;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(telemetry::time_to_stop(), last).await;
+}
+
+/// The message and those that come right behind it.
+async fn gather(queue: &mut Consumption, first: Delivery, stop: &CancellationToken) -> Vec<Delivery> {
+    let mut batch = vec![first];
+    let more = async {
+        while batch.len() < MAX_AT_ONCE {
+            batch.push(queue.next().await);
+        }
+    };
+    let within = if stop.is_cancelled() { Duration::from_millis(1) } else { GATHER };
+    let _ = tokio::time::timeout(within, more).await;
+    queue.want(batch.len());
+    batch
+}
+
+/// Whether the collector has them. What can't be read is given up: it would not get better.
+async fn export(batch: Vec<Delivery>) -> bool {
+    let mut spans: Vec<Span> = Vec::new();
+    for delivery in &batch {
+        match serde_json::from_slice::<Vec<Span>>(&delivery.payload) {
+            Ok(more) => spans.extend(more),
+            Err(error) => tracing::warn!(%error, subject = delivery.subject, "spans can't be read; they are dropped"),
+        }
+    }
+    let exported = spans.is_empty() || telemetry::export(spans).await.is_ok();
+    for delivery in batch {
+        if exported {
+            delivery.ack().await;
+        } else {
+            delivery.nak(AGAIN_AFTER).await;
+        }
+    }
+    exported
+}

@@ -1,0 +1,138 @@
+//! The spans of what an attempt does: holds, model calls, tools. The coordinator makes those of the attempt itself. Nothing is
+//! measured in a run that is not exported.
+
+use std::borrow::Cow;
+
+use shared::{
+    Timestamp, TraceId,
+    bus::Headers,
+    clock::{Clock, Mark},
+    telemetry::{self, Attribute, Kind, Moment, Span, SpanEvent, SpanId, attribute},
+    text::cut,
+};
+
+use super::Attempt;
+
+/// The most of a text in a span.
+const MAX_CONTENT_BYTES: usize = 16 << 10;
+
+/// The part of an attempt in its run's trace.
+#[derive(Debug)]
+pub(super) struct Traced {
+    /// The run is exported, by this process or by others.
+    is_exported: bool,
+    /// When the attempt was claimed, by the coordinator's time, which all spans of a run have.
+    claimed_at: Timestamp,
+    since: Mark,
+    clock: Clock,
+}
+
+impl Traced {
+    pub(super) fn new(is_exported: bool, claimed_at: Timestamp, clock: Clock) -> Self {
+        Traced { is_exported, claimed_at, since: clock.mark(), clock }
+    }
+}
+
+impl Attempt {
+    /// The span of the attempt: the parent of all spans beneath it.
+    fn span_id(&self) -> SpanId {
+        SpanId::of(self.trace_id(), &format!("{}.{}", self.child_id(), self.number()))
+    }
+
+    fn moment(&self) -> Moment {
+        Moment::from(self.traced.claimed_at).plus(self.traced.clock.since(self.traced.since))
+    }
+
+    /// The trace context of every message this attempt sends.
+    pub(crate) fn headers(&self) -> Headers {
+        headers(self.traced.is_exported, self.trace_id(), self.span_id())
+    }
+
+    /// The trace context for whoever it calls otherwise, if the run is exported.
+    pub(crate) fn traceparent(&self) -> Option<String> {
+        let sends = self.traced.is_exported && !self.config.settings.hide_traceparent;
+        sends.then(|| telemetry::traceparent(self.trace_id(), self.span_id()))
+    }
+
+    /// What somebody wrote, for a span that may have it: without secrets, and not too long.
+    pub(crate) fn content(&self, text: String) -> String {
+        cut(self.redactor.text(text), MAX_CONTENT_BYTES)
+    }
+
+    /// Begins a span of something that this attempt does; `id` tells it apart from all others of the context.
+    pub(crate) fn begin(&self, name: impl Into<Cow<'static, str>>, kind: Kind, id: &str) -> Doing<'_> {
+        if !(self.traced.is_exported && telemetry::is_on()) {
+            return Doing { attempt: self, span: None };
+        }
+        let ids = (self.trace_id(), SpanId::of(self.trace_id(), &format!("{}.{id}", self.child_id())), Some(self.span_id()));
+        let now = self.moment();
+        let mut span = Span::new(name, kind, ids, (now, now));
+        span.attributes.push(attribute("trellis.child_id", self.child_id().as_str()));
+        span.attributes.push(attribute("trellis.attempt", self.number()));
+        let thread = self.work.thread_id.as_ref();
+        span.attributes.extend(thread.map(|thread| attribute("gen_ai.conversation.id", thread.as_str())));
+        Doing { attempt: self, span: Some(Box::new(span)) }
+    }
+}
+
+/// The trace context of a message, if its run is exported.
+pub(crate) fn headers(is_exported: bool, trace_id: TraceId, span: SpanId) -> Headers {
+    if is_exported { telemetry::headers(trace_id, span) } else { Headers::default() }
+}
+
+/// Something that an attempt is doing. Its span is emitted when it ends. If it is dropped before, because the attempt was
+/// cancelled, the span says so.
+#[derive(Debug)]
+#[must_use = "a span is emitted by `end`"]
+pub(crate) struct Doing<'a> {
+    attempt: &'a Attempt,
+    /// None if the run is not exported.
+    span: Option<Box<Span>>,
+}
+
+impl Doing<'_> {
+    /// Adds what is known, if anybody wants to know.
+    pub(crate) fn add(&mut self, attributes: impl FnOnce() -> Vec<Attribute>) {
+        if let Some(span) = &mut self.span {
+            span.attributes.extend(attributes());
+        }
+    }
+
+    pub(crate) fn happened(&mut self, name: &'static str, attributes: impl FnOnce() -> Vec<Attribute>) {
+        if let Some(span) = &mut self.span {
+            span.events.push(SpanEvent::new(name, self.attempt.moment(), attributes()));
+        }
+    }
+
+    /// It went wrong: one of a few words.
+    pub(crate) fn fail(&mut self, error: &'static str) {
+        if let Some(span) = &mut self.span {
+            span.error = Some(error.into());
+        }
+    }
+
+    pub(crate) fn end(mut self) {
+        self.emit();
+    }
+
+    /// Nobody is told of it.
+    pub(crate) fn forget(mut self) {
+        self.span = None;
+    }
+
+    fn emit(&mut self) {
+        if let Some(mut span) = self.span.take() {
+            span.end = self.attempt.moment();
+            telemetry::emit(vec![*span]);
+        }
+    }
+}
+
+impl Drop for Doing<'_> {
+    fn drop(&mut self) {
+        if let Some(span) = &mut self.span {
+            span.error.get_or_insert(Cow::Borrowed("cancelled"));
+        }
+        self.emit();
+    }
+}
