@@ -77,9 +77,15 @@ async fn gather(queue: &mut Consumption, first: Delivery, stop: &CancellationTok
 async fn export(batch: Vec<Delivery>) -> bool {
     let mut spans: Vec<Span> = Vec::new();
     for delivery in &batch {
+        if let Err(problems) = delivery.genuine() {
+            tracing::warn!(%problems, subject = delivery.subject, "spans that no coordinator sent are dropped");
+            continue;
+        }
         match serde_json::from_slice::<Vec<Span>>(&delivery.payload) {
             Ok(more) => spans.extend(more),
-            Err(error) => tracing::warn!(%error, subject = delivery.subject, "spans can't be read; they are dropped"),
+            Err(error) => {
+                tracing::warn!(%error, subject = delivery.subject, "spans can't be read; they are dropped")
+            }
         }
     }
     let exported = spans.is_empty() || telemetry::export(spans).await.is_ok();

@@ -65,6 +65,7 @@ fn rooted(budget_usd: u64) -> (Trace, Lease) {
         plan: None,
         agents: agents().into(),
         settings: wide_settings(),
+        traced: None,
         rerun: None,
         unresolved: None,
     };
@@ -135,6 +136,7 @@ fn graph(steps: u32) -> Submit {
         plan: Some(plan),
         agents: agents().into(),
         settings: wide_settings(),
+        traced: None,
         rerun: None,
         unresolved: None,
     }

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use coordinator::trace::{CallState, ContextNode, Event, Phase, RunPhase, Status, Trace};
 use shared::{
     Amount, Timestamp, Tokens, Usd,
+    telemetry::{Span, SpanId},
     wire::{Decision, Dispute, StepStatus},
 };
 
@@ -186,7 +187,30 @@ pub fn check_at_rest(trace: &Trace) -> Result<(), String> {
         ensure(!node.is_live(), || format!("t1: {} is live at rest", node.id))?;
         ensure(node.budget.held == Amount::ZERO, || format!("b4: {} holds {}", node.id, node.budget.held))?;
     }
+    check_spans(trace)?;
     ensure(trace.next_timer().is_none(), || "a timer is left".into())
+}
+
+/// X4: the spans of all contexts are one tree: no id is there twice, every parent is there, and nothing lies outside of it.
+pub fn check_spans(trace: &Trace) -> Result<(), String> {
+    let of = |node: &ContextNode| trace.spans(&node.id, Timestamp::from_millis(u64::MAX / 2_000_000));
+    let spans: Vec<Span> = trace.contexts().iter().flat_map(of).collect();
+    let by_id: HashMap<SpanId, &Span> = spans.iter().map(|span| (span.span_id, span)).collect();
+    ensure(by_id.len() == spans.len(), || {
+        let mut seen = HashMap::new();
+        let twice = spans.iter().find(|span| seen.insert(span.span_id, &span.name).is_some());
+        format!("X4: two spans have one id: {twice:?}")
+    })?;
+    for span in &spans {
+        let Some(parent) = span.parent else { continue };
+        let Some(parent) = by_id.get(&parent) else {
+            return Err(format!("X4: the parent of {span:?} is missing"));
+        };
+        ensure(parent.start <= span.start && span.end <= parent.end, || {
+            format!("X4: {span:?} lies outside of {parent:?}")
+        })?;
+    }
+    Ok(())
 }
 
 /// t9: replaying the events gives the identical trace; so does reading it from its stored form.

@@ -175,6 +175,7 @@ impl World {
             plan,
             agents: agents.into(),
             settings,
+            traced: None,
             rerun: None,
             unresolved: None,
         })))
@@ -204,12 +205,21 @@ impl World {
                 plan: Some(plan),
                 agents,
                 settings,
+                traced: None,
                 rerun: Some(Ok(earlier)),
                 unresolved: None,
             },
             Err(refusal) => {
                 let order = Order { rerun: Some(request), ..Order::new(id("root")) };
-                Submit { order, plan: None, agents, settings, rerun: Some(Err(refusal)), unresolved: None }
+                Submit {
+                    order,
+                    plan: None,
+                    agents,
+                    settings,
+                    traced: None,
+                    rerun: Some(Err(refusal)),
+                    unresolved: None,
+                }
             }
         })
     }

@@ -6,7 +6,7 @@ use crate::{
     cluster::connect::Servers,
     command::{
         admin_log, agents, answer, audit, auth, budget, dev, doctor, events, graph, graphs, history, outputs,
-        receipt, run, runs, runtime, schedule, schema, serve, submit, tell, workers,
+        receipt, run, runs, runtime, schedule, schema, serve, submit, tell, trace, workers,
     },
     terminal::{
         ending::{EXIT_CODES, Ending},
@@ -69,6 +69,7 @@ pub(crate) enum Online {
     History(history::Args),
     Outputs(outputs::Args),
     Receipt(receipt::Args),
+    Trace(trace::Args),
     Audit(audit::Args),
     Events(events::Args),
     /// See and raise budgets.
@@ -156,6 +157,7 @@ async fn talk(command: Online, servers: &Servers, format: Format) -> anyhow::Res
         Online::History(args) => history::run(args, servers, output).await,
         Online::Outputs(args) => outputs::run(args, servers, output).await,
         Online::Audit(args) => audit::run(args, servers, output).await,
+        Online::Trace(args) => trace::run(args, servers, output).await,
         Online::Events(args) => events::run(args, servers, output).await,
         Online::Budget(command) => budget::run(command, servers, output).await,
         Online::Agents(command) => agents::run(command, servers, output).await,
@@ -184,6 +186,7 @@ fn service(command: &Online) -> (&'static str, bool) {
         | Online::History(_)
         | Online::Outputs(_)
         | Online::Receipt(_)
+        | Online::Trace(_)
         | Online::Audit(_)
         | Online::Events(_)
         | Online::Budget(_)

@@ -30,4 +30,5 @@ pub(crate) mod schema;
 pub(crate) mod serve;
 pub(crate) mod submit;
 pub(crate) mod tell;
+pub(crate) mod trace;
 pub(crate) mod workers;

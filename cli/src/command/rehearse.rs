@@ -93,6 +93,7 @@ pub(crate) async fn run(args: &Args, servers: &Servers, output: Output) -> anyho
         plan: Some(plan),
         agents: agents.into(),
         settings: Settings::default(),
+        traced: None,
         rerun: None,
         unresolved: None,
     };

@@ -173,15 +173,8 @@ pub(crate) async fn job(handles: &Handles, arrival: Arrival, subject: Subject) -
     let traced = came.traced(ids.trace);
     let elsewhere = ids.elsewhere.map(|trace_id| Elsewhere { trace_id, traced: came.traced(trace_id) });
     let submit = Submit { order, plan, agents, settings, traced, rerun, unresolved };
-    let submission = Submission {
-        delivery,
-        reply_to,
-        subject,
-        child_id,
-        fresh: ids.fresh,
-        comes_first,
-        elsewhere,
-    };
+    let submission =
+        Submission { delivery, reply_to, subject, child_id, fresh: ids.fresh, comes_first, elsewhere };
     let origin = Origin::Submission(Box::new(submission));
     Ok(Job::command(ids.trace, Command::Submit(Box::new(submit)), origin))
 }

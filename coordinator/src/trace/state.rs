@@ -21,8 +21,8 @@ use shared::{
 };
 
 use super::{
-    Asked, Calls, ContextIndex, GraphRun, Kept, Keyed, Mark, Order, Ran, Rerun, Rows, StepOf, StepPlace, TokenHash,
-    Traced, UndoRun, WaitingHold, budget::Budget, undo_values::UndoValues, unsaved::Unsaved,
+    Asked, Calls, ContextIndex, GraphRun, Kept, Keyed, Mark, Order, Ran, Rerun, Rows, StepOf, StepPlace,
+    TokenHash, Traced, UndoRun, WaitingHold, budget::Budget, undo_values::UndoValues, unsaved::Unsaved,
 };
 
 #[derive(Debug, Clone, PartialEq)]

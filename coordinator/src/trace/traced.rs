@@ -44,8 +44,13 @@ pub struct Mark {
 pub enum What {
     Claimed,
     Lost,
-    Queued { why: Requeue, not_before: Timestamp },
-    Waits { children: Vec<ContextIndex> },
+    Queued {
+        why: Requeue,
+        not_before: Timestamp,
+    },
+    Waits {
+        children: Vec<ContextIndex>,
+    },
     Asks,
     Paused,
     Happened(Happening),
@@ -90,7 +95,10 @@ impl Trace {
         }
     }
 
-    #[expect(clippy::wildcard_enum_match_arm, reason = "spans tell of few events, and of a new one only if somebody says so")]
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "spans tell of few events, and of a new one only if somebody says so"
+    )]
     fn what(&self, node: &ContextNode, event: &Event, now: Timestamp) -> Option<What> {
         let happened = |happening| Some(What::Happened(happening));
         match event {
@@ -119,9 +127,7 @@ impl Trace {
                 let step = self.plans[run.plan as usize].group(run.group).steps.get(*step as usize)?;
                 happened(Happening::Skipped { step: step.id.clone() })
             }
-            Event::Closed { .. } => {
-                node.end().is_some_and(|end| end.at < now).then_some(What::Closed)
-            }
+            Event::Closed { .. } => node.end().is_some_and(|end| end.at < now).then_some(What::Closed),
             _ => None,
         }
     }
@@ -161,9 +167,18 @@ impl ContextNode {
 enum Stage {
     /// Nothing of its own: its steps run.
     Steps,
-    Queue { since: Timestamp },
-    Attempt { since: Timestamp, events: Vec<SpanEvent> },
-    Wait { since: Timestamp, name: &'static str, children: Vec<ContextIndex> },
+    Queue {
+        since: Timestamp,
+    },
+    Attempt {
+        since: Timestamp,
+        events: Vec<SpanEvent>,
+    },
+    Wait {
+        since: Timestamp,
+        name: &'static str,
+        children: Vec<ContextIndex>,
+    },
 }
 
 /// Makes the spans of one context.
@@ -259,7 +274,8 @@ impl Telling<'_> {
     }
 
     fn agent_attributes(&self) -> Vec<Attribute> {
-        let named = |agent: &str| [attribute("gen_ai.agent.id", agent), attribute("gen_ai.agent.name", agent)];
+        let named =
+            |agent: &str| [attribute("gen_ai.agent.id", agent), attribute("gen_ai.agent.name", agent)];
         self.agent().map(named).into_iter().flatten().collect()
     }
 
@@ -275,8 +291,7 @@ impl Telling<'_> {
     /// What the context did, one thing after the other.
     fn stages(&mut self, context: &mut Span) {
         let is_agent = self.node.graph.is_none() && !self.node.is_approval();
-        let mut stage =
-            if is_agent { Stage::Queue { since: self.node.started_at } } else { Stage::Steps };
+        let mut stage = if is_agent { Stage::Queue { since: self.node.started_at } } else { Stage::Steps };
         for Mark { at, what } in self.node.marks.iter() {
             let at = *at;
             stage = match what {
@@ -348,8 +363,13 @@ impl Telling<'_> {
             Stage::Queue { since } => {
                 // Until it was claimed, or until it left the queue otherwise.
                 let number = if verdict == "claimed" { self.attempts } else { self.attempts + 1 };
-                let mut span =
-                    self.beneath("queue wait".into(), Kind::Consumer, self.id(&format!("{number}.queue")), since, at);
+                let mut span = self.beneath(
+                    "queue wait".into(),
+                    Kind::Consumer,
+                    self.id(&format!("{number}.queue")),
+                    since,
+                    at,
+                );
                 if self.spans.iter().any(|other| other.span_id == span.span_id) {
                     self.waits += 1;
                     span.span_id = self.id(&format!("{number}.queue.{}", self.waits));
@@ -361,12 +381,15 @@ impl Telling<'_> {
             Stage::Attempt { since, events } => {
                 let number = self.attempts;
                 let name = format!("attempt {}", self.agent().unwrap_or(self.node.id.as_str()));
-                let mut span =
-                    self.beneath(name, Kind::Internal, self.id(&number.to_string()), since, at);
+                let mut span = self.beneath(name, Kind::Internal, self.id(&number.to_string()), since, at);
                 span.attributes.extend(self.agent_attributes());
                 span.attributes.push(attribute("trellis.attempt", number));
-                let attempt = usize::try_from(number).ok().and_then(|number| self.node.attempts.get(number.checked_sub(1)?));
-                span.attributes.extend(attempt.map(|attempt| attribute("trellis.worker_id", attempt.worker_id.as_str())));
+                let attempt = usize::try_from(number)
+                    .ok()
+                    .and_then(|number| self.node.attempts.get(number.checked_sub(1)?));
+                span.attributes.extend(
+                    attempt.map(|attempt| attribute("trellis.worker_id", attempt.worker_id.as_str())),
+                );
                 span.attributes.push(attribute("trellis.verdict", verdict));
                 span.events = events;
                 span.error = error.map(Into::into);
@@ -452,8 +475,9 @@ fn failed(end: &End) -> Option<&'static str> {
             FailureKind::InputRequired => "input_required",
             FailureKind::Denied => "denied",
         }),
-        (status @ (EndStatus::Failed | EndStatus::TimedOut | EndStatus::Aborted | EndStatus::Rejected), _) => {
-            Some(status.name())
-        }
+        (
+            status @ (EndStatus::Failed | EndStatus::TimedOut | EndStatus::Aborted | EndStatus::Rejected),
+            _,
+        ) => Some(status.name()),
     }
 }

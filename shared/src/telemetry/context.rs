@@ -19,7 +19,9 @@ pub struct Caller {
 }
 
 /// The id of a span: 16 hex digits in JSON.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(into = "String", try_from = "String")]
 #[schemars(with = "String")]
 pub struct SpanId(u64);

@@ -15,8 +15,8 @@ pub(super) struct Environment {
     pub(super) stop_within_ms: Option<u64>,
     /// Where spans are sent, if they are.
     pub(super) endpoint: Option<String>,
-    service_name: Option<String>,
-    protocol: Option<String>,
+    pub(super) service_name: Option<String>,
+    pub(super) protocol: Option<String>,
 }
 
 impl Environment {

@@ -269,10 +269,14 @@ fn data(span: &Span, scope: &InstrumentationScope) -> SpanData {
     let mut attributes: Vec<KeyValue> = span.attributes.iter().map(key_value).collect();
     attributes.extend(span.error.as_deref().map(|error| KeyValue::new("error.type", error.to_owned())));
     let mut events = SpanEvents::default();
-    events.events = span.events.iter().map(|event| {
-        let attributes = event.attributes.iter().map(key_value).collect();
-        Event::new(event.name.clone(), system_time(event.at), attributes, 0)
-    }).collect();
+    events.events = span
+        .events
+        .iter()
+        .map(|event| {
+            let attributes = event.attributes.iter().map(key_value).collect();
+            Event::new(event.name.clone(), system_time(event.at), attributes, 0)
+        })
+        .collect();
     let mut links = SpanLinks::default();
     links.links = span.links.iter().map(link).collect();
     SpanData {

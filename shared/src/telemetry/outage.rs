@@ -48,7 +48,12 @@ impl Outage {
     /// It answered.
     pub fn ended(&mut self) {
         if let Some(Since { began, failures, .. }) = self.since.take() {
-            tracing::info!(what = self.what, failures, seconds = began.elapsed().as_secs(), "can be reached again");
+            tracing::info!(
+                what = self.what,
+                failures,
+                seconds = began.elapsed().as_secs(),
+                "can be reached again"
+            );
         }
     }
 }

@@ -96,14 +96,16 @@ mod tests {
             assert!((least..=most).contains(&exported), "{share}: {exported} of 1000");
         }
         // Whoever exports a tenth exports only traces that are among the half of others.
-        let (tenth, half) = (sampler(Some("traceidratio"), Some("0.1")), sampler(Some("traceidratio"), Some("0.5")));
+        let (tenth, half) =
+            (sampler(Some("traceidratio"), Some("0.1")), sampler(Some("traceidratio"), Some("0.5")));
         assert!(traces().into_iter().filter(|t| tenth.exports(*t, None)).all(|t| half.exports(t, None)));
     }
 
     #[test]
     fn x5_a_caller_is_followed_unless_the_setting_says_otherwise() {
         let trace = traces()[0];
-        let caller = |sampled| Some(Caller { trace_id: trace, span: super::super::SpanId::of(trace, "x"), sampled });
+        let caller =
+            |sampled| Some(Caller { trace_id: trace, span: super::super::SpanId::of(trace, "x"), sampled });
         for (name, without, with_on, with_off) in [
             (None, true, true, false),
             (Some("parentbased_always_on"), true, true, false),

@@ -9,7 +9,9 @@ use super::context::SpanId;
 use crate::{id::TraceId, money::Usd, time::Timestamp};
 
 /// A moment, in nanoseconds since the Unix epoch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(transparent)]
 pub struct Moment(u64);
 

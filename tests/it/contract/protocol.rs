@@ -129,6 +129,7 @@ fn every_subject_filter_stream_and_consumer_is_in_the_protocol() {
         Subject::Event(trace, child.clone()),
         Subject::Outcome(trace, child.clone()),
         Subject::Question(trace, child.clone()),
+        Subject::Span(trace, child.clone()),
         Subject::History(pool.clone(), trace, child.clone()),
         Subject::Stream(trace, child.clone()),
         Subject::Dead("kind".parse().unwrap()),

@@ -76,6 +76,7 @@ fn submit(world: &mut World, shelf: &Shelf, graph: &Value) -> Result<Vec<Event>,
         plan: Some(plan.into()),
         agents,
         settings,
+        traced: None,
         rerun: None,
         unresolved: problems.map(Refusal::Malformed),
     })))

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use coordinator::trace::{
     Amend, CallState, Command, ContextNode, Event, Order, Phase, RerunOrder, Spawn, Status, Submit,
-    TokenHash, Trace,
+    TokenHash, Trace, Traced,
 };
 use proptest::{prelude::*, test_runner::Config};
 use serde_json::{Value, json};
@@ -27,6 +27,13 @@ use trellis_tests::{accounts, invariants, log_cuts, world::id};
 fn cases() -> u32 {
     #[expect(clippy::disallowed_methods, reason = "the one setting of the long mode")]
     std::env::var("TRELLIS_PROPERTY_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(48)
+}
+
+/// Half of the runs keep marks for spans: replaying them, and reading them back, must give the same.
+fn traced(seed: Op) -> Option<Box<Traced>> {
+    let received_at = Timestamp::from_millis(999_000);
+    let traced = Traced { received_at, subject: "agent.spawn".into(), parent: None, link: None };
+    seed.1.is_multiple_of(2).then(|| Box::new(traced))
 }
 
 /// One random command: its kind, and numbers from which its parts are chosen.
@@ -96,6 +103,7 @@ impl Player {
             plan,
             agents: agents.into(),
             settings,
+            traced: traced(seed),
             rerun: None,
             unresolved: None,
         })));
@@ -126,6 +134,7 @@ impl Player {
             plan,
             agents,
             settings,
+            traced: None,
             rerun,
             unresolved: None,
         })));

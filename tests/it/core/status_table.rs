@@ -95,6 +95,7 @@ fn commands(world: &World, lease: &Lease) -> Vec<(&'static str, Command)> {
         plan: None,
         agents: world.agents.clone().into(),
         settings: world.settings.clone(),
+        traced: None,
         rerun: None,
         unresolved: None,
     };

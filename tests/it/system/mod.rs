@@ -30,6 +30,7 @@ mod roles;
 mod scenarios;
 mod schedules;
 mod servers;
+mod spans;
 mod stolen;
 mod storage;
 mod telemetry;

@@ -46,7 +46,7 @@ async fn try_headers(cluster: Cluster) {
         let message: Value = serde_json::from_slice(&stored.payload).unwrap();
         let named = message.get("trace_id").or_else(|| message["context"].get("trace_id"));
         assert_eq!(named, Some(&json!(TRACE)), "{:?}", stored.subject);
-        assert_eq!(telemetry::parent(&stored.headers), None, "{:?}", stored.subject);
+        assert_eq!(telemetry::caller(&stored.headers), None, "{:?}", stored.subject);
     }
     cluster.stop().await;
 }

@@ -84,6 +84,8 @@ fn door(subject: &Subject) -> Door {
         Subject::Event(..)
         | Subject::Outcome(..)
         | Subject::Question(..)
+        // Read only by coordinators that export spans.
+        | Subject::Span(..)
         | Subject::History(..)
         | Subject::Stream(..)
         | Subject::Dead(_)

@@ -57,7 +57,7 @@ pub(super) fn check(log: &[Logged]) -> Result<(), String> {
 impl Log {
     fn next(&mut self, event: &Event) -> Result<(), String> {
         match event {
-            Event::Opened { settings } => self.limits = Arc::new(settings.limits.clone()),
+            Event::Opened { settings, .. } => self.limits = Arc::new(settings.limits.clone()),
             Event::PlanAdded { plan } => self.plans.push(plan.clone()),
             Event::Admitted(admitted) => self.admitted(admitted)?,
             Event::Claimed { child_id, attempt, token, .. } => {

@@ -2,6 +2,7 @@
 //! `scripts/servers` installs them; a test that needs one fails without it.
 
 mod aimock;
+mod collector;
 mod disk;
 mod fuzzed;
 mod hostile;
@@ -13,6 +14,7 @@ mod proxy;
 mod redis;
 
 pub use aimock::{AiMock, Billed};
+pub use collector::{Collector, Received, check_tree, drawn, exporting_to};
 pub use disk::Disk;
 pub use fuzzed::{FuzzedTools, Said, TOOL, Then, mutated};
 pub use hostile::{Attack, HostileServer};

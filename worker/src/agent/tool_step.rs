@@ -114,7 +114,9 @@ fn end(mut span: Doing<'_>, run: &Run<'_>, outcome: &Outcome) {
         span.fail("tool_error");
     }
     if telemetry::has_content() {
-        span.add(|| vec![attribute("gen_ai.tool.call.result", run.attempt.content(observation.text.clone()))]);
+        span.add(|| {
+            vec![attribute("gen_ai.tool.call.result", run.attempt.content(observation.text.clone()))]
+        });
     }
     span.end();
 }

@@ -64,7 +64,11 @@ impl Attempt {
         if !(self.traced.is_exported && telemetry::is_on()) {
             return Doing { attempt: self, span: None };
         }
-        let ids = (self.trace_id(), SpanId::of(self.trace_id(), &format!("{}.{id}", self.child_id())), Some(self.span_id()));
+        let ids = (
+            self.trace_id(),
+            SpanId::of(self.trace_id(), &format!("{}.{id}", self.child_id())),
+            Some(self.span_id()),
+        );
         let now = self.moment();
         let mut span = Span::new(name, kind, ids, (now, now));
         span.attributes.push(attribute("trellis.child_id", self.child_id().as_str()));

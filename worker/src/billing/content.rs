@@ -30,8 +30,6 @@ fn message(message: &Message) -> Value {
 
 fn parts(text: Option<&str>, calls: &[ToolCall]) -> Vec<Value> {
     let text = text.map(|text| json!({"type": "text", "content": text}));
-    let call = |call: &ToolCall| {
-        json!({"type": "tool_call", "id": call.id, "name": call.tool, "arguments": call.arguments.value()})
-    };
+    let call = |call: &ToolCall| json!({"type": "tool_call", "id": call.id, "name": call.tool, "arguments": call.arguments.value()});
     text.into_iter().chain(calls.iter().map(call)).collect()
 }

@@ -343,8 +343,17 @@ fn tell_of_hold(mut span: Doing<'_>, held: &Hold) {
     match held {
         Hold::Held => span.happened("trellis.budget.held", Vec::new),
         Hold::Denied(denied) | Hold::Crowded(denied) => span.happened("trellis.budget.denied", || {
-            let HoldDenied { context, dimension, asked: _, limit, spent, held, left_usd, left_tokens, pause: _ } =
-                &**denied;
+            let HoldDenied {
+                context,
+                dimension,
+                asked: _,
+                limit,
+                spent,
+                held,
+                left_usd,
+                left_tokens,
+                pause: _,
+            } = &**denied;
             vec![
                 attribute("trellis.budget.scope", context.as_str()),
                 attribute("trellis.budget.dimension", dimension.to_string()),

@@ -391,7 +391,10 @@ impl Call<'_> {
                 attribute("gen_ai.request.max_tokens", held.max_tokens),
                 attribute("gen_ai.agent.id", self.attempt.work.agent.agent_id.as_str()),
                 attribute("gen_ai.agent.name", self.attempt.work.agent.agent_id.as_str()),
-                attribute("gen_ai.output.type", if self.request.output_schema.is_some() { "json" } else { "text" }),
+                attribute(
+                    "gen_ai.output.type",
+                    if self.request.output_schema.is_some() { "json" } else { "text" },
+                ),
             ];
             if telemetry::has_content() {
                 let messages = self.attempt.content(content::sent(self.request.messages));
@@ -431,7 +434,9 @@ impl Call<'_> {
                 ("gen_ai.usage.cache_creation.input_tokens", cache_write_tokens),
                 ("gen_ai.usage.reasoning.output_tokens", reasoning_tokens),
             ];
-            attributes.extend(more.into_iter().filter(|(_, count)| *count > 0).map(|(name, count)| attribute(name, count)));
+            attributes.extend(
+                more.into_iter().filter(|(_, count)| *count > 0).map(|(name, count)| attribute(name, count)),
+            );
             if telemetry::has_content() {
                 let messages = self.attempt.content(content::answered(text.as_deref(), calls));
                 attributes.push(attribute("gen_ai.output.messages", messages));

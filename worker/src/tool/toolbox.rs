@@ -136,7 +136,10 @@ impl Toolbox {
                 };
                 // The tool of a server may change anything, so the lease must be valid.
                 attempt.lease.live().await;
-                Outcome::Answered(Observation::new(tool_name, server.call(tool, &arguments, attempt.traceparent()).await))
+                Outcome::Answered(Observation::new(
+                    tool_name,
+                    server.call(tool, &arguments, attempt.traceparent()).await,
+                ))
             }
         }
     }

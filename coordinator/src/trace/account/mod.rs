@@ -10,6 +10,7 @@ mod ledger;
 mod log;
 mod receipt;
 mod reprice;
+mod spans;
 mod waits;
 mod words;
 

@@ -11,8 +11,8 @@ use shared::{
 
 use super::{
     super::{
-        Attempt, Call, Calls, ContextIndex, ContextNode, Entry, GraphRun, Mark, Message, Order, Rerun, StepPlace,
-        Trace,
+        Attempt, Call, Calls, ContextIndex, ContextNode, Entry, GraphRun, Mark, Message, Order, Rerun,
+        StepPlace, Trace,
         folded::Folded,
         rows::{Keyed, Rows},
         undo_values::UndoValues,

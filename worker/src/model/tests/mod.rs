@@ -42,6 +42,7 @@ impl TestRequest {
             max_tokens: self.max_tokens,
             output_schema: self.schema.as_ref(),
             timeout: self.timeout,
+            traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01"),
             script: None,
         };
         let mut pieces = Vec::new();

@@ -38,7 +38,12 @@ pub(in crate::tool) struct Server {
 
 impl Server {
     /// Calls a tool; the server is told the trace that the call belongs to, if there is one.
-    pub(in crate::tool) async fn call(&self, tool: &str, given: &Value, traceparent: Option<String>) -> Output {
+    pub(in crate::tool) async fn call(
+        &self,
+        tool: &str,
+        given: &Value,
+        traceparent: Option<String>,
+    ) -> Output {
         let output = self.call_unredacted(tool, given, traceparent).await;
         output.map(|text| self.secrets.text(text)).map_err(|text| self.secrets.text(text))
     }

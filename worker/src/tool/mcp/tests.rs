@@ -85,7 +85,9 @@ fn everything() -> Started {
 
 async fn call(servers: &Servers, tool: &str, arguments: Value) -> Output {
     let (server, tool) = tool.split_once(':').unwrap();
-    tokio::time::timeout(TEST_TIMEOUT, servers.named(server).unwrap().call(tool, &arguments)).await.unwrap()
+    tokio::time::timeout(TEST_TIMEOUT, servers.named(server).unwrap().call(tool, &arguments, None))
+        .await
+        .unwrap()
 }
 
 /// The processes of the machine that have this word among their arguments.

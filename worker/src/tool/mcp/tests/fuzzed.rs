@@ -134,7 +134,7 @@ async fn called(seed: u64) -> [Output; 2] {
         supervisor.stop.cancelled().await;
     });
     let given = json!({"text": "x"});
-    let outputs = [server.call(TOOL, &given).await, server.call(TOOL, &given).await];
+    let outputs = [server.call(TOOL, &given, None).await, server.call(TOOL, &given, None).await];
     keeping.abort();
     speaking.abort();
     outputs

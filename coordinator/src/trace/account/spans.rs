@@ -1,0 +1,99 @@
+//! The spans of a run, from its log: the same as are exported, for those who have no viewer. Of paid calls the log knows when they
+//! were held and booked; the journals know the model.
+
+use std::collections::HashMap;
+
+use shared::{
+    Amount, CallId, ChildId, Timestamp,
+    telemetry::{Kind, Span, SpanId, attribute},
+};
+
+use super::{Journals, ReadLog};
+use crate::trace::{Event, Trace, Traced};
+
+impl ReadLog {
+    /// Parents before their children, whatever was exported. A run that is not over is told until `now`.
+    pub fn spans(&self, journals: &Journals, now: Timestamp) -> Vec<Span> {
+        let mut trace = self.opening();
+        let mut calls = Calls { journals, open: HashMap::new(), spans: Vec::new() };
+        for (place, event) in self.events() {
+            trace.apply(event, place.at);
+            trace.tell_all(place.at);
+            calls.take(&trace, event, place.at);
+        }
+        let open = calls.open.iter().map(|(key, held)| calls.span(&trace, key, held, now, None));
+        let contexts = trace.contexts().iter().flat_map(|node| trace.spans(&node.id, now));
+        let spans: Vec<Span> = contexts.chain(open).collect();
+        spans.into_iter().chain(calls.spans).collect()
+    }
+}
+
+impl Trace {
+    /// Keeps marks from here on, as a run does that is exported.
+    fn tell_all(&mut self, now: Timestamp) {
+        if self.version() > 0 && !self.is_traced() {
+            let subject = "agent.submit".to_owned();
+            self.traced = Some(Box::new(Traced { received_at: now, subject, parent: None, link: None }));
+        }
+    }
+}
+
+/// Paid calls, as their events come.
+struct Calls<'a> {
+    journals: &'a Journals,
+    open: HashMap<(ChildId, CallId), Held>,
+    spans: Vec<Span>,
+}
+
+struct Held {
+    at: Timestamp,
+    attempt: u32,
+    amount: Amount,
+}
+
+impl Calls<'_> {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "a call begins and ends with few of the events")]
+    fn take(&mut self, trace: &Trace, event: &Event, at: Timestamp) {
+        let (child_id, call_id, cost) = match event {
+            Event::Held { child_id, call_id, attempt, amount } => {
+                let held = Held { at, attempt: *attempt, amount: *amount };
+                self.open.insert((child_id.clone(), call_id.clone()), held);
+                return;
+            }
+            Event::Settled { child_id, call_id, amount } => (child_id, call_id, Some(*amount)),
+            Event::Released { child_id, call_id } => (child_id, call_id, Some(Amount::ZERO)),
+            Event::Forfeited { child_id, call_id } => (child_id, call_id, None),
+            _ => return,
+        };
+        let key = (child_id.clone(), call_id.clone());
+        if let Some(held) = self.open.remove(&key) {
+            let cost = cost.unwrap_or(held.amount);
+            let span = self.span(trace, &key, &held, at, Some(cost));
+            self.spans.push(span);
+        }
+    }
+
+    /// From the hold to the booking; without a cost it is still open.
+    fn span(
+        &self,
+        trace: &Trace,
+        (child_id, call_id): &(ChildId, CallId),
+        held: &Held,
+        end: Timestamp,
+        cost: Option<Amount>,
+    ) -> Span {
+        let book = self.journals.of(child_id);
+        let entry = book.and_then(|book| book.paid.iter().find(|entry| entry.call_id == *call_id));
+        let name = match entry.and_then(|entry| entry.model.as_ref()) {
+            Some(model) => format!("chat {model}"),
+            None => format!("call {call_id}"),
+        };
+        let id = SpanId::of(trace.id(), &format!("{child_id}.{call_id}.chat"));
+        let attempt = SpanId::of(trace.id(), &format!("{child_id}.{}", held.attempt));
+        let mut span = Span::new(name, Kind::Client, (trace.id(), id, Some(attempt)), (held.at, end));
+        span.attributes.push(attribute("trellis.child_id", child_id.as_str()));
+        span.attributes.push(attribute("trellis.call_id", call_id.as_str()));
+        span.attributes.extend(cost.map(|cost| attribute("gen_ai.usage.cost", cost.cost_usd)));
+        span
+    }
+}

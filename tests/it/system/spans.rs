@@ -1,0 +1,306 @@
+//! The spans of a cluster of processes, as a collector gets them: whole trees, whoever dies (X4, X6); all of a trace or nothing
+//! (X5); a collector that is away changes nothing (X6); and no content (X4).
+
+use std::{collections::BTreeSet, time::Duration};
+
+use serde_json::{Value, json};
+use shared::{TraceId, bus::Headers, subject::Subject, wire::SubmitAnswer};
+use trellis_tests::{
+    cluster::{SOON, eventually},
+    processes::{Processes, Shape},
+    servers::{Collector, Received, check_tree, drawn},
+};
+
+/// A cluster that exports to the collector, with more in the environment of all its processes.
+async fn cluster(
+    collector: &Collector,
+    coordinators: usize,
+    workers: usize,
+    more: &[(&str, &str)],
+) -> Processes {
+    let mut environment = collector.environment();
+    environment.extend(more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+    Processes::start_as(|| Shape {
+        environment: environment.clone(),
+        coordinators_environment: environment,
+        ..Shape::new(coordinators, workers)
+    })
+    .await
+}
+
+fn contexts(spans: &[Received]) -> Vec<&Received> {
+    let is_context = |name: &str| name.starts_with("invoke_workflow ") || name.starts_with("invoke_agent ");
+    spans.iter().filter(|span| is_context(&span.name)).collect()
+}
+
+/// The spans of a run once it has this many contexts and nothing more comes.
+async fn whole(collector: &Collector, run: TraceId, count: usize) -> Vec<Received> {
+    let trace = run.to_string();
+    eventually("all contexts are exported", async || contexts(&collector.of(&trace)).len() >= count).await;
+    // Leaves come within a second of their end, from other processes.
+    let mut before = 0;
+    loop {
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        let spans = collector.of(&trace);
+        if spans.len() == before {
+            return spans;
+        }
+        before = spans.len();
+    }
+}
+
+fn nanos(span: &Received, name: &str) -> u64 {
+    span.attributes.get(name).and_then(Value::as_u64).unwrap_or_default()
+}
+
+/// What the spans say was spent adds up to what the root says.
+fn check_costs(spans: &[Received]) {
+    let root = contexts(spans).into_iter().find(|span| {
+        let parents: BTreeSet<&str> = spans.iter().map(|span| span.id.as_str()).collect();
+        !parents.contains(span.parent.as_str())
+    });
+    let root = root.expect("a root");
+    let own: u64 = contexts(spans).iter().map(|span| nanos(span, "trellis.cost.own_nanos")).sum();
+    assert_eq!(own, nanos(root, "trellis.cost.subtree_nanos"), "own costs add up");
+    let settled: u64 = spans
+        .iter()
+        .filter(|span| span.name == "settle")
+        .map(|span| nanos(span, "trellis.budget.amount_nanos"))
+        .sum();
+    let told = |wanted: &str| -> u64 {
+        let events = spans.iter().flat_map(|span| &span.events).filter(|(name, _)| name == wanted);
+        events.filter_map(|(_, attributes)| attributes.get("trellis.budget.amount_nanos")?.as_u64()).sum()
+    };
+    let sum = settled + told("trellis.budget.forfeited") + told("trellis.budget.charged");
+    assert_eq!(sum, own, "settled, forfeited and charged: {}", drawn(spans));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn x4_a_graph_is_one_tree_from_the_request_to_the_last_call() {
+    let collector = Collector::start().await;
+    let cluster = cluster(&collector, 1, 1, &[]).await;
+    let run = cluster
+        .begin(json!({"name": "report", "thread_id": "t-1", "steps": [
+            {"id": "pay", "agent_id": "spend", "task_description": "the goal nobody may see", "inputs": {"usd": 0.02, "calls": 2}},
+            {"id": "never", "agent_id": "echo", "task_description": "x", "when": "false", "depends_on": ["pay"]},
+            {"id": "then", "agent_id": "echo", "task_description": "y", "depends_on": ["pay"]},
+        ]}))
+        .await;
+    cluster.outcome(run).await;
+    let spans = whole(&collector, run, 3).await;
+    check_tree(&spans, None);
+    check_costs(&spans);
+    assert_eq!(
+        drawn(&spans),
+        "\
+invoke_workflow report [trellis.step.skipped]
+  invoke_agent echo
+    attempt echo
+    queue wait
+  invoke_agent spend
+    attempt spend
+      hold [trellis.budget.held]
+      hold [trellis.budget.held]
+      settle
+      settle
+    queue wait
+  process agent.graph
+"
+    );
+    for span in &spans {
+        assert_eq!(span.attributes.get("gen_ai.conversation.id"), Some(&json!("t-1")), "{}", span.name);
+        assert!(
+            span.resource.contains_key("service.version")
+                && span.resource.contains_key("service.instance.id")
+        );
+    }
+    assert!(!collector.has("nobody may see"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn x6_a_lost_attempt_has_a_span_and_what_it_forfeited() {
+    let collector = Collector::start().await;
+    let mut cluster = cluster(&collector, 1, 2, &[]).await;
+    let inputs = json!({"usd": 0.02, "hold_usd": 0.05, "ms": 4000});
+    let run = cluster.begin(json!({"goal": "pay", "agent_id": "spend", "inputs": inputs})).await;
+    let held = |trace: &coordinator::trace::Trace| trace.root().is_some_and(|root| root.calls.has_open());
+    cluster.until(run, "in a paid call", held).await;
+    let worker = cluster.client.trace(run).await.root().unwrap().attempts[0].worker_id.to_string();
+    cluster.kill(&worker);
+    cluster.outcome(run).await;
+    let spans = whole(&collector, run, 1).await;
+    check_tree(&spans, None);
+    check_costs(&spans);
+    let attempts: Vec<&Received> = spans.iter().filter(|span| span.name == "attempt spend").collect();
+    let lost: Vec<&&Received> =
+        attempts.iter().filter(|span| span.error.as_deref() == Some("worker_lost")).collect();
+    assert_eq!((attempts.len(), lost.len()), (2, 1), "{}", drawn(&spans));
+    assert_eq!(lost[0].attributes["trellis.worker_id"], json!(worker));
+    assert_eq!(lost[0].attributes["error.type"], "worker_lost");
+    // The second wait begins when the lease had expired, not at the first submission.
+    let waits: Vec<&Received> = spans.iter().filter(|span| span.name == "queue wait").collect();
+    assert_eq!(waits.len(), 2);
+    assert!(waits.iter().any(|wait| wait.start + 50_000_000 >= lost[0].end), "{waits:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn x6_no_span_of_a_context_is_lost_with_its_coordinators() {
+    let collector = Collector::start().await;
+    let mut cluster = cluster(&collector, 2, 1, &[]).await;
+    collector.refuse(true);
+    let run = cluster
+        .begin(
+            json!({"goal": "grow", "agent_id": "tree", "inputs": {"depth": 2, "width": 3, "leaf": "echo"}}),
+        )
+        .await;
+    cluster.outcome(run).await;
+    for name in cluster.names("c") {
+        cluster.kill(&name);
+    }
+    collector.refuse(false);
+    assert!(contexts(&collector.of(&run.to_string())).is_empty());
+    for name in cluster.names("c") {
+        cluster.run(&name);
+    }
+    let spans = whole(&collector, run, 13).await;
+    check_tree(&spans, None);
+    assert_eq!(contexts(&spans).len(), 13);
+    // Who waited for children is linked to them, and they to the call that asked for them.
+    let waits: Vec<&Received> = spans.iter().filter(|span| span.name == "wait children").collect();
+    assert_eq!(waits.iter().map(|wait| wait.links.len()).collect::<Vec<_>>(), [3; 4]);
+    assert_eq!(spans.iter().filter(|span| span.name == "execute_tool spawn").count(), 12);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn x4_waits_denials_and_cancels_are_told_and_are_no_errors() {
+    let collector = Collector::start().await;
+    let cluster = cluster(&collector, 1, 1, &[]).await;
+    let asks = cluster.begin(json!({"goal": "well?", "agent_id": "ask"})).await;
+    cluster.until(asks, "asked", |trace| trace.root().is_some_and(|root| root.asks())).await;
+    let answer = json!({"trace_id": asks, "child_id": "root", "question": 1, "answer": "yes"});
+    cluster.tell(Subject::Input, &answer).await;
+    cluster.outcome(asks).await;
+    let spans = whole(&collector, asks, 1).await;
+    check_tree(&spans, None);
+    let expected = "\
+invoke_agent ask
+  attempt ask
+  attempt ask
+  process agent.spawn
+  queue wait
+  queue wait
+  wait human
+";
+    assert_eq!(drawn(&spans), expected);
+
+    let poor = json!({"goal": "pay", "agent_id": "spend", "max_cost_usd": 0.01, "inputs": {"usd": 0.02}});
+    let denied = cluster.begin(poor).await;
+    cluster.outcome(denied).await;
+    let spans = whole(&collector, denied, 1).await;
+    check_tree(&spans, None);
+    let hold = spans.iter().find(|span| span.name == "hold").expect("a hold");
+    assert_eq!(hold.error, None);
+    let (name, told) = &hold.events[0];
+    assert_eq!(name, "trellis.budget.denied");
+    assert_eq!(
+        (&told["trellis.budget.scope"], &told["trellis.budget.dimension"]),
+        (&json!("root"), &json!("cost"))
+    );
+    assert_eq!(told["trellis.budget.limit_usd"], json!(0.01));
+
+    let slow = cluster.begin(json!({"goal": "z", "agent_id": "sleep", "inputs": {"ms": 600_000}})).await;
+    cluster.until(slow, "running", |trace| trace.root().is_some_and(|root| root.attempt() == 1)).await;
+    cluster.cancel(slow).await;
+    cluster.outcome(slow).await;
+    let spans = whole(&collector, slow, 1).await;
+    check_tree(&spans, None);
+    assert!(spans.iter().all(|span| span.error.is_none()), "{}", drawn(&spans));
+    let root = contexts(&spans)[0];
+    assert_eq!(root.attributes["trellis.status"], "cancelled");
+}
+
+/// Sends a submission with a trace context; its trace.
+async fn submit(cluster: &Processes, traceparent: Option<String>) -> TraceId {
+    let headers: Headers = traceparent.map(|value| ("traceparent".to_owned(), value)).into_iter().collect();
+    let payload = json!({"goal": "hello", "agent_id": "spend"}).to_string();
+    let asked = cluster.client.bus.request(&Subject::Submit, &headers, payload.into(), SOON).await.unwrap();
+    match serde_json::from_slice(&asked).unwrap() {
+        SubmitAnswer::Accepted(accepted) => {
+            cluster.client.outcome(accepted.trace_id, &accepted.child_id).await;
+            accepted.trace_id
+        }
+        SubmitAnswer::Refused(refusal) => panic!("{refusal:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn x5_a_trace_is_exported_whole_or_not_at_all() {
+    let collector = Collector::start().await;
+    let sampler = [("OTEL_TRACES_SAMPLER", "parentbased_traceidratio"), ("OTEL_TRACES_SAMPLER_ARG", "0.5")];
+    let cluster = cluster(&collector, 2, 2, &sampler).await;
+    let mut runs = Vec::new();
+    for _ in 0..40 {
+        runs.push(submit(&cluster, None).await);
+    }
+    let caller = |trace: &str, flags: &str| Some(format!("00-{trace}-00f067aa0ba902b7-{flags}"));
+    let (on, off) = ("4bf92f3577b34da6a3ce929d0e0e4736", "4bf92f3577b34da6a3ce929d0e0e4737");
+    let followed = submit(&cluster, caller(on, "01")).await;
+    let silent = submit(&cluster, caller(off, "00")).await;
+    // The caller's trace is taken: the next run has one of its own, linked to it.
+    let linked = submit(&cluster, caller(on, "01")).await;
+    assert_eq!((followed.to_string(), silent.to_string()), (on.to_owned(), off.to_owned()));
+    let spans = whole(&collector, linked, 1).await;
+    let root = contexts(&spans)[0];
+    assert_eq!((root.parent.as_str(), &root.links[..]), ("", &["00f067aa0ba902b7".to_owned()][..]));
+    let spans = whole(&collector, followed, 1).await;
+    check_tree(&spans, Some("00f067aa0ba902b7"));
+    assert!(collector.of(off).is_empty());
+    let mut exported = 0;
+    for run in runs {
+        let spans = collector.of(&run.to_string());
+        if !spans.is_empty() {
+            exported += 1;
+            check_tree(&spans, None);
+            assert_eq!(spans.len(), 6, "{}", drawn(&spans));
+        }
+    }
+    assert!((5..=35).contains(&exported), "{exported} of 40");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn x6_a_collector_that_is_away_stops_nothing_and_is_told_in_few_lines() {
+    let collector = Collector::start().await;
+    let mut cluster = cluster(&collector, 1, 1, &[("OTEL_BSP_EXPORT_TIMEOUT", "300")]).await;
+    collector.refuse(true);
+    for _ in 0..20 {
+        let run = cluster.begin(json!({"goal": "hello", "agent_id": "spend"})).await;
+        cluster.outcome(run).await;
+    }
+    eventually("it was tried", async || collector.requests() > 4).await;
+    for name in ["c1", "w1"] {
+        let said = cluster.log(name);
+        let lines = said.lines().filter(|line| line.contains("the collector of spans")).count();
+        assert!((1..=3).contains(&lines), "{name}: {lines} lines\n{said}");
+    }
+    collector.hang();
+    let run = cluster.begin(json!({"goal": "hello", "agent_id": "spend"})).await;
+    cluster.outcome(run).await;
+    cluster.stop("w1").await;
+    cluster.stop("c1").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn x4_a_wide_tree_arrives_whole() {
+    let width = std::env::var("TRELLIS_FAN_OUT").ok().and_then(|text| text.parse().ok()).unwrap_or(200);
+    let collector = Collector::start().await;
+    let cluster = cluster(&collector, 2, 2, &[]).await;
+    let inputs = json!({"depth": 1, "width": width, "leaf": "spend", "usd": 0.001});
+    let run = cluster.begin(json!({"goal": "grow", "agent_id": "tree", "inputs": inputs})).await;
+    cluster.outcome(run).await;
+    let spans = whole(&collector, run, width + 1).await;
+    check_tree(&spans, None);
+    check_costs(&spans);
+    // Of each child: its context, the call that asked for it, its wait, its attempt, a hold and a settle.
+    assert_eq!(spans.iter().filter(|span| span.name == "attempt spend").count(), width);
+    assert_eq!(spans.iter().filter(|span| span.name == "settle").count(), width);
+}
