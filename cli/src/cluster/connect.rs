@@ -4,6 +4,7 @@ use std::{fmt, path::PathBuf};
 
 use coordinator::store::{Redis, Store};
 use shared::{
+    TraceId,
     bus::{self, Bus, Connect, Nats},
     role,
     subject::Namespace,
@@ -31,9 +32,15 @@ pub(crate) struct Servers {
         hide_default_value = true
     )]
     namespace: Namespace,
+    /// The address of a run in a viewer of traces, with `{trace_id}` in it.
+    #[arg(long, global = true, value_name = "TEMPLATE", env = "TRELLIS_TRACE_URL", hide = true)]
+    trace_url: Option<String>,
     #[command(flatten)]
     credentials: Credentials,
 }
+
+/// Where Jaeger shows a trace.
+const JAEGER: &str = "http://localhost:16686/trace/{trace_id}";
 
 /// A server or coordinator could not be reached. It has an exit code of its own.
 #[derive(Debug)]
@@ -74,6 +81,17 @@ impl Servers {
 
     pub(crate) fn namespace(&self) -> &Namespace {
         &self.namespace
+    }
+
+    /// The id of a run, and where a viewer shows it, if one is named or its spans are exported.
+    pub(crate) fn trace_link(&self, trace_id: TraceId, is_exported: bool) -> String {
+        let named = self.trace_url.as_deref().filter(|url| !url.is_empty());
+        match named.or(is_exported.then_some(JAEGER)) {
+            Some(template) => {
+                format!("{trace_id}  {}", template.replace("{trace_id}", &trace_id.to_string()))
+            }
+            None => trace_id.to_string(),
+        }
     }
 
     /// An empty variable counts as unset: shells and compose files unset variables that way.

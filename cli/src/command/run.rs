@@ -3,6 +3,7 @@
 
 use shared::{
     bus::Bus,
+    telemetry,
     wire::{SubmitAnswer, Text},
 };
 
@@ -71,7 +72,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
             return Ok(ending);
         }
         args.task.settle(&mut submission, &bus).await?;
-        perform(&bus, (&submission, &sources), asked, args.words, output).await
+        perform(&bus, servers, (&submission, &sources), asked, args.words, output).await
     };
     let ended = deployment.while_up(work).await;
     if !deployment.close().await {
@@ -82,6 +83,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
 
 async fn perform(
     bus: &Bus,
+    servers: &Servers,
     (submission, sources): (&Submission, &Sources),
     asked: Questions,
     words: bool,
@@ -91,7 +93,7 @@ async fn perform(
         SubmitAnswer::Accepted(accepted) => accepted,
         SubmitAnswer::Refused(refusal) => return output::refuse(&sources.locate(refusal), output),
     };
-    output::note(&format!("trace {}", accepted.trace_id));
+    output::note(&format!("trace {}", servers.trace_link(accepted.trace_id, telemetry::is_on())));
     output::adjusted(&accepted);
     match live::follow(bus, accepted.trace_id, asked, words).await? {
         Some(watch) => outcome::print(&watch, output),

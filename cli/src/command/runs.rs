@@ -110,7 +110,7 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
             if output == Output::Text {
                 rest.push_str(&waits_for_workers(&bus, &trace).await);
             }
-            describe(&trace, &rest, output)
+            describe(&trace, &servers.trace_link(trace.id(), trace.is_traced()), &rest, output)
         }
         Command::Watch { trace, answer, words } => {
             let trace = trace.find(&bus).await?;
@@ -225,7 +225,7 @@ fn cause<'e>(step: &'e HistoryStep, call_id: &CallId) -> Option<&'e str> {
     }
 }
 
-fn describe(trace: &Trace, rest: &str, output: Output) -> anyhow::Result<Ending> {
+fn describe(trace: &Trace, named: &str, rest: &str, output: Output) -> anyhow::Result<Ending> {
     let deleted: Vec<&str> =
         trace.contexts().iter().filter(|node| node.deleted).map(|node| node.id.as_str()).collect();
     if output == Output::Json {
@@ -252,7 +252,7 @@ fn describe(trace: &Trace, rest: &str, output: Output) -> anyhow::Result<Ending>
     };
     let heading = ["CONTEXT", "AGENT", "STATUS", "SPENT", "HELD", "LEFT", "TOKENS", "ATTEMPTS", "WORKER"];
     let rows: Vec<_> = trace.contexts().iter().map(row).collect();
-    let mut text = format!("trace {}\n\n{}\n{}", trace.id(), tree::show(trace), table::show(heading, &rows));
+    let mut text = format!("trace {named}\n\n{}\n{}", tree::show(trace), table::show(heading, &rows));
     for node in trace.contexts() {
         text.push_str(&time_limits(node));
         if let Some(waits) = trace.snapshot(node).waits {
