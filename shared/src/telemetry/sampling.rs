@@ -62,10 +62,7 @@ fn ratio(argument: Option<&str>) -> u64 {
     match text.parse::<f64>() {
         Ok(share) if (0.0..=1.0).contains(&share) => (share * Sampler::ALL as f64) as u64,
         Ok(_) | Err(_) => {
-            tracing::warn!(
-                argument = text,
-                "OTEL_TRACES_SAMPLER_ARG is not a share from 0 to 1; every trace is exported"
-            );
+            tracing::warn!("OTEL_TRACES_SAMPLER_ARG is not a share from 0 to 1; every trace is exported");
             Sampler::ALL
         }
     }

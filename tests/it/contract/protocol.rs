@@ -182,7 +182,7 @@ fn every_subject_filter_stream_and_consumer_is_in_the_protocol() {
     let source = file("shared/src/subject.rs");
     assert_eq!(
         source.matches("f.write_str(\"agent.").count() + source.matches("write!(f, \"agent.").count(),
-        26 + 23
+        27 + 24
     );
 }
 

@@ -14,6 +14,7 @@ mod parts;
 mod progress;
 pub(crate) mod shared_store;
 pub(crate) mod span;
+pub(crate) mod traced;
 mod work;
 
 use std::sync::Arc;
@@ -33,7 +34,7 @@ use deadline::Deadline;
 use exit::Exit;
 use lease::HeldLease;
 use progress::Progress;
-use span::Traced;
+use traced::Traced;
 use work::Work;
 
 #[derive(Debug)]

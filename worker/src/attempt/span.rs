@@ -4,34 +4,15 @@
 use std::borrow::Cow;
 
 use shared::{
-    Timestamp, TraceId,
     bus::Headers,
-    clock::{Clock, Mark},
     telemetry::{self, Attribute, Kind, Moment, Span, SpanEvent, SpanId, attribute},
     text::cut,
 };
 
-use super::Attempt;
+use super::{Attempt, traced::headers};
 
 /// The most of a text in a span.
 const MAX_CONTENT_BYTES: usize = 16 << 10;
-
-/// The part of an attempt in its run's trace.
-#[derive(Debug)]
-pub(super) struct Traced {
-    /// The run is exported, by this process or by others.
-    is_exported: bool,
-    /// When the attempt was claimed, by the coordinator's time, which all spans of a run have.
-    claimed_at: Timestamp,
-    since: Mark,
-    clock: Clock,
-}
-
-impl Traced {
-    pub(super) fn new(is_exported: bool, claimed_at: Timestamp, clock: Clock) -> Self {
-        Traced { is_exported, claimed_at, since: clock.mark(), clock }
-    }
-}
 
 impl Attempt {
     /// The span of the attempt: the parent of all spans beneath it.
@@ -40,7 +21,7 @@ impl Attempt {
     }
 
     fn moment(&self) -> Moment {
-        Moment::from(self.traced.claimed_at).plus(self.traced.clock.since(self.traced.since))
+        self.traced.now()
     }
 
     /// The trace context of every message this attempt sends.
@@ -77,11 +58,6 @@ impl Attempt {
         span.attributes.extend(thread.map(|thread| attribute("gen_ai.conversation.id", thread.as_str())));
         Doing { attempt: self, span: Some(Box::new(span)) }
     }
-}
-
-/// The trace context of a message, if its run is exported.
-pub(crate) fn headers(is_exported: bool, trace_id: TraceId, span: SpanId) -> Headers {
-    if is_exported { telemetry::headers(trace_id, span) } else { Headers::default() }
 }
 
 /// Something that an attempt is doing. Its span is emitted when it ends. If it is dropped before, because the attempt was

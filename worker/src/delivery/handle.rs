@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     agent::{self, Resources, Run},
-    attempt::{Attempt, coordinator::Coordinator, deadline::Deadline, lease::HeldLease, span},
+    attempt::{Attempt, coordinator::Coordinator, deadline::Deadline, lease::HeldLease, traced},
     billing::meter::Meter,
     config::Config,
     crash::Point,
@@ -60,7 +60,7 @@ impl Handler {
         let caller = telemetry::caller(&delivery.headers);
         let is_exported = caller.is_some_and(|caller| caller.sampled && caller.trace_id == offer.trace_id);
         let context = SpanId::of(offer.trace_id, offer.child_id.as_str());
-        let mut headers = span::headers(is_exported, offer.trace_id, context);
+        let mut headers = traced::headers(is_exported, offer.trace_id, context);
         headers.insert(POLICY_HEADER.to_owned(), self.resources.policy_digest.clone());
         let redactor = self.resources.secrets.redactor().clone();
         let asks = Subject::Ask(pool.clone(), partition);
@@ -80,9 +80,9 @@ impl Handler {
                 let lease = HeldLease::new(lease, left, asked_at, self.config.clock, self.stop_told.clone());
                 let deadline = Deadline::new(self.config.clock, left);
                 let (config, bus) = (self.config.clone(), self.bus.clone());
-                let traced = (is_exported, left.map_or_else(|| config.clock.now(), |left| left.now));
+                let told = (is_exported, left.map_or_else(|| config.clock.now(), |left| left.now));
                 let attempt =
-                    Attempt::new(work, lease, deadline, coordinator, (pool, partition), traced, config, bus);
+                    Attempt::new(work, lease, deadline, coordinator, (pool, partition), told, config, bus);
                 tracing::Span::current().record("attempt", attempt.number());
                 self.carry_out(&attempt, &open_holds, &delivery).await;
             }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use shared::{
     Amount, CallId, ChildId, Timestamp,
+    subject::Subject,
     telemetry::{Kind, Span, SpanId, attribute},
 };
 
@@ -32,7 +33,7 @@ impl Trace {
     /// Keeps marks from here on, as a run does that is exported.
     fn tell_all(&mut self, now: Timestamp) {
         if self.version() > 0 && !self.is_traced() {
-            let subject = "agent.submit".to_owned();
+            let subject = Subject::Submit.to_string();
             self.traced = Some(Box::new(Traced { received_at: now, subject, parent: None, link: None }));
         }
     }

@@ -32,7 +32,7 @@ const COORDINATOR: Layers = &[
     &["inbound", "ownership"],
     &["shard"],
     &["audit.rs"],
-    &["branches.rs", "dead_letter.rs", "earlier.rs", "tick.rs"],
+    &["branches.rs", "dead_letter.rs", "earlier.rs", "spans.rs", "tick.rs"],
     &["handles.rs", "directory.rs", "health.rs"],
     &["policy.rs", "profile_log.rs", "schedules.rs", "kept.rs"],
     &["epoch.rs", "clock.rs", "config.rs", "crash.rs", "removal.rs", "room.rs", "sealed"],
