@@ -28,6 +28,7 @@ mod shard;
 pub mod store;
 mod tick;
 pub mod trace;
+mod trouble;
 
 pub use config::Config;
 pub use crash::{Crash, Point};

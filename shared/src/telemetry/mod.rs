@@ -5,13 +5,13 @@
 mod context;
 mod export;
 mod log;
+mod outage;
 mod span;
 
 pub use context::{headers, parent, span_id};
-pub use log::hide;
+pub use log::{hide, json_line, span_of};
+pub use outage::Outage;
 pub use span::{Kind, Span, Value, is_on};
-
-use std::io::IsTerminal;
 
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use tracing_subscriber::{
@@ -41,14 +41,11 @@ pub fn start(service: &'static str, json_logs: bool, quiet: bool) -> Telemetry {
     let shows_arguments = |target: &str| target == "rmcp" || target.starts_with("rmcp::");
     let filter = filter
         .and(filter_fn(move |line| *line.level() <= tracing::Level::WARN || !shows_arguments(line.target())));
-    let colours = std::io::stderr().is_terminal();
-    let format = tracing_subscriber::fmt::layer().with_writer(log::stderr).with_ansi(colours);
-    let layer = if json_logs {
-        format.json().flatten_event(true).with_filter(filter).boxed()
-    } else {
-        format.with_filter(filter).boxed()
-    };
+    let layer = log::layer(json_logs).with_filter(filter);
     let installed = tracing_subscriber::registry().with(layer).try_init();
+    if json_logs || !quiet {
+        log::log_panics();
+    }
     if let Some(error) = bad_filter {
         tracing::warn!(%error, "RUST_LOG is invalid; logging at `{default}`");
     }

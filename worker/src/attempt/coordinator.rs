@@ -96,7 +96,7 @@ impl Coordinator {
         };
         match decode::json(&bytes) {
             Ok(Answer::Refused(refusal)) if refusal.code == UNAVAILABLE => {
-                tracing::debug!(message = refusal.message, "the coordinator can't decide now");
+                tracing::debug!(said = refusal.message, "the coordinator can't decide now");
                 None
             }
             Ok(answer) => Some(answer),

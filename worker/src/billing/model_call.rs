@@ -205,7 +205,7 @@ impl Call<'_> {
                 return CallOutcome::Failed(failure);
             }
             tracing::info!(model = %self.model, "the call failed; trying again");
-            tracing::debug!(message, "why");
+            tracing::debug!(said = message, "why");
             live.send(Said::Again { why: message }).await;
             tokio::time::sleep(pause).await;
             wait = (wait * 2).min(MAX_PAUSE);

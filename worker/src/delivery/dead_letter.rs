@@ -24,7 +24,7 @@ pub(crate) async fn store(
         code = refusal.code,
         "a message becomes a dead letter, which says why"
     );
-    tracing::debug!(message = refusal.message, "why");
+    tracing::debug!(said = refusal.message, "why");
     let (trace_id, child_id) = context.unzip();
     let letter =
         DeadLetter::new(&delivery.subject, Some(&delivery.payload), refusal).about(trace_id, child_id);
@@ -42,7 +42,7 @@ pub(crate) async fn store(
     match bus.publish(message).await {
         Ok(_) => delivery.terminate().await,
         Err(error) => {
-            tracing::warn!(%error, "could not store the dead letter; the message will be delivered again");
+            tracing::debug!(%error, "could not store the dead letter; the message will be delivered again");
             delivery.nak(REDELIVER_AFTER).await;
         }
     }

@@ -82,7 +82,9 @@ impl Handler {
                 let (config, bus) = (self.config.clone(), self.bus.clone());
                 let attempt =
                     Attempt::new(work, lease, deadline, coordinator, (pool, partition), config, bus);
-                tracing::Span::current().record("attempt", attempt.number());
+                let span = tracing::Span::current();
+                span.record("attempt", attempt.number());
+                span.record("span_id", span_of(attempt.trace_id(), attempt.child_id(), Some(attempt.number())));
                 self.carry_out(&attempt, &open_holds, &delivery).await;
             }
             Claim::Later(delay) => delivery.nak(delay).await,
@@ -196,7 +198,7 @@ impl From<Lost> for End {
 fn panicked(panic: &(dyn Any + Send)) -> Verdict {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-    tracing::error!("the agent panicked");
+    tracing::error!("the agent panicked: this is a bug of Trellis");
     tracing::debug!(text, "what it said");
     Verdict::Failed(Failure::retryable(format!("the agent panicked: {text}")))
 }

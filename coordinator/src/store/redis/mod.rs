@@ -150,6 +150,11 @@ fn unavailable(doing: &'static str) -> impl Fn(RedisError) -> Error {
     move |source| Error::Unavailable { doing, source: Box::new(source) }
 }
 
+/// Whether an error is one of the client or the server.
+pub(super) fn is_error(error: &(dyn std::error::Error + 'static)) -> bool {
+    error.is::<RedisError>()
+}
+
 fn is_no_script(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }

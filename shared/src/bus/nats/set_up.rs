@@ -93,7 +93,7 @@ impl Nats {
             match self.permitted(&to, api.update_stream(&tuned)).await {
                 Ok(updated) => {
                     updated.map_err(|error| self.refused(&ours, &error))?;
-                    tracing::info!(stream = name, "the stream's limits were changed to the configured ones");
+                    tracing::debug!(stream = name, "the stream's limits were changed to the configured ones");
                 }
                 Err(denied) => tracing::warn!(
                     %denied,
