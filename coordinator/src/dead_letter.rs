@@ -52,7 +52,13 @@ impl Line {
     pub(crate) fn tell(&self) {
         let trace_id = self.trace_id.map(tracing::field::display);
         let child_id = self.child_id.as_ref().map(tracing::field::display);
-        tracing::info!(trace_id, child_id, kind = self.kind, code = self.code, "a message became a dead letter");
+        tracing::info!(
+            trace_id,
+            child_id,
+            kind = self.kind,
+            code = self.code,
+            "a message became a dead letter"
+        );
     }
 }
 

@@ -16,8 +16,8 @@ use shared::{
     Json, ScheduleName, Timestamp, TraceId,
     bus::{self, Bus, From, Outgoing, PublishError, Stored},
     schedule::{self, Readable},
-    telemetry::Outage,
     subject::{Filter, Partition, Subject},
+    telemetry::Outage,
     wire::ScheduleRevision,
 };
 use tokio::sync::watch;

@@ -217,7 +217,9 @@ async fn refuse(handles: &Handles, unusable: Unusable, subject: &Subject) {
     match (letter.store(bus).await, &arrival) {
         (Ok(()), Arrival::Published(delivery)) => delivery.terminate().await,
         // The message is delivered again, and refused again.
-        (Err(error), Arrival::Published(_)) => trouble::tell(&error, None, "a dead letter could not be stored"),
+        (Err(error), Arrival::Published(_)) => {
+            trouble::tell(&error, None, "a dead letter could not be stored")
+        }
         (_, Arrival::Requested(_)) => {}
     }
 }

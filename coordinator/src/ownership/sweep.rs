@@ -71,9 +71,7 @@ pub(crate) async fn run(handles: Arc<Handles>, dispatch: Dispatch) {
                     handles.epoch.swept(&unswept, &HashMap::new());
                 }
             }
-            Err(error) => {
-                trouble::tell(&error, None, "the sweep failed; trying again")
-            }
+            Err(error) => trouble::tell(&error, None, "the sweep failed; trying again"),
         }
     }
 }

@@ -13,12 +13,32 @@ use crate::trace::{Command, Event, Refusal, Trace};
 
 #[derive(Debug)]
 pub(super) enum Line {
-    Admitted { child_id: ChildId, parent_id: Option<ChildId>, agent_id: Option<AgentId> },
-    Ended { child_id: ChildId, attempt: u32, status: EndStatus, error: Option<FailureKind> },
-    Lost { child_id: ChildId, attempt: u32, worker_id: Option<WorkerId> },
-    Denied { child_id: Option<ChildId>, attempt: Option<u32>, scope: ChildId, dimension: Dimension },
+    Admitted {
+        child_id: ChildId,
+        parent_id: Option<ChildId>,
+        agent_id: Option<AgentId>,
+    },
+    Ended {
+        child_id: ChildId,
+        attempt: u32,
+        status: EndStatus,
+        error: Option<FailureKind>,
+    },
+    Lost {
+        child_id: ChildId,
+        attempt: u32,
+        worker_id: Option<WorkerId>,
+    },
+    Denied {
+        child_id: Option<ChildId>,
+        attempt: Option<u32>,
+        scope: ChildId,
+        dimension: Dimension,
+    },
     /// None: the whole run.
-    Cancelled { child_id: Option<ChildId> },
+    Cancelled {
+        child_id: Option<ChildId>,
+    },
 }
 
 /// What is to be told of a decision; nothing if nobody hears it.

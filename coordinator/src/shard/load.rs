@@ -165,7 +165,11 @@ impl Shard {
                         some.retain(|id| *id != trace_id);
                     }
                     Err(error) => {
-                        trouble::tell(&error, None, "traces can't be loaded; their jobs are answered as unavailable");
+                        trouble::tell(
+                            &error,
+                            None,
+                            "traces can't be loaded; their jobs are answered as unavailable",
+                        );
                         failed.extend(
                             std::mem::take(&mut some).into_iter().map(|id| (id, NotHad::Unavailable)),
                         );

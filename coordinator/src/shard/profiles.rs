@@ -42,7 +42,11 @@ impl Shard {
                 self.jobs_again(id, jobs).await;
             }
             Err(error) => {
-                trouble::tell(&error, None, "the agent profiles can't be read; the jobs are answered as unavailable");
+                trouble::tell(
+                    &error,
+                    None,
+                    "the agent profiles can't be read; the jobs are answered as unavailable",
+                );
                 self.cache.remove(id);
                 for job in jobs {
                     self.unavailable(job).await;

@@ -315,7 +315,11 @@ async fn remove(bus: &Bus, contexts: Vec<Removed>) {
             tracing::warn!(%trace_id, %child_id, %error, "a deleted context could not be removed yet");
         }
         if whole_trace && let Err(error) = removal::log(bus, trace_id).await {
-            trouble::tell(&error, Some(trace_id), "the event log of a deleted trace keeps what it says until its age");
+            trouble::tell(
+                &error,
+                Some(trace_id),
+                "the event log of a deleted trace keeps what it says until its age",
+            );
         }
     }
 }

@@ -90,7 +90,7 @@ impl Coordinator {
                 return None;
             }
             Err(error @ (RequestError::Denied(_) | RequestError::Other(_))) => {
-                tracing::warn!(%error, "could not ask the coordinator");
+                tracing::debug!(%error, "could not ask the coordinator");
                 return None;
             }
         };

@@ -2,14 +2,19 @@
 //! crash before the acknowledgement the delivery comes again, and the answer to its claim says what is left to
 //! do: nothing, wait, or run it.
 
-use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    any::Any,
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use futures_util::FutureExt;
 use shared::{
     Timestamp,
     bus::{Bus, Delivery},
     subject::Subject,
-    telemetry::{self, span_id},
+    telemetry::{self, Outage, span_id, span_of},
     wire::{Claimed, Failure, Offer, OpenHold, POLICY_HEADER, Refusal, Verdict},
 };
 use tokio::sync::Notify;
@@ -38,6 +43,8 @@ pub(crate) struct Handler {
     pub(crate) resources: Arc<Resources>,
     pub(crate) bus: Bus,
     pub(crate) skew: Arc<Skew>,
+    /// Whether coordinators answer the claims of this worker.
+    pub(crate) coordinators: Arc<Mutex<Outage>>,
     /// A broadcast said that this context is to stop: the next tick asks whether that is so.
     pub(crate) stop_told: Arc<Notify>,
     /// The worker ends: a running attempt reports that it was handed back, unclaimed work returns to the queue.
@@ -69,7 +76,7 @@ impl Handler {
         let claimed = tokio::select! {
             biased;
             () = self.hand_back.cancelled() => return delivery.nak(Duration::ZERO).await,
-            claimed = claim(&self.config, &coordinator, &offer, &delivery) => claimed,
+            claimed = claim(&self.config, &coordinator, &offer, &delivery, &self.coordinators) => claimed,
         };
         match claimed {
             Claim::Ours(claimed) => {
@@ -84,7 +91,10 @@ impl Handler {
                     Attempt::new(work, lease, deadline, coordinator, (pool, partition), config, bus);
                 let span = tracing::Span::current();
                 span.record("attempt", attempt.number());
-                span.record("span_id", span_of(attempt.trace_id(), attempt.child_id(), Some(attempt.number())));
+                span.record(
+                    "span_id",
+                    span_of(attempt.trace_id(), attempt.child_id(), Some(attempt.number())),
+                );
                 self.carry_out(&attempt, &open_holds, &delivery).await;
             }
             Claim::Later(delay) => delivery.nak(delay).await,

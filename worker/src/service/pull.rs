@@ -1,7 +1,11 @@
 //! The loop of a worker: takes as many deliveries as it has free slots, handles stop messages and admin requests,
 //! and shuts down in order. Every attempt is its own task, awaited before the worker ends.
 
-use std::{collections::HashMap, future::Future, sync::Arc};
+use std::{
+    collections::HashMap,
+    future::Future,
+    sync::{Arc, Mutex},
+};
 
 use futures_util::future::BoxFuture;
 use shared::{
@@ -79,6 +83,7 @@ struct Worker {
     hand_back: CancellationToken,
     description: admin::Description,
     skew: Arc<Skew>,
+    coordinators: Arc<Mutex<Outage>>,
 }
 
 /// A running attempt, to which stop messages are matched.
@@ -130,6 +135,7 @@ impl Worker {
             hand_back: CancellationToken::new(),
             description,
             skew,
+            coordinators: Arc::new(Mutex::new(Outage::new("the coordinators"))),
         })
     }
 
@@ -243,6 +249,7 @@ impl Worker {
                     resources: self.resources.clone(),
                     bus: self.bus.clone(),
                     skew: self.skew.clone(),
+                    coordinators: self.coordinators.clone(),
                     stop_told: stop_told.clone(),
                     hand_back: self.hand_back.clone(),
                 };

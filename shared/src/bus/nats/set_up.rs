@@ -293,7 +293,7 @@ impl Nats {
         match self.permitted(&to, self.0.api.update_stream(&adapted)).await {
             Ok(updated) => {
                 updated.map_err(|error| failed(format!("setting up the bucket `{bucket}`"), &error))?;
-                tracing::info!(
+                tracing::debug!(
                     bucket,
                     "the bucket's settings were changed: its size is the configured one, objects are kept as long as the journals that name them, and nobody may roll up"
                 );
