@@ -219,3 +219,36 @@ impl Visit for Fields {
         self.set(field, format!("{value:?}").into());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn fields(of: &[(&'static str, Value)]) -> Fields {
+        Fields(of.iter().map(|(name, value)| (Cow::Borrowed(*name), value.clone())).collect())
+    }
+
+    #[test]
+    fn x8_a_line_has_no_key_twice_and_what_the_event_says_wins() {
+        let mut line = Fields(beginning(Level::INFO, "trellis", "it happened".into()));
+        line.0[0].1 = "now".into();
+        line.add(&fields(&[("child_id", json!("b")), ("level", json!(7)), ("attempt", json!(2))]));
+        line.add(&fields(&[("child_id", json!("a")), ("level", json!(8)), ("worker_id", json!("w1"))]));
+        assert_eq!(
+            serde_json::to_string(&line).unwrap(),
+            r#"{"timestamp":"now","level":"INFO","target":"trellis","message":"it happened","child_id":"b","level_":7,"attempt":2,"worker_id":"w1"}"#
+        );
+    }
+
+    #[test]
+    fn x1_the_span_of_a_line_is_that_of_its_attempt_or_context() {
+        let trace_id: TraceId = "0af7651916cd43dd8448eb211c80319c".parse().unwrap();
+        let child_id: ChildId = "root".parse().unwrap();
+        let context = format!("{:016x}", span_id(trace_id, "root"));
+        let attempt = format!("{:016x}", span_id(trace_id, "root.2"));
+        assert_eq!(span_of(trace_id, &child_id, None), context);
+        assert_eq!(span_of(trace_id, &child_id, Some(2)), attempt);
+    }
+}

@@ -81,6 +81,9 @@ async fn x8_a_cluster_logs_json_with_one_line_for_each_event_and_no_text_of_othe
     let denied = cluster.begin(pays).await;
     cluster.outcome(denied).await;
 
+    let panics = cluster.begin(json!({"goal": GOAL, "agent_id": "panic"})).await;
+    assert_eq!(status(&cluster.outcome(panics).await), EndStatus::Failed);
+
     let sleeps = |ms: u64| json!({"goal": GOAL, "agent_id": "sleep", "inputs": {"ms": ms}});
     let cancelled = cluster.begin(sleeps(60_000)).await;
     cluster.until(cancelled, "there", |trace| trace.root().is_some()).await;
@@ -116,6 +119,9 @@ async fn x8_a_cluster_logs_json_with_one_line_for_each_event_and_no_text_of_othe
             assert!(["c1", "c2"].map(Value::from).contains(&line["coordinator_id"]), "{line}");
         }
     }
+    let panic = about(&workers, "a panic: this is a bug of Trellis", None);
+    assert!(panic.iter().all(|line| line["trace_id"] == panics.to_string()), "{panic:#?}");
+    assert!(panic.first().is_some_and(|line| line["place"].is_string()), "{workers:#?}");
     let [told, .., denied, cancelled, lost] = &ended;
     let [line] = &about(&coordinators, "an attempt was lost", None)[..] else { panic!("{coordinators:#?}") };
     assert_eq!(

@@ -33,7 +33,9 @@ const RECONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// One timeout may be a slow disk; two in a row mean a dead connection.
 const MAX_TIMEOUTS: u32 = 2;
 /// Errors that callers deal with: a key of another type, and a script that the server does not have yet.
-const EXPECTED: [&str; 2] = [super::WRONG_TYPE, "NOSCRIPT"];
+const EXPECTED: [&str; 2] = [WRONG_TYPE, "NOSCRIPT"];
+/// The code of an error that the server gives for a command on a key of another type.
+pub(super) const WRONG_TYPE: &str = "WRONGTYPE";
 
 pub(super) struct Link {
     address: Arc<Address>,

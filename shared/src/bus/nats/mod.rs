@@ -19,6 +19,7 @@ mod pull;
 mod read;
 mod set_up;
 mod since;
+mod told;
 
 use std::{
     collections::BTreeSet,
