@@ -1,9 +1,13 @@
-//! What the log says of something that failed. That Redis can't be reached, or that a stream takes nothing, is told once for all, where
-//! the connection is: what fails because of that is not told again (X8).
+//! What the log says of something that failed. That Redis or NATS can't be reached, or that a stream takes nothing, is told once for
+//! all, where the connection is, and by the loop that measures the storage: what fails because of that is not told again (X8).
 
 use std::error::Error;
 
-use shared::{TraceId, bus::PublishError, text::with_causes};
+use shared::{
+    TraceId,
+    bus::{self, PublishError},
+    text::with_causes,
+};
 
 use crate::store;
 
@@ -20,7 +24,8 @@ pub(crate) fn tell(error: &(dyn Error + 'static), trace_id: Option<TraceId>, wha
 fn is_told(error: &(dyn Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
-        if store::is_outage(error) || error.is::<PublishError>() {
+        let of_bus = matches!(error.downcast_ref(), Some(bus::Error::Failed { .. }));
+        if of_bus || error.is::<PublishError>() || store::is_outage(error) {
             return true;
         }
         cause = error.source();
@@ -42,6 +47,7 @@ mod tests {
         let outage = || store::Error::Unavailable { doing: "commit", source: source() };
         assert!(is_told(&outage()));
         assert!(is_told(&PublishError::Unacknowledged));
+        assert!(is_told(&bus::Error::Failed { doing: "reading".into(), reason: "timed out".into() }));
         let corrupt = || store::Error::Corrupt { doing: "commit", found: "nothing".into() };
         assert!(!is_told(&corrupt()));
         assert!(is_told(&Above(outage())) && !is_told(&Above(corrupt())));

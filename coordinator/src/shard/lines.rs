@@ -51,10 +51,10 @@ pub(super) fn of(work: &Work, trace: &Trace, events: &[Event], decided: Result<(
         Work::Commands(commands) => commands,
         Work::Wake(_) | Work::Read { .. } => &[],
     };
-    let said = commands.iter().map(|command| said(command));
-    let mut lines: Vec<Line> = said.clone().filter_map(|command| cancelled(command, events)).collect();
+    let cancels = commands.iter().filter_map(|command| cancelled(said(command), events));
+    let mut lines: Vec<Line> = cancels.collect();
     if let Err(refusal) = decided {
-        lines.extend(said.last().and_then(|command| denied(command, trace, refusal)));
+        lines.extend(commands.last().and_then(|command| denied(said(command), trace, refusal)));
     }
     lines.extend(events.iter().filter_map(|event| happened(trace, event)));
     lines

@@ -21,8 +21,8 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-/// The log filter unless `RUST_LOG` is set: lost spans are worth a line.
-const DEFAULT_FILTER: &str = "info,opentelemetry=warn";
+/// The log filter unless `RUST_LOG` is set: lost spans are worth a line, each try of the NATS client to connect is not.
+const DEFAULT_FILTER: &str = "info,opentelemetry=warn,async_nats=warn";
 /// The log filter of commands that show their progress themselves, and what was denied, with the role that may.
 const QUIET_FILTER: &str = "warn,trellis_shared::bus::nats::denials=error";
 
