@@ -22,13 +22,31 @@ use crate::{
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// As the argument parser does it; a mistake is a line of the log if the log is JSON.
+fn wrong_usage(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() || !std::env::args_os().any(|argument| argument == "--log-json") {
+        error.exit();
+    }
+    output::log_json();
+    let text = error.to_string();
+    output::error(text.trim().trim_start_matches("error: "));
+    ExitCode::from(WRONG_USAGE)
+}
+
 fn main() -> ExitCode {
     // The first to install a TLS provider: an error would mean that there is one already.
     rustls::crypto::ring::default_provider().install_default().ok();
-    if let Err(error) = worker::take_keys() {
+    let keys = worker::take_keys();
+    let Cli { output, log_json, mut servers, command } = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return wrong_usage(&error),
+    };
+    if log_json {
+        output::log_json();
+    }
+    if let Err(error) = keys {
         output::note(&format!("warning: the keys of this process could not be read: {error}"));
     }
-    let Cli { output, log_json, mut servers, command } = Cli::parse();
     servers.take_handed();
     if !matches!(command, Command::Sandbox { .. }) {
         if let Err(error) = worker::protect_process() {

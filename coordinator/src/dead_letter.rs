@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use shared::{
     ChildId, Problems, TraceId,
-    bus::{Bus, Delivery, Headers, Message, Outgoing},
+    bus::{Bus, Delivery, Headers, Message, Outgoing, PublishError},
     keys::{Keys, Refused, Why},
     subject::Subject,
     wire::{DeadLetter, Refusal},
@@ -13,7 +13,7 @@ use shared::{
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
-use crate::handles::Handles;
+use crate::{handles::Handles, trouble};
 
 /// Dead letters that are stored at once.
 pub(crate) const AT_ONCE: usize = 64;
@@ -24,20 +24,58 @@ const TELL_EVERY: Duration = Duration::from_secs(1);
 /// Least time between two letters about what carries no code that is known here.
 const FOREIGN_EVERY: Duration = Duration::from_secs(60);
 
+/// A dead letter, and the line of the log that tells of it once it is stored (X8).
+pub(crate) struct Letter {
+    pub(crate) message: Outgoing,
+    pub(crate) line: Line,
+}
+
+impl Letter {
+    /// Stores and tells it. One that was stored before is not told again.
+    pub(crate) async fn store(self, bus: &Bus) -> Result<(), PublishError> {
+        if !bus.publish(self.message).await?.duplicate {
+            self.line.tell();
+        }
+        Ok(())
+    }
+}
+
+/// What the log says of a dead letter: never what the message says, nor what is wrong with it.
+pub(crate) struct Line {
+    kind: &'static str,
+    code: String,
+    trace_id: Option<TraceId>,
+    child_id: Option<ChildId>,
+}
+
+impl Line {
+    pub(crate) fn tell(&self) {
+        let trace_id = self.trace_id.map(tracing::field::display);
+        let child_id = self.child_id.as_ref().map(tracing::field::display);
+        tracing::info!(
+            trace_id,
+            child_id,
+            kind = self.kind,
+            code = self.code,
+            "a message became a dead letter"
+        );
+    }
+}
+
 /// A dead letter about a message from a queue. Its id follows from the message, so that it is stored once
 /// however often the message is delivered.
 pub(crate) fn about(
     delivery: &Delivery,
-    kind: &str,
+    kind: &'static str,
     refusal: Refusal,
     of: Option<(TraceId, Option<ChildId>)>,
-) -> Outgoing {
+) -> Letter {
     let id = format!("{kind}.{}.{}.dead", delivery.sequence, delivery.at.millis());
     letter(&delivery.subject, kind, Some(&delivery.payload), refusal, of, Some(id))
 }
 
 /// A dead letter about a request.
-pub(crate) fn about_request(message: &Message, subject: String, refusal: Refusal) -> Outgoing {
+pub(crate) fn about_request(message: &Message, subject: String, refusal: Refusal) -> Letter {
     letter(&subject, message.subject.kind(), Some(&message.payload), refusal, None, None)
 }
 
@@ -56,22 +94,18 @@ pub(crate) async fn keep(
     problems: Problems,
 ) {
     let kind = kind(subject);
-    let count = problems.iter().count();
-    tracing::warn!(
-        subject = delivery.subject,
-        count,
-        "a message is refused: it becomes a dead letter, which says why"
-    );
-    tracing::debug!(%problems, "what is wrong with it");
+    tracing::debug!(%problems, subject = delivery.subject, "a message is refused");
     let letter = about(&delivery, kind, Refusal::invalid(&problems), None);
     let one = handles.letters.clone().acquire_owned().await;
     let bus = handles.bus.clone();
     handles.spawn(&TaskTracker::new(), async move {
-        match bus.publish(letter).await {
-            Ok(_) => delivery.terminate().await,
-            Err(error) => {
-                tracing::warn!(%error, "a dead letter could not be stored; the message will be delivered again")
-            }
+        match letter.store(&bus).await {
+            Ok(()) => delivery.terminate().await,
+            Err(error) => trouble::tell(
+                &error,
+                None,
+                "a dead letter could not be stored; the message will be delivered again",
+            ),
         }
         drop(one);
     });
@@ -87,8 +121,8 @@ pub(crate) fn keep_request(handles: &Arc<Handles>, message: &Message, problems: 
     let (bus, refusal) = (handles.bus.clone(), Refusal::invalid(problems));
     let letter = about_request(message, bus.namespace().subject(&message.subject), refusal);
     handles.spawn(&TaskTracker::new(), async move {
-        if let Err(error) = bus.publish(letter).await {
-            tracing::warn!(%error, "a dead letter could not be stored");
+        if let Err(error) = letter.store(&bus).await {
+            trouble::tell(&error, None, "a dead letter could not be stored");
         }
         drop(one);
     });
@@ -152,8 +186,8 @@ pub(crate) async fn tell_refused(bus: &Bus, keys: &Keys) {
             }
             let refusal = Refusal::not_authentic(message);
             let id = Some(format!("{place}.{number}.refused").replace(' ', "."));
-            if let Err(error) = bus.publish(letter(&place, kind, None, refusal, of, id)).await {
-                tracing::warn!(%error, "a dead letter could not be stored");
+            if let Err(error) = letter(&place, kind, None, refusal, of, id).store(bus).await {
+                trouble::tell(&error, None, "a dead letter could not be stored");
             }
         }
     }
@@ -161,21 +195,23 @@ pub(crate) async fn tell_refused(bus: &Bus, keys: &Keys) {
 
 fn letter(
     subject: &str,
-    kind: &str,
+    kind: &'static str,
     payload: Option<&[u8]>,
     refusal: Refusal,
     of: Option<(TraceId, Option<ChildId>)>,
     id: Option<String>,
-) -> Outgoing {
+) -> Letter {
     let (trace_id, child_id) = of.map_or((None, None), |(trace_id, child_id)| (Some(trace_id), child_id));
+    let line = Line { kind, code: refusal.code.clone(), trace_id, child_id: child_id.clone() };
     let letter = DeadLetter::new(subject, payload, refusal).about(trace_id, child_id);
-    Outgoing {
+    let message = Outgoing {
         subject: Subject::Dead(ChildId::new(kind).expect("kinds are words")),
         id,
         headers: Headers::new(),
         payload: serde_json::to_vec(&letter).expect("a message has string keys only").into(),
         expect_last: None,
-    }
+    };
+    Letter { message, line }
 }
 
 #[cfg(test)]

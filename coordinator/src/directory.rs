@@ -27,6 +27,7 @@ use crate::{
     sealed::Sealed,
     store::{self, Agents},
     trace::Named,
+    trouble,
 };
 
 /// How often a change is tried again that others were faster with.
@@ -301,10 +302,7 @@ impl Directory {
             return found;
         }
         if let Err(error) = self.renew(found.revision).await {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "the agent profiles can't be read again; using those already known"
-            );
+            trouble::tell(&error, None, "the agent profiles can't be read again; using those already known");
         }
         self.known_of(names)
     }

@@ -11,6 +11,7 @@ use shared::{
 };
 use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::Instrument;
 
 use crate::{
     Config,
@@ -84,14 +85,16 @@ impl Handles {
     /// Starts a loop of this coordinator. It never outlives the coordinator; if it panics, the coordinator ends.
     pub(crate) fn spawn(&self, tasks: &TaskTracker, task: impl Future<Output = ()> + Send + 'static) {
         let (gone, fuse) = (self.gone.clone(), Fuse(self.panicked.clone()));
-        tasks.spawn(async move {
+        let task = async move {
             tokio::select! {
                 biased;
                 () = gone.cancelled() => {}
                 () = task => {}
             }
             drop(fuse);
-        });
+        };
+        // Its lines name the coordinator.
+        tasks.spawn(task.in_current_span());
     }
 
     /// Reads a large message beside the loop that took it, so that those behind it do not wait.

@@ -29,6 +29,7 @@ mod spans;
 pub mod store;
 mod tick;
 pub mod trace;
+mod trouble;
 
 pub use config::Config;
 pub use crash::{Crash, Point};

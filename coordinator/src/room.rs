@@ -16,6 +16,8 @@ use std::{
 
 use shared::{
     bus::{Bus, Consumer, Delivery, Error, Fill, Storage},
+    telemetry::Outage,
+    text::with_causes,
     wire::Refusal,
 };
 
@@ -38,13 +40,19 @@ impl Room {
     pub(crate) async fn watch(&self, bus: &Bus) {
         let mut interval = tokio::time::interval(MEASURE_EVERY);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut outage = Outage::new("the storage, which is to be measured");
+        let mut pools = Outage::new("the queue of a pool");
         loop {
             interval.tick().await;
             if let Err(error) = self.measure(bus).await {
-                tracing::warn!(%error, "the storage can't be measured; what was known of it counts");
+                outage.failed(&with_causes(&error));
+            } else {
+                outage.ended();
             }
             if let Err(error) = bus.keep_pools().await {
-                tracing::warn!(%error, "the queue of a pool can't be made again yet");
+                pools.failed(&with_causes(&error));
+            } else {
+                pools.ended();
             }
         }
     }

@@ -7,12 +7,14 @@ use futures_util::{FutureExt, future::BoxFuture};
 use shared::{
     bus::{self, Bus, Consumer, Service},
     subject::{Action, Subject, Topic},
+    telemetry::Outage,
 };
 use tokio::{
     net::TcpListener,
     sync::{Semaphore, mpsc, watch},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::Instrument;
 
 use crate::{
     Config, audit,
@@ -84,7 +86,8 @@ fn boxed(
     store: Store,
     shutdown: BoxFuture<'_, ()>,
 ) -> BoxFuture<'_, Result<(), Error>> {
-    Box::pin(run_until(config, bus, store, shutdown))
+    let span = tracing::error_span!("coordinator", coordinator_id = %config.id);
+    Box::pin(run_until(config, bus, store, shutdown).instrument(span))
 }
 
 async fn run_until(config: Config, bus: Bus, store: Store, shutdown: BoxFuture<'_, ()>) -> Result<(), Error> {
@@ -138,14 +141,14 @@ async fn run_until(config: Config, bus: Bus, store: Store, shutdown: BoxFuture<'
     let (exporting, exported) = (TaskTracker::new(), CancellationToken::new());
     handles.spawn(&exporting, spans::run(handles.clone(), exported.clone()));
     exporting.close();
-    tracing::info!(id = %handles.config.id, partitions = handles.config.topology.partitions, "coordinator is up");
+    tracing::info!(partitions = handles.config.topology.partitions, "coordinator is up");
 
     let panicked = tokio::select! {
         biased;
         () = shutdown => false,
         () = handles.panicked.cancelled() => true,
     };
-    tracing::info!(id = %handles.config.id, "coordinator is stopping");
+    tracing::info!("coordinator is stopping");
     // Readers stop first; the shards finish what the readers gave them.
     readers.stop.cancel();
     let drained = async {
@@ -227,6 +230,7 @@ impl Readers {
             serving: BTreeMap::new(),
             beaten: handles.config.clock.mark(),
             silent: Default::default(),
+            outage: Outage::new("the queue of a partition"),
         };
         handles.spawn(&readers.tasks, membership.run(readers.stop.clone()));
         readers.tasks.close();

@@ -17,6 +17,7 @@ use shared::{
     bus::{self, Bus, From, Outgoing, PublishError, Stored},
     schedule::{self, Readable},
     subject::{Filter, Partition, Subject},
+    telemetry::Outage,
     wire::ScheduleRevision,
 };
 use tokio::sync::watch;
@@ -156,18 +157,23 @@ impl Schedules {
 
     /// Follows the log until it is dropped.
     pub(crate) async fn follow(self) {
+        let mut outage = Outage::new("the log of schedules");
         loop {
             let followed = self.bus.follow(&[Filter::Schedules, Filter::AllTicks], From::Start).await;
-            let error = match followed {
-                Ok(mut log) => loop {
-                    match log.next().await {
-                        Ok(stored) => self.take(&stored),
-                        Err(error) => break error,
-                    }
-                },
-                Err(error) => error,
-            };
-            tracing::warn!(%error, "the log of schedules can't be followed; trying again");
+            match followed {
+                Ok(mut log) => {
+                    outage.ended();
+                    let denied = loop {
+                        match log.next().await {
+                            Ok(stored) => self.take(&stored),
+                            Err(error) => break error,
+                        }
+                    };
+                    // Whoever hears the server tells of it.
+                    tracing::debug!(%denied, "the log of schedules can't be followed; trying again");
+                }
+                Err(error) => outage.failed(&error.to_string()),
+            }
             tokio::time::sleep(FOLLOW_AGAIN_AFTER).await;
         }
     }

@@ -23,6 +23,7 @@ use crate::{
     schedules::{self, Brief, Known, Written},
     store,
     trace::Trace,
+    trouble,
 };
 
 /// How long a submission may take.
@@ -248,7 +249,7 @@ async fn cancel(handles: &Handles, live: &[Run], pending: &Run) {
         let message =
             Outgoing { subject: Subject::Cancel, id, headers: Headers::new(), payload, expect_last: None };
         if let Err(error) = handles.bus.publish(message).await {
-            tracing::warn!(%error, trace_id = %run.trace_id, "the earlier run of a schedule could not be cancelled");
+            trouble::tell(&error, Some(run.trace_id), "the earlier run of a schedule could not be cancelled");
         }
     }
 }

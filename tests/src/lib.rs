@@ -8,6 +8,7 @@ pub mod cluster;
 pub mod dice;
 pub mod invariants;
 pub mod log_cuts;
+pub mod log_lines;
 pub mod processes;
 pub mod script;
 pub mod servers;

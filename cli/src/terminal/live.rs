@@ -82,7 +82,7 @@ enum Display {
 impl Display {
     /// Live output between two drawings would break the tree, so that lines are printed instead.
     fn new(words: bool) -> Self {
-        if std::io::stderr().is_terminal() && !words {
+        if std::io::stderr().is_terminal() && !words && !output::logs_json() {
             Display::Tree { drawn: 0, last: String::new() }
         } else {
             Display::Lines(BTreeMap::new())

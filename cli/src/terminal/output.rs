@@ -1,10 +1,17 @@
 //! Writes to stdout and stderr. A closed pipe or a full disk is an error of the command, never a panic.
 
-use std::io::{ErrorKind, Write};
+use std::{
+    io::{ErrorKind, Write},
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use anyhow::Context;
 use serde_json::{Value, json};
-use shared::wire::{Acceptance, Refusal};
+use shared::{
+    telemetry::json_line,
+    wire::{Acceptance, Refusal},
+};
+use tracing::Level;
 
 use crate::terminal::{ending::Ending, text};
 
@@ -57,13 +64,34 @@ pub(crate) fn print_json_line(value: &Value) -> anyhow::Result<()> {
     print(&format!("{value}\n"))
 }
 
+/// Whether everything on stderr is a line of a JSON log (X8).
+static LOGS_JSON: AtomicBool = AtomicBool::new(false);
+
+/// From now on, what is written to stderr is a line of a JSON log.
+pub(crate) fn log_json() {
+    LOGS_JSON.store(true, Ordering::Relaxed);
+}
+
+pub(crate) fn logs_json() -> bool {
+    LOGS_JSON.load(Ordering::Relaxed)
+}
+
 /// Progress, to stderr. Failing to write it is no error.
 pub(crate) fn note(what: &str) {
+    if logs_json() {
+        return match what.strip_prefix("warning: ") {
+            Some(warning) => json_line(Level::WARN, warning),
+            None => json_line(Level::INFO, what),
+        };
+    }
     std::io::stderr().write_all(format!("{}\n", text::printable(what)).as_bytes()).ok();
 }
 
 /// An error, to stderr. If it can't be written, the exit code still tells it.
 pub(crate) fn error(what: &str) {
+    if logs_json() {
+        return json_line(Level::ERROR, what);
+    }
     std::io::stderr().write_all(format!("error: {}\n", text::printable(what)).as_bytes()).ok();
 }
 

@@ -16,6 +16,7 @@ use crate::{
     handles::Handles,
     profile_log,
     trace::unreadable,
+    trouble,
 };
 
 pub(super) async fn all(handles: &Handles) -> Result<QueryAnswer, directory::Error> {
@@ -80,7 +81,7 @@ pub(super) async fn delete(handles: &Handles, agent: AgentId) -> Result<QueryAns
 
 /// Log or store could not be written: nothing was promised. What was written counts all the same, once the other has it.
 fn not_kept(error: &directory::Error) -> QueryAnswer {
-    tracing::warn!(error = error as &dyn std::error::Error, "agent profiles could not be changed");
+    trouble::tell(error, None, "agent profiles could not be changed");
     let cause = error.source().map_or_else(String::new, |cause| format!(": {cause}"));
     let hint = if error.is_full() {
         "delete agents that nobody needs, with `trellis agents delete NAME`: that makes room; then repeat the command"

@@ -24,6 +24,7 @@ use crate::{
         job::{Job, Origin, Work},
     },
     trace::Command,
+    trouble,
 };
 
 /// When a published submission that can't be taken now is delivered again.
@@ -136,10 +137,7 @@ impl Intake {
             Some(delete) => {
                 let found = branches::of(&self.handles, control.trace_id).await;
                 let unknown = |error: &branches::Error| {
-                    tracing::warn!(
-                        error = error as &dyn std::error::Error,
-                        "it is unknown who branches from a run"
-                    );
+                    trouble::tell(error, None, "it is unknown who branches from a run");
                 };
                 Some(Command::Delete { delete, branches: found.inspect_err(unknown).ok() })
             }
@@ -216,10 +214,12 @@ async fn refuse(handles: &Handles, unusable: Unusable, subject: &Subject) {
     if again && matches!(arrival, Arrival::Requested(_)) {
         return;
     }
-    match (bus.publish(letter).await, &arrival) {
-        (Ok(_), Arrival::Published(delivery)) => delivery.terminate().await,
+    match (letter.store(bus).await, &arrival) {
+        (Ok(()), Arrival::Published(delivery)) => delivery.terminate().await,
         // The message is delivered again, and refused again.
-        (Err(error), Arrival::Published(_)) => tracing::warn!(%error, "a dead letter could not be stored"),
+        (Err(error), Arrival::Published(_)) => {
+            trouble::tell(&error, None, "a dead letter could not be stored")
+        }
         (_, Arrival::Requested(_)) => {}
     }
 }

@@ -15,6 +15,7 @@ use crate::{
     handles::Handles,
     kept::{Error, Known, Version, Written},
     room::MARK_PERCENT,
+    trouble,
 };
 
 /// How often a change is tried again that others were faster with.
@@ -25,10 +26,7 @@ const MAX_LISTED: u32 = 500;
 /// What is answered, or why it can't be now.
 fn told(answer: Result<QueryAnswer, Error>) -> QueryAnswer {
     answer.unwrap_or_else(|error| {
-        tracing::warn!(
-            error = &error as &dyn std::error::Error,
-            "a query about kept graphs could not be answered"
-        );
+        trouble::tell(&error, None, "a query about kept graphs could not be answered");
         QueryAnswer::Refused(if error.is_full() { full() } else { Refusal::unavailable() })
     })
 }

@@ -24,6 +24,7 @@ use crate::{
         job::{Job, Origin},
     },
     trace::{self, Amend, Command, Trace, agents_of_plan},
+    trouble,
 };
 
 /// Takes a query. What a shard answers is given to it at once, in the order it came; everything else is read beside the loop
@@ -55,7 +56,7 @@ async fn answer(
     if let Ok(query) = &query
         && let Err(error) = audit::keep(handles, query, message).await
     {
-        tracing::warn!(%error, "it could not be kept who asks for a change: nothing is changed");
+        trouble::tell(&error, None, "it could not be kept who asks for a change: nothing is changed");
         return reply(handles, message.reply_to.as_ref(), &QueryAnswer::Refused(Refusal::unavailable()))
             .await;
     }
@@ -106,7 +107,7 @@ async fn answer(
         }
     };
     let answer = answer.unwrap_or_else(|error| {
-        tracing::warn!(error = &error as &dyn std::error::Error, "a query could not be answered");
+        trouble::tell(&error, None, "a query could not be answered");
         QueryAnswer::Refused(Refusal::unavailable())
     });
     reply(handles, message.reply_to.as_ref(), &answer).await;
@@ -154,10 +155,7 @@ async fn planned(handles: &Handles, amend: &wire::Amend, bytes: usize) -> Result
         }
         Ok(Err(Unresolved::Wrong(problems))) => Err(Refusal::invalid(&problems)),
         Err(error) => {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "the graphs that an amend uses by name can't be read"
-            );
+            trouble::tell(&error, None, "the graphs that an amend uses by name can't be read");
             Err(Refusal::unavailable())
         }
     }
@@ -190,7 +188,7 @@ async fn branches_of(handles: &Handles, trace_id: TraceId) -> Result<QueryAnswer
         Ok(branches) => Ok(QueryAnswer::Branches { branches }),
         Err(branches::Error::Store(error)) => Err(error.into()),
         Err(error @ (branches::Error::Bus(_) | branches::Error::Corrupt(_))) => {
-            tracing::warn!(error = &error as &dyn std::error::Error, "it is unknown who branches from a run");
+            trouble::tell(&error, None, "it is unknown who branches from a run");
             Ok(QueryAnswer::Refused(Refusal::unavailable()))
         }
     }

@@ -20,6 +20,7 @@ use crate::{
     schedules::{self, Content, Known, Written},
     tick::{self, Error},
     trace::Trace,
+    trouble,
 };
 
 /// How often a change is tried again that others were faster with.
@@ -35,10 +36,7 @@ const REVISIONS_KEPT: usize = 2;
 /// What is answered, or why it can't be now.
 fn told(answer: Result<QueryAnswer, Error>) -> QueryAnswer {
     answer.unwrap_or_else(|error| {
-        tracing::warn!(
-            error = &error as &dyn std::error::Error,
-            "a query about schedules could not be answered"
-        );
+        trouble::tell(&error, None, "a query about schedules could not be answered");
         match error {
             Error::Schedules(error) if error.is_full() => QueryAnswer::Refused(full()),
             Error::Schedules(_) | Error::Store(_) | Error::Corrupt => {
@@ -90,10 +88,7 @@ async fn check_names(handles: &Handles, readable: &Readable) -> Result<(), Refus
             Err(Refusal::invalid(&found))
         }
         Err(error) => {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "the graphs that a schedule uses by name can't be read"
-            );
+            trouble::tell(&error, None, "the graphs that a schedule uses by name can't be read");
             Err(Refusal::unavailable())
         }
     }

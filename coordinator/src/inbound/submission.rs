@@ -25,6 +25,7 @@ use crate::{
     shard::job::{Elsewhere, Job, Origin, Submission},
     store,
     trace::{Command, Earlier, Order, Refusal, RerunOrder, Submit, Trace, Traced, agents_of},
+    trouble,
 };
 
 /// How a submission arrived.
@@ -125,10 +126,7 @@ pub(crate) async fn job(handles: &Handles, arrival: Arrival, subject: Subject) -
             let (refusal, again) = match unread {
                 Unread::Wrong(problems) => (Refusal::Malformed(problems).to_wire(), false),
                 Unread::Log(error) => {
-                    tracing::warn!(
-                        error = &error as &dyn std::error::Error,
-                        "the graphs that a submission uses by name can't be read"
-                    );
+                    trouble::tell(&error, None, "the graphs that a submission uses by name can't be read");
                     (wire::Refusal::unavailable(), true)
                 }
             };
@@ -143,16 +141,13 @@ pub(crate) async fn job(handles: &Handles, arrival: Arrival, subject: Subject) -
             return Err(Box::new(Unusable { arrival, refusal, reply_to, again: false }));
         }
         Err(NotOrdered::Unreadable(error)) => {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "the run that is to be run again can't be read"
-            );
+            trouble::tell(&error, None, "the run that is to be run again can't be read");
             let refusal = wire::Refusal::unavailable();
             return Err(Box::new(Unusable { arrival, refusal, reply_to, again: true }));
         }
     };
     if let Err(error) = ordered.note(handles, &ids).await {
-        tracing::warn!(%error, "a branch or a rerun could not be noted");
+        trouble::tell(&error, None, "a branch or a rerun could not be noted");
         let refusal = wire::Refusal::unavailable();
         return Err(Box::new(Unusable { arrival, refusal, reply_to, again: true }));
     }

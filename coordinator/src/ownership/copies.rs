@@ -23,6 +23,7 @@ use crate::{
     },
     store,
     trace::{Command, Logged, Trace},
+    trouble,
 };
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -78,17 +79,14 @@ pub(crate) async fn run(
             Ok(copied) => {
                 looked_at = (fill.first, fill.last);
                 if copied > 0 {
-                    tracing::info!(
+                    tracing::debug!(
                         copied,
                         "the event log is nearly full: live traces were copied into it again"
                     );
                 }
             }
             Err(error) => {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "live traces could not be copied; trying again"
-                );
+                trouble::tell(&error, None, "live traces could not be copied; trying again");
             }
         }
     }

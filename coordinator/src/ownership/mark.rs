@@ -8,17 +8,20 @@ use shared::{
     bus::Position,
     clock::{Clock, Mark},
     subject::{Filter, Partition},
+    telemetry::Outage,
 };
 
 use crate::{
     handles::Handles,
     store::{self, LogMark, Marked, NewMark},
+    trouble,
 };
 
 pub(crate) async fn run(handles: Arc<Handles>) {
     let mut interval = tokio::time::interval(handles.config.mark_every);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut ends = Ends::default();
+    let mut outage = Outage::new("the end of the event log");
     loop {
         interval.tick().await;
         // Asked before the log: whatever breaks off meanwhile is seen in the next round, long before this end is used.
@@ -26,10 +29,11 @@ pub(crate) async fn run(handles: Arc<Handles>) {
         let end = match handles.bus.end(&Filter::Events).await {
             Ok(end) => end,
             Err(error) => {
-                tracing::warn!(%error, "the end of the event log can't be found");
+                outage.failed(&error.to_string());
                 continue;
             }
         };
+        outage.ended();
         let clock = handles.config.clock;
         ends.add(breaks, end, clock.mark());
         let settled = ends.settled(clock, handles.config.mark_lag);
@@ -40,7 +44,7 @@ pub(crate) async fn run(handles: Arc<Handles>) {
         if !marks.is_empty()
             && let Err(error) = set(&handles, &marks).await
         {
-            tracing::warn!(%error, "the marks of partitions can't be set");
+            trouble::tell(&error, None, "the marks of partitions can't be set");
         }
     }
 }

@@ -12,6 +12,7 @@ use shared::{
     bus::Consumer,
     clock::Mark,
     subject::{Filter, Partition},
+    telemetry::Outage,
 };
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -21,6 +22,7 @@ use crate::{
     inbound::{ask::Asks, report::Reports},
     shard::dispatch::Dispatch,
     store::Member,
+    trouble,
 };
 
 /// The owner of a partition: the coordinator with the highest weight for it. When one comes or goes, only
@@ -50,6 +52,8 @@ pub(crate) struct Membership {
     pub(crate) beaten: Mark,
     /// Coordinators that ended without saying so, or can't be heard.
     pub(crate) silent: BTreeSet<WorkerId>,
+    /// What the log says while partitions can't be served.
+    pub(crate) outage: Outage,
 }
 
 impl Membership {
@@ -78,7 +82,7 @@ impl Membership {
         let members = match members {
             Ok(members) => members,
             Err(error) => {
-                tracing::warn!(%error, "the heartbeat could not be written");
+                trouble::tell(&error, None, "the heartbeat could not be written");
                 // Others take over. Two owners for long would each hear only some ticks.
                 if is_late {
                     self.serve(&[]).await;
@@ -102,13 +106,10 @@ impl Membership {
             && let Some(correction) = handles.clock.set(time)
             && let Err(error) = handles.store.correct_time(correction).await
         {
-            tracing::warn!(%error, "the store's clock could not be corrected yet");
+            trouble::tell(&error, None, "the store's clock could not be corrected yet");
         }
         if let Err(error) = handles.directory.refresh().await {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "the agent profiles can't be read; using those already known"
-            );
+            trouble::tell(&error, None, "the agent profiles can't be read; using those already known");
         }
         let all = Partition::all(handles.config.topology.partitions);
         let mine: Vec<Partition> =
@@ -129,7 +130,7 @@ impl Membership {
                     handles.epoch.observe(*partition, floor, counter, handles.clock.now());
                 }
             }
-            Err(error) => tracing::warn!(%error, "the counters of partitions can't be read"),
+            Err(error) => trouble::tell(&error, None, "the counters of partitions can't be read"),
         }
     }
 
@@ -139,22 +140,31 @@ impl Membership {
         self.serving.retain(|partition, token| {
             let keep = mine.contains(partition);
             if !keep {
-                tracing::info!(%partition, "another coordinator owns this partition now");
+                tracing::info!(%partition, "this coordinator owns a partition no longer");
                 epoch.disown(*partition);
                 token.cancel();
             }
             keep
         });
+        let mut failed = None;
         for partition in mine {
             if self.serving.contains_key(partition) {
                 continue;
             }
             match self.begin(*partition).await {
-                Ok(token) => drop(self.serving.insert(*partition, token)),
+                Ok(token) => {
+                    tracing::info!(%partition, "this coordinator owns a partition now");
+                    self.serving.insert(*partition, token);
+                }
                 Err(error) => {
-                    tracing::warn!(%partition, %error, "the partition can't be served yet; trying again")
+                    tracing::debug!(%partition, %error, "the partition can't be served yet; trying again");
+                    failed = Some(error);
                 }
             }
+        }
+        match failed {
+            Some(error) => self.outage.failed(&error.to_string()),
+            None => self.outage.ended(),
         }
         let serving: Vec<Partition> = mine.iter().filter(|p| self.serving.contains_key(p)).copied().collect();
         self.owned.send_if_modified(|owned| {

@@ -15,6 +15,7 @@ use crate::{
     sealed::Found as Stored,
     store::{self, Record},
     trace::Trace,
+    trouble,
 };
 
 /// Runs of one partition that are removed in one round.
@@ -56,7 +57,7 @@ pub(crate) async fn run(handles: Arc<Handles>, owned: watch::Receiver<Arc<Vec<Pa
                 let removals = ended.into_iter().map(|trace_id| remove_or_put_off(&handles, trace_id));
                 futures_util::stream::iter(removals).buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
             }
-            Err(error) => tracing::warn!(%error, "ended runs can't be listed"),
+            Err(error) => trouble::tell(&error, None, "ended runs can't be listed"),
         }
     }
 }
@@ -71,7 +72,7 @@ async fn remove_or_put_off(handles: &Handles, trace_id: TraceId) {
         Ok(Found::Removed) => return,
         Ok(Found::Kept) => {}
         Err(error) => {
-            tracing::warn!(%trace_id, error = &error as &dyn std::error::Error, "an ended run could not be removed; trying again later");
+            trouble::tell(&error, Some(trace_id), "an ended run could not be removed; trying again later");
         }
     }
     // It must not stand before others for ever.

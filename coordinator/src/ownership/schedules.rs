@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 use shared::{ScheduleName, clock::Mark, subject::Partition};
 use tokio::sync::watch;
 
-use crate::{handles::Handles, tick};
+use crate::{handles::Handles, tick, trouble};
 
 /// Schedules that are looked after at once.
 const AT_ONCE: usize = 32;
@@ -30,7 +30,8 @@ pub(crate) async fn run(handles: Arc<Handles>, owned: watch::Receiver<Arc<Vec<Pa
             let handles = &handles;
             async move {
                 let waits = tick::look_after(handles, &name).await.unwrap_or_else(|error| {
-                    tracing::warn!(%name, error = &error as &dyn std::error::Error, "a schedule can't be looked after now; trying again");
+                    trouble::tell(&error, None, "a schedule can't be looked after now; trying again");
+                    tracing::debug!(%name, "which");
                     true
                 });
                 waits.then_some(name)

@@ -23,6 +23,7 @@ use crate::{
     },
     store,
     trace::Command,
+    trouble,
 };
 
 /// Pause after what could not be done, and between two looks for partitions.
@@ -84,13 +85,12 @@ pub(crate) async fn run(
 
 fn tell(count: usize, what: &str) {
     if count > 0 {
-        tracing::info!(count, "{what}");
+        tracing::debug!(count, "{what}");
     }
 }
 
 fn warn(error: &Error) {
-    let error = error as &dyn std::error::Error;
-    tracing::warn!(error, "what an earlier key signed could not be signed again; trying again");
+    trouble::tell(error, None, "what an earlier key signed could not be signed again; trying again");
 }
 
 /// The logs whose last message counts, and the profiles in the store. Returns how many were signed.

@@ -26,6 +26,7 @@ use crate::{
     },
     store::{self, LogMark},
     trace::Trace,
+    trouble,
 };
 
 /// Interval at which unswept partitions are looked for.
@@ -70,9 +71,7 @@ pub(crate) async fn run(handles: Arc<Handles>, dispatch: Dispatch) {
                     handles.epoch.swept(&unswept, &HashMap::new());
                 }
             }
-            Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "the sweep failed; trying again")
-            }
+            Err(error) => trouble::tell(&error, None, "the sweep failed; trying again"),
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::{
         dispatch::Dispatch,
         job::{Job, Origin, SPARED_MS, Spare, Work},
     },
+    trouble,
 };
 
 /// Traces of one partition woken in one round.
@@ -47,7 +48,7 @@ pub(crate) async fn run(
                 }
             }
             Err(error) => {
-                tracing::warn!(%error, "timers can't be read");
+                trouble::tell(&error, None, "timers can't be read");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }

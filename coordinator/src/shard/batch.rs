@@ -8,7 +8,7 @@ use shared::{
     bus::{PublishError, Published},
 };
 
-use super::{outbox::Outbox, reply::Reply};
+use super::{lines::Line, outbox::Outbox, reply::Reply};
 use crate::{store::OutboxKey, trace::Event};
 
 /// A trace in a turn, with what was decided on it.
@@ -21,6 +21,8 @@ pub(super) struct Open {
     /// Some of the events may have made room for holds that wait.
     pub(super) frees_room: bool,
     pub(super) replies: Vec<Reply>,
+    /// What the log says of it, once it is committed.
+    pub(super) lines: Vec<Line>,
     /// The revision of the agent profiles that it was decided with, if profiles were looked up.
     pub(super) profiles: Option<u64>,
 }

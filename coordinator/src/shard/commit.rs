@@ -18,6 +18,7 @@ use super::{
 use crate::{
     store::{Committed, Replaces, Write},
     trace::Trace,
+    trouble,
 };
 
 impl Shard {
@@ -73,7 +74,7 @@ impl Shard {
                 Err(error) => {
                     // Some writes may have happened. Whoever asked is told to ask again, and all these
                     // traces are loaded again.
-                    tracing::warn!(%error, "commits failed; the jobs are answered as unavailable");
+                    trouble::tell(&error, None, "commits failed; the jobs are answered as unavailable");
                     for write in &writes {
                         self.cache.remove(write.trace_id);
                         for reply in opened.remove(&write.trace_id).into_iter().flat_map(|open| open.replies)
@@ -86,6 +87,7 @@ impl Shard {
         }
         let settle = |id: &TraceId| {
             let open = opened.remove(id)?;
+            open.lines.iter().for_each(|line| line.tell(*id));
             let (outbox, frees_room) = (outboxes.remove(id), open.frees_room);
             Some(Settled { trace_id: *id, outbox, frees_room, replies: open.replies })
         };

@@ -20,6 +20,7 @@ use crate::{
     sealed::{Broken, Found as Stored, Seal},
     store::{self, Committed, OutboxKey, Replaces, Sent, Write},
     trace::Trace,
+    trouble,
 };
 
 /// Traces loaded in one pipeline, apart from large ones: few enough that they arrive before the timeout.
@@ -164,7 +165,11 @@ impl Shard {
                         some.retain(|id| *id != trace_id);
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "traces can't be loaded; their jobs are answered as unavailable");
+                        trouble::tell(
+                            &error,
+                            None,
+                            "traces can't be loaded; their jobs are answered as unavailable",
+                        );
                         failed.extend(
                             std::mem::take(&mut some).into_iter().map(|id| (id, NotHad::Unavailable)),
                         );
@@ -341,7 +346,7 @@ impl Shard {
         };
         let sent: Vec<Sent> = failed.iter().map(later).collect();
         if let Err(error) = self.handles.store.sent(&sent).await {
-            tracing::warn!(%error, "the timers of traces that can't be loaded could not be moved ahead");
+            trouble::tell(&error, None, "the timers of traces that can't be loaded could not be moved ahead");
         }
     }
 
@@ -363,7 +368,7 @@ impl Shard {
     async fn put_off(&mut self, id: TraceId, reason: &str, now: Timestamp) {
         tracing::error!(trace_id = %id, reason, "nothing is decided on a trace");
         if let Err(error) = self.handles.store.delay(id, now.plus_millis(RETRY_LOAD_MS)).await {
-            tracing::warn!(%error, "the timer of a trace that can't be read could not be moved ahead");
+            trouble::tell(&error, None, "the timer of a trace that can't be read could not be moved ahead");
         }
     }
 

@@ -6,6 +6,7 @@ mod cache;
 mod commit;
 pub(crate) mod dispatch;
 pub(crate) mod job;
+mod lines;
 mod load;
 pub(crate) mod outbox;
 mod profiles;

@@ -8,7 +8,7 @@ use super::{
     job::{Job, Work},
     reply::Reply,
 };
-use crate::directory::Directory;
+use crate::{directory::Directory, trouble};
 
 /// Before a refusal is final: whether there are later profiles than those it was decided with. The job has them then.
 pub(super) async fn takes_later_profiles(directory: &Directory, job: &mut Job) -> bool {
@@ -19,10 +19,7 @@ pub(super) async fn takes_later_profiles(directory: &Directory, job: &mut Job) -
             differs && job.profiles() != Some(revision)
         }
         Err(error) => {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "the agent profiles can't be read again; using those already known"
-            );
+            trouble::tell(&error, None, "the agent profiles can't be read again; using those already known");
             false
         }
     }
@@ -45,9 +42,10 @@ impl Shard {
                 self.jobs_again(id, jobs).await;
             }
             Err(error) => {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "the agent profiles can't be read; the jobs are answered as unavailable"
+                trouble::tell(
+                    &error,
+                    None,
+                    "the agent profiles can't be read; the jobs are answered as unavailable",
                 );
                 self.cache.remove(id);
                 for job in jobs {

@@ -15,8 +15,9 @@ use shared::{
 
 use super::job::{AnswerKind, Elsewhere, Job, Origin, Reading, Submission, Work};
 use crate::{
-    dead_letter,
+    dead_letter::{self, Letter},
     trace::{Command, Refusal, Trace, answer_refusal},
+    trouble,
 };
 
 /// Redelivery delay of a message that could not be handled.
@@ -34,7 +35,9 @@ pub(crate) struct Reply {
     /// money.
     early: bool,
     /// Stored before the message it is about is acknowledged.
-    pub(crate) dead_letter: Option<Outgoing>,
+    dead_letter: Option<Outgoing>,
+    /// What the log says of the dead letter, once it is stored.
+    letter_line: Option<dead_letter::Line>,
     /// The trace it is to be decided in instead (X2).
     elsewhere: Option<Elsewhere>,
     ack: bool,
@@ -58,6 +61,7 @@ impl Reply {
             waits: false,
             early: false,
             dead_letter: None,
+            letter_line: None,
             elsewhere: None,
             ack: true,
         };
@@ -90,7 +94,7 @@ impl Reply {
                 }
                 Err(refusal) => {
                     let refusal = refusal.to_wire();
-                    reply.dead_letter = submission.dead_letter(&refusal, trace.id());
+                    reply.refuse(submission.dead_letter(&refusal, trace.id()));
                     reply.answer = Some(json(&SubmitAnswer::Refused(refusal)));
                 }
             },
@@ -105,11 +109,11 @@ impl Reply {
                     reply.ack = false;
                     return reply;
                 }
-                reply.dead_letter = refusal.map(|refusal| {
-                    tracing::warn!(trace_id = %trace.id(), kind = subject.kind(), code = refusal.to_wire().code, "a message was refused");
-                    tracing::debug!(%refusal, "why");
+                let letter = refusal.map(|refusal| {
+                    tracing::debug!(trace_id = %trace.id(), %refusal, "a message was refused");
                     dead_letter::about(delivery, subject.kind(), refusal.to_wire(), Some((trace.id(), None)))
                 });
+                reply.refuse(letter);
             }
         }
         reply
@@ -148,7 +152,18 @@ impl Reply {
             | Origin::Answered { .. }
             | Origin::Amended { .. } => None,
         };
-        Reply { dead_letter, ack: true, ..Self::undecided(job, refusal) }
+        let mut reply = Reply { ack: true, ..Self::undecided(job, refusal) };
+        reply.refuse(dead_letter);
+        reply
+    }
+
+    fn refuse(&mut self, letter: Option<Letter>) {
+        (self.dead_letter, self.letter_line) = letter.map(|Letter { message, line }| (message, line)).unzip();
+    }
+
+    /// The dead letter to be stored before the reply is given.
+    pub(crate) fn take_dead_letter(&mut self) -> Option<Outgoing> {
+        self.dead_letter.take()
     }
 
     fn undecided(job: Job, refusal: wire::Refusal) -> Self {
@@ -163,7 +178,16 @@ impl Reply {
             }
             Origin::Submission(_) => Some(json(&SubmitAnswer::Refused(refusal))),
         };
-        Reply { job, answer, waits: false, early: false, dead_letter: None, elsewhere: None, ack: false }
+        Reply {
+            job,
+            answer,
+            waits: false,
+            early: false,
+            dead_letter: None,
+            letter_line: None,
+            elsewhere: None,
+            ack: false,
+        }
     }
 
     pub(crate) fn job(&self) -> &Job {
@@ -232,7 +256,11 @@ impl Reply {
         if let Some(letter) = self.dead_letter.take()
             && let Err(error) = bus.publish(letter).await
         {
-            tracing::warn!(%error, "a dead letter could not be stored; the message will be delivered again");
+            trouble::tell(
+                &error,
+                None,
+                "a dead letter could not be stored; the message will be delivered again",
+            );
             self.ack = false;
         }
         self.finish(bus).await;
@@ -240,6 +268,11 @@ impl Reply {
 
     /// Replies and acknowledges.
     pub(crate) async fn finish(mut self, bus: &Bus) {
+        if self.ack
+            && let Some(line) = &self.letter_line
+        {
+            line.tell();
+        }
         self.send_answer(bus).await;
         let delivery = match &self.job.origin {
             Origin::Timer
@@ -277,7 +310,7 @@ impl Reply {
 
 impl Submission {
     /// The dead letter of a refused submission that came from a queue.
-    pub(crate) fn dead_letter(&self, refusal: &wire::Refusal, trace_id: TraceId) -> Option<Outgoing> {
+    pub(crate) fn dead_letter(&self, refusal: &wire::Refusal, trace_id: TraceId) -> Option<Letter> {
         let delivery = self.delivery.as_ref()?;
         let of = Some((trace_id, Some(self.child_id.clone())));
         Some(dead_letter::about(delivery, self.subject.kind(), refusal.clone(), of))

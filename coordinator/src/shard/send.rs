@@ -26,6 +26,7 @@ use crate::{
     removal,
     store::Sent,
     trace::{Effect, Trace},
+    trouble,
 };
 
 impl Shard {
@@ -71,7 +72,7 @@ impl Shard {
                         if let Some((to, answer)) = reply.early_answer() {
                             self.answer_early(to, answer).await;
                         }
-                        messages.extend(reply.dead_letter.take());
+                        messages.extend(reply.take_dead_letter());
                         waiting.push(*reply);
                     }
                 }
@@ -221,7 +222,11 @@ impl Shard {
             if let Some(error) = failed {
                 // The outbox keeps the messages and its timer sends them again. Unacknowledged messages are
                 // delivered again.
-                tracing::warn!(trace_id = %part.trace_id, %error, "committed, but not all messages could be sent; sending them again later");
+                trouble::tell(
+                    error,
+                    Some(part.trace_id),
+                    "committed, but not all messages could be sent; sending them again later",
+                );
                 self.sent.entry(part.trace_id).or_default();
                 self.tell(part.trace_id, part.version, Vec::new()).await;
                 continue;
@@ -292,7 +297,7 @@ impl Shard {
             sent.push(Sent { outboxes, ..timed.unwrap_or(untimed) });
         }
         if let Err(error) = self.handles.store.sent(&sent).await {
-            tracing::warn!(%error, "outboxes could not be cleared; trying again");
+            trouble::tell(&error, None, "outboxes could not be cleared; trying again");
             for Sent { trace_id, outboxes, .. } in sent {
                 self.sent.entry(trace_id).or_default().extend(outboxes);
             }
@@ -308,7 +313,11 @@ async fn remove(bus: &Bus, contexts: Vec<Removed>) {
             tracing::warn!(%trace_id, %child_id, %error, "a deleted context could not be removed yet");
         }
         if whole_trace && let Err(error) = removal::log(bus, trace_id).await {
-            tracing::warn!(%trace_id, %error, "the event log of a deleted trace keeps what it says until its age");
+            trouble::tell(
+                &error,
+                Some(trace_id),
+                "the event log of a deleted trace keeps what it says until its age",
+            );
         }
     }
 }

@@ -19,12 +19,14 @@ use super::{
     Shard,
     batch::Open,
     job::{Job, Origin, SPARED_MS, Spare, Work},
+    lines,
     profiles::takes_later_profiles,
     reply::Reply,
 };
 use crate::{
     crash::Point,
     trace::{Command, Event, Refusal, Trace},
+    trouble,
 };
 
 /// Jobs decided in one turn. More would only make the first of them wait.
@@ -110,9 +112,10 @@ impl Shard {
                 // An entry may be older than our ownership: others may have renewed its leases in their memory.
                 entry.trace.renewed_by(epoch.since(home.partition).unwrap_or(now));
                 let had_root = entry.trace.root().is_some();
-                let (events, replies) = (Vec::new(), Vec::new());
+                let (events, replies, lines) = (Vec::new(), Vec::new(), Vec::new());
                 let (expected, stamp) = (entry.trace.version(), entry.trace.stamp());
-                Open { expected, stamp, had_root, events, frees_room: false, replies, profiles: None }
+                let (frees_room, profiles) = (false, None);
+                Open { expected, stamp, had_root, events, frees_room, replies, lines, profiles }
             });
             let decide = AssertUnwindSafe(|| decide(&mut entry.trace, &job.work, copy_ms, now));
             let Ok((events, decided)) = catch_unwind(decide) else {
@@ -142,6 +145,7 @@ impl Shard {
             }
             open.profiles = job.profiles().into_iter().chain(open.profiles).min();
             open.frees_room |= events.iter().any(Event::frees_room);
+            open.lines.extend(lines::of(&job.work, &entry.trace, &events, decided.as_ref().copied()));
             open.events.extend(events);
             open.replies.push(Reply::new(job, &entry.trace, decided, &home, now));
         }
@@ -211,7 +215,7 @@ impl Shard {
                 }
             }
             Err(error) => {
-                tracing::warn!(%error, "the store can't be read; the jobs are answered as unavailable");
+                trouble::tell(&error, None, "the store can't be read; the jobs are answered as unavailable");
                 for id in &remembered {
                     for reply in opened.remove(id).into_iter().flat_map(|open| open.replies) {
                         self.unavailable(reply.into_job()).await;

@@ -21,6 +21,11 @@ pub use record::{
     Members, NewMark, OutboxKey, Record, Replaces, Sent, StoreTime, UNREADABLE, Write,
 };
 
+/// Whether an error, or the cause of one, is that the server could not be reached or did not do as asked: its connection tells that.
+pub(crate) fn is_outage(error: &(dyn std::error::Error + 'static)) -> bool {
+    matches!(error.downcast_ref(), Some(Error::Unavailable { .. })) || redis::is_error(error)
+}
+
 #[derive(Debug, Clone)]
 pub enum Store {
     Redis(Redis),

@@ -14,11 +14,9 @@ pub use context::{Caller, SpanId, caller, headers, traceparent};
 pub use export::{
     ExportCounts, NotExported, emit, export, export_counts, exports, has_content, is_on, time_to_stop,
 };
-pub use log::hide;
+pub use log::{hide, json_line, span_of};
 pub use outage::Outage;
 pub use span::{Attribute, Kind, Link, Moment, Span, SpanEvent, Value, attribute};
-
-use std::io::IsTerminal;
 
 use opentelemetry_sdk::trace::SpanExporter;
 use tracing_subscriber::{
@@ -28,8 +26,9 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-/// The log filter unless `RUST_LOG` is set: lost spans are worth a line.
-const DEFAULT_FILTER: &str = "info,opentelemetry=warn";
+/// The log filter unless `RUST_LOG` is set: each try of the NATS client to connect, or of the exporter to export, is not worth a
+/// line.
+const DEFAULT_FILTER: &str = "info,opentelemetry=off,async_nats=warn";
 /// The log filter of commands that show their progress themselves, and what was denied, with the role that may.
 const QUIET_FILTER: &str = "warn,trellis_shared::bus::nats::denials=error";
 
@@ -48,14 +47,11 @@ pub fn start(service: &'static str, json_logs: bool, quiet: bool) -> Telemetry {
     let shows_arguments = |target: &str| target == "rmcp" || target.starts_with("rmcp::");
     let filter = filter
         .and(filter_fn(move |line| *line.level() <= tracing::Level::WARN || !shows_arguments(line.target())));
-    let colours = std::io::stderr().is_terminal();
-    let format = tracing_subscriber::fmt::layer().with_writer(log::stderr).with_ansi(colours);
-    let layer = if json_logs {
-        format.json().flatten_event(true).with_filter(filter).boxed()
-    } else {
-        format.with_filter(filter).boxed()
-    };
+    let layer = log::layer(json_logs).with_filter(filter);
     let installed = tracing_subscriber::registry().with(layer).try_init();
+    if json_logs || !quiet {
+        log::log_panics();
+    }
     if let Some(error) = bad_filter {
         tracing::warn!(%error, "RUST_LOG is invalid; logging at `{default}`");
     }

@@ -1,13 +1,14 @@
-//! The lines of an outage: one when it begins, with its cause, one every ten seconds with a count, one when it ends.
+//! What the log says while something can't be reached: one line when that begins, with its cause, one every ten seconds with a
+//! count, and one when it ends, however often it is tried (X8).
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Between two lines of one outage.
-const EVERY: Duration = Duration::from_secs(10);
+/// Least time between two lines about an outage that goes on.
+const TELL_EVERY: Duration = Duration::from_secs(10);
 
-/// Whether something can be reached, as its log tells it.
+/// Whether something can be reached, as far as whoever uses it knows.
 #[derive(Debug)]
 pub struct Outage {
     what: &'static str,
@@ -26,34 +27,91 @@ impl Outage {
         Outage { what, since: None }
     }
 
-    /// It was tried in vain.
+    /// It could not be reached, once more. The cause has no content of runs.
     pub fn failed(&mut self, cause: &str) {
         let now = Instant::now();
-        match &mut self.since {
-            None => {
-                tracing::warn!(what = self.what, cause, "can't be reached");
-                self.since = Some(Since { began: now, told: now, failures: 1 });
-            }
-            Some(since) => {
-                since.failures += 1;
-                if now.duration_since(since.told) >= EVERY {
-                    since.told = now;
-                    let (failures, seconds) = (since.failures, now.duration_since(since.began).as_secs());
-                    tracing::warn!(what = self.what, failures, seconds, cause, "still can't be reached");
-                }
-            }
+        let Some(since) = &mut self.since else {
+            tracing::warn!(what = self.what, cause, "can't be reached");
+            self.since = Some(Since { began: now, told: now, failures: 1 });
+            return;
+        };
+        since.failures += 1;
+        if now.duration_since(since.told) >= TELL_EVERY {
+            let seconds = now.duration_since(since.began).as_secs();
+            tracing::warn!(
+                what = self.what,
+                cause,
+                failures = since.failures,
+                seconds,
+                "still can't be reached"
+            );
+            since.told = now;
         }
     }
 
-    /// It answered.
+    /// It was reached.
     pub fn ended(&mut self) {
-        if let Some(Since { began, failures, .. }) = self.since.take() {
-            tracing::info!(
-                what = self.what,
-                failures,
-                seconds = began.elapsed().as_secs(),
-                "can be reached again"
-            );
+        if let Some(since) = self.since.take() {
+            let seconds = since.began.elapsed().as_secs();
+            tracing::info!(what = self.what, failures = since.failures, seconds, "can be reached again");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use tracing::{Event, Subscriber, field::Visit};
+    use tracing_subscriber::{
+        layer::{Context, Layer, SubscriberExt},
+        registry,
+    };
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Heard(Arc<Mutex<Vec<String>>>);
+
+    struct Text(String);
+
+    impl Visit for Text {
+        fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+            self.0 += &format!(" {}={value:?}", field.name());
+        }
+    }
+
+    impl<S: Subscriber> Layer<S> for Heard {
+        fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+            let mut text = Text(event.metadata().level().to_string());
+            event.record(&mut text);
+            self.0.lock().unwrap().push(text.0);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn x8_an_outage_of_25_seconds_has_four_lines() {
+        let heard = Heard::default();
+        let _log = tracing::subscriber::set_default(registry().with(heard.clone()));
+        let mut outage = Outage::new("Redis");
+        outage.ended();
+        for _ in 0..250 {
+            outage.failed("connection refused");
+            tokio::time::advance(Duration::from_millis(100)).await;
+        }
+        outage.ended();
+        outage.ended();
+        outage.failed("timed out");
+        let lines = heard.0.lock().unwrap().clone();
+        assert_eq!(
+            lines,
+            [
+                "WARN message=can't be reached what=\"Redis\" cause=\"connection refused\"",
+                "WARN message=still can't be reached what=\"Redis\" cause=\"connection refused\" failures=101 seconds=10",
+                "WARN message=still can't be reached what=\"Redis\" cause=\"connection refused\" failures=201 seconds=20",
+                "INFO message=can be reached again what=\"Redis\" failures=250 seconds=25",
+                "WARN message=can't be reached what=\"Redis\" cause=\"timed out\"",
+            ]
+        );
     }
 }

@@ -323,3 +323,43 @@ fn i4_files_are_opened_by_their_paths_in_named_places_only() {
         assert!(is_named || breach(product, &words).is_none(), "{:?} in {shown}", breach(product, &words));
     }
 }
+
+/// The arguments of every macro call that begins so, without what is in quotes.
+fn arguments<'a>(text: &'a str, call: &'a str) -> impl Iterator<Item = String> + 'a {
+    text.match_indices(call).map(move |(at, _)| {
+        let (mut depth, mut quoted, mut escaped, mut found) = (1, false, false, String::new());
+        for letter in text[at + call.len()..].chars() {
+            match letter {
+                _ if escaped => escaped = false,
+                '\\' if quoted => escaped = true,
+                '"' => quoted = !quoted,
+                _ if quoted => {}
+                '(' => depth += 1,
+                ')' if depth == 1 => break,
+                ')' => depth -= 1,
+                other => found.push(other),
+            }
+        }
+        found
+    })
+}
+
+#[test]
+fn x8_no_field_of_a_log_line_is_called_message() {
+    let named = |arguments: &str| {
+        let names = arguments.split(',').map(|argument| argument.split('=').next().unwrap_or_default());
+        names.map(|name| name.trim().trim_start_matches(['%', '?'])).any(|name| name == "message")
+    };
+    assert!(arguments("tracing::warn!(message = told, \"why\")", "tracing::warn!(").any(|call| named(&call)));
+    assert!(arguments("tracing::debug!(%message)", "tracing::debug!(").any(|call| named(&call)));
+    for crate_name in ["shared/src", "coordinator/src", "worker/src", "cli/src"] {
+        for (path, text) in sources(crate_name) {
+            for name in ["error", "warn", "info", "debug", "trace"] {
+                for call in [format!("tracing::{name}!("), format!("tracing::{name}_span!(")] {
+                    let wrong = arguments(&text, &call).find(|call| named(call));
+                    assert_eq!(wrong, None, "in {}: that is the key of what the line says", path.display());
+                }
+            }
+        }
+    }
+}

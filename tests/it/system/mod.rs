@@ -18,6 +18,7 @@ mod humans;
 mod kept_graphs;
 mod large_submissions;
 mod letters;
+mod logs;
 mod marks;
 mod observers;
 mod outbox;

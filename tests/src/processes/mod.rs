@@ -73,6 +73,8 @@ pub struct Shape {
     pub coordinators_nats: Option<String>,
     /// Where workers reach NATS, if not at its own address.
     pub workers_nats: Option<String>,
+    /// Their logs are JSON.
+    pub json_logs: bool,
 }
 
 impl Shape {
@@ -94,6 +96,7 @@ impl Shape {
             redis_url: None,
             coordinators_nats: None,
             workers_nats: None,
+            json_logs: false,
         }
     }
 }
@@ -149,6 +152,7 @@ impl Processes {
         };
         let mut of_coordinators = [servers(shape.coordinators_nats), shape.coordinators_environment].concat();
         of_coordinators.extend(shape.key.map(|key| ("TRELLIS_LOG_KEY".to_owned(), key.to_owned())));
+        let log_format: &[&str] = if shape.json_logs { &["--log-json"] } else { &[] };
         let mut nodes = BTreeMap::new();
         for number in 1..=coordinators {
             let name = format!("c{number}");
@@ -157,6 +161,7 @@ impl Processes {
             let [log, queue] = ["--max-log-bytes", "--max-queue-bytes"];
             let arguments =
                 ["coordinator", "--id", &name, "--settings", &file, log, "256MiB", queue, "128MiB"];
+            let arguments = [&arguments[..], log_format].concat();
             nodes.insert(name.clone(), Node::new(&dir, &name, &arguments, &of_coordinators));
         }
         let environment = [servers(shape.workers_nats), environment].concat();
@@ -177,6 +182,7 @@ impl Processes {
                 "--drain",
                 "3s",
             ];
+            let arguments = [&arguments[..], log_format].concat();
             nodes.insert(name.clone(), Node::new(&dir, &name, &arguments, &environment));
         }
         let mut cluster = Processes { client: Client { bus }, store, nats, redis, nodes, dir, _room: room };

@@ -52,7 +52,7 @@ pub struct Reply {
     pub takes: Duration,
     /// The answer has no usage.
     pub no_usage: bool,
-    /// The call is refused with this HTTP status.
+    /// The call is refused with this HTTP status; the text says why.
     pub status: Option<u16>,
     /// The answer breaks off in the middle. It is billed.
     pub breaks_off: bool,
@@ -297,7 +297,10 @@ async fn complete(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: B
     let (prompt, reply) = answered.await.expect("the test's answer does not panic");
     unanswered.0 = None;
     match reply.status.map(|status| StatusCode::from_u16(status).expect("a status")) {
-        Some(status) => (status, json!({"error": {"message": "told to refuse"}}).to_string()).into_response(),
+        Some(status) => {
+            let said = if reply.text.is_empty() { "told to refuse" } else { &reply.text };
+            (status, json!({"error": {"message": said}}).to_string()).into_response()
+        }
         None if reply.breaks_off => {
             let half: Bytes = stream(&reply).into_bytes().into_iter().take(40).collect();
             let broken = std::io::Error::other("told to break off");

@@ -54,7 +54,8 @@ pub(super) async fn finish(
         (Ok(files), verdict) => (verdict, collect(attempt, files).await),
         // The last report or the first failure is kept, rather than a failure about the files.
         (Err(error), verdict @ (Verdict::LastReport(_) | Verdict::Failed(_) | Verdict::Halted { .. })) => {
-            tracing::warn!(%error, "the outputs are not kept");
+            tracing::warn!("the outputs are not kept");
+            tracing::debug!(%error, "why");
             (verdict, Vec::new())
         }
         (Err(error), _) => (Verdict::Failed(not_kept(&error)), Vec::new()),

@@ -90,13 +90,13 @@ impl Coordinator {
                 return None;
             }
             Err(error @ (RequestError::Denied(_) | RequestError::Other(_))) => {
-                tracing::warn!(%error, "could not ask the coordinator");
+                tracing::debug!(%error, "could not ask the coordinator");
                 return None;
             }
         };
         match decode::json(&bytes) {
             Ok(Answer::Refused(refusal)) if refusal.code == UNAVAILABLE => {
-                tracing::debug!(message = refusal.message, "the coordinator can't decide now");
+                tracing::debug!(said = refusal.message, "the coordinator can't decide now");
                 None
             }
             Ok(answer) => Some(answer),

@@ -17,7 +17,7 @@ impl Exit {
     /// Reports the failure. Never returns, because the attempt ends.
     pub(super) async fn take(&self, failure: Failure) -> ! {
         tracing::warn!(kind = ?failure.kind, "the agent can't continue");
-        tracing::debug!(message = failure.message, "why");
+        tracing::debug!(said = failure.message, "why");
         self.0.send_replace(Some(failure));
         std::future::pending().await
     }

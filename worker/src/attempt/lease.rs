@@ -93,7 +93,7 @@ impl HeldLease {
 
     /// An ask was answered with `stop`. Never returns, because the attempt ends.
     pub(crate) async fn stop(&self, reason: &str) -> ! {
-        tracing::info!("the attempt is stopped");
+        tracing::debug!("the attempt is stopped");
         tracing::debug!(reason, "why");
         self.stopped.cancel();
         std::future::pending().await

@@ -305,11 +305,11 @@ impl<'a> Meter<'a> {
         };
         let mut backoff = Backoff::default();
         while let Err(error) = self.attempt.bus.publish(message.clone()).await {
-            tracing::warn!(%error, %call_id, "could not store a cost yet");
+            tracing::debug!(%error, %call_id, "could not store a cost yet");
             if !self.books().held.contains(call_id) {
                 backoff.wait().await;
             } else if backoff.wait_bounded().await.is_err() {
-                tracing::error!(%error, %call_id, "could not store a cost; it stays owed, and its hold stays open");
+                tracing::warn!(%error, %call_id, "could not store a cost; it stays owed, and its hold stays open");
                 return;
             }
         }

@@ -223,8 +223,7 @@ impl Call<'_> {
             if let Err(failure) = self.count_retry(pause, &message) {
                 return CallOutcome::Failed(failure);
             }
-            tracing::info!(model = %self.model, "the call failed; trying again");
-            tracing::debug!(message, "why");
+            tracing::debug!(model = %self.model, said = message, "the call failed; trying again");
             live.send(Said::Again { why: message }).await;
             tokio::time::sleep(pause).await;
             wait = (wait * 2).min(MAX_PAUSE);

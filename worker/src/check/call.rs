@@ -303,7 +303,7 @@ impl Checker<'_> {
                 let reason = format!("{per_minute} calls a minute are allowed, and there is no time to wait");
                 return with(step, Decided::hit(rule, reason));
             }
-            tracing::info!(check = %rule.name, ?wait, "a model call waits until the minute allows it");
+            tracing::debug!(check = %rule.name, ?wait, "a model call waits until the minute allows it");
             tokio::time::sleep(wait).await;
         }
     }

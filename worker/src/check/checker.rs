@@ -97,7 +97,7 @@ impl<'a> Checker<'a> {
     async fn tell(&self, entry: &HistoryEntry, last: u32) {
         let steps: Vec<&CheckedStep> = notable(entry).collect();
         for (step, before_last) in steps.iter().zip((0..u32::try_from(steps.len()).unwrap_or(0)).rev()) {
-            tracing::info!(check = %step.check, moment = step.moment.as_str(), decision = step.decision.as_str(), "a check decided");
+            tracing::debug!(check = %step.check, moment = step.moment.as_str(), decision = step.decision.as_str(), "a check decided");
             let told = Checked {
                 lease: self.attempt.token(),
                 number: last - before_last,

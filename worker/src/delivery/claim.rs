@@ -1,11 +1,15 @@
 //! Claim before run: a delivery is only a hint, and the coordinator says whether this worker may run the
 //! context. A claim asked twice with one token is one claim, so it is retried freely.
 
-use std::time::Duration;
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use shared::{
     LeaseToken,
     bus::Delivery,
+    telemetry::Outage,
     wire::{self, Answer, Ask, Claimed, Offer, Refusal},
 };
 use tokio::time::{Instant, timeout_at};
@@ -41,6 +45,7 @@ pub(super) async fn claim(
     coordinator: &Coordinator,
     offer: &Offer,
     delivery: &Delivery,
+    coordinators: &Mutex<Outage>,
 ) -> Claim {
     let token = LeaseToken::new(&format!("{:032x}", config.random.bits())).expect("hex digits");
     let claim = wire::Claim { child_id: offer.child_id.clone(), worker_id: config.id.clone(), token };
@@ -51,9 +56,13 @@ pub(super) async fn claim(
         () = keep_alive(delivery) => unreachable!("it never ends"),
     };
     match answer {
-        Ok(answer) => judge(answer),
+        Ok(answer) => {
+            coordinators.lock().unwrap_or_else(PoisonError::into_inner).ended();
+            judge(answer)
+        }
         Err(_) => {
-            tracing::warn!("no coordinator answered the claim within {} s", CLAIM_TIMEOUT.as_secs());
+            let cause = format!("no claim was answered within {} s", CLAIM_TIMEOUT.as_secs());
+            coordinators.lock().unwrap_or_else(PoisonError::into_inner).failed(&cause);
             Claim::Later(REDELIVER_AFTER)
         }
     }

@@ -19,12 +19,8 @@ pub(crate) async fn store(
     refusal: Refusal,
     context: Option<(TraceId, ChildId)>,
 ) {
-    tracing::warn!(
-        subject = delivery.subject,
-        code = refusal.code,
-        "a message becomes a dead letter, which says why"
-    );
-    tracing::debug!(message = refusal.message, "why");
+    tracing::debug!(subject = delivery.subject, said = refusal.message, "a message is refused");
+    let code = refusal.code.clone();
     let (trace_id, child_id) = context.unzip();
     let letter =
         DeadLetter::new(&delivery.subject, Some(&delivery.payload), refusal).about(trace_id, child_id);
@@ -41,9 +37,14 @@ pub(crate) async fn store(
         expect_last: None,
     };
     match bus.publish(message).await {
-        Ok(_) => delivery.terminate().await,
+        Ok(published) => {
+            if !published.duplicate {
+                tracing::info!(kind = "execute", code, "a message became a dead letter");
+            }
+            delivery.terminate().await;
+        }
         Err(error) => {
-            tracing::warn!(%error, "could not store the dead letter; the message will be delivered again");
+            tracing::debug!(%error, "could not store the dead letter; the message will be delivered again");
             delivery.nak(REDELIVER_AFTER).await;
         }
     }

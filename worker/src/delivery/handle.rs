@@ -2,13 +2,18 @@
 //! crash before the acknowledgement the delivery comes again, and the answer to its claim says what is left to
 //! do: nothing, wait, or run it.
 
-use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    any::Any,
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use futures_util::FutureExt;
 use shared::{
     bus::{Bus, Delivery},
     subject::Subject,
-    telemetry::{self, SpanId},
+    telemetry::{self, Outage, SpanId, span_of},
     wire::{Claimed, Failure, Offer, OpenHold, POLICY_HEADER, Refusal, Verdict},
 };
 use tokio::sync::Notify;
@@ -36,6 +41,8 @@ pub(crate) struct Handler {
     pub(crate) resources: Arc<Resources>,
     pub(crate) bus: Bus,
     pub(crate) skew: Arc<Skew>,
+    /// Whether coordinators answer the claims of this worker.
+    pub(crate) coordinators: Arc<Mutex<Outage>>,
     /// A broadcast said that this context is to stop: the next tick asks whether that is so.
     pub(crate) stop_told: Arc<Notify>,
     /// The worker ends: a running attempt reports that it was handed back, unclaimed work returns to the queue.
@@ -69,7 +76,7 @@ impl Handler {
         let claimed = tokio::select! {
             biased;
             () = self.hand_back.cancelled() => return delivery.nak(Duration::ZERO).await,
-            claimed = claim(&self.config, &coordinator, &offer, &delivery) => claimed,
+            claimed = claim(&self.config, &coordinator, &offer, &delivery, &self.coordinators) => claimed,
         };
         match claimed {
             Claim::Ours(claimed) => {
@@ -83,7 +90,12 @@ impl Handler {
                 let told = (is_exported, left.map_or_else(|| config.clock.now(), |left| left.now));
                 let attempt =
                     Attempt::new(work, lease, deadline, coordinator, (pool, partition), told, config, bus);
-                tracing::Span::current().record("attempt", attempt.number());
+                let span = tracing::Span::current();
+                span.record("attempt", attempt.number());
+                span.record(
+                    "span_id",
+                    span_of(attempt.trace_id(), attempt.child_id(), Some(attempt.number())),
+                );
                 self.carry_out(&attempt, &open_holds, &delivery).await;
             }
             Claim::Later(delay) => delivery.nak(delay).await,
@@ -193,7 +205,7 @@ impl From<Lost> for End {
 fn panicked(panic: &(dyn Any + Send)) -> Verdict {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-    tracing::error!("the agent panicked");
+    tracing::error!("the agent panicked: this is a bug of Trellis");
     tracing::debug!(text, "what it said");
     Verdict::Failed(Failure::retryable(format!("the agent panicked: {text}")))
 }

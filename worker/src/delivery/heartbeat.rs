@@ -83,7 +83,7 @@ pub(super) async fn run(attempt: &Attempt, meter: &Meter<'_>, delivery: &Deliver
                 delivery.progress().await;
             }
             Some(Answer::Stop { reason }) => {
-                tracing::info!("the coordinator stops the attempt");
+                tracing::debug!("the coordinator stops the attempt");
                 tracing::debug!(reason, "why");
                 return Lost::Stopped { ours: !left.is_zero() };
             }

@@ -34,7 +34,7 @@ pub(super) async fn send(attempt: &Attempt, verdict: Verdict) -> Result<(), Retr
 async fn store(bus: &Bus, message: Outgoing) -> Result<(), RetriesExhausted> {
     let mut backoff = Backoff::default();
     while let Err(error) = bus.publish(message.clone()).await {
-        tracing::warn!(%error, "could not store the result yet");
+        tracing::debug!(%error, "could not store the result yet");
         match error {
             // There will be room, and doing the work again would cost more than waiting.
             PublishError::Full(_) | PublishError::Unacknowledged => backoff.wait().await,

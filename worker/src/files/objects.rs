@@ -49,7 +49,7 @@ pub(super) async fn put(bus: &Bus, name: &str, bytes: Bytes) -> Result<ObjectRef
     let (size_bytes, sha256) = (bytes.len() as u64, sha256(&bytes));
     let mut backoff = Backoff::default();
     while let Err(error) = bus.put_object(name, bytes.clone()).await {
-        tracing::warn!(%error, name, "could not store an object yet");
+        tracing::debug!(%error, name, "could not store an object yet");
         if is_permanent(&error) || backoff.wait_bounded().await.is_err() {
             return Err(not_stored(name, &error));
         }
@@ -88,7 +88,7 @@ pub(crate) async fn get(bus: &Bus, reference: &ObjectReference) -> Result<Bytes,
         match bus.get_content(name, &reference.sha256).await {
             Ok(found) => break found,
             Err(error) => {
-                tracing::warn!(%error, name, "could not fetch an object yet");
+                tracing::debug!(%error, name, "could not fetch an object yet");
                 if is_permanent(&error) || backoff.wait_bounded().await.is_err() {
                     return Err(format!("the object `{name}` can't be fetched: {error}"));
                 }

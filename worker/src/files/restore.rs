@@ -76,13 +76,15 @@ async fn restore_output(attempt: &Attempt, workspace: &Workspace, path: &str, re
     let bytes = match objects::get(&attempt.bus, reference).await {
         Ok(bytes) => bytes,
         Err(error) => {
-            tracing::warn!(path, error, "a large tool output could not be restored");
+            tracing::warn!("a large tool output could not be restored");
+            tracing::debug!(path, error, "which, and why");
             return;
         }
     };
     let name = path.strip_prefix(TOOL_OUTPUTS_PREFIX).unwrap_or(path);
     if let Err(error) = workspace.store_tool_output(name, &bytes) {
-        tracing::warn!(%error, path, "could not write a tool's output into the workspace");
+        tracing::warn!("could not write a tool's output into the workspace");
+        tracing::debug!(%error, path, "which, and why");
     }
 }
 
@@ -92,7 +94,8 @@ async fn restore_file(attempt: &Attempt, workspace: &Workspace, path: &str, refe
         Err(error) => Err(error),
     };
     if let Err(error) = written {
-        tracing::warn!(path, error, "a file in outputs/ could not be restored");
+        tracing::warn!("a file in outputs/ could not be restored");
+        tracing::debug!(path, error, "which, and why");
     }
 }
 
@@ -107,6 +110,7 @@ struct WriteArguments {
 pub(crate) fn write_again(workspace: &Workspace, arguments: &Value) {
     let Ok(WriteArguments { path, content }) = WriteArguments::deserialize(arguments) else { return };
     if let Err(error) = workspace.write(&path, content.as_bytes()) {
-        tracing::warn!(%error, path, "could not restore a file the agent wrote");
+        tracing::warn!("could not restore a file the agent wrote");
+        tracing::debug!(%error, path, "which, and why");
     }
 }

@@ -128,7 +128,7 @@ fn sweep(shared: &Path) {
             && has_marker(&path)
         {
             match remove(&path) {
-                Ok(()) => tracing::info!(path = %path.display(), "removed the directory of a killed worker"),
+                Ok(()) => tracing::debug!(path = %path.display(), "removed the directory of a killed worker"),
                 Err(error) => {
                     tracing::warn!(%error, path = %path.display(), "the directory of a killed worker could not be removed")
                 }

@@ -229,7 +229,7 @@ impl Workspace {
         for entry in self.directory.read_dir(directory)? {
             let name = entry?.file_name();
             if name.to_str().is_none() {
-                tracing::warn!(?name, "a file is skipped, because its name is not text");
+                tracing::debug!(?name, "a file is skipped, because its name is not text");
                 continue;
             }
             let path = if directory == Path::new(".") { PathBuf::from(name) } else { directory.join(name) };

@@ -48,7 +48,7 @@ pub(super) async fn read(
         match bus.read(filter).await {
             Ok(stored) => break of_first_writers(stored),
             Err(error) => {
-                tracing::warn!(%error, "could not read a journal yet");
+                tracing::debug!(%error, "could not read a journal yet");
                 let permanent = matches!(error, bus::Error::TooLarge { .. } | bus::Error::Denied(_));
                 if permanent || backoff.wait_bounded().await.is_err() {
                     return Err(Unusable::Unread(child_id.clone(), error));

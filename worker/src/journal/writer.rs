@@ -168,7 +168,7 @@ impl<'a> Journal<'a> {
                     | PublishError::Denied(_)
                     | PublishError::Other(_)),
                 ) => {
-                    tracing::warn!(%error, number, "could not append a step to the journal yet");
+                    tracing::debug!(%error, number, "could not append a step to the journal yet");
                     if backoff.wait_bounded().await.is_err() {
                         let message = format!("step {number} could not be appended to the journal: {error}");
                         self.attempt.give_up(Failure::retryable(message)).await;
@@ -218,7 +218,7 @@ impl<'a> Journal<'a> {
                 }
                 Ok(None) => return None,
                 Err(error) => {
-                    tracing::warn!(%error, "could not read the journal yet");
+                    tracing::debug!(%error, "could not read the journal yet");
                     if backoff.wait_bounded().await.is_err() {
                         let unread = Unusable::Unread(self.attempt.child_id().clone(), error);
                         self.attempt.give_up(unread.into()).await;

@@ -4,6 +4,7 @@
 mod call;
 mod chunks;
 mod failure;
+mod outages;
 mod price;
 mod provider;
 mod rates;
@@ -26,6 +27,7 @@ use crate::{
     settings::{ModelEntry, Settings, Tokenizer},
     simulated_provider::SimulatedProvider,
 };
+use outages::Outages;
 use price::{Prices, Unpriced};
 use provider::Providers;
 
@@ -41,12 +43,14 @@ pub(crate) struct Models {
     known: BTreeMap<ModelName, ModelEntry>,
     /// The provider of the scripted model; none: the script alone answers.
     simulated: Option<Arc<dyn SimulatedProvider>>,
+    outages: Outages,
 }
 
 impl Models {
     pub(crate) fn new(settings: &Settings) -> Result<Self, Problems> {
         let (prices, providers) = (Prices::new(&settings.prices), Providers::new(settings)?);
-        Ok(Models { prices, providers, known: settings.models.clone(), simulated: None })
+        let (known, outages) = (settings.models.clone(), Outages::default());
+        Ok(Models { prices, providers, known, simulated: None, outages })
     }
 
     /// With this provider of the scripted model, if there is one.
@@ -92,6 +96,9 @@ impl Models {
             let late = || Error::Unknown { message: format!("no answer within {:?}", request.timeout) };
             return tokio::time::timeout(request.timeout, answer).await.unwrap_or_else(|_| Err(late()));
         }
-        call::make(&self.providers.route(request.model)?, request, on_text).await
+        let route = self.providers.route(request.model)?;
+        let answer = call::make(&route, request, on_text).await;
+        self.outages.heard(route.provider, &answer);
+        answer
     }
 }

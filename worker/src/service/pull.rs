@@ -1,7 +1,11 @@
 //! The loop of a worker: takes as many deliveries as it has free slots, handles stop messages and admin requests,
 //! and shuts down in order. Every attempt is its own task, awaited before the worker ends.
 
-use std::{collections::HashMap, future::Future, sync::Arc};
+use std::{
+    collections::HashMap,
+    future::Future,
+    sync::{Arc, Mutex},
+};
 
 use futures_util::future::BoxFuture;
 use shared::{
@@ -9,6 +13,7 @@ use shared::{
     bus::{self, Bus, Consumer, Consumption, Delivery, Message, Subscription},
     decode,
     subject::{Filter, Subject},
+    telemetry::{Outage, span_of},
     wire::{Offer, Refusal, Stop},
 };
 use tokio::{
@@ -38,7 +43,8 @@ pub async fn run(config: Config, bus: Bus, shutdown: impl Future<Output = ()> + 
 /// Everything beneath has one type: a generic function is compiled again, with all it awaits, in each crate that
 /// calls it.
 fn boxed(config: Config, bus: Bus, shutdown: BoxFuture<'_, ()>) -> BoxFuture<'_, Result<(), Error>> {
-    Box::pin(run_until(config, bus, shutdown))
+    let span = tracing::error_span!("worker", worker_id = %config.id);
+    Box::pin(run_until(config, bus, shutdown).instrument(span))
 }
 
 async fn run_until(config: Config, bus: Bus, mut shutdown: BoxFuture<'_, ()>) -> Result<(), Error> {
@@ -77,6 +83,7 @@ struct Worker {
     hand_back: CancellationToken,
     description: admin::Description,
     skew: Arc<Skew>,
+    coordinators: Arc<Mutex<Outage>>,
 }
 
 /// A running attempt, to which stop messages are matched.
@@ -114,7 +121,7 @@ impl Worker {
         let consumption = consume(&bus, &consumer).await.map_err(failed("take work"))?;
         let skew = Arc::new(Skew::default());
         let description = admin::Description::new(&config, skew.clone());
-        tracing::info!(worker_id = %config.id, pool = %config.pool, slots = config.slots, "the worker takes work");
+        tracing::info!(pool = %config.pool, slots = config.slots, "the worker takes work");
         Ok(Worker {
             config: Arc::new(config),
             resources: Arc::new(resources),
@@ -128,6 +135,7 @@ impl Worker {
             hand_back: CancellationToken::new(),
             description,
             skew,
+            coordinators: Arc::new(Mutex::new(Outage::new("the coordinators"))),
         })
     }
 
@@ -227,14 +235,21 @@ impl Worker {
         let task = match offer {
             Ok(offer) => {
                 let (trace_id, child_id) = (offer.trace_id, offer.child_id.clone());
-                let span = tracing::info_span!(
-                    "attempt", %trace_id, %child_id, worker_id = %self.config.id, attempt = tracing::field::Empty
+                let span = tracing::error_span!(
+                    "attempt",
+                    %trace_id,
+                    span_id = tracing::field::Empty,
+                    %child_id,
+                    attempt = tracing::field::Empty,
+                    worker_id = %self.config.id,
                 );
+                span.record("span_id", span_of(trace_id, &child_id, None));
                 let handler = Handler {
                     config: self.config.clone(),
                     resources: self.resources.clone(),
                     bus: self.bus.clone(),
                     skew: self.skew.clone(),
+                    coordinators: self.coordinators.clone(),
                     stop_told: stop_told.clone(),
                     hand_back: self.hand_back.clone(),
                 };
@@ -251,7 +266,7 @@ impl Worker {
                 }
             }
         };
-        self.attempts.spawn(task);
+        self.attempts.spawn(task.in_current_span());
     }
 
     fn forget(&mut self, ended: Result<(Id, ()), tokio::task::JoinError>) {
@@ -276,13 +291,17 @@ impl Worker {
 /// shut down.
 async fn consume(bus: &Bus, consumer: &Consumer) -> Result<Consumption, bus::Error> {
     let mut backoff = Backoff::default();
+    let mut outage = Outage::new("the queue of the pool, which a coordinator makes");
     loop {
         match bus.consume(consumer).await {
             Err(error @ bus::Error::Failed { .. }) => {
-                tracing::warn!(%error, "can't take work yet; is a coordinator running?");
+                outage.failed(&error.to_string());
                 backoff.wait().await;
             }
-            ended => return ended,
+            ended => {
+                outage.ended();
+                return ended;
+            }
         }
     }
 }

@@ -17,6 +17,8 @@ use redis::{
     cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr},
 };
 
+use shared::{telemetry::Outage, text::with_causes};
+
 use super::address::{Address, Connection, RESPONSE_TIMEOUT};
 
 /// Pauses between the attempts of one reconnect: a restarting server is back within some of them.
@@ -30,6 +32,10 @@ const PAUSES: [Duration; 4] = [
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// One timeout may be a slow disk; two in a row mean a dead connection.
 const MAX_TIMEOUTS: u32 = 2;
+/// Errors that callers deal with: a key of another type, and a script that the server does not have yet.
+const EXPECTED: [&str; 2] = [WRONG_TYPE, "NOSCRIPT"];
+/// The code of an error that the server gives for a command on a key of another type.
+pub(super) const WRONG_TYPE: &str = "WRONGTYPE";
 
 pub(super) struct Link {
     address: Arc<Address>,
@@ -45,6 +51,8 @@ struct Current {
     generation: u64,
     /// Timeouts since the last answer.
     timeouts: u32,
+    /// What the log says of all that, for all callers together.
+    outage: Outage,
 }
 
 impl fmt::Debug for Link {
@@ -58,14 +66,14 @@ impl Link {
     pub(super) async fn open(address: Address) -> RedisResult<Link> {
         let connection = address.open().await?;
         let opening = future::ready(Ok(connection)).boxed().shared();
-        let current = Current { opening, generation: 0, timeouts: 0 };
+        let current = Current { opening, generation: 0, timeouts: 0, outage: Outage::new("Redis") };
         Ok(Link { address: Arc::new(address), current: Mutex::new(current) })
     }
 
     /// Sends each batch as a pipeline and returns its answers, errors of single commands among them. Keys
     /// of one batch share a hash slot. A single node gets all batches as one pipeline.
     pub(super) async fn send(&self, batches: Vec<Vec<Cmd>>) -> RedisResult<Vec<Vec<RedisResult<Value>>>> {
-        self.watched(async |connection| match connection {
+        let sent = self.watched(async |connection| match connection {
             Connection::Node(mut node) => {
                 let sizes: Vec<usize> = batches.iter().map(Vec::len).collect();
                 let pipeline = pipeline(batches.into_iter().flatten());
@@ -80,18 +88,35 @@ impl Link {
                 };
                 future::try_join_all(batches.into_iter().map(send)).await
             }
-        })
-        .await
+        });
+        let answers = sent.await?;
+        if let Some(error) = answers.iter().flatten().find_map(|answer| answer.as_ref().err()) {
+            self.tell(error);
+        }
+        Ok(answers)
     }
 
     /// A MULTI/EXEC of commands whose keys share a hash slot.
     pub(super) async fn transact(&self, mut commands: Pipeline) -> RedisResult<Vec<Value>> {
         commands.atomic();
-        self.watched(async |connection| match connection {
-            Connection::Node(mut node) => commands.query_async(&mut node).await,
-            Connection::Cluster(mut cluster) => commands.query_async(&mut cluster).await,
-        })
-        .await
+        let done = self
+            .watched(async |connection| match connection {
+                Connection::Node(mut node) => commands.query_async(&mut node).await,
+                Connection::Cluster(mut cluster) => commands.query_async(&mut cluster).await,
+            })
+            .await;
+        if done.is_ok() {
+            self.current().outage.ended();
+        }
+        done
+    }
+
+    /// For the log: something failed. That is over when a transaction succeeds, as each heartbeat is one: reads may succeed while
+    /// writes fail.
+    fn tell(&self, error: &RedisError) {
+        if !EXPECTED.contains(&error.code().unwrap_or_default()) {
+            self.current().outage.failed(&with_causes(error));
+        }
     }
 
     /// A command without a key. In a cluster it goes to the node that holds `key`.
@@ -113,9 +138,13 @@ impl Link {
             let current = self.current();
             (current.opening.clone(), current.generation)
         };
-        let connection = opening.await.inspect_err(|_| self.replace(generation))?;
+        let connection = opening.await.inspect_err(|error| {
+            self.tell(error);
+            self.replace(generation);
+        })?;
         let answer = tokio::time::timeout(RESPONSE_TIMEOUT, work(connection)).await;
         let answer = answer.unwrap_or_else(|_| Err(timed_out("no answer within", RESPONSE_TIMEOUT)));
+        answer.as_ref().err().into_iter().for_each(|error| self.tell(error));
         match &answer {
             Ok(_) => self.current().timeouts = 0,
             Err(error) if error.is_timeout() => self.silent(generation),
@@ -148,7 +177,7 @@ impl Link {
     fn replace(&self, generation: u64) {
         let mut current = self.current();
         if current.generation == generation {
-            tracing::warn!(address = %self.address, "the connection to Redis is broken or silent; opening a new one");
+            tracing::debug!(address = %self.address, "the connection to Redis is broken or silent; opening a new one");
             current.generation += 1;
             current.timeouts = 0;
             current.opening = reopen(Arc::clone(&self.address)).boxed().shared();

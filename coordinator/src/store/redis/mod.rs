@@ -17,7 +17,10 @@ use ::redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 use shared::subject::{Namespace, Partition};
 
 pub use self::address::Login;
-use self::{address::Address, link::Link};
+use self::{
+    address::Address,
+    link::{Link, WRONG_TYPE},
+};
 use super::{Error, keys::Keys};
 
 /// Every command that is sent, by scripts too: a user of Redis needs no other (S1). Tests run as such a user.
@@ -143,11 +146,13 @@ impl Redis {
     }
 }
 
-/// The code of an error that the server gives for a command on a key of another type.
-const WRONG_TYPE: &str = "WRONGTYPE";
-
 fn unavailable(doing: &'static str) -> impl Fn(RedisError) -> Error {
     move |source| Error::Unavailable { doing, source: Box::new(source) }
+}
+
+/// Whether an error is one of the client or the server.
+pub(super) fn is_error(error: &(dyn std::error::Error + 'static)) -> bool {
+    error.is::<RedisError>()
 }
 
 fn is_no_script(error: &RedisError) -> bool {

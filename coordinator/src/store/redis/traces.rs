@@ -89,7 +89,7 @@ impl Redis {
     async fn mend(&self, homes: &[Partition]) {
         for home in homes.iter().collect::<BTreeSet<_>>() {
             if let Err(error) = self.mend_one(*home).await {
-                tracing::warn!(%error, partition = %home, "the keys of a partition in Redis could not be looked at");
+                tracing::debug!(%error, partition = %home, "the keys of a partition in Redis could not be looked at");
             }
         }
     }

@@ -12,6 +12,7 @@ use tokio::sync::{Semaphore, watch};
 
 use super::{
     Connection, Error, Namespace, Nats, OWN_CALLS, backoff, denials::Denials, objects::PAYLOADS_AT_ONCE,
+    outages::Outages,
 };
 use crate::tls::Tls;
 
@@ -94,6 +95,8 @@ impl Nats {
         let (generations, mut generation) = watch::channel(0);
         let denials = Denials::default();
         let heard = denials.clone();
+        let outages = Arc::new(Outages::default());
+        let told = outages.clone();
         let inbox = to.inbox.clone().unwrap_or_else(|| SHARED_INBOX.to_owned());
         let options = ConnectOptions::new()
             .name(&to.name)
@@ -104,7 +107,7 @@ impl Nats {
             .max_reconnects(None)
             .custom_inbox_prefix(&inbox)
             .event_callback(move |event| {
-                hear(&event, &generations, &heard);
+                hear(&event, &generations, &heard, &told);
                 std::future::ready(())
             });
         let addresses = addresses(&to.url.0).map_err(refused)?;
@@ -143,6 +146,7 @@ impl Nats {
             inbox,
             calls,
             denials,
+            outages,
             no_account_info: Default::default(),
             no_purge: Default::default(),
             payloads_of_the_core: Semaphore::new(PAYLOADS_AT_ONCE),
@@ -201,18 +205,19 @@ fn with_tls(mut options: ConnectOptions, tls: &Tls) -> Result<ConnectOptions, St
     Ok(options.require_tls(tls.required || tls.ca.is_some() || tls.certificate.is_some()))
 }
 
-fn hear(event: &Event, generations: &watch::Sender<u64>, denials: &Denials) {
+fn hear(event: &Event, generations: &watch::Sender<u64>, denials: &Denials, outages: &Outages) {
     match event {
         Event::Connected => {
             generations.send_modify(|generation| *generation += 1);
-            tracing::info!("connected to NATS");
+            tracing::debug!("connected to NATS");
+            outages.connected();
         }
-        Event::Disconnected => tracing::warn!("disconnected from NATS"),
+        Event::Disconnected => outages.disconnected("the connection was lost"),
         Event::SlowConsumer(_) => tracing::warn!("a subscription lags too far behind and loses messages"),
         Event::ServerError(ServerError::Other(said)) if denials.hear(said) => {}
         Event::ServerError(error) => tracing::warn!(%error, "the NATS server reports an error"),
-        Event::ClientError(error) => tracing::warn!(%error, "the NATS client reports an error"),
-        Event::LameDuckMode | Event::Draining | Event::Closed => tracing::info!(%event, "NATS"),
+        Event::ClientError(error) => outages.disconnected(&error.to_string()),
+        Event::LameDuckMode | Event::Draining | Event::Closed => tracing::debug!(%event, "NATS"),
     }
 }
 

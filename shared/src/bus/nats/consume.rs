@@ -10,6 +10,7 @@ use super::{
     pull::{Pulled, Puller},
     received, timestamp,
 };
+use crate::telemetry::Outage;
 use async_nats::jetstream::{AckKind, message};
 
 /// When a message comes again whose payload could not be fetched.
@@ -24,6 +25,7 @@ impl Nats {
             consumer: consumer.clone(),
             puller,
             gone: false,
+            outage: Outage::new("a queue"),
             fetches: Fetches::default(),
         })
     }
@@ -52,6 +54,7 @@ pub struct Consumption {
     consumer: Consumer,
     puller: Puller,
     gone: bool,
+    outage: Outage,
     /// Messages whose payloads are being fetched: kept here, so that nothing is lost if the caller stops waiting.
     fetches: Fetches,
 }
@@ -85,11 +88,13 @@ impl Consumption {
     async fn pulled(&mut self, pulled: Result<Pulled, Error>) -> Option<(Received, Acker)> {
         match pulled {
             Ok(Pulled::Message(message)) if is_object(&message) => {
+                self.outage.ended();
                 let refused = self.fetches.add(&self.nats, *message)?;
                 self.give_back(&refused).await;
                 None
             }
             Ok(Pulled::Message(message)) => {
+                self.outage.ended();
                 let payload = message.payload.clone();
                 self.deliver(&message, Payload::Here(payload))
             }
@@ -99,7 +104,7 @@ impl Consumption {
             }
             Ok(Pulled::Interrupted) => None,
             Err(error) => {
-                tracing::warn!(%error, "a queue can't be read; trying again");
+                self.nats.failed(&mut self.outage, &error);
                 self.puller.stand_back();
                 self.puller.stand_by().await;
                 None
@@ -135,10 +140,11 @@ impl Consumption {
         match restored {
             Ok(()) => {
                 tracing::warn!(consumer = self.consumer.name(), "a consumer was deleted; it is there again");
+                self.outage.ended();
                 self.gone = false;
             }
             Err(error) => {
-                tracing::warn!(%error, "a consumer was deleted and is not there again yet");
+                self.nats.failed(&mut self.outage, &error);
                 self.puller.stand_back();
             }
         }
@@ -189,7 +195,7 @@ impl Acker {
             Acknowledgement::Terminate => AckKind::Term,
         };
         if let Err(error) = self.nats.0.client.publish(self.to.clone(), kind.into()).await {
-            tracing::warn!(%error, "an acknowledgement could not be sent; the message will be delivered again");
+            tracing::debug!(%error, "an acknowledgement could not be sent; the message will be delivered again");
         }
     }
 }

@@ -30,8 +30,13 @@ impl Denials {
     /// Takes in an error of the server; whether it is a denial.
     pub(super) fn hear(&self, said: &str) -> bool {
         let Some(denied) = parse(said) else { return false };
-        tracing::warn!(%denied, "the NATS server denies us something");
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = |(earlier, at): &(Denied, Instant)| *earlier == denied && at.elapsed() < ASK_AGAIN_AFTER;
+        if recent.iter().any(told) {
+            tracing::debug!(%denied, "the NATS server denies us something again");
+        } else {
+            tracing::warn!(%denied, "the NATS server denies us something");
+        }
         if recent.len() == KEPT {
             recent.pop_front();
         }

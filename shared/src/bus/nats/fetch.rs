@@ -70,11 +70,15 @@ async fn fetch(nats: Nats, message: Message) -> Fetched {
         match nats.payload(of_the_core, message.headers.as_ref(), &message.payload).await {
             Ok(payload) => return (message, Some(payload)),
             Err(error) => {
-                tracing::warn!(%error, "the payload of a message can't be fetched; trying again");
+                tracing::debug!(%error, "the payload of a message can't be fetched; trying again");
                 tokio::time::sleep(backoff(tries)).await;
             }
         }
     }
+    tracing::warn!(
+        subject = message.subject.as_str(),
+        "the payload of a message can't be fetched; the message comes again"
+    );
     (message, None)
 }
 

@@ -10,7 +10,10 @@ use futures_util::{FutureExt, StreamExt, stream::SelectAll};
 use tokio::sync::watch;
 
 use super::{super::topology::stream_of_all, Error, From, Nats, Stored, backoff, failed, read::stream_info};
-use crate::subject::{Filter, Subject};
+use crate::{
+    subject::{Filter, Subject},
+    telemetry::Outage,
+};
 
 /// Messages read at once.
 const BATCH: usize = 500;
@@ -55,6 +58,7 @@ impl Nats {
             looks: 0,
             in_doubt: false,
             failures: 0,
+            outage: Outage::new("a log"),
         })
     }
 }
@@ -80,6 +84,7 @@ pub(in super::super) struct Follow {
     in_doubt: bool,
     /// Failures in a row.
     failures: usize,
+    outage: Outage,
 }
 
 impl Follow {
@@ -94,14 +99,19 @@ impl Follow {
                 continue;
             }
             match self.look().await {
-                Ok(true) => (self.failures, self.looks) = (0, FOUND),
+                Ok(true) => {
+                    (self.failures, self.looks) = (0, FOUND);
+                    self.outage.ended();
+                }
                 Ok(false) => {
                     self.failures = 0;
+                    self.outage.ended();
                     self.wait().await;
                 }
                 Err(denied @ Error::Denied(_)) => return Err(denied),
                 Err(error) => {
-                    tracing::warn!(%error, stream = self.stream, "a log can't be followed; trying again");
+                    tracing::debug!(%error, stream = self.stream, "a log can't be followed; trying again");
+                    self.nats.failed(&mut self.outage, &error);
                     tokio::time::sleep(backoff(self.failures)).await;
                     self.failures += 1;
                     self.in_doubt = true;

@@ -17,7 +17,7 @@ use super::{
     pull::{Pulled, Puller},
     read::stream_info,
 };
-use crate::subject::Filter;
+use crate::{subject::Filter, telemetry::Outage};
 
 /// Messages in flight to a follower at once.
 const PREFETCH: usize = 500;
@@ -39,6 +39,7 @@ impl Nats {
             puller,
             consumer: None,
             held: VecDeque::new(),
+            outage: Outage::new("a log"),
         };
         heads.puller.want(PREFETCH);
         heads.attach().await?;
@@ -58,6 +59,7 @@ pub(super) struct Heads {
     /// How many messages the consumer has sent, if there is one: a gap means that some were lost.
     consumer: Option<u64>,
     held: VecDeque<Box<async_nats::Message>>,
+    outage: Outage,
 }
 
 impl Heads {
@@ -73,7 +75,10 @@ impl Heads {
                 self.puller.stand_by().await;
                 if let Err(error) = self.attach().await {
                     self.puller.stand_back();
-                    tracing::warn!(%error, stream = self.stream, "a log can't be followed; trying again");
+                    tracing::debug!(%error, stream = self.stream, "a log can't be followed; trying again");
+                    self.nats.failed(&mut self.outage, &error);
+                } else {
+                    self.outage.ended();
                 }
                 continue;
             }

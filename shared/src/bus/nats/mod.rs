@@ -13,11 +13,13 @@ mod identity;
 mod listen;
 mod object_index;
 mod objects;
+mod outages;
 mod publish;
 mod pull;
 mod read;
 mod set_up;
 mod since;
+mod told;
 
 use std::{
     collections::BTreeSet,
@@ -44,7 +46,10 @@ pub(super) use follow::Follow;
 pub(super) use listen::{ServiceRequests, Subscription};
 pub(super) use publish::Sending;
 
-use self::denials::{Denials, Latch};
+use self::{
+    denials::{Denials, Latch},
+    outages::Outages,
+};
 use super::{
     Consumer, Error, From, Headers, Message, Outgoing, PublishError, Published, RequestError, Service,
     Stored, Stream, Topology,
@@ -80,6 +85,7 @@ struct Connection {
     /// The beginning of the subjects of calls to JetStream.
     calls: String,
     denials: Denials,
+    outages: Arc<Outages>,
     /// What the server has denied us, and we don't ask for again on this connection, for a while.
     no_account_info: Latch,
     no_purge: Latch,

@@ -107,8 +107,8 @@ impl Payload {
         match self {
             Payload::Here(bytes) => bytes,
             Payload::Lost(reason) => {
-                tracing::error!("the payload of a message can't be read");
-                tracing::debug!(reason, "the payload of a message can't be read");
+                tracing::warn!("the payload of a message can't be read");
+                tracing::debug!(reason, "why");
                 headers.insert(LOST_HEADER.to_owned(), reason);
                 Bytes::new()
             }
@@ -344,10 +344,8 @@ impl Nats {
     /// object's, or of all.
     async fn drop_parts(&self, name: &str, info: &ObjectInfo) -> Result<(), Error> {
         if !is_token(&info.nuid) || !info.nuid.starts_with(&parts_of(name)) {
-            tracing::warn!(
-                name,
-                "what is stored about an object names parts that are not its own; they stay"
-            );
+            tracing::warn!("what is stored about an object names parts that are not its own; they stay");
+            tracing::debug!(name, "which");
             return Ok(());
         }
         let bucket = self.bucket_of(name);

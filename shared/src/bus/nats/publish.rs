@@ -150,10 +150,12 @@ impl Sending {
             }
         }
         let result = |entry: Entry| match entry.state {
-            State::Done(result) => result,
-            State::Waiting(_) | State::Unknown => Err(PublishError::Unacknowledged),
+            State::Done(result) => (entry.subject, result),
+            State::Waiting(_) | State::Unknown => (entry.subject, Err(PublishError::Unacknowledged)),
         };
-        self.entries.into_iter().map(result).collect()
+        let (subjects, results): (Vec<String>, Vec<_>) = self.entries.into_iter().map(result).unzip();
+        self.nats.tell_published(subjects.iter().map(String::as_str).zip(&results));
+        results
     }
 
     /// Waits for the acknowledgement of all messages in flight.

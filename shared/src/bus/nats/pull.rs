@@ -15,6 +15,7 @@ use tokio::{
 };
 
 use super::{Error, Nats, backoff, failed};
+use crate::telemetry::Outage;
 
 /// How long a pull stays open. An idle queue costs one message in this time, and each shows that the server
 /// answers.
@@ -49,6 +50,7 @@ pub(super) struct Puller {
     /// Failures in a row, and until when to wait because of them.
     failures: usize,
     not_before: Instant,
+    refused: Outage,
     /// Earlier requests are lost: handled before the next pull.
     lost: bool,
 }
@@ -82,6 +84,7 @@ impl Puller {
             pulled: Instant::now(),
             failures: 0,
             not_before: Instant::now(),
+            refused: Outage::new("a consumer"),
             lost: false,
         })
     }
@@ -170,7 +173,7 @@ impl Puller {
                     return Ok(Pulled::Interrupted);
                 }
                 () = sleep_until(lost_at), if self.outstanding > 0 => {
-                    tracing::warn!(pull = self.subject, "a pull was lost; pulling again");
+                    tracing::debug!(pull = self.subject, "a pull was lost; pulling again");
                     self.lost = true;
                     return Ok(Pulled::Interrupted);
                 }
@@ -205,6 +208,7 @@ impl Puller {
         let Some(status) = message.status else {
             self.heard = Instant::now();
             self.failures = 0;
+            self.refused.ended();
             self.outstanding = self.outstanding.saturating_sub(1);
             return Some(Pulled::Message(Box::new(message)));
         };
@@ -227,8 +231,9 @@ impl Puller {
         self.wanted += missing;
         if status == StatusCode::TIMEOUT || status == StatusCode::NOT_FOUND {
             self.failures = 0;
+            self.refused.ended();
         } else {
-            tracing::warn!(pull = self.subject, %status, description, "a pull was refused; pulling again");
+            self.refused.failed(&format!("{}: {status} {description}", self.subject));
             self.stand_back();
         }
         None

@@ -68,7 +68,7 @@ impl Nats {
                 Ok(messages) => messages,
                 Err(denied @ Error::Denied(_)) => return Err(denied),
                 Err(error) => {
-                    tracing::warn!(%error, "a read was interrupted; continuing it");
+                    tracing::debug!(%error, "a read was interrupted; continuing it");
                     Vec::new()
                 }
             };

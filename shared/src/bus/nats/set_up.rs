@@ -93,7 +93,7 @@ impl Nats {
             match self.permitted(&to, api.update_stream(&tuned)).await {
                 Ok(updated) => {
                     updated.map_err(|error| self.refused(&ours, &error))?;
-                    tracing::info!(stream = name, "the stream's limits were changed to the configured ones");
+                    tracing::debug!(stream = name, "the stream's limits were changed to the configured ones");
                 }
                 Err(denied) => tracing::warn!(
                     %denied,
@@ -293,7 +293,7 @@ impl Nats {
         match self.permitted(&to, self.0.api.update_stream(&adapted)).await {
             Ok(updated) => {
                 updated.map_err(|error| failed(format!("setting up the bucket `{bucket}`"), &error))?;
-                tracing::info!(
+                tracing::debug!(
                     bucket,
                     "the bucket's settings were changed: its size is the configured one, objects are kept as long as the journals that name them, and nobody may roll up"
                 );

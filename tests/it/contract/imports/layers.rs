@@ -35,7 +35,7 @@ const COORDINATOR: Layers = &[
     &["branches.rs", "dead_letter.rs", "earlier.rs", "spans.rs", "tick.rs"],
     &["handles.rs", "directory.rs", "health.rs"],
     &["policy.rs", "profile_log.rs", "schedules.rs", "kept.rs"],
-    &["epoch.rs", "clock.rs", "config.rs", "crash.rs", "removal.rs", "room.rs", "sealed"],
+    &["epoch.rs", "clock.rs", "config.rs", "crash.rs", "removal.rs", "room.rs", "trouble.rs", "sealed"],
     &["store"],
     &["trace", "schedule"],
 ];

@@ -16,6 +16,6 @@ pub(super) fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Verdict, 
     if !run.attempt.config.may_crash {
         return Ok(failed("`crash` runs only in a worker with its own process".into()));
     }
-    tracing::error!("aborting, because a `crash` agent runs");
+    tracing::warn!("aborting, because a `crash` agent runs");
     std::process::abort()
 }

@@ -114,12 +114,12 @@ impl Agent<'_> {
             CallOutcome::CannotAfford(Shortage { pause: true, .. }) => Err(Verdict::OutOfBudget),
             CallOutcome::CannotAfford(Shortage { why, .. }) => {
                 tracing::debug!(why, "the money that is left");
-                tracing::info!("no money for a summary: exchanges are dropped from the window");
+                tracing::debug!("no money for a summary: exchanges are dropped from the window");
                 Ok(false)
             }
             CallOutcome::Failed(failure) => {
                 tracing::warn!(kind = ?failure.kind, "no summary: exchanges are dropped from the window");
-                tracing::debug!(message = failure.message, "why");
+                tracing::debug!(said = failure.message, "why");
                 Ok(false)
             }
         }

@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use shared::text::cut;
+use shared::{telemetry::Outage, text::cut};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -47,6 +47,7 @@ pub(super) struct Supervisor {
 impl Supervisor {
     pub(super) async fn run(self) {
         let (name, mut pause) = (self.name.as_str(), Duration::ZERO);
+        let mut outage = Outage::new("an MCP server");
         while !self.stop.is_cancelled() {
             self.state.send_replace(State::Starting);
             let (why, up_for) = match self.open().await {
@@ -60,7 +61,10 @@ impl Supervisor {
             if self.stop.is_cancelled() {
                 break;
             }
-            tracing::warn!(server = name, "an MCP server is not running; agents that call it are told why");
+            if up_for.is_some_and(|up| up >= STABLE_AFTER) {
+                outage.ended();
+            }
+            outage.failed(&format!("`{name}` is not running; agents that call it are told why"));
             tracing::debug!(server = name, why, "why");
             pause = match up_for {
                 Some(up) if up >= STABLE_AFTER => Duration::ZERO,

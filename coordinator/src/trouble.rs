@@ -1,0 +1,55 @@
+//! What the log says of something that failed. That Redis or NATS can't be reached, or that a stream takes nothing, is told once for
+//! all, where the connection is, and by the loop that measures the storage: what fails because of that is not told again (X8).
+
+use std::error::Error;
+
+use shared::{
+    TraceId,
+    bus::{self, PublishError},
+    text::with_causes,
+};
+
+use crate::store;
+
+/// Something could not be done, for a trace or for none.
+pub(crate) fn tell(error: &(dyn Error + 'static), trace_id: Option<TraceId>, what: &'static str) {
+    let trace_id = trace_id.map(tracing::field::display);
+    if is_told(error) {
+        tracing::debug!(trace_id, error = with_causes(error), "{what}");
+    } else {
+        tracing::warn!(trace_id, error = with_causes(error), "{what}");
+    }
+}
+
+fn is_told(error: &(dyn Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        let of_bus = matches!(error.downcast_ref(), Some(bus::Error::Failed { .. }));
+        if of_bus || error.is::<PublishError>() || store::is_outage(error) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("the profiles can't be read")]
+    struct Above(#[source] store::Error);
+
+    #[test]
+    fn x8_what_fails_because_of_an_outage_is_not_told_again() {
+        let source = || Box::new(std::io::Error::other("connection refused"));
+        let outage = || store::Error::Unavailable { doing: "commit", source: source() };
+        assert!(is_told(&outage()));
+        assert!(is_told(&PublishError::Unacknowledged));
+        assert!(is_told(&bus::Error::Failed { doing: "reading".into(), reason: "timed out".into() }));
+        let corrupt = || store::Error::Corrupt { doing: "commit", found: "nothing".into() };
+        assert!(!is_told(&corrupt()));
+        assert!(is_told(&Above(outage())) && !is_told(&Above(corrupt())));
+    }
+}

@@ -1,0 +1,49 @@
+//! What the log says while a provider fails (X8): its name and how calls end, never what it says. A provider that answers some calls
+//! and refuses others is away until no call has failed for a while.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use shared::telemetry::Outage;
+use tokio::time::Instant;
+
+use super::request::{Completion, Error};
+
+/// How long no call has failed when a provider counts as back.
+const QUIET_FOR: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Default)]
+pub(super) struct Outages(Mutex<BTreeMap<String, Failing>>);
+
+#[derive(Debug)]
+struct Failing {
+    outage: Outage,
+    last: Instant,
+}
+
+impl Outages {
+    /// A call ended. One that fails for good is no outage: the caller is told why.
+    pub(super) fn heard(&self, provider: &str, answer: &Result<Completion, Error>) {
+        let mut failing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let how = match answer {
+            Ok(_) | Err(Error::Refused { retryable: false, .. }) => {
+                let is_back = |failing: &mut Failing| failing.last.elapsed() >= QUIET_FOR;
+                if failing.get_mut(provider).is_some_and(is_back)
+                    && let Some(mut back) = failing.remove(provider)
+                {
+                    back.outage.ended();
+                }
+                return;
+            }
+            Err(Error::Refused { .. }) => "it refuses calls for now",
+            Err(Error::Unknown { .. }) => "its answers do not come, or break off",
+        };
+        let fresh = || Failing { outage: Outage::new("a model provider"), last: Instant::now() };
+        let of_it = failing.entry(provider.to_owned()).or_insert_with(fresh);
+        of_it.last = Instant::now();
+        of_it.outage.failed(&format!("{provider}: {how}"));
+    }
+}
