@@ -2,7 +2,10 @@
 
 use std::cell::Cell;
 
-use opentelemetry::trace::{SpanId, TraceId};
+use opentelemetry::{
+    KeyValue,
+    trace::{SpanId, TraceId},
+};
 use opentelemetry_otlp::{ExporterBuildError, Protocol, SpanExporter, WithExportConfig};
 use opentelemetry_sdk::{
     Resource,
@@ -59,7 +62,9 @@ fn http() -> Result<SpanExporter, ExporterBuildError> {
 
 pub(super) fn resource(service: &'static str, environment: &Environment) -> Resource {
     let name = environment.service_name.clone().unwrap_or_else(|| service.to_owned());
-    Resource::builder().with_service_name(name).build()
+    let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
+    let instance = KeyValue::new("service.instance.id", uuid::Uuid::new_v4().to_string());
+    Resource::builder().with_service_name(name).with_attribute(version).with_attribute(instance).build()
 }
 
 /// Sends batches on a thread of its own, so that a slow collector delays nobody.

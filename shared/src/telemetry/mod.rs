@@ -5,6 +5,7 @@
 mod context;
 mod export;
 mod log;
+pub mod metrics;
 mod span;
 
 pub use context::{headers, parent, span_id};
@@ -55,10 +56,12 @@ pub fn start(service: &'static str, json_logs: bool, quiet: bool) -> Telemetry {
     if installed.is_err() {
         tracing::warn!("a log subscriber was already installed; keeping it");
     }
+    let resource = export::resource(service, &environment);
+    metrics::start(resource.clone());
     let provider = match environment.exporter() {
         None => None,
         Some(Ok(exporter)) => {
-            let provider = export::provider(export::resource(service, &environment), exporter);
+            let provider = export::provider(resource, exporter);
             span::switch_on(&provider);
             Some(provider)
         }
@@ -80,6 +83,7 @@ pub struct Telemetry {
 impl Telemetry {
     /// Sends the remaining spans. If the collector is unreachable they are lost, which is logged.
     pub async fn stop(self) {
+        metrics::stop().await;
         let Some(provider) = self.provider else { return };
         let flushed = tokio::task::spawn_blocking(move || provider.shutdown()).await;
         match flushed {
