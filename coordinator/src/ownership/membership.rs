@@ -12,6 +12,7 @@ use shared::{
     bus::Consumer,
     clock::Mark,
     subject::{Filter, Partition},
+    telemetry::metrics::Told,
 };
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -50,6 +51,8 @@ pub(crate) struct Membership {
     pub(crate) beaten: Mark,
     /// Coordinators that ended without saying so, or can't be heard.
     pub(crate) silent: BTreeSet<WorkerId>,
+    /// For metrics: how many partitions it serves.
+    pub(crate) counted: Told<u64>,
 }
 
 impl Membership {
@@ -157,6 +160,7 @@ impl Membership {
             }
         }
         let serving: Vec<Partition> = mine.iter().filter(|p| self.serving.contains_key(p)).copied().collect();
+        self.counted.tell(serving.len() as u64);
         self.owned.send_if_modified(|owned| {
             let changed = **owned != serving;
             *owned = Arc::new(serving);

@@ -13,11 +13,12 @@ use std::{
 };
 
 use futures_util::StreamExt;
-use shared::{Timestamp, TraceId};
+use shared::{Timestamp, TraceId, telemetry::metrics};
 
 use super::{
     Shard,
     batch::Open,
+    counted::{Before, Counted},
     job::{Job, Origin, SPARED_MS, Spare, Work},
     profiles::takes_later_profiles,
     reply::Reply,
@@ -53,6 +54,7 @@ impl Shard {
                 _ = clear.tick() => {
                     self.clear_outboxes().await;
                     self.cache.forget_leases(self.handles.clock.now());
+                    self.tally();
                     for reply in self.waiting.overdue() {
                         reply.finish(&self.handles.bus).await;
                     }
@@ -87,6 +89,7 @@ impl Shard {
 
     async fn turn(&mut self, jobs: Vec<Job>) {
         self.handles.config.crash.pass(Point::Received);
+        metrics::batch(jobs.len());
         if self.handles.epoch.number() != self.epoch {
             self.begin_epoch().await;
         }
@@ -112,8 +115,19 @@ impl Shard {
                 let had_root = entry.trace.root().is_some();
                 let (events, replies) = (Vec::new(), Vec::new());
                 let (expected, stamp) = (entry.trace.version(), entry.trace.stamp());
-                Open { expected, stamp, had_root, events, frees_room: false, replies, profiles: None }
+                let counted = Counted::default();
+                Open {
+                    expected,
+                    stamp,
+                    had_root,
+                    events,
+                    frees_room: false,
+                    replies,
+                    profiles: None,
+                    counted,
+                }
             });
+            let before = Before::of(&entry.trace, &job.work);
             let decide = AssertUnwindSafe(|| decide(&mut entry.trace, &job.work, copy_ms, now));
             let Ok((events, decided)) = catch_unwind(decide) else {
                 broken.insert(trace_id);
@@ -141,6 +155,7 @@ impl Shard {
                 continue;
             }
             open.profiles = job.profiles().into_iter().chain(open.profiles).min();
+            open.counted.note(before, &job.work, &entry.trace, (&events, decided.as_ref().map(|_| ())), now);
             open.frees_room |= events.iter().any(Event::frees_room);
             open.events.extend(events);
             open.replies.push(Reply::new(job, &entry.trace, decided, &home, now));

@@ -4,9 +4,11 @@
 use shared::{
     Timestamp,
     id::ToolName,
-    telemetry,
+    telemetry::{self, metrics},
     wire::{HistoryEntry, HistoryStep, Said, ToolStep},
 };
+
+use tokio::time::Instant;
 
 use super::run::Run;
 use crate::{
@@ -33,8 +35,10 @@ pub(super) async fn call(
     let invocation = Invocation { arguments, questions_before: checker.answers_used(), ..invocation };
     let live = LiveOutput::new(run.attempt, journal.next_number());
     live.send(Said::Tool { tool: invocation.tool.to_owned() }).await;
-    let began = run.attempt.now();
+    let (began, asked) = (run.attempt.now(), Instant::now());
     let outcome = run.resources.toolbox.call(invocation).await;
+    let failed = matches!(outcome, Outcome::Answered(Observation { is_error: true, .. }));
+    metrics::tool_called(span_name(invocation.tool), asked.elapsed(), failed);
     run.attempt.config.crash.pass(Point::Called);
     emit(run, span_name(invocation.tool), began, &outcome);
     match outcome {

@@ -12,9 +12,14 @@ use shared::{
     Amount, CallId, ChildId, Dimension, Timestamp,
     bus::Outgoing,
     id::ModelName,
-    telemetry,
+    telemetry::{
+        self,
+        metrics::{self, Source},
+    },
     wire::{self, Answer, Ask, Cost, HoldDenied, News, OpenHold, Refusal, Resume, Seen, SettledCall},
 };
+
+use tokio::time::Instant;
 
 use crate::{attempt::Attempt, retry::Backoff};
 
@@ -142,7 +147,9 @@ impl<'a> Meter<'a> {
             // A rung is decided by what is spent.
             self.confirm().await;
         }
+        let asked = Instant::now();
         let mut answer = self.attempt.ask(ask.clone()).await;
+        metrics::hold_answered(asked.elapsed());
         if matches!(answer, Answer::Denied(_) | Answer::Wait(_)) {
             let booked = self.confirm().await;
             if booked > 0 || matches!(answer, Answer::Wait(_)) {
@@ -320,7 +327,10 @@ impl<'a> Meter<'a> {
         }
         let mut books = self.books();
         books.held_at.remove(call_id);
-        books.unsent.remove(call_id);
+        if books.unsent.remove(call_id).is_some() {
+            let model = cost.model.as_ref().map(ModelName::as_str);
+            metrics::spent(model, Source::Call, amount.cost_usd);
+        }
         books.unconfirmed.insert(call_id.clone(), amount);
     }
 

@@ -6,9 +6,10 @@ use std::{collections::HashMap, future::Future, sync::Arc};
 use futures_util::future::BoxFuture;
 use shared::{
     ChildId, TraceId,
-    bus::{self, Bus, Consumer, Consumption, Delivery, Message, Subscription},
+    bus::{self, Bus, Consumer, Consumption, Delivery, Message, Stream, Subscription},
     decode,
     subject::{Filter, Subject},
+    telemetry::metrics::{self, Told},
     wire::{Offer, Refusal, Stop},
 };
 use tokio::{
@@ -77,6 +78,8 @@ struct Worker {
     hand_back: CancellationToken,
     description: admin::Description,
     skew: Arc<Skew>,
+    /// For metrics: how many slots are busy, and free.
+    slots: Told<(u64, u64)>,
 }
 
 /// A running attempt, to which stop messages are matched.
@@ -128,6 +131,7 @@ impl Worker {
             hand_back: CancellationToken::new(),
             description,
             skew,
+            slots: metrics::tell_slots(),
         })
     }
 
@@ -139,6 +143,8 @@ impl Worker {
         let mut shutdown = std::pin::pin!(shutdown);
         self.consumption.want(self.config.slots);
         let reason = loop {
+            let busy = self.attempts.len();
+            self.slots.tell((busy as u64, self.config.slots.saturating_sub(busy) as u64));
             tokio::select! {
                 biased;
                 () = &mut shutdown => break LoopEnd::Drain,
@@ -222,6 +228,7 @@ impl Worker {
     }
 
     fn begin(&mut self, delivery: Delivery) {
+        metrics::delivered(Stream::Execute.name(), delivery.delivered);
         let offer = delivery.genuine().and_then(|()| decode::json::<Offer>(&delivery.payload));
         let stop_told = Arc::new(Notify::new());
         let task = match offer {
