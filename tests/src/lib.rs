@@ -9,6 +9,7 @@ pub mod dice;
 pub mod invariants;
 pub mod log_cuts;
 pub mod processes;
+pub mod prometheus;
 pub mod script;
 pub mod servers;
 pub mod simulation;

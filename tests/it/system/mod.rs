@@ -19,6 +19,7 @@ mod kept_graphs;
 mod large_submissions;
 mod letters;
 mod marks;
+mod metrics;
 mod observers;
 mod outbox;
 mod policies;
