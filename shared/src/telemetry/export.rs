@@ -12,6 +12,8 @@ use opentelemetry_sdk::{
     trace::{BatchSpanProcessor, IdGenerator, RandomIdGenerator, SdkTracerProvider},
 };
 
+use crate::random::Random;
+
 /// What the environment sets; the exporter itself reads the endpoint, its headers and timeouts.
 pub(super) struct Environment {
     pub(super) log_filter: Option<String>,
@@ -63,7 +65,7 @@ fn http() -> Result<SpanExporter, ExporterBuildError> {
 pub(super) fn resource(service: &'static str, environment: &Environment) -> Resource {
     let name = environment.service_name.clone().unwrap_or_else(|| service.to_owned());
     let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
-    let instance = KeyValue::new("service.instance.id", uuid::Uuid::new_v4().to_string());
+    let instance = KeyValue::new("service.instance.id", Random::default().id().to_string());
     Resource::builder().with_service_name(name).with_attribute(version).with_attribute(instance).build()
 }
 
