@@ -9,8 +9,8 @@ use shared::{
 };
 use tokio::time::Instant;
 
-use super::{Shard, cache::Entry};
-use crate::trace::Status;
+use super::cache::{Cache, Entry};
+use crate::{handles::Handles, trace::Status};
 
 const EVERY: Duration = Duration::from_secs(5);
 
@@ -24,19 +24,16 @@ impl Tally {
     pub(super) fn new() -> Self {
         Tally { told: metrics::tell_runs(), next: Instant::now() }
     }
-}
 
-impl Shard {
-    pub(super) fn tally(&mut self) {
+    /// Counts, if it is time.
+    pub(super) fn count(&mut self, handles: &Handles, cache: &Cache) {
         let now = Instant::now();
-        if !metrics::is_on() || now < self.tally.next {
+        if !metrics::is_on() || now < self.next {
             return;
         }
-        self.tally.next = now + EVERY;
-        let at = self.handles.clock.now();
-        let owned =
-            |entry: &&Entry| self.handles.epoch.since(self.handles.partition(entry.trace.id())).is_some();
-        self.tally.told.tell(counted(self.cache.all().filter(owned), at));
+        self.next = now + EVERY;
+        let owned = |entry: &&Entry| handles.epoch.since(handles.partition(entry.trace.id())).is_some();
+        self.told.tell(counted(cache.all().filter(owned), handles.clock.now()));
     }
 }
 

@@ -54,7 +54,7 @@ impl Shard {
                 _ = clear.tick() => {
                     self.clear_outboxes().await;
                     self.cache.forget_leases(self.handles.clock.now());
-                    self.tally();
+                    self.tally.count(&self.handles, &self.cache);
                     for reply in self.waiting.overdue() {
                         reply.finish(&self.handles.bus).await;
                     }
