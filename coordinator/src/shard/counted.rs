@@ -273,21 +273,23 @@ mod tests {
         trace
     }
 
-    fn told(command: serde_json::Value, trace: &mut Trace) -> Vec<Fact> {
+    fn report() -> Command {
+        let report = json!({"lease": lease(), "verdict": {"completed": {"inline": 1}}});
+        Command::Report(Box::new(serde_json::from_value(report).unwrap()))
+    }
+
+    fn hold(call_id: &str, dollars: u32) -> Command {
+        let amount = json!({"cost_usd": dollars, "tokens": 100});
+        let hold = json!({"lease": lease(), "call_id": call_id, "amount": amount});
+        Command::Hold(serde_json::from_value(hold).unwrap())
+    }
+
+    fn lease() -> serde_json::Value {
+        json!({"child_id": "root", "attempt": 1, "token": "token"})
+    }
+
+    fn told(command: Command, trace: &mut Trace) -> Vec<Fact> {
         metrics::switch_on();
-        let lease = json!({"child_id": "root", "attempt": 1, "token": "token"});
-        let command = match command {
-            serde_json::Value::String(_) => Command::Report(Box::new(
-                serde_json::from_value(json!({"lease": lease, "verdict": {"completed": {"inline": 1}}}))
-                    .unwrap(),
-            )),
-            hold => Command::Hold(
-                serde_json::from_value(
-                    json!({"lease": lease, "call_id": hold["id"], "amount": hold["amount"]}),
-                )
-                .unwrap(),
-            ),
-        };
         let command = Command::FromPool { pool: PoolName::default_pool(), command: Box::new(command) };
         let work = Work::Command(Box::new(command.clone()));
         let before = Before::of(trace, &work);
@@ -306,21 +308,20 @@ mod tests {
         let mut trace = claimed();
         let agent = "default".parse().unwrap();
         let took = Duration::from_secs(4);
-        let first = told(json!("report"), &mut trace);
+        let first = told(report(), &mut trace);
         // The open hold of the call is booked by whoever takes over, or later.
         assert_eq!(
             first,
             [Fact::Run("completed"), Fact::Ended(Some(agent), took, None), Fact::Attempt("completed")]
         );
-        assert_eq!(told(json!("report"), &mut trace), []);
+        assert_eq!(told(report(), &mut trace), []);
     }
 
     #[test]
     fn x7_a_hold_that_stands_counts_once_and_a_denial_names_its_dimension() {
         let mut trace = claimed();
-        let again = json!({"id": "1-1", "amount": {"cost_usd": 1, "tokens": 100}});
-        assert_eq!(told(again, &mut trace), []);
-        let more = json!({"id": "1-2", "amount": {"cost_usd": 2, "tokens": 1}});
-        assert_eq!(told(more, &mut trace), [Fact::Hold("denied"), Fact::Denied("cost", "too_small")]);
+        assert_eq!(told(hold("1-1", 1), &mut trace), []);
+        let denied = [Fact::Hold("denied"), Fact::Denied("cost", "too_small")];
+        assert_eq!(told(hold("1-2", 2), &mut trace), denied);
     }
 }

@@ -195,5 +195,5 @@ fn x7_names_are_those_of_the_list_and_series_are_few_however_many_names_there_ar
     assert!(counted >= 2_000.0, "nothing is lost, only named less: {counted}");
     let holds: Vec<&str> =
         by_name["trellis_hold_seconds_bucket"].iter().map(|series| &*series.labels["le"]).collect();
-    assert_eq!((holds.first(), holds.get(12)), (Some(&"0.0005"), Some(&"5.0")), "{holds:?}");
+    assert_eq!((holds.first(), holds.get(12)), (Some(&"0.0005"), Some(&"5")), "{holds:?}");
 }

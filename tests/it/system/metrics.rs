@@ -1,6 +1,9 @@
 //! `/metrics` of coordinators and workers as they run, read by a client library of Prometheus (X7).
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use serde_json::json;
 use shared::{subject::Subject, telemetry::metrics, wire::EndStatus};
@@ -15,9 +18,10 @@ use trellis_tests::{
 /// Words of people, agents and tools. None may become a label.
 const CANARY: &str = "canary-8271";
 
-/// Every series of these processes, as long as they answer.
-fn read(ports: &[u16]) -> (Vec<Series>, String) {
-    let texts: Vec<String> = ports.iter().filter_map(|port| fetch(*port)).collect();
+/// Every series of these processes, as far as they answer, and of one that is gone.
+fn read(ports: &BTreeMap<String, u16>, gone: &str) -> (Vec<Series>, String) {
+    let texts = ports.values().filter_map(|port| fetch(*port)).chain([gone.to_owned()]);
+    let texts: Vec<String> = texts.collect();
     (texts.iter().flat_map(|text| parse(text)).collect(), texts.concat())
 }
 
@@ -32,12 +36,12 @@ fn sum(all: &[Series], name: &str, labels: &[(&str, &str)]) -> f64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn x7_metrics_tell_of_everything_once_and_of_nobody() {
     let mut cluster = Processes::start(1, 2).await;
-    let mut ports = Vec::new();
+    let mut ports = BTreeMap::new();
     for name in cluster.names("") {
         cluster.stop(&name).await;
-        ports.push(free_port());
-        let address = format!("127.0.0.1:{}", ports[ports.len() - 1]);
-        cluster.run_with(&name, &["--health", &address]);
+        let port = free_port();
+        cluster.run_with(&name, &["--health", &format!("127.0.0.1:{port}")]);
+        ports.insert(name, port);
     }
     cluster.all_there().await;
 
@@ -54,7 +58,7 @@ async fn x7_metrics_tell_of_everything_once_and_of_nobody() {
 
     // A denial, a dead letter, and a cancel.
     let pay = json!({"goal": CANARY, "agent_id": "spend", "max_cost_usd": 0.01, "inputs": {"usd": 0.05}});
-    assert_eq!(cluster.client.run(pay).await.context.status, EndStatus::Aborted);
+    assert_eq!(cluster.client.run(pay).await.context.status, EndStatus::Failed);
     cluster.tell(Subject::Spawn, &json!({"junk": CANARY})).await;
     let sleep = |ms: u64| json!({"goal": CANARY, "agent_id": "sleep", "inputs": {"ms": ms}});
     let cancelled = cluster.begin(sleep(600_000)).await;
@@ -69,12 +73,13 @@ async fn x7_metrics_tell_of_everything_once_and_of_nobody() {
         .until(lost, "in a call", |trace| trace.root().is_some_and(|root| root.calls.kept().len() == 1))
         .await;
     let worker = cluster.client.trace(lost).await.root().unwrap().attempts[0].worker_id.to_string();
+    let gone = fetch(ports[&worker]).expect("it answers");
     cluster.kill(&worker);
     assert_eq!(cluster.outcome(lost).await.context.attempts, 2);
 
     let deadline = Instant::now() + SOON;
     let (all, text) = loop {
-        let (all, text) = read(&ports);
+        let (all, text) = read(&ports, &gone);
         let names: BTreeSet<&str> = all.iter().map(|series| &*series.name).collect();
         let is_there = |name: &str| names.contains(name) || names.contains(&*format!("{name}_count"));
         let missing: Vec<&str> =
@@ -87,7 +92,7 @@ async fn x7_metrics_tell_of_everything_once_and_of_nobody() {
     };
     for (name, labels, value) in [
         ("trellis_runs_total", &[("status", "completed")][..], 3.0),
-        ("trellis_runs_total", &[("status", "aborted")], 1.0),
+        ("trellis_runs_total", &[("status", "failed")], 1.0),
         ("trellis_runs_total", &[("status", "cancelled")], 1.0),
         ("trellis_attempts_total", &[("verdict", "lost")], 1.0),
         ("trellis_leases_expired_total", &[], 1.0),
