@@ -62,7 +62,7 @@ pub fn queue_waited(pool: &str, waited: Duration) {
     on(|all| all.queue_wait.record(waited.as_secs_f64(), &[label("pool", all.pools.label(pool))]));
 }
 
-/// A message of a queue came, for the so-manieth time.
+/// A message of a queue came; `times` counts its deliveries, this one included.
 pub fn delivered(stream: &'static str, times: u64) {
     if times > 1 {
         on(|all| all.redeliveries.add(1, &[label("stream", stream)]));
