@@ -128,6 +128,7 @@ fn run(endpoint: Option<u16>) -> (Option<i32>, String) {
     for name in ["NATS_URL", "REDIS_URL", "TRELLIS_NAMESPACE", "OTEL_SERVICE_NAME"] {
         command.env_remove(name);
     }
+    command.env("OTEL_METRICS_EXPORTER", "none");
     // By default a command that prints its progress logs little.
     command.env("RUST_LOG", "info,trellis_worker=debug");
     if let Some(port) = endpoint {

@@ -7,7 +7,7 @@ use futures_util::{FutureExt, future::BoxFuture};
 use shared::{
     bus::{self, Bus, Consumer, Service},
     subject::{Action, Subject, Topic},
-    telemetry::Outage,
+    telemetry::{Outage, metrics},
 };
 use tokio::{
     net::TcpListener,
@@ -26,7 +26,7 @@ use crate::{
     health::{self, Pulse},
     inbound::intake::Intake,
     kept::Graphs,
-    ownership::{copies, mark, membership::Membership, retention, schedules, signing, sweep, timer},
+    ownership::{copies, mark, membership::Membership, queues, retention, schedules, signing, sweep, timer},
     policy::Policies,
     room::Room,
     schedules::Schedules,
@@ -218,6 +218,9 @@ impl Readers {
             readers.spawn(async move { dead_letter::tell_refused(&bus, &keys).await });
         }
         readers.spawn(mark::run(handles.clone()));
+        if listener.is_some() || metrics::is_on() {
+            readers.spawn(queues::run(handles.clone()));
+        }
         readers.spawn(sweep::run(handles.clone(), dispatch.clone()));
         if let Some(listener) = listener {
             readers.serve_health(listener, pulse);
@@ -231,6 +234,7 @@ impl Readers {
             beaten: handles.config.clock.mark(),
             silent: Default::default(),
             outage: Outage::new("the queue of a partition"),
+            counted: metrics::tell_partitions(),
         };
         handles.spawn(&readers.tasks, membership.run(readers.stop.clone()));
         readers.tasks.close();

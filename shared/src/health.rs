@@ -1,11 +1,18 @@
 //! Health over HTTP: `/healthz` answers as long as the process runs; `/readyz` says in plain text why it is
-//! not ready, or what else there is to know. The process itself decides what ready means.
+//! not ready, or what else there is to know. The process itself decides what ready means. `/metrics` is for Prometheus (X7).
 
 use std::{future::Future, time::Duration};
 
-use axum::{Router, extract::State, http::StatusCode, routing::get};
+use axum::{
+    Router,
+    extract::State,
+    http::{StatusCode, header::CONTENT_TYPE},
+    routing::get,
+};
 use futures_util::future::BoxFuture;
 use tokio::net::TcpListener;
+
+use crate::telemetry::metrics;
 
 /// A process that does not answer within this time is not ready.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -19,9 +26,11 @@ pub async fn serve<Ready>(
 where
     Ready: Fn() -> BoxFuture<'static, Result<String, String>> + Clone + Send + Sync + 'static,
 {
+    metrics::switch_on();
     let router = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(readiness::<Ready>))
+        .route("/metrics", get(|| async { ([(CONTENT_TYPE, metrics::TEXT_TYPE)], metrics::text()) }))
         .with_state(ready);
     axum::serve(listener, router).with_graceful_shutdown(shutdown).await
 }
@@ -84,6 +93,8 @@ mod tests {
         good.store(true, Ordering::SeqCst);
         let answer = get(address, "/readyz").await;
         assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("ready\nstorage: 7 %\n"));
+        let answer = get(address, "/metrics").await;
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("\ntrellis_build_info{"), "{answer}");
         drop(stop);
         server.await.unwrap().unwrap();
     }

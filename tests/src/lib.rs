@@ -10,6 +10,7 @@ pub mod invariants;
 pub mod log_cuts;
 pub mod log_lines;
 pub mod processes;
+pub mod prometheus;
 pub mod script;
 pub mod servers;
 pub mod simulation;

@@ -6,9 +6,10 @@ use std::{sync::Arc, time::Duration};
 
 use shared::{
     Problems, TraceId,
-    bus::{Consumption, Delivery, Subscription},
+    bus::{Consumption, Delivery, Stream, Subscription},
     decode,
     subject::{Action, Subject},
+    telemetry::metrics,
     wire::{Asker, Cancel, Charge, Control, Input, SubmitAnswer, Text},
 };
 
@@ -44,6 +45,7 @@ impl Intake {
         queue.want(PREFETCH);
         loop {
             let delivery = health.watch(&mut queue).await;
+            metrics::delivered(Stream::Intake.name(), delivery.delivered);
             queue.want(1);
             self.take(delivery).await;
         }

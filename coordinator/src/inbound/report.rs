@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use shared::{
     ChildId, Problems, TraceId,
-    bus::{Consumption, Delivery},
+    bus::{Consumption, Delivery, Stream},
     decode,
     subject::Subject,
+    telemetry::metrics,
     wire,
 };
 
@@ -37,6 +38,7 @@ impl Reports {
         queue.want(PREFETCH);
         loop {
             let delivery = queue.next().await;
+            metrics::delivered(Stream::Report.name(), delivery.delivered);
             queue.want(1);
             self.take(delivery).await;
         }

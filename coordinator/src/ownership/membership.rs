@@ -12,7 +12,7 @@ use shared::{
     bus::Consumer,
     clock::Mark,
     subject::{Filter, Partition},
-    telemetry::Outage,
+    telemetry::{Outage, metrics::Told},
 };
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -54,6 +54,8 @@ pub(crate) struct Membership {
     pub(crate) silent: BTreeSet<WorkerId>,
     /// What the log says while partitions can't be served.
     pub(crate) outage: Outage,
+    /// For metrics: how many partitions it serves.
+    pub(crate) counted: Told<u64>,
 }
 
 impl Membership {
@@ -167,6 +169,7 @@ impl Membership {
             None => self.outage.ended(),
         }
         let serving: Vec<Partition> = mine.iter().filter(|p| self.serving.contains_key(p)).copied().collect();
+        self.counted.tell(serving.len() as u64);
         self.owned.send_if_modified(|owned| {
             let changed = **owned != serving;
             *owned = Arc::new(serving);

@@ -8,7 +8,7 @@ use shared::{
     bus::{PublishError, Published},
 };
 
-use super::{lines::Line, outbox::Outbox, reply::Reply};
+use super::{counted::Counted, lines::Line, outbox::Outbox, reply::Reply};
 use crate::{store::OutboxKey, trace::Event};
 
 /// A trace in a turn, with what was decided on it.
@@ -25,6 +25,8 @@ pub(super) struct Open {
     pub(super) lines: Vec<Line>,
     /// The revision of the agent profiles that it was decided with, if profiles were looked up.
     pub(super) profiles: Option<u64>,
+    /// What metrics are told once it is committed.
+    pub(super) counted: Counted,
 }
 
 /// A trace whose turn is committed, or needed no commit.

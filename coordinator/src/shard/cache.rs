@@ -109,6 +109,10 @@ impl Cache {
         self.entries.get_mut(&id)
     }
 
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values()
+    }
+
     pub(crate) fn remove(&mut self, id: TraceId) {
         if let Some(entry) = self.entries.remove(&id) {
             self.order.remove(&entry.used);

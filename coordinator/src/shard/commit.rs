@@ -8,7 +8,7 @@ use std::{
 };
 
 use serde::Serialize;
-use shared::{Timestamp, TraceId};
+use shared::{Timestamp, TraceId, telemetry::metrics};
 
 use super::{
     Shard,
@@ -58,6 +58,7 @@ impl Shard {
                             Committed::Done { counter } => epoch.committed(partition, floor, counter, now),
                             Committed::Conflict { counter, .. } => {
                                 epoch.observe(partition, floor, counter, now);
+                                metrics::commit_conflict();
                                 if let Some(open) = opened.remove(&id) {
                                     self.decide_again(id, open.replies).await;
                                 }
@@ -88,6 +89,7 @@ impl Shard {
         let settle = |id: &TraceId| {
             let open = opened.remove(id)?;
             open.lines.iter().for_each(|line| line.tell(*id));
+            open.counted.tell();
             let (outbox, frees_room) = (outboxes.remove(id), open.frees_room);
             Some(Settled { trace_id: *id, outbox, frees_room, replies: open.replies })
         };

@@ -4,6 +4,7 @@
 mod batch;
 mod cache;
 mod commit;
+mod counted;
 pub(crate) mod dispatch;
 pub(crate) mod job;
 mod lines;
@@ -14,6 +15,7 @@ pub(crate) mod rebuild;
 mod reply;
 mod send;
 mod state;
+mod tally;
 mod turn;
 mod upload;
 mod waiting;

@@ -7,7 +7,9 @@ use futures_util::{future::BoxFuture, stream::FuturesUnordered};
 use shared::TraceId;
 use tokio::sync::mpsc;
 
-use super::{batch::Batch, cache::Cache, job::Job, reply::Reply, upload::Uploads, waiting::Waiting};
+use super::{
+    batch::Batch, cache::Cache, job::Job, reply::Reply, tally::Tally, upload::Uploads, waiting::Waiting,
+};
 use crate::{
     handles::Handles,
     store::{OutboxKey, Sent},
@@ -32,6 +34,7 @@ pub(crate) struct Shard {
     pub(super) waiting: Waiting,
     /// Replies that tell of a version which is not in the log yet.
     pub(super) untold: BTreeMap<TraceId, Vec<(u64, Reply)>>,
+    pub(super) tally: Tally,
 }
 
 impl Shard {
@@ -51,6 +54,7 @@ impl Shard {
             again: Vec::new(),
             waiting: Waiting::default(),
             untold: BTreeMap::new(),
+            tally: Tally::new(),
         }
     }
 

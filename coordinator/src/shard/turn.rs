@@ -13,11 +13,12 @@ use std::{
 };
 
 use futures_util::StreamExt;
-use shared::{Timestamp, TraceId};
+use shared::{Timestamp, TraceId, telemetry::metrics};
 
 use super::{
     Shard,
     batch::Open,
+    counted::{Before, Counted},
     job::{Job, Origin, SPARED_MS, Spare, Work},
     lines,
     profiles::takes_later_profiles,
@@ -55,6 +56,7 @@ impl Shard {
                 _ = clear.tick() => {
                     self.clear_outboxes().await;
                     self.cache.forget_leases(self.handles.clock.now());
+                    self.tally.count(&self.handles, &self.cache);
                     for reply in self.waiting.overdue() {
                         reply.finish(&self.handles.bus).await;
                     }
@@ -89,6 +91,7 @@ impl Shard {
 
     async fn turn(&mut self, jobs: Vec<Job>) {
         self.handles.config.crash.pass(Point::Received);
+        metrics::batch(jobs.len());
         if self.handles.epoch.number() != self.epoch {
             self.begin_epoch().await;
         }
@@ -115,8 +118,10 @@ impl Shard {
                 let (events, replies, lines) = (Vec::new(), Vec::new(), Vec::new());
                 let (expected, stamp) = (entry.trace.version(), entry.trace.stamp());
                 let (frees_room, profiles) = (false, None);
-                Open { expected, stamp, had_root, events, frees_room, replies, lines, profiles }
+                let counted = Counted::default();
+                Open { expected, stamp, had_root, events, frees_room, replies, lines, profiles, counted }
             });
+            let before = Before::of(&entry.trace, &job.work);
             let decide = AssertUnwindSafe(|| decide(&mut entry.trace, &job.work, copy_ms, now));
             let Ok((events, decided)) = catch_unwind(decide) else {
                 broken.insert(trace_id);
@@ -144,6 +149,7 @@ impl Shard {
                 continue;
             }
             open.profiles = job.profiles().into_iter().chain(open.profiles).min();
+            open.counted.note(before, &job.work, &entry.trace, (&events, decided.as_ref().map(|_| ())), now);
             open.frees_room |= events.iter().any(Event::frees_room);
             open.lines.extend(lines::of(&job.work, &entry.trace, &events, decided.as_ref().copied()));
             open.events.extend(events);

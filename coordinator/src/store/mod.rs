@@ -5,6 +5,7 @@
 //! After an `Err` it is unknown whether the write happened. That is harmless: load again and compare the version.
 
 mod keys;
+mod measured;
 mod memory;
 mod record;
 mod redis;
@@ -15,6 +16,7 @@ use shared::{Timestamp, TraceId, subject::Partition};
 
 pub use self::redis::{COMMANDS, Login, Redis, key_patterns};
 pub(crate) use keys::INDEX as INDEX_FIELD;
+use measured::measured;
 pub use memory::{Memory, Snapshot};
 pub use record::{
     AgentVersion, Agents, Committed, Correction, Durability, Error, Find, Loaded, LogMark, Marked, Member,
@@ -37,10 +39,13 @@ impl Store {
     /// the trace: a counter lower than one seen before means that acknowledged writes were lost. Each is as it was at one
     /// moment; a large one that others change all the time is an error that names it.
     pub async fn load(&self, traces: &[TraceId]) -> Result<Vec<Loaded>, Error> {
-        match self {
-            Store::Redis(redis) => redis.load(traces).await,
-            Store::Memory(memory) => memory.ask("load traces", traces, Memory::load).await,
-        }
+        measured("load", async {
+            match self {
+                Store::Redis(redis) => redis.load(traces).await,
+                Store::Memory(memory) => memory.ask("load traces", traces, Memory::load).await,
+            }
+        })
+        .await
     }
 
     /// Each write is all or nothing, and happens only if the trace has the version it expects. All writes
@@ -48,20 +53,26 @@ impl Store {
     pub async fn commit(&self, writes: &[Write]) -> Result<Vec<Committed>, Error> {
         let reserved = |name: &str| [keys::VERSION, keys::INDEX].contains(&name) || keys::is_beside(name);
         debug_assert!(writes.iter().flat_map(|write| &write.fields).all(|(name, _)| !reserved(name)));
-        match self {
-            Store::Redis(redis) => redis.commit(writes).await,
-            Store::Memory(memory) => memory.ask("commit", writes, Memory::commit).await,
-        }
+        measured("commit", async {
+            match self {
+                Store::Redis(redis) => redis.commit(writes).await,
+                Store::Memory(memory) => memory.ask("commit", writes, Memory::commit).await,
+            }
+        })
+        .await
     }
 
     /// Clears outboxes that were sent, and sets the timer if the trace still has the given version and stamp. A trace
     /// that is gone has version 0: so its timer can be removed too.
     pub async fn sent(&self, sent: &[Sent]) -> Result<(), Error> {
-        match self {
-            Store::Redis(redis) => redis.sent(sent).await?,
-            Store::Memory(memory) => memory.ask("clear outboxes", sent, Memory::sent).await?,
-        }
-        Ok(())
+        let sent = async {
+            match self {
+                Store::Redis(redis) => redis.sent(sent).await?,
+                Store::Memory(memory) => memory.ask("clear outboxes", sent, Memory::sent).await?,
+            }
+            Ok(())
+        };
+        measured("sent", sent).await
     }
 
     /// Traces whose timer is due, the longest due first, at most `limit` of each partition.
@@ -71,13 +82,16 @@ impl Store {
         now: Timestamp,
         limit: usize,
     ) -> Result<Vec<TraceId>, Error> {
-        match self {
-            Store::Redis(redis) => redis.due(partitions, now, limit).await,
-            Store::Memory(memory) => {
-                let due = move |memory: &Memory, partitions: &[_]| memory.due(partitions, now, limit);
-                memory.ask("find due timers", partitions, due).await
+        measured("due", async {
+            match self {
+                Store::Redis(redis) => redis.due(partitions, now, limit).await,
+                Store::Memory(memory) => {
+                    let due = move |memory: &Memory, partitions: &[_]| memory.due(partitions, now, limit);
+                    memory.ask("find due timers", partitions, due).await
+                }
             }
-        }
+        })
+        .await
     }
 
     /// Traces that ended at this time or before, the first to end first, at most `limit` of each partition.
@@ -172,13 +186,16 @@ impl Store {
 
     /// Records a heartbeat of a coordinator. Those whose heartbeat is younger than `ttl_ms` are alive, itself included.
     pub async fn heartbeat(&self, coordinator: &Member, ttl_ms: u64) -> Result<Members, Error> {
-        match self {
-            Store::Redis(redis) => redis.heartbeat(coordinator, ttl_ms).await,
-            Store::Memory(memory) => {
-                let beat = move |memory: &Memory, coordinator: &_| memory.heartbeat(coordinator, ttl_ms);
-                memory.ask("record a heartbeat", coordinator, beat).await
+        measured("heartbeat", async {
+            match self {
+                Store::Redis(redis) => redis.heartbeat(coordinator, ttl_ms).await,
+                Store::Memory(memory) => {
+                    let beat = move |memory: &Memory, coordinator: &_| memory.heartbeat(coordinator, ttl_ms);
+                    memory.ask("record a heartbeat", coordinator, beat).await
+                }
             }
-        }
+        })
+        .await
     }
 
     pub async fn leave(&self, coordinator: &Member) -> Result<(), Error> {
@@ -223,10 +240,13 @@ impl Store {
 
     /// The runs over all partitions that the index lists so, newest first: fewer than the limit only if there are no more.
     pub async fn find(&self, find: &Find) -> Result<Vec<(TraceId, Timestamp)>, Error> {
-        match self {
-            Store::Redis(redis) => redis.find(find).await,
-            Store::Memory(memory) => memory.ask("find runs", find, Memory::find).await,
-        }
+        measured("find", async {
+            match self {
+                Store::Redis(redis) => redis.find(find).await,
+                Store::Memory(memory) => memory.ask("find runs", find, Memory::find).await,
+            }
+        })
+        .await
     }
 
     /// Traces of the index whose id begins with these hex digits, in order, at most `limit`.
@@ -258,10 +278,13 @@ impl Store {
 
     /// The number of commits in each partition, in the order asked.
     pub async fn counters(&self, partitions: &[Partition]) -> Result<Vec<u64>, Error> {
-        match self {
-            Store::Redis(redis) => redis.counters(partitions).await,
-            Store::Memory(memory) => memory.ask("read counters", partitions, Memory::counters).await,
-        }
+        measured("counters", async {
+            match self {
+                Store::Redis(redis) => redis.counters(partitions).await,
+                Store::Memory(memory) => memory.ask("read counters", partitions, Memory::counters).await,
+            }
+        })
+        .await
     }
 
     /// Up to where the event log is in each partition, in the order asked.
@@ -286,14 +309,17 @@ impl Store {
         traces: &[TraceId],
         fields: &[&str],
     ) -> Result<Vec<HashMap<String, String>>, Error> {
-        match self {
-            Store::Redis(redis) => redis.fields(traces, fields).await,
-            Store::Memory(memory) => {
-                let fields: Vec<String> = fields.iter().map(|field| (*field).to_owned()).collect();
-                let fields = move |memory: &Memory, traces: &[_]| memory.fields(traces, &fields);
-                memory.ask("read fields", traces, fields).await
+        measured("fields", async {
+            match self {
+                Store::Redis(redis) => redis.fields(traces, fields).await,
+                Store::Memory(memory) => {
+                    let fields: Vec<String> = fields.iter().map(|field| (*field).to_owned()).collect();
+                    let fields = move |memory: &Memory, traces: &[_]| memory.fields(traces, &fields);
+                    memory.ask("read fields", traces, fields).await
+                }
             }
-        }
+        })
+        .await
     }
 
     /// The first coordinator of a deployment fixes its partition count. A coordinator with another count

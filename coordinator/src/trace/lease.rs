@@ -18,7 +18,7 @@ pub struct Renewal {
 
 impl ContextNode {
     /// Until when the attempt that runs has its lease.
-    pub(super) fn lease_until(&self) -> Option<Timestamp> {
+    pub(crate) fn lease_until(&self) -> Option<Timestamp> {
         self.stored_lease().map(|until| self.renewed.map_or(until, |renewed| renewed.max(until)))
     }
 

@@ -3,11 +3,23 @@
 use std::time::Duration;
 
 use super::topology::{Stream, Topology};
+use crate::time::Timestamp;
 
 /// How long an answer that is too large for a message can be read.
 const ANSWERS_KEPT: Duration = Duration::from_secs(60);
 /// The most bytes of all such answers.
 const MAX_ANSWER_BYTES: i64 = 512 << 20;
+
+/// What a queue holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Backlog {
+    /// Not delivered yet.
+    pub pending: u64,
+    /// Delivered, and not acknowledged.
+    pub unacknowledged: u64,
+    /// When the oldest was stored of those that are not delivered yet.
+    pub oldest: Option<Timestamp>,
+}
 
 /// What has a size limit of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

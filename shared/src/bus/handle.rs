@@ -9,11 +9,11 @@ use super::{
     Consumer, Stream, Topology,
     authentic::{self, Verifier},
     error::{Error, PublishError, RequestError},
-    fill::Fill,
+    fill::{Backlog, Fill},
     memory::Memory,
     message::{From, Head, Headers, Identity, Outgoing, Position, Published, Service, Stored},
     nats::Nats,
-    stream::{Consumption, Follow, Followed, Sent, Subscription},
+    stream::{Consumption, Follow, Followed, Sending, Sent, Subscription},
 };
 use crate::{
     keys::{Keys, Why},
@@ -80,10 +80,15 @@ impl Bus {
     }
 
     async fn send_signed(&self, messages: Vec<Outgoing>) -> Sent {
-        match self {
-            Bus::Nats(nats) => Sent::Nats(nats.send(messages).await),
-            Bus::Memory(memory) => Sent::Memory(memory.send(messages)),
-        }
+        let is_dead = |(place, message): (usize, &Outgoing)| {
+            if let Subject::Dead(kind) = &message.subject { Some((place, kind.clone())) } else { None }
+        };
+        let dead_letters = messages.iter().enumerate().filter_map(is_dead).collect();
+        let sending = match self {
+            Bus::Nats(nats) => Sending::Nats(nats.send(messages).await),
+            Bus::Memory(memory) => Sending::Memory(memory.send(messages)),
+        };
+        Sent { sending, dead_letters }
     }
 
     /// Whether a payload of this size fits into a message. A larger one is stored as an object first, which takes longer.
@@ -471,6 +476,14 @@ impl Bus {
         match self {
             Bus::Nats(nats) => nats.unacknowledged(consumer).await,
             Bus::Memory(memory) => memory.unacknowledged(consumer).await,
+        }
+    }
+
+    /// How much of a queue waits, and is being done. A queue that does not exist has nothing.
+    pub async fn backlog(&self, consumer: &Consumer) -> Result<Backlog, Error> {
+        match self {
+            Bus::Nats(nats) => nats.backlog(consumer).await,
+            Bus::Memory(memory) => memory.backlog(consumer).await,
         }
     }
 

@@ -15,7 +15,7 @@ mod stream;
 mod topology;
 
 pub use error::{Action, Denied, Error, PublishError, RequestError};
-pub use fill::{Fill, Storage};
+pub use fill::{Backlog, Fill, Storage};
 pub use handle::Bus;
 pub use journals::{FirstWriters, of_first_writers};
 pub use memory::Memory;

@@ -12,11 +12,18 @@ use super::{
     message::{Acknowledgement, Headers, Message, Published, Received, Stored},
     nats,
 };
-use crate::time::Timestamp;
+use crate::{id::ChildId, telemetry::metrics, time::Timestamp};
 
 /// Messages in flight, to be stored.
 #[derive(Debug)]
-pub enum Sent {
+pub struct Sent {
+    pub(super) sending: Sending,
+    /// Which of them are dead letters, and about what kind of message: they are counted once they are stored.
+    pub(super) dead_letters: Vec<(usize, ChildId)>,
+}
+
+#[derive(Debug)]
+pub(super) enum Sending {
     Nats(nats::Sending),
     Memory(memory::Sending),
 }
@@ -25,10 +32,16 @@ impl Sent {
     /// Waits until each is stored; unacknowledged ones are sent again under the same id. One result per
     /// message, in order.
     pub async fn stored(self) -> Vec<Result<Published, PublishError>> {
-        match self {
-            Sent::Nats(sending) => sending.stored().await,
-            Sent::Memory(sending) => sending.stored().await,
+        let results = match self.sending {
+            Sending::Nats(sending) => sending.stored().await,
+            Sending::Memory(sending) => sending.stored().await,
+        };
+        for (place, kind) in self.dead_letters {
+            if let Some(Ok(Published { duplicate: false, .. })) = results.get(place) {
+                metrics::dead_letter(kind.as_str());
+            }
         }
+        results
     }
 }
 

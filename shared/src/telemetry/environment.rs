@@ -4,6 +4,8 @@
 use opentelemetry_otlp::{ExporterBuildError, Protocol, SpanExporter, WithExportConfig};
 use opentelemetry_sdk::Resource;
 
+use crate::random::Random;
+
 #[derive(Debug, Default)]
 pub(super) struct Environment {
     pub(super) log_filter: Option<String>,
@@ -62,7 +64,7 @@ impl Environment {
     /// Who exports: the service, its version, and which of its processes.
     pub(super) fn resource(&self, service: &'static str) -> Resource {
         let name = self.service_name.clone().unwrap_or_else(|| service.to_owned());
-        let instance = uuid::Uuid::new_v4().to_string();
+        let instance = Random::default().id().to_string();
         Resource::builder()
             .with_service_name(name)
             .with_attribute(opentelemetry::KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))

@@ -6,6 +6,7 @@ mod context;
 mod environment;
 mod export;
 mod log;
+pub mod metrics;
 mod outage;
 mod sampling;
 mod span;
@@ -18,7 +19,7 @@ pub use log::{hide, json_line, span_of};
 pub use outage::Outage;
 pub use span::{Attribute, Kind, Link, Moment, Span, SpanEvent, Value, attribute};
 
-use opentelemetry_sdk::trace::SpanExporter;
+use opentelemetry_sdk::{Resource, trace::SpanExporter};
 use tracing_subscriber::{
     EnvFilter, Layer,
     filter::{FilterExt, filter_fn},
@@ -58,14 +59,20 @@ pub fn start(service: &'static str, json_logs: bool, quiet: bool) -> Telemetry {
     if installed.is_err() {
         tracing::warn!("a log subscriber was already installed; keeping it");
     }
-    Telemetry { exporting: exporting(service, &environment) }
+    let resource = environment.resource(service);
+    metrics::start(resource.clone());
+    metrics::observe_exports(|| {
+        let ExportCounts { dropped, failures } = export_counts();
+        (dropped, failures)
+    });
+    Telemetry { exporting: exporting(&resource, &environment) }
 }
 
-fn exporting(service: &'static str, environment: &environment::Environment) -> Option<export::Exporting> {
+fn exporting(resource: &Resource, environment: &environment::Environment) -> Option<export::Exporting> {
     environment.endpoint.as_ref()?;
     match environment.exporter() {
         Ok(mut exporter) => {
-            exporter.set_resource(&environment.resource(service));
+            exporter.set_resource(resource);
             Some(export::Exporting::start(exporter, export::Settings::from(environment)))
         }
         Err(error) => {
@@ -85,8 +92,11 @@ pub struct Telemetry {
 impl Telemetry {
     /// Sends the remaining spans, for a moment. If the collector does not take them, they are lost.
     pub async fn stop(self) {
-        if let Some(exporting) = self.exporting {
-            exporting.stop().await;
-        }
+        let spans = async {
+            if let Some(exporting) = self.exporting {
+                exporting.stop().await;
+            }
+        };
+        tokio::join!(metrics::stop(), spans);
     }
 }

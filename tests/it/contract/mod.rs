@@ -5,6 +5,7 @@ mod boundaries;
 mod deploy;
 mod imports;
 mod map;
+mod metrics;
 mod protocol;
 mod python;
 mod rules;

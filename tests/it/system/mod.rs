@@ -20,6 +20,7 @@ mod large_submissions;
 mod letters;
 mod logs;
 mod marks;
+mod metrics;
 mod observers;
 mod outbox;
 mod policies;

@@ -177,7 +177,8 @@ async fn x4_waits_denials_and_cancels_are_told_and_are_no_errors() {
     let cluster = cluster(&collector, 1, 1, &[]).await;
     let asks = cluster.begin(json!({"goal": "well?", "agent_id": "ask"})).await;
     cluster.until(asks, "asked", |trace| trace.root().is_some_and(|root| root.asks())).await;
-    let answer = json!({"trace_id": asks, "child_id": "root", "question": 1, "answer": "yes"});
+    let answered = json!({"child_id": "root", "question": 1, "answer": "yes"});
+    let answer = json!({"trace_id": asks, "answered": answered});
     cluster.tell(Subject::Input, &answer).await;
     cluster.outcome(asks).await;
     let spans = whole(&collector, asks, 1).await;
@@ -278,8 +279,10 @@ async fn x6_a_collector_that_is_away_stops_nothing_and_is_told_in_few_lines() {
     }
     eventually("it was tried", async || collector.requests() > 4).await;
     for name in ["c1", "w1"] {
+        let told = |said: &str| said.lines().filter(|line| line.contains("the collector of spans")).count();
+        eventually("it is told", async || told(&cluster.log(name)) > 0).await;
         let said = cluster.log(name);
-        let lines = said.lines().filter(|line| line.contains("the collector of spans")).count();
+        let lines = told(&said);
         assert!((1..=3).contains(&lines), "{name}: {lines} lines\n{said}");
     }
     collector.hang();

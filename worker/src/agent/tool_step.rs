@@ -3,9 +3,11 @@
 
 use shared::{
     id::ToolName,
-    telemetry::{self, Kind, attribute},
+    telemetry::{self, Kind, attribute, metrics},
     wire::{HistoryEntry, HistoryStep, Said, ToolStep},
 };
+
+use tokio::time::Instant;
 
 use super::run::Run;
 use crate::{
@@ -33,7 +35,10 @@ pub(super) async fn call(
     let live = LiveOutput::new(run.attempt, journal.next_number());
     live.send(Said::Tool { tool: invocation.tool.to_owned() }).await;
     let span = begin(run, journal, &invocation);
+    let asked = Instant::now();
     let outcome = run.resources.toolbox.call(invocation).await;
+    let failed = matches!(outcome, Outcome::Answered(Observation { is_error: true, .. }));
+    metrics::tool_called(span_name(invocation.tool), asked.elapsed(), failed);
     run.attempt.config.crash.pass(Point::Called);
     end(span, run, &outcome);
     match outcome {

@@ -12,9 +12,13 @@ use shared::{
     Amount, CallId, ChildId, Dimension,
     bus::Outgoing,
     id::ModelName,
-    telemetry::{self, Attribute, attribute},
+    telemetry::{
+        self, Attribute, attribute,
+        metrics::{self, Source},
+    },
     wire::{self, Answer, Ask, Cost, HoldDenied, News, OpenHold, Refusal, Resume, Seen, SettledCall},
 };
+use tokio::time::Instant;
 
 use crate::{
     attempt::{Attempt, span::Doing},
@@ -147,7 +151,9 @@ impl<'a> Meter<'a> {
         }
         let mut span = self.ending("hold", call_id);
         span.add(|| amounts(amount));
+        let asked = Instant::now();
         let mut answer = self.attempt.ask(ask.clone()).await;
+        metrics::hold_answered(asked.elapsed());
         if matches!(answer, Answer::Denied(_) | Answer::Wait(_)) {
             let booked = self.confirm().await;
             if booked > 0 || matches!(answer, Answer::Wait(_)) {
@@ -315,7 +321,10 @@ impl<'a> Meter<'a> {
         }
         let mut books = self.books();
         books.held.remove(call_id);
-        books.unsent.remove(call_id);
+        if books.unsent.remove(call_id).is_some() {
+            let model = cost.model.as_ref().map(ModelName::as_str);
+            metrics::spent(model, Source::Call, amount.cost_usd);
+        }
         books.unconfirmed.insert(call_id.clone(), amount);
     }
 

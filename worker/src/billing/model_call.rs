@@ -13,12 +13,14 @@ use shared::{
     Amount, CallId, Json,
     depth::{self, MAX_VALUE_DEPTH},
     id::ModelName,
-    telemetry::{self, Kind, Value, attribute},
+    telemetry::{self, Kind, Value, attribute, metrics},
     wire::{
         CallCost, CheckedStep, Failure, FailureKind, HistoryStep, HoldDenied, LostStep, ModelStep, News,
         Said, Text, ToolCall, Usage, Verdict, exhausted,
     },
 };
+
+use tokio::time::Instant;
 
 use super::{
     content,
@@ -319,12 +321,26 @@ impl Call<'_> {
         };
         // What a check may change or deny is not shown before it has passed, and a summary is nothing that the agent says.
         let is_shown = !self.checker.guards_answers() && self.request.summary_of.is_none();
+        let (began, mut first_chunk) = (Instant::now(), None);
         let mut added = |piece: &str| {
+            first_chunk.get_or_insert_with(|| began.elapsed());
             if is_shown {
                 live.add(piece);
             }
         };
-        live.during(self.models.complete(&request, &mut added)).await
+        let answer = live.during(self.models.complete(&request, &mut added)).await;
+        let usage = answer.as_ref().ok().and_then(|completion| completion.usage);
+        metrics::model_called(metrics::ModelCall {
+            model: self.model.as_str(),
+            took: began.elapsed(),
+            first_chunk,
+            tokens: usage.map(|usage| (usage.input_tokens, usage.output_tokens)),
+            error: answer.as_ref().err().map(|error| match error {
+                Error::Refused { .. } => "refused",
+                Error::Unknown { .. } => "unknown",
+            }),
+        });
+        answer
     }
 
     /// Records the answer in the journal and settles its cost. The meter knows the cost before the first

@@ -10,10 +10,14 @@ use std::{
 use futures_util::future::BoxFuture;
 use shared::{
     ChildId, TraceId,
-    bus::{self, Bus, Consumer, Consumption, Delivery, Message, Subscription},
+    bus::{self, Bus, Consumer, Consumption, Delivery, Message, Stream, Subscription},
     decode,
     subject::{Filter, Subject},
-    telemetry::{Outage, span_of},
+    telemetry::{
+        Outage,
+        metrics::{self, Told},
+        span_of,
+    },
     wire::{Offer, Refusal, Stop},
 };
 use tokio::{
@@ -84,6 +88,8 @@ struct Worker {
     description: admin::Description,
     skew: Arc<Skew>,
     coordinators: Arc<Mutex<Outage>>,
+    /// For metrics: how many slots are busy, and free.
+    slots: Told<(u64, u64)>,
 }
 
 /// A running attempt, to which stop messages are matched.
@@ -136,6 +142,7 @@ impl Worker {
             description,
             skew,
             coordinators: Arc::new(Mutex::new(Outage::new("the coordinators"))),
+            slots: metrics::tell_slots(),
         })
     }
 
@@ -147,6 +154,8 @@ impl Worker {
         let mut shutdown = std::pin::pin!(shutdown);
         self.consumption.want(self.config.slots);
         let reason = loop {
+            let busy = self.attempts.len();
+            self.slots.tell((busy as u64, self.config.slots.saturating_sub(busy) as u64));
             tokio::select! {
                 biased;
                 () = &mut shutdown => break LoopEnd::Drain,
@@ -230,6 +239,7 @@ impl Worker {
     }
 
     fn begin(&mut self, delivery: Delivery) {
+        metrics::delivered(Stream::Execute.name(), delivery.delivered);
         let offer = delivery.genuine().and_then(|()| decode::json::<Offer>(&delivery.payload));
         let stop_told = Arc::new(Notify::new());
         let task = match offer {

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::state::Memory;
 use crate::bus::{
     error::Error,
-    fill::{Fill, Storage},
+    fill::{Backlog, Fill, Storage},
     topology::Consumer,
 };
 
@@ -64,6 +64,16 @@ impl Memory {
     pub(in super::super) async fn unacknowledged(&self, consumer: &Consumer) -> Result<usize, Error> {
         let name = consumer.name();
         let count = move |memory: &Memory| memory.state().queues.get(&name).map_or(0, |queue| queue.out());
+        self.ask("count deliveries", count).await
+    }
+
+    pub(in super::super) async fn backlog(&self, consumer: &Consumer) -> Result<Backlog, Error> {
+        let (name, stream) = (consumer.name(), consumer.stream());
+        let count = move |memory: &Memory| {
+            let state = memory.state();
+            let log = state.logs.get(&stream).expect("every stream is there from the start");
+            state.queues.get(&name).map_or_else(Backlog::default, |queue| queue.backlog(log))
+        };
         self.ask("count deliveries", count).await
     }
 }

@@ -22,7 +22,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Messages being sent.
 #[derive(Debug)]
-pub enum Sending {
+pub(crate) enum Sending {
     Stored(Vec<Result<Published, PublishError>>),
     OnTheirWay(Memory, Vec<Outgoing>),
 }

@@ -12,7 +12,7 @@ use super::{
     log::{Entry, Log},
     pattern::Pattern,
 };
-use crate::bus::topology::Consumer;
+use crate::bus::{fill::Backlog, topology::Consumer};
 
 /// The state all readers of a consumer share.
 #[derive(Debug)]
@@ -76,6 +76,15 @@ impl Queue {
         if let Some(out) = self.out.remove(&sequence) {
             self.due.remove(&(out.due, sequence));
         }
+    }
+
+    pub(super) fn backlog(&self, log: &Log) -> Backlog {
+        let (mut from, mut pending, mut oldest) = (self.next, 0, None);
+        while let Some(entry) = log.next_entry(&self.patterns, &mut from) {
+            pending += 1;
+            oldest.get_or_insert(entry.stored.at);
+        }
+        Backlog { pending, unacknowledged: self.out.len() as u64, oldest }
     }
 
     /// How many are delivered and not acknowledged.

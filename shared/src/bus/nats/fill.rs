@@ -3,9 +3,10 @@
 use futures_util::future::try_join_all;
 
 use super::{
-    super::fill::{Fill, Storage},
+    super::fill::{Backlog, Fill, Storage},
     Consumer, Error, Nats, failed,
     read::stream_info,
+    timestamp,
 };
 
 impl Nats {
@@ -30,5 +31,21 @@ impl Nats {
         let found = self.find_consumer(consumer).await?;
         let found = found.ok_or_else(|| failed(doing(), &"it does not exist"))?;
         Ok(found.num_ack_pending)
+    }
+
+    pub(in super::super) async fn backlog(&self, consumer: &Consumer) -> Result<Backlog, Error> {
+        let Some(found) = self.find_consumer(consumer).await? else { return Ok(Backlog::default()) };
+        let (pending, unacknowledged) = (found.num_pending, found.num_ack_pending as u64);
+        let mut oldest = None;
+        if pending > 0 {
+            let stream = self.stream(consumer.stream());
+            let from = found.delivered.stream_sequence + 1;
+            for filter in consumer.filters() {
+                let first = self.batch_of(&stream, &self.namespace().filter(&filter), from, 1).await?;
+                let at = first.first().map(|message| timestamp(message.time));
+                oldest = oldest.into_iter().chain(at).min();
+            }
+        }
+        Ok(Backlog { pending, unacknowledged, oldest })
     }
 }

@@ -32,7 +32,7 @@ const UNAVAILABLE: u64 = 10_008;
 const STORE_FAILED: u64 = 10_077;
 
 /// Messages in flight.
-pub struct Sending {
+pub(crate) struct Sending {
     nats: Nats,
     since: Instant,
     entries: Vec<Entry>,

@@ -1,0 +1,327 @@
+//! What metrics are told of a turn (X7). It is collected while jobs are decided, and told when what was decided is committed: so a
+//! decision that another coordinator was ahead of does not count, and a message that comes twice counts once.
+
+use std::time::Duration;
+
+use shared::{
+    AgentId, Amount, Dimension, PoolName, Timestamp, Usd,
+    telemetry::metrics::{self, Source},
+    wire::{EndStatus, FailureKind, Verdict},
+};
+
+use super::job::Work;
+use crate::trace::{Command, ContextNode, End, Event, Known, Phase, Refusal, Status, Trace};
+
+/// What is told of a trace once its turn is committed.
+#[derive(Debug, Default)]
+pub(super) struct Counted(Vec<Fact>);
+
+#[derive(Debug, PartialEq)]
+enum Fact {
+    Waited(PoolName, Duration),
+    Attempt(&'static str),
+    LeaseExpired,
+    Run(&'static str),
+    /// Of an agent, or a graph if there is none.
+    Ended(Option<AgentId>, Duration, Option<&'static str>),
+    Cancelled(Duration),
+    Hold(&'static str),
+    Denied(&'static str, &'static str),
+    Spent(Source, Usd),
+    Overspent(Usd),
+    Disputed(Usd),
+}
+
+/// What only the state before a decision tells.
+#[derive(Debug, Default)]
+pub(super) struct Before {
+    overspent: Amount,
+    /// Since when the context of a claim waits, and the pool of whoever claims it.
+    queued: Option<(Timestamp, PoolName)>,
+}
+
+impl Before {
+    pub(super) fn of(trace: &Trace, work: &Work) -> Self {
+        if !metrics::is_on() {
+            return Before::default();
+        }
+        let queued = if let Some((pool, Command::Claim(claim))) = of_worker(work) {
+            let since = trace.context(&claim.child_id).and_then(queued_since);
+            since.map(|since| (since, pool.clone()))
+        } else {
+            None
+        };
+        Before { overspent: overspent(trace), queued }
+    }
+}
+
+impl Counted {
+    /// Collects what a job has decided: `trace` is the state after it.
+    pub(super) fn note(
+        &mut self,
+        before: Before,
+        work: &Work,
+        trace: &Trace,
+        (events, decided): (&[Event], Result<(), &Refusal>),
+        now: Timestamp,
+    ) {
+        if !metrics::is_on() {
+            return;
+        }
+        let beyond = overspent(trace).saturating_sub(before.overspent).cost_usd;
+        if beyond > Usd::ZERO {
+            self.0.push(Fact::Overspent(beyond));
+        }
+        for event in events {
+            self.event(event, trace, &before, now);
+        }
+        match (of_worker(work), decided) {
+            (Some((_, Command::Report(report))), Ok(())) => {
+                self.0.push(Fact::Attempt(verdict(&report.verdict)));
+            }
+            (Some((_, Command::Hold(_))), Err(Refusal::Denied(denied))) => {
+                let why = Fact::Denied(dimension(denied.dimension), "too_small");
+                self.0.extend([Fact::Hold("denied"), why]);
+            }
+            (Some((_, Command::Hold(_))), Err(Refusal::Halted { dimension: of, .. })) => {
+                self.0.extend([Fact::Hold("halted"), Fact::Denied(dimension(*of), "exhausted")]);
+            }
+            (_, _) => {}
+        }
+    }
+
+    fn event(&mut self, event: &Event, trace: &Trace, before: &Before, now: Timestamp) {
+        if let Event::Claimed { .. } = event {
+            if let Some((since, pool)) = &before.queued {
+                self.0.push(Fact::Waited(pool.clone(), between(*since, now)));
+            }
+        } else if let Event::AttemptLost { .. } = event {
+            self.0.push(Fact::LeaseExpired);
+        } else if let Event::Held { .. } = event {
+            self.0.push(Fact::Hold("granted"));
+        } else if let Event::HoldQueued { .. } = event {
+            self.0.push(Fact::Hold("waits"));
+        } else if let Event::Forfeited { child_id, call_id } = event {
+            let call = trace.context(child_id).and_then(|node| node.calls.find(call_id));
+            if let Some(Known::Kept(call)) = call {
+                self.0.push(Fact::Spent(Source::Estimate, call.held.cost_usd));
+            }
+        } else if let Event::Estimated { amount, .. } = event {
+            self.0.push(Fact::Spent(Source::Estimate, amount.cost_usd));
+        } else if let Event::Charged { amount, .. } = event {
+            self.0.push(Fact::Spent(Source::Charge, amount.cost_usd));
+        } else if let Event::Disputed { amount, .. } = event {
+            self.0.push(Fact::Disputed(amount.cost_usd));
+        } else if let Event::Ended(ended) = event {
+            self.0.extend(trace.context(&ended.child_id).into_iter().flat_map(|node| ends(node, now)));
+        } else if let Event::Closed { child_id } = event
+            && let Some(end) = trace.context(child_id).and_then(ContextNode::end)
+            && end.status == EndStatus::Cancelled
+        {
+            self.0.push(Fact::Cancelled(between(end.at, now)));
+        }
+    }
+
+    /// It is committed, or there was nothing to commit.
+    pub(super) fn tell(self) {
+        for fact in self.0 {
+            match fact {
+                Fact::Waited(pool, waited) => metrics::queue_waited(pool.as_str(), waited),
+                Fact::Attempt(verdict) => metrics::attempt_ended(verdict),
+                Fact::LeaseExpired => metrics::lease_expired(),
+                Fact::Run(status) => metrics::run_ended(status),
+                Fact::Ended(agent, took, error) => {
+                    let what = agent
+                        .as_ref()
+                        .map_or(metrics::Ended::Workflow, |agent| metrics::Ended::Agent(agent.as_str()));
+                    metrics::context_ended(what, took, error);
+                }
+                Fact::Cancelled(took) => metrics::cancelled(took),
+                Fact::Hold(result) => metrics::hold(result),
+                Fact::Denied(dimension, reason) => metrics::denied(dimension, reason),
+                Fact::Spent(source, usd) => metrics::spent(None, source, usd),
+                Fact::Overspent(usd) => metrics::overspent(usd),
+                Fact::Disputed(usd) => metrics::disputed(usd),
+            }
+        }
+    }
+}
+
+/// What a worker asks for, and its pool.
+fn of_worker(work: &Work) -> Option<(&PoolName, &Command)> {
+    if let Work::Command(command) = work
+        && let Command::FromPool { pool, command } = &**command
+    {
+        Some((pool, command))
+    } else {
+        None
+    }
+}
+
+/// Since when a context could have been claimed. That of a lost worker could when the lease ran out.
+fn queued_since(node: &ContextNode) -> Option<Timestamp> {
+    match &node.status {
+        Status::Submitted { .. } => Some(node.started_at),
+        Status::Working(Phase::Queued { not_before, .. }) => Some(*not_before),
+        Status::Working(Phase::Running { until, .. }) => Some(node.lease_until().unwrap_or(*until)),
+        Status::Working(Phase::Waiting { .. } | Phase::Steps)
+        | Status::InputRequired { .. }
+        | Status::Paused { .. }
+        | Status::Ended(_) => None,
+    }
+}
+
+fn ends(node: &ContextNode, now: Timestamp) -> Vec<Fact> {
+    let Some(end) = node.end() else { return Vec::new() };
+    let is_run = node.parent.is_none();
+    let mut facts: Vec<Fact> = is_run.then(|| Fact::Run(status(end.status))).into_iter().collect();
+    let agent = node.order.agent_id.clone().filter(|_| node.graph.is_none());
+    // What an earlier run has done took no time in this one, and an approval is no agent.
+    if node.taken.is_none() && (node.graph.is_some() || agent.is_some()) {
+        facts.push(Fact::Ended(agent, between(node.started_at, now), error(end)));
+    }
+    facts
+}
+
+/// What was booked beyond the budget of the whole run.
+fn overspent(trace: &Trace) -> Amount {
+    let beyond = |root: &ContextNode| root.budget.spent.saturating_sub(root.budget.limit);
+    trace.root().map(beyond).unwrap_or_default()
+}
+
+fn between(from: Timestamp, to: Timestamp) -> Duration {
+    Duration::from_millis(to.millis_since(from))
+}
+
+fn dimension(of: Dimension) -> &'static str {
+    match of {
+        Dimension::Cost => "cost",
+        Dimension::Tokens => "tokens",
+    }
+}
+
+fn verdict(of: &Verdict) -> &'static str {
+    match of {
+        Verdict::Completed(_) => "completed",
+        Verdict::Failed(_) => "failed",
+        Verdict::Halted { .. } => "halted",
+        Verdict::Waiting { .. } => "waiting",
+        Verdict::InputRequired { .. } => "input_required",
+        Verdict::OutOfBudget => "out_of_budget",
+        Verdict::LastReport(_) => "last_report",
+        Verdict::HandedBack => "handed_back",
+    }
+}
+
+fn status(of: EndStatus) -> &'static str {
+    match of {
+        EndStatus::Completed => "completed",
+        EndStatus::Failed => "failed",
+        EndStatus::Cancelled => "cancelled",
+        EndStatus::TimedOut => "timed_out",
+        EndStatus::Aborted => "aborted",
+        EndStatus::Rejected => "rejected",
+    }
+}
+
+/// Why a context did not succeed. To be cancelled is no error.
+fn error(end: &End) -> Option<&'static str> {
+    match (end.status, end.error.as_ref().map(|error| error.kind)) {
+        (EndStatus::Completed | EndStatus::Cancelled, _) => None,
+        (EndStatus::TimedOut | EndStatus::Aborted | EndStatus::Rejected, _) | (EndStatus::Failed, None) => {
+            Some(status(end.status))
+        }
+        (EndStatus::Failed, Some(kind)) => Some(match kind {
+            FailureKind::Agent => "agent",
+            FailureKind::Provider => "provider",
+            FailureKind::Budget => "budget",
+            FailureKind::OutputSchema => "output_schema",
+            FailureKind::LimitExceeded => "limit_exceeded",
+            FailureKind::WorkerLost => "worker_lost",
+            FailureKind::Refused => "refused",
+            FailureKind::Condition => "condition",
+            FailureKind::Step => "step",
+            FailureKind::InputRequired => "input_required",
+            FailureKind::Denied => "denied",
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use shared::TraceId;
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(5_000);
+
+    /// A run that is claimed, with a hold of a dollar.
+    fn claimed() -> Trace {
+        let mut trace = Trace::new(TraceId::from_u128(1).unwrap());
+        let amount = json!({"cost_usd": 1, "tokens": 100});
+        let order = json!({"child_id": "root", "agent_id": "default", "goal": "g", "funding": "shared"});
+        let token = crate::trace::TokenHash::of(&"token".parse().unwrap());
+        for event in [
+            json!({"type": "opened", "settings": {}}),
+            json!({"type": "admitted", "order": order, "body": "agent", "depth": 0, "ceiling": amount}),
+            json!({"type": "claimed", "child_id": "root", "attempt": 1, "token": token, "worker_id": "w", "until": 11_000}),
+            json!({"type": "held", "child_id": "root", "call_id": "1-1", "attempt": 1, "amount": amount}),
+        ] {
+            trace.apply(&serde_json::from_value(event).unwrap(), Timestamp::from_millis(1_000));
+        }
+        trace
+    }
+
+    fn report() -> Command {
+        let report = json!({"lease": lease(), "verdict": {"completed": {"inline": 1}}});
+        Command::Report(Box::new(serde_json::from_value(report).unwrap()))
+    }
+
+    fn hold(call_id: &str, dollars: u32) -> Command {
+        let amount = json!({"cost_usd": dollars, "tokens": 100});
+        let hold = json!({"lease": lease(), "call_id": call_id, "amount": amount});
+        Command::Hold(serde_json::from_value(hold).unwrap())
+    }
+
+    fn lease() -> serde_json::Value {
+        json!({"child_id": "root", "attempt": 1, "token": "token"})
+    }
+
+    fn told(command: Command, trace: &mut Trace) -> Vec<Fact> {
+        metrics::switch_on();
+        let command = Command::FromPool { pool: PoolName::default_pool(), command: Box::new(command) };
+        let work = Work::Command(Box::new(command.clone()));
+        let before = Before::of(trace, &work);
+        let decided = trace.handle(command, NOW);
+        let (events, decided) = match &decided {
+            Ok(events) => (&events[..], Ok(())),
+            Err(refusal) => (&[][..], Err(refusal)),
+        };
+        let mut counted = Counted::default();
+        counted.note(before, &work, trace, (events, decided), NOW);
+        counted.0
+    }
+
+    #[test]
+    fn x7_a_report_that_comes_twice_counts_once() {
+        let mut trace = claimed();
+        let agent = "default".parse().unwrap();
+        let took = Duration::from_secs(4);
+        let first = told(report(), &mut trace);
+        // The open hold of the call is booked by whoever takes over, or later.
+        assert_eq!(
+            first,
+            [Fact::Run("completed"), Fact::Ended(Some(agent), took, None), Fact::Attempt("completed")]
+        );
+        assert_eq!(told(report(), &mut trace), []);
+    }
+
+    #[test]
+    fn x7_a_hold_that_stands_counts_once_and_a_denial_names_its_dimension() {
+        let mut trace = claimed();
+        assert_eq!(told(hold("1-1", 1), &mut trace), []);
+        let denied = [Fact::Hold("denied"), Fact::Denied("cost", "too_small")];
+        assert_eq!(told(hold("1-2", 2), &mut trace), denied);
+    }
+}

@@ -1,0 +1,59 @@
+//! What a shard has in memory, counted for metrics every few seconds, and only if somebody reads them: its live contexts, what they hold,
+//! and what is not sent yet. Traces of partitions that another coordinator owns are left to that one.
+
+use std::time::Duration;
+
+use shared::{
+    Timestamp,
+    telemetry::metrics::{self, Live, Told},
+};
+use tokio::time::Instant;
+
+use super::cache::{Cache, Entry};
+use crate::{handles::Handles, trace::Status};
+
+const EVERY: Duration = Duration::from_secs(5);
+
+#[derive(Debug)]
+pub(super) struct Tally {
+    told: Told<Live>,
+    next: Instant,
+}
+
+impl Tally {
+    pub(super) fn new() -> Self {
+        Tally { told: metrics::tell_runs(), next: Instant::now() }
+    }
+
+    /// Counts, if it is time.
+    pub(super) fn count(&mut self, handles: &Handles, cache: &Cache) {
+        let now = Instant::now();
+        if !metrics::is_on() || now < self.next {
+            return;
+        }
+        self.next = now + EVERY;
+        let owned = |entry: &&Entry| handles.epoch.since(handles.partition(entry.trace.id())).is_some();
+        self.told.tell(counted(cache.all().filter(owned), handles.clock.now()));
+    }
+}
+
+fn counted<'a>(entries: impl Iterator<Item = &'a Entry>, now: Timestamp) -> Live {
+    let mut live = Live::default();
+    for entry in entries {
+        live.unsent += entry.unsent.len() as u64;
+        let Some(root) = entry.trace.root().filter(|_| !entry.trace.is_over()) else { continue };
+        live.held_nanos = live.held_nanos.saturating_add(root.budget.held.cost_usd.nanos());
+        live.oldest = live.oldest.max(Duration::from_millis(now.millis_since(root.started_at)));
+        for node in entry.trace.contexts() {
+            let place = match &node.status {
+                Status::Submitted { .. } => 0,
+                Status::Working(_) => 1,
+                Status::InputRequired { .. } => 2,
+                Status::Paused { .. } => 3,
+                Status::Ended(_) => continue,
+            };
+            live.contexts[place] += 1;
+        }
+    }
+    live
+}

@@ -1,0 +1,116 @@
+//! Metrics: one instrument for each line of `list`, which feeds `/metrics` and, if the environment names a collector, OTLP (X7). They are
+//! on in a process that serves `/metrics` or has a collector; elsewhere each costs a check of a flag. Nothing is decided by them.
+
+mod exports;
+mod instruments;
+mod list;
+mod names;
+mod record;
+mod watched;
+
+use std::{sync::OnceLock, time::Duration};
+
+use opentelemetry::metrics::MeterProvider;
+use opentelemetry_sdk::{
+    Resource,
+    metrics::{Instrument, PeriodicReader, SdkMeterProvider, Stream},
+};
+use prometheus::{Encoder, Registry, TextEncoder};
+
+pub use exports::observe_exports;
+pub use list::{ALL, Kind, Metric};
+pub use record::{
+    Ended, ModelCall, Source, attempt_ended, batch, cancelled, commit_conflict, context_ended, dead_letter,
+    delivered, denied, disputed, hold, hold_answered, is_on, lease_expired, model_called, overspent,
+    queue_waited, run_ended, spent, store, tool_called,
+};
+pub use watched::{LIVE, Live, Queue, Told, tell_partitions, tell_queues, tell_runs, tell_slots};
+
+use instruments::Instruments;
+
+/// The most series of one metric; more are counted together, as OpenTelemetry's overflow.
+const MOST_SERIES: usize = 1_000;
+/// The most that the last export delays the end of the process.
+const STOP_WITHIN: Duration = Duration::from_millis(300);
+
+/// Who this process is, as [`start`] was told.
+static RESOURCE: OnceLock<Resource> = OnceLock::new();
+static METER: OnceLock<Option<Meter>> = OnceLock::new();
+/// Set once somebody reads them.
+static INSTRUMENTS: OnceLock<Instruments> = OnceLock::new();
+
+struct Meter {
+    provider: SdkMeterProvider,
+    registry: Registry,
+    exports: bool,
+}
+
+/// Says who this process is, and switches metrics on if the environment names a collector of them. Comes before any other call,
+/// within the runtime.
+pub(super) fn start(resource: Resource) {
+    let _ = RESOURCE.set(resource);
+    if let Some(exporter) = exports::exporter() {
+        METER.get_or_init(|| meter(Some(exporter)));
+    }
+}
+
+/// Switches metrics on, because somebody may read them from here on. Further calls do nothing.
+pub fn switch_on() {
+    METER.get_or_init(|| meter(None));
+}
+
+/// What `/metrics` answers: every series in the text format of Prometheus.
+pub fn text() -> String {
+    let Some(Some(meter)) = METER.get() else { return String::new() };
+    let mut text = Vec::new();
+    if let Err(error) = TextEncoder::new().encode(&meter.registry.gather(), &mut text) {
+        tracing::warn!(%error, "the metrics can't be shown");
+    }
+    String::from_utf8(text).unwrap_or_default()
+}
+
+/// The type of that text.
+pub const TEXT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Sends the last numbers to the collector, for a moment. It may be away or hang: the thread that sends is left behind then.
+pub(super) async fn stop() {
+    let Some(Some(meter)) = METER.get() else { return };
+    if !meter.exports {
+        return;
+    }
+    let (done, stopped) = tokio::sync::oneshot::channel();
+    let provider = meter.provider.clone();
+    let stopping = std::thread::Builder::new().name("metrics-stop".into()).spawn(move || {
+        let _ = done.send(provider.shutdown());
+    });
+    match stopping {
+        Ok(_) => drop(tokio::time::timeout(STOP_WITHIN, stopped).await),
+        Err(error) => tracing::warn!(%error, "the last metrics are not sent"),
+    }
+}
+
+fn meter(exporter: Option<exports::Collector>) -> Option<Meter> {
+    let registry = Registry::new();
+    let prometheus = opentelemetry_prometheus::exporter()
+        .with_registry(registry.clone())
+        .scope_info_enabled(false)
+        .build();
+    let prometheus = match prometheus {
+        Ok(prometheus) => prometheus,
+        Err(error) => {
+            tracing::warn!(%error, "there are no metrics");
+            return None;
+        }
+    };
+    let bounded = |_: &Instrument| Stream::builder().with_cardinality_limit(MOST_SERIES).build().ok();
+    let exports = exporter.is_some();
+    let resource = RESOURCE.get().cloned().unwrap_or_else(|| Resource::builder().build());
+    let mut provider =
+        SdkMeterProvider::builder().with_resource(resource).with_view(bounded).with_reader(prometheus);
+    if let Some(exporter) = exporter {
+        provider = provider.with_reader(PeriodicReader::builder(exporter).build());
+    }
+    let provider = provider.build();
+    let _ = INSTRUMENTS.set(Instruments::new(&provider.meter("trellis")));
+    Some(Meter { provider, registry, exports })
+}

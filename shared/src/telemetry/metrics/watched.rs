@@ -1,0 +1,133 @@
+//! Numbers that somebody keeps up to date, and that are read when somebody asks: what a shard has in memory, what a worker has to
+//! do, what a queue holds. Whoever keeps them holds a handle; with its last handle a number is gone. A process may have several
+//! of each, which are added up.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+
+/// The statuses of contexts that have not ended, as on the wire.
+pub const LIVE: [&str; 4] = ["submitted", "working", "input_required", "paused"];
+
+static RUNS: Watched<Live> = Watched::new();
+static PARTITIONS: Watched<u64> = Watched::new();
+static SLOTS: Watched<(u64, u64)> = Watched::new();
+static QUEUES: Watched<Vec<Queue>> = Watched::new();
+
+/// What a shard has in memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Live {
+    /// Contexts by their status, in the order of [`LIVE`].
+    pub contexts: [u64; LIVE.len()],
+    /// The age of the oldest run.
+    pub oldest: Duration,
+    pub held_nanos: u64,
+    /// Commits whose messages are not known to be stored.
+    pub unsent: u64,
+}
+
+/// The work of a pool that waits, or is being done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Queue {
+    pub pool: String,
+    pub pending: u64,
+    pub ack_pending: u64,
+    pub oldest: Duration,
+}
+
+/// The handle of a number.
+#[derive(Debug)]
+pub struct Told<T>(Arc<Mutex<T>>);
+
+impl<T> Told<T> {
+    pub fn tell(&self, now: T) {
+        *lock(&self.0) = now;
+    }
+}
+
+pub fn tell_runs() -> Told<Live> {
+    RUNS.begin()
+}
+
+pub fn tell_partitions() -> Told<u64> {
+    PARTITIONS.begin()
+}
+
+/// Busy and free.
+pub fn tell_slots() -> Told<(u64, u64)> {
+    SLOTS.begin()
+}
+
+pub fn tell_queues() -> Told<Vec<Queue>> {
+    QUEUES.begin()
+}
+
+pub(super) fn runs() -> Option<Live> {
+    RUNS.sum(|sum, one| {
+        let contexts = std::array::from_fn(|status| sum.contexts[status] + one.contexts[status]);
+        let held_nanos = sum.held_nanos.saturating_add(one.held_nanos);
+        Live { contexts, oldest: sum.oldest.max(one.oldest), held_nanos, unsent: sum.unsent + one.unsent }
+    })
+}
+
+pub(super) fn partitions() -> Option<u64> {
+    PARTITIONS.sum(|sum, one| sum + one)
+}
+
+pub(super) fn slots() -> Option<(u64, u64)> {
+    SLOTS.sum(|(busy, free), (more_busy, more_free)| (busy + more_busy, free + more_free))
+}
+
+pub(super) fn queues() -> Vec<Queue> {
+    QUEUES.sum(|all, more| [all, more].concat()).unwrap_or_default()
+}
+
+/// Dollars as metrics have them: of all numbers here, only these are rounded.
+#[expect(clippy::float_arithmetic, reason = "a metric is no account: nothing is decided by it")]
+pub(super) fn dollars(nanos: u64) -> f64 {
+    nanos as f64 / 1e9
+}
+
+struct Watched<T>(Mutex<Vec<Weak<Mutex<T>>>>);
+
+impl<T: Clone + Default> Watched<T> {
+    const fn new() -> Self {
+        Watched(Mutex::new(Vec::new()))
+    }
+
+    fn begin(&self) -> Told<T> {
+        let told = Arc::new(Mutex::new(T::default()));
+        let mut all = lock(&self.0);
+        all.retain(|one| one.strong_count() > 0);
+        all.push(Arc::downgrade(&told));
+        Told(told)
+    }
+
+    /// None if nobody tells.
+    fn sum(&self, add: impl Fn(T, T) -> T) -> Option<T> {
+        let all: Vec<Arc<Mutex<T>>> = lock(&self.0).iter().filter_map(Weak::upgrade).collect();
+        all.into_iter().map(|one| lock(&one).clone()).reduce(add)
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_added_up_and_go_with_their_handle() {
+        static WATCHED: Watched<u64> = Watched::new();
+        assert_eq!(WATCHED.sum(|a, b| a + b), None);
+        let (one, two) = (WATCHED.begin(), WATCHED.begin());
+        one.tell(3);
+        two.tell(4);
+        assert_eq!(WATCHED.sum(|a, b| a + b), Some(7));
+        drop(one);
+        assert_eq!(WATCHED.sum(|a, b| a + b), Some(4));
+    }
+}
