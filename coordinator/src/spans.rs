@@ -40,7 +40,12 @@ pub(crate) async fn run(handles: Arc<Handles>, stop: CancellationToken) {
     let mut pause = FIRST_PAUSE;
     while let Some(first) = stop.run_until_cancelled(queue.next()).await {
         let batch = gather(&mut queue, first, &stop).await;
-        if export(batch).await {
+        let exported = tokio::select! {
+            exported = export(batch) => exported,
+            // What was not acknowledged comes again, to another coordinator.
+            () = too_late(&stop) => return,
+        };
+        if exported {
             pause = FIRST_PAUSE;
         } else {
             stop.run_until_cancelled(tokio::time::sleep(pause)).await;
@@ -57,6 +62,12 @@ pub(crate) async fn run(handles: Arc<Handles>, stop: CancellationToken) {
         }
     };
     let _ = tokio::time::timeout(telemetry::time_to_stop(), last).await;
+}
+
+/// When the time is over that telemetry may delay the end of the process.
+async fn too_late(stop: &CancellationToken) {
+    stop.cancelled().await;
+    tokio::time::sleep(telemetry::time_to_stop()).await;
 }
 
 /// The message and those that come right behind it.

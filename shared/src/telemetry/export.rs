@@ -16,7 +16,7 @@ use opentelemetry::{
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanExporter, SpanLinks};
 use tokio::{
     sync::{mpsc, oneshot},
-    time::{Instant, sleep_until, timeout, timeout_at},
+    time::{Instant, sleep_until, timeout},
 };
 
 use super::{
@@ -35,8 +35,6 @@ const MAX_WAITING: usize = 8_192;
 const MAX_BATCH: usize = 512;
 /// How long a span waits for others of its batch.
 const BATCH_WITHIN: Duration = Duration::from_secs(1);
-/// How long one batch may take. The exporter has a limit of its own, which users may set higher.
-const SEND_WITHIN: Duration = Duration::from_secs(10);
 /// The pauses after which a batch is sent again. After the last it is dropped.
 const AGAIN_AFTER: [Duration; 4] =
     [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4), Duration::from_secs(8)];
@@ -246,21 +244,18 @@ impl<E: SpanExporter> Sender<E> {
     }
 
     async fn once(&mut self, batch: Vec<SpanData>) -> Result<(), NotExported> {
-        let until = Instant::now() + SEND_WITHIN;
-        match timeout_at(until, self.exporter.export(batch)).await {
-            Ok(Ok(())) => {
+        // The exporter bounds the time: `OTEL_EXPORTER_OTLP_TIMEOUT`, 10 s by default.
+        match self.exporter.export(batch).await {
+            Ok(()) => {
                 self.outage.ended();
                 Ok(())
             }
-            Ok(Err(error)) => self.failed(&error.to_string()),
-            Err(_) => self.failed("it did not answer in time"),
+            Err(error) => {
+                FAILED.fetch_add(1, Relaxed);
+                self.outage.failed(&error.to_string());
+                Err(NotExported)
+            }
         }
-    }
-
-    fn failed(&mut self, cause: &str) -> Result<(), NotExported> {
-        FAILED.fetch_add(1, Relaxed);
-        self.outage.failed(cause);
-        Err(NotExported)
     }
 }
 
