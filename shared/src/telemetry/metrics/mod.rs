@@ -8,7 +8,7 @@ mod names;
 mod record;
 mod watched;
 
-use std::{sync::OnceLock, time::Duration};
+use std::sync::OnceLock;
 
 use opentelemetry::metrics::MeterProvider;
 use opentelemetry_sdk::{
@@ -28,10 +28,10 @@ pub use watched::{LIVE, Live, Queue, Told, tell_partitions, tell_queues, tell_ru
 
 use instruments::Instruments;
 
+use super::time_to_stop;
+
 /// The most series of one metric; more are counted together, as OpenTelemetry's overflow.
 const MOST_SERIES: usize = 1_000;
-/// The most that the last export delays the end of the process.
-const STOP_WITHIN: Duration = Duration::from_millis(300);
 
 /// Who this process is, as [`start`] was told.
 static RESOURCE: OnceLock<Resource> = OnceLock::new();
@@ -84,7 +84,7 @@ pub(super) async fn stop() {
         let _ = done.send(provider.shutdown());
     });
     match stopping {
-        Ok(_) => drop(tokio::time::timeout(STOP_WITHIN, stopped).await),
+        Ok(_) => drop(tokio::time::timeout(time_to_stop(), stopped).await),
         Err(error) => tracing::warn!(%error, "the last metrics are not sent"),
     }
 }
