@@ -6,26 +6,33 @@ use std::{
     pin::pin,
     sync::{
         OnceLock,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    task::Poll,
     time::Duration,
 };
 
 use opentelemetry_otlp::{ExporterBuildError, MetricExporter, Protocol, WithExportConfig};
 use opentelemetry_sdk::{
-    error::OTelSdkResult,
+    error::{OTelSdkError, OTelSdkResult},
     metrics::{Temporality, data::ResourceMetrics, exporter::PushMetricExporter},
 };
 use tokio::runtime::Handle;
 
 /// Metrics that a collector did not take, by how often.
 static FAILED: AtomicU64 = AtomicU64::new(0);
+/// The process ends, and its runtime with it: what is being sent is given up, because it may not use the runtime any more.
+static GIVEN_UP: AtomicBool = AtomicBool::new(false);
 /// What became of spans: how many were dropped, and how often a collector did not take some.
 static SPANS: OnceLock<fn() -> (u64, u64)> = OnceLock::new();
 
 /// Whoever exports spans says how many were dropped, and how often a collector did not take some. Only the first counts.
 pub fn observe_exports(counts: fn() -> (u64, u64)) {
     let _ = SPANS.set(counts);
+}
+
+pub(super) fn give_up() {
+    GIVEN_UP.store(true, Ordering::Relaxed);
 }
 
 /// Spans dropped; exports of spans and metrics that failed.
@@ -77,6 +84,9 @@ impl PushMetricExporter for Collector {
     async fn export(&self, metrics: &ResourceMetrics) -> OTelSdkResult {
         let mut exported = pin!(self.exporter.export(metrics));
         let within = std::future::poll_fn(|context| {
+            if GIVEN_UP.load(Ordering::Relaxed) {
+                return Poll::Ready(Err(OTelSdkError::AlreadyShutdown));
+            }
             let _runtime = self.runtime.enter();
             exported.as_mut().poll(context)
         });

@@ -87,6 +87,7 @@ pub(super) async fn stop() {
         Ok(_) => drop(tokio::time::timeout(time_to_stop(), stopped).await),
         Err(error) => tracing::warn!(%error, "the last metrics are not sent"),
     }
+    exports::give_up();
 }
 
 fn meter(exporter: Option<exports::Collector>) -> Option<Meter> {
