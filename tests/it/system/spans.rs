@@ -1,14 +1,16 @@
 //! The spans of a cluster of processes, as a collector gets them: whole trees, whoever dies (X4, X6); all of a trace or nothing
 //! (X5); a collector that is away changes nothing (X6); and no content (X4).
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, path::Path, time::Duration};
 
 use serde_json::{Value, json};
 use shared::{TraceId, bus::Headers, subject::Subject, wire::SubmitAnswer};
 use trellis_tests::{
     cluster::{SOON, eventually},
     processes::{Processes, Shape},
-    servers::{Collector, Received, check_tree, drawn},
+    servers::{
+        Collector, ModelServer, Prompt, Received, Reply, Rotel, check_tree, drawn, exporting_to, installed,
+    },
 };
 
 /// A cluster that exports to the collector, with more in the environment of all its processes.
@@ -18,12 +20,20 @@ async fn cluster(
     workers: usize,
     more: &[(&str, &str)],
 ) -> Processes {
-    let mut environment = collector.environment();
+    exporting(collector.environment(), Shape::new, (coordinators, workers), more).await
+}
+
+async fn exporting(
+    mut environment: Vec<(String, String)>,
+    shape: impl FnOnce(usize, usize) -> Shape,
+    (coordinators, workers): (usize, usize),
+    more: &[(&str, &str)],
+) -> Processes {
     environment.extend(more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
     Processes::start_as(|| Shape {
         environment: environment.clone(),
         coordinators_environment: environment,
-        ..Shape::new(coordinators, workers)
+        ..shape(coordinators, workers)
     })
     .await
 }
@@ -304,4 +314,113 @@ async fn x4_a_wide_tree_arrives_whole() {
     // Of each child: its context, the call that asked for it, its wait, its attempt, a hold and a settle.
     assert_eq!(spans.iter().filter(|span| span.name == "attempt spend").count(), width);
     assert_eq!(spans.iter().filter(|span| span.name == "settle").count(), width);
+}
+
+/// A provider that refuses once, then has a tool called, then answers; each with a word of its own.
+async fn talkative() -> ModelServer {
+    let refused = std::sync::atomic::AtomicBool::new(false);
+    ModelServer::start(move |prompt: &Prompt| {
+        let said = |text: &str| Reply {
+            text: text.into(),
+            input_tokens: 100,
+            output_tokens: 20,
+            ..Reply::default()
+        };
+        if !refused.swap(true, std::sync::atomic::Ordering::SeqCst) {
+            return Reply { status: Some(503), ..said("CANARY-PROVIDER") };
+        }
+        match prompt.turn() {
+            0 => {
+                let arguments = json!({"path": "outputs/a.txt", "content": "CANARY-FILE"});
+                Reply { calls: vec![("fs_write".into(), arguments)], ..said("CANARY-THOUGHT") }
+            }
+            _ => said("CANARY-ANSWER"),
+        }
+    })
+    .await
+}
+
+/// Every name of an attribute in OpenTelemetry's conventions, as the text of its Python package.
+fn conventions() -> String {
+    let package = installed("TRELLIS_CONVENTIONS", Path::new("conventions"));
+    let attributes = package.join("opentelemetry/semconv/_incubating/attributes");
+    let read = |name: &str| std::fs::read_to_string(attributes.join(name)).unwrap();
+    ["gen_ai_attributes.py", "messaging_attributes.py"].map(read).concat()
+}
+
+/// proves: a collector that nobody here wrote takes the spans, over HTTP with gzip and over gRPC, and passes on whole trees; the names
+/// are those of the conventions; the provider is told the trace; nothing that anybody said is in a span or a log.
+async fn through_rotel(protocol: &str, more: &[(&str, &str)]) -> (Collector, Vec<Received>, String) {
+    let collector = Collector::start().await;
+    let rotel = Rotel::start(&collector);
+    let url = if protocol == "grpc" { rotel.grpc_url() } else { rotel.http_url() };
+    let model = talkative().await;
+    let worker = model.settings();
+    let shape = |coordinators, workers| Shape { worker, ..Shape::new(coordinators, workers) };
+    let cluster = exporting(exporting_to(&url, protocol), shape, (1, 1), more).await;
+    let agent = json!({"agent_id": "writer", "kind": "llm", "model": "test/model", "tools": ["fs.write"]});
+    cluster.apply(json!([agent])).await;
+    let run =
+        cluster.begin(json!({"goal": "CANARY-GOAL", "agent_id": "writer", "thread_id": "session"})).await;
+    let ended = cluster.outcome(run).await;
+    assert_eq!(ended.context.status, shared::wire::EndStatus::Completed, "{ended:?}");
+    let spans = whole(&collector, run, 1).await;
+    check_tree(&spans, None);
+    check_costs(&spans);
+    let attempt = spans.iter().find(|span| span.name == "attempt writer").expect("an attempt");
+    let told = format!("00-{run}-{}-01", attempt.id);
+    assert!(model.traceparents().iter().all(|header| *header == told), "{:?}", model.traceparents());
+    assert_eq!(model.traceparents().len(), 3);
+    let logs = format!("{}{}", cluster.log("c1"), cluster.log("w1"));
+    (collector, spans, logs)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn x4_a_foreign_collector_gets_whole_trees_with_the_names_of_the_conventions_over_http() {
+    let (collector, spans, logs) =
+        through_rotel("http/protobuf", &[("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")]).await;
+    assert_eq!(
+        drawn(&spans),
+        "\
+invoke_agent writer
+  attempt writer
+    chat model
+    chat model [trellis.call.failed]
+    execute_tool fs.write
+    hold [trellis.budget.held]
+    hold [trellis.budget.held]
+    hold [trellis.budget.held]
+    release
+    settle
+    settle
+  process agent.spawn
+  queue wait
+"
+    );
+    let conventions = conventions();
+    for key in spans.iter().flat_map(|span| span.attributes.keys()) {
+        let ours = key.starts_with("trellis.") || key == "error.type" || key == "gen_ai.usage.cost";
+        assert!(ours || conventions.contains(&format!("\"{key}\"")), "{key} is not in the conventions");
+    }
+    let chat = spans.iter().find(|span| span.name == "chat model" && !span.events.is_empty()).unwrap();
+    let of = |name: &str| &chat.attributes[name];
+    assert_eq!((of("gen_ai.provider.name"), of("gen_ai.request.model")), (&json!("test"), &json!("model")));
+    assert_eq!(
+        (of("gen_ai.usage.input_tokens"), of("gen_ai.usage.output_tokens")),
+        (&json!(100), &json!(20))
+    );
+    assert_eq!(of("gen_ai.response.finish_reasons"), &json!(["tool_call"]));
+    assert_eq!((of("trellis.cost.nanos"), of("gen_ai.usage.cost")), (&json!(140_000), &json!(0.00014)));
+    assert!(!collector.has("CANARY"), "content is in a span");
+    assert!(!logs.contains("CANARY"), "{logs}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn x4_a_foreign_collector_gets_whole_trees_over_grpc_and_content_only_if_asked() {
+    let asked = [("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "true")];
+    let (collector, spans, _) = through_rotel("grpc", &asked).await;
+    for word in ["CANARY-GOAL", "CANARY-FILE", "CANARY-THOUGHT", "CANARY-ANSWER"] {
+        assert!(collector.has(word), "{word}: {}", drawn(&spans));
+    }
+    assert!(!collector.has("CANARY-PROVIDER"));
 }

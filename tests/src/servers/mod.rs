@@ -12,6 +12,7 @@ mod nats;
 mod process;
 mod proxy;
 mod redis;
+mod rotel;
 
 pub use aimock::{AiMock, Billed};
 pub use collector::{Collector, Received, check_tree, drawn, exporting_to};
@@ -24,3 +25,4 @@ pub use nats::NatsServer;
 pub use process::{Process, free_port, installed};
 pub use proxy::{Proxy, Way};
 pub use redis::RedisServer;
+pub use rotel::Rotel;

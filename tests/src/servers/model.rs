@@ -108,6 +108,7 @@ struct Shared {
     synced: bool,
     prompts: Mutex<Vec<Value>>,
     keys: Mutex<Vec<String>>,
+    traceparents: Mutex<Vec<String>>,
     arrived: Mutex<Vec<Instant>>,
     given_up: Mutex<Vec<Instant>>,
 }
@@ -139,8 +140,9 @@ impl ModelServer {
         let path = std::env::temp_dir().join(format!("trellis-bill-{}", crate::processes::fresh_trace()));
         let file = File::create(&path).expect("the temporary directory can be written");
         let bill = Mutex::new((file, Vec::new()));
-        let (prompts, keys, arrived, given_up) = Default::default();
-        let shared = Arc::new(Shared { answer, bill, synced, prompts, keys, arrived, given_up });
+        let (prompts, keys, traceparents, arrived, given_up) = Default::default();
+        let shared =
+            Arc::new(Shared { answer, bill, synced, prompts, keys, traceparents, arrived, given_up });
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}/v1/", listener.local_addr().expect("it is bound"));
         let app = Router::new().route("/v1/chat/completions", post(complete)).with_state(shared.clone());
@@ -185,6 +187,11 @@ impl ModelServer {
     /// When each call was given up by its client, before it was answered.
     pub fn given_up(&self) -> Vec<Instant> {
         self.shared.given_up.lock().expect("no test panics with it").clone()
+    }
+
+    /// The `traceparent` of every call that had one.
+    pub fn traceparents(&self) -> Vec<String> {
+        self.shared.traceparents.lock().expect("no test panics with it").clone()
     }
 
     /// The `Authorization` of every call that had one.
@@ -278,6 +285,9 @@ async fn complete(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: B
     let mut unanswered = Unanswered(Some(shared.clone()));
     if let Some(key) = headers.get(header::AUTHORIZATION).and_then(|key| key.to_str().ok()) {
         shared.keys.lock().expect("no test panics with it").push(key.to_owned());
+    }
+    if let Some(traceparent) = headers.get("traceparent").and_then(|value| value.to_str().ok()) {
+        shared.traceparents.lock().expect("no test panics with it").push(traceparent.to_owned());
     }
     // A task of its own: the call is billed even if the client has disconnected.
     let answered = tokio::spawn(async move {

@@ -1,0 +1,62 @@
+//! Rotel, a collector that nobody here wrote: it takes OTLP over HTTP and gRPC, and passes on what it understood to the
+//! collector of the test.
+
+use std::ffi::OsString;
+
+use super::{
+    Collector,
+    process::{Place, Process, Program, Settings, free_port},
+};
+
+static ROTEL: Program = Program {
+    name: "rotel",
+    place: Place::Variable("TRELLIS_ROTEL"),
+    arguments,
+    greeting: (b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n", &[b"HTTP/1.1"]),
+};
+
+#[derive(Debug)]
+pub struct Rotel {
+    process: Process,
+    grpc: u16,
+}
+
+impl Rotel {
+    pub fn start(collector: &Collector) -> Rotel {
+        let grpc = free_port();
+        Rotel { process: Process::start(&ROTEL, vec![grpc.to_string(), collector.url()]), grpc }
+    }
+
+    pub fn http_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.process.port())
+    }
+
+    pub fn grpc_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.grpc)
+    }
+}
+
+fn arguments(settings: &Settings) -> Vec<OsString> {
+    let [grpc, collector] = &settings.extra[..] else { panic!("a port and an address") };
+    let file = |name: &str| settings.dir.join(name).into_os_string();
+    let word = OsString::from;
+    vec![
+        word("start"),
+        word("--otlp-http-endpoint"),
+        word(&format!("127.0.0.1:{}", settings.port)),
+        word("--otlp-grpc-endpoint"),
+        word(&format!("127.0.0.1:{grpc}")),
+        word("--exporter"),
+        word("otlp"),
+        word("--otlp-exporter-protocol"),
+        word("http"),
+        word("--otlp-exporter-compression"),
+        word("none"),
+        word("--otlp-exporter-endpoint"),
+        word(collector),
+        word("--pid-file"),
+        file("rotel.pid"),
+        word("--log-file"),
+        file("rotel.log"),
+    ]
+}
