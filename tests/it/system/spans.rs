@@ -96,7 +96,7 @@ async fn x4_a_graph_is_one_tree_from_the_request_to_the_last_call() {
             {"id": "then", "agent_id": "echo", "task_description": "y", "depends_on": ["pay"]},
         ]}))
         .await;
-    cluster.outcome(run).await;
+    cluster.client.outcome(run, &"report".parse().unwrap()).await;
     let spans = whole(&collector, run, 3).await;
     check_tree(&spans, None);
     check_costs(&spans);
@@ -302,7 +302,8 @@ async fn x6_a_collector_that_is_away_stops_nothing_and_is_told_in_few_lines() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn x4_a_wide_tree_arrives_whole() {
-    let width = std::env::var("TRELLIS_FAN_OUT").ok().and_then(|text| text.parse().ok()).unwrap_or(200);
+    let asked = std::env::var_os("TRELLIS_FAN_OUT").and_then(|text| text.to_string_lossy().parse().ok());
+    let width: usize = asked.unwrap_or(200);
     let collector = Collector::start().await;
     let cluster = cluster(&collector, 2, 2, &[]).await;
     let inputs = json!({"depth": 1, "width": width, "leaf": "spend", "usd": 0.001});
@@ -384,8 +385,8 @@ async fn x4_a_foreign_collector_gets_whole_trees_with_the_names_of_the_conventio
         "\
 invoke_agent writer
   attempt writer
-    chat model
     chat model [trellis.call.failed]
+    chat model
     execute_tool fs.write
     hold [trellis.budget.held]
     hold [trellis.budget.held]

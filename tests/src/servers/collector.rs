@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    io::Read,
     net::Ipv4Addr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -10,7 +11,13 @@ use std::{
     },
 };
 
-use axum::{Router, body::Bytes, http::StatusCode, routing::post};
+use axum::{
+    Router,
+    body::Bytes,
+    http::{HeaderMap, StatusCode, header::CONTENT_ENCODING},
+    routing::post,
+};
+use flate2::read::GzDecoder;
 use opentelemetry_proto::tonic::{
     collector::trace::v1::ExportTraceServiceRequest,
     common::v1::{AnyValue, KeyValue, any_value},
@@ -67,9 +74,9 @@ impl Collector {
     pub async fn start() -> Self {
         let state: Arc<State> = Arc::default();
         let of_route = state.clone();
-        let take = move |body: Bytes| {
+        let take = move |headers: HeaderMap, body: Bytes| {
             let state = of_route.clone();
-            async move { state.take(body).await }
+            async move { state.take(unpacked(&headers, body)).await }
         };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("loopback has free ports");
         let port = listener.local_addr().expect("it is bound").port();
@@ -153,6 +160,16 @@ impl State {
         locked(&self.spans).extend(received(request));
         StatusCode::OK
     }
+}
+
+/// The body of a request, which may be compressed.
+fn unpacked(headers: &HeaderMap, body: Bytes) -> Bytes {
+    if headers.get(CONTENT_ENCODING).is_none_or(|encoding| encoding != "gzip") {
+        return body;
+    }
+    let mut plain = Vec::new();
+    GzDecoder::new(&body[..]).read_to_end(&mut plain).expect("what says that it is gzip is");
+    plain.into()
 }
 
 fn received(request: ExportTraceServiceRequest) -> Vec<Received> {

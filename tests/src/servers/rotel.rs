@@ -50,8 +50,6 @@ fn arguments(settings: &Settings) -> Vec<OsString> {
         word("otlp"),
         word("--otlp-exporter-protocol"),
         word("http"),
-        word("--otlp-exporter-compression"),
-        word("none"),
         word("--otlp-exporter-endpoint"),
         word(collector),
         word("--pid-file"),

@@ -61,11 +61,9 @@ impl Attempt {
         deadline: Deadline,
         coordinator: Coordinator,
         home: (PoolName, Partition),
-        (is_exported, claimed_at): (bool, Timestamp),
-        config: Arc<Config>,
-        bus: Bus,
+        traced: Traced,
+        (config, bus): (Arc<Config>, Bus),
     ) -> Self {
-        let traced = Traced::new(is_exported, claimed_at, config.clock);
         let (work, progress, exit) = (Work::new(work), Progress::default(), Exit::default());
         let redactor = coordinator.redactor().clone();
         Attempt { work, lease, deadline, progress, exit, config, bus, coordinator, redactor, traced, home }

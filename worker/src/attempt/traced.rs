@@ -8,7 +8,7 @@ use shared::{
 };
 
 #[derive(Debug)]
-pub(super) struct Traced {
+pub(crate) struct Traced {
     /// The run is exported, by this process or by others.
     pub(super) is_exported: bool,
     /// When the attempt was claimed, by the coordinator's time, which all spans of a run have.
@@ -18,7 +18,7 @@ pub(super) struct Traced {
 }
 
 impl Traced {
-    pub(super) fn new(is_exported: bool, claimed_at: Timestamp, clock: Clock) -> Self {
+    pub(crate) fn new(is_exported: bool, claimed_at: Timestamp, clock: Clock) -> Self {
         Traced { is_exported, claimed_at, since: clock.mark(), clock }
     }
 

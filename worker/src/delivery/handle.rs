@@ -28,7 +28,13 @@ use super::{
 };
 use crate::{
     agent::{self, Resources, Run},
-    attempt::{Attempt, coordinator::Coordinator, deadline::Deadline, lease::HeldLease, traced},
+    attempt::{
+        Attempt,
+        coordinator::Coordinator,
+        deadline::Deadline,
+        lease::HeldLease,
+        traced::{self, Traced},
+    },
     billing::meter::Meter,
     config::Config,
     crash::Point,
@@ -87,9 +93,17 @@ impl Handler {
                 let lease = HeldLease::new(lease, left, asked_at, self.config.clock, self.stop_told.clone());
                 let deadline = Deadline::new(self.config.clock, left);
                 let (config, bus) = (self.config.clone(), self.bus.clone());
-                let told = (is_exported, left.map_or_else(|| config.clock.now(), |left| left.now));
-                let attempt =
-                    Attempt::new(work, lease, deadline, coordinator, (pool, partition), told, config, bus);
+                let claimed_at = left.map_or_else(|| config.clock.now(), |left| left.now);
+                let traced = Traced::new(is_exported, claimed_at, config.clock);
+                let attempt = Attempt::new(
+                    work,
+                    lease,
+                    deadline,
+                    coordinator,
+                    (pool, partition),
+                    traced,
+                    (config, bus),
+                );
                 let span = tracing::Span::current();
                 span.record("attempt", attempt.number());
                 span.record(
