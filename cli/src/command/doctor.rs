@@ -7,10 +7,12 @@ use serde::Serialize;
 use serde_json::json;
 use shared::{
     ChildId, TraceId,
-    bus::{self, Bus, Fill, Storage, Stream, Topology},
+    bus::{self, Backlog, Bus, Consumer, Fill, Storage, Stream, Topology},
+    clock::Clock,
     role,
-    subject::Subject,
-    text::{size, with_causes},
+    subject::{Filter, Subject},
+    telemetry,
+    text::{count, size, with_causes},
     wire::{Policy, Query, QueryAnswer, WorkerState},
 };
 use tokio::time::Instant;
@@ -29,6 +31,12 @@ use crate::{
 
 /// From here on coordinators refuse new runs.
 const REFUSED_FROM_PERCENT: u64 = coordinator::MARK_PERCENT;
+/// What waits for so long is worth a warning.
+const LONG_SECONDS: u64 = 60;
+/// A dead letter that is younger is worth a warning.
+const RECENT_MINUTES: u64 = 60;
+/// How long the collector may take to answer.
+const COLLECTOR_WITHIN: Duration = Duration::from_secs(5);
 /// A log that drops its oldest is about to.
 const DROPS_FROM_PERCENT: u64 = 95;
 
@@ -103,6 +111,7 @@ pub(crate) async fn run(_: Args, servers: &Servers, output: Output) -> anyhow::R
         Some(url) => redis(url, servers, &mut findings).await,
         None => findings.add("redis", Level::Warn, "not checked", Some("set REDIS_URL")),
     }
+    collector(&mut findings).await;
     print(&findings.0, output)
 }
 
@@ -145,7 +154,10 @@ async fn nats(servers: &Servers, findings: &mut Findings) {
             Some("start one: `trellis coordinator`"),
         ),
     }
-    match client::workers(&bus).await {
+    let workers = client::workers(&bus).await;
+    queues(&bus, workers.as_deref().unwrap_or_default(), findings).await;
+    dead_letters(&bus, findings).await;
+    match workers {
         Ok(found) if found.is_empty() => {
             findings.add("workers", Level::Fail, "none answers", Some("start one: `trellis worker`"));
         }
@@ -285,6 +297,95 @@ async fn streams(bus: &Bus, findings: &mut Findings) {
         size(Topology::default().reserved_bytes())
     );
     findings.add("streams", Level::Fail, format!("can't read {}: {why}", missing.join(", ")), Some(&hint));
+}
+
+/// Whether somebody takes the work that waits, and whether spans are exported.
+async fn queues(bus: &Bus, workers: &[WorkerState], findings: &mut Findings) {
+    let now = Clock::default().now();
+    let waited = |backlog: &Backlog| backlog.oldest.map_or(0, |oldest| now.millis_since(oldest) / 1_000);
+    let subjects = match bus.subjects(&Filter::Executes).await {
+        Ok(subjects) => subjects,
+        Err(bus::Error::Denied(_)) => return findings.not_checked("queues"),
+        // Said already: the streams don't exist.
+        Err(_) => return,
+    };
+    let mut waiting = 0;
+    for subject in subjects {
+        let Subject::Execute(pool) = subject else { continue };
+        let Ok(backlog) = bus.backlog(&Consumer::Execute(pool.clone())).await else { continue };
+        waiting += backlog.pending;
+        let served = workers.iter().any(|worker| worker.pool == pool);
+        if backlog.pending > 0 && !served {
+            let found = format!(
+                "{} in the queue of the pool `{pool}`, and no worker of it answers",
+                count(backlog.pending, "task")
+            );
+            let hint = format!("start one: `trellis worker --pool {pool}`");
+            findings.add("queues", Level::Fail, found, Some(&hint));
+        } else if waited(&backlog) >= LONG_SECONDS {
+            let found = format!(
+                "{} in the queue of the pool `{pool}`, the oldest for {} s",
+                count(backlog.pending, "task"),
+                waited(&backlog)
+            );
+            findings.add("queues", Level::Warn, found, Some("start more workers, or give them more --slots"));
+        }
+    }
+    if !findings.0.iter().any(|finding| finding.check == "queues") {
+        findings.add(
+            "queues",
+            Level::Ok,
+            format!("{} in the queues of workers", count(waiting, "task")),
+            None,
+        );
+    }
+    if let Ok(backlog) = bus.backlog(&Consumer::Span).await
+        && waited(&backlog) >= LONG_SECONDS
+    {
+        let found = format!(
+            "those of {} wait to be exported, the oldest for {} s",
+            count(backlog.pending, "context"),
+            waited(&backlog)
+        );
+        let hint = "start the coordinators with OTEL_EXPORTER_OTLP_ENDPOINT, or see in their log why the collector can't be reached";
+        findings.add("spans", Level::Warn, found, Some(hint));
+    }
+}
+
+/// Whether messages were refused lately.
+async fn dead_letters(bus: &Bus, findings: &mut Findings) {
+    match bus.last(&Filter::Dead).await {
+        Ok(Some(stored)) => {
+            let minutes = Clock::default().now().millis_since(stored.at) / 60_000;
+            let level = if minutes < RECENT_MINUTES { Level::Warn } else { Level::Ok };
+            let hint =
+                "a dead letter says what was refused and why: read the stream AGENT_DEAD (docs/protocol.md)";
+            let found = format!("the newest is {} old, on `{}`", count(minutes, "minute"), stored.subject);
+            findings.add("dead-letters", level, found, Some(hint).filter(|_| level == Level::Warn));
+        }
+        Ok(None) => findings.add("dead-letters", Level::Ok, "there are none", None),
+        Err(bus::Error::Denied(_)) => findings.not_checked("dead-letters"),
+        // Said already: the streams don't exist.
+        Err(_) => {}
+    }
+}
+
+/// Whether the collector takes spans, if the environment names one here.
+async fn collector(findings: &mut Findings) {
+    if !telemetry::is_on() {
+        return;
+    }
+    let asked = Instant::now();
+    match tokio::time::timeout(COLLECTOR_WITHIN, telemetry::export(Vec::new())).await {
+        Ok(Ok(())) => {
+            let found = format!("takes spans, answers in {}", shown(asked.elapsed()));
+            findings.add("collector", Level::Ok, found, None);
+        }
+        Ok(Err(_)) | Err(_) => {
+            let hint = "check OTEL_EXPORTER_OTLP_ENDPOINT and OTEL_EXPORTER_OTLP_PROTOCOL: http/protobuf is on port 4318 as a rule, grpc on 4317";
+            findings.add("collector", Level::Fail, "does not take spans; runs go on without", Some(hint));
+        }
+    }
 }
 
 /// How full each stream and the bucket are. Full journals and objects refuse new runs, full queues messages; full logs drop

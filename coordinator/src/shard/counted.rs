@@ -6,11 +6,11 @@ use std::time::Duration;
 use shared::{
     AgentId, Amount, Dimension, PoolName, Timestamp, Usd,
     telemetry::metrics::{self, Source},
-    wire::{EndStatus, FailureKind, Verdict},
+    wire::{EndStatus, Verdict},
 };
 
 use super::job::Work;
-use crate::trace::{Command, ContextNode, End, Event, Known, Phase, Refusal, Status, Trace};
+use crate::trace::{Command, ContextNode, Event, Known, Phase, Refusal, Status, Trace};
 
 /// What is told of a trace once its turn is committed.
 #[derive(Debug, Default)]
@@ -174,11 +174,11 @@ fn queued_since(node: &ContextNode) -> Option<Timestamp> {
 fn ends(node: &ContextNode, now: Timestamp) -> Vec<Fact> {
     let Some(end) = node.end() else { return Vec::new() };
     let is_run = node.parent.is_none();
-    let mut facts: Vec<Fact> = is_run.then(|| Fact::Run(status(end.status))).into_iter().collect();
+    let mut facts: Vec<Fact> = is_run.then(|| Fact::Run(end.status.name())).into_iter().collect();
     let agent = node.order.agent_id.clone().filter(|_| node.graph.is_none());
     // What an earlier run has done took no time in this one, and an approval is no agent.
     if node.taken.is_none() && (node.graph.is_some() || agent.is_some()) {
-        facts.push(Fact::Ended(agent, between(node.started_at, now), error(end)));
+        facts.push(Fact::Ended(agent, between(node.started_at, now), end.error_type()));
     }
     facts
 }
@@ -210,40 +210,6 @@ fn verdict(of: &Verdict) -> &'static str {
         Verdict::OutOfBudget => "out_of_budget",
         Verdict::LastReport(_) => "last_report",
         Verdict::HandedBack => "handed_back",
-    }
-}
-
-fn status(of: EndStatus) -> &'static str {
-    match of {
-        EndStatus::Completed => "completed",
-        EndStatus::Failed => "failed",
-        EndStatus::Cancelled => "cancelled",
-        EndStatus::TimedOut => "timed_out",
-        EndStatus::Aborted => "aborted",
-        EndStatus::Rejected => "rejected",
-    }
-}
-
-/// Why a context did not succeed. To be cancelled is no error.
-fn error(end: &End) -> Option<&'static str> {
-    match (end.status, end.error.as_ref().map(|error| error.kind)) {
-        (EndStatus::Completed | EndStatus::Cancelled, _) => None,
-        (EndStatus::TimedOut | EndStatus::Aborted | EndStatus::Rejected, _) | (EndStatus::Failed, None) => {
-            Some(status(end.status))
-        }
-        (EndStatus::Failed, Some(kind)) => Some(match kind {
-            FailureKind::Agent => "agent",
-            FailureKind::Provider => "provider",
-            FailureKind::Budget => "budget",
-            FailureKind::OutputSchema => "output_schema",
-            FailureKind::LimitExceeded => "limit_exceeded",
-            FailureKind::WorkerLost => "worker_lost",
-            FailureKind::Refused => "refused",
-            FailureKind::Condition => "condition",
-            FailureKind::Step => "step",
-            FailureKind::InputRequired => "input_required",
-            FailureKind::Denied => "denied",
-        }),
     }
 }
 

@@ -7,7 +7,7 @@ use shared::{
     subject::Subject,
     telemetry::{Attribute, Kind, Link, Span, SpanEvent, SpanId, attribute},
     tool,
-    wire::{EndStatus, FailureKind, StepStatus},
+    wire::{EndStatus, StepStatus},
 };
 
 use super::{ContextIndex, ContextNode, End, Event, Happening, Known, Mark, Requeue, Trace, Traced, What};
@@ -197,7 +197,7 @@ impl Telling<'_> {
         let some = |name, amount: Usd| Some(attribute(name, amount)).filter(|_| amount > Usd::ZERO);
         span.attributes.extend(some("trellis.cost.estimated_usd", budget.estimated.cost_usd));
         span.attributes.extend(some("trellis.cost.disputed_usd", budget.disputed.cost_usd));
-        span.error = node.end().and_then(failed).map(Into::into);
+        span.error = node.end().and_then(End::error_type).map(Into::into);
         span.links.extend(traced.link.filter(|_| parent.is_none()));
         span
     }
@@ -299,7 +299,7 @@ impl Telling<'_> {
         }
         let end = self.node.end();
         let verdict = end.map_or("running", |end| end.status.name());
-        self.end(stage, self.over, verdict, end.and_then(failed));
+        self.end(stage, self.over, verdict, end.and_then(End::error_type));
     }
 
     /// The span of what it did until now.
@@ -404,27 +404,16 @@ fn messaging(operation: &'static str, destination: &str, group: &'static str) ->
     ]
 }
 
-/// What a span says of an end: never the text of the failure, in which a provider or an agent may have its say (S2). To be
-/// cancelled is no error.
-fn failed(end: &End) -> Option<&'static str> {
-    match (end.status, end.error.as_ref().map(|error| error.kind)) {
-        (EndStatus::Completed | EndStatus::Cancelled, _) => None,
-        (EndStatus::Failed, Some(kind)) => Some(match kind {
-            FailureKind::Agent => "agent",
-            FailureKind::Provider => "provider",
-            FailureKind::Budget => "budget",
-            FailureKind::OutputSchema => "output_schema",
-            FailureKind::LimitExceeded => "limit_exceeded",
-            FailureKind::WorkerLost => "worker_lost",
-            FailureKind::Refused => "refused",
-            FailureKind::Condition => "condition",
-            FailureKind::Step => "step",
-            FailureKind::InputRequired => "input_required",
-            FailureKind::Denied => "denied",
-        }),
-        (
-            status @ (EndStatus::Failed | EndStatus::TimedOut | EndStatus::Aborted | EndStatus::Rejected),
-            _,
-        ) => Some(status.name()),
+impl End {
+    /// Why a context did not succeed, in one word: never the text of the failure, in which a provider or an agent may have its say
+    /// (S2). To be cancelled is no error.
+    pub fn error_type(&self) -> Option<&'static str> {
+        match (self.status, self.error.as_ref().map(|error| error.kind)) {
+            (EndStatus::Completed | EndStatus::Cancelled, _) => None,
+            (EndStatus::Failed, Some(kind)) => Some(kind.name()),
+            (EndStatus::Failed | EndStatus::TimedOut | EndStatus::Aborted | EndStatus::Rejected, _) => {
+                Some(self.status.name())
+            }
+        }
     }
 }

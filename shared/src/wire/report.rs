@@ -172,6 +172,25 @@ pub enum FailureKind {
     Denied,
 }
 
+impl FailureKind {
+    /// As on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            FailureKind::Agent => "agent",
+            FailureKind::Provider => "provider",
+            FailureKind::Budget => "budget",
+            FailureKind::OutputSchema => "output_schema",
+            FailureKind::LimitExceeded => "limit_exceeded",
+            FailureKind::WorkerLost => "worker_lost",
+            FailureKind::Refused => "refused",
+            FailureKind::Condition => "condition",
+            FailureKind::Step => "step",
+            FailureKind::InputRequired => "input_required",
+            FailureKind::Denied => "denied",
+        }
+    }
+}
+
 /// The cost of one paid call, on `agent.cost.…`: booked once by `call_id`, however often it comes (B9).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]

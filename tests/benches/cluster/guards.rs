@@ -1,5 +1,6 @@
-//! What it costs to be safe: the same load on four deployments in the same run, one plain, one whose coordinators sign what they
-//! store (`--log-key-file`), one over TLS, and one with a role for every process. As ratios to the plain one.
+//! What it costs to be safe and to be seen: the same load on six deployments in the same run, one plain, one whose coordinators sign
+//! what they store (`--log-key-file`), one over TLS, one with a role for every process, and two with a collector of spans, for no run
+//! and for all. As ratios to the plain one.
 
 use std::{
     path::{Path, PathBuf},
@@ -10,7 +11,7 @@ use shared::{
     bus::{Connect, Login},
     tls::Tls,
 };
-use trellis_tests::servers::{NatsServer, RedisServer, free_port};
+use trellis_tests::servers::{NatsServer, RedisServer, Rotel, exporting_to, free_port};
 
 use crate::{
     IN_FLIGHT, Options,
@@ -23,10 +24,15 @@ enum Guard {
     Keys,
     Tls,
     Roles,
+    /// A collector is named, and no run is exported.
+    Unsampled,
+    /// Every run is exported.
+    Spans,
 }
 
 impl Guard {
-    const ALL: [Guard; 4] = [Guard::None, Guard::Keys, Guard::Tls, Guard::Roles];
+    const ALL: [Guard; 6] =
+        [Guard::None, Guard::Keys, Guard::Tls, Guard::Roles, Guard::Unsampled, Guard::Spans];
 
     fn name(self) -> &'static str {
         match self {
@@ -34,6 +40,8 @@ impl Guard {
             Guard::Keys => "log keys",
             Guard::Tls => "TLS",
             Guard::Roles => "roles",
+            Guard::Unsampled => "spans of no run",
+            Guard::Spans => "spans of every run",
         }
     }
 }
@@ -44,6 +52,7 @@ pub(crate) struct Access {
     pub(crate) nats: NatsServer,
     pub(crate) redis: RedisServer,
     redis_url: String,
+    rotel: Option<Rotel>,
     guard: Guard,
 }
 
@@ -56,7 +65,7 @@ impl Access {
         let path = |name: &str| dir.join(name).to_string_lossy().into_owned();
         let (nats, redis, redis_url);
         match guard {
-            Guard::None | Guard::Keys => {
+            Guard::None | Guard::Keys | Guard::Unsampled | Guard::Spans => {
                 std::fs::write(dir.join("log.key"), format!("{}\n", "5a".repeat(32))).unwrap();
                 (nats, redis) = (NatsServer::start(), RedisServer::start());
                 redis_url = redis.url();
@@ -92,7 +101,9 @@ impl Access {
                 redis_url = redis.url();
             }
         }
-        let access = Access { dir, nats, redis, redis_url, guard };
+        let exports = matches!(guard, Guard::Unsampled | Guard::Spans);
+        let rotel = exports.then(Rotel::start_without_collector);
+        let access = Access { dir, nats, redis, redis_url, rotel, guard };
         if guard == Guard::Roles {
             let mut provision = Command::new(trellis::binary());
             provision.arg("provision").args(SIZES).envs(access.environment("provisioner"));
@@ -104,7 +115,7 @@ impl Access {
     /// Without any.
     pub(crate) fn plain(nats: NatsServer, redis: RedisServer) -> Self {
         let (dir, redis_url) = (PathBuf::new(), redis.url());
-        Access { dir, nats, redis, redis_url, guard: Guard::None }
+        Access { dir, nats, redis, redis_url, rotel: None, guard: Guard::None }
     }
 
     /// The variables of a process: `coordinator`, `worker` or `provisioner`.
@@ -112,8 +123,11 @@ impl Access {
         let path = |name: &str| self.dir.join(name).to_string_lossy().into_owned();
         let mut all =
             vec![("NATS_URL".into(), self.nats.url()), ("REDIS_URL".into(), self.redis_url.clone())];
+        let collector = self.rotel.iter().flat_map(|rotel| exporting_to(&rotel.http_url(), "http/protobuf"));
+        all.extend(collector);
         match self.guard {
-            Guard::None => {}
+            Guard::None | Guard::Spans => {}
+            Guard::Unsampled => all.push(("OTEL_TRACES_SAMPLER".into(), "always_off".into())),
             Guard::Keys if process == "coordinator" => {
                 all.push(("TRELLIS_LOG_KEY_FILE".into(), path("log.key")))
             }
@@ -142,7 +156,7 @@ impl Access {
     pub(crate) fn client(&self) -> Connect {
         let mut to = Connect::new(self.nats.url(), Default::default(), "bench");
         match self.guard {
-            Guard::None | Guard::Keys => {}
+            Guard::None | Guard::Keys | Guard::Unsampled | Guard::Spans => {}
             Guard::Tls => {
                 to.tls = Tls { required: true, ca: Some(self.dir.join("ca.pem")), certificate: None }
             }
@@ -190,27 +204,37 @@ fn certificates(dir: &Path) {
 /// Each guard in turn, as often as asked, so that what the machine does besides spreads over all.
 pub(crate) async fn show(options: &Options, rounds: usize) {
     rustls::crypto::ring::default_provider().install_default().ok();
-    let mut figures = [(0.0, 0.0); Guard::ALL.len()];
+    let mut figures = [[0.0; 3]; Guard::ALL.len()];
     for round in 1..=rounds {
         for (guard, figure) in Guard::ALL.into_iter().zip(&mut figures) {
             let access = Access::start(guard);
             let trellis = Trellis::start(&access, options).await;
             trellis.many(options.jobs.div_ceil(10), IN_FLIGHT).await;
+            let before = cpu(&trellis);
             let many = trellis.many(options.jobs, IN_FLIGHT).await.as_secs_f64();
+            let used = cpu(&trellis) - before;
             let one = trellis.one_at_a_time(options.singles).await.percentile(50).as_secs_f64();
             println!(
-                "round {round}, {}: {:.0} jobs a second, one in {:.2} ms",
+                "round {round}, {}: {:.0} jobs a second, {:.0} µs of CPU a job, one in {:.2} ms",
                 guard.name(),
                 options.jobs as f64 / many,
+                used * 1e6 / options.jobs as f64,
                 one * 1e3
             );
-            (figure.0, figure.1) = (figure.0 + many, figure.1 + one);
+            for (sum, measured) in figure.iter_mut().zip([many, used, one]) {
+                *sum += measured;
+            }
             trellis.stop().await;
         }
     }
-    let (many, one) = figures[0];
-    println!("\ntimes that of plain:   many jobs   one at a time, p50");
+    println!("\ntimes that of plain:   many jobs   CPU a job   one at a time, p50");
     for (guard, figure) in Guard::ALL.into_iter().zip(figures) {
-        println!("{:<22} {:>9.2}   {:>18.2}", guard.name(), figure.0 / many, figure.1 / one);
+        let [many, used, one] = [0, 1, 2].map(|of| figure[of] / figures[0][of]);
+        println!("{:<22} {many:>9.2}   {used:>9.2}   {one:>18.2}", guard.name());
     }
+}
+
+/// The processor time of all processes and servers so far, in seconds.
+fn cpu(trellis: &Trellis) -> f64 {
+    trellis.spent().iter().map(|spent| spent.cpu.as_secs_f64()).sum()
 }

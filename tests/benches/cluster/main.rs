@@ -5,7 +5,7 @@
 //!   … -- --jobs 20000 --pending 100000     more jobs; how 100,000 pending ones change a job
 //!   … -- --coordinators 2 --workers 4      more processes of Trellis
 //!   … -- --shapes 1                      only graphs of each shape, of a hundred and a thousand steps
-//!   … -- --guards 3                     only what keys of the log, TLS and roles cost, three times each
+//!   … -- --guards 3                     only what keys of the log, TLS, roles and spans cost, three times each
 //!   … -- --minutes 60 --rate 100           only a load for an hour, while processes are killed
 //!
 //! `TRELLIS_BENCH_JSON` names a file for the figures; `TRELLIS_BULLMQ` and `TRELLIS_RESTATE` the folders of their modules,

@@ -9,6 +9,7 @@ mod bad_input_end_to_end;
 mod budget_commands;
 mod cluster;
 mod copies;
+mod doctor;
 mod embedded;
 mod finding;
 mod finding_commands;

@@ -27,6 +27,12 @@ impl Rotel {
         Rotel { process: Process::start(&ROTEL, vec![grpc.to_string(), collector.url()]), grpc }
     }
 
+    /// Drops what it was sent.
+    pub fn start_without_collector() -> Rotel {
+        let grpc = free_port();
+        Rotel { process: Process::start(&ROTEL, vec![grpc.to_string()]), grpc }
+    }
+
     pub fn http_url(&self) -> String {
         format!("http://127.0.0.1:{}", self.process.port())
     }
@@ -37,24 +43,27 @@ impl Rotel {
 }
 
 fn arguments(settings: &Settings) -> Vec<OsString> {
-    let [grpc, collector] = &settings.extra[..] else { panic!("a port and an address") };
+    let grpc = &settings.extra[0];
     let file = |name: &str| settings.dir.join(name).into_os_string();
     let word = OsString::from;
-    vec![
+    let mut all = vec![
         word("start"),
         word("--otlp-http-endpoint"),
         word(&format!("127.0.0.1:{}", settings.port)),
         word("--otlp-grpc-endpoint"),
         word(&format!("127.0.0.1:{grpc}")),
-        word("--exporter"),
-        word("otlp"),
-        word("--otlp-exporter-protocol"),
-        word("http"),
-        word("--otlp-exporter-endpoint"),
-        word(collector),
         word("--pid-file"),
         file("rotel.pid"),
         word("--log-file"),
         file("rotel.log"),
-    ]
+        word("--exporter"),
+    ];
+    match settings.extra.get(1) {
+        Some(collector) => {
+            let to = ["otlp", "--otlp-exporter-protocol", "http", "--otlp-exporter-endpoint", collector];
+            all.extend(to.map(OsString::from));
+        }
+        None => all.push("blackhole".into()),
+    }
+    all
 }

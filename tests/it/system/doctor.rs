@@ -1,0 +1,59 @@
+//! What `trellis doctor` says of queues, dead letters and the collector of spans.
+
+use serde_json::{Value, json};
+use shared::subject::Subject;
+use trellis_tests::{
+    cluster::eventually,
+    processes::{Processes, binary},
+    servers::{Collector, free_port},
+};
+
+/// The level of a check, and what was found; none if it was not made.
+async fn checked(cluster: &Processes, check: &str, more: &[(String, String)]) -> Option<(String, String)> {
+    let mut command = tokio::process::Command::new(binary());
+    command
+        .args(["doctor", "-o", "json"])
+        .env("NATS_URL", cluster.nats.url())
+        .env("REDIS_URL", cluster.redis.url());
+    command.envs(more.iter().cloned());
+    let said = command.output().await.unwrap();
+    let found: Value =
+        serde_json::from_slice(&said.stdout).unwrap_or_else(|error| panic!("{error}: {said:?}"));
+    let list = found.as_array().or(found["checks"].as_array()).unwrap_or_else(|| panic!("{found}"));
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let one = list.iter().find(|one| one["check"] == check)?;
+    Some((text(&one["level"]), text(&one["found"])))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_doctor_tells_of_work_that_nobody_takes_of_refused_messages_and_of_the_collector() {
+    let mut cluster = Processes::start(1, 1).await;
+    let level = async |check: &str, more: &[(String, String)]| {
+        checked(&cluster, check, more).await.map(|found| found.0)
+    };
+    assert_eq!(level("queues", &[]).await.as_deref(), Some("ok"));
+    assert_eq!(level("dead-letters", &[]).await.as_deref(), Some("ok"));
+    assert_eq!(level("collector", &[]).await, None, "none is named");
+
+    let collector = Collector::start().await;
+    assert_eq!(level("collector", &collector.environment()).await.as_deref(), Some("ok"));
+    let nobody = ("OTEL_EXPORTER_OTLP_ENDPOINT".to_owned(), format!("http://127.0.0.1:{}", free_port()));
+    assert_eq!(level("collector", &[nobody]).await.as_deref(), Some("fail"));
+
+    cluster.kill("w1");
+    let run = cluster.begin(json!({"goal": "hello"})).await;
+    cluster.until(run, "in the queue", |trace| trace.root().is_some()).await;
+    eventually("no worker answers any more", async || {
+        let found = checked(&cluster, "queues", &[]).await;
+        found.is_some_and(|(level, found)| {
+            level == "fail" && found.contains("1 task") && found.contains("`default`")
+        })
+    })
+    .await;
+    cluster.client.publish(Subject::Spawn, &json!({"no such field": 1})).await;
+    eventually("the dead letter is told", async || {
+        let found = checked(&cluster, "dead-letters", &[]).await;
+        found.is_some_and(|(level, found)| level == "warn" && found.contains("agent.dead.spawn"))
+    })
+    .await;
+}
