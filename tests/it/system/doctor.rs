@@ -19,7 +19,7 @@ async fn checked(cluster: &Processes, check: &str, more: &[(String, String)]) ->
     let said = command.output().await.unwrap();
     let found: Value =
         serde_json::from_slice(&said.stdout).unwrap_or_else(|error| panic!("{error}: {said:?}"));
-    let list = found.as_array().or(found["checks"].as_array()).unwrap_or_else(|| panic!("{found}"));
+    let list = found.as_array().unwrap_or_else(|| panic!("{found}"));
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let one = list.iter().find(|one| one["check"] == check)?;
     Some((text(&one["level"]), text(&one["found"])))
