@@ -41,6 +41,7 @@ pub(crate) async fn run(handles: Arc<Handles>, stop: CancellationToken) {
     while let Some(first) = stop.run_until_cancelled(queue.next()).await {
         let batch = gather(&mut queue, first, &stop).await;
         let exported = tokio::select! {
+            biased;
             exported = export(batch) => exported,
             // What was not acknowledged comes again, to another coordinator.
             () = too_late(&stop) => return,
