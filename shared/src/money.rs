@@ -237,12 +237,18 @@ pub enum Dimension {
     Tokens,
 }
 
-impl fmt::Display for Dimension {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Dimension {
+    pub fn name(self) -> &'static str {
+        match self {
             Dimension::Cost => "cost",
             Dimension::Tokens => "tokens",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Dimension {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use shared::{
-    AgentId, Amount, Dimension, PoolName, Timestamp, Usd,
+    AgentId, Amount, PoolName, Timestamp, Usd,
     telemetry::metrics::{self, Source},
     wire::{EndStatus, Verdict},
 };
@@ -80,11 +80,11 @@ impl Counted {
                 self.0.push(Fact::Attempt(verdict(&report.verdict)));
             }
             (Some((_, Command::Hold(_))), Err(Refusal::Denied(denied))) => {
-                let why = Fact::Denied(dimension(denied.dimension), "too_small");
+                let why = Fact::Denied(denied.dimension.name(), "too_small");
                 self.0.extend([Fact::Hold("denied"), why]);
             }
-            (Some((_, Command::Hold(_))), Err(Refusal::Halted { dimension: of, .. })) => {
-                self.0.extend([Fact::Hold("halted"), Fact::Denied(dimension(*of), "exhausted")]);
+            (Some((_, Command::Hold(_))), Err(Refusal::Halted { dimension, .. })) => {
+                self.0.extend([Fact::Hold("halted"), Fact::Denied(dimension.name(), "exhausted")]);
             }
             (_, _) => {}
         }
@@ -191,13 +191,6 @@ fn overspent(trace: &Trace) -> Amount {
 
 fn between(from: Timestamp, to: Timestamp) -> Duration {
     Duration::from_millis(to.millis_since(from))
-}
-
-fn dimension(of: Dimension) -> &'static str {
-    match of {
-        Dimension::Cost => "cost",
-        Dimension::Tokens => "tokens",
-    }
 }
 
 fn verdict(of: &Verdict) -> &'static str {

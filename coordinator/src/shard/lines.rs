@@ -133,7 +133,7 @@ impl Line {
                 %child_id,
                 attempt,
                 %status,
-                error_type = error.and_then(wire_name),
+                error_type = error.map(FailureKind::name),
                 "a context ended"
             ),
             Line::Lost { child_id, attempt, worker_id } => tracing::info!(
@@ -161,9 +161,4 @@ impl Line {
             ),
         }
     }
-}
-
-/// As on the wire.
-fn wire_name(kind: FailureKind) -> Option<String> {
-    Some(serde_json::to_value(kind).ok()?.as_str()?.to_owned())
 }

@@ -50,14 +50,14 @@ static FAILED: AtomicU64 = AtomicU64::new(0);
 
 /// What became of spans of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ExportCounts {
+pub(super) struct ExportCounts {
     /// Spans that were dropped.
-    pub dropped: u64,
+    pub(super) dropped: u64,
     /// Batches that could not be sent, each time it was tried.
-    pub failures: u64,
+    pub(super) failures: u64,
 }
 
-pub fn export_counts() -> ExportCounts {
+pub(super) fn export_counts() -> ExportCounts {
     ExportCounts { dropped: DROPPED.load(Relaxed), failures: FAILED.load(Relaxed) }
 }
 

@@ -12,9 +12,7 @@ mod sampling;
 mod span;
 
 pub use context::{Caller, SpanId, caller, headers, traceparent};
-pub use export::{
-    ExportCounts, NotExported, emit, export, export_counts, exports, has_content, is_on, time_to_stop,
-};
+pub use export::{NotExported, emit, export, exports, has_content, is_on, time_to_stop};
 pub use log::{hide, json_line, span_of};
 pub use outage::Outage;
 pub use span::{Attribute, Kind, Link, Moment, Span, SpanEvent, Value, attribute};
@@ -61,10 +59,6 @@ pub fn start(service: &'static str, json_logs: bool, quiet: bool) -> Telemetry {
     }
     let resource = environment.resource(service);
     metrics::start(resource.clone());
-    metrics::observe_exports(|| {
-        let ExportCounts { dropped, failures } = export_counts();
-        (dropped, failures)
-    });
     Telemetry { exporting: exporting(&resource, &environment) }
 }
 

@@ -4,10 +4,7 @@
 use std::{
     future::Future,
     pin::pin,
-    sync::{
-        OnceLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     task::Poll,
     time::Duration,
 };
@@ -19,17 +16,12 @@ use opentelemetry_sdk::{
 };
 use tokio::runtime::Handle;
 
+use super::super::export::{ExportCounts, export_counts};
+
 /// Metrics that a collector did not take, by how often.
 static FAILED: AtomicU64 = AtomicU64::new(0);
 /// The process ends, and its runtime with it: what is being sent is given up, because it may not use the runtime any more.
 static GIVEN_UP: AtomicBool = AtomicBool::new(false);
-/// What became of spans: how many were dropped, and how often a collector did not take some.
-static SPANS: OnceLock<fn() -> (u64, u64)> = OnceLock::new();
-
-/// Whoever exports spans says how many were dropped, and how often a collector did not take some. Only the first counts.
-pub fn observe_exports(counts: fn() -> (u64, u64)) {
-    let _ = SPANS.set(counts);
-}
 
 pub(super) fn give_up() {
     GIVEN_UP.store(true, Ordering::Relaxed);
@@ -37,8 +29,8 @@ pub(super) fn give_up() {
 
 /// Spans dropped; exports of spans and metrics that failed.
 pub(super) fn counts() -> (u64, u64) {
-    let (dropped, failed) = SPANS.get().map_or((0, 0), |counts| counts());
-    (dropped, failed + FAILED.load(Ordering::Relaxed))
+    let ExportCounts { dropped, failures } = export_counts();
+    (dropped, failures + FAILED.load(Ordering::Relaxed))
 }
 
 /// Sends to the collector that the environment names, if it names one. Needs a runtime.

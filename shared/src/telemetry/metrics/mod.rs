@@ -17,7 +17,6 @@ use opentelemetry_sdk::{
 };
 use prometheus::{Encoder, Registry, TextEncoder};
 
-pub use exports::observe_exports;
 pub use list::{ALL, Kind, Metric};
 pub use record::{
     Ended, ModelCall, Source, attempt_ended, batch, cancelled, commit_conflict, context_ended, dead_letter,
