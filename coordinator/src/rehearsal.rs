@@ -102,7 +102,8 @@ impl Rehearsal {
         };
         match self.handle(Command::Hold(hold)) {
             Ok(()) => {
-                let settle = Command::Settle { lease: lease.clone(), call_id, amount: played.cost };
+                let settle =
+                    Command::Settle { lease: lease.clone(), call_id, amount: played.cost, model: None };
                 self.handle(settle).expect("the hold was just taken");
                 played.verdict
             }

@@ -17,7 +17,6 @@ use std::{
 use shared::{
     bus::{Bus, Consumer, Delivery, Error, Fill, Storage},
     telemetry::Outage,
-    text::with_causes,
     wire::Refusal,
 };
 
@@ -45,12 +44,12 @@ impl Room {
         loop {
             interval.tick().await;
             if let Err(error) = self.measure(bus).await {
-                outage.failed(&with_causes(&error));
+                bus.tell(&mut outage, &error);
             } else {
                 outage.ended();
             }
             if let Err(error) = bus.keep_pools().await {
-                pools.failed(&with_causes(&error));
+                bus.tell(&mut pools, &error);
             } else {
                 pools.ended();
             }

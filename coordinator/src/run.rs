@@ -91,6 +91,7 @@ fn boxed(
 }
 
 async fn run_until(config: Config, bus: Bus, store: Store, shutdown: BoxFuture<'_, ()>) -> Result<(), Error> {
+    metrics::begin();
     bus.set_up(&config.topology).await?;
     let bus = match &config.keys {
         Some(keys) => bus.with_keys(keys.clone()),

@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use shared::{
     bus::{Consumer, Consumption, Delivery},
-    telemetry::{self, Span},
+    telemetry::{self, Outage, Span},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -14,32 +14,40 @@ use crate::handles::Handles;
 
 /// Messages that are asked for before they are needed.
 const PREFETCH: usize = 256;
-/// Messages that are exported at once.
+/// Messages that are exported at once; fewer after a collector did not take them, because it may not take one of them, or not so
+/// much.
 const MAX_AT_ONCE: usize = 128;
+/// The most bytes that are exported at once, unless one message is larger. Collectors take 4 MiB by default, or more.
+const MAX_BYTES_AT_ONCE: usize = 1 << 20;
 /// How long a message waits for others to be exported with it.
 const GATHER: Duration = Duration::from_millis(20);
 /// Between two tries while the collector is away; doubles up to the maximum.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const MAX_PAUSE: Duration = Duration::from_secs(8);
-/// How soon messages come again that could not be exported.
+/// How soon messages come again that could not be exported, for each time that they came.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
+const AGAIN_WITHIN: Duration = Duration::from_secs(30);
 
 /// Runs until `stop`, and then until it has exported what waits, for a moment.
 pub(crate) async fn run(handles: Arc<Handles>, stop: CancellationToken) {
     if !telemetry::is_on() {
         return;
     }
-    let mut queue = match handles.bus.consume(&Consumer::Span).await {
-        Ok(queue) => queue,
-        Err(error) => {
-            tracing::error!(%error, "the queue of spans can't be read: this coordinator exports none of contexts");
+    let mut outage = Outage::new("the queue of spans");
+    let mut queue = loop {
+        match handles.bus.consume(&Consumer::Span).await {
+            Ok(queue) => break queue,
+            Err(error) => handles.bus.tell(&mut outage, &error),
+        }
+        if stop.run_until_cancelled(tokio::time::sleep(MAX_PAUSE)).await.is_none() {
             return;
         }
     };
+    outage.ended();
     queue.want(PREFETCH);
-    let mut pause = FIRST_PAUSE;
+    let (mut pause, mut at_once) = (FIRST_PAUSE, MAX_AT_ONCE);
     while let Some(first) = stop.run_until_cancelled(queue.next()).await {
-        let batch = gather(&mut queue, first, &stop).await;
+        let batch = gather(&mut queue, first, at_once, GATHER).await;
         let exported = tokio::select! {
             biased;
             exported = export(batch) => exported,
@@ -47,8 +55,9 @@ pub(crate) async fn run(handles: Arc<Handles>, stop: CancellationToken) {
             () = too_late(&stop) => return,
         };
         if exported {
-            pause = FIRST_PAUSE;
+            (pause, at_once) = (FIRST_PAUSE, (at_once * 2).min(MAX_AT_ONCE));
         } else {
+            at_once = (at_once / 2).max(1);
             stop.run_until_cancelled(tokio::time::sleep(pause)).await;
             pause = (pause * 2).min(MAX_PAUSE);
         }
@@ -56,7 +65,7 @@ pub(crate) async fn run(handles: Arc<Handles>, stop: CancellationToken) {
     // What was decided last, if it comes at once.
     let last = async {
         while let Ok(first) = tokio::time::timeout(GATHER, queue.next()).await {
-            let batch = gather(&mut queue, first, &stop).await;
+            let batch = gather(&mut queue, first, at_once, Duration::from_millis(1)).await;
             if !export(batch).await {
                 break;
             }
@@ -72,14 +81,16 @@ async fn too_late(stop: &CancellationToken) {
 }
 
 /// The message and those that come right behind it.
-async fn gather(queue: &mut Consumption, first: Delivery, stop: &CancellationToken) -> Vec<Delivery> {
+async fn gather(queue: &mut Consumption, first: Delivery, at_once: usize, within: Duration) -> Vec<Delivery> {
+    let mut bytes = first.payload.len();
     let mut batch = vec![first];
     let more = async {
-        while batch.len() < MAX_AT_ONCE {
-            batch.push(queue.next().await);
+        while batch.len() < at_once && bytes < MAX_BYTES_AT_ONCE {
+            let next = queue.next().await;
+            bytes += next.payload.len();
+            batch.push(next);
         }
     };
-    let within = if stop.is_cancelled() { Duration::from_millis(1) } else { GATHER };
     let _ = tokio::time::timeout(within, more).await;
     queue.want(batch.len());
     batch
@@ -103,7 +114,9 @@ async fn export(batch: Vec<Delivery>) -> bool {
         if exported {
             delivery.ack().await;
         } else {
-            delivery.nak(AGAIN_AFTER).await;
+            let times = u32::try_from(delivery.delivered).unwrap_or(u32::MAX);
+            let again_after = AGAIN_AFTER.saturating_mul(times).min(AGAIN_WITHIN);
+            delivery.nak(again_after).await;
         }
     }
     exported

@@ -1,7 +1,10 @@
 //! Health over HTTP: `/healthz` answers as long as the process runs; `/readyz` says in plain text why it is
 //! not ready, or what else there is to know. The process itself decides what ready means. `/metrics` is for Prometheus (X7).
 
-use std::{future::Future, time::Duration};
+use std::{
+    future::{Future, IntoFuture},
+    time::Duration,
+};
 
 use axum::{
     Router,
@@ -11,11 +14,15 @@ use axum::{
 };
 use futures_util::future::BoxFuture;
 use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 
 use crate::telemetry::metrics;
 
 /// A process that does not answer within this time is not ready.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long a request may go on after the shutdown.
+const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Serves until `shutdown`.
 pub async fn serve<Ready>(
@@ -32,7 +39,21 @@ where
         .route("/readyz", get(readiness::<Ready>))
         .route("/metrics", get(|| async { ([(CONTENT_TYPE, metrics::TEXT_TYPE)], metrics::text()) }))
         .with_state(ready);
-    axum::serve(listener, router).with_graceful_shutdown(shutdown).await
+    let stopping = CancellationToken::new();
+    let stop = stopping.clone();
+    let serving = axum::serve(listener, router).with_graceful_shutdown(async move {
+        shutdown.await;
+        stop.cancel();
+    });
+    let too_late = async {
+        stopping.cancelled().await;
+        tokio::time::sleep(CLOSE_WITHIN).await;
+    };
+    tokio::select! {
+        biased;
+        served = serving.into_future() => served,
+        () = too_late => Ok(()),
+    }
 }
 
 async fn readiness<Ready>(State(ready): State<Ready>) -> (StatusCode, String)
@@ -95,7 +116,10 @@ mod tests {
         assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("ready\nstorage: 7 %\n"));
         let answer = get(address, "/metrics").await;
         assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("\ntrellis_build_info{"), "{answer}");
+        // Whoever has not sent a whole request does not keep the process from ending.
+        let mut half = TcpStream::connect(address).await.unwrap();
+        half.write_all(b"GET /metr").await.unwrap();
         drop(stop);
-        server.await.unwrap().unwrap();
+        tokio::time::timeout(Duration::from_secs(60), server).await.unwrap().unwrap().unwrap();
     }
 }

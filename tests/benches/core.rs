@@ -119,7 +119,10 @@ fn hold_and_settle_at_depth(bencher: Bencher<'_, '_>, depth: u32) {
                         seen: None,
                     }),
                 );
-                take(&mut trace, Command::Settle { lease: lease.clone(), call_id, amount: spent });
+                take(
+                    &mut trace,
+                    Command::Settle { lease: lease.clone(), call_id, amount: spent, model: None },
+                );
             }
             black_box(trace)
         });

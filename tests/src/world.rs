@@ -2,14 +2,14 @@
 //! a refusal must not change the trace.
 
 use coordinator::trace::{
-    Amend, Command, ContextNode, Event, Order, Refusal, RerunOrder, Spawn, Submit, Trace, logged,
+    Amend, Command, ContextNode, Event, Order, Refusal, RerunOrder, Spawn, Submit, Trace, Traced, logged,
 };
 use serde_json::{Value, json};
 use shared::{
     AgentProfile, Amount, ChildId, Json, Timestamp, TraceId, Usd, decode,
     graph::{Plan, TaskGraph},
     limits::Settings,
-    subject::{Home, Namespace, Partition},
+    subject::{Home, Namespace, Partition, Subject},
     wire::{
         Answer, Answered, Charge, Claim, Delete, Execute, Failure, FailureKind, Hold, Lease, Payload,
         Progress, Raise, Referrers, Report, Rerun, Resume, Seen, SettledCall, Tell, Tick, Verdict,
@@ -29,6 +29,8 @@ pub struct World {
     pub agents: Vec<AgentProfile>,
     tokens: u32,
     leases: Vec<Lease>,
+    /// What is submitted from now on is exported.
+    pub traced: Option<Box<Traced>>,
     /// In a world that is measured: the bytes that the last command wrote.
     written: Option<usize>,
 }
@@ -60,6 +62,16 @@ impl World {
         self.trace.execute(child, &home())
     }
 
+    /// A world whose runs are exported.
+    pub fn exported() -> Self {
+        let subject = Subject::Submit.to_string();
+        let received_at = Timestamp::from_millis(999_000);
+        World {
+            traced: Some(Box::new(Traced { received_at, subject, parent: None, link: None })),
+            ..World::new()
+        }
+    }
+
     pub fn new() -> Self {
         let names = ["default", "researcher", "writer", "critic", "editor"];
         let profile = |name: &str| AgentProfile::builtin(name.parse().expect("a valid literal"), "echo");
@@ -74,6 +86,7 @@ impl World {
             agents: names.into_iter().map(profile).collect(),
             tokens: 0,
             leases: Vec::new(),
+            traced: None,
             written: None,
         }
     }
@@ -175,7 +188,7 @@ impl World {
             plan,
             agents: agents.into(),
             settings,
-            traced: None,
+            traced: self.traced.clone(),
             rerun: None,
             unresolved: None,
         })))
@@ -332,7 +345,7 @@ impl World {
 
     pub fn settle(&mut self, lease: &Lease, call: &str, amount: Amount) -> Result<Vec<Event>, Refusal> {
         let call_id = call.parse().expect("a valid call id");
-        self.handle(Command::Settle { lease: lease.clone(), call_id, amount })
+        self.handle(Command::Settle { lease: lease.clone(), call_id, amount, model: None })
     }
 
     pub fn release(&mut self, lease: &Lease, call: &str) -> Result<Vec<Event>, Refusal> {

@@ -68,10 +68,12 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
 fn tree(spans: &[Span], depth: usize) -> String {
     let ids: std::collections::HashSet<SpanId> = spans.iter().map(|span| span.span_id).collect();
     let mut beneath: BTreeMap<Option<SpanId>, Vec<&Span>> = BTreeMap::new();
-    for span in spans {
-        beneath.entry(span.parent.filter(|parent| ids.contains(parent))).or_default().push(span);
+    // The first is the root, whatever a caller says that it hangs beneath.
+    for (place, span) in spans.iter().enumerate() {
+        let parent = span.parent.filter(|parent| place > 0 && ids.contains(parent));
+        beneath.entry(parent).or_default().push(span);
     }
-    beneath.values_mut().for_each(|spans| spans.sort_by_key(|span| (span.start, span.end, span.span_id)));
+    beneath.values_mut().for_each(|spans| spans.sort_by_key(|span| (span.start, span.end)));
     let start = spans.iter().map(|span| span.start).min();
     let end = spans.iter().map(|span| span.end).max();
     let (Some(start), Some(end)) = (start, end) else { return String::new() };
@@ -105,7 +107,11 @@ impl<'a> Tree<'a> {
     fn add(&mut self, span: &'a Span, stem: &str, fork: &str, level: usize) {
         let mut children = self.beneath.get(&Some(span.span_id)).cloned().unwrap_or_default();
         let hidden = if level >= self.depth { std::mem::take(&mut children).len() } else { 0 };
-        let mut note = span.error.as_ref().map_or_else(String::new, |error| format!("! {error}"));
+        let mut note = match (&span.error, text_of(span, "trellis.status")) {
+            (Some(error), _) => format!("! {error}"),
+            (None, Some(status)) if status != "completed" => status.to_owned(),
+            (None, _) => String::new(),
+        };
         if hidden > 0 {
             note.push_str(&format!(" (+{hidden})"));
         }
@@ -114,7 +120,7 @@ impl<'a> Tree<'a> {
             note.push_str(&format!(" [{name}]"));
         }
         self.rows.push(Row {
-            name: text::cut(&text::flat(&format!("{stem}{fork}{}", span.name)), SHOWN),
+            name: text::cut(&text::flat(&format!("{stem}{fork}{}", name(span))), SHOWN),
             time: duration(span),
             bar: self.time_bar(span),
             cost: self.money(span),
@@ -163,6 +169,20 @@ impl<'a> Tree<'a> {
         }
         out
     }
+}
+
+/// The name of a span; that of a context with its id, by which other commands know it.
+fn name(span: &Span) -> String {
+    let context = text_of(span, "trellis.status").and(text_of(span, "trellis.child_id"));
+    match context.filter(|id| !span.name.ends_with(id)) {
+        Some(id) => format!("{} ({id})", span.name),
+        None => span.name.to_string(),
+    }
+}
+
+fn text_of<'a>(span: &'a Span, wanted: &str) -> Option<&'a str> {
+    let (_, value) = span.attributes.iter().find(|(name, _)| name == wanted)?;
+    if let Value::Text(text) = value { Some(text) } else { None }
 }
 
 fn cost(span: &Span) -> Option<Usd> {

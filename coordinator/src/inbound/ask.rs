@@ -90,8 +90,8 @@ impl Asks {
             Ask::Forfeit { lease, call_id } => {
                 (command(Command::Forfeit { lease, call_id }), AnswerKind::Plain)
             }
-            Ask::Settle { lease, call_id, amount } => {
-                (command(Command::Settle { lease, call_id, amount }), AnswerKind::Plain)
+            Ask::Settle { lease, call_id, amount, model } => {
+                (command(Command::Settle { lease, call_id, amount, model }), AnswerKind::Plain)
             }
             Ask::Resume(resume) => (command(Command::Resume(resume)), AnswerKind::Plain),
             Ask::Spawn(spawn) => {

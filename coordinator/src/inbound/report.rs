@@ -68,8 +68,8 @@ fn command(subject: Option<&Subject>, delivery: &Delivery) -> Result<(TraceId, C
         Some(Subject::Cost(pool, _, trace_id, child_id)) => {
             let cost: wire::Cost = decode::from_outside(&delivery.payload)?;
             check(*trace_id == cost.trace_id, child_id, &cost.lease.child_id)?;
-            let wire::Cost { lease, call_id, amount, .. } = cost;
-            Ok((*trace_id, Command::Settle { lease, call_id, amount }.from_pool(pool.clone())))
+            let wire::Cost { lease, call_id, amount, model, .. } = cost;
+            Ok((*trace_id, Command::Settle { lease, call_id, amount, model }.from_pool(pool.clone())))
         }
         Some(_) | None => Err(Problems::one("", "messages on this subject are not accepted here", None)),
     }

@@ -29,7 +29,7 @@ pub(crate) async fn run(handles: Arc<Handles>) {
         let end = match handles.bus.end(&Filter::Events).await {
             Ok(end) => end,
             Err(error) => {
-                outage.failed(&error.to_string());
+                handles.bus.tell(&mut outage, &error);
                 continue;
             }
         };

@@ -55,7 +55,7 @@ pub(crate) struct Membership {
     /// What the log says while partitions can't be served.
     pub(crate) outage: Outage,
     /// For metrics: how many partitions it serves.
-    pub(crate) counted: Told<u64>,
+    pub(crate) counted: Told<(u64, u64)>,
 }
 
 impl Membership {
@@ -139,10 +139,11 @@ impl Membership {
     /// Begins to serve partitions that are new, and stops serving those that are no longer ours.
     async fn serve(&mut self, mine: &[Partition]) {
         let epoch = &self.handles.epoch;
+        let (mut gained, mut lost) = (Vec::new(), Vec::new());
         self.serving.retain(|partition, token| {
             let keep = mine.contains(partition);
             if !keep {
-                tracing::info!(%partition, "this coordinator owns a partition no longer");
+                lost.push(partition.to_string());
                 epoch.disown(*partition);
                 token.cancel();
             }
@@ -155,7 +156,7 @@ impl Membership {
             }
             match self.begin(*partition).await {
                 Ok(token) => {
-                    tracing::info!(%partition, "this coordinator owns a partition now");
+                    gained.push(partition.to_string());
                     self.serving.insert(*partition, token);
                 }
                 Err(error) => {
@@ -164,12 +165,19 @@ impl Membership {
                 }
             }
         }
+        if !lost.is_empty() {
+            tracing::info!(partitions = lost.join(" "), "this coordinator owns partitions no longer");
+        }
+        if !gained.is_empty() {
+            tracing::info!(partitions = gained.join(" "), "this coordinator owns partitions now");
+        }
         match failed {
-            Some(error) => self.outage.failed(&error.to_string()),
+            Some(error) => self.handles.bus.tell(&mut self.outage, &error),
             None => self.outage.ended(),
         }
         let serving: Vec<Partition> = mine.iter().filter(|p| self.serving.contains_key(p)).copied().collect();
-        self.counted.tell(serving.len() as u64);
+        let all = u64::from(self.handles.config.topology.partitions);
+        self.counted.tell((serving.len() as u64, all));
         self.owned.send_if_modified(|owned| {
             let changed = **owned != serving;
             *owned = Arc::new(serving);

@@ -9,7 +9,7 @@ use std::{
 
 use shared::{Timestamp, TraceId};
 
-use super::outbox::Outbox;
+use super::{counted::Denials, outbox::Outbox};
 use crate::{
     config::Delays,
     sealed::Seal,
@@ -46,6 +46,8 @@ pub(crate) struct Entry {
     pub(crate) in_flight: u32,
     /// What could not be sent is not sent again before this time.
     pub(crate) resend_not_before: Timestamp,
+    /// Holds whose denial was told.
+    pub(crate) denials: Denials,
     used: u64,
     counted: usize,
 }
@@ -91,6 +93,7 @@ impl Cache {
                 doubted: false,
                 in_flight: 0,
                 resend_not_before: Timestamp::default(),
+                denials: Denials::default(),
                 used: 0,
                 counted: 0,
             },

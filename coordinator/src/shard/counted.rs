@@ -1,16 +1,17 @@
 //! What metrics are told of a turn (X7). It is collected while jobs are decided, and told when what was decided is committed: so a
 //! decision that another coordinator was ahead of does not count, and a message that comes twice counts once.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use shared::{
-    AgentId, Amount, PoolName, Timestamp, Usd,
+    AgentId, Amount, CallId, ChildId, PoolName, Timestamp, Usd,
+    id::ModelName,
     telemetry::metrics::{self, Source},
     wire::{EndStatus, Verdict},
 };
 
 use super::job::Work;
-use crate::trace::{Command, ContextNode, Event, Known, Phase, Refusal, Status, Trace};
+use crate::trace::{Command, ContextNode, Event, Phase, Refusal, Status, Trace};
 
 /// What is told of a trace once its turn is committed.
 #[derive(Debug, Default)]
@@ -27,15 +28,39 @@ enum Fact {
     Cancelled(Duration),
     Hold(&'static str),
     Denied(&'static str, &'static str),
-    Spent(Source, Usd),
+    Spent(Source, Option<ModelName>, Usd),
     Overspent(Usd),
     Disputed(Usd),
+}
+
+/// The hold of each context that was denied last. A worker asks for it once more when its costs are booked, or while others are in
+/// flight: that is still one denial.
+#[derive(Debug, Default)]
+pub(crate) struct Denials(HashMap<ChildId, CallId>);
+
+impl Denials {
+    /// What was decided, without a denial that was told before.
+    pub(super) fn news<'a>(
+        &mut self,
+        work: &Work,
+        decided: Result<(), &'a Refusal>,
+    ) -> Result<(), &'a Refusal> {
+        let Some((_, Command::Hold(hold))) = of_worker(work) else { return decided };
+        match decided {
+            Err(Refusal::Denied(_) | Refusal::Halted { .. }) => {
+                let last = self.0.insert(hold.lease.child_id.clone(), hold.call_id.clone());
+                if last.as_ref() == Some(&hold.call_id) { Ok(()) } else { decided }
+            }
+            Ok(()) | Err(_) => decided,
+        }
+    }
 }
 
 /// What only the state before a decision tells.
 #[derive(Debug, Default)]
 pub(super) struct Before {
     overspent: Amount,
+    spent: Amount,
     /// Since when the context of a claim waits, and the pool of whoever claims it.
     queued: Option<(Timestamp, PoolName)>,
 }
@@ -51,7 +76,7 @@ impl Before {
         } else {
             None
         };
-        Before { overspent: overspent(trace), queued }
+        Before { overspent: overspent(trace), spent: spent(trace), queued }
     }
 }
 
@@ -71,6 +96,10 @@ impl Counted {
         let beyond = overspent(trace).saturating_sub(before.overspent).cost_usd;
         if beyond > Usd::ZERO {
             self.0.push(Fact::Overspent(beyond));
+        }
+        let booked = spent(trace).saturating_sub(before.spent).cost_usd;
+        if booked > Usd::ZERO {
+            self.0.extend(sources(work, events, booked));
         }
         for event in events {
             self.event(event, trace, &before, now);
@@ -101,15 +130,6 @@ impl Counted {
             self.0.push(Fact::Hold("granted"));
         } else if let Event::HoldQueued { .. } = event {
             self.0.push(Fact::Hold("waits"));
-        } else if let Event::Forfeited { child_id, call_id } = event {
-            let call = trace.context(child_id).and_then(|node| node.calls.find(call_id));
-            if let Some(Known::Kept(call)) = call {
-                self.0.push(Fact::Spent(Source::Estimate, call.held.cost_usd));
-            }
-        } else if let Event::Estimated { amount, .. } = event {
-            self.0.push(Fact::Spent(Source::Estimate, amount.cost_usd));
-        } else if let Event::Charged { amount, .. } = event {
-            self.0.push(Fact::Spent(Source::Charge, amount.cost_usd));
         } else if let Event::Disputed { amount, .. } = event {
             self.0.push(Fact::Disputed(amount.cost_usd));
         } else if let Event::Ended(ended) = event {
@@ -139,7 +159,9 @@ impl Counted {
                 Fact::Cancelled(took) => metrics::cancelled(took),
                 Fact::Hold(result) => metrics::hold(result),
                 Fact::Denied(dimension, reason) => metrics::denied(dimension, reason),
-                Fact::Spent(source, usd) => metrics::spent(None, source, usd),
+                Fact::Spent(source, model, usd) => {
+                    metrics::spent(model.as_ref().map(ModelName::as_str), source, usd);
+                }
                 Fact::Overspent(usd) => metrics::overspent(usd),
                 Fact::Disputed(usd) => metrics::disputed(usd),
             }
@@ -156,6 +178,16 @@ fn of_worker(work: &Work) -> Option<(&PoolName, &Command)> {
     } else {
         None
     }
+}
+
+/// The command of a job that has one, whoever says it.
+fn of_anybody(work: &Work) -> Option<&Command> {
+    let Work::Command(command) = work else { return None };
+    let mut said = &**command;
+    while let Command::FromPool { command, .. } | Command::AskedBy { command, .. } = said {
+        said = command;
+    }
+    Some(said)
 }
 
 /// Since when a context could have been claimed. That of a lost worker could when the lease ran out.
@@ -181,6 +213,27 @@ fn ends(node: &ContextNode, now: Timestamp) -> Vec<Fact> {
         facts.push(Fact::Ended(agent, between(node.started_at, now), end.error_type()));
     }
     facts
+}
+
+/// What the whole run has spent.
+fn spent(trace: &Trace) -> Amount {
+    trace.root().map(|root| root.budget.spent).unwrap_or_default()
+}
+
+/// Where what was booked comes from: calls whose cost is known, then the command itself.
+fn sources(work: &Work, events: &[Event], booked: Usd) -> Vec<Fact> {
+    let settled =
+        |event: &Event| if let Event::Settled { amount, .. } = event { amount.cost_usd.nanos() } else { 0 };
+    let known = Usd::from_nanos(events.iter().map(settled).sum()).min(booked);
+    let (model, rest) = match of_anybody(work) {
+        Some(Command::Settle { model, .. }) => (model.clone(), Source::Call),
+        Some(Command::Charge(_) | Command::DecideDispute(_)) => (None, Source::Charge),
+        Some(_) | None => (None, Source::Estimate),
+    };
+    let left = Usd::from_nanos(booked.nanos() - known.nanos());
+    let parts = [(Source::Call, model.clone(), known), (rest, model, left)];
+    let some = parts.into_iter().filter(|(_, _, usd)| *usd > Usd::ZERO);
+    some.map(|(source, model, usd)| Fact::Spent(source, model, usd)).collect()
 }
 
 /// What was booked beyond the budget of the whole run.
@@ -248,6 +301,10 @@ mod tests {
     }
 
     fn told(command: Command, trace: &mut Trace) -> Vec<Fact> {
+        told_after(&mut Denials::default(), command, trace)
+    }
+
+    fn told_after(denials: &mut Denials, command: Command, trace: &mut Trace) -> Vec<Fact> {
         metrics::switch_on();
         let command = Command::FromPool { pool: PoolName::default_pool(), command: Box::new(command) };
         let work = Work::Command(Box::new(command.clone()));
@@ -258,7 +315,7 @@ mod tests {
             Err(refusal) => (&[][..], Err(refusal)),
         };
         let mut counted = Counted::default();
-        counted.note(before, &work, trace, (events, decided), NOW);
+        counted.note(before, &work, trace, (events, denials.news(&work, decided)), NOW);
         counted.0
     }
 
@@ -282,5 +339,14 @@ mod tests {
         assert_eq!(told(hold("1-1", 1), &mut trace), []);
         let denied = [Fact::Hold("denied"), Fact::Denied("cost", "too_small")];
         assert_eq!(told(hold("1-2", 2), &mut trace), denied);
+    }
+
+    #[test]
+    fn x7_a_hold_that_is_denied_and_asked_for_again_is_one_denial() {
+        let (mut trace, mut denials) = (claimed(), Denials::default());
+        let denied = [Fact::Hold("denied"), Fact::Denied("cost", "too_small")];
+        assert_eq!(told_after(&mut denials, hold("1-2", 2), &mut trace), denied);
+        assert_eq!(told_after(&mut denials, hold("1-2", 2), &mut trace), []);
+        assert_eq!(told_after(&mut denials, hold("1-3", 2), &mut trace), denied, "another call");
     }
 }

@@ -14,6 +14,7 @@ mod profiles;
 pub(crate) mod rebuild;
 mod reply;
 mod send;
+mod spans;
 mod state;
 mod tally;
 mod turn;

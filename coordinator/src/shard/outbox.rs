@@ -150,7 +150,12 @@ impl Outbox {
                 let offer = trace.offer(child_id, home).filter(|(_, offer)| offer.attempt == *attempt);
                 let Some((pool, offer)) = offer else { return Vec::new() };
                 let kind = format!("{attempt}.{}.execute", self.numbered(self.version));
-                vec![message(child_id, Subject::Execute(pool), kind, json(&offer))]
+                let mut execute = message(child_id, Subject::Execute(pool), kind, json(&offer));
+                // Spans of a worker would have no parent.
+                if !trace.is_told(child_id) {
+                    execute.headers = Headers::default();
+                }
+                vec![execute]
             }
             Effect::Question { child_id } => {
                 let Some(question) = trace.question(child_id) else { return Vec::new() };

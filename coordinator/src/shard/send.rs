@@ -19,6 +19,7 @@ use super::{
     job::{Job, Origin, Spare, Work},
     outbox::Outbox,
     reply::Reply,
+    spans,
     upload::MAX_UPLOADS,
 };
 use crate::{
@@ -91,8 +92,9 @@ impl Shard {
         if parts.is_empty() {
             return;
         }
+        let (messages, merged) = spans::merge(messages);
         let sent = self.handles.bus.send(messages).await;
-        let batch = async move { Batch { parts, results: sent.stored().await, removed } };
+        let batch = async move { Batch { parts, results: merged.results(sent.stored().await), removed } };
         self.sending.push(batch.boxed());
     }
 

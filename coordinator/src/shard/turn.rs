@@ -149,9 +149,10 @@ impl Shard {
                 continue;
             }
             open.profiles = job.profiles().into_iter().chain(open.profiles).min();
-            open.counted.note(before, &job.work, &entry.trace, (&events, decided.as_ref().map(|_| ())), now);
+            let news = entry.denials.news(&job.work, decided.as_ref().copied());
+            open.counted.note(before, &job.work, &entry.trace, (&events, news), now);
             open.frees_room |= events.iter().any(Event::frees_room);
-            open.lines.extend(lines::of(&job.work, &entry.trace, &events, decided.as_ref().copied()));
+            open.lines.extend(lines::of(&job.work, &entry.trace, &events, news));
             open.events.extend(events);
             open.replies.push(Reply::new(job, &entry.trace, decided, &home, now));
         }

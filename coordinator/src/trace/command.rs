@@ -6,6 +6,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use shared::{
     AgentId, Amount, CallId, ChildId, ContextKey, Json, PoolName, Timestamp,
     graph::{Plan, Unverified},
+    id::ModelName,
     limits::Settings,
     wire::{
         Answered, Asker, Branch, Charge, Checked, Claim, DecideDispute, Delete, Hold, Lease, Raise, Report,
@@ -52,6 +53,8 @@ pub enum Command {
         lease: Lease,
         call_id: CallId,
         amount: Amount,
+        /// For those who count what is spent on it: decides nothing.
+        model: Option<ModelName>,
     },
     Charge(Charge),
     /// A cost that stands only in a commit that does not count.

@@ -29,7 +29,7 @@ pub enum What {
     Happened(Happening),
     /// It had ended, and nothing of it is held any more.
     Closed,
-    /// What came later has no marks.
+    /// It was queued once more, and what came later has no marks.
     Cut,
 }
 
@@ -37,9 +37,24 @@ pub enum What {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Happening {
-    Forfeited { call_id: CallId, amount: Amount },
-    Charged { key: CallId, amount: Amount },
-    Exhausted { dimension: Dimension },
-    Raised { limit: Amount },
-    Skipped { step: StepId },
+    Forfeited {
+        call_id: CallId,
+        amount: Amount,
+        /// The attempt that held it.
+        #[serde(default)]
+        attempt: u32,
+    },
+    Charged {
+        key: CallId,
+        amount: Amount,
+    },
+    Exhausted {
+        dimension: Dimension,
+    },
+    Raised {
+        limit: Amount,
+    },
+    Skipped {
+        step: StepId,
+    },
 }

@@ -120,7 +120,9 @@ pub fn decide(trace: &Trace, command: Command, now: Timestamp) -> Result<Vec<Eve
         Command::Hold(hold) => money::hold(trace, &hold),
         Command::Release { lease, call_id } => money::release(trace, &lease, &call_id),
         Command::Forfeit { lease, call_id } => money::forfeit(trace, &lease, &call_id),
-        Command::Settle { lease, call_id, amount } => money::settle(trace, &lease, &call_id, amount, now),
+        Command::Settle { lease, call_id, amount, model: _ } => {
+            money::settle(trace, &lease, &call_id, amount, now)
+        }
         Command::Charge(charge) => money::charge(trace, &charge),
         Command::BookLost(cost) => lost::book(trace, &cost),
         Command::Raise(raise) => money::raise(trace, &raise),

@@ -5,7 +5,7 @@ use shared::{
     AgentId, CallId, ChildId, ContextKey, Dimension, PoolName, Problems, Timestamp, Usd,
     id::{ModelName, SecretName, ToolName},
     secrets,
-    wire::{self, EndStatus, HoldDenied, exhausted},
+    wire::{self, CALL_CONFLICT, EndStatus, HoldDenied, exhausted},
 };
 
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -164,7 +164,7 @@ impl Refusal {
             Refusal::Denied(_) => ("budget_denied", "B5"),
             Refusal::Busy(_) => ("budget_busy", "B5"),
             Refusal::Halted { .. } => ("halt", "B4"),
-            Refusal::CallConflict(_) => ("call_conflict", "B9"),
+            Refusal::CallConflict(_) => (CALL_CONFLICT, "B9"),
             Refusal::NoHold(_) => ("no_hold", "B3"),
             Refusal::BooksFull => ("books_full", "B2"),
             Refusal::NotARaise { .. } => ("not_a_raise", "B8"),

@@ -12,8 +12,10 @@ use shared::{
 
 use super::{ContextIndex, ContextNode, End, Event, Happening, Known, Mark, Requeue, Trace, Traced, What};
 
-/// The marks of one context. What happens after the last is not told by its spans.
+/// What a context did, mark by mark. From its next queueing on nothing is told of it any more.
 const MAX_MARKS: usize = 256;
+/// What happened to it meanwhile; more is not told.
+const MAX_HAPPENINGS: usize = 128;
 /// The links of one span: as many as collectors take by default.
 const MAX_LINKS: usize = 128;
 
@@ -29,16 +31,33 @@ impl Trace {
             return;
         }
         let Some(at) = event.child_id().and_then(|id| self.find(id)) else { return };
-        if let Event::Corrected { call_id, amount, .. } = event {
-            return self.node_mut(at).correct_mark(call_id, *amount);
+        if let Event::Corrected { call_id, .. } = event {
+            return self.node_mut(at).correct_mark(call_id);
         }
         let Some(what) = self.what(self.node(at), event, now) else { return };
         let node = self.node_mut(at);
-        match node.marks.len() {
-            kept if kept + 1 < MAX_MARKS => node.marks.push(Mark { at: now, what }),
-            kept if kept + 1 == MAX_MARKS => node.marks.push(Mark { at: now, what: What::Cut }),
-            _ => {}
-        }
+        let happenings = node.marks.iter().filter(|mark| matches!(mark.what, What::Happened(_))).count();
+        let is_full = node.marks.len() - happenings >= MAX_MARKS;
+        let what = match what {
+            What::Closed => what,
+            _ if !node.is_told() => return,
+            What::Happened(_) if happenings >= MAX_HAPPENINGS => return,
+            What::Queued { .. } if is_full => What::Cut,
+            What::Claimed
+            | What::Lost
+            | What::Queued { .. }
+            | What::Waits { .. }
+            | What::Asks
+            | What::Paused
+            | What::Happened(_)
+            | What::Cut => what,
+        };
+        node.marks.push(Mark { at: now, what });
+    }
+
+    /// Whether spans tell of what this context does next: it has not been queued too often for that.
+    pub fn is_told(&self, child_id: &ChildId) -> bool {
+        self.is_traced() && self.context(child_id).is_some_and(ContextNode::is_told)
     }
 
     #[expect(
@@ -61,7 +80,8 @@ impl Trace {
             Event::Paused { .. } => Some(What::Paused),
             Event::Forfeited { call_id, .. } | Event::Estimated { call_id, .. } => {
                 let Known::Kept(call) = node.calls.find(call_id)? else { return None };
-                happened(Happening::Forfeited { call_id: call_id.clone(), amount: call.held })
+                let (call_id, attempt) = (call_id.clone(), call.attempt);
+                happened(Happening::Forfeited { call_id, amount: call.held, attempt })
             }
             Event::Charged { key, amount, .. } => {
                 happened(Happening::Charged { key: key.clone(), amount: *amount })
@@ -97,14 +117,19 @@ impl Trace {
 }
 
 impl ContextNode {
-    /// The real cost of a call that is marked as forfeited.
-    fn correct_mark(&mut self, call_id: &CallId, cost: Amount) {
+    fn is_told(&self) -> bool {
+        self.marks.iter().rev().take(2).all(|mark| mark.what != What::Cut)
+    }
+
+    /// The real cost of a call that is marked as forfeited became known: nothing was forfeited, and the worker that knows the cost
+    /// tells of it.
+    fn correct_mark(&mut self, call_id: &CallId) {
         let of_call = |mark: &Mark| matches!(&mark.what, What::Happened(Happening::Forfeited { call_id: of, .. }) if of == call_id);
         if let Some(place) = self.marks.iter().position(of_call)
             && let Ok(number) = u32::try_from(place)
             && let What::Happened(Happening::Forfeited { amount, .. }) = &mut self.marks.row_mut(number).what
         {
-            *amount = cost;
+            *amount = Amount::ZERO;
         }
     }
 }
@@ -159,9 +184,26 @@ impl Telling<'_> {
         let mut common = vec![attribute("trellis.child_id", self.node.id.as_str())];
         let thread = self.node.thread_id.as_ref();
         common.extend(thread.map(|thread| attribute("gen_ai.conversation.id", thread.as_str())));
-        let root = self.trace.root().filter(|root| root.graph.is_some());
-        common.extend(root.map(|root| attribute("gen_ai.workflow.name", root.id.as_str())));
+        let workflow = self.trace.root().and_then(|root| self.workflow(root));
+        common.extend(workflow.map(|name| attribute("gen_ai.workflow.name", name)));
         common
+    }
+
+    /// The name of a graph, or of the step that is a group: alike in all runs of it.
+    fn workflow(&self, node: &ContextNode) -> Option<&str> {
+        let run = node.graph.as_deref()?;
+        let plan = &self.trace.plans[run.plan as usize];
+        Some(match plan.group(run.group).owner {
+            Some((group, step)) => plan.group(group).steps[step as usize].id.as_str(),
+            None => plan.name().map_or("graph", |name| name.as_str()),
+        })
+    }
+
+    /// The span of an attempt that is over, and that something belongs to which was found out later.
+    fn earlier_attempt(&mut self, happening: &Happening) -> Option<&mut Span> {
+        let Happening::Forfeited { attempt, .. } = happening else { return None };
+        let id = self.id(&attempt.to_string());
+        self.spans.iter_mut().find(|span| span.span_id == id)
     }
 
     fn agent(&self) -> Option<&str> {
@@ -170,18 +212,26 @@ impl Telling<'_> {
 
     fn context(&self, traced: &Traced) -> Span {
         let (trace, node) = (self.trace, self.node);
-        let operation = if node.graph.is_some() { "invoke_workflow" } else { "invoke_agent" };
+        let operation = match self.workflow(node) {
+            Some(_) => Some("invoke_workflow"),
+            None if node.is_approval() => None,
+            None => Some("invoke_agent"),
+        };
         let parent = node.parent.map(|parent| trace.node(parent));
         let (start, parent_span) = match parent {
             Some(parent) => (node.started_at, Some(self.context_id(parent))),
-            None => (traced.received_at.min(node.started_at), traced.parent),
+            None => {
+                let caller = traced.parent.filter(|caller| *caller != self.context_id(node));
+                (traced.received_at.min(node.started_at), caller)
+            }
         };
-        let name = format!("{operation} {}", self.agent().unwrap_or(node.id.as_str()));
+        let subject = self.workflow(node).or(self.agent()).unwrap_or(node.id.as_str());
+        let name = format!("{} {subject}", operation.unwrap_or("approve"));
         let ids = (trace.id(), self.context_id(node), parent_span);
         let mut span = Span::new(name, Kind::Internal, ids, (start, self.over));
         let budget = &node.budget;
         span.attributes = self.common();
-        span.attributes.push(attribute("gen_ai.operation.name", operation));
+        span.attributes.extend(operation.map(|operation| attribute("gen_ai.operation.name", operation)));
         span.attributes.extend(self.agent_attributes());
         span.attributes.extend([
             attribute("trellis.status", node.status_word().name()),
@@ -217,6 +267,16 @@ impl Telling<'_> {
         span.links.push(Link { trace_id: self.trace.id(), span_id: context.span_id });
         context.links.push(Link { trace_id: self.trace.id(), span_id: span.span_id });
         Some(span)
+    }
+
+    /// The tool call of an agent that asked a human: from the question to the answer.
+    fn asked_human(&self, since: Timestamp, at: Timestamp) -> Span {
+        let id = self.id(&format!("asked.{}", self.waits));
+        let name = format!("execute_tool {}", tool::ASK_HUMAN);
+        let mut span = self.beneath(name, Kind::Internal, id, since, at);
+        span.attributes.push(attribute("gen_ai.operation.name", "execute_tool"));
+        span.attributes.push(attribute("gen_ai.tool.name", tool::ASK_HUMAN));
+        span
     }
 
     fn agent_attributes(&self) -> Vec<Attribute> {
@@ -255,12 +315,11 @@ impl Telling<'_> {
                         Requeue::Retry => ("retried", Some("attempt_failed")),
                         Requeue::HandedBack => ("handed_back", None),
                         Requeue::Restored => ("restored", None),
-                        Requeue::Lost
-                        | Requeue::ChildrenEnded
-                        | Requeue::Answered
-                        | Requeue::Raised
-                        | Requeue::Room
-                        | Requeue::Synthesis => ("queued", None),
+                        // What it waited for came before its report.
+                        Requeue::ChildrenEnded => ("waiting", None),
+                        Requeue::Answered => ("input_required", None),
+                        Requeue::Raised | Requeue::Room => ("out_of_budget", None),
+                        Requeue::Lost | Requeue::Synthesis => ("queued", None),
                     };
                     self.end(stage, at, verdict, error);
                     if *not_before > at {
@@ -288,6 +347,10 @@ impl Telling<'_> {
                 }
                 What::Happened(happening) => {
                     let event = event(at, happening);
+                    if let Some(earlier) = self.earlier_attempt(happening) {
+                        earlier.events.push(event);
+                        continue;
+                    }
                     match &mut stage {
                         Stage::Attempt { events, .. } => events.push(event),
                         Stage::Steps | Stage::Queue { .. } | Stage::Wait { .. } => context.events.push(event),
@@ -351,6 +414,9 @@ impl Telling<'_> {
                     span_id: self.context_id(self.trace.node(*child)),
                 };
                 span.links = children.iter().map(link).collect();
+                if name == "human" && !self.node.is_approval() {
+                    self.spans.push(self.asked_human(since, at));
+                }
                 span
             }
         };
@@ -367,7 +433,7 @@ fn event(at: Timestamp, happening: &Happening) -> SpanEvent {
         ]
     };
     let (name, attributes) = match happening {
-        Happening::Forfeited { call_id, amount } => {
+        Happening::Forfeited { call_id, amount, attempt: _ } => {
             let mut attributes = amounts(amount);
             attributes.push(attribute("trellis.call_id", call_id.as_str()));
             ("trellis.budget.forfeited", attributes)

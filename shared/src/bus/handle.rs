@@ -18,6 +18,8 @@ use super::{
 use crate::{
     keys::{Keys, Why},
     subject::{self, Filter, Namespace, Subject},
+    telemetry::Outage,
+    text::with_causes,
 };
 
 /// How often a message is tried again that what counts for nobody stood in the way of.
@@ -484,6 +486,14 @@ impl Bus {
         match self {
             Bus::Nats(nats) => nats.backlog(consumer).await,
             Bus::Memory(memory) => memory.backlog(consumer).await,
+        }
+    }
+
+    /// Something could not be done, again and again. Without a connection nothing can, and that is told once for all (X8).
+    pub fn tell(&self, outage: &mut Outage, error: &Error) {
+        match self {
+            Bus::Nats(nats) => nats.failed(outage, error),
+            Bus::Memory(_) => outage.failed(&with_causes(error)),
         }
     }
 

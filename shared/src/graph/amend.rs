@@ -180,15 +180,15 @@ impl Plan {
     /// The definition, with the id of every step.
     pub fn named_definition(&self) -> TaskGraph {
         let mut definition = self.definition();
-        self.name(0, &mut definition.steps);
+        self.name_steps(0, &mut definition.steps);
         definition
     }
 
-    fn name(&self, group: GroupIndex, definitions: &mut [StepDef]) {
+    fn name_steps(&self, group: GroupIndex, definitions: &mut [StepDef]) {
         for (step, definition) in self.group(group).steps.iter().zip(definitions) {
             definition.id = Some(step.id.clone());
             if let Body::Group(inner) = step.body {
-                self.name(inner, steps_of(definition));
+                self.name_steps(inner, steps_of(definition));
             }
         }
     }

@@ -65,7 +65,8 @@ impl Plan {
             serde_json::to_string(definition)
         };
         let source = source.expect("a definition has string keys only");
-        problems.or(Plan { source: source.into(), groups, step_count, must_fit, input_schema })
+        let name = definition.name.clone();
+        problems.or(Plan { source: source.into(), groups, step_count, must_fit, input_schema, name })
     }
 
     /// Whether other inputs fit the graph: everything that is wrong with them.

@@ -33,6 +33,7 @@ pub struct Plan {
     /// It is a condition of the submission, and no part of what is stored, compared and sent.
     pub(super) must_fit: bool,
     pub(super) input_schema: Option<OutputSchema>,
+    pub(super) name: Option<StepId>,
 }
 
 #[derive(Debug, Clone)]
@@ -193,6 +194,11 @@ pub struct Aggregate {
 impl Plan {
     pub fn group(&self, index: GroupIndex) -> &Group {
         &self.groups[index as usize]
+    }
+
+    /// The name that its author gave it.
+    pub fn name(&self) -> Option<&StepId> {
+        self.name.as_ref()
     }
 
     pub fn groups(&self) -> &[Group] {

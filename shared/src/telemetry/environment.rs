@@ -19,6 +19,15 @@ pub(super) struct Environment {
     pub(super) endpoint: Option<String>,
     pub(super) service_name: Option<String>,
     pub(super) protocol: Option<String>,
+    /// Where metrics are sent, if they are.
+    pub(super) metrics: Option<MetricsTo>,
+}
+
+/// A collector of metrics. The exporter itself reads its address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MetricsTo {
+    Http,
+    Grpc,
 }
 
 impl Environment {
@@ -32,17 +41,24 @@ impl Environment {
         };
         let is_true = |name: &str| get(name).is_some_and(|value| value.eq_ignore_ascii_case("true"));
         let endpoint = get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT").or(get("OTEL_EXPORTER_OTLP_ENDPOINT"));
-        let none = get("OTEL_TRACES_EXPORTER").is_some_and(|value| value == "none");
-        let exports = !is_true("OTEL_SDK_DISABLED") && !none;
+        let none = |name: &str| get(name).is_some_and(|value| value == "none");
+        let is_off = is_true("OTEL_SDK_DISABLED");
+        let metrics_to = get("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT").or(get("OTEL_EXPORTER_OTLP_ENDPOINT"));
+        let protocol = |name: &str| get(name).or(get("OTEL_EXPORTER_OTLP_PROTOCOL"));
+        let metrics = match protocol("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL").as_deref() {
+            Some("grpc") => MetricsTo::Grpc,
+            Some(_) | None => MetricsTo::Http,
+        };
         Environment {
             log_filter: get("RUST_LOG"),
             sampler: get("OTEL_TRACES_SAMPLER"),
             sampler_argument: get("OTEL_TRACES_SAMPLER_ARG"),
             content: is_true("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"),
             stop_within_ms: get("OTEL_BSP_EXPORT_TIMEOUT").and_then(|value| value.parse().ok()),
-            endpoint: endpoint.filter(|_| exports),
+            endpoint: endpoint.filter(|_| !is_off && !none("OTEL_TRACES_EXPORTER")),
             service_name: get("OTEL_SERVICE_NAME"),
-            protocol: get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL").or(get("OTEL_EXPORTER_OTLP_PROTOCOL")),
+            protocol: protocol("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"),
+            metrics: metrics_to.filter(|_| !is_off && !none("OTEL_METRICS_EXPORTER")).map(|_| metrics),
         }
     }
 

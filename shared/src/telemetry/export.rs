@@ -4,7 +4,7 @@
 use std::{
     sync::{
         OnceLock,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::{Duration, SystemTime},
 };
@@ -21,23 +21,26 @@ use tokio::{
 
 use super::{
     Caller,
+    attribute::{Attribute, Value},
     context::SpanId,
     environment::Environment,
     outage::Outage,
     sampling::Sampler,
-    span::{Attribute, Kind, Link, Moment, Span, Value},
+    span::{Kind, Link, Moment, Span},
 };
 use crate::id::TraceId;
 
-/// Spans that wait to be sent. Beyond that they are dropped.
+/// Spans that wait to be sent, and their bytes. Beyond that they are dropped.
 const MAX_WAITING: usize = 8_192;
+const MAX_WAITING_BYTES: usize = 32 << 20;
 /// Spans of one batch.
 const MAX_BATCH: usize = 512;
+/// Bytes of one batch, unless one part of it has more: collectors take 4 MiB by default, or more.
+const MAX_BATCH_BYTES: usize = 1 << 20;
 /// How long a span waits for others of its batch.
 const BATCH_WITHIN: Duration = Duration::from_secs(1);
-/// The pauses after which a batch is sent again. After the last it is dropped.
-const AGAIN_AFTER: [Duration; 4] =
-    [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4), Duration::from_secs(8)];
+/// The pauses in seconds after which a batch is sent again. After the last it is dropped: two minutes after the first try.
+const AGAIN_AFTER: [u64; 8] = [1, 2, 4, 8, 15, 30, 30, 30];
 /// The most that telemetry delays the end of a process, unless `OTEL_BSP_EXPORT_TIMEOUT` says so.
 const STOP_WITHIN: Duration = Duration::from_millis(300);
 
@@ -47,6 +50,8 @@ static PIPELINE: OnceLock<Pipeline> = OnceLock::new();
 static STOPPING: OnceLock<Instant> = OnceLock::new();
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 static FAILED: AtomicU64 = AtomicU64::new(0);
+/// Bytes of the spans in the queue.
+static WAITING_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 /// What became of spans of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +64,11 @@ pub(super) struct ExportCounts {
 
 pub(super) fn export_counts() -> ExportCounts {
     ExportCounts { dropped: DROPPED.load(Relaxed), failures: FAILED.load(Relaxed) }
+}
+
+/// Spans of this process that no collector took.
+pub fn spans_dropped() -> u64 {
+    DROPPED.load(Relaxed)
 }
 
 /// The collector did not take the spans.
@@ -93,7 +103,22 @@ impl Settings {
 /// Spans in the queue, and who is told what became of them.
 struct Waiting {
     spans: Vec<Span>,
+    bytes: usize,
     told: Option<oneshot::Sender<Result<(), NotExported>>>,
+}
+
+impl Waiting {
+    fn new(spans: Vec<Span>, told: Option<oneshot::Sender<Result<(), NotExported>>>) -> Self {
+        let bytes = spans.iter().map(Span::bytes).sum();
+        WAITING_BYTES.fetch_add(bytes, Relaxed);
+        Waiting { spans, bytes, told }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        WAITING_BYTES.fetch_sub(self.bytes, Relaxed);
+    }
 }
 
 /// Whether this process exports spans.
@@ -115,7 +140,8 @@ pub fn has_content() -> bool {
 pub fn emit(spans: Vec<Span>) {
     let Some(pipeline) = PIPELINE.get() else { return };
     let count = spans.len();
-    if pipeline.queue.try_send(Waiting { spans, told: None }).is_err() {
+    let waiting = Waiting::new(spans, None);
+    if WAITING_BYTES.load(Relaxed) > MAX_WAITING_BYTES || pipeline.queue.try_send(waiting).is_err() {
         DROPPED.fetch_add(count as u64, Relaxed);
     }
 }
@@ -124,7 +150,7 @@ pub fn emit(spans: Vec<Span>) {
 pub async fn export(spans: Vec<Span>) -> Result<(), NotExported> {
     let Some(pipeline) = PIPELINE.get() else { return Err(NotExported) };
     let (told, outcome) = oneshot::channel();
-    pipeline.queue.send(Waiting { spans, told: Some(told) }).await.map_err(|_| NotExported)?;
+    pipeline.queue.send(Waiting::new(spans, Some(told))).await.map_err(|_| NotExported)?;
     outcome.await.unwrap_or(Err(NotExported))
 }
 
@@ -197,13 +223,13 @@ impl<E: SpanExporter> Sender<E> {
     /// Spans that come within a moment, up to a batch. Someone who waits to be told is not kept waiting.
     async fn collect(&mut self, first: Waiting) -> Vec<Waiting> {
         let began = Instant::now();
-        let mut count = first.spans.len();
+        let (mut count, mut bytes) = (first.spans.len(), first.bytes);
         let mut batch = vec![first];
-        while count < MAX_BATCH {
+        while count < MAX_BATCH && bytes < MAX_BATCH_BYTES {
             let is_waited_for = batch.iter().any(|part| part.told.is_some());
             let until = if is_waited_for { began } else { began + BATCH_WITHIN };
             let Some(next) = self.next(Some(until)).await else { break };
-            count += next.spans.len();
+            (count, bytes) = (count + next.spans.len(), bytes + next.bytes);
             batch.push(next);
         }
         batch
@@ -212,14 +238,23 @@ impl<E: SpanExporter> Sender<E> {
     /// Sends a batch, again and again for a while. Those who wait are told of the first try.
     async fn send(&mut self, batch: Vec<Waiting>) {
         let scope = InstrumentationScope::builder("trellis").build();
-        let data = |span: &Span| data(span, &scope);
-        let sent = self.once(batch.iter().flat_map(|part| &part.spans).map(data).collect()).await;
-        let mut left = Vec::new();
-        for part in batch {
-            match part.told {
-                Some(told) => drop(told.send(sent)),
-                None => left.extend(part.spans),
+        // Those that somebody waits for are sent once, the others again and again.
+        let (mut once, mut left, mut told) = (Vec::new(), Vec::new(), Vec::new());
+        for mut part in batch {
+            let spans = std::mem::take(&mut part.spans);
+            match part.told.take() {
+                Some(waits) => {
+                    told.push(waits);
+                    once.extend(spans.into_iter().map(|span| data(span, &scope)));
+                }
+                None => left.extend(spans),
             }
+        }
+        once.extend(left.iter().cloned().map(|span| data(span, &scope)));
+        let sent = self.once(once).await;
+        for waits in told {
+            // Whoever waited may be gone.
+            let _ = waits.send(sent);
         }
         if sent.is_ok() || left.is_empty() {
             return;
@@ -234,9 +269,9 @@ impl<E: SpanExporter> Sender<E> {
                     self.stopping = true;
                     self.waiting.close();
                 }
-                () = tokio::time::sleep(pause) => {}
+                () = tokio::time::sleep(Duration::from_secs(pause)) => {}
             }
-            if self.once(left.iter().map(data).collect()).await.is_ok() {
+            if self.once(left.iter().cloned().map(|span| data(span, &scope)).collect()).await.is_ok() {
                 return;
             }
         }
@@ -260,37 +295,38 @@ impl<E: SpanExporter> Sender<E> {
 }
 
 /// A span as the exporter takes it.
-fn data(span: &Span, scope: &InstrumentationScope) -> SpanData {
-    let mut attributes: Vec<KeyValue> = span.attributes.iter().map(key_value).collect();
-    attributes.extend(span.error.as_deref().map(|error| KeyValue::new("error.type", error.to_owned())));
-    let mut events = SpanEvents::default();
-    events.events = span
-        .events
-        .iter()
+fn data(span: Span, scope: &InstrumentationScope) -> SpanData {
+    let Span { name, trace_id, span_id: id, parent, start, end, kind, attributes, events, links, error } =
+        span;
+    let mut attributes: Vec<KeyValue> = attributes.into_iter().map(key_value).collect();
+    attributes.extend(error.as_deref().map(|error| KeyValue::new("error.type", error.to_owned())));
+    let mut told = SpanEvents::default();
+    told.events = events
+        .into_iter()
         .map(|event| {
-            let attributes = event.attributes.iter().map(key_value).collect();
-            Event::new(event.name.clone(), system_time(event.at), attributes, 0)
+            let attributes = event.attributes.into_iter().map(key_value).collect();
+            Event::new(event.name, system_time(event.at), attributes, 0)
         })
         .collect();
-    let mut links = SpanLinks::default();
-    links.links = span.links.iter().map(link).collect();
+    let mut linked = SpanLinks::default();
+    linked.links = links.iter().map(link).collect();
     SpanData {
-        span_context: span_context(span.trace_id, span.span_id),
-        parent_span_id: span.parent.map_or(opentelemetry::trace::SpanId::INVALID, span_id),
+        span_context: span_context(trace_id, id),
+        parent_span_id: parent.map_or(opentelemetry::trace::SpanId::INVALID, span_id),
         parent_span_is_remote: false,
-        span_kind: match span.kind {
+        span_kind: match kind {
             Kind::Internal => SpanKind::Internal,
             Kind::Client => SpanKind::Client,
             Kind::Consumer => SpanKind::Consumer,
         },
-        name: span.name.clone(),
-        start_time: system_time(span.start),
-        end_time: system_time(span.end),
+        name,
+        start_time: system_time(start),
+        end_time: system_time(end),
         attributes,
         dropped_attributes_count: 0,
-        events,
-        links,
-        status: span.error.as_ref().map_or(Status::Unset, |error| Status::error(error.clone())),
+        events: told,
+        links: linked,
+        status: error.map_or(Status::Unset, Status::error),
         instrumentation_scope: scope.clone(),
     }
 }
@@ -308,17 +344,17 @@ fn link(link: &Link) -> opentelemetry::trace::Link {
     opentelemetry::trace::Link::with_context(span_context(link.trace_id, link.span_id))
 }
 
-fn key_value((name, value): &Attribute) -> KeyValue {
+fn key_value((name, value): Attribute) -> KeyValue {
     let value = match value {
-        Value::Text(text) => text.clone().into(),
+        Value::Text(text) => text.into(),
         Value::Texts(texts) => {
-            opentelemetry::Value::Array(Array::String(texts.iter().cloned().map(StringValue::from).collect()))
+            opentelemetry::Value::Array(Array::String(texts.into_iter().map(StringValue::from).collect()))
         }
-        Value::Integer(number) => (*number).into(),
-        Value::Flag(flag) => (*flag).into(),
+        Value::Integer(number) => number.into(),
+        Value::Flag(flag) => flag.into(),
         Value::Usd(amount) => dollars(amount.nanos()).into(),
     };
-    KeyValue::new(name.clone(), value)
+    KeyValue::new(name, value)
 }
 
 #[expect(clippy::float_arithmetic, clippy::cast_precision_loss, reason = "shown in viewers, never booked")]

@@ -2,6 +2,7 @@
 //! whoever knows a trace and a context can name that context's span before it is emitted. A trace that is not exported
 //! costs one check of a flag. Nothing else here knows OpenTelemetry.
 
+mod attribute;
 mod context;
 mod environment;
 mod export;
@@ -11,11 +12,12 @@ mod outage;
 mod sampling;
 mod span;
 
+pub use attribute::{Attribute, Value, attribute};
 pub use context::{Caller, SpanId, caller, headers, traceparent};
-pub use export::{NotExported, emit, export, exports, has_content, is_on, time_to_stop};
+pub use export::{NotExported, emit, export, exports, has_content, is_on, spans_dropped, time_to_stop};
 pub use log::{hide, json_line, span_of};
 pub use outage::Outage;
-pub use span::{Attribute, Kind, Link, Moment, Span, SpanEvent, Value, attribute};
+pub use span::{Kind, Link, Moment, Span, SpanEvent};
 
 use opentelemetry_sdk::{Resource, trace::SpanExporter};
 use tracing_subscriber::{
@@ -29,7 +31,7 @@ use tracing_subscriber::{
 /// line.
 const DEFAULT_FILTER: &str = "info,opentelemetry=off,async_nats=warn";
 /// The log filter of commands that show their progress themselves, and what was denied, with the role that may.
-const QUIET_FILTER: &str = "warn,trellis_shared::bus::nats::denials=error";
+const QUIET_FILTER: &str = "warn,opentelemetry=off,trellis_shared::bus::nats::denials=error";
 
 /// Starts logging to stderr, and exporting spans to a collector if the environment names one. Call it once
 /// in a process, first, within its runtime.
@@ -44,8 +46,13 @@ pub fn start(service: &'static str, json_logs: bool, quiet: bool) -> Telemetry {
     // Whatever RUST_LOG says: below `warn` the client of tool servers logs what servers say, and the arguments of calls, which may have
     // secrets (S2, S8).
     let shows_arguments = |target: &str| target == "rmcp" || target.starts_with("rmcp::");
-    let filter = filter
-        .and(filter_fn(move |line| *line.level() <= tracing::Level::WARN || !shows_arguments(line.target())));
+    // A collector that is away has lines of ours: those of its client come only if `RUST_LOG` names it.
+    let asked = environment.log_filter.as_ref().is_some_and(|filter| filter.contains("opentelemetry"));
+    let is_told = move |target: &str| !asked && target.starts_with("opentelemetry");
+    let filter = filter.and(filter_fn(move |line| {
+        let target = line.target();
+        (*line.level() <= tracing::Level::WARN || !shows_arguments(target)) && !is_told(target)
+    }));
     let layer = log::layer(json_logs).with_filter(filter);
     let installed = tracing_subscriber::registry().with(layer).try_init();
     if json_logs || !quiet {
@@ -58,7 +65,7 @@ pub fn start(service: &'static str, json_logs: bool, quiet: bool) -> Telemetry {
         tracing::warn!("a log subscriber was already installed; keeping it");
     }
     let resource = environment.resource(service);
-    metrics::start(resource.clone());
+    metrics::start(resource.clone(), environment.metrics);
     Telemetry { exporting: exporting(&resource, &environment) }
 }
 

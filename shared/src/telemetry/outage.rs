@@ -13,26 +13,35 @@ const TELL_EVERY: Duration = Duration::from_secs(10);
 pub struct Outage {
     what: &'static str,
     since: Option<Since>,
+    /// The last one, and when it ended. What fails again soon after is the same outage.
+    before: Option<(Instant, Since)>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 struct Since {
     began: Instant,
     told: Instant,
     failures: u64,
+    /// The last line said that it can be reached again.
+    said_over: bool,
 }
 
 impl Outage {
     pub fn new(what: &'static str) -> Self {
-        Outage { what, since: None }
+        Outage { what, since: None, before: None }
     }
 
     /// It could not be reached, once more. The cause has no content of runs.
     pub fn failed(&mut self, cause: &str) {
         let now = Instant::now();
-        let Some(since) = &mut self.since else {
+        let again = self.before.take().filter(|(ended, _)| now.duration_since(*ended) < TELL_EVERY);
+        let Some(since) = self.since.as_mut() else {
+            if let Some((_, before)) = again {
+                self.since = Some(before);
+                return self.failed(cause);
+            }
             tracing::warn!(what = self.what, cause, "can't be reached");
-            self.since = Some(Since { began: now, told: now, failures: 1 });
+            self.since = Some(Since { began: now, told: now, failures: 1, said_over: false });
             return;
         };
         since.failures += 1;
@@ -45,16 +54,20 @@ impl Outage {
                 seconds,
                 "still can't be reached"
             );
-            since.told = now;
+            (since.told, since.said_over) = (now, false);
         }
     }
 
     /// It was reached.
     pub fn ended(&mut self) {
-        if let Some(since) = self.since.take() {
-            let seconds = since.began.elapsed().as_secs();
+        let Some(mut since) = self.since.take() else { return };
+        let now = Instant::now();
+        if !since.said_over {
+            let seconds = now.duration_since(since.began).as_secs();
             tracing::info!(what = self.what, failures = since.failures, seconds, "can be reached again");
+            (since.told, since.said_over) = (now, true);
         }
+        self.before = Some((now, since));
     }
 }
 
@@ -103,6 +116,7 @@ mod tests {
         }
         outage.ended();
         outage.ended();
+        tokio::time::advance(Duration::from_secs(10)).await;
         outage.failed("timed out");
         let lines = heard.0.lock().unwrap().clone();
         assert_eq!(
@@ -115,5 +129,21 @@ mod tests {
                 "WARN message=can't be reached what=\"Redis\" cause=\"timed out\"",
             ]
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn x8_what_fails_now_and_then_is_told_every_ten_seconds_at_most() {
+        let heard = Heard::default();
+        let _log = tracing::subscriber::set_default(registry().with(heard.clone()));
+        tracing::callsite::rebuild_interest_cache();
+        let mut outage = Outage::new("a collector");
+        for _ in 0..250 {
+            outage.failed("too large");
+            outage.ended();
+            tokio::time::advance(Duration::from_millis(100)).await;
+        }
+        let lines = heard.0.lock().unwrap().clone();
+        assert_eq!(lines.len(), 6, "{lines:#?}");
+        assert!(lines[5].contains("can be reached again"), "{lines:#?}");
     }
 }

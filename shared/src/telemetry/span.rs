@@ -1,12 +1,15 @@
 //! A finished span. It carries ids, counts and amounts. What people, agents and providers wrote is in it only if
 //! `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` says so.
 
-use std::{borrow::Cow, time::Duration};
+use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::context::SpanId;
-use crate::{id::TraceId, money::Usd, time::Timestamp};
+use super::{
+    attribute::{Attribute, bytes},
+    context::SpanId,
+};
+use crate::{id::TraceId, time::Timestamp};
 
 /// A moment, in nanoseconds since the Unix epoch.
 #[derive(
@@ -47,67 +50,13 @@ pub enum Kind {
     Consumer,
 }
 
-/// An attribute's value.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Value {
-    Text(String),
-    Texts(Vec<String>),
-    Integer(i64),
-    Flag(bool),
-    /// Exported as a number of dollars; here it is exact.
-    Usd(Usd),
-}
-
-impl From<&str> for Value {
-    fn from(text: &str) -> Self {
-        Value::Text(text.to_owned())
-    }
-}
-
-impl From<String> for Value {
-    fn from(text: String) -> Self {
-        Value::Text(text)
-    }
-}
-
-impl From<u64> for Value {
-    fn from(count: u64) -> Self {
-        Value::Integer(i64::try_from(count).unwrap_or(i64::MAX))
-    }
-}
-
-impl From<u32> for Value {
-    fn from(count: u32) -> Self {
-        Value::Integer(i64::from(count))
-    }
-}
-
-impl From<bool> for Value {
-    fn from(flag: bool) -> Self {
-        Value::Flag(flag)
-    }
-}
-
-impl From<Usd> for Value {
-    fn from(amount: Usd) -> Self {
-        Value::Usd(amount)
-    }
-}
-
-pub type Attribute = (Cow<'static, str>, Value);
-
-/// An attribute by its name.
-pub fn attribute(name: &'static str, value: impl Into<Value>) -> Attribute {
-    (Cow::Borrowed(name), value.into())
-}
-
 /// Something that happened at a moment of a span.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct SpanEvent {
     pub name: Cow<'static, str>,
     pub at: Moment,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "super::attribute")]
+    #[schemars(with = "BTreeMap<String, serde_json::Value>")]
     pub attributes: Vec<Attribute>,
 }
 
@@ -134,7 +83,8 @@ pub struct Span {
     pub start: Moment,
     pub end: Moment,
     pub kind: Kind,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "super::attribute")]
+    #[schemars(with = "BTreeMap<String, serde_json::Value>")]
     pub attributes: Vec<Attribute>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<SpanEvent>,
@@ -146,6 +96,12 @@ pub struct Span {
 }
 
 impl Span {
+    /// About as many as it has when it is exported.
+    pub(super) fn bytes(&self) -> usize {
+        let events = self.events.iter().map(|event| event.name.len() + bytes(&event.attributes) + 16);
+        100 + self.name.len() + bytes(&self.attributes) + events.sum::<usize>() + 40 * self.links.len()
+    }
+
     /// A span without attributes, events, links or an error.
     pub fn new(
         name: impl Into<Cow<'static, str>>,

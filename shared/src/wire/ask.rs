@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{Adjusted, ChildSpawn, Execute, Lease, News, Part, PartName, Progress, Refusal, Seen};
 use crate::{
     check::{CheckDecision, Moment},
-    id::{CallId, CheckName, ChildId, ContextKey, LeaseToken, TraceId, WorkerId},
+    id::{CallId, CheckName, ChildId, ContextKey, LeaseToken, ModelName, TraceId, WorkerId},
     json::Json,
     money::{Amount, Dimension, Tokens, Usd, booked},
     time::Timestamp,
@@ -34,6 +34,8 @@ pub enum Ask {
         lease: Lease,
         call_id: CallId,
         amount: Amount,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        model: Option<ModelName>,
     },
     /// The call was made and its cost is unknown: its hold is booked as spent and marked as estimated
     /// (B10).

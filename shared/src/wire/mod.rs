@@ -48,7 +48,7 @@ pub use outcome::{
     GraphOutcome, GraphVerdict, ItemCounts, Outcome, Question, StepFailure, StepReport, StepStatus,
     UndoReport, UndoStatus,
 };
-pub use refusal::Refusal;
+pub use refusal::{CALL_CONFLICT, Refusal};
 pub use report::{Cost, Failure, FailureKind, ObjectReference, Payload, Progress, Report, Result, Verdict};
 pub use rerun::{Rerun, RerunOf, TakenFrom};
 pub use schedule::{

@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::problem::{Problem, Problems};
 
+/// The code of a refusal: a call of this name is known, with another amount or end.
+pub const CALL_CONFLICT: &str = "call_conflict";
+
 /// Why something was refused: a code, the rule's id, a message, and every problem of the input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Refusal {

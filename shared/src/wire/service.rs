@@ -398,4 +398,7 @@ pub struct WorkerState {
     /// By which its policy is told from others.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub policy_digest: String,
+    /// Spans that no collector took.
+    #[serde(default, skip_serializing_if = "super::report::is_zero")]
+    pub spans_dropped: u64,
 }

@@ -1,6 +1,6 @@
-//! What it costs to be safe and to be seen: the same load on six deployments in the same run, one plain, one whose coordinators sign
-//! what they store (`--log-key-file`), one over TLS, one with a role for every process, and two with a collector of spans, for no run
-//! and for all. As ratios to the plain one.
+//! What it costs to be safe and to be seen: the same load on several deployments in the same run. To be safe: one plain, one whose
+//! coordinators sign what they store (`--log-key-file`), one over TLS, one with a role for every process. To be seen: one plain, one
+//! with a collector of metrics, and two with a collector of spans, for no run and for all. As ratios to the plain one.
 
 use std::{
     path::{Path, PathBuf},
@@ -19,11 +19,13 @@ use crate::{
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Guard {
+pub(crate) enum Guard {
     None,
     Keys,
     Tls,
     Roles,
+    /// Metrics are exported.
+    Metrics,
     /// A collector is named, and no run is exported.
     Unsampled,
     /// Every run is exported.
@@ -31,8 +33,8 @@ enum Guard {
 }
 
 impl Guard {
-    const ALL: [Guard; 6] =
-        [Guard::None, Guard::Keys, Guard::Tls, Guard::Roles, Guard::Unsampled, Guard::Spans];
+    pub(crate) const SAFE: [Guard; 4] = [Guard::None, Guard::Keys, Guard::Tls, Guard::Roles];
+    pub(crate) const SEEN: [Guard; 4] = [Guard::None, Guard::Metrics, Guard::Unsampled, Guard::Spans];
 
     fn name(self) -> &'static str {
         match self {
@@ -40,6 +42,7 @@ impl Guard {
             Guard::Keys => "log keys",
             Guard::Tls => "TLS",
             Guard::Roles => "roles",
+            Guard::Metrics => "metrics",
             Guard::Unsampled => "spans of no run",
             Guard::Spans => "spans of every run",
         }
@@ -65,7 +68,7 @@ impl Access {
         let path = |name: &str| dir.join(name).to_string_lossy().into_owned();
         let (nats, redis, redis_url);
         match guard {
-            Guard::None | Guard::Keys | Guard::Unsampled | Guard::Spans => {
+            Guard::None | Guard::Keys | Guard::Metrics | Guard::Unsampled | Guard::Spans => {
                 std::fs::write(dir.join("log.key"), format!("{}\n", "5a".repeat(32))).unwrap();
                 (nats, redis) = (NatsServer::start(), RedisServer::start());
                 redis_url = redis.url();
@@ -101,7 +104,7 @@ impl Access {
                 redis_url = redis.url();
             }
         }
-        let exports = matches!(guard, Guard::Unsampled | Guard::Spans);
+        let exports = matches!(guard, Guard::Metrics | Guard::Unsampled | Guard::Spans);
         let rotel = exports.then(Rotel::start_without_collector);
         let access = Access { dir, nats, redis, redis_url, rotel, guard };
         if guard == Guard::Roles {
@@ -127,6 +130,11 @@ impl Access {
         all.extend(collector);
         match self.guard {
             Guard::None | Guard::Spans => {}
+            Guard::Metrics => {
+                all.retain(|(name, _)| name != "OTEL_METRICS_EXPORTER");
+                all.push(("OTEL_TRACES_EXPORTER".into(), "none".into()));
+                all.push(("OTEL_METRIC_EXPORT_INTERVAL".into(), "5000".into()));
+            }
             Guard::Unsampled => all.push(("OTEL_TRACES_SAMPLER".into(), "always_off".into())),
             Guard::Keys if process == "coordinator" => {
                 all.push(("TRELLIS_LOG_KEY_FILE".into(), path("log.key")))
@@ -156,7 +164,7 @@ impl Access {
     pub(crate) fn client(&self) -> Connect {
         let mut to = Connect::new(self.nats.url(), Default::default(), "bench");
         match self.guard {
-            Guard::None | Guard::Keys | Guard::Unsampled | Guard::Spans => {}
+            Guard::None | Guard::Keys | Guard::Metrics | Guard::Unsampled | Guard::Spans => {}
             Guard::Tls => {
                 to.tls = Tls { required: true, ca: Some(self.dir.join("ca.pem")), certificate: None }
             }
@@ -202,23 +210,30 @@ fn certificates(dir: &Path) {
 }
 
 /// Each guard in turn, as often as asked, so that what the machine does besides spreads over all.
-pub(crate) async fn show(options: &Options, rounds: usize) {
+pub(crate) async fn show(options: &Options, guards: &[Guard], rounds: usize) {
     rustls::crypto::ring::default_provider().install_default().ok();
-    let mut figures = [[0.0; 3]; Guard::ALL.len()];
+    let mut figures = vec![[0.0; 3]; guards.len()];
     for round in 1..=rounds {
-        for (guard, figure) in Guard::ALL.into_iter().zip(&mut figures) {
+        for (guard, figure) in guards.iter().copied().zip(&mut figures) {
             let access = Access::start(guard);
             let trellis = Trellis::start(&access, options).await;
             trellis.many(options.jobs.div_ceil(10), IN_FLIGHT).await;
             let before = cpu(&trellis);
             let many = trellis.many(options.jobs, IN_FLIGHT).await.as_secs_f64();
-            let used = cpu(&trellis) - before;
+            let by_process: Vec<(String, f64)> = cpu(&trellis)
+                .into_iter()
+                .zip(before)
+                .map(|((name, after), (_, before))| (name, (after - before) * 1e6 / options.jobs as f64))
+                .collect();
+            let used: f64 = by_process.iter().map(|(_, used)| used).sum();
+            let each: Vec<String> =
+                by_process.iter().map(|(name, used)| format!("{name} {used:.0}")).collect();
             let one = trellis.one_at_a_time(options.singles).await.percentile(50).as_secs_f64();
             println!(
-                "round {round}, {}: {:.0} jobs a second, {:.0} µs of CPU a job, one in {:.2} ms",
+                "round {round}, {}: {:.0} jobs a second, {used:.0} µs of CPU a job ({}), one in {:.2} ms",
                 guard.name(),
                 options.jobs as f64 / many,
-                used * 1e6 / options.jobs as f64,
+                each.join(", "),
                 one * 1e3
             );
             for (sum, measured) in figure.iter_mut().zip([many, used, one]) {
@@ -228,13 +243,14 @@ pub(crate) async fn show(options: &Options, rounds: usize) {
         }
     }
     println!("\ntimes that of plain:   many jobs   CPU a job   one at a time, p50");
-    for (guard, figure) in Guard::ALL.into_iter().zip(figures) {
-        let [many, used, one] = [0, 1, 2].map(|of| figure[of] / figures[0][of]);
+    let plain = figures[0];
+    for (guard, figure) in guards.iter().zip(figures) {
+        let [many, used, one] = [0, 1, 2].map(|of| figure[of] / plain[of]);
         println!("{:<22} {many:>9.2}   {used:>9.2}   {one:>18.2}", guard.name());
     }
 }
 
-/// The processor time of all processes and servers so far, in seconds.
-fn cpu(trellis: &Trellis) -> f64 {
-    trellis.spent().iter().map(|spent| spent.cpu.as_secs_f64()).sum()
+/// The processor time of each kind of process so far, in seconds.
+fn cpu(trellis: &Trellis) -> Vec<(String, f64)> {
+    trellis.spent().into_iter().map(|spent| (spent.name, spent.cpu.as_secs_f64())).collect()
 }

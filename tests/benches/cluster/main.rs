@@ -5,7 +5,8 @@
 //!   … -- --jobs 20000 --pending 100000     more jobs; how 100,000 pending ones change a job
 //!   … -- --coordinators 2 --workers 4      more processes of Trellis
 //!   … -- --shapes 1                      only graphs of each shape, of a hundred and a thousand steps
-//!   … -- --guards 3                     only what keys of the log, TLS, roles and spans cost, three times each
+//!   … -- --guards 3                     only what keys of the log, TLS and roles cost, three times each
+//!   … -- --seen 3                       only what metrics and spans cost, three times each
 //!   … -- --minutes 60 --rate 100           only a load for an hour, while processes are killed
 //!
 //! `TRELLIS_BENCH_JSON` names a file for the figures; `TRELLIS_BULLMQ` and `TRELLIS_RESTATE` the folders of their modules,
@@ -34,7 +35,7 @@ mod soak;
 mod trellis;
 
 use floor::{Floor, Kind};
-use guards::Access;
+use guards::{Access, Guard};
 use measure::{meter::Usage, options};
 use report::{Figures, Report};
 use trellis_tests::servers::{NatsServer, RedisServer};
@@ -54,6 +55,7 @@ struct Options {
     rate: usize,
     shapes: usize,
     guards: usize,
+    seen: usize,
 }
 
 impl Options {
@@ -68,6 +70,7 @@ impl Options {
             rate: 100,
             shapes: 0,
             guards: 0,
+            seen: 0,
         };
         options::read(&mut [
             ("--jobs", &mut options.jobs),
@@ -79,6 +82,7 @@ impl Options {
             ("--rate", &mut options.rate),
             ("--shapes", &mut options.shapes),
             ("--guards", &mut options.guards),
+            ("--seen", &mut options.seen),
         ]);
         options
     }
@@ -88,7 +92,10 @@ impl Options {
 async fn main() {
     let options = Options::read();
     if options.guards > 0 {
-        return guards::show(&options, options.guards).await;
+        return guards::show(&options, &Guard::SAFE, options.guards).await;
+    }
+    if options.seen > 0 {
+        return guards::show(&options, &Guard::SEEN, options.seen).await;
     }
     let access = Access::plain(NatsServer::start(), RedisServer::start());
     let (nats, redis) = (&access.nats, &access.redis);

@@ -146,7 +146,7 @@ fn tell_all() -> impl Sized {
     let (runs, partitions, slots, queues) =
         (metrics::tell_runs(), metrics::tell_partitions(), metrics::tell_slots(), metrics::tell_queues());
     runs.tell(Live { contexts: [1, 2, 3, 4], oldest: second, held_nanos: 5_000_000_000, unsent: 1 });
-    partitions.tell(4);
+    partitions.tell((4, 16));
     slots.tell((1, 2));
     queues.tell(vec![queue]);
     (runs, partitions, slots, queues)

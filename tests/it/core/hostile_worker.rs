@@ -97,7 +97,7 @@ fn hostile(dice: &mut Dice, world: &World) -> Command {
             progress: Progress { steps: u32::try_from(dice.below(30)).unwrap(), ..Progress::default() },
         }),
         2 | 3 => Command::Hold(Hold { lease, call_id, amount, closing: dice.below(2) == 0, seen: None }),
-        4..=6 => Command::Settle { lease, call_id, amount },
+        4..=6 => Command::Settle { lease, call_id, amount, model: None },
         7 => Command::Release { lease, call_id },
         8 => Command::Forfeit { lease, call_id },
         9 => Command::Resume(Resume { lease, settled: vec![SettledCall { call_id, amount }] }),
@@ -118,7 +118,7 @@ fn hostile(dice: &mut Dice, world: &World) -> Command {
         // Seldom, so that there is something to attack for a while.
         12 if dice.below(40) == 0 => report(Verdict::Completed(Payload::Inline(json!("mine").into()))),
         13 if dice.below(40) == 0 => report(Verdict::Failed(Failure::retryable("no"))),
-        _ => Command::Settle { lease, call_id, amount },
+        _ => Command::Settle { lease, call_id, amount, model: None },
     }
 }
 

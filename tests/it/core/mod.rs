@@ -37,6 +37,7 @@ mod rerun;
 mod rule_combinations;
 mod schedules;
 mod secrets;
+mod spans;
 mod spawning;
 mod statements;
 mod status_table;

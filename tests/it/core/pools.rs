@@ -57,7 +57,7 @@ fn sayings(lease: &Lease) -> Vec<Command> {
         claim(lease().child_id.as_str(), "fresh"),
         Command::Tick(Tick { lease: lease(), progress: Progress { steps: 1, ..Progress::default() } }),
         Command::Hold(hold),
-        Command::Settle { lease: lease(), call_id: "unheld".parse().unwrap(), amount: cents(7) },
+        Command::Settle { lease: lease(), call_id: "unheld".parse().unwrap(), amount: cents(7), model: None },
         Command::Release { lease: lease(), call_id: call() },
         Command::Forfeit { lease: lease(), call_id: call() },
         Command::Resume(Resume { lease: lease(), settled }),
@@ -168,8 +168,12 @@ fn s6_a_pool_holds_through_retries_humans_restores_and_deletion() {
     world.hold(&fourth, "call", cents(10)).unwrap();
     world.delete(None, true).unwrap();
     // A cost that comes after all that is still booked from its own pool, and from no other.
-    let late =
-        || Command::Settle { lease: fourth.clone(), call_id: "call".parse().unwrap(), amount: cents(3) };
+    let late = || Command::Settle {
+        lease: fourth.clone(),
+        call_id: "call".parse().unwrap(),
+        amount: cents(3),
+        model: None,
+    };
     refused(&mut world, late(), pool());
     world.handle(late().from_pool(gpu())).unwrap();
     assert_eq!(world.spent_cents("root"), 3);

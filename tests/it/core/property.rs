@@ -559,7 +559,7 @@ impl Player {
                     (Some(held), 6) => held,
                     _ => Self::amount(b, c),
                 };
-                self.handle(Command::Settle { lease, call_id, amount });
+                self.handle(Command::Settle { lease, call_id, amount, model: None });
             }
             76..79 => {
                 let call_id = self.call(&lease, b);

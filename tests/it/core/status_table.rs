@@ -153,7 +153,7 @@ fn commands(world: &World, lease: &Lease) -> Vec<(&'static str, Command)> {
         ),
         ("release", Command::Release { lease: lease(), call_id: call("open") }),
         ("forfeit", Command::Forfeit { lease: lease(), call_id: call("open") }),
-        ("settle", Command::Settle { lease: lease(), call_id: call("open"), amount: cents(1) }),
+        ("settle", Command::Settle { lease: lease(), call_id: call("open"), amount: cents(1), model: None }),
         ("charge", Command::Charge(Charge { child_id: id("x"), key: call("k"), amount: cents(1), by: None })),
         (
             "accept dispute",

@@ -15,7 +15,7 @@ async fn checked(cluster: &Processes, check: &str, more: &[(String, String)]) ->
         .args(["doctor", "-o", "json"])
         .env("NATS_URL", cluster.nats.url())
         .env("REDIS_URL", cluster.redis.url());
-    command.envs(more.iter().cloned());
+    command.args(["--stuck-after", "1s"]).envs(more.iter().cloned());
     let said = command.output().await.unwrap();
     let found: Value =
         serde_json::from_slice(&said.stdout).unwrap_or_else(|error| panic!("{error}: {said:?}"));
@@ -34,6 +34,7 @@ async fn the_doctor_tells_of_work_that_nobody_takes_of_refused_messages_and_of_t
     assert_eq!(level("queues", &[]).await.as_deref(), Some("ok"));
     assert_eq!(level("dead-letters", &[]).await.as_deref(), Some("ok"));
     assert_eq!(level("collector", &[]).await, None, "none is named");
+    assert_eq!(level("stuck-runs", &[]).await.as_deref(), Some("ok"));
 
     let collector = Collector::start().await;
     assert_eq!(level("collector", &collector.environment()).await.as_deref(), Some("ok"));
@@ -48,6 +49,11 @@ async fn the_doctor_tells_of_work_that_nobody_takes_of_refused_messages_and_of_t
         found.is_some_and(|(level, found)| {
             level == "fail" && found.contains("1 task") && found.contains("`default`")
         })
+    })
+    .await;
+    eventually("nothing happens in it", async || {
+        let found = checked(&cluster, "stuck-runs", &[]).await;
+        found.is_some_and(|(level, found)| level == "warn" && found.contains(&run.to_string()))
     })
     .await;
     cluster.client.publish(Subject::Spawn, &json!({"no such field": 1})).await;

@@ -145,6 +145,10 @@ async fn x6_a_lost_attempt_has_a_span_and_what_it_forfeited() {
     assert_eq!((attempts.len(), lost.len()), (2, 1), "{}", drawn(&spans));
     assert_eq!(lost[0].attributes["trellis.worker_id"], json!(worker));
     assert_eq!(lost[0].attributes["error.type"], "worker_lost");
+    assert_eq!(
+        lost[0].events.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
+        ["trellis.budget.forfeited"]
+    );
     // The second wait begins when the lease had expired, not at the first submission.
     let waits: Vec<&Received> = spans.iter().filter(|span| span.name == "queue wait").collect();
     assert_eq!(waits.len(), 2);
@@ -195,6 +199,7 @@ async fn x4_waits_denials_and_cancels_are_told_and_are_no_errors() {
 invoke_agent ask
   attempt ask
   attempt ask
+  execute_tool ask_human
   process agent.spawn
   queue wait
   queue wait
@@ -298,6 +303,30 @@ async fn x6_a_collector_that_is_away_stops_nothing_and_is_told_in_few_lines() {
     cluster.outcome(run).await;
     cluster.stop("w1").await;
     cluster.stop("c1").await;
+}
+
+/// proves: what waited while the collector was away comes in parts that it takes, and one that it never takes stops no others.
+#[tokio::test(flavor = "multi_thread")]
+async fn x6_a_collector_that_takes_only_small_requests_gets_what_waited_for_it() {
+    let collector = Collector::start().await;
+    let cluster = cluster(&collector, 1, 1, &[]).await;
+    collector.refuse(true);
+    let wait =
+        json!({"goal": "grow", "agent_id": "tree", "inputs": {"depth": 1, "width": 40, "leaf": "echo"}});
+    let large = cluster.begin(wait.clone()).await;
+    cluster.outcome(large).await;
+    collector.refuse_above(3_000);
+    collector.refuse(false);
+    let children = || {
+        let spans = collector.of(&large.to_string());
+        spans.iter().filter(|span| span.name == "invoke_agent echo").count()
+    };
+    eventually("all children arrive", async || children() == 40).await;
+    // The root has links to all of them, and is too large for this collector.
+    let small = cluster.begin(json!({"goal": "hello", "agent_id": "echo"})).await;
+    cluster.outcome(small).await;
+    eventually("others are not stopped", async || !collector.of(&small.to_string()).is_empty()).await;
+    assert!(collector.of(&large.to_string()).iter().all(|span| span.name != "invoke_agent tree"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -104,7 +104,12 @@ fn report(world: &mut World, delivery: &Delivery) {
         }
         Subject::Cost(..) => {
             let cost: wire::Cost = decode::json(&delivery.payload).unwrap();
-            Command::Settle { lease: cost.lease, call_id: cost.call_id, amount: cost.amount }
+            Command::Settle {
+                lease: cost.lease,
+                call_id: cost.call_id,
+                amount: cost.amount,
+                model: cost.model,
+            }
         }
         other => panic!("{other}"),
     };
@@ -128,8 +133,8 @@ fn answer(world: &mut World, ask: Ask) -> Answer {
         Ask::Hold(hold) => world.ask_hold(hold),
         Ask::Forfeit { lease, call_id } => done(world.handle(Command::Forfeit { lease, call_id })),
         Ask::Release { lease, call_id } => done(world.handle(Command::Release { lease, call_id })),
-        Ask::Settle { lease, call_id, amount } => {
-            done(world.handle(Command::Settle { lease, call_id, amount }))
+        Ask::Settle { lease, call_id, amount, model } => {
+            done(world.handle(Command::Settle { lease, call_id, amount, model }))
         }
         Ask::Resume(resume) => done(world.handle(Command::Resume(resume))),
         Ask::Spawn(child) => {

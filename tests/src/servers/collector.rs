@@ -56,6 +56,8 @@ struct State {
     bodies: Mutex<Vec<Bytes>>,
     requests: AtomicUsize,
     refuses: AtomicBool,
+    /// The most bytes of a request; 0 if there is no limit.
+    most_bytes: AtomicUsize,
     hangs: AtomicBool,
 }
 
@@ -96,6 +98,11 @@ impl Collector {
 
     pub fn refuse(&self, refuses: bool) {
         self.state.refuses.store(refuses, SeqCst);
+    }
+
+    /// From now on it refuses requests that are larger, as gRPC servers do.
+    pub fn refuse_above(&self, bytes: usize) {
+        self.state.most_bytes.store(bytes, SeqCst);
     }
 
     /// From now on it takes requests and never answers.
@@ -152,6 +159,10 @@ impl State {
         }
         if self.refuses.load(SeqCst) {
             return StatusCode::SERVICE_UNAVAILABLE;
+        }
+        let most = self.most_bytes.load(SeqCst);
+        if most > 0 && body.len() > most {
+            return StatusCode::PAYLOAD_TOO_LARGE;
         }
         let Ok(request) = ExportTraceServiceRequest::decode(body.clone()) else {
             return StatusCode::BAD_REQUEST;

@@ -37,8 +37,9 @@ pub(super) async fn call(
     let span = begin(run, journal, &invocation);
     let asked = Instant::now();
     let outcome = run.resources.toolbox.call(invocation).await;
-    let failed = matches!(outcome, Outcome::Answered(Observation { is_error: true, .. }));
-    metrics::tool_called(span_name(invocation.tool), asked.elapsed(), failed);
+    if let Outcome::Answered(Observation { is_late: false, is_error, .. }) = outcome {
+        metrics::tool_called(span_name(invocation.tool), asked.elapsed(), is_error);
+    }
     run.attempt.config.crash.pass(Point::Called);
     end(span, run, &outcome);
     match outcome {
@@ -68,7 +69,7 @@ pub(super) async fn record(
     observation: Observation,
     is_passage: bool,
 ) -> HistoryEntry {
-    let Observation { tool, text, is_error, note, checks } = observation;
+    let Observation { tool, text, is_error, note, checks, is_late: _ } = observation;
     let output = if is_passage {
         tool_output::passage(text)
     } else {
@@ -115,6 +116,9 @@ fn begin<'a>(run: &Run<'a>, journal: &Journal<'_>, invocation: &Invocation<'_>) 
 /// A tool that is answered by a child or by a human has ended when they have: the coordinator makes its span.
 fn end(mut span: Doing<'_>, run: &Run<'_>, outcome: &Outcome) {
     let Outcome::Answered(observation) = outcome else { return span.forget() };
+    if observation.is_late {
+        return span.forget();
+    }
     if observation.is_error {
         span.fail("tool_error");
     }

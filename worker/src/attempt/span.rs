@@ -61,7 +61,7 @@ impl Attempt {
 }
 
 /// Something that an attempt is doing. Its span is emitted when it ends. If it is dropped before, because the attempt was
-/// cancelled, the span says so.
+/// cancelled, the span says so, which is no error.
 #[derive(Debug)]
 #[must_use = "a span is emitted by `end`"]
 pub(crate) struct Doing<'a> {
@@ -111,7 +111,7 @@ impl Doing<'_> {
 impl Drop for Doing<'_> {
     fn drop(&mut self) {
         if let Some(span) = &mut self.span {
-            span.error.get_or_insert(Cow::Borrowed("cancelled"));
+            span.attributes.push(attribute("trellis.cut_off", true));
         }
         self.emit();
     }

@@ -12,11 +12,11 @@ use shared::{
     Amount, CallId, ChildId, Dimension,
     bus::Outgoing,
     id::ModelName,
-    telemetry::{
-        self, Attribute, attribute,
-        metrics::{self, Source},
+    telemetry::{self, Attribute, attribute, metrics},
+    wire::{
+        self, Answer, Ask, CALL_CONFLICT, Cost, HoldDenied, News, OpenHold, Refusal, Resume, Seen,
+        SettledCall,
     },
-    wire::{self, Answer, Ask, Cost, HoldDenied, News, OpenHold, Refusal, Resume, Seen, SettledCall},
 };
 use tokio::time::Instant;
 
@@ -102,7 +102,7 @@ struct Books {
     /// Owed, but not stored yet.
     unsent: BTreeMap<CallId, Priced>,
     /// Stored, but perhaps not booked yet: until then their holds still take up budget.
-    unconfirmed: BTreeMap<CallId, Amount>,
+    unconfirmed: BTreeMap<CallId, (Amount, Option<ModelName>)>,
 }
 
 impl<'a> Meter<'a> {
@@ -180,8 +180,8 @@ impl<'a> Meter<'a> {
     async fn confirm(&self) -> usize {
         let costs = std::mem::take(&mut self.books().unconfirmed);
         let count = costs.len();
-        let bookings = costs.into_iter().map(|(call_id, amount)| async move {
-            let settle = Ask::Settle { lease: self.attempt.token(), call_id: call_id.clone(), amount };
+        let bookings = costs.into_iter().map(|(call_id, (amount, model))| async move {
+            let settle = Ask::Settle { lease: self.attempt.token(), call_id: call_id.clone(), amount, model };
             let answer = self.attempt.coordinator.until_answered(settle).await;
             if let Answer::Refused(refusal) = answer {
                 tracing::warn!(%call_id, code = refusal.code, "a cost was not booked");
@@ -260,6 +260,11 @@ impl<'a> Meter<'a> {
         span.end();
     }
 
+    /// Sends a cost that was reported before: the first report counts, unless it was estimated.
+    pub(crate) async fn settle_again(&self, call_id: &CallId, priced: Priced) {
+        self.send(call_id, priced).await;
+    }
+
     /// The span of the end of a hold.
     fn ending(&self, name: &'static str, call_id: &CallId) -> Doing<'_> {
         let mut span = self.attempt.begin(name, telemetry::Kind::Client, &format!("{call_id}.{name}"));
@@ -321,11 +326,8 @@ impl<'a> Meter<'a> {
         }
         let mut books = self.books();
         books.held.remove(call_id);
-        if books.unsent.remove(call_id).is_some() {
-            let model = cost.model.as_ref().map(ModelName::as_str);
-            metrics::spent(model, Source::Call, amount.cost_usd);
-        }
-        books.unconfirmed.insert(call_id.clone(), amount);
+        books.unsent.remove(call_id);
+        books.unconfirmed.insert(call_id.clone(), (amount, cost.model));
     }
 
     /// Whether a call is being made, or its cost is not stored yet.
@@ -383,6 +385,7 @@ fn tell_of_hold(mut span: Doing<'_>, held: &Hold) {
             ]
         }),
         Hold::News(_) => span.happened("trellis.news", Vec::new),
+        Hold::Refused(refusal) if refusal.code == CALL_CONFLICT => return span.forget(),
         Hold::Refused(_) => span.fail("refused"),
     }
     span.end();

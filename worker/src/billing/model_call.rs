@@ -346,7 +346,7 @@ impl Call<'_> {
     /// Records the answer in the journal and settles its cost. The meter knows the cost before the first
     /// `.await`, so that an attempt that is cut off here still sends it.
     async fn record(&self, held: Held, completion: Completion, live: &LiveOutput<'_>) -> ModelStep {
-        let Completion { mut text, calls, usage, cut_off } = completion;
+        let Completion { mut text, calls, usage, cut_off, named: _ } = completion;
         let amount = usage.map_or(held.amount, |usage| self.price.cost(&usage));
         let priced =
             Priced { amount, model: Some(self.model.clone()), prices: Some(self.price.version.clone()) };
@@ -412,8 +412,9 @@ impl Call<'_> {
                 ),
             ];
             if telemetry::has_content() {
-                let messages = self.attempt.content(content::sent(self.request.messages));
-                attributes.push(attribute("gen_ai.input.messages", messages));
+                let show = |text: &str| self.attempt.content(text.to_owned());
+                attributes
+                    .push(attribute("gen_ai.input.messages", content::sent(self.request.messages, &show)));
             }
             attributes
         });
@@ -423,7 +424,7 @@ impl Call<'_> {
     /// The span of a call that was answered: what it used, and what that costs.
     fn answered(&self, mut chat: Doing<'_>, held: &Held, completion: &Completion) {
         chat.add(|| {
-            let Completion { text, calls, usage, cut_off } = completion;
+            let Completion { text, calls, usage, cut_off, named } = completion;
             let finished = match (cut_off, calls.is_empty()) {
                 (true, _) => "length",
                 (false, false) => "tool_call",
@@ -438,6 +439,11 @@ impl Call<'_> {
                 attribute("trellis.cost.currency", "USD"),
                 attribute("trellis.cost.is_estimated", usage.is_none()),
             ];
+            let names = [("gen_ai.response.id", &named.id), ("gen_ai.response.model", &named.model)];
+            let name = |(name, text): (&'static str, &Option<String>)| {
+                text.as_ref().map(|text| attribute(name, self.attempt.content(text.clone())))
+            };
+            attributes.extend(names.into_iter().filter_map(name));
             let Usage { input_tokens, cached_tokens, cache_write_tokens, output_tokens, reasoning_tokens } =
                 usage.unwrap_or_default();
             if usage.is_some() {
@@ -453,7 +459,8 @@ impl Call<'_> {
                 more.into_iter().filter(|(_, count)| *count > 0).map(|(name, count)| attribute(name, count)),
             );
             if telemetry::has_content() {
-                let messages = self.attempt.content(content::answered(text.as_deref(), calls));
+                let show = |text: &str| self.attempt.content(text.to_owned());
+                let messages = content::answered(text.as_deref(), calls, finished, &show);
                 attributes.push(attribute("gen_ai.output.messages", messages));
             }
             attributes

@@ -155,5 +155,5 @@ fn completion(
         Protocol::Anthropic | Protocol::Gemini | Protocol::Ollama => content.into_tool_calls(),
     };
     let calls = translate::calls(route.protocol, request, called, names);
-    Completion { text, calls, usage, cut_off }
+    Completion { text, calls, usage, cut_off, named: frames.named() }
 }

@@ -52,6 +52,14 @@ pub(crate) struct Completion {
     pub(crate) usage: Option<Usage>,
     /// Whether it ended because of `max_tokens`.
     pub(crate) cut_off: bool,
+    pub(crate) named: Named,
+}
+
+/// What a provider calls an answer, and the model that gave it, for spans.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Named {
+    pub(crate) id: Option<String>,
+    pub(crate) model: Option<String>,
 }
 
 /// Why there is no completion.

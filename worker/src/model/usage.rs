@@ -7,8 +7,11 @@ use genai::chat::{ChatOptions, ToolCall, Usage as Reported};
 use serde_json::Value;
 use shared::wire::Usage;
 
-use super::chunks::Chunks;
+use super::{chunks::Chunks, request::Named};
 use crate::settings::Protocol;
+
+/// The most of what a provider calls an answer.
+const MAX_NAME_BYTES: usize = 128;
 
 /// What is read from the frames of a stream in addition to what the client reads.
 #[derive(Debug, Clone, Default)]
@@ -20,6 +23,8 @@ struct Seen {
     usage: Option<Reported>,
     ended: bool,
     chunks: Chunks,
+    /// What the first frame calls the answer.
+    named: Option<Named>,
 }
 
 impl Frames {
@@ -28,6 +33,7 @@ impl Frames {
     pub(super) fn watch(&self, protocol: Protocol, options: ChatOptions) -> ChatOptions {
         let seen = self.clone();
         options.with_raw_frame_fn(move |_, frame| {
+            seen.read_name(protocol, frame.data);
             let markers: &[&str] = match protocol {
                 Protocol::Openai => &["\"usage\"", "\"tool_calls\""],
                 Protocol::Gemini => &["\"finishReason\""],
@@ -42,6 +48,20 @@ impl Frames {
                 seen.read_frame(protocol, &value);
             }
         })
+    }
+
+    /// The first frame names the answer.
+    fn read_name(&self, protocol: Protocol, frame: &str) {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.named.is_none() {
+            let first = frame.lines().next().and_then(|line| serde_json::from_str(line).ok());
+            seen.named = first.map(|first| named(protocol, &first));
+        }
+    }
+
+    /// What the provider called the answer.
+    pub(super) fn named(&self) -> Named {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).named.clone().unwrap_or_default()
     }
 
     fn read_frame(&self, protocol: Protocol, frame: &Value) {
@@ -87,6 +107,22 @@ impl Frames {
         let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         read.and_then(from_reported).or_else(|| seen.usage.as_ref().and_then(from_reported))
     }
+}
+
+/// What a frame calls the answer.
+fn named(protocol: Protocol, frame: &Value) -> Named {
+    let (id, model) = match protocol {
+        Protocol::Openai | Protocol::Ollama => ("/id", "/model"),
+        Protocol::Anthropic => ("/message/id", "/message/model"),
+        Protocol::Gemini => ("/responseId", "/modelVersion"),
+    };
+    // Anything may be there: only what looks like a name is one.
+    let is_name = |text: &&str| {
+        (1..=MAX_NAME_BYTES).contains(&text.len())
+            && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:/@".contains(&byte))
+    };
+    let text = |path| frame.pointer(path).and_then(Value::as_str).filter(is_name).map(str::to_owned);
+    Named { id: text(id), model: text(model) }
 }
 
 /// The client converts every provider's numbers to OpenAI's meaning: tokens read from and written to a cache are part

@@ -8,6 +8,7 @@ use shared::{
     bus::{Bus, Message},
     decode,
     subject::Subject,
+    telemetry,
     wire::{Drain, Refusal, WorkerCall, WorkerState},
 };
 
@@ -73,6 +74,7 @@ impl Description {
                 clock_ahead_ms: self.skew.ahead_ms(),
                 policy: config.policy.summary(),
                 policy_digest: config.policy.digest(),
+                spans_dropped: telemetry::spans_dropped(),
             };
             let payload = serde_json::to_vec(&state).expect("a message has string keys").into();
             if let Err(error) = bus.reply(to, payload).await {

@@ -53,6 +53,8 @@ pub(crate) struct Observation {
     pub(crate) note: Option<String>,
     /// What the checks of the call decided (B16).
     pub(crate) checks: Vec<CheckedStep>,
+    /// An earlier attempt asked, and a child or a human has answered since.
+    pub(crate) is_late: bool,
 }
 
 /// The output of a tool, or its error: both are text for the agent.
@@ -71,7 +73,7 @@ impl Observation {
     pub(crate) fn new(tool: ToolName, output: Output) -> Self {
         let is_error = output.is_err();
         let (Ok(text) | Err(text)) = output;
-        Observation { tool, text, is_error, note: None, checks: Vec::new() }
+        Observation { tool, text, is_error, note: None, checks: Vec::new(), is_late: false }
     }
 }
 

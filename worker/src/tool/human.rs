@@ -56,7 +56,9 @@ pub(super) fn ask(invocation: Invocation<'_>) -> Outcome {
     };
     // A call with bad arguments asked no question.
     match invocation.attempt.answer_to(&question, invocation.questions_before) {
-        Some((_, given)) => answered(Ok(told(given))),
+        Some((_, given)) => {
+            Outcome::Answered(Observation { is_late: true, ..Observation::new(name(), Ok(told(given))) })
+        }
         None => Outcome::Asks { question, form: Box::new(form) },
     }
 }

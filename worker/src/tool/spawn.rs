@@ -208,7 +208,11 @@ pub(super) async fn call(kind: Kind, invocation: Invocation<'_>) -> Outcome {
     };
     if let Some(ended) = ended {
         let observation = Observation::new(agent_spawn(), result(attempt, kind, &ended).await);
-        return Outcome::Answered(Observation { note: Some(note(&child_id, &goal)), ..observation });
+        return Outcome::Answered(Observation {
+            note: Some(note(&child_id, &goal)),
+            is_late: true,
+            ..observation
+        });
     }
     let files = if hands_over { files(invocation).await } else { Ok(Vec::new()) };
     let files = match files {

@@ -1,7 +1,7 @@
 //! The spans of a run, from its log: the same as are exported, for those who have no viewer. Of paid calls the log knows when they
 //! were held and booked; the journals know the model.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use shared::{
     Amount, CallId, ChildId, Timestamp,
@@ -12,20 +12,33 @@ use shared::{
 use super::{Journals, ReadLog};
 use crate::trace::{Event, Trace, Traced};
 
+/// What a call cost.
+const COST: &str = "gen_ai.usage.cost";
+
 impl ReadLog {
     /// Parents before their children, whatever was exported. A run that is not over is told until `now`.
     pub fn spans(&self, journals: &Journals, now: Timestamp) -> Vec<Span> {
         let mut trace = self.opening();
-        let mut calls = Calls { journals, open: HashMap::new(), spans: Vec::new() };
+        let mut calls = Calls { journals, open: HashMap::new(), ended: HashMap::new(), spans: Vec::new() };
         for (place, event) in self.events() {
             trace.apply(event, place.at);
             trace.tell_all(place.at);
             calls.take(&trace, event, place.at);
         }
         let open = calls.open.iter().map(|(key, held)| calls.span(&trace, key, held, now, None));
-        let contexts = trace.contexts().iter().flat_map(|node| trace.spans(&node.id, now));
-        let spans: Vec<Span> = contexts.chain(open).collect();
-        spans.into_iter().chain(calls.spans).collect()
+        let mut paid: Vec<(ChildId, Span)> = open.collect();
+        paid.append(&mut calls.spans);
+        let mut spans: Vec<Span> =
+            trace.contexts().iter().flat_map(|node| trace.spans(&node.id, now)).collect();
+        let attempts: HashSet<SpanId> = spans.iter().map(|span| span.span_id).collect();
+        spans.extend(paid.into_iter().map(|(child_id, mut span)| {
+            // An attempt that is told no more has no span.
+            if span.parent.is_some_and(|attempt| !attempts.contains(&attempt)) {
+                span.parent = Some(SpanId::of(trace.id(), child_id.as_str()));
+            }
+            span
+        }));
+        spans
     }
 }
 
@@ -43,7 +56,9 @@ impl Trace {
 struct Calls<'a> {
     journals: &'a Journals,
     open: HashMap<(ChildId, CallId), Held>,
-    spans: Vec<Span>,
+    /// Where the spans of those stand that were booked.
+    ended: HashMap<(ChildId, CallId), usize>,
+    spans: Vec<(ChildId, Span)>,
 }
 
 struct Held {
@@ -62,6 +77,7 @@ impl Calls<'_> {
                 return;
             }
             Event::Settled { child_id, call_id, amount } => (child_id, call_id, Some(*amount)),
+            Event::Corrected { child_id, call_id, amount } => (child_id, call_id, Some(*amount)),
             Event::Released { child_id, call_id } => (child_id, call_id, Some(Amount::ZERO)),
             Event::Forfeited { child_id, call_id } => (child_id, call_id, None),
             _ => return,
@@ -70,7 +86,13 @@ impl Calls<'_> {
         if let Some(held) = self.open.remove(&key) {
             let cost = cost.unwrap_or(held.amount);
             let span = self.span(trace, &key, &held, at, Some(cost));
+            self.ended.insert(key, self.spans.len());
             self.spans.push(span);
+        } else if let (Some(place), Some(cost)) = (self.ended.get(&key), cost) {
+            // It was forfeited, and its cost is known now.
+            let (_, span) = &mut self.spans[*place];
+            span.attributes.retain(|(name, _)| name != COST);
+            span.attributes.push(attribute(COST, cost.cost_usd));
         }
     }
 
@@ -82,11 +104,15 @@ impl Calls<'_> {
         held: &Held,
         end: Timestamp,
         cost: Option<Amount>,
-    ) -> Span {
+    ) -> (ChildId, Span) {
         let book = self.journals.of(child_id);
         let entry = book.and_then(|book| book.paid.iter().find(|entry| entry.call_id == *call_id));
         let name = match entry.and_then(|entry| entry.model.as_ref()) {
-            Some(model) => format!("chat {model}"),
+            // As it is exported: without the name of the provider.
+            Some(model) => {
+                let model = model.as_str();
+                format!("chat {}", model.split_once('/').map_or(model, |(_, of_provider)| of_provider))
+            }
             None => format!("call {call_id}"),
         };
         let id = SpanId::of(trace.id(), &format!("{child_id}.{call_id}.chat"));
@@ -94,7 +120,7 @@ impl Calls<'_> {
         let mut span = Span::new(name, Kind::Client, (trace.id(), id, Some(attempt)), (held.at, end));
         span.attributes.push(attribute("trellis.child_id", child_id.as_str()));
         span.attributes.push(attribute("trellis.call_id", call_id.as_str()));
-        span.attributes.extend(cost.map(|cost| attribute("gen_ai.usage.cost", cost.cost_usd)));
-        span
+        span.attributes.extend(cost.map(|cost| attribute(COST, cost.cost_usd)));
+        (child_id.clone(), span)
     }
 }

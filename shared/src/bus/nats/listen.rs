@@ -251,7 +251,7 @@ fn sort(nats: &Nats, message: async_nats::Message, fetches: &mut Fetches) -> Opt
     }
     let subject = message.subject.clone();
     if nats.namespace().parse(subject.as_str()).is_ok_and(|subject| !may_be_large(&subject)) {
-        tracing::warn!(%subject, "a message names an object where nobody does; it is ignored");
+        tracing::debug!(%subject, "a message names an object where nobody does; it is ignored");
     } else if fetches.add(nats, message).is_some() {
         tracing::warn!(%subject, "too many messages wait whose payloads are objects; one is ignored");
     }
@@ -281,7 +281,7 @@ fn parse(nats: &Nats, message: async_nats::Message, payload: Payload) -> Option<
     let subject = match nats.namespace().parse(message.subject.as_str()) {
         Ok(subject) => subject,
         Err(error) => {
-            tracing::warn!(%error, "a message can't be read; it is ignored");
+            tracing::debug!(%error, "a message can't be read; it is ignored");
             return None;
         }
     };

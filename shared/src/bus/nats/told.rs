@@ -4,13 +4,13 @@
 use async_nats::connection::State;
 
 use super::{Error, Nats, PublishError, Published, Stream};
-use crate::{subject::Filter, telemetry::Outage};
+use crate::{subject::Filter, telemetry::Outage, text::with_causes};
 
 impl Nats {
     /// A loop could not do what it does. Without a connection none can, and that is told once for all.
-    pub(super) fn failed(&self, outage: &mut Outage, error: &Error) {
+    pub(in crate::bus) fn failed(&self, outage: &mut Outage, error: &Error) {
         if self.is_connected() {
-            outage.failed(&error.to_string());
+            outage.failed(&with_causes(error));
         } else {
             tracing::debug!(%error, "without a connection to NATS");
         }

@@ -4,7 +4,10 @@
 use std::{
     future::Future,
     pin::pin,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     task::Poll,
     time::Duration,
 };
@@ -16,7 +19,11 @@ use opentelemetry_sdk::{
 };
 use tokio::runtime::Handle;
 
-use super::super::export::{ExportCounts, export_counts};
+use super::super::{
+    Outage,
+    environment::MetricsTo,
+    export::{ExportCounts, export_counts},
+};
 
 /// Metrics that a collector did not take, by how often.
 static FAILED: AtomicU64 = AtomicU64::new(0);
@@ -33,28 +40,17 @@ pub(super) fn counts() -> (u64, u64) {
     (dropped, failures + FAILED.load(Ordering::Relaxed))
 }
 
-/// Sends to the collector that the environment names, if it names one. Needs a runtime.
-pub(super) fn exporter() -> Option<Collector> {
-    let get = |name: &str| {
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "these names are OpenTelemetry's, not settings of ours"
-        )]
-        std::env::var(name).ok().filter(|value| !value.is_empty())
-    };
-    get("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT").or(get("OTEL_EXPORTER_OTLP_ENDPOINT"))?;
-    let disabled = get("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"));
-    let none = get("OTEL_METRICS_EXPORTER").is_some_and(|value| value == "none");
-    if disabled || none {
-        return None;
-    }
-    let protocol = get("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL").or(get("OTEL_EXPORTER_OTLP_PROTOCOL"));
-    let built = match protocol.as_deref() {
-        Some("grpc") => MetricExporter::builder().with_tonic().build(),
-        Some(_) | None => http(),
+/// Sends to the collector that the environment names. Needs a runtime.
+pub(super) fn exporter(to: MetricsTo) -> Option<Collector> {
+    let built = match to {
+        MetricsTo::Grpc => MetricExporter::builder().with_tonic().build(),
+        MetricsTo::Http => http(),
     };
     match built {
-        Ok(exporter) => Some(Collector { exporter, runtime: Handle::try_current().ok()? }),
+        Ok(exporter) => {
+            let outage = Mutex::new(Outage::new("the collector of metrics"));
+            Some(Collector { exporter, outage, runtime: Handle::try_current().ok()? })
+        }
         Err(error) => {
             tracing::warn!(%error, "no metrics will be exported");
             None
@@ -69,6 +65,7 @@ fn http() -> Result<MetricExporter, ExporterBuildError> {
 /// An exporter that knows the runtime of the process: the thread that sends has none, and some clients need one.
 pub(super) struct Collector {
     exporter: MetricExporter,
+    outage: Mutex<Outage>,
     runtime: Handle,
 }
 
@@ -82,9 +79,18 @@ impl PushMetricExporter for Collector {
             let _runtime = self.runtime.enter();
             exported.as_mut().poll(context)
         });
-        within.await.inspect_err(|_| {
-            FAILED.fetch_add(1, Ordering::Relaxed);
-        })
+        let exported = within.await;
+        let mut outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
+        match &exported {
+            Ok(()) => outage.ended(),
+            // The process ends: that says nothing of the collector.
+            Err(OTelSdkError::AlreadyShutdown) => {}
+            Err(error) => {
+                FAILED.fetch_add(1, Ordering::Relaxed);
+                outage.failed(&error.to_string());
+            }
+        }
+        exported
     }
 
     fn force_flush(&self) -> OTelSdkResult {

@@ -8,7 +8,7 @@ use opentelemetry::{
 use super::{
     exports,
     list::{self, Metric},
-    names::Names,
+    names::{Names, OTHER},
     watched::{self, LIVE},
 };
 
@@ -50,8 +50,12 @@ const TOKENS: [f64; 14] = [
 ];
 const JOBS: [f64; 10] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
 
-/// The kinds of messages that are refused most; others appear with their first dead letter.
-const KINDS: [&str; 7] = ["spawn", "graph", "cancel", "input", "execute", "result", "cost"];
+/// The kinds of messages that wait in queues: others get a refusal as their answer.
+const KINDS: [&str; 14] = [
+    "spawn", "graph", "cancel", "input", "submit", "steer", "raise", "charge", "delete", "restore",
+    "dispute", "execute", "result", "cost",
+];
+const SOURCES: [&str; 3] = ["call", "estimate", "charge"];
 const STREAMS: [&str; 3] = ["AGENT_INTAKE", "AGENT_EXECUTE", "AGENT_REPORT"];
 pub(super) const STATUSES: [&str; 5] = ["completed", "failed", "cancelled", "timed_out", "aborted"];
 const VERDICTS: [&str; 9] = [
@@ -156,6 +160,9 @@ impl Instruments {
             let labels = [KeyValue::new("dimension", dimension), KeyValue::new("reason", reason)];
             self.denials.add(0, &labels);
         }
+        for source in SOURCES {
+            self.spend.add(0.0, &[KeyValue::new("model", OTHER), KeyValue::new("source", source)]);
+        }
         self.leases_expired.add(0, &[]);
         self.commit_conflicts.add(0, &[]);
         self.overspent.add(0.0, &[]);
@@ -205,8 +212,13 @@ fn watch(meter: &Meter) {
             told.observe(watched::dollars(live.held_nanos), &[]);
         }
     });
+    gauge(meter, list::PARTITIONS, |told| {
+        if let Some((_, all)) = watched::partitions() {
+            told.observe(all, &[]);
+        }
+    });
     gauge(meter, list::PARTITIONS_OWNED, |told| {
-        if let Some(owned) = watched::partitions() {
+        if let Some((owned, _)) = watched::partitions() {
             told.observe(owned, &[]);
         }
     });

@@ -87,6 +87,8 @@ metrics! {
         "Times that the store did not answer, or answered with an error.";
     OUTBOX_UNSENT = Gauge "trellis.outbox_unsent" "trellis_outbox_unsent" "{commit}" [],
         "Commits in memory whose messages are not known to be stored.";
+    PARTITIONS = Gauge "trellis.partitions" "trellis_partitions" "{partition}" [],
+        "Partitions of the deployment: each is served by one coordinator.";
     PARTITIONS_OWNED = Gauge "trellis.partitions_owned" "trellis_partitions_owned" "{partition}" [],
         "Partitions that this coordinator serves.";
 
@@ -97,7 +99,7 @@ metrics! {
     DENIALS = Counter "trellis.denials" "trellis_denials_total" "{hold}" ["dimension", "reason"],
         "Holds that were denied, by the dimension of the budget and why: `too_small` or `exhausted`.";
     SPEND = Counter "trellis.spend.usd" "trellis_spend_usd_total" "{USD}" ["model", "source"],
-        "Money spent: `call` (a worker knows what a call cost), `estimate` (nobody knows it, and the whole hold was booked), `charge` (from outside). An estimate stays counted if the cost becomes known later.";
+        "Money booked, as the receipts have it: `call` (a worker knows what a call cost), `estimate` (nobody knows it, and the whole hold was booked), `charge` (from outside, or a dispute that was accepted). An estimate stays counted if the cost becomes known later.";
     HELD = Gauge "trellis.held.usd" "trellis_held_usd" "{USD}" [],
         "Money held by the runs that the coordinator has in memory and whose partitions it owns.";
     OVERSPENT = Counter "trellis.overspent.usd" "trellis_overspent_usd_total" "{USD}" [],

@@ -27,13 +27,13 @@ pub use watched::{LIVE, Live, Queue, Told, tell_partitions, tell_queues, tell_ru
 
 use instruments::Instruments;
 
-use super::time_to_stop;
+use super::{environment::MetricsTo, time_to_stop};
 
 /// The most series of one metric; more are counted together, as OpenTelemetry's overflow.
 const MOST_SERIES: usize = 1_000;
 
-/// Who this process is, as [`start`] was told.
-static RESOURCE: OnceLock<Resource> = OnceLock::new();
+/// What [`start`] was told: who this process is, and where metrics are sent.
+static STARTED: OnceLock<(Resource, Option<MetricsTo>)> = OnceLock::new();
 static METER: OnceLock<Option<Meter>> = OnceLock::new();
 /// Set once somebody reads them.
 static INSTRUMENTS: OnceLock<Instruments> = OnceLock::new();
@@ -44,18 +44,21 @@ struct Meter {
     exports: bool,
 }
 
-/// Says who this process is, and switches metrics on if the environment names a collector of them. Comes before any other call,
-/// within the runtime.
-pub(super) fn start(resource: Resource) {
-    let _ = RESOURCE.set(resource);
-    if let Some(exporter) = exports::exporter() {
-        METER.get_or_init(|| meter(Some(exporter)));
+/// Says who this process is, and where its metrics are sent. Comes before any other call.
+pub(super) fn start(resource: Resource, to: Option<MetricsTo>) {
+    let _ = STARTED.set((resource, to));
+}
+
+/// This process has something to tell: switches metrics on if a collector takes them. Within the runtime.
+pub fn begin() {
+    if STARTED.get().is_some_and(|(_, to)| to.is_some()) {
+        switch_on();
     }
 }
 
-/// Switches metrics on, because somebody may read them from here on. Further calls do nothing.
+/// Switches metrics on, because somebody may read them from here on. Further calls do nothing. Within the runtime.
 pub fn switch_on() {
-    METER.get_or_init(|| meter(None));
+    METER.get_or_init(meter);
 }
 
 /// What `/metrics` answers: every series in the text format of Prometheus.
@@ -89,7 +92,7 @@ pub(super) async fn stop() {
     exports::give_up();
 }
 
-fn meter(exporter: Option<exports::Collector>) -> Option<Meter> {
+fn meter() -> Option<Meter> {
     let registry = Registry::new();
     let prometheus = opentelemetry_prometheus::exporter()
         .with_registry(registry.clone())
@@ -103,8 +106,9 @@ fn meter(exporter: Option<exports::Collector>) -> Option<Meter> {
         }
     };
     let bounded = |_: &Instrument| Stream::builder().with_cardinality_limit(MOST_SERIES).build().ok();
+    let (resource, to) = STARTED.get().cloned().unwrap_or_else(|| (Resource::builder().build(), None));
+    let exporter = to.and_then(exports::exporter);
     let exports = exporter.is_some();
-    let resource = RESOURCE.get().cloned().unwrap_or_else(|| Resource::builder().build());
     let mut provider =
         SdkMeterProvider::builder().with_resource(resource).with_view(bounded).with_reader(prometheus);
     if let Some(exporter) = exporter {

@@ -11,7 +11,7 @@ use std::{
 pub const LIVE: [&str; 4] = ["submitted", "working", "input_required", "paused"];
 
 static RUNS: Watched<Live> = Watched::new();
-static PARTITIONS: Watched<u64> = Watched::new();
+static PARTITIONS: Watched<(u64, u64)> = Watched::new();
 static SLOTS: Watched<(u64, u64)> = Watched::new();
 static QUEUES: Watched<Vec<Queue>> = Watched::new();
 
@@ -50,7 +50,8 @@ pub fn tell_runs() -> Told<Live> {
     RUNS.begin()
 }
 
-pub fn tell_partitions() -> Told<u64> {
+/// Those that it serves, and all that there are.
+pub fn tell_partitions() -> Told<(u64, u64)> {
     PARTITIONS.begin()
 }
 
@@ -71,8 +72,8 @@ pub(super) fn runs() -> Option<Live> {
     })
 }
 
-pub(super) fn partitions() -> Option<u64> {
-    PARTITIONS.sum(|sum, one| sum + one)
+pub(super) fn partitions() -> Option<(u64, u64)> {
+    PARTITIONS.sum(|(owned, all), (more, of)| (owned + more, all.max(of)))
 }
 
 pub(super) fn slots() -> Option<(u64, u64)> {

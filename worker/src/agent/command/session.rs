@@ -5,7 +5,9 @@ use std::{sync::Arc, time::Duration};
 use serde_json::Value;
 use shared::{
     Amount, CallId, Json,
-    wire::{self, Failure, FailureKind, ModelStep, Said, Seen, ToolOutput, Verdict, exhausted},
+    wire::{
+        self, CALL_CONFLICT, Failure, FailureKind, ModelStep, Said, Seen, ToolOutput, Verdict, exhausted,
+    },
 };
 
 use super::{
@@ -388,13 +390,17 @@ impl Session<'_> {
         let name = message::fingerprint(&serde_json::json!(["cost", key]));
         let call_id = CallId::new(&format!("external-{name}")).expect("letters, a dash and hex digits");
         let held = self.run.meter.hold(&call_id, amount, false, None).await;
-        self.run.meter.settle(&call_id, amount.into()).await;
+        let is_known = matches!(&held, Hold::Refused(refusal) if refusal.code == CALL_CONFLICT);
+        match is_known {
+            true => self.run.meter.settle_again(&call_id, amount.into()).await,
+            false => self.run.meter.settle(&call_id, amount.into()).await,
+        }
         let why = match held {
             Hold::Held => return Ok("booked"),
             Hold::Denied(denied) | Hold::Crowded(denied) => denied.describe("cost"),
             Hold::Halt { context, dimension, .. } => exhausted(&context, dimension),
             // It was reported before: the first report counts.
-            Hold::Refused(refusal) if refusal.code == "call_conflict" => {
+            Hold::Refused(_) if is_known => {
                 return Ok("this key was reported before, and the first report counts");
             }
             Hold::News(_) => wire::Refusal::unexpected("hold").message,

@@ -40,8 +40,14 @@ async fn b3_text_comes_in_pieces_and_with_its_usage() {
         let (answer, pieces) = TestRequest::user("hello").send(&models, model).await;
         // aimock reports no usage over the Ollama protocol, whatever the fixture says.
         let counted = (model != "ollama/m").then(|| usage(11, 7));
-        let whole = Completion { text: Some(text.into()), calls: Vec::new(), usage: counted, cut_off: false };
-        assert_eq!(answer.unwrap(), whole, "{model}");
+        let answer = answer.unwrap();
+        let named = answer.named.clone();
+        let said = Some(text.into());
+        let whole = Completion { text: said, calls: Vec::new(), usage: counted, cut_off: false, named };
+        assert_eq!(answer, whole, "{model}");
+        // Ollama gives its answers no names.
+        assert_eq!(answer.named.id.is_some(), model != "ollama/m", "{model}: {:?}", answer.named);
+        assert!(answer.named.model.is_some(), "{model}: {:?}", answer.named);
         assert!(pieces.len() > 1, "{model}: {pieces:?}");
         assert_eq!(pieces.concat(), text, "{model}");
         if model != "ollama/m" {

@@ -1,40 +1,36 @@
 //! `trellis doctor`: checks each server and process, and says what to do. Changes nothing.
 
+mod findings;
+mod work;
+
 use std::time::Duration;
 
 use coordinator::store::{Durability, Store};
-use serde::Serialize;
-use serde_json::json;
 use shared::{
     ChildId, TraceId,
-    bus::{self, Backlog, Bus, Consumer, Fill, Storage, Stream, Topology},
-    clock::Clock,
+    bus::{self, Bus, Fill, Storage, Stream, Topology},
     role,
-    subject::{Filter, Subject},
+    subject::Subject,
     telemetry,
-    text::{count, size, with_causes},
+    text::{size, with_causes},
     wire::{Policy, Query, QueryAnswer, WorkerState},
 };
 use tokio::time::Instant;
 
+use findings::{Findings, Level};
+
 use crate::{
     cluster::{
         client,
-        connect::{Denied, Servers, Unreachable},
+        connect::{Denied, Servers},
     },
     command::workers,
-    terminal::{
-        ending::Ending,
-        output::{self, Output},
-    },
+    input::parse,
+    terminal::{ending::Ending, output::Output},
 };
 
 /// From here on coordinators refuse new runs.
 const REFUSED_FROM_PERCENT: u64 = coordinator::MARK_PERCENT;
-/// What waits for so long is worth a warning.
-const LONG_SECONDS: u64 = 60;
-/// A dead letter that is younger is worth a warning.
-const RECENT_MINUTES: u64 = 60;
 /// How long the collector may take to answer.
 const COLLECTOR_WITHIN: Duration = Duration::from_secs(5);
 /// A log that drops its oldest is about to.
@@ -48,54 +44,13 @@ const DROPS_FROM_PERCENT: u64 = 95;
 #[command(
     after_help = "Exit codes: 0 no check fails, 1 a check fails, 2 no server is named, 5 a server can't be reached."
 )]
-pub(crate) struct Args {}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Level {
-    Ok,
-    /// These credentials may not ask.
-    NotChecked,
-    Warn,
-    Fail,
-    /// The server could not be reached.
-    Unreachable,
+pub(crate) struct Args {
+    /// Warn of a run in which nothing has happened for so long, and that does not wait for a human, such as 90s, 10m, 2h.
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse::duration)]
+    stuck_after: Duration,
 }
 
-#[derive(Debug, Serialize)]
-struct Finding {
-    check: &'static str,
-    level: Level,
-    found: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    hint: Option<String>,
-}
-
-#[derive(Default)]
-struct Findings(Vec<Finding>);
-
-impl Findings {
-    fn add(&mut self, check: &'static str, level: Level, found: impl Into<String>, hint: Option<&str>) {
-        self.0.push(Finding { check, level, found: found.into(), hint: hint.map(str::to_owned) });
-    }
-
-    fn not_checked(&mut self, check: &'static str) {
-        self.add(check, Level::NotChecked, "not checked: this role may not ask", None);
-    }
-
-    /// An error of a command: its text, and the hint after it.
-    fn add_error(&mut self, check: &'static str, error: &anyhow::Error) {
-        if error.is::<Denied>() {
-            return self.not_checked(check);
-        }
-        let said = format!("{error:#}");
-        let (found, hint) = said.split_once("\n\nhint: ").unwrap_or((&said, ""));
-        let level = if error.is::<Unreachable>() { Level::Unreachable } else { Level::Fail };
-        self.add(check, level, found, (!hint.is_empty()).then_some(hint));
-    }
-}
-
-pub(crate) async fn run(_: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
+pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
     if servers.nats_url().is_none() && servers.redis_url().is_none() {
         anyhow::bail!(
             "no server is named\n\nhint: set NATS_URL and REDIS_URL, or give --nats-url and --redis-url; \
@@ -104,7 +59,7 @@ pub(crate) async fn run(_: Args, servers: &Servers, output: Output) -> anyhow::R
     }
     let mut findings = Findings::default();
     match servers.nats_url() {
-        Some(_) => nats(servers, &mut findings).await,
+        Some(_) => nats(&args, servers, &mut findings).await,
         None => findings.add("nats", Level::Warn, "not checked", Some("set NATS_URL")),
     }
     match servers.redis_url() {
@@ -112,10 +67,10 @@ pub(crate) async fn run(_: Args, servers: &Servers, output: Output) -> anyhow::R
         None => findings.add("redis", Level::Warn, "not checked", Some("set REDIS_URL")),
     }
     collector(&mut findings).await;
-    print(&findings.0, output)
+    findings.print(output)
 }
 
-async fn nats(servers: &Servers, findings: &mut Findings) {
+async fn nats(args: &Args, servers: &Servers, findings: &mut Findings) {
     let bus = match servers.cluster().await {
         Ok(bus) => bus,
         Err(error) => return findings.add_error("nats", &error),
@@ -140,12 +95,24 @@ async fn nats(servers: &Servers, findings: &mut Findings) {
             findings.add("coordinators", Level::Ok, found, None);
             differences(&policies, findings);
         }
-        Ok(other) => findings.add(
-            "coordinators",
-            Level::Fail,
-            format!("gave an answer that does not fit the query: {other:?}"),
-            None,
-        ),
+        Ok(QueryAnswer::Refused(refusal)) => {
+            let hint = "their log says why; if Redis is away, `redis` below says so";
+            findings.add(
+                "coordinators",
+                Level::Fail,
+                format!("answer, but refuse: {}", refusal.message),
+                Some(hint),
+            );
+        }
+        Ok(_) => {
+            let hint = "they may have another version than this command: `trellis --version`";
+            findings.add(
+                "coordinators",
+                Level::Fail,
+                "gave an answer that does not fit the query",
+                Some(hint),
+            );
+        }
         Err(error) if error.is::<Denied>() => findings.not_checked("coordinators"),
         Err(_) => findings.add(
             "coordinators",
@@ -155,8 +122,9 @@ async fn nats(servers: &Servers, findings: &mut Findings) {
         ),
     }
     let workers = client::workers(&bus).await;
-    queues(&bus, workers.as_deref().unwrap_or_default(), findings).await;
-    dead_letters(&bus, findings).await;
+    work::queues(&bus, workers.as_deref().unwrap_or_default(), findings).await;
+    work::dead_letters(&bus, findings).await;
+    work::stuck_runs(&bus, args.stuck_after, findings).await;
     match workers {
         Ok(found) if found.is_empty() => {
             findings.add("workers", Level::Fail, "none answers", Some("start one: `trellis worker`"));
@@ -167,6 +135,7 @@ async fn nats(servers: &Servers, findings: &mut Findings) {
             let said = format!("{} alive, {running} of {slots} slots in use", found.len());
             findings.add("workers", Level::Ok, said, None);
             worker_clocks(&found, findings);
+            work::dropped_spans(&found, findings);
             for apart in workers::policies_apart(&found) {
                 let hint = "start all workers of a pool with the same --policy; `trellis workers list` shows them, `trellis admin-log` since when";
                 findings.add("worker-policies", Level::Warn, apart, Some(hint));
@@ -297,77 +266,6 @@ async fn streams(bus: &Bus, findings: &mut Findings) {
         size(Topology::default().reserved_bytes())
     );
     findings.add("streams", Level::Fail, format!("can't read {}: {why}", missing.join(", ")), Some(&hint));
-}
-
-/// Whether somebody takes the work that waits, and whether spans are exported.
-async fn queues(bus: &Bus, workers: &[WorkerState], findings: &mut Findings) {
-    let now = Clock::default().now();
-    let waited = |backlog: &Backlog| backlog.oldest.map_or(0, |oldest| now.millis_since(oldest) / 1_000);
-    let subjects = match bus.subjects(&Filter::Executes).await {
-        Ok(subjects) => subjects,
-        Err(bus::Error::Denied(_)) => return findings.not_checked("queues"),
-        // Said already: the streams don't exist.
-        Err(_) => return,
-    };
-    let mut waiting = 0;
-    for subject in subjects {
-        let Subject::Execute(pool) = subject else { continue };
-        let Ok(backlog) = bus.backlog(&Consumer::Execute(pool.clone())).await else { continue };
-        waiting += backlog.pending;
-        let served = workers.iter().any(|worker| worker.pool == pool);
-        if backlog.pending > 0 && !served {
-            let found = format!(
-                "{} in the queue of the pool `{pool}`, and no worker of it answers",
-                count(backlog.pending, "task")
-            );
-            let hint = format!("start one: `trellis worker --pool {pool}`");
-            findings.add("queues", Level::Fail, found, Some(&hint));
-        } else if waited(&backlog) >= LONG_SECONDS {
-            let found = format!(
-                "{} in the queue of the pool `{pool}`, the oldest for {} s",
-                count(backlog.pending, "task"),
-                waited(&backlog)
-            );
-            findings.add("queues", Level::Warn, found, Some("start more workers, or give them more --slots"));
-        }
-    }
-    if !findings.0.iter().any(|finding| finding.check == "queues") {
-        findings.add(
-            "queues",
-            Level::Ok,
-            format!("{} in the queues of workers", count(waiting, "task")),
-            None,
-        );
-    }
-    if let Ok(backlog) = bus.backlog(&Consumer::Span).await
-        && waited(&backlog) >= LONG_SECONDS
-    {
-        let found = format!(
-            "those of {} wait to be exported, the oldest for {} s",
-            count(backlog.pending, "context"),
-            waited(&backlog)
-        );
-        let hint = "start the coordinators with OTEL_EXPORTER_OTLP_ENDPOINT, or see in their log why the collector can't be reached";
-        findings.add("spans", Level::Warn, found, Some(hint));
-    }
-}
-
-/// Whether messages were refused lately.
-async fn dead_letters(bus: &Bus, findings: &mut Findings) {
-    match bus.last(&Filter::Dead).await {
-        Ok(Some(stored)) => {
-            let minutes = Clock::default().now().millis_since(stored.at) / 60_000;
-            let level = if minutes < RECENT_MINUTES { Level::Warn } else { Level::Ok };
-            let hint =
-                "a dead letter says what was refused and why: read the stream AGENT_DEAD (docs/protocol.md)";
-            let found = format!("the newest is {} old, on `{}`", count(minutes, "minute"), stored.subject);
-            findings.add("dead-letters", level, found, Some(hint).filter(|_| level == Level::Warn));
-        }
-        Ok(None) => findings.add("dead-letters", Level::Ok, "there are none", None),
-        Err(bus::Error::Denied(_)) => findings.not_checked("dead-letters"),
-        // Said already: the streams don't exist.
-        Err(_) => {}
-    }
 }
 
 /// Whether the collector takes spans, if the environment names one here.
@@ -542,30 +440,6 @@ fn judge(durability: &Durability, findings: &mut Findings) {
 
 fn shown(took: Duration) -> String {
     format!("{}.{:03} ms", took.as_millis(), took.subsec_micros() % 1000)
-}
-
-fn print(findings: &[Finding], output: Output) -> anyhow::Result<Ending> {
-    match output {
-        Output::Json => output::print_json(&json!(findings))?,
-        Output::Text => {
-            for Finding { check, level, found, hint } in findings {
-                let word = match level {
-                    Level::Ok => "ok",
-                    Level::NotChecked => "-",
-                    Level::Warn => "warn",
-                    Level::Fail | Level::Unreachable => "fail",
-                };
-                let hint = hint.as_ref().map_or_else(String::new, |hint| format!("      hint: {hint}\n"));
-                output::print(&format!("{word:<5} {check}: {found}\n{hint}"))?;
-            }
-        }
-    }
-    let any = |wanted: Level| findings.iter().any(|finding| finding.level == wanted);
-    Ok(match (any(Level::Unreachable), any(Level::Fail)) {
-        (true, _) => Ending::Unreachable,
-        (false, true) => Ending::Failed,
-        (false, false) => Ending::Completed,
-    })
 }
 
 #[cfg(test)]

@@ -1,0 +1,161 @@
+//! What `trellis doctor` finds out about work: whether somebody takes it, whether it goes on, and whether it is seen.
+
+use std::time::Duration;
+
+use shared::{
+    bus::{self, Backlog, Bus, Consumer},
+    clock::Clock,
+    subject::{Filter, Subject},
+    text::count,
+    time::millis,
+    wire::{ContextStatus, Query, QueryAnswer, RunSummary, RunsQuery, WorkerState},
+};
+
+use super::findings::{Findings, Level};
+use crate::cluster::client;
+
+/// What waits for so long is worth a warning.
+const LONG_SECONDS: u64 = 60;
+/// A dead letter that is younger is worth a warning.
+const RECENT_MINUTES: u64 = 60;
+/// Of so many runs, the oldest ones, the newest event is read.
+const RUNS_READ: usize = 50;
+
+/// For how many seconds the oldest has waited.
+fn waited(backlog: &Backlog) -> u64 {
+    backlog.oldest.map_or(0, |oldest| Clock::default().now().millis_since(oldest) / 1_000)
+}
+
+/// Whether somebody takes the work that waits, and whether spans are exported.
+pub(super) async fn queues(bus: &Bus, workers: &[WorkerState], findings: &mut Findings) {
+    let subjects = match bus.subjects(&Filter::Executes).await {
+        Ok(subjects) => subjects,
+        Err(bus::Error::Denied(_)) => return findings.not_checked("queues"),
+        // Said already: the streams don't exist.
+        Err(_) => return,
+    };
+    let mut waiting = 0;
+    for subject in subjects {
+        let Subject::Execute(pool) = subject else { continue };
+        let Ok(backlog) = bus.backlog(&Consumer::Execute(pool.clone())).await else { continue };
+        waiting += backlog.pending;
+        let served = workers.iter().any(|worker| worker.pool == pool);
+        if backlog.pending > 0 && !served {
+            let found = format!(
+                "{} in the queue of the pool `{pool}`, and no worker of it answers",
+                count(backlog.pending, "task")
+            );
+            let hint = format!("start one: `trellis worker --pool {pool}`");
+            findings.add("queues", Level::Fail, found, Some(&hint));
+        } else if waited(&backlog) >= LONG_SECONDS {
+            let found = format!(
+                "{} in the queue of the pool `{pool}`, the oldest for {} s",
+                count(backlog.pending, "task"),
+                waited(&backlog)
+            );
+            findings.add("queues", Level::Warn, found, Some("start more workers, or give them more --slots"));
+        }
+    }
+    if !findings.has("queues") {
+        findings.add(
+            "queues",
+            Level::Ok,
+            format!("{} in the queues of workers", count(waiting, "task")),
+            None,
+        );
+    }
+    lags(bus, findings).await;
+}
+
+/// Whether coordinators and exporters are behind.
+async fn lags(bus: &Bus, findings: &mut Findings) {
+    if let Ok(backlog) = bus.backlog(&Consumer::Intake).await
+        && waited(&backlog) >= LONG_SECONDS
+    {
+        let found = format!(
+            "{} of clients wait for a coordinator, the oldest for {} s",
+            count(backlog.pending, "message"),
+            waited(&backlog)
+        );
+        let hint =
+            "start more coordinators; /readyz and the log of each say whether it reaches Redis and has room";
+        findings.add("intake", Level::Warn, found, Some(hint));
+    }
+    if let Ok(backlog) = bus.backlog(&Consumer::Span).await
+        && waited(&backlog) >= LONG_SECONDS
+    {
+        let found = format!(
+            "those of {} wait to be exported, the oldest for {} s",
+            count(backlog.pending, "context"),
+            waited(&backlog)
+        );
+        let hint = "start the coordinators with OTEL_EXPORTER_OTLP_ENDPOINT, or see in their log why the collector can't be reached";
+        findings.add("spans", Level::Warn, found, Some(hint));
+    }
+}
+
+/// Whether messages were refused lately.
+pub(super) async fn dead_letters(bus: &Bus, findings: &mut Findings) {
+    match bus.last(&Filter::Dead).await {
+        Ok(Some(stored)) => {
+            let minutes = Clock::default().now().millis_since(stored.at) / 60_000;
+            let level = if minutes < RECENT_MINUTES { Level::Warn } else { Level::Ok };
+            let hint =
+                "a dead letter says what was refused and why: read the stream AGENT_DEAD (docs/protocol.md)";
+            let found = format!("the newest is {} old, on `{}`", count(minutes, "minute"), stored.subject);
+            findings.add("dead-letters", level, found, Some(hint).filter(|_| level == Level::Warn));
+        }
+        Ok(None) => findings.add("dead-letters", Level::Ok, "there are none", None),
+        Err(bus::Error::Denied(_)) => findings.not_checked("dead-letters"),
+        // Said already: the streams don't exist.
+        Err(_) => {}
+    }
+}
+
+/// Whether there are runs in which nothing happens, though they wait for nobody outside.
+pub(super) async fn stuck_runs(bus: &Bus, after: Duration, findings: &mut Findings) {
+    let now = Clock::default().now();
+    let query = RunsQuery {
+        limit: 500,
+        status: vec![ContextStatus::Submitted, ContextStatus::Working],
+        waiting_for_human: Some(false),
+        until: Some(now.minus_millis(millis(after))),
+        ..RunsQuery::default()
+    };
+    let mut runs: Vec<RunSummary> = match client::query(bus, &Query::Runs(Box::new(query.clone()))).await {
+        Ok(QueryAnswer::Runs { runs, .. }) => runs,
+        // Said already: no coordinator answers, or this role may not ask.
+        Ok(_) | Err(_) => return,
+    };
+    runs.sort_by_key(|run| run.started_at);
+    let mut stuck = Vec::new();
+    for run in runs.iter().take(RUNS_READ) {
+        let Ok(Some(last)) = bus.last(&Filter::EventsOf(run.trace_id)).await else { continue };
+        let silent = Duration::from_millis(now.millis_since(last.at));
+        if silent >= after {
+            stuck.push((run.trace_id, silent));
+        }
+    }
+    let Some((trace_id, silent)) = stuck.iter().max_by_key(|(_, silent)| *silent) else {
+        let found = format!("none of {} stands still", count(runs.len() as u64, "old run"));
+        return findings.add("stuck-runs", Level::Ok, found, None);
+    };
+    let found = format!(
+        "nothing has happened for long in {}, for {} in {trace_id}",
+        count(stuck.len() as u64, "run"),
+        count(silent.as_secs() / 60, "minute")
+    );
+    let hint =
+        format!("`trellis runs describe {trace_id}` says what it waits for; `trellis runs cancel` ends it");
+    findings.add("stuck-runs", Level::Warn, found, Some(&hint));
+}
+
+/// Whether workers lose spans.
+pub(super) fn dropped_spans(workers: &[WorkerState], findings: &mut Findings) {
+    let dropped: u64 = workers.iter().map(|worker| worker.spans_dropped).sum();
+    if dropped > 0 {
+        let found = format!("workers have dropped {} since they started", count(dropped, "span"));
+        let hint = "their collector is away or too slow: their log says since when, `trellis_spans_dropped_total` which worker";
+        findings.add("dropped-spans", Level::Warn, found, Some(hint));
+    }
+}
