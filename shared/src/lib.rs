@@ -11,6 +11,7 @@ pub mod crash;
 pub mod decode;
 pub mod depth;
 pub mod digest;
+pub mod disk;
 pub mod graph;
 pub mod health;
 pub mod id;

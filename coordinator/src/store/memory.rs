@@ -1,4 +1,4 @@
-//! The store of the embedded mode: its contents end with the process. Behaves as the Redis one does, down
+//! The store of the embedded mode that keeps nothing: its contents end with the process. Behaves as the Redis one does, down
 //! to expiry and the order of ties.
 
 use std::{
@@ -263,7 +263,7 @@ impl Memory {
         self.kept().branches.get(&of).into_iter().flatten().copied().collect()
     }
 
-    fn now(&self) -> Timestamp {
+    pub(super) fn now(&self) -> Timestamp {
         self.clock.now()
     }
 

@@ -1,9 +1,10 @@
 //! Where traces are stored: opaque strings under a version, written by compare-and-set. The store does not
-//! know their meaning and decides nothing. Two implementations with one behaviour (the conformance suite
-//! runs on both); only this module knows Redis.
+//! know their meaning and decides nothing. Three implementations with one behaviour (the conformance suite
+//! runs on each); only this module knows Redis.
 //!
 //! After an `Err` it is unknown whether the write happened. That is harmless: load again and compare the version.
 
+mod disk;
 mod keys;
 mod measured;
 mod memory;
@@ -15,6 +16,7 @@ use std::collections::HashMap;
 use shared::{Timestamp, TraceId, subject::Partition};
 
 pub use self::redis::{COMMANDS, Login, Redis, key_patterns};
+pub use disk::Disk;
 pub(crate) use keys::INDEX as INDEX_FIELD;
 use measured::measured;
 pub use memory::{Memory, Snapshot};
@@ -32,6 +34,7 @@ pub(crate) fn is_outage(error: &(dyn std::error::Error + 'static)) -> bool {
 pub enum Store {
     Redis(Redis),
     Memory(Memory),
+    Disk(Disk),
 }
 
 impl Store {
@@ -43,6 +46,7 @@ impl Store {
             match self {
                 Store::Redis(redis) => redis.load(traces).await,
                 Store::Memory(memory) => memory.ask("load traces", traces, Memory::load).await,
+                Store::Disk(disk) => disk.load(traces),
             }
         })
         .await
@@ -57,6 +61,7 @@ impl Store {
             match self {
                 Store::Redis(redis) => redis.commit(writes).await,
                 Store::Memory(memory) => memory.ask("commit", writes, Memory::commit).await,
+                Store::Disk(disk) => disk.commit(writes).await,
             }
         })
         .await
@@ -69,6 +74,7 @@ impl Store {
             match self {
                 Store::Redis(redis) => redis.sent(sent).await?,
                 Store::Memory(memory) => memory.ask("clear outboxes", sent, Memory::sent).await?,
+                Store::Disk(disk) => disk.sent(sent).await?,
             }
             Ok(())
         };
@@ -89,6 +95,7 @@ impl Store {
                     let due = move |memory: &Memory, partitions: &[_]| memory.due(partitions, now, limit);
                     memory.ask("find due timers", partitions, due).await
                 }
+                Store::Disk(disk) => disk.due(partitions, now, limit),
             }
         })
         .await
@@ -107,6 +114,7 @@ impl Store {
                 let ended = move |memory: &Memory, partitions: &[_]| memory.ended(partitions, until, limit);
                 memory.ask("find ended traces", partitions, ended).await
             }
+            Store::Disk(disk) => disk.ended(partitions, until, limit),
         }
     }
 
@@ -118,6 +126,7 @@ impl Store {
                 let delay = move |memory: &Memory, trace: &TraceId| memory.delay(*trace, until);
                 memory.ask("delay a timer", &trace, delay).await
             }
+            Store::Disk(disk) => disk.delay(trace, until).await,
         }
     }
 
@@ -129,6 +138,7 @@ impl Store {
                 let put_off = move |memory: &Memory, trace: &TraceId| memory.put_off(*trace, until);
                 memory.ask("put off a removal", &trace, put_off).await
             }
+            Store::Disk(disk) => disk.put_off(trace, until).await,
         }
     }
 
@@ -141,6 +151,7 @@ impl Store {
                 let remove = move |memory: &Memory, trace: &TraceId| memory.remove(*trace, version);
                 memory.ask("remove a trace", &trace, remove).await
             }
+            Store::Disk(disk) => disk.remove(trace, version).await,
         }
     }
 
@@ -152,6 +163,7 @@ impl Store {
                 let add = move |memory: &Memory, by: &[_]| memory.add_branches(of, by);
                 memory.ask("note a branch", by, add).await
             }
+            Store::Disk(disk) => disk.add_branches(of, by).await,
         }
     }
 
@@ -162,6 +174,7 @@ impl Store {
             Store::Memory(memory) => {
                 memory.ask("list branches", &of, |memory, of| memory.branches(*of)).await
             }
+            Store::Disk(disk) => disk.branches(of),
         }
     }
 
@@ -170,6 +183,7 @@ impl Store {
         match self {
             Store::Redis(redis) => redis.time().await,
             Store::Memory(memory) => memory.ask("read the clock", &(), |memory, ()| memory.time()).await,
+            Store::Disk(disk) => disk.time(),
         }
     }
 
@@ -181,6 +195,7 @@ impl Store {
                 let correct = |memory: &Memory, correction: &Correction| memory.correct_time(*correction);
                 memory.ask("correct the clock", &correction, correct).await
             }
+            Store::Disk(disk) => disk.correct_time(correction).await,
         }
     }
 
@@ -193,6 +208,7 @@ impl Store {
                     let beat = move |memory: &Memory, coordinator: &_| memory.heartbeat(coordinator, ttl_ms);
                     memory.ask("record a heartbeat", coordinator, beat).await
                 }
+                Store::Disk(disk) => Ok(disk.heartbeat(coordinator, ttl_ms)),
             }
         })
         .await
@@ -202,6 +218,7 @@ impl Store {
         match self {
             Store::Redis(redis) => redis.leave(coordinator).await?,
             Store::Memory(memory) => memory.ask("leave", coordinator, Memory::leave).await?,
+            Store::Disk(disk) => disk.leave(coordinator),
         }
         Ok(())
     }
@@ -211,6 +228,7 @@ impl Store {
         match self {
             Store::Redis(redis) => redis.agents().await,
             Store::Memory(memory) => memory.ask("read the agents", &(), |memory, ()| memory.agents()).await,
+            Store::Disk(disk) => disk.agents(),
         }
     }
 
@@ -222,6 +240,7 @@ impl Store {
                     .ask("read the revision of the agents", &(), |memory, ()| memory.agents_revision())
                     .await
             }
+            Store::Disk(disk) => disk.agents_revision(),
         }
     }
 
@@ -235,6 +254,7 @@ impl Store {
                 let apply = move |memory: &Memory, versions: &[_]| memory.apply_agents(versions, at_least);
                 memory.ask("store agents", versions, apply).await
             }
+            Store::Disk(disk) => disk.apply_agents(versions, at_least).await,
         }
     }
 
@@ -244,6 +264,7 @@ impl Store {
             match self {
                 Store::Redis(redis) => redis.find(find).await,
                 Store::Memory(memory) => memory.ask("find runs", find, Memory::find).await,
+                Store::Disk(disk) => disk.find(find),
             }
         })
         .await
@@ -257,6 +278,7 @@ impl Store {
                 let find = move |memory: &Memory, prefix: &str| memory.with_prefix(prefix, limit);
                 memory.ask("find traces by their ids", prefix, find).await
             }
+            Store::Disk(disk) => disk.with_prefix(prefix, limit),
         }
     }
 
@@ -265,6 +287,7 @@ impl Store {
         match self {
             Store::Redis(redis) => redis.run_count().await,
             Store::Memory(memory) => memory.ask("count runs", &(), |memory, ()| memory.run_count()).await,
+            Store::Disk(disk) => disk.run_count(),
         }
     }
 
@@ -273,6 +296,7 @@ impl Store {
         match self {
             Store::Redis(redis) => redis.versions(traces).await,
             Store::Memory(memory) => memory.ask("read versions", traces, Memory::versions).await,
+            Store::Disk(disk) => disk.versions(traces),
         }
     }
 
@@ -282,6 +306,7 @@ impl Store {
             match self {
                 Store::Redis(redis) => redis.counters(partitions).await,
                 Store::Memory(memory) => memory.ask("read counters", partitions, Memory::counters).await,
+                Store::Disk(disk) => disk.counters(partitions),
             }
         })
         .await
@@ -292,6 +317,7 @@ impl Store {
         match self {
             Store::Redis(redis) => redis.log_marks(partitions).await,
             Store::Memory(memory) => memory.ask("read marks", partitions, Memory::log_marks).await,
+            Store::Disk(disk) => disk.log_marks(partitions),
         }
     }
 
@@ -300,6 +326,7 @@ impl Store {
         match self {
             Store::Redis(redis) => redis.set_log_marks(marks).await,
             Store::Memory(memory) => memory.ask("set marks", marks, Memory::set_log_marks).await,
+            Store::Disk(disk) => disk.set_log_marks(marks).await,
         }
     }
 
@@ -317,6 +344,7 @@ impl Store {
                     let fields = move |memory: &Memory, traces: &[_]| memory.fields(traces, &fields);
                     memory.ask("read fields", traces, fields).await
                 }
+                Store::Disk(disk) => disk.fields(traces, fields),
             }
         })
         .await
@@ -331,6 +359,7 @@ impl Store {
                 let settle = |memory: &Memory, count: &u16| memory.settle_partitions(*count);
                 memory.ask("settle the partitions", &count, settle).await?
             }
+            Store::Disk(disk) => disk.settle_partitions(count).await?,
         };
         if found == count { Ok(()) } else { Err(Error::Mismatch { found, asked: count }) }
     }
@@ -338,14 +367,14 @@ impl Store {
     pub async fn ping(&self) -> Result<(), Error> {
         match self {
             Store::Redis(redis) => redis.ping().await,
-            Store::Memory(_) => Ok(()),
+            Store::Memory(_) | Store::Disk(_) => Ok(()),
         }
     }
 
     pub async fn durability(&self) -> Result<Durability, Error> {
         match self {
             Store::Redis(redis) => redis.durability().await,
-            Store::Memory(_) => Ok(Durability::default()),
+            Store::Memory(_) | Store::Disk(_) => Ok(Durability::default()),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What goes into the store and what comes out of it: plain values, the same for both stores.
+//! What goes into the store and what comes out of it: plain values, the same for all stores.
 
 use std::{
     collections::{BTreeMap, HashMap},

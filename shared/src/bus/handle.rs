@@ -1,4 +1,4 @@
-//! A handle to the bus: every call goes to NATS or to memory. It carries bytes; of what it carries it decides only what is authentic, and
+//! A handle to the bus: every call goes to NATS, to memory or to the disk. It carries bytes; of what it carries it decides only what is authentic, and
 //! what a full subject keeps (S3).
 
 use std::time::Duration;
@@ -8,6 +8,7 @@ use bytes::Bytes;
 use super::{
     Consumer, Stream, Topology,
     authentic::{self, Verifier},
+    disk::Disk,
     error::{Error, PublishError, RequestError},
     fill::{Backlog, Fill},
     memory::Memory,
@@ -30,6 +31,7 @@ const TRIES: usize = 3;
 pub enum Bus {
     Nats(Nats),
     Memory(Memory),
+    Disk(Disk),
 }
 
 impl Bus {
@@ -37,6 +39,7 @@ impl Bus {
         match self {
             Bus::Nats(nats) => nats.namespace(),
             Bus::Memory(memory) => memory.namespace(),
+            Bus::Disk(disk) => disk.namespace(),
         }
     }
 
@@ -47,6 +50,7 @@ impl Bus {
         match self {
             Bus::Nats(nats) => Bus::Nats(nats.with_keys(keys)),
             Bus::Memory(memory) => Bus::Memory(memory.with_keys(keys)),
+            Bus::Disk(disk) => Bus::Disk(disk.with_keys(keys)),
         }
     }
 
@@ -54,6 +58,7 @@ impl Bus {
         match self {
             Bus::Nats(nats) => nats.1.as_ref(),
             Bus::Memory(memory) => memory.keys.as_ref(),
+            Bus::Disk(disk) => disk.within.keys.as_ref(),
         }
     }
 
@@ -66,6 +71,7 @@ impl Bus {
         match self {
             Bus::Nats(nats) => nats.set_up(topology).await,
             Bus::Memory(memory) => memory.set_up(topology).await,
+            Bus::Disk(disk) => disk.set_up(topology).await,
         }
     }
 
@@ -89,6 +95,7 @@ impl Bus {
         let sending = match self {
             Bus::Nats(nats) => Sending::Nats(nats.send(messages).await),
             Bus::Memory(memory) => Sending::Memory(memory.send(messages)),
+            Bus::Disk(disk) => Sending::Disk(disk.send(messages).await),
         };
         Sent { sending, dead_letters }
     }
@@ -97,7 +104,7 @@ impl Bus {
     pub fn fits(&self, bytes: usize) -> bool {
         match self {
             Bus::Nats(nats) => nats.fits(bytes),
-            Bus::Memory(_) => true,
+            Bus::Memory(_) | Bus::Disk(_) => true,
         }
     }
 
@@ -191,6 +198,7 @@ impl Bus {
         match self {
             Bus::Nats(nats) => nats.broadcast(subject, headers, payload).await,
             Bus::Memory(memory) => memory.broadcast(subject, headers, payload),
+            Bus::Disk(disk) => disk.broadcast(subject, headers, payload).await,
         }
     }
 
@@ -204,6 +212,7 @@ impl Bus {
         match self {
             Bus::Nats(nats) => nats.reply(to, payload).await,
             Bus::Memory(memory) => memory.reply(to, payload),
+            Bus::Disk(disk) => disk.within.reply(to, payload),
         }
     }
 
@@ -217,6 +226,7 @@ impl Bus {
         match self {
             Bus::Nats(nats) => nats.request(subject, headers, payload, timeout).await,
             Bus::Memory(memory) => memory.request(subject, headers, payload, timeout).await,
+            Bus::Disk(disk) => disk.within.request(subject, headers, payload, timeout).await,
         }
     }
 
@@ -230,6 +240,7 @@ impl Bus {
         match self {
             Bus::Nats(nats) => nats.gather(subject, payload, wait).await,
             Bus::Memory(memory) => memory.gather(subject, payload, wait).await,
+            Bus::Disk(disk) => disk.within.gather(subject, payload, wait).await,
         }
     }
 
@@ -238,6 +249,7 @@ impl Bus {
         match self {
             Bus::Nats(nats) => Ok(Subscription::Nats(nats.serve(filter).await?)),
             Bus::Memory(memory) => Ok(Subscription::Memory(memory.serve(filter))),
+            Bus::Disk(disk) => Ok(Subscription::Memory(disk.within.serve(filter))),
         }
     }
 
@@ -246,6 +258,7 @@ impl Bus {
         match self {
             Bus::Nats(nats) => Ok(Subscription::Service(Box::new(nats.offer(service).await?))),
             Bus::Memory(memory) => Ok(Subscription::Memory(memory.offer(service))),
+            Bus::Disk(disk) => Ok(Subscription::Memory(disk.within.offer(service))),
         }
     }
 
@@ -254,6 +267,7 @@ impl Bus {
         match self {
             Bus::Nats(nats) => Ok(Subscription::Nats(nats.subscribe(filter).await?)),
             Bus::Memory(memory) => Ok(Subscription::Memory(memory.subscribe(filter))),
+            Bus::Disk(disk) => Ok(Subscription::Memory(disk.within.subscribe(filter))),
         }
     }
 
@@ -262,6 +276,7 @@ impl Bus {
         match self {
             Bus::Nats(nats) => Ok(Consumption::Nats(Box::new(nats.consume(consumer).await?))),
             Bus::Memory(memory) => Ok(Consumption::Memory(memory.consume(consumer))),
+            Bus::Disk(disk) => Ok(Consumption::Disk(disk.consume(consumer))),
         }
     }
 
@@ -301,6 +316,7 @@ impl Bus {
         match self {
             Bus::Nats(nats) => nats.read(filter).await,
             Bus::Memory(memory) => memory.read(filter).await,
+            Bus::Disk(disk) => disk.read(filter),
         }
     }
 
@@ -309,6 +325,7 @@ impl Bus {
         let last = match self {
             Bus::Nats(nats) => nats.last(filter).await?,
             Bus::Memory(memory) => memory.last(filter).await?,
+            Bus::Disk(disk) => disk.last(filter)?,
         };
         let (Some(verifier), Some(stored)) = (self.verifier(), &last) else { return Ok(last) };
         let in_place = match verifier.check(stored) {
@@ -326,6 +343,10 @@ impl Bus {
             Bus::Nats(nats) => nats.next_behind(subject, sequence).await,
             Bus::Memory(memory) => {
                 let behind = memory.heads_since(&Filter::One(subject.clone()), sequence).await?;
+                Ok(behind.first().map(|head| head.sequence))
+            }
+            Bus::Disk(disk) => {
+                let behind = disk.heads_since(&Filter::One(subject.clone()), sequence)?;
                 Ok(behind.first().map(|head| head.sequence))
             }
         }
@@ -374,6 +395,7 @@ impl Bus {
         let log = match self {
             Bus::Nats(nats) => Followed::Nats(Box::new(nats.follow(filters, from).await?)),
             Bus::Memory(memory) => Followed::Memory(memory.follow(filters, from)?),
+            Bus::Disk(disk) => Followed::Disk(disk.follow(filters, from)?),
         };
         Ok(Follow { log, verifier: self.verifier() })
     }
@@ -383,6 +405,7 @@ impl Bus {
         match self {
             Bus::Nats(nats) => nats.subjects(filter).await,
             Bus::Memory(memory) => memory.subjects(filter).await,
+            Bus::Disk(disk) => disk.subjects(filter),
         }
     }
 
@@ -400,6 +423,10 @@ impl Bus {
                 memory.heads_since(filter, sequence).await?.into_iter().for_each(each);
                 Ok(())
             }
+            Bus::Disk(disk) => {
+                disk.heads_since(filter, sequence)?.into_iter().for_each(each);
+                Ok(())
+            }
         }
     }
 
@@ -408,6 +435,7 @@ impl Bus {
         match self {
             Bus::Nats(nats) => nats.end(filter).await,
             Bus::Memory(memory) => memory.end(filter).await,
+            Bus::Disk(disk) => disk.end(filter),
         }
     }
 
@@ -416,6 +444,7 @@ impl Bus {
         match self {
             Bus::Nats(nats) => nats.purge(filter).await,
             Bus::Memory(memory) => memory.purge(filter).await,
+            Bus::Disk(disk) => disk.purge(filter).await,
         }
     }
 
@@ -424,6 +453,7 @@ impl Bus {
         match self {
             Bus::Nats(nats) => nats.delete_message(subject, sequence).await,
             Bus::Memory(memory) => memory.delete_message(subject, sequence).await,
+            Bus::Disk(disk) => disk.delete_message(subject, sequence).await,
         }
     }
 
@@ -431,6 +461,7 @@ impl Bus {
         match self {
             Bus::Nats(nats) => nats.put_object(name, bytes).await,
             Bus::Memory(memory) => memory.put_object(name, bytes).await,
+            Bus::Disk(disk) => disk.put_object(name, bytes).await,
         }
     }
 
@@ -438,6 +469,7 @@ impl Bus {
         match self {
             Bus::Nats(nats) => Box::pin(nats.get_object(name, None)).await,
             Bus::Memory(memory) => memory.get_object(name).await,
+            Bus::Disk(disk) => disk.get_object(name),
         }
     }
 
@@ -447,6 +479,7 @@ impl Bus {
         match self {
             Bus::Nats(nats) => Box::pin(nats.get_object(name, Some(sha256))).await,
             Bus::Memory(memory) => memory.get_object(name).await,
+            Bus::Disk(disk) => disk.get_object(name),
         }
     }
 
@@ -454,6 +487,7 @@ impl Bus {
         match self {
             Bus::Nats(nats) => nats.delete_object(name).await,
             Bus::Memory(memory) => memory.delete_object(name).await,
+            Bus::Disk(disk) => disk.delete_object(name).await,
         }
     }
 
@@ -462,6 +496,7 @@ impl Bus {
         match self {
             Bus::Nats(nats) => nats.objects(prefix).await,
             Bus::Memory(memory) => memory.objects(prefix).await,
+            Bus::Disk(disk) => disk.objects(prefix),
         }
     }
 
@@ -470,6 +505,7 @@ impl Bus {
         match self {
             Bus::Nats(nats) => nats.fill().await,
             Bus::Memory(memory) => memory.fill().await,
+            Bus::Disk(disk) => disk.fill(),
         }
     }
 
@@ -478,6 +514,7 @@ impl Bus {
         match self {
             Bus::Nats(nats) => nats.unacknowledged(consumer).await,
             Bus::Memory(memory) => memory.unacknowledged(consumer).await,
+            Bus::Disk(disk) => disk.within.unacknowledged(consumer).await,
         }
     }
 
@@ -486,6 +523,7 @@ impl Bus {
         match self {
             Bus::Nats(nats) => nats.backlog(consumer).await,
             Bus::Memory(memory) => memory.backlog(consumer).await,
+            Bus::Disk(disk) => disk.backlog(consumer),
         }
     }
 
@@ -501,15 +539,15 @@ impl Bus {
     pub async fn keep_pools(&self) -> Result<(), Error> {
         match self {
             Bus::Nats(nats) => nats.keep_pools().await,
-            Bus::Memory(_) => Ok(()),
+            Bus::Memory(_) | Bus::Disk(_) => Ok(()),
         }
     }
 
-    /// Who we are for the server, and what it permits us; nobody in memory.
+    /// Who we are for the server, and what it permits us; nobody within this process.
     pub async fn identity(&self) -> Result<Option<Identity>, Error> {
         match self {
             Bus::Nats(nats) => Ok(Some(nats.identity().await?)),
-            Bus::Memory(_) => Ok(None),
+            Bus::Memory(_) | Bus::Disk(_) => Ok(None),
         }
     }
 
@@ -517,7 +555,7 @@ impl Bus {
     pub async fn ping(&self) -> Result<Duration, Error> {
         match self {
             Bus::Nats(nats) => nats.ping().await,
-            Bus::Memory(_) => Ok(Duration::ZERO),
+            Bus::Memory(_) | Bus::Disk(_) => Ok(Duration::ZERO),
         }
     }
 }

@@ -1,8 +1,9 @@
 //! The bus: durable publishing, work queues, request and reply, broadcast, logs that are read back,
-//! and objects. One interface over two real implementations, NATS and memory; only this module knows
-//! NATS. It carries bytes and decides nothing.
+//! and objects. One interface over three real implementations, NATS, memory and disk; only this module
+//! knows NATS. It carries bytes and decides nothing.
 
 mod authentic;
+mod disk;
 mod error;
 mod fill;
 mod handle;
@@ -14,6 +15,7 @@ mod replayed;
 mod stream;
 mod topology;
 
+pub use disk::Disk;
 pub use error::{Action, Denied, Error, PublishError, RequestError};
 pub use fill::{Backlog, Fill, Storage};
 pub use handle::Bus;

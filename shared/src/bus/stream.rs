@@ -1,5 +1,5 @@
 //! What a handle to the bus returns for continued use: messages being sent, a subscription, a queue and its
-//! deliveries, a log being followed. Each has two implementations.
+//! deliveries, a log being followed. Each has an implementation for each bus.
 
 use std::time::Duration;
 
@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::{
     authentic::Verifier,
+    disk,
     error::{Error, PublishError},
     memory,
     message::{Acknowledgement, Headers, Message, Published, Received, Stored},
@@ -26,6 +27,7 @@ pub struct Sent {
 pub(super) enum Sending {
     Nats(nats::Sending),
     Memory(memory::Sending),
+    Disk(disk::Sending),
 }
 
 impl Sent {
@@ -35,6 +37,7 @@ impl Sent {
         let results = match self.sending {
             Sending::Nats(sending) => sending.stored().await,
             Sending::Memory(sending) => sending.stored().await,
+            Sending::Disk(sending) => sending.stored().await,
         };
         for (place, kind) in self.dead_letters {
             if let Some(Ok(Published { duplicate: false, .. })) = results.get(place) {
@@ -68,6 +71,7 @@ impl Subscription {
 pub enum Consumption {
     Nats(Box<nats::Consumption>),
     Memory(memory::Consumption),
+    Disk(disk::Consumption),
 }
 
 impl Consumption {
@@ -76,6 +80,7 @@ impl Consumption {
         match self {
             Consumption::Nats(consumption) => consumption.want(more),
             Consumption::Memory(consumption) => consumption.want(more),
+            Consumption::Disk(consumption) => consumption.want(more),
         }
     }
 
@@ -90,6 +95,10 @@ impl Consumption {
                 let (received, acker) = consumption.next().await;
                 Delivery::new(received, Acker::Memory(acker))
             }
+            Consumption::Disk(consumption) => {
+                let (received, acker) = consumption.next().await;
+                Delivery::new(received, Acker::Disk(acker))
+            }
         }
     }
 
@@ -97,7 +106,7 @@ impl Consumption {
     pub fn silent_for(&self) -> Duration {
         match self {
             Consumption::Nats(consumption) => consumption.silent_for(),
-            Consumption::Memory(_) => Duration::ZERO,
+            Consumption::Memory(_) | Consumption::Disk(_) => Duration::ZERO,
         }
     }
 }
@@ -121,6 +130,7 @@ pub struct Delivery {
 enum Acker {
     Nats(nats::Acker),
     Memory(memory::Acker),
+    Disk(disk::Acker),
 }
 
 impl Delivery {
@@ -154,6 +164,7 @@ impl Delivery {
         match &self.acker {
             Acker::Nats(acker) => acker.acknowledge(acknowledgement).await,
             Acker::Memory(acker) => acker.acknowledge(acknowledgement),
+            Acker::Disk(acker) => acker.acknowledge(acknowledgement).await,
         }
     }
 }
@@ -169,6 +180,7 @@ pub struct Follow {
 pub(super) enum Followed {
     Nats(Box<nats::Follow>),
     Memory(memory::Follow),
+    Disk(disk::Follow),
 }
 
 impl Follow {
@@ -177,6 +189,7 @@ impl Follow {
             let stored = match &mut self.log {
                 Followed::Nats(follow) => follow.next().await?,
                 Followed::Memory(follow) => follow.next().await?,
+                Followed::Disk(follow) => follow.next().await?,
             };
             let Some(verifier) = &mut self.verifier else { return Ok(stored) };
             let Err((why, after)) = verifier.weigh(&stored) else { return Ok(stored) };
@@ -184,6 +197,7 @@ impl Follow {
                 let next = match &self.log {
                     Followed::Nats(follow) => follow.next_behind(&stored.subject, after).await?,
                     Followed::Memory(follow) => follow.next_behind(&stored.subject, after).await?,
+                    Followed::Disk(follow) => follow.next_behind(&stored.subject, after)?,
                 };
                 // What was between the two is removed: so it was not stored again, behind what came after it.
                 if next == Some(stored.sequence) {

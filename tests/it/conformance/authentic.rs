@@ -1,4 +1,4 @@
-//! Logs that a coordinator with keys reads back (S3), on both buses: what others stored there counts for nobody, and stands
+//! Logs that a coordinator with keys reads back (S3), on every bus: what others stored there counts for nobody, and stands
 //! in nobody's way.
 
 use shared::{
@@ -8,14 +8,17 @@ use shared::{
 };
 use trellis_tests::cluster::{keys, signed};
 
-use super::{event, memory, nats, trace};
+use super::{disk, event, memory, nats, trace};
 
 const LATER: &str = "0202020202020202020202020202020202020202020202020202020202020202";
 
-macro_rules! on_both {
+macro_rules! on_each {
     ($($name:ident),* $(,)?) => {
         mod in_memory {
             $(#[tokio::test] async fn $name() { super::$name(super::memory().await).await; })*
+        }
+        mod on_disk {
+            $(#[tokio::test] async fn $name() { let (_directory, bus) = super::disk().await; super::$name(bus).await; })*
         }
         mod on_nats {
             $(#[tokio::test] async fn $name() { let (_server, bus) = super::nats().await; super::$name(bus).await; })*
@@ -23,7 +26,7 @@ macro_rules! on_both {
     };
 }
 
-on_both![
+on_each![
     s3_only_what_was_signed_for_its_place_is_read_from_a_log,
     s3_the_last_authentic_message_counts_whatever_is_stored_behind_it,
     s3_an_earlier_message_that_is_stored_again_does_not_count,

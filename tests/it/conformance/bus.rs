@@ -1,4 +1,4 @@
-//! The bus: one set of tests, run in memory with a paused clock and on a real server.
+//! The bus: one set of tests, run in memory with a paused clock, on a disk and on a real server.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -17,12 +17,19 @@ use super::{event, identified, message, quiet, soon, text, topology, trace};
 const NOW: Duration = Duration::ZERO;
 const WAIT: Duration = Duration::from_millis(600);
 
-macro_rules! on_both {
+macro_rules! on_each {
     ($($name:ident),* $(,)?) => {
         mod memory {
             $(#[tokio::test(start_paused = true)]
             async fn $name() {
                 super::$name(super::super::memory().await).await;
+            })*
+        }
+        mod disk {
+            $(#[tokio::test]
+            async fn $name() {
+                let (_directory, bus) = super::super::disk().await;
+                super::$name(bus).await;
             })*
         }
         mod nats {
@@ -35,7 +42,7 @@ macro_rules! on_both {
     };
 }
 
-on_both!(
+on_each!(
     what_is_published_is_read_back_in_order,
     an_id_is_stored_once,
     a_fence_holds,

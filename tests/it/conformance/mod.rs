@@ -1,8 +1,9 @@
-//! Tests that run on all implementations of the bus and the store, in memory and on real servers.
+//! Tests that run on all implementations of the bus and the store: in memory, on a disk and on real servers.
 
 mod authentic;
 mod bus;
 mod bus_nats;
+mod directory;
 mod index;
 pub(crate) mod logins;
 mod objects_of_others;
@@ -26,6 +27,8 @@ use shared::{
 };
 use trellis_tests::{cluster::SOON, servers::NatsServer};
 
+use self::directory::Directory;
+
 fn topology() -> Topology {
     // NATS reserves these sizes: many deployments must fit on one server.
     Topology { partitions: 4, max_queue_bytes: 16 << 20, max_log_bytes: 16 << 20, ..Topology::default() }
@@ -42,6 +45,13 @@ async fn memory() -> Bus {
     let bus = Bus::Memory(Memory::new(namespace()));
     bus.set_up(&topology()).await.unwrap();
     bus
+}
+
+/// A bus in a directory of its own.
+async fn disk() -> (Directory, Bus) {
+    let directory = Directory::new();
+    let bus = directory.bus().await;
+    (directory, bus)
 }
 
 async fn connected(server: &NatsServer, namespace: Namespace) -> Bus {

@@ -1,4 +1,4 @@
-//! The behaviour of a store. Each check runs on the memory store and on a real Redis.
+//! The behaviour of a store. Each check runs on the store in memory, on the one on a disk, and on a real Redis.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -13,7 +13,7 @@ use shared::{
 };
 use trellis_tests::servers::RedisServer;
 
-use super::index::*;
+use super::{directory::Directory, index::*};
 
 pub(super) const PARTITIONS: u16 = 16;
 
@@ -35,11 +35,18 @@ pub(super) async fn redis(server: &RedisServer, namespace: &str) -> Store {
     Store::Redis(Redis::connect_as(&server.url(), &login, namespace, PARTITIONS).await.unwrap())
 }
 
-macro_rules! on_both {
+macro_rules! on_each {
     ($($name:ident),* $(,)?) => {
         mod on_memory {
             use super::*;
             $(#[tokio::test] async fn $name() { super::$name(Store::Memory(Memory::new(PARTITIONS))).await; })*
+        }
+        mod on_disk {
+            use super::*;
+            $(#[tokio::test] async fn $name() {
+                let directory = Directory::new();
+                super::$name(directory.store().await).await;
+            })*
         }
         mod on_redis {
             use super::*;
@@ -59,7 +66,7 @@ macro_rules! on_both {
     };
 }
 
-on_both![
+on_each![
     a_trace_that_was_never_written_is_absent,
     a_first_write_is_read_back_whole,
     a_write_on_another_version_changes_nothing,

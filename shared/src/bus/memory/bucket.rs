@@ -72,7 +72,9 @@ impl Memory {
         let count = move |memory: &Memory| {
             let state = memory.state();
             let log = state.logs.get(&stream).expect("every stream is there from the start");
-            state.queues.get(&name).map_or_else(Backlog::default, |queue| queue.backlog(log))
+            let Some(queue) = state.queues.get(&name) else { return Backlog::default() };
+            let Ok(backlog) = queue.backlog(log);
+            backlog
         };
         self.ask("count deliveries", count).await
     }

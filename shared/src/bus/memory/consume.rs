@@ -2,7 +2,7 @@
 
 use tokio::time::{Instant, sleep_until};
 
-use super::{pattern::Pattern, queue::Queue, state::Memory};
+use super::{queue::Queue, state::Memory};
 use crate::bus::{
     message::{Acknowledgement, Received},
     topology::{Consumer, Stream},
@@ -23,12 +23,8 @@ pub struct Consumption {
 }
 
 impl Consumption {
-    pub(super) fn new(memory: Memory, consumer: &Consumer) -> Self {
-        let filters = consumer.filters();
-        let patterns =
-            filters.iter().map(|filter| Pattern::new(&memory.namespace().filter(filter))).collect();
-        let name = consumer.name();
-        memory.state().queues.entry(name.clone()).or_insert_with(|| Queue::new(consumer, patterns));
+    fn new(memory: Memory, consumer: &Consumer) -> Self {
+        let name = memory.queue(consumer);
         Consumption { memory, stream: consumer.stream(), name, credits: 0 }
     }
 
@@ -38,27 +34,12 @@ impl Consumption {
 
     /// Nothing is taken before the last await, so dropping this future loses nothing.
     pub(in super::super) async fn next(&mut self) -> (Received, Acker) {
-        loop {
-            if self.credits == 0 {
-                std::future::pending::<()>().await;
-            }
-            // Registered before the check, so that a message stored in between wakes us.
-            let mut changed = std::pin::pin!(self.memory.changed(self.stream).notified());
-            changed.as_mut().enable();
-            let due = match self.take() {
-                Ok(delivery) => {
-                    self.credits -= 1;
-                    return delivery;
-                }
-                Err(due) => due,
-            };
-            match due {
-                Some(due) => {
-                    tokio::select! { biased; () = changed => {}, () = sleep_until(due) => {} }
-                }
-                None => changed.await,
-            }
+        if self.credits == 0 {
+            std::future::pending::<()>().await;
         }
+        let delivery = self.memory.when_there(self.stream, || self.take()).await;
+        self.credits -= 1;
+        delivery
     }
 
     /// A delivery, or when to check again.
@@ -68,24 +49,15 @@ impl Consumption {
         let (Some(queue), Some(log)) = (bus.queues.get_mut(&self.name), bus.logs.get(&self.stream)) else {
             return Err(None);
         };
-        let Some((entry, delivered)) = queue.take(log, Instant::now()) else {
-            return Err(queue.next_due());
-        };
+        let Ok(taken) = queue.take(log, Instant::now());
+        let Some((entry, delivered)) = taken else { return Err(queue.next_due()) };
         let acker = Acker {
             memory: self.memory.clone(),
             stream: self.stream,
             queue: self.name.clone(),
             sequence: entry.stored.sequence,
         };
-        let received = Received {
-            subject: entry.subject,
-            headers: entry.stored.headers,
-            payload: entry.stored.payload,
-            sequence: entry.stored.sequence,
-            at: entry.stored.at,
-            delivered,
-        };
-        Ok((received, acker))
+        Ok((entry.received(delivered), acker))
     }
 }
 
@@ -110,15 +82,26 @@ impl Acker {
 
 impl Memory {
     fn acknowledged(&self, stream: Stream, name: &str, sequence: u64, acknowledgement: Acknowledgement) {
+        if self.is_done(name, sequence, acknowledgement) {
+            self.state().log(stream).remove(sequence);
+        }
+        // Waiting readers may now have capacity, or an earlier deadline.
+        self.changed(stream).notify_waiters();
+    }
+
+    /// Notes how a delivery was handled; tells whether its message is done with.
+    pub(in crate::bus) fn is_done(
+        &self,
+        name: &str,
+        sequence: u64,
+        acknowledgement: Acknowledgement,
+    ) -> bool {
         let mut state = self.state();
-        let bus = &mut *state;
-        let (Some(queue), Some(log)) = (bus.queues.get_mut(name), bus.logs.get_mut(&stream)) else {
-            return;
-        };
+        let Some(queue) = state.queues.get_mut(name) else { return false };
         match acknowledgement {
             Acknowledgement::Ack | Acknowledgement::Terminate => {
                 queue.settle(sequence);
-                log.remove(sequence);
+                return true;
             }
             Acknowledgement::Nak(delay) => queue.put_off(sequence, Instant::now() + delay),
             Acknowledgement::Progress => {
@@ -126,8 +109,36 @@ impl Memory {
                 queue.put_off(sequence, due);
             }
         }
-        drop(state);
-        // Waiting readers may now have capacity, or an earlier deadline.
-        self.changed(stream).notify_waiters();
+        false
+    }
+
+    /// The name of a consumer's queue, which is made if it is new.
+    pub(in crate::bus) fn queue(&self, consumer: &Consumer) -> String {
+        let (name, patterns) = (consumer.name(), self.patterns(&consumer.filters()));
+        self.state().queues.entry(name.clone()).or_insert_with(|| Queue::new(consumer, patterns));
+        name
+    }
+
+    /// Takes something as soon as there is something in a stream; `take` returns it, or when to look again at the latest.
+    pub(in crate::bus) async fn when_there<T>(
+        &self,
+        stream: Stream,
+        mut take: impl FnMut() -> Result<T, Option<Instant>>,
+    ) -> T {
+        loop {
+            // Registered before the check, so that a message stored in between wakes us.
+            let mut changed = std::pin::pin!(self.changed(stream).notified());
+            changed.as_mut().enable();
+            let due = match take() {
+                Ok(taken) => return taken,
+                Err(due) => due,
+            };
+            match due {
+                Some(due) => {
+                    tokio::select! { biased; () = changed => {}, () = sleep_until(due) => {} }
+                }
+                None => changed.await,
+            }
+        }
     }
 }

@@ -2,14 +2,15 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
+    convert::Infallible,
     ops::Bound,
 };
 
-use super::pattern::Pattern;
+use super::{pattern::Pattern, queue::Messages};
 use crate::{
     bus::{
         error::PublishError,
-        message::{Head, Outgoing, Published, Stored},
+        message::{Head, Outgoing, Published, Received, Stored},
         topology::{Stream, Topology},
     },
     time::{Timestamp, millis},
@@ -30,23 +31,24 @@ pub(super) struct Log {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub(in crate::bus) struct Entry {
     /// Its name on the server, with the namespace.
-    pub(super) subject: String,
-    pub(super) stored: Stored,
+    pub(in crate::bus) subject: String,
+    pub(in crate::bus) stored: Stored,
 }
 
 /// How much a stream holds, and for how long.
-pub(super) struct Bounds {
-    max_bytes: Option<usize>,
-    drops_the_oldest: bool,
-    max_age_ms: Option<u64>,
-    max_per_subject: Option<usize>,
-    duplicate_window_ms: u64,
+#[derive(Debug, Clone, Copy)]
+pub(in crate::bus) struct Bounds {
+    pub(in crate::bus) max_bytes: Option<usize>,
+    pub(in crate::bus) drops_the_oldest: bool,
+    pub(in crate::bus) max_age_ms: Option<u64>,
+    pub(in crate::bus) max_per_subject: Option<usize>,
+    pub(in crate::bus) duplicate_window_ms: u64,
 }
 
 impl Bounds {
-    pub(super) fn of(stream: Stream, topology: &Topology) -> Self {
+    pub(in crate::bus) fn of(stream: Stream, topology: &Topology) -> Self {
         Bounds {
             max_bytes: usize::try_from(topology.max_bytes(stream)).ok().filter(|max| *max > 0),
             drops_the_oldest: stream.drops_the_oldest(),
@@ -58,9 +60,15 @@ impl Bounds {
 }
 
 impl Entry {
-    fn size(&self) -> usize {
+    /// What it counts for in the size of its stream.
+    pub(in crate::bus) fn size(&self) -> usize {
         let headers = self.stored.headers.iter().map(|(name, value)| name.len() + value.len() + 4);
         self.subject.len() + self.stored.payload.len() + headers.sum::<usize>() + OVERHEAD_BYTES
+    }
+
+    pub(in crate::bus) fn received(self, delivered: u64) -> Received {
+        let Stored { headers, payload, sequence, at, .. } = self.stored;
+        Received { subject: self.subject, headers, payload, sequence, at, delivered }
     }
 }
 
@@ -145,10 +153,6 @@ impl Log {
         self.sequences(pattern).into_iter().for_each(|sequence| self.remove(sequence));
     }
 
-    pub(super) fn get(&self, sequence: u64) -> Option<&Entry> {
-        self.messages.get(&sequence)
-    }
-
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -163,7 +167,7 @@ impl Log {
     }
 
     /// The first message that matches, from a sequence on; moves the sequence behind it.
-    pub(super) fn next_entry(&self, patterns: &[Pattern], from: &mut u64) -> Option<&Entry> {
+    fn next_entry(&self, patterns: &[Pattern], from: &mut u64) -> Option<&Entry> {
         for (sequence, entry) in self.messages.range(*from..) {
             *from = sequence + 1;
             if patterns.iter().any(|pattern| pattern.matches(&entry.subject)) {
@@ -173,7 +177,7 @@ impl Log {
         None
     }
 
-    pub(super) fn next(&self, patterns: &[Pattern], from: &mut u64) -> Option<Stored> {
+    pub(super) fn next_stored(&self, patterns: &[Pattern], from: &mut u64) -> Option<Stored> {
         self.next_entry(patterns, from).map(|entry| entry.stored.clone())
     }
 
@@ -212,5 +216,26 @@ impl Log {
         candidates
             .take_while(|(subject, _)| subject.starts_with(pattern.prefix()))
             .filter(|(subject, _)| pattern.matches(subject))
+    }
+}
+
+impl Messages for Log {
+    type Error = Infallible;
+
+    fn get(&self, sequence: u64) -> Result<Option<Entry>, Infallible> {
+        Ok(self.messages.get(&sequence).cloned())
+    }
+
+    fn next(&self, patterns: &[Pattern], from: &mut u64) -> Result<Option<Entry>, Infallible> {
+        Ok(self.next_entry(patterns, from).cloned())
+    }
+
+    fn waiting(&self, patterns: &[Pattern], mut from: u64) -> Result<(u64, Option<Timestamp>), Infallible> {
+        let (mut pending, mut oldest) = (0, None);
+        while let Some(entry) = self.next_entry(patterns, &mut from) {
+            pending += 1;
+            oldest.get_or_insert(entry.stored.at);
+        }
+        Ok((pending, oldest))
     }
 }

@@ -1,14 +1,14 @@
 //! A subject with wildcards, as the server matches it: `*` is one token, a last `>` the rest.
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Pattern(String);
+pub(in crate::bus) struct Pattern(String);
 
 impl Pattern {
-    pub(super) fn new(text: &str) -> Self {
+    pub(in crate::bus) fn new(text: &str) -> Self {
         Pattern(text.to_owned())
     }
 
-    pub(super) fn matches(&self, subject: &str) -> bool {
+    pub(in crate::bus) fn matches(&self, subject: &str) -> bool {
         let mut tokens = subject.split('.');
         for wanted in self.0.split('.') {
             match (wanted, tokens.next()) {
@@ -22,7 +22,7 @@ impl Pattern {
     }
 
     /// The prefix of every matching subject.
-    pub(super) fn prefix(&self) -> &str {
+    pub(in crate::bus) fn prefix(&self) -> &str {
         self.0.find(['*', '>']).map_or(self.0.as_str(), |wild| &self.0[..wild])
     }
 }

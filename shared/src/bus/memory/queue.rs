@@ -8,17 +8,30 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::{
-    log::{Entry, Log},
-    pattern::Pattern,
+use super::{log::Entry, pattern::Pattern};
+use crate::{
+    bus::{fill::Backlog, topology::Consumer},
+    time::Timestamp,
 };
-use crate::bus::{fill::Backlog, topology::Consumer};
+
+/// Where the messages of a queue are.
+pub(in crate::bus) trait Messages {
+    type Error;
+
+    fn get(&self, sequence: u64) -> Result<Option<Entry>, Self::Error>;
+
+    /// The first message that matches, from a sequence on; moves the sequence behind it.
+    fn next(&self, patterns: &[Pattern], from: &mut u64) -> Result<Option<Entry>, Self::Error>;
+
+    /// How many match from a sequence on, and when the first of them was stored.
+    fn waiting(&self, patterns: &[Pattern], from: u64) -> Result<(u64, Option<Timestamp>), Self::Error>;
+}
 
 /// The state all readers of a consumer share.
 #[derive(Debug)]
-pub(super) struct Queue {
+pub(in crate::bus) struct Queue {
     patterns: Vec<Pattern>,
-    pub(super) ack_wait: Duration,
+    pub(in crate::bus) ack_wait: Duration,
     max_out: usize,
     /// The first sequence not delivered yet.
     next: u64,
@@ -34,7 +47,7 @@ struct Out {
 }
 
 impl Queue {
-    pub(super) fn new(consumer: &Consumer, patterns: Vec<Pattern>) -> Self {
+    pub(in crate::bus) fn new(consumer: &Consumer, patterns: Vec<Pattern>) -> Self {
         Queue {
             patterns,
             ack_wait: consumer.ack_wait(),
@@ -46,24 +59,28 @@ impl Queue {
     }
 
     /// The next message to deliver: redeliveries before new messages.
-    pub(super) fn take(&mut self, log: &Log, now: Instant) -> Option<(Entry, u64)> {
+    pub(in crate::bus) fn take<M: Messages>(
+        &mut self,
+        log: &M,
+        now: Instant,
+    ) -> Result<Option<(Entry, u64)>, M::Error> {
         while let Some((due, sequence)) = self.due.first().copied()
             && due <= now
         {
-            let Some(entry) = log.get(sequence) else {
+            let Some(entry) = log.get(sequence)? else {
                 self.settle(sequence);
                 continue;
             };
             let delivered = self.out.get(&sequence).map_or(0, |out| out.delivered) + 1;
             self.set(sequence, Out { due: now + self.ack_wait, delivered });
-            return Some((entry.clone(), delivered));
+            return Ok(Some((entry, delivered)));
         }
         if self.out.len() >= self.max_out {
-            return None;
+            return Ok(None);
         }
-        let entry = log.next_entry(&self.patterns, &mut self.next)?.clone();
+        let Some(entry) = log.next(&self.patterns, &mut self.next)? else { return Ok(None) };
         self.set(entry.stored.sequence, Out { due: now + self.ack_wait, delivered: 1 });
-        Some((entry, 1))
+        Ok(Some((entry, 1)))
     }
 
     fn set(&mut self, sequence: u64, out: Out) {
@@ -72,33 +89,29 @@ impl Queue {
         self.due.insert((out.due, sequence));
     }
 
-    pub(super) fn settle(&mut self, sequence: u64) {
+    pub(in crate::bus) fn settle(&mut self, sequence: u64) {
         if let Some(out) = self.out.remove(&sequence) {
             self.due.remove(&(out.due, sequence));
         }
     }
 
-    pub(super) fn backlog(&self, log: &Log) -> Backlog {
-        let (mut from, mut pending, mut oldest) = (self.next, 0, None);
-        while let Some(entry) = log.next_entry(&self.patterns, &mut from) {
-            pending += 1;
-            oldest.get_or_insert(entry.stored.at);
-        }
-        Backlog { pending, unacknowledged: self.out.len() as u64, oldest }
+    pub(in crate::bus) fn backlog<M: Messages>(&self, log: &M) -> Result<Backlog, M::Error> {
+        let (pending, oldest) = log.waiting(&self.patterns, self.next)?;
+        Ok(Backlog { pending, unacknowledged: self.out.len() as u64, oldest })
     }
 
     /// How many are delivered and not acknowledged.
-    pub(super) fn out(&self) -> usize {
+    pub(in crate::bus) fn out(&self) -> usize {
         self.out.len()
     }
 
     /// When the next redelivery is due, if any.
-    pub(super) fn next_due(&self) -> Option<Instant> {
+    pub(in crate::bus) fn next_due(&self) -> Option<Instant> {
         self.due.first().map(|(due, _)| *due)
     }
 
     /// Changes the time of a redelivery; an acknowledged message is not delivered again.
-    pub(super) fn put_off(&mut self, sequence: u64, due: Instant) {
+    pub(in crate::bus) fn put_off(&mut self, sequence: u64, due: Instant) {
         if let Some(out) = self.out.get(&sequence).copied() {
             self.set(sequence, Out { due, ..out });
         }

@@ -37,10 +37,10 @@ pub(super) struct Shared {
     pub(super) changed: BTreeMap<Stream, Notify>,
 }
 
-pub(super) struct State {
-    pub(super) topology: Topology,
+pub(in crate::bus) struct State {
+    pub(in crate::bus) topology: Topology,
     pub(super) logs: BTreeMap<Stream, Log>,
-    pub(super) queues: BTreeMap<String, Queue>,
+    pub(in crate::bus) queues: BTreeMap<String, Queue>,
     pub(super) listeners: Listeners,
     pub(super) objects: Objects,
 }
@@ -82,7 +82,7 @@ impl Memory {
         &self.shared.namespace
     }
 
-    pub(super) fn now(&self) -> Timestamp {
+    pub(in crate::bus) fn now(&self) -> Timestamp {
         self.shared.started_at.plus_millis(millis(self.shared.started.elapsed()))
     }
 
@@ -90,12 +90,12 @@ impl Memory {
         self.shared.started_at
     }
 
-    pub(super) fn changed(&self, stream: Stream) -> &Notify {
+    pub(in crate::bus) fn changed(&self, stream: Stream) -> &Notify {
         self.shared.changed.get(&stream).expect("every stream is there from the start")
     }
 
     /// Held only for short operations. A panic elsewhere leaves nothing half changed.
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(in crate::bus) fn state(&self) -> MutexGuard<'_, State> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -21,24 +21,26 @@ impl Memory {
     }
 
     pub(super) fn store(&self, message: Outgoing) -> Result<Published, PublishError> {
-        let subject = self.shared.namespace.subject(&message.subject);
-        let Some(stream) = Stream::of(&Filter::One(message.subject.clone())) else {
-            return Err(PublishError::Other(format!("no stream holds `{subject}`")));
-        };
-        let mut state = self.state();
-        if !state.topology.holds(&message.subject) {
-            return Err(PublishError::Other(format!("no stream holds `{subject}`")));
-        }
-        // As on a server: whoever listens gets it, whether or not the stream stores it.
-        state.listeners.tell(&subject, &message.subject, &message.headers, &message.payload, None);
-        let bounds = log::Bounds::of(stream, &state.topology);
+        let Admitted { stream, subject, bounds } = self.admit(&message)?;
         let at = self.now();
-        let stored = state.log(stream).append(subject, message, at, &bounds);
-        drop(state);
+        let stored = self.state().log(stream).append(subject, message, at, &bounds);
         if matches!(stored, Ok(Published { duplicate: false, .. })) {
             self.changed(stream).notify_waiters();
         }
         stored
+    }
+
+    /// Finds the stream that stores a message, and gives it to whoever listens.
+    pub(in crate::bus) fn admit(&self, message: &Outgoing) -> Result<Admitted, PublishError> {
+        let subject = self.shared.namespace.subject(&message.subject);
+        let mut state = self.state();
+        let stream = Stream::of(&Filter::One(message.subject.clone()));
+        let Some(stream) = stream.filter(|_| state.topology.holds(&message.subject)) else {
+            return Err(PublishError::Other(format!("no stream holds `{subject}`")));
+        };
+        // As on a server: whoever listens gets it, whether or not the stream stores it.
+        state.listeners.tell(&subject, &message.subject, &message.headers, &message.payload, None);
+        Ok(Admitted { stream, subject, bounds: log::Bounds::of(stream, &state.topology) })
     }
 
     pub(in super::super) async fn read(&self, filter: &Filter) -> Result<Vec<Stored>, Error> {
@@ -91,8 +93,7 @@ impl Memory {
 
     pub(in super::super) fn follow(&self, filters: &[Filter], from: From) -> Result<Follow, Error> {
         let stream = stream_of_all(filters)?;
-        let patterns =
-            filters.iter().map(|filter| Pattern::new(&self.shared.namespace.filter(filter))).collect();
+        let patterns = self.patterns(filters);
         let next = match from {
             From::Start => 1,
             From::Sequence(sequence) => sequence,
@@ -101,9 +102,13 @@ impl Memory {
         Ok(Follow { memory: self.clone(), stream, patterns, next })
     }
 
-    fn place(&self, filter: &Filter) -> Result<(Stream, Pattern), Error> {
+    pub(in crate::bus) fn place(&self, filter: &Filter) -> Result<(Stream, Pattern), Error> {
         let stream = stream_of_all(std::slice::from_ref(filter))?;
         Ok((stream, Pattern::new(&self.shared.namespace.filter(filter))))
+    }
+
+    pub(in crate::bus) fn patterns(&self, filters: &[Filter]) -> Vec<Pattern> {
+        filters.iter().map(|filter| Pattern::new(&self.shared.namespace.filter(filter))).collect()
     }
 
     /// The log, without what has expired.
@@ -114,6 +119,15 @@ impl Memory {
         log.forget(self.now(), &bounds);
         look(log)
     }
+}
+
+/// Where a message is to be stored.
+#[derive(Debug)]
+pub(in crate::bus) struct Admitted {
+    pub(in crate::bus) stream: Stream,
+    /// Its name on the server.
+    pub(in crate::bus) subject: String,
+    pub(in crate::bus) bounds: log::Bounds,
 }
 
 /// A log that is being followed.
@@ -141,7 +155,7 @@ impl Follow {
             // Registered before the check, so that a message stored in between wakes us.
             let mut changed = std::pin::pin!(self.memory.changed(self.stream).notified());
             changed.as_mut().enable();
-            let found = self.memory.state().log(self.stream).next(&self.patterns, &mut self.next);
+            let found = self.memory.state().log(self.stream).next_stored(&self.patterns, &mut self.next);
             match found {
                 Some(stored) => return Ok(stored),
                 None => changed.await,

@@ -1,0 +1,60 @@
+//! The store of the embedded mode in a directory: what it acknowledged is there after the process ended, however it ended.
+//! Behaves as the one in memory does. Lists are rows in the order of their times, so that opening the directory reads none.
+
+mod deployment;
+mod find;
+mod index;
+mod list;
+mod rows;
+mod traces;
+
+use shared::{
+    clock::Clock,
+    disk::{self, Change, View},
+    random::Random,
+    subject::Partition,
+};
+
+use super::{Error, memory::Memory};
+
+/// Made once for a directory; clones are the same store.
+#[derive(Debug, Clone)]
+pub struct Disk {
+    partitions: u16,
+    directory: disk::Disk,
+    /// The clock, and the heartbeats: all coordinators are in this process.
+    within: Memory,
+    /// Which process it is.
+    run: String,
+}
+
+impl Disk {
+    pub fn new(directory: disk::Disk, partitions: u16) -> Disk {
+        let within = Memory::with_clock(partitions, Clock::Machine);
+        Disk { partitions, directory, within, run: Random::System.id().to_string() }
+    }
+
+    fn homes(&self) -> impl Iterator<Item = Partition> {
+        Partition::all(self.partitions)
+    }
+
+    fn read<T>(
+        &self,
+        doing: &'static str,
+        look: impl FnOnce(&View) -> Result<T, disk::Error>,
+    ) -> Result<T, Error> {
+        self.directory.read(look).map_err(|error| unavailable(doing, error))
+    }
+
+    async fn write<T: Send + 'static>(
+        &self,
+        doing: &'static str,
+        change: impl FnOnce(&mut Change<'_>) -> Result<T, disk::Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.directory.write(change).await.map_err(|error| unavailable(doing, error))
+    }
+}
+
+fn unavailable(doing: &'static str, error: disk::Error) -> Error {
+    Error::Unavailable { doing, source: Box::new(error) }
+}

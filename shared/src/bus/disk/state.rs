@@ -1,0 +1,102 @@
+//! A bus in a directory: what is in the directory, and what is only in this process.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use super::log::Log;
+use crate::{
+    bus::{
+        error::{Error, PublishError},
+        memory::Memory,
+        topology::Stream,
+    },
+    disk::{self, Key, Kind, Reader, Rows},
+    keys::Keys,
+    random::Random,
+    subject::Namespace,
+};
+
+/// A bus within this process that outlives it; clones are the same bus.
+#[derive(Debug, Clone)]
+pub struct Disk {
+    /// Who listens, what is delivered and not acknowledged, the limits, the time.
+    pub(in crate::bus) within: Memory,
+    pub(super) directory: disk::Disk,
+    /// Names the logs of this directory.
+    pub(super) log: u64,
+    pub(super) left: Left,
+}
+
+/// Messages that are done with and still stored, because the disk did not take that: they go with the next.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Left(Arc<Mutex<BTreeMap<Stream, BTreeSet<u64>>>>);
+
+impl Left {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<Stream, BTreeSet<u64>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn take(&self, stream: Stream) -> BTreeSet<u64> {
+        self.all().remove(&stream).unwrap_or_default()
+    }
+
+    pub(super) fn put(&self, stream: Stream, sequences: BTreeSet<u64>) {
+        self.all().entry(stream).or_default().extend(sequences);
+    }
+}
+
+impl Disk {
+    /// The bus of a directory. The first one that is opened there gives it its namespace.
+    pub async fn open(directory: &disk::Disk, namespace: Namespace) -> Result<Disk, Error> {
+        let within = Memory::new(namespace);
+        // When it was made, and a few digits that another directory of that moment does not have.
+        let random = u64::try_from(Random::System.bits() % 1000).unwrap_or(0);
+        let made = within.now().millis() * 1000 + random;
+        // Of no namespace the filter that matches everything in it has no name in front.
+        let name = within.namespace().stream("");
+        let opened = directory.write(move |rows| {
+            let key = Key::new(Kind::Identity).rest(b"bus");
+            if let Some(value) = rows.get(&key)? {
+                let mut reader = Reader::new(&value);
+                return Ok((reader.number()?, reader.text()?.to_owned(), name));
+            }
+            rows.put(&key, Key::value().number(made).text(&name).bytes())?;
+            Ok((made, name.clone(), name))
+        });
+        let (log, found, asked) = opened.await.map_err(|error| failed("open the bus", &error))?;
+        if found != asked {
+            let reason = format!("it has the streams of `{found}…`, and those of `{asked}…` are asked for");
+            return Err(Error::Failed { doing: "open the directory in another namespace".into(), reason });
+        }
+        Ok(Disk { within, directory: directory.clone(), log, left: Left::default() })
+    }
+
+    pub fn namespace(&self) -> &Namespace {
+        self.within.namespace()
+    }
+
+    pub(in crate::bus) fn with_keys(self, keys: Keys) -> Self {
+        Disk { within: self.within.with_keys(keys), ..self }
+    }
+
+    pub(super) fn rows_of(&self, stream: Stream) -> Log {
+        Log::new(stream, self.within.namespace())
+    }
+}
+
+pub(super) fn failed(doing: &'static str, error: &disk::Error) -> Error {
+    Error::Failed { doing: doing.into(), reason: error.to_string() }
+}
+
+/// Of what failed in another way than for want of room it is not known whether it is stored.
+pub(super) fn unpublished(error: disk::Error) -> PublishError {
+    match error {
+        disk::Error::Full { .. } => PublishError::Full(error.to_string()),
+        disk::Error::Failed { .. } | disk::Error::Stopped => PublishError::Unacknowledged,
+        disk::Error::Corrupt { .. } | disk::Error::InUse { .. } | disk::Error::Open { .. } => {
+            PublishError::Other(error.to_string())
+        }
+    }
+}

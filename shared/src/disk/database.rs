@@ -1,0 +1,103 @@
+//! The database file: opened, read, written, and opened again after it failed.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{PoisonError, RwLock, RwLockReadGuard},
+};
+
+use redb::{ReadableDatabase, TableDefinition, TableError};
+
+use super::{Change, Error, Lock, View};
+
+const NAME: &str = "trellis.redb";
+/// All rows are in one table: it is opened once for each transaction.
+pub(super) const ROWS: TableDefinition<'static, &'static [u8], &'static [u8]> = TableDefinition::new("rows");
+/// What the database keeps in memory of its file: inner nodes and what was written last.
+const CACHE_BYTES: usize = 64 << 20;
+
+#[derive(Debug)]
+pub(super) struct Database {
+    directory: PathBuf,
+    /// None after a failure, until it is opened again: a database that had an error of its file refuses everything.
+    opened: RwLock<Option<redb::Database>>,
+    /// Held as long as the database is.
+    _lock: Lock,
+}
+
+impl Database {
+    pub(super) fn open(directory: &Path, lock: Lock) -> Result<Database, Error> {
+        let database = open_file(directory).map_err(|error| Error::open(directory, &error))?;
+        Ok(Database { directory: directory.to_owned(), opened: RwLock::new(Some(database)), _lock: lock })
+    }
+
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    fn opened(&self) -> RwLockReadGuard<'_, Option<redb::Database>> {
+        self.opened.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn read<T>(&self, look: impl FnOnce(&View) -> Result<T, Error>) -> Result<T, Error> {
+        let opened = self.opened();
+        let database = opened.as_ref().ok_or_else(not_open)?;
+        let reading = database.begin_read()?;
+        look(&View(match reading.open_table(ROWS) {
+            Ok(table) => Some(table),
+            // Nothing was ever written.
+            Err(TableError::TableDoesNotExist(_)) => None,
+            Err(error) => return Err(error.into()),
+        }))
+    }
+
+    /// All of a change is on the disk, or nothing of it. After an error the file is opened again, so that reads go on and the
+    /// next change is tried anew.
+    pub(super) fn write(
+        &self,
+        change: impl FnOnce(&mut Change<'_>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        if self.opened().is_none() {
+            self.open_again()?;
+        }
+        let written = self.try_write(change);
+        if written.is_err() {
+            self.open_again().ok();
+        }
+        written
+    }
+
+    fn try_write(&self, change: impl FnOnce(&mut Change<'_>) -> Result<(), Error>) -> Result<(), Error> {
+        let opened = self.opened();
+        let mut writing = opened.as_ref().ok_or_else(not_open)?.begin_write()?;
+        // Each commit says which pages are free: after a crash the file is opened without reading all of it. It also makes
+        // the commit two writes with a sync each, so that a torn one is never taken for whole.
+        writing.set_quick_repair(true);
+        let mut rows = Change(writing.open_table(ROWS)?);
+        let changed = change(&mut rows);
+        drop(rows);
+        match changed {
+            Ok(()) => Ok(writing.commit()?),
+            Err(error) => {
+                // What it wrote is forgotten in any case.
+                writing.abort().ok();
+                Err(error)
+            }
+        }
+    }
+
+    fn open_again(&self) -> Result<(), Error> {
+        let mut opened = self.opened.write().unwrap_or_else(PoisonError::into_inner);
+        // First closed: the file can't be open twice.
+        *opened = None;
+        *opened = Some(open_file(&self.directory)?);
+        Ok(())
+    }
+}
+
+fn not_open() -> Error {
+    Error::Failed { reason: "the file could not be opened again".into() }
+}
+
+fn open_file(directory: &Path) -> Result<redb::Database, Error> {
+    Ok(redb::Builder::new().set_cache_size(CACHE_BYTES).create(directory.join(NAME))?)
+}

@@ -1,0 +1,60 @@
+//! Why the disk could not do as asked.
+
+use std::{io, path::Path};
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    #[error("`{directory}` is in use by process {pid}: one process at a time can open it")]
+    InUse { directory: String, pid: String },
+    #[error("could not open `{directory}`: {reason}")]
+    Open { directory: String, reason: String },
+    /// Nothing was changed. What is stored can still be read.
+    #[error("there is no room left on the disk: {reason}")]
+    Full { reason: String },
+    /// After a write its outcome is unknown.
+    #[error("the disk failed: {reason}")]
+    Failed { reason: String },
+    /// What is stored is not what was written.
+    #[error("what is stored can't be read: {what}")]
+    Corrupt { what: String },
+    #[error("the directory is closed")]
+    Stopped,
+}
+
+impl Error {
+    pub(super) fn open(directory: &Path, reason: &dyn std::fmt::Display) -> Error {
+        Error::Open { directory: directory.display().to_string(), reason: reason.to_string() }
+    }
+
+    pub(super) fn corrupt(what: &str) -> Error {
+        Error::Corrupt { what: what.to_owned() }
+    }
+}
+
+impl From<redb::Error> for Error {
+    fn from(error: redb::Error) -> Self {
+        match error {
+            redb::Error::Corrupted(what) => Error::Corrupt { what },
+            redb::Error::Io(cause) if is_full(&cause) => Error::Full { reason: cause.to_string() },
+            other => Error::Failed { reason: other.to_string() },
+        }
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    let kinds = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded, io::ErrorKind::FileTooLarge];
+    kinds.contains(&error.kind())
+}
+
+/// The errors of the parts of the database, which all become its own.
+macro_rules! from_parts {
+    ($($part:ident),*) => {
+        $(impl From<redb::$part> for Error {
+            fn from(error: redb::$part) -> Self {
+                Error::from(redb::Error::from(error))
+            }
+        })*
+    };
+}
+
+from_parts!(StorageError, TableError, TransactionError, CommitError, DatabaseError);
