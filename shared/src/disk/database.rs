@@ -1,6 +1,7 @@
 //! The database file: opened, read, written, and opened again after it failed.
 
 use std::{
+    panic::catch_unwind,
     path::{Path, PathBuf},
     sync::{PoisonError, RwLock, RwLockReadGuard},
 };
@@ -20,13 +21,24 @@ pub(super) struct Database {
     directory: PathBuf,
     /// None after a failure, until it is opened again: a database that had an error of its file refuses everything.
     opened: RwLock<Option<redb::Database>>,
-    /// Held as long as the database is.
+    /// Held as long as the database is, which is closed before it.
     _lock: Lock,
 }
 
 impl Database {
     pub(super) fn open(directory: &Path, lock: Lock) -> Result<Database, Error> {
-        let database = open_file(directory).map_err(|error| Error::open(directory, &error))?;
+        let is_whole = lock.was_left_whole();
+        let open = || {
+            let mut database = open_file(directory)?;
+            if !is_whole {
+                // Reads it all. What can't be repaired is an error; what can is no row of ours.
+                database.check_integrity()?;
+            }
+            Ok(database)
+        };
+        // A damaged file can make the database panic.
+        let opened = catch_unwind(open).unwrap_or_else(|_| Err(Error::corrupt("the file is damaged")));
+        let database = opened.map_err(|error: Error| Error::open(directory, &error))?;
         Ok(Database { directory: directory.to_owned(), opened: RwLock::new(Some(database)), _lock: lock })
     }
 

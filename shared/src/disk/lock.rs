@@ -1,8 +1,8 @@
 //! The lock of a directory: a file that the process which has it open keeps locked, with its number for whoever comes second.
-//! The lock ends with the process, however that ends.
+//! The lock ends with the process, however that ends. What the file says afterwards tells how it ended.
 
 use std::{
-    fs::{File, OpenOptions, TryLockError},
+    fs::{self, File, OpenOptions, TryLockError},
     io::{self, Read, Seek, Write},
     path::Path,
 };
@@ -10,10 +10,15 @@ use std::{
 use super::Error;
 
 const NAME: &str = "lock";
+const CLOSED: &str = "closed\n";
+/// Another one after each start of the machine.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 #[derive(Debug)]
 pub(super) struct Lock {
-    _file: File,
+    file: File,
+    /// What it said before.
+    before: String,
 }
 
 impl Lock {
@@ -21,19 +26,42 @@ impl Lock {
         let failed = |error: io::Error| Error::open(directory, &error);
         let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).clone();
         let mut file = options.open(directory.join(NAME)).map_err(failed)?;
-        match file.try_lock() {
+        let locked = file.try_lock();
+        let mut before = String::new();
+        file.read_to_string(&mut before).map_err(failed)?;
+        match locked {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                let mut pid = String::new();
-                file.read_to_string(&mut pid).map_err(failed)?;
-                let directory = directory.display().to_string();
-                return Err(Error::InUse { directory, pid: pid.trim().to_owned() });
+                let pid = before.split_whitespace().next().unwrap_or("?").to_owned();
+                return Err(Error::InUse { directory: directory.display().to_string(), pid });
             }
             Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
-        // For people: a full disk is no reason not to open what is there.
-        let told = format!("{}\n", std::process::id());
-        file.set_len(0).and_then(|()| file.rewind()).and_then(|()| file.write_all(told.as_bytes())).ok();
-        Ok(Lock { _file: file })
+        let mut lock = Lock { file, before };
+        lock.say(&format!("{} {}\n", std::process::id(), boot_id()));
+        Ok(lock)
     }
+
+    /// Whether the disk has all that the last process wrote: that one closed the directory, or the machine still runs on which it
+    /// was killed. A machine that lost its power may have lost what its disk had promised to keep.
+    pub(super) fn was_left_whole(&self) -> bool {
+        let boot = boot_id();
+        self.before == CLOSED || (!boot.is_empty() && self.before.split_whitespace().nth(1) == Some(&boot))
+    }
+
+    /// A full disk is no reason not to open what is there: then it says nothing.
+    fn say(&mut self, what: &str) {
+        let said = self.file.set_len(0).and_then(|()| self.file.rewind());
+        said.and_then(|()| self.file.write_all(what.as_bytes())).and_then(|()| self.file.sync_data()).ok();
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        self.say(CLOSED);
+    }
+}
+
+fn boot_id() -> String {
+    fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned()
 }

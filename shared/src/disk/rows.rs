@@ -1,10 +1,13 @@
-//! Rows as a transaction sees them: read at one moment, or changed.
+//! Rows as a transaction sees them: read at one moment, or changed. Each has a checksum: the database verifies its own only
+//! when it repairs a file.
 
 use std::ops::Bound;
 
 use redb::{ReadOnlyTable, ReadableTable, Table};
 
 use super::{Error, Key};
+
+const CHECKSUM_BYTES: usize = 4;
 
 /// The key of a row, and its value.
 pub type Row = (Vec<u8>, Vec<u8>);
@@ -89,7 +92,8 @@ impl<'t> Rows for Change<'t> {
 
 impl Change<'_> {
     pub fn put(&mut self, key: &Key, value: &[u8]) -> Result<(), Error> {
-        self.0.insert(key.bytes(), value)?;
+        let checked = [value, &checksum(key.bytes(), value)].concat();
+        self.0.insert(key.bytes(), &*checked)?;
         Ok(())
     }
 
@@ -112,11 +116,27 @@ impl Change<'_> {
     }
 }
 
+/// Of a key and its value, behind the value.
+fn checksum(key: &[u8], value: &[u8]) -> [u8; CHECKSUM_BYTES] {
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(key);
+    sum.update(value);
+    sum.finalize().to_be_bytes()
+}
+
+/// The value of a row, if it is what was written.
+fn checked<'v>(key: &[u8], row: &'v [u8]) -> Result<&'v [u8], Error> {
+    let wrong = || Error::corrupt("a row is not as it was written");
+    let (value, sum) = row.split_last_chunk().ok_or_else(wrong)?;
+    if *sum == checksum(key, value) { Ok(value) } else { Err(wrong()) }
+}
+
 fn get(
     table: &impl ReadableTable<&'static [u8], &'static [u8]>,
     key: &Key,
 ) -> Result<Option<Vec<u8>>, Error> {
-    Ok(table.get(key.bytes())?.map(|value| value.value().to_vec()))
+    let row = table.get(key.bytes())?;
+    row.map(|row| Ok(checked(key.bytes(), row.value())?.to_vec())).transpose()
 }
 
 fn heads<'t, T: ReadableTable<&'static [u8], &'static [u8]>>(
@@ -131,8 +151,8 @@ fn heads<'t, T: ReadableTable<&'static [u8], &'static [u8]>>(
     let rows = if nothing { None } else { Some(table.range::<&[u8]>(range)?) };
     let read = move |row: Result<_, redb::StorageError>| {
         let (key, value): (redb::AccessGuard<'_, &[u8]>, redb::AccessGuard<'_, &[u8]>) = row?;
-        let value = value.value();
-        Ok((key.value().to_vec(), value[..value.len().min(most)].to_vec()))
+        let (key, value) = (key.value(), checked(key.value(), value.value())?);
+        Ok((key.to_vec(), value[..value.len().min(most)].to_vec()))
     };
     Ok(rows.into_iter().flatten().map(read))
 }

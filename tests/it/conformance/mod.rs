@@ -4,11 +4,13 @@ mod authentic;
 mod bus;
 mod bus_nats;
 mod directory;
+mod disk_faults;
 mod index;
 pub(crate) mod logins;
 mod objects_of_others;
 mod redis_faults;
 mod redis_kinds;
+mod reopened;
 mod store;
 
 use std::{

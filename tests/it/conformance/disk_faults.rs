@@ -1,0 +1,235 @@
+//! A directory whose process is killed, whose disk is full, or whose file is damaged. What was acknowledged is there, or it is
+//! said that it can't be read.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+use coordinator::store::Store;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use shared::{
+    bus::{Bus, PublishError},
+    disk::{Disk, Error},
+    subject::Filter,
+};
+
+use super::{
+    directory::{Directory, bus_of, store_of},
+    event, identified, message,
+    store::{trace, write},
+    text,
+};
+
+/// What a process of these tests does with which directory.
+const TASK: &str = "TRELLIS_TEST_DISK";
+const FILE: &str = "trellis.redb";
+/// More than an empty database has, and soon reached.
+const SMALL_BYTES: u64 = 8 << 20;
+
+/// This test's executable as another process, in which only [`the_other_process`] runs. It is not ended by writing more than it
+/// may.
+fn other_process(task: &str, directory: &Path) -> Child {
+    let own = std::env::current_exe().unwrap();
+    let name = format!("{}::the_other_process", module_path!().split_once("::").unwrap().1);
+    let mut command = Command::new("sh");
+    command.args(["-c", r#"trap "" XFSZ; exec "$0" "$@""#]).arg(own);
+    command.args(["--exact", &name, "--nocapture", "--test-threads=1"]);
+    command.env(TASK, format!("{task} {}", directory.display()));
+    command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// What it says, line by line, without the frame of the tests.
+fn lines(child: &mut Child) -> impl Iterator<Item = String> + use<> {
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    lines.filter_map(|line| Some(line.split_once("says ")?.1.to_owned()))
+}
+
+fn say(what: &str) {
+    println!("says {what}");
+}
+
+#[tokio::test]
+async fn the_other_process() {
+    let Some(task) = std::env::var_os(TASK) else { return };
+    let task = task.into_string().unwrap();
+    let (task, directory) = task.split_once(' ').unwrap();
+    let disk = match Disk::open(Path::new(directory)) {
+        Ok(disk) => disk,
+        Err(error) => return say(&error.to_string()),
+    };
+    match task {
+        "write" => write_on(&bus_of(&disk).await, &store_of(&disk)).await,
+        "fill" => fill(&bus_of(&disk).await, &store_of(&disk)).await,
+        other => panic!("{other}"),
+    }
+}
+
+/// Writes until it is killed, and says what is acknowledged.
+async fn write_on(bus: &Bus, store: &Store) {
+    for number in 0_u32.. {
+        bus.publish(identified(event(1), &number.to_string())).await.unwrap();
+        store.commit(&[write(trace(u128::from(number) + 1), 1)]).await.unwrap();
+        say(&number.to_string());
+    }
+}
+
+async fn numbers(bus: &Bus) -> Result<Vec<String>, shared::bus::Error> {
+    let stored = bus.read(&Filter::Events).await?;
+    Ok(stored.iter().map(|stored| text(&stored.payload)).collect())
+}
+
+/// How many writes a process had acknowledged that was killed.
+fn killed_after(directory: &Directory, count: usize) -> u32 {
+    let mut child = other_process("write", directory.path());
+    let mut lines = lines(&mut child);
+    let mut last = lines.by_ref().take(count).last().unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    last = lines.last().unwrap_or(last);
+    last.parse::<u32>().unwrap() + 1
+}
+
+#[tokio::test]
+async fn a_killed_process_loses_nothing_that_it_acknowledged() {
+    let directory = Directory::new();
+    let mut at_least = 0;
+    for _ in 0..3 {
+        // Each begins again: what it stores is known by its ids, and each trace exists.
+        at_least = at_least.max(killed_after(&directory, 40));
+        let disk = directory.open();
+        let (bus, store) = (bus_of(&disk).await, store_of(&disk));
+        let there = numbers(&bus).await.unwrap();
+        let all: Vec<String> = (0..there.len()).map(|number| number.to_string()).collect();
+        assert!(there == all && there.len() >= at_least as usize, "{at_least} {there:?}");
+        let traces: Vec<_> = (1..=u128::from(at_least)).map(trace).collect();
+        assert_eq!(store.versions(&traces).await.unwrap(), vec![1; traces.len()]);
+    }
+}
+
+#[tokio::test]
+async fn another_process_is_refused_until_the_first_has_gone() {
+    let directory = Directory::new();
+    let mut first = other_process("write", directory.path());
+    let mut said = lines(&mut first);
+    said.next().unwrap();
+    let refused = Disk::open(directory.path()).unwrap_err();
+    // The shell has become the process.
+    let expected =
+        Error::InUse { directory: directory.path().display().to_string(), pid: first.id().to_string() };
+    assert_eq!(refused, expected);
+    let mut second = other_process("write", directory.path());
+    assert_eq!(lines(&mut second).next(), Some(refused.to_string()));
+    second.wait().unwrap();
+    assert!(said.next().is_some(), "the first goes on");
+    first.kill().unwrap();
+    first.wait().unwrap();
+    Disk::open(directory.path()).unwrap();
+}
+
+/// Writes until there is no room, then reads, then gets more room; says what it saw, and ends without closing anything.
+async fn fill(bus: &Bus, store: &Store) {
+    let (_, most) = getrlimit(Resource::RLIMIT_FSIZE).unwrap();
+    setrlimit(Resource::RLIMIT_FSIZE, SMALL_BYTES, most).unwrap();
+    let mut stored = Vec::new();
+    let large = |number: usize| message(event(1), &format!("{number} {}", "x".repeat(50_000)));
+    let refused = loop {
+        match bus.publish(large(stored.len())).await {
+            Ok(published) => stored.push(published.sequence),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(&refused, PublishError::Full(why) if why.contains("no room")), "{refused}");
+    let there =
+        async || bus.read(&Filter::Events).await.unwrap().iter().map(|s| s.sequence).collect::<Vec<_>>();
+    assert_eq!(there().await, stored, "reads go on");
+    let mut object = vec![7; 1 << 20];
+    object.extend(vec![8; usize::try_from(SMALL_BYTES).unwrap()]);
+    bus.put_object("large", object.into()).await.unwrap_err();
+    let mut values = write(trace(9), 1);
+    values.values = vec![("k".into(), Some("v".repeat(usize::try_from(SMALL_BYTES).unwrap())))];
+    store.commit(&[values]).await.unwrap_err();
+    assert_eq!((there().await, store.versions(&[trace(9)]).await.unwrap()), (stored.clone(), vec![0]));
+    assert_eq!(bus.get_object("large").await, Ok(None));
+    setrlimit(Resource::RLIMIT_FSIZE, most, most).unwrap();
+    stored.push(bus.publish(large(stored.len())).await.unwrap().sequence);
+    store.commit(&[write(trace(9), 1)]).await.unwrap();
+    assert_eq!(there().await, stored, "what is written next is tried anew");
+    say(&stored.len().to_string());
+    std::process::abort();
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_writes_and_keeps_what_it_acknowledged() {
+    let directory = Directory::new();
+    let mut child = other_process("fill", directory.path());
+    let said: Vec<String> = lines(&mut child).collect();
+    child.wait().unwrap();
+    let [count] = &said[..] else { panic!("it failed: {said:?}") };
+    let disk = directory.open();
+    let (bus, store) = (bus_of(&disk).await, store_of(&disk));
+    let there = bus.read(&Filter::Events).await.unwrap();
+    assert_eq!(there.len().to_string(), *count);
+    for (number, stored) in there.iter().enumerate() {
+        assert_eq!(text(&stored.payload), format!("{number} {}", "x".repeat(50_000)));
+    }
+    assert_eq!(store.versions(&[trace(9)]).await.unwrap(), [1]);
+}
+
+/// What a damaged directory gives: whether it could be read; panics if it is not what was written.
+fn read_damaged(directory: &Path, count: u32) -> bool {
+    let read = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let disk = Disk::open(directory).ok()?;
+            let bus = Bus::Disk(shared::bus::Disk::open(&disk, Default::default()).await.ok()?);
+            let traces: Vec<_> = (1..=u128::from(count)).map(trace).collect();
+            let loaded = store_of(&disk).load(&traces).await.ok()?;
+            Some((numbers(&bus).await.ok()?, loaded))
+        })
+    };
+    // A database that gives up on what it finds has not told anything wrong.
+    let Ok(Some((there, loaded))) = catch_unwind(AssertUnwindSafe(read)) else { return false };
+    let all: Vec<String> = (0..there.len()).map(|number| number.to_string()).collect();
+    assert!(there == all && there.len() >= count as usize, "{count} were acknowledged: {there:?}");
+    for loaded in loaded {
+        assert_eq!(loaded.record.unwrap().fields["head"], "version 1");
+    }
+    true
+}
+
+#[test]
+fn a_damaged_file_is_read_as_it_was_written_or_not_at_all() {
+    let (directory, copy) = (Directory::new(), Directory::new());
+    let count = killed_after(&directory, 120);
+    let whole = fs::read(directory.path().join(FILE)).unwrap();
+    let length = whole.len();
+    let read = |damaged: &[u8]| {
+        // As another machine finds it: nothing says that it was left whole.
+        fs::remove_dir_all(copy.path()).ok();
+        fs::create_dir_all(copy.path()).unwrap();
+        fs::write(copy.path().join(FILE), damaged).unwrap();
+        read_damaged(copy.path(), count)
+    };
+    assert!(read(&whole), "it is whole");
+    for cut in [1, 100, 4096, length / 4, length / 2, length - 4096, length - 100] {
+        assert!(!read(&whole[..length - cut]), "{cut} bytes are missing at its end");
+    }
+    let mut refused = 0;
+    for page in 0..length / 4096 {
+        let mut damaged = whole.clone();
+        let at = page * 4096;
+        // Its last pages as a torn write leaves them; of the others a few bytes, elsewhere in each.
+        if at + 8 * 4096 >= length {
+            damaged[at..].fill(0xA5);
+        } else {
+            let within = at + (page * 97) % 4000;
+            damaged[within..within + 64].iter_mut().for_each(|byte| *byte ^= 0x5A);
+        }
+        refused += usize::from(!read(&damaged));
+    }
+    assert!(refused > 0, "no page that was damaged matters");
+}
