@@ -8,7 +8,7 @@ use coordinator::store::{
 };
 use shared::{
     bus::{self, Bus, Consumer, Headers, Outgoing, Published, Stream, Topology},
-    disk::{Disk, Error, Key, Kind, Rows},
+    disk::{Change, Disk, Error, Key, Kind, Rows},
     subject::{Filter, Partition, Subject},
 };
 
@@ -263,10 +263,16 @@ async fn changes_that_wait_are_committed_together_or_not_at_all() {
     let disk = directory.open();
     let key = |name: &str| Key::new(Kind::Setting).rest(name.as_bytes());
     let (go, gate) = std::sync::mpsc::channel::<()>();
-    let first = disk.submit(move |_| Ok(gate.recv()), |_| ()).await;
+    let (begins, begun) = tokio::sync::oneshot::channel();
+    let hold = move |_: &mut Change<'_>| {
+        begins.send(()).ok();
+        Ok(gate.recv())
+    };
+    let first = disk.submit(hold, |_| ()).await;
+    begun.await.unwrap();
     let put = async |name: &str, refused: Option<Error>| {
         let key = key(name);
-        let change = move |rows: &mut shared::disk::Change<'_>| {
+        let change = move |rows: &mut Change<'_>| {
             rows.put(&key, b"1")?;
             refused.map_or(Ok(()), Err)
         };

@@ -122,6 +122,17 @@ fn only_the_store_knows_redis() {
 }
 
 #[test]
+fn only_one_place_knows_the_database_on_disk() {
+    for crate_name in ["shared/src", "coordinator/src", "worker/src", "cli/src"] {
+        for (path, text) in sources(crate_name) {
+            if !path.display().to_string().contains("shared/src/disk/") {
+                assert_eq!(breach(&text, &["redb::"]), None, "in {}", path.display());
+            }
+        }
+    }
+}
+
+#[test]
 fn opentelemetry_and_the_clocks_are_known_in_one_place_each() {
     for crate_name in ["shared/src", "coordinator/src", "worker/src", "cli/src"] {
         for (path, text) in sources(crate_name) {

@@ -2,7 +2,7 @@
 
 use crate::{
     bus::{
-        disk::{coded, log::Log},
+        disk::{coded, rows::Log},
         memory::{Bounds, Entry, Messages, Pattern},
         message::{Head, Stored},
     },

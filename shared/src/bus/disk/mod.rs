@@ -9,6 +9,7 @@ mod follow;
 mod log;
 mod look;
 mod objects;
+mod rows;
 mod state;
 mod store;
 

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use super::log::Log;
+use super::rows::Log;
 use crate::{
     bus::{
         error::{Error, PublishError},

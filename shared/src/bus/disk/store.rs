@@ -1,8 +1,8 @@
 //! What is stored in streams: written, and read back.
 
 use super::{
-    log::Log,
     look::Look,
+    rows::Log,
     state::{Disk, failed, unpublished},
 };
 use crate::{

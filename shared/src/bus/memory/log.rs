@@ -6,18 +6,15 @@ use std::{
     ops::Bound,
 };
 
-use super::{pattern::Pattern, queue::Messages};
+use super::{entry::Entry, pattern::Pattern, queue::Messages};
 use crate::{
     bus::{
         error::PublishError,
-        message::{Head, Outgoing, Published, Received, Stored},
+        message::{Head, Outgoing, Published, Stored},
         topology::{Stream, Topology},
     },
     time::{Timestamp, millis},
 };
-
-/// What the server adds to a message's size.
-const OVERHEAD_BYTES: usize = 30;
 
 #[derive(Debug, Default)]
 pub(super) struct Log {
@@ -28,13 +25,6 @@ pub(super) struct Log {
     /// The remembered ids, and the order in which they expire.
     ids: BTreeMap<String, u64>,
     ids_by_age: VecDeque<(Timestamp, String)>,
-}
-
-#[derive(Debug, Clone)]
-pub(in crate::bus) struct Entry {
-    /// Its name on the server, with the namespace.
-    pub(in crate::bus) subject: String,
-    pub(in crate::bus) stored: Stored,
 }
 
 /// How much a stream holds, and for how long.
@@ -56,19 +46,6 @@ impl Bounds {
             max_per_subject: stream.max_per_subject().and_then(|max| usize::try_from(max).ok()),
             duplicate_window_ms: millis(topology.duplicate_window),
         }
-    }
-}
-
-impl Entry {
-    /// What it counts for in the size of its stream.
-    pub(in crate::bus) fn size(&self) -> usize {
-        let headers = self.stored.headers.iter().map(|(name, value)| name.len() + value.len() + 4);
-        self.subject.len() + self.stored.payload.len() + headers.sum::<usize>() + OVERHEAD_BYTES
-    }
-
-    pub(in crate::bus) fn received(self, delivered: u64) -> Received {
-        let Stored { headers, payload, sequence, at, .. } = self.stored;
-        Received { subject: self.subject, headers, payload, sequence, at, delivered }
     }
 }
 

@@ -5,6 +5,7 @@
 mod bucket;
 mod carried;
 mod consume;
+mod entry;
 mod listen;
 mod listeners;
 mod log;
@@ -16,8 +17,9 @@ mod store;
 
 pub(super) use carried::Sending;
 pub(super) use consume::{Acker, Consumption};
+pub(super) use entry::Entry;
 pub(super) use listen::Subscription;
-pub(super) use log::{Bounds, Entry};
+pub(super) use log::Bounds;
 pub(super) use pattern::Pattern;
 pub(super) use queue::Messages;
 pub use state::Memory;

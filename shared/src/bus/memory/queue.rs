@@ -8,7 +8,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::{log::Entry, pattern::Pattern};
+use super::{entry::Entry, pattern::Pattern};
 use crate::{
     bus::{fill::Backlog, topology::Consumer},
     time::Timestamp,

@@ -22,7 +22,7 @@ const SHARED: Layers = &[
     &["check.rs"],
     &["json_schema.rs"],
     &["limits.rs", "ladder.rs", "labels.rs", "secrets.rs", "terms.rs", "usage.rs", "sandbox.rs", "tool.rs"],
-    &["clock.rs", "crash.rs", "keys.rs", "link.rs", "random.rs"],
+    &["clock.rs", "crash.rs", "disk", "keys.rs", "link.rs", "random.rs"],
     &["money.rs", "id.rs", "json.rs", "depth.rs", "time.rs", "problem.rs", "digest.rs", "text.rs", "tls.rs"],
 ];
 
