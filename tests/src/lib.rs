@@ -6,6 +6,7 @@ pub mod chaos;
 pub mod checker;
 pub mod cluster;
 pub mod dice;
+pub mod directory;
 pub mod invariants;
 pub mod log_cuts;
 pub mod log_lines;

@@ -33,11 +33,12 @@ impl Error {
 
 impl From<redb::Error> for Error {
     fn from(error: redb::Error) -> Self {
-        match error {
-            redb::Error::Corrupted(what) => Error::Corrupt { what },
-            redb::Error::Io(cause) if is_full(&cause) => Error::Full { reason: cause.to_string() },
-            other => Error::Failed { reason: other.to_string() },
+        if let redb::Error::Corrupted(what) = error {
+            return Error::Corrupt { what };
         }
+        let reason = error.to_string();
+        let is_full = matches!(&error, redb::Error::Io(cause) if is_full(cause));
+        if is_full { Error::Full { reason } } else { Error::Failed { reason } }
     }
 }
 

@@ -16,11 +16,11 @@ use shared::{
     disk::{Disk, Error},
     subject::Filter,
 };
+use trellis_tests::directory::Directory;
 
 use super::{
-    directory::{Directory, bus_of, store_of},
-    event, identified, message,
-    store::{trace, write},
+    bus_of, event, identified, message,
+    store::{store_of, trace, write},
     text,
 };
 
@@ -95,7 +95,7 @@ fn killed_after(directory: &Directory, count: usize) -> u32 {
 
 #[tokio::test]
 async fn a_killed_process_loses_nothing_that_it_acknowledged() {
-    let directory = Directory::new();
+    let directory = Directory::fresh();
     let mut at_least = 0;
     for _ in 0..3 {
         // Each begins again: what it stores is known by its ids, and each trace exists.
@@ -112,7 +112,7 @@ async fn a_killed_process_loses_nothing_that_it_acknowledged() {
 
 #[tokio::test]
 async fn another_process_is_refused_until_the_first_has_gone() {
-    let directory = Directory::new();
+    let directory = Directory::fresh();
     let mut first = other_process("write", directory.path());
     let mut said = lines(&mut first);
     said.next().unwrap();
@@ -164,7 +164,7 @@ async fn fill(bus: &Bus, store: &Store) {
 
 #[tokio::test]
 async fn a_full_disk_refuses_writes_and_keeps_what_it_acknowledged() {
-    let directory = Directory::new();
+    let directory = Directory::fresh();
     let mut child = other_process("fill", directory.path());
     let said: Vec<String> = lines(&mut child).collect();
     child.wait().unwrap();
@@ -203,7 +203,7 @@ fn read_damaged(directory: &Path, count: u32) -> bool {
 
 #[test]
 fn a_damaged_file_is_read_as_it_was_written_or_not_at_all() {
-    let (directory, copy) = (Directory::new(), Directory::new());
+    let (directory, copy) = (Directory::fresh(), Directory::fresh());
     let count = killed_after(&directory, 120);
     let whole = fs::read(directory.path().join(FILE)).unwrap();
     let length = whole.len();

@@ -3,7 +3,6 @@
 mod authentic;
 mod bus;
 mod bus_nats;
-mod directory;
 mod disk_faults;
 mod index;
 pub(crate) mod logins;
@@ -25,11 +24,10 @@ use bytes::Bytes;
 use shared::{
     TraceId,
     bus::{Bus, Connect, Delivery, Headers, Memory, Nats, Outgoing, Topology},
+    disk::Disk,
     subject::{Namespace, Subject},
 };
-use trellis_tests::{cluster::SOON, servers::NatsServer};
-
-use self::directory::Directory;
+use trellis_tests::{cluster::SOON, directory::Directory, servers::NatsServer};
 
 fn topology() -> Topology {
     // NATS reserves these sizes: many deployments must fit on one server.
@@ -51,9 +49,19 @@ async fn memory() -> Bus {
 
 /// A bus in a directory of its own.
 async fn disk() -> (Directory, Bus) {
-    let directory = Directory::new();
-    let bus = directory.bus().await;
+    let directory = Directory::fresh();
+    let bus = bus_in(&directory).await;
     (directory, bus)
+}
+
+async fn bus_in(directory: &Directory) -> Bus {
+    bus_of(&directory.open()).await
+}
+
+async fn bus_of(disk: &Disk) -> Bus {
+    let bus = Bus::Disk(shared::bus::Disk::open(disk, Default::default()).await.unwrap());
+    bus.set_up(&topology()).await.unwrap();
+    bus
 }
 
 async fn connected(server: &NatsServer, namespace: Namespace) -> Bus {

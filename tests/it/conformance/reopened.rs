@@ -11,18 +11,18 @@ use shared::{
     disk::{Change, Disk, Error, Key, Kind, Rows},
     subject::{Filter, Partition, Subject},
 };
+use trellis_tests::directory::Directory;
 
 use super::{
-    directory::{Directory, bus_of, store_of},
-    event, identified, message, quiet, soon,
-    store::{PARTITIONS, at, trace as run, write},
+    bus_in, bus_of, event, identified, message, quiet, soon,
+    store::{PARTITIONS, at, store_of, trace as run, write},
     text, topology, trace,
 };
 
 #[tokio::test]
 async fn streams_and_their_ids_fences_and_sequences_are_there_again() {
-    let (directory, other) = (Directory::new(), Directory::new());
-    let bus = directory.bus().await;
+    let (directory, other) = (Directory::fresh(), Directory::fresh());
+    let bus = bus_in(&directory).await;
     let headers: Headers = [("traceparent".to_owned(), "00-1-2-01".to_owned())].into();
     for number in 1..=20 {
         let outgoing = identified(event(number % 3 + 1), &number.to_string());
@@ -35,7 +35,7 @@ async fn streams_and_their_ids_fences_and_sequences_are_there_again() {
     let (end, fill) = (bus.end(&Filter::Events).await.unwrap(), bus.fill().await.unwrap());
     drop(bus);
 
-    let bus = directory.bus().await;
+    let bus = bus_in(&directory).await;
     assert_eq!(bus.read(&Filter::Events).await, all);
     assert_eq!(bus.subjects(&Filter::Events).await, subjects);
     assert_eq!(bus.end(&Filter::Events).await, Ok(end));
@@ -45,13 +45,13 @@ async fn streams_and_their_ids_fences_and_sequences_are_there_again() {
     let fenced = |last| Outgoing { expect_last: Some(last), ..message(event(2), "fenced") };
     assert!(bus.publish(fenced(4)).await.is_err());
     assert_eq!(bus.publish(fenced(19)).await, Ok(Published { sequence: 22, duplicate: false }));
-    assert_ne!(other.bus().await.end(&Filter::Events).await.unwrap().log, end.log);
+    assert_ne!(bus_in(&other).await.end(&Filter::Events).await.unwrap().log, end.log);
 }
 
 #[tokio::test]
 async fn deliveries_that_nobody_acknowledged_come_again() {
-    let directory = Directory::new();
-    let bus = directory.bus().await;
+    let directory = Directory::fresh();
+    let bus = bus_in(&directory).await;
     bus.send((0..5).map(|n| message(Subject::Spawn, &n.to_string())).collect()).await.stored().await;
     let mut queue = bus.consume(&Consumer::Intake).await.unwrap();
     queue.want(4);
@@ -64,7 +64,7 @@ async fn deliveries_that_nobody_acknowledged_come_again() {
     deliveries[3].nak(Duration::from_secs(3600)).await;
     drop((deliveries, queue, bus));
 
-    let bus = directory.bus().await;
+    let bus = bus_in(&directory).await;
     let mut queue = bus.consume(&Consumer::Intake).await.unwrap();
     queue.want(10);
     for expected in ["1", "3", "4"] {
@@ -76,8 +76,8 @@ async fn deliveries_that_nobody_acknowledged_come_again() {
 
 #[tokio::test]
 async fn objects_are_there_again_and_their_size() {
-    let directory = Directory::new();
-    let bus = directory.bus().await;
+    let directory = Directory::fresh();
+    let bus = bus_in(&directory).await;
     let large: Bytes = (0..200_000_u32).flat_map(u32::to_be_bytes).collect();
     bus.put_object("a/large", Bytes::from(vec![1; 1 << 20])).await.unwrap();
     bus.put_object("a/large", large.clone()).await.unwrap();
@@ -87,7 +87,7 @@ async fn objects_are_there_again_and_their_size() {
     let fill = bus.fill().await.unwrap();
     drop(bus);
 
-    let bus = directory.bus().await;
+    let bus = bus_in(&directory).await;
     assert_eq!(bus.get_object("a/large").await, Ok(Some(large)));
     assert_eq!(bus.get_object("a/empty").await, Ok(Some(Bytes::new())));
     assert_eq!(bus.get_object("b").await, Ok(None));
@@ -97,16 +97,16 @@ async fn objects_are_there_again_and_their_size() {
 
 #[tokio::test]
 async fn ids_and_logs_expire_whether_or_not_somebody_ran() {
-    let directory = Directory::new();
+    let directory = Directory::fresh();
     let short = Duration::from_millis(1500);
     let brief = Topology { duplicate_window: short, keep_logs: short, ..topology() };
-    let bus = directory.bus().await;
+    let bus = bus_in(&directory).await;
     bus.set_up(&brief).await.unwrap();
     bus.publish(identified(event(1), "a")).await.unwrap();
     bus.publish(identified(Subject::Spawn, "work")).await.unwrap();
     let began = tokio::time::Instant::now();
     drop(bus);
-    let bus = directory.bus().await;
+    let bus = bus_in(&directory).await;
     bus.set_up(&brief).await.unwrap();
     if began.elapsed() < short / 2 {
         assert!(bus.publish(identified(Subject::Spawn, "work")).await.unwrap().duplicate);
@@ -147,8 +147,8 @@ async fn one_run_is_followed_in_a_log_that_others_fill() {
 
 #[tokio::test]
 async fn what_a_store_acknowledged_is_there_again() {
-    let directory = Directory::new();
-    let store = directory.store().await;
+    let directory = Directory::fresh();
+    let store = store_of(&directory.open());
     let outbox = OutboxKey { version: 1, made: 7 };
     let first = Write {
         fields: vec![("head".into(), Some("ü".into())), ("made".into(), Some("7".into()))],
@@ -175,7 +175,7 @@ async fn what_a_store_acknowledged_is_there_again() {
     let before = all(&store, &homes).await;
     drop(store);
 
-    let store = directory.store().await;
+    let store = store_of(&directory.open());
     assert_eq!(all(&store, &homes).await, before);
     let Some(Record { version: 1, fields, values, outbox: kept }) = load(&store, 1).await else { panic!() };
     assert_eq!((fields["head"].as_str(), values["key"].as_str()), ("ü", "{}"));
@@ -199,7 +199,7 @@ async fn what_a_store_acknowledged_is_there_again() {
     store.sent(&[sent]).await.unwrap();
     assert!(store.remove(run(1), 1).await.unwrap() && load(&store, 1).await.is_none());
     drop(store);
-    let store = directory.store().await;
+    let store = store_of(&directory.open());
     assert_eq!((load(&store, 1).await, store.branches(run(1)).await.unwrap()), (None, Vec::new()));
     assert_eq!(store.run_count().await.unwrap(), 1);
 }
@@ -235,7 +235,7 @@ async fn all(store: &Store, homes: &[Partition]) -> String {
 
 #[tokio::test]
 async fn a_second_opener_is_refused_by_the_number_of_the_first() {
-    let directory = Directory::new();
+    let directory = Directory::fresh();
     let first = directory.open();
     let pid = std::process::id().to_string();
     let refused = Disk::open(directory.path()).unwrap_err();
@@ -250,8 +250,8 @@ async fn a_second_opener_is_refused_by_the_number_of_the_first() {
 
 #[tokio::test]
 async fn a_directory_has_one_namespace() {
-    let directory = Directory::new();
-    drop(directory.bus().await);
+    let directory = Directory::fresh();
+    drop(bus_in(&directory).await);
     let refused = bus::Disk::open(&directory.open(), "team-a".parse().unwrap()).await;
     assert!(refused.unwrap_err().to_string().contains("namespace"));
     drop(Bus::Disk(bus::Disk::open(&directory.open(), Default::default()).await.unwrap()));
@@ -259,7 +259,7 @@ async fn a_directory_has_one_namespace() {
 
 #[tokio::test]
 async fn changes_that_wait_are_committed_together_or_not_at_all() {
-    let directory = Directory::new();
+    let directory = Directory::fresh();
     let disk = directory.open();
     let key = |name: &str| Key::new(Kind::Setting).rest(name.as_bytes());
     let (go, gate) = std::sync::mpsc::channel::<()>();

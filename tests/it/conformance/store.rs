@@ -9,11 +9,12 @@ use coordinator::store::{
 use shared::{
     Timestamp, TraceId,
     bus::Position,
+    disk::Disk,
     subject::{Namespace, Partition},
 };
-use trellis_tests::servers::RedisServer;
+use trellis_tests::{directory::Directory, servers::RedisServer};
 
-use super::{directory::Directory, index::*};
+use super::index::*;
 
 pub(super) const PARTITIONS: u16 = 16;
 
@@ -35,6 +36,10 @@ pub(super) async fn redis(server: &RedisServer, namespace: &str) -> Store {
     Store::Redis(Redis::connect_as(&server.url(), &login, namespace, PARTITIONS).await.unwrap())
 }
 
+pub(super) fn store_of(disk: &Disk) -> Store {
+    Store::Disk(coordinator::store::Disk::new(disk.clone(), PARTITIONS))
+}
+
 macro_rules! on_each {
     ($($name:ident),* $(,)?) => {
         mod on_memory {
@@ -44,8 +49,8 @@ macro_rules! on_each {
         mod on_disk {
             use super::*;
             $(#[tokio::test] async fn $name() {
-                let directory = Directory::new();
-                super::$name(directory.store().await).await;
+                let directory = Directory::fresh();
+                super::$name(store_of(&directory.open())).await;
             })*
         }
         mod on_redis {

@@ -1,4 +1,4 @@
-//! The whole system in one process: in memory, and with two coordinators and two workers on real servers.
+//! The whole system in one process: in memory, and with two coordinators and two workers on a disk and on real servers.
 
 use coordinator::store::Store;
 use serde_json::{Map, Value, json};
@@ -10,6 +10,7 @@ use shared::{
 };
 use trellis_tests::{
     cluster::{Cluster, name},
+    directory::Directory,
     invariants,
     servers::{NatsServer, RedisServer},
 };
@@ -89,6 +90,48 @@ async fn more_than_a_message(cluster: &Cluster) {
 async fn goals_trees_and_money_in_one_process_with_no_servers() {
     let cluster = Cluster::embedded();
     try_everything(&cluster).await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn goals_trees_and_money_on_a_disk() {
+    let directory = Directory::fresh();
+    let coordinators = vec![coordinator::Config::new(name("a")), coordinator::Config::new(name("b"))];
+    let (bus, store) = directory.both(coordinators[0].topology.partitions).await;
+    let workers = vec![worker::Config::new(name("w1")), worker::Config::new(name("w2"))];
+    let cluster = Cluster::start(bus, store, coordinators, workers);
+    try_everything(&cluster).await;
+    cluster.stop().await;
+}
+
+/// proves: everything that a run needs is in the directory, and nobody holds it open after the end.
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_go_on_where_they_were_when_their_directory_is_opened_again() {
+    let directory = Directory::fresh();
+    let start = async || {
+        let config = coordinator::Config::new(name("coordinator"));
+        let (bus, store) = directory.both(config.topology.partitions).await;
+        Cluster::start(bus, store, vec![config], vec![worker::Config::new(name("worker"))])
+    };
+    let mut cluster = start().await;
+    let step = |id| json!({"id": id, "agent_id": "sleep", "task_description": id, "input_from": ["ms"]});
+    let steps: Vec<_> = ["a", "b", "c"].map(step).to_vec();
+    let graph = json!({"mode": "sequential", "inputs": {"ms": 700}, "steps": steps});
+    let accepted = cluster.client.accepted(graph).await;
+    let paid =
+        cluster.client.run(json!({"goal": "pay", "agent_id": "spend", "inputs": {"usd": 0.01, "calls": 3}}));
+    let paid = paid.await;
+    for _ in 0..3 {
+        cluster.stop().await;
+        cluster = start().await;
+    }
+    let root = accepted.child_id;
+    let outcome = cluster.client.outcome(accepted.trace_id, &root).await;
+    assert_eq!(outcome.context.status, EndStatus::Completed, "{outcome:#?}");
+    for trace in [accepted.trace_id, paid.trace_id] {
+        invariants::check_at_rest(&cluster.client.trace(trace).await).unwrap();
+    }
+    assert_eq!(cluster.client.outcome(paid.trace_id, &paid.context.child_id).await, paid);
     cluster.stop().await;
 }
 
