@@ -367,7 +367,8 @@ impl Store {
     pub async fn ping(&self) -> Result<(), Error> {
         match self {
             Store::Redis(redis) => redis.ping().await,
-            Store::Memory(_) | Store::Disk(_) => Ok(()),
+            Store::Memory(_) => Ok(()),
+            Store::Disk(disk) => disk.ping(),
         }
     }
 

@@ -555,7 +555,8 @@ impl Bus {
     pub async fn ping(&self) -> Result<Duration, Error> {
         match self {
             Bus::Nats(nats) => nats.ping().await,
-            Bus::Memory(_) | Bus::Disk(_) => Ok(Duration::ZERO),
+            Bus::Memory(_) => Ok(Duration::ZERO),
+            Bus::Disk(disk) => disk.ping().map(|()| Duration::ZERO),
         }
     }
 }

@@ -11,7 +11,9 @@ mod rows;
 mod writer;
 
 use std::{
-    fmt, fs,
+    fmt,
+    fs::{self, File},
+    os::unix::fs::DirBuilderExt,
     path::Path,
     sync::Arc,
     thread::{self, JoinHandle},
@@ -56,9 +58,14 @@ impl Disk {
     /// Opens a directory, and makes it if it is not there. Nobody else can open it meanwhile.
     pub fn open(directory: &Path) -> Result<Disk, Error> {
         let failed = |error: std::io::Error| Error::open(directory, &error);
-        fs::create_dir_all(directory).map_err(failed)?;
+        // What runs write is there: others may not read it.
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
         let lock = Lock::take(directory)?;
         let database = Arc::new(Database::open(directory, lock)?);
+        // A file that was just made is there after a loss of power only if its directory says so.
+        for holder in [Some(directory), directory.parent()].into_iter().flatten() {
+            File::open(holder).and_then(|holder| holder.sync_all()).map_err(failed)?;
+        }
         let (jobs, waiting) = mpsc::channel(MAX_WAITING);
         let written = database.clone();
         let writer = thread::Builder::new().name("disk".into());

@@ -12,14 +12,14 @@ use std::{
 use coordinator::store::Store;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use shared::{
-    bus::{Bus, PublishError},
+    bus::{Bus, Consumer, PublishError},
     disk::{Disk, Error},
-    subject::Filter,
+    subject::{Filter, Subject},
 };
-use trellis_tests::directory::Directory;
+use trellis_tests::{directory::Directory, servers::Disk as ServerDisk};
 
 use super::{
-    bus_of, event, identified, message,
+    bus_of, event, identified, message, quiet, soon,
     store::{store_of, trace, write},
     text,
 };
@@ -33,12 +33,17 @@ const SMALL_BYTES: u64 = 8 << 20;
 /// This test's executable as another process, in which only [`the_other_process`] runs. It is not ended by writing more than it
 /// may.
 fn other_process(task: &str, directory: &Path) -> Child {
-    let own = std::env::current_exe().unwrap();
-    let name = format!("{}::the_other_process", module_path!().split_once("::").unwrap().1);
     let mut command = Command::new("sh");
-    command.args(["-c", r#"trap "" XFSZ; exec "$0" "$@""#]).arg(own);
-    command.args(["--exact", &name, "--nocapture", "--test-threads=1"]);
+    command.args(["-c", r#"trap "" XFSZ; exec "$@""#, "sh"]);
     command.env(TASK, format!("{task} {}", directory.display()));
+    only_the_other_process(command)
+}
+
+/// The arguments of the command become that process.
+fn only_the_other_process(mut command: Command) -> Child {
+    let name = format!("{}::the_other_process", module_path!().split_once("::").unwrap().1);
+    command.arg(std::env::current_exe().unwrap());
+    command.args(["--exact", &name, "--nocapture", "--test-threads=1"]);
     command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
 }
 
@@ -64,6 +69,8 @@ async fn the_other_process() {
     match task {
         "write" => write_on(&bus_of(&disk).await, &store_of(&disk)).await,
         "fill" => fill(&bus_of(&disk).await, &store_of(&disk)).await,
+        "mounted" => fill_up(disk).await,
+        "failing" => acknowledge_nothing(&bus_of(&disk).await).await,
         other => panic!("{other}"),
     }
 }
@@ -179,6 +186,82 @@ async fn a_full_disk_refuses_writes_and_keeps_what_it_acknowledged() {
     assert_eq!(store.versions(&[trace(9)]).await.unwrap(), [1]);
 }
 
+/// Acknowledges a delivery while nothing can be written, and another one later; ends without closing anything.
+async fn acknowledge_nothing(bus: &Bus) {
+    bus.send((0..3).map(|n| message(Subject::Spawn, &n.to_string())).collect()).await.stored().await;
+    let mut queue = bus.consume(&Consumer::Intake).await.unwrap();
+    queue.want(2);
+    let (first, second) = (soon(queue.next()).await, soon(queue.next()).await);
+    let (_, most) = getrlimit(Resource::RLIMIT_FSIZE).unwrap();
+    setrlimit(Resource::RLIMIT_FSIZE, 4096, most).unwrap();
+    first.ack().await;
+    bus.publish(message(event(1), "x")).await.unwrap_err();
+    let waiting = async || bus.read(&Filter::One(Subject::Spawn)).await.unwrap().len();
+    assert_eq!((waiting().await, bus.unacknowledged(&Consumer::Intake).await), (3, Ok(1)));
+    setrlimit(Resource::RLIMIT_FSIZE, most, most).unwrap();
+    second.ack().await;
+    bus.publish(message(event(1), "x")).await.unwrap();
+    assert_eq!(waiting().await, 1, "the first goes with the second");
+    say("done");
+    std::process::abort();
+}
+
+#[tokio::test]
+async fn an_acknowledgement_that_a_disk_does_not_take_goes_with_the_next() {
+    let directory = Directory::fresh();
+    let mut child = other_process("failing", directory.path());
+    let said: Vec<String> = lines(&mut child).collect();
+    child.wait().unwrap();
+    assert_eq!(said, ["done"]);
+    let bus = bus_of(&directory.open()).await;
+    let mut queue = bus.consume(&Consumer::Intake).await.unwrap();
+    queue.want(9);
+    assert_eq!(text(&soon(queue.next()).await.payload), "2");
+    quiet(queue.next()).await;
+}
+
+/// Fills the small disk that the directory is on, then makes room on it; says how much is there when it is opened again.
+async fn fill_up(disk: Disk) {
+    let directory = std::env::current_dir().unwrap();
+    let filler = directory.join("filler");
+    fs::write(&filler, vec![1; 4 << 20]).unwrap();
+    let bus = bus_of(&disk).await;
+    let mut stored = 0;
+    let large = message(event(1), &"x".repeat(50_000));
+    let refused = loop {
+        match bus.publish(large.clone()).await {
+            Ok(_) => stored += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(&refused, PublishError::Full(why) if why.contains("No space left")), "{refused}");
+    assert_eq!(bus.read(&Filter::Events).await.unwrap().len(), stored, "reads go on");
+    fs::remove_file(&filler).unwrap();
+    bus.publish(large).await.unwrap();
+    drop((bus, disk));
+    let bus = bus_of(&Disk::open(&directory.join("kept")).unwrap()).await;
+    say(&format!("{}", bus.read(&Filter::Events).await.unwrap().len() - stored));
+}
+
+/// On a real disk pages are missing where the file was thought to be long enough. It needs a mount of its own, for which a
+/// process must be root.
+#[tokio::test]
+async fn a_small_disk_refuses_writes_until_there_is_room() {
+    if !ServerDisk::allowed() {
+        return println!("skipped: this process may not mount anything");
+    }
+    let directory = Directory::fresh();
+    fs::create_dir_all(directory.path()).unwrap();
+    let mount = r#"trap "" XFSZ; mount -t tmpfs -o size=16m none "$0" && cd "$0" && exec "$@""#;
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", mount]).arg(directory.path());
+    command.env(TASK, format!("mounted {}/kept", directory.path().display()));
+    let mut child = only_the_other_process(command);
+    let said: Vec<String> = lines(&mut child).collect();
+    child.wait().unwrap();
+    assert_eq!(said, ["1"]);
+}
+
 /// What a damaged directory gives: whether it could be read; panics if it is not what was written.
 fn read_damaged(directory: &Path, count: u32) -> bool {
     let read = || {
@@ -232,4 +315,32 @@ fn a_damaged_file_is_read_as_it_was_written_or_not_at_all() {
         refused += usize::from(!read(&damaged));
     }
     assert!(refused > 0, "no page that was damaged matters");
+}
+
+/// proves: the checksum of each row. The database itself would give what it finds.
+#[tokio::test]
+async fn a_row_that_was_changed_in_a_closed_file_is_refused() {
+    let directory = Directory::fresh();
+    let bus = bus_of(&directory.open()).await;
+    bus.publish(message(event(1), "pay 10 dollars")).await.unwrap();
+    bus.publish(message(event(2), "another")).await.unwrap();
+    drop(bus);
+    let file = directory.path().join(FILE);
+    let mut bytes = fs::read(&file).unwrap();
+    let places = |bytes: &[u8]| {
+        let found = bytes.windows(14).enumerate().filter(|(_, window)| *window == b"pay 10 dollars");
+        found.map(|(at, _)| at).collect::<Vec<_>>()
+    };
+    assert!(!places(&bytes).is_empty());
+    for at in places(&bytes) {
+        bytes[at..at + 14].copy_from_slice(b"pay 90 dollars");
+    }
+    fs::write(&file, bytes).unwrap();
+    let bus = bus_of(&directory.open()).await;
+    let refused = bus.read(&Filter::EventsOf(super::trace(1))).await.unwrap_err();
+    assert!(refused.to_string().contains("not as it was written"), "{refused}");
+    assert_eq!(
+        text(&bus.last(&Filter::EventsOf(super::trace(2))).await.unwrap().unwrap().payload),
+        "another"
+    );
 }

@@ -1,6 +1,6 @@
 //! What a bus and a store in a directory acknowledged is there when it is opened again, and nobody opens it twice.
 
-use std::time::Duration;
+use std::{os::unix::fs::PermissionsExt, time::Duration};
 
 use bytes::Bytes;
 use coordinator::store::{
@@ -231,6 +231,31 @@ async fn all(store: &Store, homes: &[Partition]) -> String {
         store.time().await.unwrap().correction,
         store.versions(&traces).await.unwrap(),
     )
+}
+
+#[tokio::test]
+async fn the_newest_runs_of_a_partition_are_listed() {
+    let directory = Directory::fresh();
+    let store = Store::Disk(coordinator::store::Disk::new(directory.open(), 1));
+    let opened = |number: u128| {
+        let at = at(u64::try_from(number).unwrap());
+        Write { opened_at: Some(at), ..write(run(number), 1) }
+    };
+    for thousand in 0..10 {
+        let writes: Vec<_> = (1..=1_003).map(|number| opened(thousand * 1_003 + number)).collect();
+        store.commit(&writes).await.unwrap();
+    }
+    assert_eq!(store.run_count().await.unwrap(), 10_000);
+    let all = store.find(&Find::newest(20_000)).await.unwrap();
+    assert_eq!((all.len(), all[0].0, all[9_999].0), (10_000, run(10_030), run(31)));
+}
+
+#[tokio::test]
+async fn others_may_not_read_a_directory() {
+    let directory = Directory::fresh();
+    let _disk = directory.open();
+    let mode = std::fs::metadata(directory.path()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
 }
 
 #[tokio::test]

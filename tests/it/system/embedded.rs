@@ -118,9 +118,8 @@ async fn runs_go_on_where_they_were_when_their_directory_is_opened_again() {
     let steps: Vec<_> = ["a", "b", "c"].map(step).to_vec();
     let graph = json!({"mode": "sequential", "inputs": {"ms": 700}, "steps": steps});
     let accepted = cluster.client.accepted(graph).await;
-    let paid =
-        cluster.client.run(json!({"goal": "pay", "agent_id": "spend", "inputs": {"usd": 0.01, "calls": 3}}));
-    let paid = paid.await;
+    let pay = json!({"goal": "pay", "agent_id": "spend", "inputs": {"usd": 0.01, "calls": 3}});
+    let paid = cluster.client.run(pay).await;
     for _ in 0..3 {
         cluster.stop().await;
         cluster = start().await;

@@ -18,6 +18,11 @@ const CORRECTION: &str = "correction";
 const PARTITIONS: &str = "partitions";
 
 impl Disk {
+    /// Whether it can be read.
+    pub(in super::super) fn ping(&self) -> Result<(), Error> {
+        self.read("read the directory", |_| Ok(()))
+    }
+
     pub(in super::super) fn time(&self) -> Result<StoreTime, Error> {
         let correction = self.read("read the clock", correction)?;
         Ok(StoreTime { read: self.within.now(), correction })

@@ -75,6 +75,11 @@ impl Disk {
         self.looked("count deliveries", |rows| queue.backlog(&Look::all(rows, &log)))
     }
 
+    /// Whether it can be read.
+    pub(in super::super) fn ping(&self) -> Result<(), Error> {
+        self.looked("read the directory", |_| Ok(()))
+    }
+
     fn looked<T>(
         &self,
         doing: &'static str,

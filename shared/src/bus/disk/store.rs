@@ -32,13 +32,13 @@ impl Sending {
 impl Disk {
     pub(in super::super) async fn set_up(&self, topology: &Topology) -> Result<(), Error> {
         self.within.set_up(topology).await?;
-        let (bus, now) = (self.clone(), self.within.now());
+        let now = self.within.now();
         let streams = Stream::ALL.map(|stream| (self.rows_of(stream), Bounds::of(stream, topology)));
         let forget = move |rows: &mut Change<'_>| {
             streams.iter().try_for_each(|(log, bounds)| log.forget(rows, now, bounds))
         };
         // What expired while nobody ran goes at once. A disk that is full says so where it matters.
-        bus.directory.write(forget).await.ok();
+        self.directory.write(forget).await.ok();
         Ok(())
     }
 
