@@ -1,17 +1,26 @@
 //! Addresses of the servers, read once from the command line and the environment, and connections to them.
 
-use std::{fmt, path::PathBuf};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
 
 use coordinator::store::{Redis, Store};
 use shared::{
     TraceId,
+    agent_policy::AgentPolicy,
     bus::{self, Bus, Connect, Nats},
     role,
     subject::Namespace,
     text::with_causes,
 };
 
-use crate::cluster::credentials::{Credentials, check_argument};
+use tokio::sync::Mutex;
+
+use crate::cluster::{
+    credentials::{Credentials, check_argument},
+    embedded::Deployment,
+};
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Servers")]
@@ -22,6 +31,10 @@ pub(crate) struct Servers {
     /// The Redis server; only coordinators need it.
     #[arg(long, global = true, value_name = "URL", env = "REDIS_URL", hide_env_values = true)]
     redis_url: Option<String>,
+    /// A directory in which a cluster of one process keeps everything: without a NATS server, commands use it. One process at a time
+    /// can have it open.
+    #[arg(long, global = true, value_name = "DIR", env = "TRELLIS_DATA", hide_env_values = true)]
+    data: Option<PathBuf>,
     /// Prefix of every subject, stream and key, so that deployments can share servers.
     #[arg(
         long,
@@ -37,6 +50,9 @@ pub(crate) struct Servers {
     trace_url: Option<String>,
     #[command(flatten)]
     credentials: Credentials,
+    /// The cluster in that directory, once a command has needed it.
+    #[arg(skip)]
+    opened: Mutex<Option<Deployment>>,
 }
 
 /// Where Jaeger shows a trace.
@@ -103,12 +119,58 @@ impl Servers {
         self.redis_url.as_deref().filter(|url| !url.is_empty())
     }
 
-    /// The bus of a cluster, for commands that need one.
+    /// The directory of a cluster of one process.
+    pub(crate) fn directory(&self) -> Option<&Path> {
+        self.data.as_deref().filter(|path| !path.as_os_str().is_empty())
+    }
+
+    /// Whether there is a cluster to ask.
+    pub(crate) fn has_cluster(&self) -> bool {
+        self.nats_url().is_some() || self.directory().is_some()
+    }
+
+    /// The bus of a cluster, for commands that need one: of the servers, or of the directory, which is open until [`Servers::close`].
     pub(crate) async fn cluster(&self) -> anyhow::Result<Bus> {
+        let Some(directory) = self.directory().filter(|_| self.nats_url().is_none()) else {
+            return self.nats().await;
+        };
+        let mut opened = self.opened.lock().await;
+        if let Some(deployment) = &*opened {
+            return Ok(deployment.bus().clone());
+        }
+        let deployment = Deployment::of_directory(&self.namespace, directory).await?;
+        let bus = deployment.bus().clone();
+        *opened = Some(deployment);
+        Ok(bus)
+    }
+
+    /// The cluster that the command line names, or one in this process, in its directory or in memory, whose worker has these
+    /// settings.
+    pub(crate) async fn deployment(
+        &self,
+        settings: worker::Settings,
+        policy: Option<AgentPolicy>,
+    ) -> anyhow::Result<Deployment> {
+        match self.nats_url() {
+            Some(_) => Ok(Deployment::of_others(self.nats().await?)),
+            None => Deployment::embedded(&self.namespace, self.directory(), None, settings, policy).await,
+        }
+    }
+
+    /// Ends what [`Servers::cluster`] has begun: what was acknowledged is kept, and others can open the directory.
+    pub(crate) async fn close(&self) {
+        if let Some(deployment) = self.opened.lock().await.take() {
+            deployment.end().await;
+        }
+    }
+
+    /// The bus of servers, for commands that are part of a cluster.
+    pub(crate) async fn nats(&self) -> anyhow::Result<Bus> {
         let Some(url) = self.nats_url() else {
             anyhow::bail!(
-                "this command needs a cluster, and no NATS server is named\n\nhint: set NATS_URL or give \
-                 --nats-url, such as nats://127.0.0.1:4222; `trellis run` and `trellis dev` need no server"
+                "this command needs a cluster, and neither a NATS server nor a directory is named\n\nhint: set NATS_URL or give \
+                 --nats-url, such as nats://127.0.0.1:4222; or --data, a directory in which `trellis run` or `trellis dev` keeps its \
+                 runs; `trellis run` and `trellis dev` need neither"
             );
         };
         let name = format!("trellis {}", env!("CARGO_PKG_VERSION"));

@@ -1,25 +1,27 @@
-//! Where a command's work is done: in a cluster, or by a coordinator and a worker in this process, on a bus and a
-//! store in memory. Nothing in this process outlives the command.
+//! A cluster in this process: a coordinator, and a worker if there is work to be done, on a bus and a store in memory, which end with
+//! the command, or in a directory, which outlives it.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, path::Path, time::Duration};
 
 use anyhow::{Context, anyhow};
 use coordinator::store::{Memory, Store};
 use shared::{
     agent_policy::AgentPolicy,
     bus::{self, Bus, Topology},
+    disk::{self, Disk},
     subject::Namespace,
 };
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::{connect::Servers, process_id};
+use crate::{cluster::process_id, terminal::output};
 
 /// Agents that run at once in this process. They mostly wait for models and tools.
 const SLOTS: usize = 64;
 /// How long running agents may take to end when the command ends.
 const DRAIN: Duration = Duration::from_secs(5);
 
+#[derive(Debug)]
 pub(crate) struct Deployment {
     bus: Bus,
     /// The coordinator and the worker in this process; empty for a cluster.
@@ -28,39 +30,20 @@ pub(crate) struct Deployment {
 }
 
 impl Deployment {
-    /// The cluster that the command line names, or one in this process whose worker has these settings.
-    pub(crate) async fn open(
-        servers: &Servers,
-        settings: worker::Settings,
-        policy: Option<AgentPolicy>,
-    ) -> anyhow::Result<Self> {
-        match servers.nats_url() {
-            Some(_) => Ok(Deployment {
-                bus: servers.cluster().await?,
-                tasks: JoinSet::new(),
-                stop: CancellationToken::new(),
-            }),
-            None => Self::embedded(servers.namespace(), None, settings, policy).await,
-        }
+    /// A cluster whose processes are others.
+    pub(crate) fn of_others(bus: Bus) -> Self {
+        Deployment { bus, tasks: JoinSet::new(), stop: CancellationToken::new() }
     }
 
+    /// A coordinator and a worker in this process, in a directory or in memory.
     pub(crate) async fn embedded(
         namespace: &Namespace,
+        directory: Option<&Path>,
         health: Option<SocketAddr>,
         settings: worker::Settings,
         policy: Option<AgentPolicy>,
     ) -> anyhow::Result<Self> {
-        let topology = Topology { partitions: 4, ..Topology::default() };
-        let bus = Bus::Memory(bus::Memory::new(namespace.clone()));
-        bus.set_up(&topology).await?;
-        let store = Store::Memory(Memory::new(topology.partitions));
-        let stop = CancellationToken::new();
-        let mut tasks = JoinSet::new();
-        let mut config = coordinator::Config::new(process_id::fresh("coordinator"));
-        config.topology = topology;
-        config.health = health;
-        let ended = coordinator::run(config, bus.clone(), store, stop.clone().cancelled_owned());
-        tasks.spawn(async { ended.await.context("the coordinator in this process failed") });
+        let mut deployment = Self::coordinated(namespace, directory, health).await?;
         let config = worker::Config {
             slots: SLOTS,
             drain: DRAIN,
@@ -70,8 +53,37 @@ impl Deployment {
             sandbox: Some(worker::OWN_EXECUTABLE.into()),
             ..worker::Config::new(process_id::fresh("worker"))
         };
-        let ended = worker::run(config, bus.clone(), stop.clone().cancelled_owned());
-        tasks.spawn(async { ended.await.context("the worker in this process failed") });
+        let ended = worker::run(config, deployment.bus.clone(), deployment.stop.clone().cancelled_owned());
+        deployment.tasks.spawn(async { ended.await.context("the worker in this process failed") });
+        Ok(deployment)
+    }
+
+    /// A coordinator in this process, which answers about the runs of a directory; nobody works on them.
+    pub(crate) async fn of_directory(namespace: &Namespace, directory: &Path) -> anyhow::Result<Self> {
+        Self::coordinated(namespace, Some(directory), None).await
+    }
+
+    async fn coordinated(
+        namespace: &Namespace,
+        directory: Option<&Path>,
+        health: Option<SocketAddr>,
+    ) -> anyhow::Result<Self> {
+        let topology = Topology { partitions: 4, ..Topology::default() };
+        let (bus, store) = match directory {
+            Some(directory) => kept(namespace, directory, topology.partitions).await?,
+            None => {
+                let bus = Bus::Memory(bus::Memory::new(namespace.clone()));
+                (bus, Store::Memory(Memory::new(topology.partitions)))
+            }
+        };
+        bus.set_up(&topology).await?;
+        let stop = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        let mut config = coordinator::Config::new(process_id::fresh("coordinator"));
+        config.topology = topology;
+        config.health = health;
+        let ended = coordinator::run(config, bus.clone(), store, stop.clone().cancelled_owned());
+        tasks.spawn(async { ended.await.context("the coordinator in this process failed") });
         Ok(Deployment { bus, tasks, stop })
     }
 
@@ -94,11 +106,34 @@ impl Deployment {
         }
     }
 
-    /// Stops the coordinator and the worker in this process; false if they did not end in time.
-    #[must_use]
-    pub(crate) async fn close(mut self) -> bool {
+    /// Stops the coordinator and the worker in this process, and says if they do not end in time.
+    pub(crate) async fn end(mut self) {
         self.stop.cancel();
         let all = async { while self.tasks.join_next().await.is_some() {} };
-        tokio::time::timeout(2 * DRAIN, all).await.is_ok()
+        if tokio::time::timeout(2 * DRAIN, all).await.is_err() {
+            output::note("warning: the coordinator and the worker in this process did not end in time");
+        }
     }
+}
+
+/// The bus and the store of a directory.
+async fn kept(namespace: &Namespace, directory: &Path, partitions: u16) -> anyhow::Result<(Bus, Store)> {
+    let disk = Disk::open(directory).map_err(|error| {
+        let hint = match error {
+            disk::Error::InUse { .. } => "wait for it or end it, or give another directory with --data",
+            disk::Error::Corrupt { .. } => {
+                "nothing in it was changed: restore it from a copy, or give another directory with --data"
+            }
+            disk::Error::Full { .. }
+            | disk::Error::Failed { .. }
+            | disk::Error::Open { .. }
+            | disk::Error::Stopped => {
+                "--data, or TRELLIS_DATA, names a directory that this user may write to"
+            }
+        };
+        anyhow!("{error}\n\nhint: {hint}")
+    })?;
+    let bus = bus::Disk::open(&disk, namespace.clone()).await?;
+    let store = coordinator::store::Disk::new(disk, partitions);
+    Ok((Bus::Disk(bus), Store::Disk(store)))
 }

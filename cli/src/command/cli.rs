@@ -20,7 +20,8 @@ Examples:
   trellis run --goal 'hello' -o json            run one agent, for programs
   NATS_URL=nats://… trellis runs list           look at a cluster
 
-`dev`, and `run` without a NATS URL, run everything in this process; commands about runs and servers need a cluster, and say so.
+`dev`, and `run` without a NATS URL, run everything in this process, and keep it if --data names a directory. Commands about runs need a cluster or such a
+directory, and say so.
 ";
 
 /// Runs trees of LLM agents, and never spends more than their budget.
@@ -140,7 +141,12 @@ pub(crate) fn run_online(
     log_json: bool,
 ) -> anyhow::Result<Ending> {
     let (service, quiet) = service(&command);
-    runtime::run(service, quiet, log_json, talk(command, servers, format))
+    let talked = async {
+        let ended = talk(command, servers, format).await;
+        servers.close().await;
+        ended
+    };
+    runtime::run(service, quiet, log_json, talked)
 }
 
 async fn talk(command: Online, servers: &Servers, format: Format) -> anyhow::Result<Ending> {

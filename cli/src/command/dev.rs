@@ -1,5 +1,5 @@
 //! `trellis dev`: a coordinator and a worker in this process, with submissions from stdin. It uses no
-//! servers, even if `NATS_URL` names one, and nothing outlives the process.
+//! servers, even if `NATS_URL` names one. What is in its directory outlives the process; without one nothing does.
 
 use std::{
     io::IsTerminal,
@@ -10,8 +10,10 @@ use std::{
 use anyhow::Context;
 use serde_json::{Value, json};
 use shared::{
+    TraceId,
     bus::Bus,
-    wire::{Outcome, SubmitAnswer, Text},
+    text::count,
+    wire::{ContextStatus, Outcome, Query, QueryAnswer, RunsQuery, SubmitAnswer, Text},
 };
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
@@ -42,13 +44,15 @@ const MOST_RUNS: usize = 256;
 const EXAMPLES: &str = "\
 Examples:
   trellis dev --agents examples/agents.yaml
+  trellis dev --agents examples/agents.yaml --data ~/trellis     keep runs, and go on with them
   printf 'hello\\n@examples/race.yaml\\n' | trellis dev --agents examples/agents.yaml -o json
 ";
 
 /// A coordinator and a worker in this process, with no servers, until Ctrl-C.
 ///
 /// Each line on stdin is a submission: a goal in plain words, a spawn or a graph as JSON, or
-/// `@file`. When stdin ends and is not a terminal, the runs are finished before the command ends.
+/// `@file`. When stdin ends and is not a terminal, the runs are finished before the command ends. With `--data DIR` everything is
+/// kept in that directory, and the next `dev` goes on with what had not ended, however this one ended.
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
 pub(crate) struct Args {
@@ -82,23 +86,32 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         output::note("note: dev runs in this process and ignores the NATS server");
     }
     let health = args.health.map(with_port).transpose().context("could not listen for health checks")?;
-    let mut deployment = Deployment::embedded(servers.namespace(), health, settings, policy).await?;
+    let directory = servers.directory();
+    let mut deployment =
+        Deployment::embedded(servers.namespace(), directory, health, settings, policy).await?;
     let bus = deployment.bus().clone();
     let work = async {
         if let Some(ending) = agents::apply(&bus, agents, output).await? {
             return Ok(ending);
         }
-        output::note("trellis dev: a coordinator and a worker in this process; nothing is kept when it ends");
+        let kept = match directory {
+            Some(directory) => format!("everything is kept in {}", directory.display()),
+            None => "nothing is kept when it ends; --data DIR keeps it".to_owned(),
+        };
+        output::note(&format!("trellis dev: a coordinator and a worker in this process; {kept}"));
         if let Some(health) = health {
             output::note(&format!("health checks on http://{health}/healthz"));
         }
         output::note("each line is a submission: a goal, JSON, or @file; Ctrl-C ends");
-        Desk { bus, answer: args.answer, output, runs: JoinSet::new(), worst: Ending::Completed }.open().await
+        let mut desk =
+            Desk { bus, answer: args.answer, output, runs: JoinSet::new(), worst: Ending::Completed };
+        if directory.is_some() {
+            desk.go_on().await?;
+        }
+        desk.open().await
     };
     let ended = deployment.while_up(work).await;
-    if !deployment.close().await {
-        output::note("warning: the coordinator and the worker in this process did not end in time");
-    }
+    deployment.end().await;
     ended
 }
 
@@ -117,6 +130,33 @@ struct Desk {
 }
 
 impl Desk {
+    /// Waits for the runs that had not ended when the directory was last closed too.
+    async fn go_on(&mut self) -> anyhow::Result<()> {
+        let live = vec![
+            ContextStatus::Submitted,
+            ContextStatus::Working,
+            ContextStatus::InputRequired,
+            ContextStatus::Paused,
+        ];
+        let query = RunsQuery { limit: 500, status: live, ..RunsQuery::default() };
+        let runs = match client::query(&self.bus, &Query::Runs(Box::new(query))).await? {
+            QueryAnswer::Runs { runs, .. } => runs,
+            other => return Err(client::unexpected(&other)),
+        };
+        if !runs.is_empty() {
+            output::note(&format!("goes on with {}", count(runs.len() as u64, "run")));
+        }
+        for run in runs.into_iter().take(MOST_RUNS) {
+            self.watch(run.trace_id);
+        }
+        Ok(())
+    }
+
+    fn watch(&mut self, trace_id: TraceId) {
+        let (bus, answer) = (self.bus.clone(), self.answer.clone());
+        self.runs.spawn(async move { await_outcome(&bus, trace_id, answer).await });
+    }
+
     async fn open(mut self) -> anyhow::Result<Ending> {
         let mut signals = Signals::listen()?;
         let mut lines = BufReader::new(tokio::io::stdin()).lines();
@@ -166,8 +206,7 @@ impl Desk {
                         output::print_json_line(&json!(SubmitAnswer::Accepted(accepted.clone())))?
                     }
                 }
-                let (bus, answer) = (self.bus.clone(), self.answer.clone());
-                self.runs.spawn(async move { await_outcome(&bus, accepted.trace_id, answer).await });
+                self.watch(accepted.trace_id);
                 Ok(())
             }
         }
@@ -208,11 +247,7 @@ fn read(line: &str) -> Result<Submission, String> {
 }
 
 /// Waits for the outcome of a run and answers its questions.
-async fn await_outcome(
-    bus: &Bus,
-    trace_id: shared::TraceId,
-    answer: Option<Text>,
-) -> anyhow::Result<Outcome> {
+async fn await_outcome(bus: &Bus, trace_id: TraceId, answer: Option<Text>) -> anyhow::Result<Outcome> {
     let mut watch = Watch::begin(bus, trace_id).await?;
     let who = answer.map_or(Answerer::Nobody, Answerer::Told);
     let mut asked = Questions::new(who);

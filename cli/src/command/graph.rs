@@ -120,7 +120,7 @@ async fn validate(
         }
     }
     // A cluster that could not be asked was told of.
-    let asked_nobody = known.is_none() && servers.nats_url().is_none();
+    let asked_nobody = known.is_none() && !servers.has_cluster();
     if asked_nobody && found.iter().any(|shown| shown["ok"] == true) {
         output::note("not checked: whether the agents exist (give --agents, or NATS_URL)");
     }

@@ -104,7 +104,7 @@ fn ceilings(args: &Args) -> Result<BTreeMap<AgentId, Usd>, Ending> {
 
 /// Earlier runs of the graph, if there is a cluster to ask.
 async fn learn(servers: &Servers, root: &ChildId, most: usize) -> anyhow::Result<Vec<EarlierRun>> {
-    if servers.nats_url().is_none() {
+    if !servers.has_cluster() {
         return Ok(Vec::new());
     }
     let bus = servers.cluster().await?;

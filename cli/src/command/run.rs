@@ -11,7 +11,6 @@ use crate::{
     cluster::{
         client::{self, Submission},
         connect::Servers,
-        embedded::Deployment,
     },
     command::agents,
     input::{parse, sources::Sources, task::Task, worker_config::WorkerConfig},
@@ -32,7 +31,8 @@ Examples:
 
 /// Run a graph or one agent, and wait for its outcome.
 ///
-/// Without a NATS URL everything runs in this process; with one, in that cluster.
+/// Without a NATS URL everything runs in this process; with one, in that cluster. In this process nothing is kept, unless
+/// `--data` names a directory: then `runs`, `history`, `outputs`, `receipt` and others show the run afterwards.
 /// Ctrl-C cancels the run; a second Ctrl-C ends the command at once.
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
@@ -65,7 +65,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     };
     let from_stdin = args.task.file.as_deref().is_some_and(|file| file == "-");
     let asked = Questions::new(Answerer::is(args.answer, embedded, from_stdin));
-    let mut deployment = Deployment::open(servers, settings, policy).await?;
+    let mut deployment = servers.deployment(settings, policy).await?;
     let bus = deployment.bus().clone();
     let work = async {
         if let Some(ending) = agents::apply(&bus, profiles, output).await? {
@@ -75,9 +75,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         perform(&bus, servers, (&submission, &sources), asked, args.words, output).await
     };
     let ended = deployment.while_up(work).await;
-    if !deployment.close().await {
-        output::note("warning: the coordinator and the worker in this process did not end in time");
-    }
+    deployment.end().await;
     ended
 }
 

@@ -216,14 +216,14 @@ pub(crate) async fn coordinator(args: CoordinatorArgs, servers: &Servers) -> any
     if servers.redis_url().is_none() && servers.nats_url().is_some() {
         servers.store(args.streams.partitions).await?;
     }
-    let bus = servers.cluster().await?;
+    let bus = servers.nats().await?;
     let store = servers.store(args.streams.partitions).await?;
     until_signal(|stop| async move { coordinator::run(config, bus, store, stop.cancelled_owned()).await })
         .await
 }
 
 pub(crate) async fn provision(args: ProvisionArgs, servers: &Servers) -> anyhow::Result<Ending> {
-    let bus = servers.cluster().await?;
+    let bus = servers.nats().await?;
     bus.set_up(&args.streams.topology()).await.map_err(|error| unreachable(&error))?;
     output::note("the streams and queues are there");
     Ok(Ending::Completed)
@@ -240,7 +240,7 @@ pub(crate) async fn worker(args: WorkerArgs, servers: &Servers) -> anyhow::Resul
              ordinary user, as the Dockerfile does",
         );
     }
-    let bus = servers.cluster().await?;
+    let bus = servers.nats().await?;
     let config = worker::Config {
         pool: args.pool,
         slots: usize::from(args.slots),

@@ -28,8 +28,8 @@ impl KnownAgents {
             let read = profiles::read(file).map_err(|unusable| profiles::explain(&unusable, file))?;
             known.extend(read.into_iter().map(|profile| profile.agent_id));
         }
-        let of_cluster = match servers.nats_url() {
-            Some(_) => match listed(servers).await {
+        let of_cluster = match servers.has_cluster() {
+            true => match listed(servers).await {
                 Ok(agents) => Some(agents),
                 Err(error) => {
                     output::note(&format!(
@@ -38,7 +38,7 @@ impl KnownAgents {
                     return Ok(None);
                 }
             },
-            None => None,
+            false => None,
         };
         if file.is_none() && of_cluster.is_none() {
             return Ok(None);

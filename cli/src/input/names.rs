@@ -24,7 +24,7 @@ pub(crate) async fn put(document: &mut Document, servers: &Servers) -> anyhow::R
         return Ok(());
     }
     let mut answers = Answers::new();
-    if servers.nats_url().is_none() {
+    if !servers.has_cluster() {
         for (name, version) in references {
             let hint =
                 "name the cluster, with NATS_URL or --nats-url, or the file of the graph, as `./facts.yaml`";

@@ -531,7 +531,7 @@ impl Bus {
     pub fn tell(&self, outage: &mut Outage, error: &Error) {
         match self {
             Bus::Nats(nats) => nats.failed(outage, error),
-            Bus::Memory(_) => outage.failed(&with_causes(error)),
+            Bus::Memory(_) | Bus::Disk(_) => outage.failed(&with_causes(error)),
         }
     }
 

@@ -3,7 +3,7 @@
 mod findings;
 mod work;
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use coordinator::store::{Durability, Store};
 use shared::{
@@ -51,13 +51,18 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
+    let mut findings = Findings::default();
+    if let Some(path) = servers.directory().filter(|_| servers.nats_url().is_none()) {
+        directory(path, &args, servers, &mut findings).await;
+        collector(&mut findings).await;
+        return findings.print(output);
+    }
     if servers.nats_url().is_none() && servers.redis_url().is_none() {
         anyhow::bail!(
-            "no server is named\n\nhint: set NATS_URL and REDIS_URL, or give --nats-url and --redis-url; \
-             `trellis run` needs neither"
+            "no server is named\n\nhint: set NATS_URL and REDIS_URL, or give --nats-url and --redis-url, or --data for the directory of \
+             `trellis run` and `trellis dev`"
         );
     }
-    let mut findings = Findings::default();
     match servers.nats_url() {
         Some(_) => nats(&args, servers, &mut findings).await,
         None => findings.add("nats", Level::Warn, "not checked", Some("set NATS_URL")),
@@ -68,6 +73,21 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     }
     collector(&mut findings).await;
     findings.print(output)
+}
+
+/// A cluster of one process: its directory, and the work in it.
+async fn directory(path: &Path, args: &Args, servers: &Servers, findings: &mut Findings) {
+    let asked = Instant::now();
+    let bus = match servers.cluster().await {
+        Ok(bus) => bus,
+        Err(error) => return findings.add_error("directory", &error),
+    };
+    let found =
+        format!("{} opens in {}, and nobody else has it open", path.display(), shown(asked.elapsed()));
+    findings.add("directory", Level::Ok, found, None);
+    storage(&bus, findings).await;
+    work::dead_letters(&bus, findings).await;
+    work::stuck_runs(&bus, args.stuck_after, findings).await;
 }
 
 async fn nats(args: &Args, servers: &Servers, findings: &mut Findings) {

@@ -1,0 +1,197 @@
+//! Runs that are kept in a directory: every command shows them afterwards, without a server, and a process that is killed loses nothing
+//! that it accepted.
+
+#![allow(clippy::unwrap_used, reason = "a test that is surprised shall panic")]
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+    thread,
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+
+const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+
+/// A directory of a test, which goes with it.
+struct Kept(PathBuf);
+
+impl Kept {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("trellis-kept-{}-{number}", std::process::id()));
+        std::fs::remove_dir_all(&path).ok();
+        Kept(path)
+    }
+
+    /// `trellis` with this directory and no servers.
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_trellis"));
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        command.args(args).arg("--data").arg(&self.0).current_dir(root).stdin(Stdio::null());
+        for name in ["NATS_URL", "NATS_CREDS", "REDIS_URL", "TRELLIS_NAMESPACE", "TRELLIS_DATA", "RUST_LOG"] {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    fn output(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    /// What it prints, if it succeeds.
+    fn says(&self, args: &[&str]) -> String {
+        let output = self.output(args);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{args:?}: {said}{}", String::from_utf8_lossy(&output.stderr));
+        said
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        let said = self.says(&[args, &["-o", "json"]].concat());
+        serde_json::from_str(&said).unwrap_or_else(|error| panic!("{args:?}: {error}: {said}"))
+    }
+
+    /// `trellis dev` that takes lines and answers with lines.
+    fn dev(&self) -> Dev {
+        let mut command = self.command(&["dev", "-o", "json", "--agents", "examples/agents.yaml"]);
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Dev { child, lines: Box::new(lines.map_while(Result::ok)) }
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+struct Dev {
+    child: Child,
+    lines: Box<dyn Iterator<Item = String>>,
+}
+
+impl Dev {
+    fn submit(&mut self, submission: &Value) {
+        // It may have been killed.
+        writeln!(self.child.stdin.as_mut().unwrap(), "{submission}").ok();
+    }
+
+    /// The trace of the next submission that is told as accepted; none if it was killed before.
+    fn accepted(&mut self) -> Option<String> {
+        self.lines.by_ref().find_map(|line| {
+            let said: Value = serde_json::from_str(&line).ok()?;
+            let is_accepted = said["status"] == "accepted";
+            is_accepted.then(|| said["trace_id"].as_str().unwrap().to_owned())
+        })
+    }
+
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+fn status(kept: &Kept, trace: &str) -> String {
+    let runs = kept.json(&["runs", "list", "--limit", "500"]);
+    let run = runs.as_array().unwrap().iter().find(|run| run["trace_id"] == trace);
+    run.unwrap_or_else(|| panic!("{trace} is not in {runs}"))["status"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_run_that_was_kept_is_shown_by_every_command_without_a_server() {
+    let kept = Kept::new();
+    let graph = kept.0.with_extension("json");
+    let steps =
+        json!([{"id": "find", "agent_id": "researcher", "task_description": "How do ants find food?"}]);
+    std::fs::write(
+        &graph,
+        json!({"trace_id": TRACE, "name": "ants", "labels": {"env": "test"}, "steps": steps}).to_string(),
+    )
+    .unwrap();
+    let file = graph.to_str().unwrap();
+    let agents = "examples/agents.yaml";
+    let ended = kept.json(&["run", file, "--agents", agents]);
+    assert_eq!(ended["status"], "completed", "{ended}");
+    let spent = ended["budget"]["spent"]["cost_usd"].clone();
+    for args in [
+        &["runs", "list", "--label", "env=test"][..],
+        &["runs", "describe", TRACE],
+        &["receipt", TRACE],
+        &["trace", TRACE],
+        &["events", TRACE],
+        &["audit", TRACE],
+        &["budget", "tree", TRACE],
+        &["agents", "list"],
+        &["graph", "show", TRACE],
+        &["doctor"],
+    ] {
+        let said = kept.says(args);
+        assert!(!said.trim().is_empty(), "{args:?}");
+    }
+    let history = kept.says(&["history", &format!("{TRACE}/find")]);
+    assert!(history.contains("model"), "{history}");
+    let run = &kept.json(&["runs", "list"])[0];
+    assert_eq!((&run["trace_id"], &run["status"]), (&json!(TRACE), &json!("completed")));
+    assert_eq!(run["budget"]["spent"]["cost_usd"], spent, "{run}");
+    // The same submission again is the same run, which costs nothing more; another takes over its results.
+    assert_eq!(kept.json(&["run", file, "--agents", agents])["budget"]["spent"]["cost_usd"], spent);
+    assert_eq!(kept.json(&["runs", "list"]).as_array().unwrap().len(), 1);
+    let rerun = kept.json(&["runs", "rerun", TRACE, "--from", "find"]);
+    assert!(rerun["trace_id"].is_string(), "{rerun}");
+    std::fs::remove_file(graph).ok();
+}
+
+#[test]
+fn a_directory_is_open_in_one_process_and_another_is_told_whose() {
+    let kept = Kept::new();
+    let mut dev = kept.dev();
+    dev.submit(&json!({"goal": "hello"}));
+    dev.accepted().unwrap();
+    let refused = kept.output(&["runs", "list"]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains(&dev.child.id().to_string()), "{said}");
+    assert!(said.contains("hint: "), "{said}");
+    dev.kill();
+    assert_eq!(kept.json(&["runs", "list"]).as_array().unwrap().len(), 1);
+}
+
+/// proves: whatever `dev` has accepted ends, is paid within its budget, and its books are those of its log, however often the process is
+/// killed. `TRELLIS_KILLS=200` for a long one.
+#[test]
+fn a_process_that_is_killed_again_and_again_loses_no_run_that_it_accepted() {
+    let kills = std::env::var_os("TRELLIS_KILLS").and_then(|text| text.to_string_lossy().parse().ok());
+    let kills: u64 = kills.unwrap_or(8);
+    let kept = Kept::new();
+    let mut accepted = Vec::new();
+    for round in 0..kills {
+        let mut dev = kept.dev();
+        for _ in 0..4 {
+            dev.submit(&json!({"goal": "Find food.", "agent_id": "researcher", "max_cost_usd": 0.05}));
+        }
+        accepted.extend(dev.accepted());
+        // Each time elsewhere: in the first commits, in calls, in the ends.
+        thread::sleep(Duration::from_millis(round * 37 % 400));
+        dev.kill();
+    }
+    let last = kept.output(&["dev", "--agents", "examples/agents.yaml"]);
+    assert!(last.status.success(), "{last:?}");
+    assert!(!accepted.is_empty());
+    for trace in &accepted {
+        assert_eq!(status(&kept, trace), "completed", "{trace}");
+    }
+    let runs = kept.json(&["runs", "list", "--limit", "500"]);
+    for run in runs.as_array().unwrap() {
+        let trace = run["trace_id"].as_str().unwrap();
+        assert_eq!(run["status"], "completed", "{run}");
+        let spent = run["budget"]["spent"]["cost_usd"].as_f64().unwrap();
+        assert!(spent <= 0.05, "{run}");
+        kept.says(&["audit", trace]);
+    }
+}
