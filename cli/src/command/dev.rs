@@ -139,10 +139,8 @@ impl Desk {
             ContextStatus::Paused,
         ];
         let query = RunsQuery { limit: 500, status: live, ..RunsQuery::default() };
-        let runs = match client::query(&self.bus, &Query::Runs(Box::new(query))).await? {
-            QueryAnswer::Runs { runs, .. } => runs,
-            other => return Err(client::unexpected(&other)),
-        };
+        let answer = client::query(&self.bus, &Query::Runs(Box::new(query))).await?;
+        let QueryAnswer::Runs { runs, .. } = answer else { return Err(client::unexpected(&answer)) };
         if !runs.is_empty() {
             output::note(&format!("goes on with {}", count(runs.len() as u64, "run")));
         }

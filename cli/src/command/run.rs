@@ -93,7 +93,7 @@ async fn perform(
     };
     output::note(&format!("trace {}", servers.trace_link(accepted.trace_id, telemetry::is_on())));
     output::adjusted(&accepted);
-    match live::follow(bus, accepted.trace_id, asked, words).await? {
+    match live::follow(bus, accepted.trace_id, asked, words, live::OnSignal::Cancel).await? {
         Some(watch) => outcome::print(&watch, output),
         None => Ok(Ending::Cancelled),
     }

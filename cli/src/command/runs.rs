@@ -39,7 +39,7 @@ pub(crate) enum Command {
         /// The run, by its id, a unique beginning of it, or @last.
         trace: RunRef,
     },
-    /// Watch a run until it ends; the exit code tells its outcome.
+    /// Watch a run until it ends; the exit code tells its outcome. Ctrl-C leaves, and the run goes on.
     #[command(after_help = EXIT_CODES)]
     Watch {
         /// The run, by its id, a unique beginning of it, or @last.
@@ -116,9 +116,9 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
             let trace = trace.find(&bus).await?;
             client::replay(&bus, trace).await?;
             let asked = Questions::new(Answerer::is(answer, false, false));
-            match live::follow(&bus, trace, asked, words).await? {
+            match live::follow(&bus, trace, asked, words, live::OnSignal::Leave).await? {
                 Some(watch) => outcome::print(&watch, output),
-                None => Ok(Ending::Cancelled),
+                None => Ok(Ending::Left),
             }
         }
         Command::Cancel { context, child, reason, without_undo } => {

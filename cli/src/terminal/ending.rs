@@ -9,7 +9,7 @@ pub(crate) const WRONG_USAGE: u8 = 2;
 
 /// The help text of every command whose exit code tells the outcome.
 pub(crate) const EXIT_CODES: &str = "Exit codes: 0 completed (wholly or in part), 1 failed or aborted, 2 wrong usage or \
-                                     a file that can't be read, 3 refused (also by a server's permissions), 4 cancelled or timed out, 5 cannot connect.";
+                                     a file that can't be read, 3 refused (also by a server's permissions), 4 cancelled or timed out, 5 cannot connect, 130 left before it ended.";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
@@ -19,6 +19,8 @@ pub(crate) enum Ending {
     Refused,
     Cancelled,
     Unreachable,
+    /// The user left, and the run goes on.
+    Left,
 }
 
 impl From<Ending> for ExitCode {
@@ -30,6 +32,7 @@ impl From<Ending> for ExitCode {
             Ending::Refused => 3,
             Ending::Cancelled => 4,
             Ending::Unreachable => 5,
+            Ending::Left => 130,
         })
     }
 }

@@ -1,5 +1,5 @@
 //! Shows a run while it runs: on a terminal as a tree that is redrawn in place, elsewhere as a line for each change.
-//! Ctrl-C cancels the run; a second Ctrl-C ends the command.
+//! Ctrl-C leaves a run that the command only watches, and cancels one that it has begun; a second Ctrl-C ends the command.
 
 use std::{
     cmp::Reverse,
@@ -26,6 +26,13 @@ const REDRAW: Duration = Duration::from_millis(100);
 /// Lines of the tree that are drawn. A longer tree would scroll, and lines that have scrolled can't be redrawn.
 const MOST_LINES: usize = 20;
 
+/// What a signal, such as Ctrl-C, does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OnSignal {
+    Leave,
+    Cancel,
+}
+
 /// Watches until the root's outcome is known, with the agents' live output if `words` is set. None if the user left
 /// before.
 pub(crate) async fn follow(
@@ -33,6 +40,7 @@ pub(crate) async fn follow(
     trace_id: TraceId,
     mut asked: Questions,
     words: bool,
+    on_signal: OnSignal,
 ) -> anyhow::Result<Option<Watch>> {
     let mut signals = Signals::listen()?;
     let mut watch = Watch::begin(bus, trace_id).await?;
@@ -58,6 +66,12 @@ pub(crate) async fn follow(
             typed = asked.typed() => asked.answer(bus, typed?).await?,
             () = signals.next() => {
                 display.leave_standing();
+                if on_signal == OnSignal::Leave {
+                    output::note(&format!(
+                        "left, and the run goes on: `trellis runs watch {trace_id}` shows it again, `trellis runs cancel {trace_id}` ends it"
+                    ));
+                    return Ok(None);
+                }
                 if interrupted {
                     output::note("left; a run in a cluster continues until the cancel takes effect");
                     return Ok(None);

@@ -18,6 +18,7 @@ mod ground;
 mod humans;
 mod kept_graphs;
 mod large_submissions;
+mod left;
 mod letters;
 mod logs;
 mod marks;
