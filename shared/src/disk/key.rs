@@ -26,6 +26,8 @@ pub enum Kind {
     Piece = 25,
     /// The bytes of all objects, and the last number of one.
     Objects = 26,
+    /// When an object was stored, and its name, by number.
+    ObjectMade = 27,
 
     /// A trace's version.
     Trace = 32,

@@ -129,6 +129,22 @@ async fn ids_and_logs_expire_whether_or_not_somebody_ran() {
 }
 
 #[tokio::test]
+async fn objects_expire_with_what_names_them() {
+    let (_directory, bus) = super::disk().await;
+    let short = Duration::from_millis(300);
+    bus.set_up(&Topology { keep_logs: short, keep_journals: short, ..topology() }).await.unwrap();
+    bus.put_object("old", Bytes::from_static(b"1234")).await.unwrap();
+    bus.put_object("replaced", Bytes::from_static(b"12345")).await.unwrap();
+    tokio::time::sleep(2 * short).await;
+    bus.put_object("replaced", Bytes::from_static(b"123")).await.unwrap();
+    assert_eq!(bus.objects("").await.unwrap(), ["replaced"]);
+    let fill = bus.fill().await.unwrap();
+    let objects = fill.iter().find(|fill| fill.storage == bus::Storage::Objects).unwrap();
+    assert_eq!(objects.bytes, 3);
+    assert_eq!(bus.get_object("replaced").await, Ok(Some(Bytes::from_static(b"123"))));
+}
+
+#[tokio::test]
 async fn one_run_is_followed_in_a_log_that_others_fill() {
     let (_directory, bus) = super::disk().await;
     let many = (0..2_000).map(|n| message(event(n % 50 + 10), "x"));

@@ -11,20 +11,18 @@ use crate::{
     bus::{
         error::Error,
         fill::{Backlog, Fill, Storage},
-        topology::Consumer,
+        topology::{Consumer, Topology},
     },
-    disk::{self, View},
+    disk::{self, Change, View},
+    time::millis,
 };
 
 impl Disk {
     pub(in super::super) async fn put_object(&self, name: &str, bytes: Bytes) -> Result<(), Error> {
-        let max_bytes = self.within.state().topology.max_bytes_in(Storage::Objects);
-        let max_bytes = u64::try_from(max_bytes).ok().filter(|max| *max > 0).unwrap_or(u64::MAX);
-        let put = {
-            let name = name.to_owned();
-            self.directory.write(move |rows| objects::put(rows, &name, &bytes, max_bytes)).await
-        };
-        match put {
+        let limits = limits(&self.within.state().topology);
+        let (at, own_name) = (self.within.now(), name.to_owned());
+        let put = move |rows: &mut Change<'_>| objects::put(rows, &own_name, &bytes, at, limits);
+        match self.directory.write(put).await {
             Ok(true) => Ok(()),
             Ok(false) => {
                 let doing = format!("storing the object `{name}`");
@@ -87,4 +85,10 @@ impl Disk {
     ) -> Result<T, Error> {
         self.directory.read(look).map_err(|error| failed(doing, &error))
     }
+}
+
+pub(super) fn limits(topology: &Topology) -> objects::Limits {
+    let max_bytes = u64::try_from(topology.max_bytes_in(Storage::Objects)).ok().filter(|max| *max > 0);
+    let max_age_ms = millis(topology.max_object_age(Storage::Objects));
+    objects::Limits { max_bytes: max_bytes.unwrap_or(u64::MAX), max_age_ms }
 }

@@ -1,11 +1,21 @@
-//! Objects on the disk, in pieces, limited in bytes together.
+//! Objects on the disk, in pieces, limited in bytes together and in age. The later one is stored, the higher is its number.
 
 use bytes::{Bytes, BytesMut};
 
-use crate::disk::{Change, Error, Key, Kind, Reader, Rows};
+use crate::{
+    disk::{Change, Error, Key, Kind, Reader, Rows},
+    time::Timestamp,
+};
 
 /// The bytes of a piece: with its key it fills a page of the database.
 const PIECE_BYTES: usize = (64 << 10) - 256;
+
+/// How much of them is kept, and for how long.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    pub(super) max_bytes: u64,
+    pub(super) max_age_ms: u64,
+}
 
 /// All objects together.
 #[derive(Debug, Clone, Copy, Default)]
@@ -39,6 +49,10 @@ fn pieces(number: u64) -> Key {
     Key::new(Kind::Piece).number(number)
 }
 
+fn made(number: u64) -> Key {
+    Key::new(Kind::ObjectMade).number(number)
+}
+
 fn placed(rows: &impl Rows, name: &str) -> Result<Option<Placed>, Error> {
     let Some(value) = rows.get(&named(name))? else { return Ok(None) };
     let mut reader = Reader::new(&value);
@@ -46,10 +60,17 @@ fn placed(rows: &impl Rows, name: &str) -> Result<Option<Placed>, Error> {
 }
 
 /// Whether there was room for it.
-pub(super) fn put(rows: &mut Change<'_>, name: &str, object: &[u8], max_bytes: u64) -> Result<bool, Error> {
+pub(super) fn put(
+    rows: &mut Change<'_>,
+    name: &str,
+    object: &[u8],
+    at: Timestamp,
+    limits: Limits,
+) -> Result<bool, Error> {
+    forget(rows, at, limits)?;
     let had = placed(rows, name)?.map_or(0, |had| had.bytes);
     let bytes = object.len() as u64;
-    if (totals(rows)?.bytes - had).saturating_add(bytes) > max_bytes {
+    if totals(rows)?.bytes.saturating_sub(had).saturating_add(bytes) > limits.max_bytes {
         return Ok(false);
     }
     remove(rows, name)?;
@@ -59,6 +80,7 @@ pub(super) fn put(rows: &mut Change<'_>, name: &str, object: &[u8], max_bytes: u
         rows.put(&pieces(number).number(place as u64), piece)?;
     }
     rows.put(&named(name), Key::value().number(bytes).number(number).bytes())?;
+    rows.put(&made(number), Key::value().number(at.millis()).rest(name.as_bytes()).bytes())?;
     set_totals(rows, Totals { bytes: all.bytes + bytes, number })?;
     Ok(true)
 }
@@ -79,8 +101,22 @@ pub(super) fn remove(rows: &mut Change<'_>, name: &str) -> Result<(), Error> {
     let Some(Placed { bytes, number }) = placed(rows, name)? else { return Ok(()) };
     rows.remove_beginning(&pieces(number))?;
     rows.remove(&named(name))?;
+    rows.remove(&made(number))?;
     let all = totals(rows)?;
     set_totals(rows, Totals { bytes: all.bytes.saturating_sub(bytes), ..all })
+}
+
+/// Drops those that have expired.
+pub(super) fn forget(rows: &mut Change<'_>, now: Timestamp, limits: Limits) -> Result<(), Error> {
+    loop {
+        let Some(row) = rows.beginning(&Key::new(Kind::ObjectMade))?.next() else { return Ok(()) };
+        let (_, value) = row?;
+        let mut reader = Reader::new(&value);
+        if now.millis_since(Timestamp::from_millis(reader.number()?)) < limits.max_age_ms {
+            return Ok(());
+        }
+        remove(rows, reader.rest_as_text()?)?;
+    }
 }
 
 /// The names with this prefix, in order.

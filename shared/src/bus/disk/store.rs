@@ -1,7 +1,9 @@
 //! What is stored in streams: written, and read back.
 
 use super::{
+    bucket,
     look::Look,
+    objects,
     rows::Log,
     state::{Disk, failed, unpublished},
 };
@@ -34,7 +36,9 @@ impl Disk {
         self.within.set_up(topology).await?;
         let now = self.within.now();
         let streams = Stream::ALL.map(|stream| (self.rows_of(stream), Bounds::of(stream, topology)));
+        let limits = bucket::limits(topology);
         let forget = move |rows: &mut Change<'_>| {
+            objects::forget(rows, now, limits)?;
             streams.iter().try_for_each(|(log, bounds)| log.forget(rows, now, bounds))
         };
         // What expired while nobody ran goes at once. A disk that is full says so where it matters.
