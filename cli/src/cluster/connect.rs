@@ -157,10 +157,13 @@ impl Servers {
         }
     }
 
-    /// Ends what [`Servers::cluster`] has begun: what was acknowledged is kept, and others can open the directory.
-    pub(crate) async fn close(&self) {
-        if let Some(deployment) = self.opened.lock().await.take() {
-            deployment.end().await;
+    /// Ends what [`Servers::cluster`] has begun: what was acknowledged is kept, and others can open the directory. False if it did not
+    /// end in time.
+    #[must_use]
+    pub(crate) async fn close(&self) -> bool {
+        match self.opened.lock().await.take() {
+            Some(deployment) => deployment.close().await,
+            None => true,
         }
     }
 

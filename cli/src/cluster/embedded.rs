@@ -14,7 +14,7 @@ use shared::{
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::{cluster::process_id, terminal::output};
+use crate::cluster::process_id;
 
 /// Agents that run at once in this process. They mostly wait for models and tools.
 const SLOTS: usize = 64;
@@ -106,13 +106,12 @@ impl Deployment {
         }
     }
 
-    /// Stops the coordinator and the worker in this process, and says if they do not end in time.
-    pub(crate) async fn end(mut self) {
+    /// Stops the coordinator and the worker in this process; false if they did not end in time.
+    #[must_use]
+    pub(crate) async fn close(mut self) -> bool {
         self.stop.cancel();
         let all = async { while self.tasks.join_next().await.is_some() {} };
-        if tokio::time::timeout(2 * DRAIN, all).await.is_err() {
-            output::note("warning: the coordinator and the worker in this process did not end in time");
-        }
+        tokio::time::timeout(2 * DRAIN, all).await.is_ok()
     }
 }
 

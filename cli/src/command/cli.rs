@@ -143,7 +143,7 @@ pub(crate) fn run_online(
     let (service, quiet) = service(&command);
     let talked = async {
         let ended = talk(command, servers, format).await;
-        servers.close().await;
+        runtime::tell_closed(servers.close().await);
         ended
     };
     runtime::run(service, quiet, log_json, talked)

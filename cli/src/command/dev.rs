@@ -27,7 +27,7 @@ use crate::{
         embedded::Deployment,
         watch::Watch,
     },
-    command::agents,
+    command::{agents, runtime},
     input::{document::Document, parse, profiles, task, uses::read_as_far, worker_config::WorkerConfig},
     terminal::{
         ending::{EXIT_CODES, Ending},
@@ -111,7 +111,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         desk.open().await
     };
     let ended = deployment.while_up(work).await;
-    deployment.end().await;
+    runtime::tell_closed(deployment.close().await);
     ended
 }
 

@@ -12,7 +12,7 @@ use crate::{
         client::{self, Submission},
         connect::Servers,
     },
-    command::agents,
+    command::{agents, runtime},
     input::{parse, sources::Sources, task::Task, worker_config::WorkerConfig},
     terminal::{
         ending::{EXIT_CODES, Ending},
@@ -75,7 +75,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         perform(&bus, servers, (&submission, &sources), asked, args.words, output).await
     };
     let ended = deployment.while_up(work).await;
-    deployment.end().await;
+    runtime::tell_closed(deployment.close().await);
     ended
 }
 

@@ -2,7 +2,7 @@
 
 use shared::telemetry;
 
-use crate::terminal::ending::Ending;
+use crate::terminal::{ending::Ending, output};
 
 /// Runs a command that prints its progress.
 pub(crate) fn block_on(
@@ -10,6 +10,13 @@ pub(crate) fn block_on(
     command: impl Future<Output = anyhow::Result<Ending>>,
 ) -> anyhow::Result<Ending> {
     run("trellis", true, log_json, command)
+}
+
+/// Says so if what ran in this process did not end in time.
+pub(crate) fn tell_closed(in_time: bool) {
+    if !in_time {
+        output::note("warning: the coordinator and the worker in this process did not end in time");
+    }
 }
 
 /// Runs a command under the service name of its spans; a quiet one logs little.
