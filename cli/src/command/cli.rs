@@ -141,12 +141,7 @@ pub(crate) fn run_online(
     log_json: bool,
 ) -> anyhow::Result<Ending> {
     let (service, quiet) = service(&command);
-    let talked = async {
-        let ended = talk(command, servers, format).await;
-        runtime::tell_closed(servers.close().await);
-        ended
-    };
-    runtime::run(service, quiet, log_json, talked)
+    runtime::run(service, quiet, log_json, runtime::closing(servers, talk(command, servers, format)))
 }
 
 async fn talk(command: Online, servers: &Servers, format: Format) -> anyhow::Result<Ending> {

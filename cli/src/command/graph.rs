@@ -57,13 +57,22 @@ pub(crate) fn run(
     log_json: bool,
 ) -> anyhow::Result<Ending> {
     match command {
-        Command::Validate { files, inputs, agents } => {
-            runtime::block_on(log_json, validate(&files, &inputs, agents.as_deref(), servers, output))
+        Command::Validate { files, inputs, agents } => runtime::block_on(
+            log_json,
+            runtime::closing(servers, validate(&files, &inputs, agents.as_deref(), servers, output)),
+        ),
+        Command::Rehearse(args) => {
+            runtime::block_on(log_json, runtime::closing(servers, rehearse::run(&args, servers, output)))
         }
-        Command::Rehearse(args) => runtime::block_on(log_json, rehearse::run(&args, servers, output)),
-        Command::Plan(args) => runtime::block_on(log_json, plan::run(args, servers, output)),
-        Command::Show(args) => runtime::block_on(log_json, amend::show(args, servers, output)),
-        Command::Amend(args) => runtime::block_on(log_json, amend::run(args, servers, output)),
+        Command::Plan(args) => {
+            runtime::block_on(log_json, runtime::closing(servers, plan::run(args, servers, output)))
+        }
+        Command::Show(args) => {
+            runtime::block_on(log_json, runtime::closing(servers, amend::show(args, servers, output)))
+        }
+        Command::Amend(args) => {
+            runtime::block_on(log_json, runtime::closing(servers, amend::run(args, servers, output)))
+        }
     }
 }
 

@@ -2,7 +2,10 @@
 
 use shared::telemetry;
 
-use crate::terminal::{ending::Ending, output};
+use crate::{
+    cluster::connect::Servers,
+    terminal::{ending::Ending, output},
+};
 
 /// Runs a command that prints its progress.
 pub(crate) fn block_on(
@@ -10,6 +13,16 @@ pub(crate) fn block_on(
     command: impl Future<Output = anyhow::Result<Ending>>,
 ) -> anyhow::Result<Ending> {
     run("trellis", true, log_json, command)
+}
+
+/// Does the command, and closes what it has opened.
+pub(crate) async fn closing(
+    servers: &Servers,
+    command: impl Future<Output = anyhow::Result<Ending>>,
+) -> anyhow::Result<Ending> {
+    let ended = command.await;
+    tell_closed(servers.close().await);
+    ended
 }
 
 /// Says so if what ran in this process did not end in time.
