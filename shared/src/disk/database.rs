@@ -84,11 +84,14 @@ impl Database {
         // Each commit says which pages are free: after a crash the file is opened without reading all of it. It also makes
         // the commit two writes with a sync each, so that a torn one is never taken for whole.
         writing.set_quick_repair(true);
-        let mut rows = Change(writing.open_table(ROWS)?);
+        let mut rows = Change::new(writing.open_table(ROWS)?);
         let changed = change(&mut rows);
+        let has_changed = rows.has_changed();
         drop(rows);
         match changed {
-            Ok(()) => Ok(writing.commit()?),
+            Ok(()) if has_changed => Ok(writing.commit()?),
+            // What it found is committed already.
+            Ok(()) => Ok(writing.abort()?),
             Err(error) => {
                 // What it wrote is forgotten in any case.
                 writing.abort().ok();

@@ -57,7 +57,11 @@ pub struct View(pub(super) Option<ReadOnlyTable<&'static [u8], &'static [u8]>>);
 
 /// What is committed, and what this transaction changes.
 #[expect(missing_debug_implementations, reason = "a table of the database has none")]
-pub struct Change<'t>(pub(super) Table<'t, &'static [u8], &'static [u8]>);
+pub struct Change<'t> {
+    table: Table<'t, &'static [u8], &'static [u8]>,
+    /// Whether it changed anything.
+    changed: bool,
+}
 
 impl Rows for View {
     fn get(&self, key: &Key) -> Result<Option<Vec<u8>>, Error> {
@@ -77,7 +81,7 @@ impl Rows for View {
 
 impl<'t> Rows for Change<'t> {
     fn get(&self, key: &Key) -> Result<Option<Vec<u8>>, Error> {
-        get(&self.0, key)
+        get(&self.table, key)
     }
 
     fn heads<'r>(
@@ -86,14 +90,23 @@ impl<'t> Rows for Change<'t> {
         to: Option<&Key>,
         most: usize,
     ) -> Result<impl DoubleEndedIterator<Item = Result<Row, Error>> + use<'r, 't>, Error> {
-        heads(&self.0, from, to, most)
+        heads(&self.table, from, to, most)
     }
 }
 
-impl Change<'_> {
+impl<'t> Change<'t> {
+    pub(super) fn new(table: Table<'t, &'static [u8], &'static [u8]>) -> Self {
+        Change { table, changed: false }
+    }
+
+    pub(super) fn has_changed(&self) -> bool {
+        self.changed
+    }
+
     pub fn put(&mut self, key: &Key, value: &[u8]) -> Result<(), Error> {
+        self.changed = true;
         let checked = [value, &checksum(key.bytes(), value)].concat();
-        self.0.insert(key.bytes(), &*checked)?;
+        self.table.insert(key.bytes(), &*checked)?;
         Ok(())
     }
 
@@ -103,14 +116,17 @@ impl Change<'_> {
 
     /// Whether there was one.
     pub fn remove(&mut self, key: &Key) -> Result<bool, Error> {
-        Ok(self.0.remove(key.bytes())?.is_some())
+        let had = self.table.remove(key.bytes())?.is_some();
+        self.changed |= had;
+        Ok(had)
     }
 
     /// Removes the rows whose keys begin so.
     pub fn remove_beginning(&mut self, key: &Key) -> Result<(), Error> {
+        self.changed = true;
         match key.end() {
-            Some(end) => self.0.retain_in(key.bytes()..end.bytes(), |_, _| false)?,
-            None => self.0.retain_in(key.bytes().., |_, _| false)?,
+            Some(end) => self.table.retain_in(key.bytes()..end.bytes(), |_, _| false)?,
+            None => self.table.retain_in(key.bytes().., |_, _| false)?,
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use crate::{
         memory::Memory,
         topology::Stream,
     },
-    disk::{self, Key, Kind, Reader, Rows},
+    disk::{self, Change, Key, Kind, Reader, Rows},
     keys::Keys,
     random::Random,
     subject::Namespace,
@@ -54,21 +54,18 @@ impl Disk {
         // When it was made, and a few digits that another directory of that moment does not have.
         let random = u64::try_from(Random::System.bits() % 1000).unwrap_or(0);
         let made = within.now().millis() * 1000 + random;
-        // Of no namespace the filter that matches everything in it has no name in front.
-        let name = within.namespace().stream("");
-        let opened = directory.write(move |rows| {
-            let key = Key::new(Kind::Identity).rest(b"bus");
-            if let Some(value) = rows.get(&key)? {
-                let mut reader = Reader::new(&value);
-                return Ok((reader.number()?, reader.text()?.to_owned(), name));
-            }
-            rows.put(&key, Key::value().number(made).text(&name).bytes())?;
-            Ok((made, name.clone(), name))
-        });
-        let (log, found, asked) = opened.await.map_err(|error| failed("open the bus", &error))?;
+        let name = within.namespace().to_string();
+        // Only the first has something to write: what is there can be opened on a full disk.
+        let known = directory.read(|rows| identity(rows));
+        let opened = match known.map_err(|error| failed("open the bus", &error))? {
+            Some(known) => Ok(known),
+            None => directory.write(move |rows| identify(rows, made, name)).await,
+        };
+        let (log, found) = opened.map_err(|error| failed("open the bus", &error))?;
+        let asked = within.namespace().to_string();
         if found != asked {
-            let reason = format!("it has the streams of `{found}…`, and those of `{asked}…` are asked for");
-            return Err(Error::Failed { doing: "open the directory in another namespace".into(), reason });
+            let reason = format!("it belongs to the namespace `{found}`, and `{asked}` is asked for");
+            return Err(Error::Failed { doing: "open the bus".into(), reason });
         }
         Ok(Disk { within, directory: directory.clone(), log, left: Left::default() })
     }
@@ -84,6 +81,26 @@ impl Disk {
     pub(super) fn rows_of(&self, stream: Stream) -> Log {
         Log::new(stream, self.within.namespace())
     }
+}
+
+fn key() -> Key {
+    Key::new(Kind::Identity).rest(b"bus")
+}
+
+/// What names the logs of a directory, and its namespace.
+fn identity(rows: &impl Rows) -> Result<Option<(u64, String)>, disk::Error> {
+    let Some(value) = rows.get(&key())? else { return Ok(None) };
+    let mut reader = Reader::new(&value);
+    Ok(Some((reader.number()?, reader.text()?.to_owned())))
+}
+
+/// Gives a directory what it does not have yet.
+fn identify(rows: &mut Change<'_>, made: u64, name: String) -> Result<(u64, String), disk::Error> {
+    if let Some(known) = identity(rows)? {
+        return Ok(known);
+    }
+    rows.put(&key(), Key::value().number(made).text(&name).bytes())?;
+    Ok((made, name))
 }
 
 pub(super) fn failed(doing: &'static str, error: &disk::Error) -> Error {
