@@ -18,9 +18,15 @@ fn root() -> PathBuf {
 fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_trellis"));
     command.args(args).current_dir(root()).stdin(Stdio::null());
-    for name in
-        ["NATS_URL", "NATS_CREDS", "REDIS_URL", "TRELLIS_NAMESPACE", "TRELLIS_WORKER_CONFIG", "RUST_LOG"]
-    {
+    for name in [
+        "NATS_URL",
+        "NATS_CREDS",
+        "REDIS_URL",
+        "TRELLIS_DATA",
+        "TRELLIS_NAMESPACE",
+        "TRELLIS_WORKER_CONFIG",
+        "RUST_LOG",
+    ] {
         command.env_remove(name);
     }
     command

@@ -20,8 +20,8 @@ Examples:
   trellis run --goal 'hello' -o json            run one agent, for programs
   NATS_URL=nats://… trellis runs list           look at a cluster
 
-`dev`, and `run` without a NATS URL, run everything in this process, and keep it if --data names a directory. Commands about runs need a cluster or such a
-directory, and say so.
+`dev`, and `run` without a NATS URL, run everything in this process, and keep it if --data names a directory. Commands about runs need a cluster or such a directory, and
+say so.
 ";
 
 /// Runs trees of LLM agents, and never spends more than their budget.
