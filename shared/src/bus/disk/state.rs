@@ -56,7 +56,7 @@ impl Disk {
         let made = within.now().millis() * 1000 + random;
         let name = within.namespace().to_string();
         // Only the first has something to write: what is there can be opened on a full disk.
-        let known = directory.read(|rows| identity(rows));
+        let known = directory.read(identity);
         let opened = match known.map_err(|error| failed("open the bus", &error))? {
             Some(known) => Ok(known),
             None => directory.write(move |rows| identify(rows, made, name)).await,
