@@ -54,7 +54,6 @@ fn lines(child: &mut Child) -> impl Iterator<Item = String> + use<> {
 }
 
 #[expect(clippy::print_stdout, reason = "the test that started this process reads it")]
-#[expect(clippy::print_stdout, reason = "the process that started this one reads it")]
 fn say(what: &str) {
     println!("says {what}");
 }
