@@ -149,6 +149,18 @@ fn a_run_that_was_kept_is_shown_by_every_command_without_a_server() {
 }
 
 #[test]
+fn a_directory_may_be_named_by_a_relative_path() {
+    let kept = Kept::new();
+    std::fs::create_dir_all(&kept.0).unwrap();
+    for name in ["data", "."] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_trellis"));
+        command.args(["run", "--goal", "hello", "--data", name]).current_dir(&kept.0).env_remove("NATS_URL");
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        assert!(output.status.success(), "{name}: {output:?}");
+    }
+}
+
+#[test]
 fn a_directory_is_open_in_one_process_and_another_is_told_whose() {
     let kept = Kept::new();
     let mut dev = kept.dev();

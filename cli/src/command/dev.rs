@@ -125,34 +125,31 @@ struct Desk {
     bus: Bus,
     answer: Option<Text>,
     output: Output,
-    runs: JoinSet<anyhow::Result<Outcome>>,
+    /// Each gives its outcome, or none if it waits for somebody else now.
+    runs: JoinSet<anyhow::Result<Option<Outcome>>>,
     worst: Ending,
 }
 
 impl Desk {
-    /// Waits for the runs that had not ended when the directory was last closed too.
+    /// Waits for the runs too that were not over when the directory was last closed, apart from those that wait for a human.
     async fn go_on(&mut self) -> anyhow::Result<()> {
-        let live = vec![
-            ContextStatus::Submitted,
-            ContextStatus::Working,
-            ContextStatus::InputRequired,
-            ContextStatus::Paused,
-        ];
-        let query = RunsQuery { limit: 500, status: live, ..RunsQuery::default() };
+        let status = vec![ContextStatus::Submitted, ContextStatus::Working];
+        let query = RunsQuery { limit: 500, status, waiting_for_human: Some(false), ..RunsQuery::default() };
         let answer = client::query(&self.bus, &Query::Runs(Box::new(query))).await?;
         let QueryAnswer::Runs { runs, .. } = answer else { return Err(client::unexpected(&answer)) };
         if !runs.is_empty() {
             output::note(&format!("goes on with {}", count(runs.len() as u64, "run")));
         }
         for run in runs.into_iter().take(MOST_RUNS) {
-            self.watch(run.trace_id);
+            let (bus, trace_id) = (self.bus.clone(), run.trace_id);
+            self.runs.spawn(async move { await_end(&bus, trace_id).await });
         }
         Ok(())
     }
 
     fn watch(&mut self, trace_id: TraceId) {
         let (bus, answer) = (self.bus.clone(), self.answer.clone());
-        self.runs.spawn(async move { await_outcome(&bus, trace_id, answer).await });
+        self.runs.spawn(async move { await_outcome(&bus, trace_id, answer).await.map(Some) });
     }
 
     async fn open(mut self) -> anyhow::Result<Ending> {
@@ -167,7 +164,11 @@ impl Desk {
                         None => more = false,
                     }
                 }
-                Some(ended) = self.runs.join_next() => self.tell(&ended.context("a watcher failed")??)?,
+                Some(ended) = self.runs.join_next() => {
+                    if let Some(outcome) = ended.context("a watcher failed")?? {
+                        self.tell(&outcome)?;
+                    }
+                }
                 () = signals.next() => return Ok(Ending::Completed),
             }
             if !more && self.runs.is_empty() && std::io::stdin().is_terminal() {
@@ -242,6 +243,19 @@ fn read(line: &str) -> Result<Submission, String> {
     };
     task::submission(&document)
         .map_err(|unusable| format!("the line is not a valid submission\n\n{unusable}"))
+}
+
+/// Waits for the outcome of a run that others began; none if it asks something, which `trellis answer` answers.
+async fn await_end(bus: &Bus, trace_id: TraceId) -> anyhow::Result<Option<Outcome>> {
+    let mut watch = Watch::begin(bus, trace_id).await?;
+    while watch.outcome().is_none() {
+        if !watch.questions().is_empty() {
+            output::note(&format!("{trace_id} waits for a human: `trellis runs pending` says what it asks"));
+            return Ok(None);
+        }
+        watch.next().await?;
+    }
+    Ok(watch.outcome().cloned())
 }
 
 /// Waits for the outcome of a run and answers its questions.

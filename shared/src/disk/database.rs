@@ -1,7 +1,9 @@
 //! The database file: opened, read, written, and opened again after it failed.
 
 use std::{
-    panic::catch_unwind,
+    fs,
+    os::unix::fs::PermissionsExt,
+    panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     sync::{PoisonError, RwLock, RwLockReadGuard},
 };
@@ -11,6 +13,8 @@ use redb::{ReadableDatabase, TableDefinition, TableError};
 use super::{Change, Error, Lock, View};
 
 const NAME: &str = "trellis.redb";
+/// A file that is being made.
+const FRESH: &str = "trellis.redb.new";
 /// All rows are in one table: it is opened once for each transaction.
 pub(super) const ROWS: TableDefinition<'static, &'static [u8], &'static [u8]> = TableDefinition::new("rows");
 /// What the database keeps in memory of its file: inner nodes and what was written last.
@@ -26,9 +30,10 @@ pub(super) struct Database {
 }
 
 impl Database {
-    pub(super) fn open(directory: &Path, lock: Lock) -> Result<Database, Error> {
+    pub(super) fn open(directory: &Path, mut lock: Lock) -> Result<Database, Error> {
         let is_whole = lock.was_left_whole();
         let open = || {
+            make_file(directory)?;
             let mut database = open_file(directory)?;
             if !is_whole {
                 // Reads it all. What can't be repaired is an error; what can is no row of ours.
@@ -38,7 +43,13 @@ impl Database {
         };
         // A damaged file can make the database panic.
         let opened = catch_unwind(open).unwrap_or_else(|_| Err(Error::corrupt("the file is damaged")));
-        let database = opened.map_err(|error: Error| Error::open(directory, &error))?;
+        let database = opened.map_err(|error: Error| match error {
+            Error::Corrupt { .. } | Error::Full { .. } => error,
+            Error::InUse { .. } | Error::Open { .. } | Error::Failed { .. } | Error::Stopped => {
+                Error::open(directory, &error)
+            }
+        })?;
+        lock.opened();
         Ok(Database { directory: directory.to_owned(), opened: RwLock::new(Some(database)), _lock: lock })
     }
 
@@ -51,6 +62,9 @@ impl Database {
     }
 
     pub(super) fn read<T>(&self, look: impl FnOnce(&View) -> Result<T, Error>) -> Result<T, Error> {
+        if self.opened().is_none() {
+            self.open_again()?;
+        }
         let opened = self.opened();
         let database = opened.as_ref().ok_or_else(not_open)?;
         let reading = database.begin_read()?;
@@ -71,7 +85,9 @@ impl Database {
         if self.opened().is_none() {
             self.open_again()?;
         }
-        let written = self.try_write(change);
+        // Damage that nobody foresaw can make the database panic.
+        let written = catch_unwind(AssertUnwindSafe(|| self.try_write(change)));
+        let written = written.unwrap_or_else(|_| Err(Error::corrupt("the file is damaged")));
         if written.is_err() {
             self.open_again().ok();
         }
@@ -102,7 +118,7 @@ impl Database {
 
     fn open_again(&self) -> Result<(), Error> {
         let mut opened = self.opened.write().unwrap_or_else(PoisonError::into_inner);
-        // First closed: the file can't be open twice.
+        // Another may have done it. First closed: the file can't be open twice.
         *opened = None;
         *opened = Some(open_file(&self.directory)?);
         Ok(())
@@ -111,6 +127,22 @@ impl Database {
 
 fn not_open() -> Error {
     Error::Failed { reason: "the file could not be opened again".into() }
+}
+
+/// Makes the file if it is not there: whole, or not at all.
+fn make_file(directory: &Path) -> Result<(), Error> {
+    let (path, fresh) = (directory.join(NAME), directory.join(FRESH));
+    if path.exists() {
+        return Ok(());
+    }
+    let failed = |error: std::io::Error| Error::from(redb::Error::Io(error));
+    // One that was cut off has nothing.
+    if fresh.exists() {
+        fs::remove_file(&fresh).map_err(failed)?;
+    }
+    drop(redb::Builder::new().create(&fresh)?);
+    fs::set_permissions(&fresh, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+    fs::rename(&fresh, &path).map_err(failed)
 }
 
 fn open_file(directory: &Path) -> Result<redb::Database, Error> {

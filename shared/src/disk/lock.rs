@@ -1,15 +1,17 @@
-//! The lock of a directory: a file that the process which has it open keeps locked, with its number for whoever comes second.
-//! The lock ends with the process, however that ends. What the file says afterwards tells how it ended.
+//! The lock of a directory: a file that the process which has it open keeps locked. The lock ends with the process, however that
+//! ends. What the file says afterwards tells how it ended. Another file has the number of the process, for whoever comes second.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Read, Seek, Write},
+    os::unix::fs::OpenOptionsExt,
     path::Path,
 };
 
 use super::Error;
 
 const NAME: &str = "lock";
+const PROCESS: &str = "process";
 const CLOSED: &str = "closed\n";
 /// Another one after each start of the machine.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -19,27 +21,37 @@ pub(super) struct Lock {
     file: File,
     /// What it said before.
     before: String,
+    /// What is in the directory was found to be whole, and is in use.
+    is_open: bool,
 }
 
 impl Lock {
     pub(super) fn take(directory: &Path) -> Result<Lock, Error> {
         let failed = |error: io::Error| Error::open(directory, &error);
-        let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).clone();
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let mut file = options.open(directory.join(NAME)).map_err(failed)?;
-        let locked = file.try_lock();
-        let mut before = String::new();
-        file.read_to_string(&mut before).map_err(failed)?;
-        match locked {
+        match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                let pid = before.split_whitespace().next().unwrap_or("?").to_owned();
+                let pid = fs::read_to_string(directory.join(PROCESS)).unwrap_or_default();
+                let pid = pid.split_whitespace().next().unwrap_or("?").to_owned();
                 return Err(Error::InUse { directory: directory.display().to_string(), pid });
             }
             Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
-        let mut lock = Lock { file, before };
-        lock.say(&format!("{} {}\n", std::process::id(), boot_id()));
-        Ok(lock)
+        let mut before = String::new();
+        file.read_to_string(&mut before).map_err(failed)?;
+        // A full disk is no reason not to open what is there.
+        fs::write(directory.join(PROCESS), format!("{}\n", std::process::id())).ok();
+        Ok(Lock { file, before, is_open: false })
+    }
+
+    /// What is there is whole, and may be changed from here on. Until then the file says what it said before: whoever comes after an
+    /// opening that failed or was cut off checks it again.
+    pub(super) fn opened(&mut self) {
+        self.is_open = true;
+        self.say(&format!("{} {}\n", std::process::id(), boot_id()));
     }
 
     /// Whether the disk has all that the last process wrote: that one closed the directory, or the machine still runs on which it
@@ -58,7 +70,9 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        self.say(CLOSED);
+        if self.is_open {
+            self.say(CLOSED);
+        }
     }
 }
 

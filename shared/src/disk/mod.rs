@@ -14,7 +14,7 @@ use std::{
     fmt,
     fs::{self, File},
     os::unix::fs::DirBuilderExt,
-    path::Path,
+    path::{self, Path},
     sync::Arc,
     thread::{self, JoinHandle},
 };
@@ -57,15 +57,17 @@ impl<T> Waiting<T> {
 impl Disk {
     /// Opens a directory, and makes it if it is not there. Nobody else can open it meanwhile.
     pub fn open(directory: &Path) -> Result<Disk, Error> {
+        // The process may change to another directory, and this one is opened again after an error.
+        let directory = &path::absolute(directory).map_err(|error| Error::open(directory, &error))?;
         let failed = |error: std::io::Error| Error::open(directory, &error);
         // What runs write is there: others may not read it.
         fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
         let lock = Lock::take(directory)?;
         let database = Arc::new(Database::open(directory, lock)?);
         // A file that was just made is there after a loss of power only if its directory says so.
-        for holder in [Some(directory), directory.parent()].into_iter().flatten() {
-            File::open(holder).and_then(|holder| holder.sync_all()).map_err(failed)?;
-        }
+        File::open(directory).and_then(|holder| holder.sync_all()).map_err(failed)?;
+        // Not everybody may open what it is in.
+        directory.parent().map(|holder| File::open(holder).and_then(|holder| holder.sync_all()).ok());
         let (jobs, waiting) = mpsc::channel(MAX_WAITING);
         let written = database.clone();
         let writer = thread::Builder::new().name("disk".into());

@@ -83,6 +83,9 @@ impl Disk {
     }
 }
 
+/// The form of all rows. Whoever finds a newer one leaves it alone.
+const FORM: u64 = 1;
+
 fn key() -> Key {
     Key::new(Kind::Identity).rest(b"bus")
 }
@@ -91,6 +94,11 @@ fn key() -> Key {
 fn identity(rows: &impl Rows) -> Result<Option<(u64, String)>, disk::Error> {
     let Some(value) = rows.get(&key())? else { return Ok(None) };
     let mut reader = Reader::new(&value);
+    let form = reader.number()?;
+    if form > FORM {
+        let what = format!("a later version of Trellis wrote it (form {form}, and this one knows {FORM})");
+        return Err(disk::Error::Corrupt { what });
+    }
     Ok(Some((reader.number()?, reader.text()?.to_owned())))
 }
 
@@ -99,7 +107,7 @@ fn identify(rows: &mut Change<'_>, made: u64, name: String) -> Result<(u64, Stri
     if let Some(known) = identity(rows)? {
         return Ok(known);
     }
-    rows.put(&key(), Key::value().number(made).text(&name).bytes())?;
+    rows.put(&key(), Key::value().number(FORM).number(made).text(&name).bytes())?;
     Ok((made, name))
 }
 
