@@ -87,6 +87,7 @@ impl Dev {
     fn accepted(&mut self) -> Option<String> {
         self.lines.by_ref().find_map(|line| {
             let said: Value = serde_json::from_str(&line).ok()?;
+            assert_ne!(said["status"], "refused", "{said}");
             let is_accepted = said["status"] == "accepted";
             is_accepted.then(|| said["trace_id"].as_str().unwrap().to_owned())
         })
@@ -146,6 +147,23 @@ fn a_run_that_was_kept_is_shown_by_every_command_without_a_server() {
     let rerun = kept.json(&["runs", "rerun", TRACE, "--from", "find"]);
     assert!(rerun["trace_id"].is_string(), "{rerun}");
     std::fs::remove_file(graph).ok();
+}
+
+/// proves: a run that waits for a human waits on, whoever opens its directory meanwhile, and goes on when it has its answer.
+#[test]
+fn a_run_that_waits_for_a_human_is_left_alone_until_it_has_its_answer() {
+    let kept = Kept::new();
+    let mut dev = kept.dev();
+    let ask = json!({"id": "ask", "approve": {"who": "me", "question": "Ship it?"}});
+    dev.submit(&json!({"trace_id": TRACE, "name": "ship", "steps": [ask]}));
+    assert_eq!(dev.accepted().as_deref(), Some(TRACE));
+    dev.kill();
+    let goes_on = || kept.output(&["dev", "--agents", "examples/agents.yaml"]);
+    assert!(goes_on().status.success());
+    assert_eq!(status(&kept, TRACE), "input_required");
+    kept.says(&["answer", &format!("{TRACE}/ask"), "approve"]);
+    assert!(goes_on().status.success());
+    assert_eq!(status(&kept, TRACE), "completed");
 }
 
 #[test]
