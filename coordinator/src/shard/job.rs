@@ -83,6 +83,22 @@ pub(crate) enum Origin {
     Queue { delivery: Box<Delivery>, subject: Subject },
 }
 
+impl Origin {
+    /// Whether its sender is not asked again, and may speak of a trace that there was before.
+    pub(crate) fn is_sent_once(&self) -> bool {
+        match self {
+            Origin::Queue { .. } => true,
+            Origin::Submission(submission) => submission.delivery.is_some() && !submission.fresh,
+            Origin::Timer
+            | Origin::Sweep(_)
+            | Origin::Ask { .. }
+            | Origin::Told { .. }
+            | Origin::Answered { .. }
+            | Origin::Amended { .. } => false,
+        }
+    }
+}
+
 /// How a sweep learns what became of its jobs.
 #[derive(Debug, Clone)]
 pub(crate) struct Swept {

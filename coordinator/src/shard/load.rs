@@ -132,7 +132,11 @@ impl Shard {
                     known_new.insert(job.trace_id);
                 }
                 // Nearly always the trace is new. If it is not, the commit fails and the trace is loaded.
-                if absent && job.tries == 0 && !self.cache.has(job.trace_id) {
+                if absent
+                    && job.tries == 0
+                    && !doubted.contains(&job.trace_id)
+                    && !self.cache.has(job.trace_id)
+                {
                     self.cache.put(
                         Trace::new(job.trace_id),
                         Vec::new(),

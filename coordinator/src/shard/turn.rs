@@ -19,7 +19,7 @@ use super::{
     Shard,
     batch::Open,
     counted::{Before, Counted},
-    job::{Job, Origin, SPARED_MS, Spare, Work},
+    job::{Job, SPARED_MS, Spare, Work},
     lines,
     profiles::takes_later_profiles,
     reply::Reply,
@@ -131,12 +131,8 @@ impl Shard {
                 self.broken(job, open.expected, now).await;
                 continue;
             };
-            // Whoever sent it is not asked again. The store may have lost what it is about.
-            if decided.is_err()
-                && events.is_empty()
-                && matches!(job.origin, Origin::Queue { .. })
-                && !job.refused
-            {
+            // The store may have lost what it is about.
+            if decided.is_err() && events.is_empty() && job.origin.is_sent_once() && !job.refused {
                 self.again.push(Job { refused: true, ..job });
                 continue;
             }
