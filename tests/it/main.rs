@@ -13,6 +13,7 @@ mod conformance;
 mod contract;
 mod core;
 mod faults;
+mod gateway;
 mod sandbox;
 mod simulation;
 mod system;

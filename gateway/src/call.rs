@@ -1,0 +1,210 @@
+//! One request as its handler sees it: who asks, and what was read of its path, query and body.
+
+use std::{fmt::Display, str::FromStr};
+
+use axum::{
+    body::Body,
+    http::{HeaderMap, HeaderName, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
+use schemars::JsonSchema;
+use serde::{Serialize, de::DeserializeOwned};
+use shared::{Problems, bus::Bus, decode, problem::nearest};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    config::{Caller, Limits},
+    parameter::Parameter,
+    problem::ProblemDetails,
+};
+
+/// Bodies up to this size are read where they are; larger ones where nothing else waits for them.
+const LARGE_BYTES: usize = 256 << 10;
+/// The longest `Idempotency-Key`.
+const MAX_KEY_BYTES: usize = 255;
+
+pub(crate) type Answered = Result<Response, Box<ProblemDetails>>;
+
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) bus: Bus,
+    pub(crate) caller: Caller,
+    pub(crate) limits: Limits,
+    pub(crate) headers: HeaderMap,
+    pub(crate) path: Vec<(String, String)>,
+    pub(crate) query: Vec<(String, String)>,
+    pub(crate) body: Bytes,
+    /// The server stops, or the token does not count any more: a stream ends.
+    pub(crate) ends: CancellationToken,
+}
+
+impl Call {
+    /// A part of the path.
+    pub(crate) fn part<T: FromStr<Err: Display>>(&self, name: &str) -> Result<T, Box<ProblemDetails>> {
+        let text = self.path.iter().find(|(of, _)| of == name).map_or("", |(_, text)| text.as_str());
+        text.parse()
+            .map_err(|error: T::Err| ProblemDetails::wrong(&format!("path.{name}"), error.to_string(), None))
+    }
+
+    /// The values of a parameter of the query.
+    pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.query.iter().filter(move |(of, _)| of == name).map(|(_, text)| text.as_str())
+    }
+
+    /// A parameter that is given at most once.
+    pub(crate) fn one<T: FromStr<Err: Display>>(&self, name: &str) -> Result<Option<T>, Box<ProblemDetails>> {
+        let Some(text) = self.all(name).next() else { return Ok(None) };
+        let parsed = text.parse().map_err(|error: T::Err| {
+            ProblemDetails::wrong(&format!("query.{name}"), format!("{text:?} can't be read: {error}"), None)
+        })?;
+        Ok(Some(parsed))
+    }
+
+    /// A parameter that counts something.
+    pub(crate) fn limit(&self, default: u32, most: u32) -> Result<u32, Box<ProblemDetails>> {
+        let limit = self.one("limit")?.unwrap_or(default);
+        if (1..=most).contains(&limit) {
+            return Ok(limit);
+        }
+        Err(ProblemDetails::wrong("query.limit", format!("{limit} is not between 1 and {most}"), None))
+    }
+
+    pub(crate) fn header(&self, name: HeaderName) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    /// The key by which a request that is sent again is known.
+    pub(crate) fn idempotency_key(&self) -> Result<Option<&str>, Box<ProblemDetails>> {
+        let Some(given) = self.headers.get("idempotency-key") else { return Ok(None) };
+        match given.to_str() {
+            Ok(key) if (1..=MAX_KEY_BYTES).contains(&key.len()) => Ok(Some(key)),
+            Ok(_) | Err(_) => {
+                let message = format!("it must have 1 to {MAX_KEY_BYTES} characters of ASCII");
+                Err(ProblemDetails::wrong("header.idempotency-key", message, None))
+            }
+        }
+    }
+
+    /// The body as a message.
+    pub(crate) async fn message<T>(&self) -> Result<T, Box<ProblemDetails>>
+    where
+        T: DeserializeOwned + JsonSchema + Send + 'static,
+    {
+        let body = self.body.clone();
+        let read = move || decode::from_outside::<T>(&body);
+        let read = if self.body.len() > LARGE_BYTES { blocking(read).await? } else { read() };
+        read.map_err(|problems| ProblemDetails::malformed(&problems))
+    }
+
+    /// The same for a body that may be left out.
+    pub(crate) async fn message_or_default<T>(&self) -> Result<T, Box<ProblemDetails>>
+    where
+        T: DeserializeOwned + JsonSchema + Default + Send + 'static,
+    {
+        if self.body.is_empty() { Ok(T::default()) } else { self.message().await }
+    }
+}
+
+/// Does what takes long where nothing else waits for it.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Box<ProblemDetails>> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| ProblemDetails::internal("the answer could not be made", &error))
+}
+
+/// An answer in JSON.
+pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Answered {
+    let bytes = serde_json::to_vec(value)
+        .map_err(|error| ProblemDetails::internal("the answer could not be written", &error))?;
+    Ok(json_bytes(status, bytes))
+}
+
+pub(crate) fn json_bytes(status: StatusCode, bytes: impl Into<Body>) -> Response {
+    (status, [(header::CONTENT_TYPE, "application/json")], bytes.into()).into_response()
+}
+
+/// The parameters of a query, if all are known and none but lists is given twice.
+pub(crate) fn parameters(
+    query: Option<&str>,
+    known: &[Parameter],
+) -> Result<Vec<(String, String)>, Box<ProblemDetails>> {
+    let mut given: Vec<(String, String)> = Vec::new();
+    let mut problems = Problems::default();
+    for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()).into_owned() {
+        match known.iter().find(|parameter| parameter.name == name) {
+            None => {
+                let names = known.iter().map(|parameter| parameter.name);
+                problems.add_with(format!("query.{name}"), "there is no such parameter", || {
+                    Some(match nearest(&name, names.clone()) {
+                        Some(meant) => format!("did you mean `{meant}`?"),
+                        None if known.is_empty() => "there are none here".into(),
+                        None => format!("known ones: {}", names.collect::<Vec<_>>().join(", ")),
+                    })
+                });
+            }
+            Some(parameter) if !parameter.many && given.iter().any(|(of, _)| *of == name) => {
+                problems.add(format!("query.{name}"), "it is given twice", None);
+            }
+            Some(_) => given.push((name, value)),
+        }
+    }
+    problems.or(given).map_err(|problems| ProblemDetails::malformed(&problems))
+}
+
+/// The body of a request, within its bounds.
+pub(crate) async fn body(
+    headers: &HeaderMap,
+    body: Body,
+    required: bool,
+    limits: &Limits,
+) -> Result<Bytes, Box<ProblemDetails>> {
+    let most = limits.body_bytes;
+    let too_large = || {
+        let message = format!("the body has more than {most} bytes\n\nhint: put large values into objects");
+        ProblemDetails::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
+            .with_header(header::CONNECTION, "close")
+    };
+    let told =
+        headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    if told.is_some_and(|told| told > most as u64) {
+        return Err(too_large());
+    }
+    let collected = timeout(limits.body_within, async {
+        let (mut stream, mut all) = (body.into_data_stream(), BytesMut::new());
+        while let Some(part) = stream.next().await {
+            let part = part.map_err(|_| {
+                ProblemDetails::new(StatusCode::BAD_REQUEST, "body", "the body ended before its end")
+            })?;
+            if all.len() + part.len() > most {
+                return Err(too_large());
+            }
+            all.extend_from_slice(&part);
+        }
+        Ok(all.freeze())
+    });
+    let body = collected.await.unwrap_or_else(|_| {
+        let seconds = limits.body_within.as_secs();
+        let message = format!("the body did not come within {seconds} s");
+        Err(ProblemDetails::new(StatusCode::REQUEST_TIMEOUT, "slow_body", message)
+            .with_header(header::CONNECTION, "close"))
+    })?;
+    if body.is_empty() && !required {
+        return Ok(body);
+    }
+    if !is_json(headers) {
+        let message = "the body must be JSON\n\nhint: send `Content-Type: application/json`";
+        return Err(ProblemDetails::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "media_type", message)
+            .with_header(header::ACCEPT, "application/json"));
+    }
+    Ok(body)
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let given = headers.get(header::CONTENT_TYPE).and_then(|given| given.to_str().ok()).unwrap_or_default();
+    let kind = given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    kind == "application/json" || (kind.starts_with("application/") && kind.ends_with("+json"))
+}

@@ -1,0 +1,78 @@
+//! What a gateway is started with, the bounds on what a client may cost, and who a client is.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use shared::role::Kind;
+
+/// What a gateway is started with.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where it listens; port 0 means any free one.
+    pub listen: SocketAddr,
+    /// The file of tokens: a line for each, as [`crate::token::line`] writes it.
+    pub tokens: Option<PathBuf>,
+    /// Names besides the address itself that the `Host` of a request may have.
+    pub hosts: Vec<String>,
+    /// The origins of web pages that may ask from a browser, besides its own: `https://app.example.com`.
+    pub origins: Vec<String>,
+    /// One token with all rights, for a server that only the commands of this user know.
+    pub token: Option<String>,
+    pub limits: Limits,
+}
+
+impl Config {
+    /// On this address, for whoever reaches it, if it is one of this machine only.
+    pub fn new(listen: SocketAddr) -> Self {
+        let (hosts, origins) = (Vec::new(), Vec::new());
+        Config { listen, tokens: None, hosts, origins, token: None, limits: Limits::default() }
+    }
+}
+
+/// The bounds on what a client may cost.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// The largest body of a request.
+    pub body_bytes: usize,
+    /// The largest head of a request: its first line and its headers.
+    pub head_bytes: usize,
+    /// Connections at once; further ones wait.
+    pub connections: usize,
+    /// Within this time the head of a request must have come; an idle connection is closed then too.
+    pub head_within: Duration,
+    /// Within this time the body of a request must have come.
+    pub body_within: Duration,
+    /// A client that reads nothing of its answer for this time is dropped.
+    pub unread_within: Duration,
+    /// Requests of one token, or of one address without tokens, in a second, on average.
+    pub per_second: u32,
+    /// Requests of one of them at once.
+    pub burst: u32,
+    /// How often an event stream that is silent says that it is there.
+    pub heartbeat: Duration,
+    /// How long answers may go on after the stop.
+    pub stop_within: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            body_bytes: shared::limits::MAX_MESSAGE_BYTES,
+            head_bytes: 64 << 10,
+            connections: 1024,
+            head_within: Duration::from_secs(10),
+            body_within: Duration::from_secs(30),
+            unread_within: Duration::from_secs(30),
+            per_second: 100,
+            burst: 200,
+            heartbeat: Duration::from_secs(15),
+            stop_within: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Who asks. It is in the extensions of every request that a handler gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    pub name: String,
+    pub kinds: Vec<Kind>,
+}

@@ -1,0 +1,204 @@
+//! What every request has to pass before a handler sees it: its `Host`, so that a web page can't reach us under a name of its own;
+//! its `Origin`; its token; and how often it asks.
+
+use std::{net::IpAddr, sync::Arc};
+
+use axum::{
+    extract::{Request, State},
+    http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, uri::Authority},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+
+use crate::{
+    problem::ProblemDetails,
+    rate::{Rate, Who},
+    token::{Known, Tokens},
+};
+
+/// What a page of another origin may send, and read of an answer.
+const METHODS: &str = "GET, HEAD, POST, PUT, DELETE";
+const SENT: &str =
+    "authorization, content-type, idempotency-key, if-none-match, if-range, last-event-id, range";
+const READ: &str = "accept-ranges, content-disposition, content-range, etag, location, retry-after";
+/// How long a browser may remember that.
+const REMEMBERED: &str = "600";
+
+/// The paths that need no token: whether the process is there is for everybody who reaches it.
+const OPEN: [&str; 2] = ["/healthz", "/readyz"];
+
+/// The two ends of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ends {
+    pub(crate) local: IpAddr,
+    pub(crate) remote: IpAddr,
+}
+
+#[derive(Debug)]
+pub(crate) struct Door {
+    pub(crate) hosts: Vec<String>,
+    pub(crate) origins: Vec<String>,
+    /// None: whoever comes in may do everything.
+    pub(crate) tokens: Option<Tokens>,
+    pub(crate) everybody: Known,
+    pub(crate) rate: Rate,
+}
+
+type Refused = Box<ProblemDetails>;
+
+/// Lets a request in, or says why not.
+pub(crate) async fn pass(State(door): State<Arc<Door>>, request: Request, next: Next) -> Response {
+    let other_origin = match door.host(&request).and_then(|host| door.origin(&request, &host)) {
+        Ok(other) => other,
+        Err(refused) => return finished(refused.into_response(), None),
+    };
+    let response = match &other_origin {
+        Some(_) if is_preflight(&request) => preflight(),
+        Some(_) | None => door.admit(request, next).await.unwrap_or_else(IntoResponse::into_response),
+    };
+    finished(response, other_origin)
+}
+
+impl Door {
+    /// The host that a request is for, if it is ours.
+    fn host(&self, request: &Request) -> Result<String, Refused> {
+        let mut named = request.headers().get_all(header::HOST).iter();
+        let (Some(host), None) = (named.next(), named.next()) else {
+            let message = "a request needs one `Host` header";
+            return Err(ProblemDetails::new(StatusCode::BAD_REQUEST, "host", message));
+        };
+        let host = host.to_str().unwrap_or_default();
+        let of_target = request.uri().authority().map(Authority::as_str);
+        let ends = request.extensions().get::<Ends>().copied();
+        match [Some(host), of_target].into_iter().flatten().find(|host| !self.is_ours(host, ends)) {
+            None => Ok(host.to_ascii_lowercase()),
+            Some(_) => {
+                let message = "this server does not answer under that name\n\nhint: use its address, or have the name added to its hosts";
+                Err(ProblemDetails::new(StatusCode::MISDIRECTED_REQUEST, "host", message))
+            }
+        }
+    }
+
+    fn is_ours(&self, host: &str, ends: Option<Ends>) -> bool {
+        let Ok(authority) = host.parse::<Authority>() else { return false };
+        if host.contains('@') {
+            return false;
+        }
+        let name = authority.host();
+        let name = name.strip_suffix('.').unwrap_or(name);
+        let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+        if let Ok(address) = bare.parse::<IpAddr>() {
+            let address = address.to_canonical();
+            let is_local = ends.is_some_and(|ends| ends.local.to_canonical() == address);
+            return address.is_loopback() || is_local || self.is_listed(name);
+        }
+        name.eq_ignore_ascii_case("localhost") || self.is_listed(name)
+    }
+
+    fn is_listed(&self, name: &str) -> bool {
+        self.hosts.iter().any(|host| host.eq_ignore_ascii_case(name))
+    }
+
+    /// The origin of a page that asks, if it is another and may.
+    fn origin(&self, request: &Request, host: &str) -> Result<Option<HeaderValue>, Refused> {
+        let mut named = request.headers().get_all(header::ORIGIN).iter();
+        let origin = match (named.next(), named.next()) {
+            (None, _) => return Ok(None),
+            (Some(origin), None) => origin,
+            (Some(_), Some(_)) => return Err(foreign()),
+        };
+        let text = origin.to_str().unwrap_or_default().to_ascii_lowercase();
+        let own = ["http://", "https://"].iter().any(|scheme| text.strip_prefix(scheme) == Some(host));
+        if own {
+            return Ok(None);
+        }
+        let listed =
+            self.origins.iter().any(|listed| listed.trim_end_matches('/').eq_ignore_ascii_case(&text));
+        if listed { Ok(Some(origin.clone())) } else { Err(foreign()) }
+    }
+
+    async fn admit(&self, mut request: Request, next: Next) -> Result<Response, Refused> {
+        if OPEN.contains(&request.uri().path()) {
+            return Ok(next.run(request).await);
+        }
+        let address =
+            request.extensions().get::<Ends>().map_or(Who::Others, |ends| Who::Address(ends.remote));
+        let (known, who) = match &self.tokens {
+            None => (self.everybody.clone(), address),
+            Some(tokens) => match known(tokens, request.headers()) {
+                Ok(known) => {
+                    let who = Who::Token(known.caller.name.clone());
+                    (known, who)
+                }
+                Err(refused) => {
+                    // Whoever guesses has as few tries as others have requests.
+                    self.rate.take(address).map_err(ProblemDetails::too_many)?;
+                    return Err(refused);
+                }
+            },
+        };
+        self.rate.take(who).map_err(ProblemDetails::too_many)?;
+        request.extensions_mut().insert(known.caller.clone());
+        request.extensions_mut().insert(known);
+        Ok(next.run(request).await)
+    }
+}
+
+fn known(tokens: &Tokens, headers: &HeaderMap) -> Result<Known, Refused> {
+    let refused = |challenge: &str, message: &str| {
+        ProblemDetails::new(StatusCode::UNAUTHORIZED, "unauthenticated", message)
+            .with_header(header::WWW_AUTHENTICATE, challenge)
+    };
+    let mut given = headers.get_all(header::AUTHORIZATION).iter();
+    let token = match (given.next(), given.next()) {
+        (Some(given), None) => given.to_str().ok().and_then(|given| {
+            let (scheme, token) = given.split_once(' ')?;
+            scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+        }),
+        (_, _) => None,
+    };
+    let Some(token) = token else {
+        let message = "a token is needed\n\nhint: send it as `Authorization: Bearer TOKEN`; `trellis gateway token` makes one";
+        return Err(refused("Bearer realm=\"trellis\"", message));
+    };
+    tokens.find(token).ok_or_else(|| {
+        let message = "this token is not known\n\nhint: it may have been taken off the file of tokens";
+        refused("Bearer realm=\"trellis\", error=\"invalid_token\"", message)
+    })
+}
+
+fn foreign() -> Refused {
+    let message = "pages of this origin may not ask\n\nhint: have it added to the origins of the gateway";
+    ProblemDetails::new(StatusCode::FORBIDDEN, "origin", message)
+}
+
+fn is_preflight(request: &Request) -> bool {
+    request.method() == Method::OPTIONS
+        && request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
+}
+
+fn preflight() -> Response {
+    let allowed = [
+        (header::ACCESS_CONTROL_ALLOW_METHODS, METHODS),
+        (header::ACCESS_CONTROL_ALLOW_HEADERS, SENT),
+        (header::ACCESS_CONTROL_MAX_AGE, REMEMBERED),
+    ];
+    (StatusCode::NO_CONTENT, allowed).into_response()
+}
+
+/// What every answer says, whoever made it.
+fn finished(mut response: Response, other_origin: Option<HeaderValue>) -> Response {
+    let headers = response.headers_mut();
+    let mut default = |name: HeaderName, value: &'static str| {
+        headers.entry(name).or_insert(HeaderValue::from_static(value));
+    };
+    default(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
+    // An answer is for whoever asked, and may be another the next time.
+    default(header::CACHE_CONTROL, "private, no-cache");
+    if let Some(origin) = other_origin {
+        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(READ));
+        headers.append(header::VARY, HeaderValue::from_static("Origin"));
+    }
+    response
+}

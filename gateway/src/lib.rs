@@ -1,0 +1,23 @@
+//! The HTTP front door of Trellis: REST and server-sent events over a bus. It keeps nothing: whatever it answers comes from
+//! coordinators, workers and the logs, and any number of gateways may stand before one deployment.
+
+mod call;
+mod cluster;
+mod config;
+mod door;
+mod openapi;
+mod parameter;
+mod patience;
+mod problem;
+mod range;
+mod rate;
+mod route;
+mod router;
+mod routes;
+mod server;
+mod sse;
+pub mod token;
+mod types;
+
+pub use config::{Caller, Config, Limits};
+pub use server::{Error, Server};

@@ -1,0 +1,164 @@
+//! The OpenAPI 3.1 document, made from the table of routes and the types of the messages.
+
+use std::collections::BTreeMap;
+
+use schemars::{SchemaGenerator, generate::SchemaSettings};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    parameter::part,
+    problem::{PROBLEM_JSON, ProblemDetails},
+    route::{Given, Route},
+};
+
+/// Where it is.
+pub(crate) const PATH: &str = "/openapi.json";
+
+/// Why a request may not get what it asks for, by status.
+const REFUSALS: [(u16, &str); 15] = [
+    (400, "The request can't be read; `problems` says where."),
+    (401, "A token is needed, or the one that was sent is not known."),
+    (403, "The roles of the token do not allow it."),
+    (404, "There is no such thing."),
+    (408, "The body did not come in time."),
+    (409, "It does not fit what is there now."),
+    (413, "The body is too large."),
+    (415, "The body is not JSON."),
+    (421, "The server does not answer under this name."),
+    (422, "It was read and can't be done; `code` and `problems` say why."),
+    (429, "Too many requests; `Retry-After` says when."),
+    (500, "Something failed that should not have."),
+    (502, "What the coordinators answered, or what is stored, is not what it should be."),
+    (503, "The bus or the coordinators can't be reached; `Retry-After` says when to ask again."),
+    (504, "No coordinator answered in time."),
+];
+
+pub(crate) fn document(table: &[Route]) -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.definitions_path = "/components/schemas".into();
+        settings.meta_schema = None;
+    });
+    let mut generator = settings.into_generator();
+    let mut paths: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
+    for route in table {
+        let path = route.path.replace("{*", "{");
+        let method = route.method.as_str().to_ascii_lowercase();
+        paths.entry(path).or_default().insert(method, operation(route, &mut generator));
+    }
+    paths.entry(PATH.to_owned()).or_default().insert("get".into(), itself());
+    let problem = generator.subschema_for::<ProblemDetails>();
+    let refusal = |(status, about): (u16, &str)| {
+        let answer = json!({"description": about, "content": {PROBLEM_JSON: {"schema": problem}}});
+        (format!("Refused{status}"), answer)
+    };
+    let refusals: Map<String, Value> =
+        REFUSALS.map(refusal).into_iter().chain(not_satisfiable(&problem)).collect();
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Trellis",
+            "version": env!("CARGO_PKG_VERSION"),
+            "summary": "Runs of agents, with budgets.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "paths": paths,
+        "components": {
+            "schemas": generator.take_definitions(true),
+            "responses": refusals,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"token": []}],
+    })
+}
+
+/// Of files only.
+fn not_satisfiable(problem: &schemars::Schema) -> Option<(String, Value)> {
+    let content = json!({PROBLEM_JSON: {"schema": problem}});
+    Some(("Refused416".into(), json!({"description": "The range lies behind the end.", "content": content})))
+}
+
+fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
+    let mut parameters: Vec<Value> = Vec::new();
+    for name in route.parts() {
+        parameters.push(json!({
+            "name": name, "in": "path", "required": true, "schema": part(name)(generator),
+        }));
+    }
+    for parameter in route.query {
+        let one = (parameter.schema)(generator);
+        let schema =
+            if parameter.many { json!({"type": "array", "items": one, "maxItems": 16}) } else { json!(one) };
+        parameters.push(json!({
+            "name": parameter.name, "in": "query", "required": false, "description": parameter.about,
+            "schema": schema,
+        }));
+    }
+    for (name, about) in route.headers {
+        parameters.push(json!({
+            "name": name, "in": "header", "required": false, "description": about, "schema": {"type": "string"},
+        }));
+    }
+    let mut operation = json!({
+        "operationId": route.id,
+        "summary": route.summary,
+        "description": description(route),
+        "parameters": parameters,
+        "responses": responses(route, generator),
+    });
+    if let Some(taken) = &route.taken {
+        let schema = (taken.schema)(generator);
+        operation["requestBody"] =
+            json!({"required": taken.required, "content": {"application/json": {"schema": schema}}});
+    }
+    if route.open {
+        operation["security"] = json!([]);
+    }
+    operation
+}
+
+fn description(route: &Route) -> String {
+    if route.open {
+        return "For everybody.".into();
+    }
+    let kinds: Vec<String> = route.kinds().iter().map(|kind| format!("`{kind}`")).collect();
+    format!("Roles: {}.", kinds.join(", "))
+}
+
+fn responses(route: &Route, generator: &mut SchemaGenerator) -> Value {
+    let mut responses = Map::new();
+    for Given { status, about, media } in &route.given {
+        let entry = responses.entry(status.as_str()).or_insert_with(|| json!({"description": about}));
+        if let Some((media, schema)) = media {
+            entry["content"][*media] = json!({"schema": schema(generator)});
+        }
+    }
+    let applies = |status: u16| match status {
+        401 | 403 | 429 => !route.open,
+        404 | 409 => !route.open,
+        408 | 413 | 415 => route.taken.is_some(),
+        _ => true,
+    };
+    for (status, _) in REFUSALS.into_iter().filter(|(status, _)| applies(*status)) {
+        let reference = format!("#/components/responses/Refused{status}");
+        responses.insert(status.to_string(), json!({"$ref": reference}));
+    }
+    if route.given.iter().any(|given| given.status == 206) {
+        responses.insert("416".into(), json!({"$ref": "#/components/responses/Refused416"}));
+    }
+    Value::Object(responses)
+}
+
+fn itself() -> Value {
+    let refused = |status: u16| json!({"$ref": format!("#/components/responses/Refused{status}")});
+    json!({
+        "operationId": "getDocument",
+        "summary": "This document",
+        "responses": {
+            "200": {
+                "description": "The document.",
+                "content": {"application/json": {"schema": {"type": "object"}}},
+            },
+            "400": refused(400), "401": refused(401), "403": refused(403), "421": refused(421), "429": refused(429),
+        },
+    })
+}

@@ -1,0 +1,147 @@
+//! A parameter of a route, as it is read and as the OpenAPI document tells of it.
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde_json::json;
+use shared::{
+    AgentId, ChildId, GraphName, ScheduleName, ThreadId, TraceId, WorkerId,
+    wire::{ContextStatus, RunsCursor, TracePrefix},
+};
+
+/// The schema of something.
+pub(crate) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
+
+/// The schema of a type.
+pub(crate) fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    generator.subschema_for::<T>()
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Parameter {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) schema: SchemaOf,
+    /// It may be given more than once.
+    pub(crate) many: bool,
+}
+
+const fn one(name: &'static str, about: &'static str, schema: SchemaOf) -> Parameter {
+    Parameter { name, about, schema, many: false }
+}
+
+const fn many(name: &'static str, about: &'static str, schema: SchemaOf) -> Parameter {
+    Parameter { name, about, schema, many: true }
+}
+
+pub(crate) const NONE: &[Parameter] = &[];
+
+/// Which runs are listed (G17).
+pub(crate) const RUNS: &[Parameter] = &[
+    one("limit", "The most runs of one page; 50 if absent.", |_| count(500)),
+    one("after", "The `next` of the page before.", of::<RunsCursor>),
+    many(
+        "label",
+        "`KEY=VALUE`: the run has all of these.",
+        |_| json_schema!({"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_./-]{0,63}=[A-Za-z0-9][A-Za-z0-9_.:/@+-]{0,127}$"}),
+    ),
+    one("thread_id", "The thread of the run.", of::<ThreadId>),
+    many("status", "The status of the root is one of these.", |_| statuses()),
+    one("agent_id", "The agent of the root.", of::<AgentId>),
+    one("waiting_for_human", "Whether something in it waits for a human.", of::<bool>),
+    one("min_cost_usd", "It has spent at least this.", |_| usd()),
+    one("max_cost_usd", "It has spent at most this.", |_| usd()),
+    one("since", "It was submitted then or later: milliseconds since 1970, or a time in UTC.", |_| moment()),
+    one("until", "It was submitted before then.", |_| moment()),
+    one("prefix", "Its id begins with these digits.", of::<TracePrefix>),
+];
+
+pub(crate) const QUESTIONS: &[Parameter] = &[
+    one("limit", "The most runs whose questions are listed; 50 if absent.", |_| count(100)),
+    one("after", "The `next` of the page before.", of::<RunsCursor>),
+];
+
+pub(crate) const EVENTS: &[Parameter] = &[
+    many("context", "Only events about one of these contexts.", of::<ChildId>),
+    many(
+        "type",
+        "Only events of one of these types, such as `settled`.",
+        |_| json_schema!({"type": "string", "pattern": "^[a-z_]{1,40}$"}),
+    ),
+];
+
+pub(crate) const VERSION: &[Parameter] = &[one("version", "A version; the latest if absent.", |_| number())];
+
+pub(crate) const REVISION: &[Parameter] =
+    &[one("revision", "Only if this is its revision now; 0: only if there is none.", |_| number())];
+
+pub(crate) const SCHEDULES: &[Parameter] = &[
+    one("limit", "The most of one page; 100 if absent.", |_| count(500)),
+    one("after", "The `next` of the page before.", of::<ScheduleName>),
+];
+
+pub(crate) const GRAPHS: &[Parameter] = &[
+    one("limit", "The most of one page; 100 if absent.", |_| count(500)),
+    one("after", "The `next` of the page before.", of::<GraphName>),
+];
+
+pub(crate) const LETTERS: &[Parameter] = &[
+    one("limit", "The most of one page; 100 if absent.", |_| count(500)),
+    one("before", "The `next` of the page before: a sequence.", |_| number()),
+    one("kind", "Only letters about messages of this kind, such as `cancel`.", of::<ChildId>),
+];
+
+/// The schema of a part of a path, by its name.
+pub(crate) fn part(name: &str) -> SchemaOf {
+    match name {
+        "trace" => of::<TraceId>,
+        "child" | "kind" => of::<ChildId>,
+        "agent" => of::<AgentId>,
+        "schedule" => of::<ScheduleName>,
+        "graph" => of::<GraphName>,
+        "worker" => of::<WorkerId>,
+        "number" => |_| json_schema!({"type": "integer", "minimum": 1, "maximum": u32::MAX}),
+        "sequence" => |_| number(),
+        _ => |_| json_schema!({"type": "string", "minLength": 1}),
+    }
+}
+
+fn count(most: u32) -> Schema {
+    json_schema!({"type": "integer", "minimum": 1, "maximum": most})
+}
+
+/// Any number that JSON and programs in other languages can hold.
+fn number() -> Schema {
+    json_schema!({"type": "integer", "minimum": 0, "maximum": (1_u64 << 53) - 1})
+}
+
+fn usd() -> Schema {
+    json_schema!({"type": "string", "pattern": "^[0-9]{1,6}(\\.[0-9]{1,9})?$"})
+}
+
+fn moment() -> Schema {
+    json_schema!({"anyOf": [
+        {"type": "integer", "minimum": 0, "maximum": (1_u64 << 53) - 1},
+        {"type": "string", "pattern": "^20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])(T([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?Z)?$"},
+    ]})
+}
+
+fn statuses() -> Schema {
+    let all: Vec<&str> = STATUSES.iter().map(|status| status.name()).collect();
+    json_schema!({"type": "string", "enum": json!(all)})
+}
+
+/// Every status that a run can have.
+pub(crate) const STATUSES: [ContextStatus; 10] = {
+    use shared::wire::EndStatus::{Aborted, Cancelled, Completed, Failed, Rejected, TimedOut};
+    [
+        ContextStatus::Submitted,
+        ContextStatus::Working,
+        ContextStatus::InputRequired,
+        ContextStatus::Paused,
+        ContextStatus::Ended(Completed),
+        ContextStatus::Ended(Failed),
+        ContextStatus::Ended(Cancelled),
+        ContextStatus::Ended(TimedOut),
+        ContextStatus::Ended(Aborted),
+        ContextStatus::Ended(Rejected),
+    ]
+};

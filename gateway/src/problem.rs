@@ -1,0 +1,242 @@
+//! What a client is told that does not get what it asked for: `application/problem+json`, with the code, the rule and all problems
+//! of a refusal. Which status a code has stands here and nowhere else.
+
+use std::time::Duration;
+
+use axum::{
+    body::Body,
+    http::{HeaderName, HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::Serialize;
+use shared::{
+    Problem, Problems,
+    bus::{self, PublishError, RequestError},
+    wire::Refusal,
+};
+
+pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
+/// After how many seconds something that is not there now is tried again.
+const SOON: u64 = 1;
+
+/// Why a request was refused, as RFC 9457 has it; `code`, `rule`, `message` and `problems` are those of a refusal.
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+pub(crate) struct ProblemDetails {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    /// The status in words.
+    title: String,
+    status: u16,
+    /// What is wrong, in a sentence.
+    detail: String,
+    /// A code that programs can match on.
+    code: String,
+    /// The rule in docs/rules.md, such as `B6`.
+    rule: String,
+    /// What is wrong, with the hint.
+    message: String,
+    /// What may help.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
+    /// Every problem of the input, with its path.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    problems: Vec<Problem>,
+    #[serde(skip)]
+    #[schemars(skip)]
+    headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl ProblemDetails {
+    pub(crate) fn new(status: StatusCode, code: &str, message: impl Into<String>) -> Box<Self> {
+        Self::of(status, Refusal::new(code, "P", message))
+    }
+
+    fn of(status: StatusCode, refusal: Refusal) -> Box<Self> {
+        let Refusal { code, rule, message, problems } = refusal;
+        let (detail, hint) = match message.split_once("\n\nhint: ") {
+            Some((detail, hint)) => (detail.to_owned(), Some(hint.to_owned())),
+            None => (message.clone(), None),
+        };
+        let title = status.canonical_reason().unwrap_or("Refused").to_owned();
+        let (kind, status, headers) = ("about:blank", status.as_u16(), Vec::new());
+        Box::new(ProblemDetails { kind, title, status, detail, code, rule, message, hint, problems, headers })
+    }
+
+    pub(crate) fn with_header(mut self: Box<Self>, name: HeaderName, value: &str) -> Box<Self> {
+        self.headers.extend(HeaderValue::try_from(value).ok().map(|value| (name, value)));
+        self
+    }
+
+    fn again_after(self: Box<Self>, seconds: u64) -> Box<Self> {
+        self.with_header(header::RETRY_AFTER, &seconds.to_string())
+    }
+
+    /// The request can't be read: every problem of it.
+    pub(crate) fn malformed(problems: &Problems) -> Box<Self> {
+        Self::of(StatusCode::BAD_REQUEST, Refusal::invalid(problems))
+    }
+
+    /// One problem of it, at a place such as `query.limit`.
+    pub(crate) fn wrong(path: &str, message: impl Into<String>, hint: Option<&str>) -> Box<Self> {
+        Self::malformed(&Problems::one(path, message, hint.map(Into::into)))
+    }
+
+    pub(crate) fn not_found(code: &str, message: impl Into<String>) -> Box<Self> {
+        Self::new(StatusCode::NOT_FOUND, code, message)
+    }
+
+    pub(crate) fn conflict(code: &str, message: impl Into<String>) -> Box<Self> {
+        Self::new(StatusCode::CONFLICT, code, message)
+    }
+
+    pub(crate) fn too_many(wait: Duration) -> Box<Self> {
+        let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+        let message = format!("too many requests\n\nhint: wait {seconds} s");
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", message).again_after(seconds)
+    }
+
+    /// What a coordinator refused.
+    pub(crate) fn refused(refusal: Refusal) -> Box<Self> {
+        let status = status_of(&refusal.code);
+        let told = Self::of(status, refusal);
+        if status == StatusCode::SERVICE_UNAVAILABLE { told.again_after(SOON) } else { told }
+    }
+
+    /// As `refused`, where everything but the name of something was checked before: it is that which there is not.
+    pub(crate) fn refused_name(refusal: Refusal) -> Box<Self> {
+        if refusal.code == "malformed" {
+            Self::of(StatusCode::NOT_FOUND, refusal)
+        } else {
+            Self::refused(refusal)
+        }
+    }
+
+    /// As `refused`, where what was asked for does not fit what is there.
+    pub(crate) fn refused_now(refusal: Refusal) -> Box<Self> {
+        if refusal.code == "malformed" {
+            Self::of(StatusCode::CONFLICT, refusal)
+        } else {
+            Self::refused(refusal)
+        }
+    }
+
+    /// Something failed that should not have: the log says what, the client does not learn it.
+    pub(crate) fn internal(what: &str, error: &dyn std::fmt::Display) -> Box<Self> {
+        tracing::error!(%error, "{what}");
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "internal",
+            format!("{what}\n\nhint: the log of the gateway says why"),
+        )
+    }
+
+    fn unavailable(message: &str) -> Box<Self> {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message).again_after(SOON)
+    }
+
+    fn denied(denied: &bus::Denied) -> Box<Self> {
+        tracing::warn!(%denied, "the server of the bus does not permit what a client asked for");
+        let message = "the bus does not permit this to the gateway\n\nhint: the log of the gateway says what; it needs credentials with these rights";
+        Self::new(StatusCode::FORBIDDEN, "denied", message)
+    }
+}
+
+/// The status of a refusal. What is not known here was read and understood, and can't be done: 422.
+fn status_of(code: &str) -> StatusCode {
+    match code {
+        "no_trace" | "unknown_context" | "no_question" | "no_dispute" => StatusCode::NOT_FOUND,
+        "conflict" | "ended" | "message_conflict" | "amend_conflict" | "graph_moved" | "synthesis_begun"
+        | "undoing" | "guarded" | "guard_unsure" | "not_restorable" | "overlap" | "dispute_decided"
+        | "call_conflict" | "runs_no_agent" | "runs_no_graph" | "not_a_raise" | "raise_parent_first" => {
+            StatusCode::CONFLICT
+        }
+        "denied" => StatusCode::FORBIDDEN,
+        "unavailable" | "storage_full" => StatusCode::SERVICE_UNAVAILABLE,
+        "not_authentic" | "unexpected_answer" => StatusCode::BAD_GATEWAY,
+        "internal" => StatusCode::INTERNAL_SERVER_ERROR,
+        _ => StatusCode::UNPROCESSABLE_ENTITY,
+    }
+}
+
+impl From<RequestError> for Box<ProblemDetails> {
+    fn from(error: RequestError) -> Self {
+        match error {
+            RequestError::NoResponders => ProblemDetails::unavailable(
+                "no coordinator listens\n\nhint: is one running, in the same namespace?",
+            ),
+            RequestError::TimedOut => ProblemDetails::new(
+                StatusCode::GATEWAY_TIMEOUT,
+                "timeout",
+                "no coordinator answered in time\n\nhint: what was asked for may have been done; ask again",
+            ),
+            RequestError::Denied(denied) => ProblemDetails::denied(&denied),
+            RequestError::Other(reason) => {
+                tracing::warn!(%reason, "a request could not be sent");
+                ProblemDetails::unavailable(
+                    "the bus can't be reached\n\nhint: `trellis doctor` checks each server",
+                )
+            }
+        }
+    }
+}
+
+impl From<PublishError> for Box<ProblemDetails> {
+    fn from(error: PublishError) -> Self {
+        match error {
+            PublishError::Denied(denied) => ProblemDetails::denied(&denied),
+            PublishError::Unacknowledged => ProblemDetails::new(
+                StatusCode::GATEWAY_TIMEOUT,
+                "timeout",
+                "the bus did not say in time that it has stored it\n\nhint: it may be stored; ask again",
+            ),
+            PublishError::WrongSequence | PublishError::Full(_) | PublishError::Other(_) => {
+                tracing::warn!(%error, "a message could not be stored");
+                ProblemDetails::unavailable(
+                    "the bus can't store it now\n\nhint: `trellis doctor` checks each server",
+                )
+            }
+        }
+    }
+}
+
+impl From<bus::Error> for Box<ProblemDetails> {
+    fn from(error: bus::Error) -> Self {
+        if let bus::Error::Denied(denied) = error {
+            return ProblemDetails::denied(&denied);
+        }
+        tracing::warn!(%error, "the bus could not be read");
+        ProblemDetails::unavailable("the bus can't be read now\n\nhint: `trellis doctor` checks each server")
+    }
+}
+
+impl IntoResponse for Box<ProblemDetails> {
+    fn into_response(self) -> Response {
+        let bytes = serde_json::to_vec(&*self).expect("texts and numbers");
+        let mut response = Response::new(Body::from(bytes));
+        *response.status_mut() = StatusCode::from_u16(self.status).expect("it was made from a status");
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+        headers.extend(self.headers);
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_keeps_its_code_its_problems_and_its_hint() {
+        let problems = Problems::one("goal", "the text is empty", Some("say what to do".into()));
+        let told = serde_json::to_value(&*ProblemDetails::malformed(&problems)).unwrap();
+        assert_eq!((&told["status"], &told["title"]), (&400.into(), &"Bad Request".into()));
+        assert_eq!(told["problems"][0]["path"], "goal");
+        assert_eq!(told["problems"][0]["hint"], "say what to do");
+        let told = ProblemDetails::refused(Refusal::unavailable()).into_response();
+        assert_eq!(told.status(), 503);
+        assert_eq!(told.headers()["retry-after"], "1");
+        assert_eq!(told.headers()["content-type"], PROBLEM_JSON);
+        let told = ProblemDetails::not_found("no_trace", "there is none\n\nhint: look");
+        assert_eq!((told.detail.as_str(), told.hint.as_deref()), ("there is none", Some("look")));
+    }
+}

@@ -1,0 +1,106 @@
+//! How many requests somebody may make: so many a second on average, and so many at once. For each only a time is kept: when all
+//! that was asked for would have been asked for at the average rate.
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+/// Of how many a time is kept. Beyond that, those who are not known share one.
+const MOST: usize = 16_384;
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// Whose requests are counted together.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Who {
+    Token(String),
+    Address(IpAddr),
+    Others,
+}
+
+#[derive(Debug)]
+pub(crate) struct Rate {
+    /// The time of one request at the average rate.
+    each: Duration,
+    /// How far ahead of the average somebody may be.
+    ahead: Duration,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    until: HashMap<Who, Instant>,
+    /// When those that are over were last looked for: that takes time, and is done once a second at most.
+    swept: Option<Instant>,
+}
+
+impl Kept {
+    /// Makes room for somebody who is not known; whoever there is no room for shares one time with others.
+    fn place(&mut self, who: Who, now: Instant) -> Who {
+        if self.until.len() < MOST || self.until.contains_key(&who) {
+            return who;
+        }
+        if self.swept.is_none_or(|swept| now - swept >= SWEEP) {
+            self.swept = Some(now);
+            self.until.retain(|_, until| *until > now);
+        }
+        if self.until.len() < MOST { who } else { Who::Others }
+    }
+}
+
+impl Rate {
+    pub(crate) fn new(per_second: u32, burst: u32) -> Self {
+        let each = Duration::from_secs(1) / per_second.max(1);
+        Rate { each, ahead: each * burst.saturating_sub(1), kept: Mutex::default() }
+    }
+
+    /// Counts a request, or says how long to wait before the next.
+    pub(crate) fn take(&self, who: Who) -> Result<(), Duration> {
+        let now = Instant::now();
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let who = kept.place(who, now);
+        let at = kept.until.get(&who).map_or(now, |until| (*until).max(now));
+        match (at - now).checked_sub(self.ahead) {
+            Some(wait) if !wait.is_zero() => Err(wait),
+            Some(_) | None => {
+                kept.until.insert(who, at + self.each);
+                Ok(())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_is_taken_and_then_the_average_for_each_apart() {
+        let rate = Rate::new(10, 3);
+        let who = |name: &str| Who::Token(name.into());
+        let taken = |name: &str| (0..9).take_while(|_| rate.take(who(name)).is_ok()).count();
+        assert_eq!((taken("a"), taken("b"), taken("a")), (3, 3, 0));
+        let wait = rate.take(who("a")).unwrap_err();
+        assert!(wait <= Duration::from_millis(100), "{wait:?}");
+        tokio::time::advance(wait).await;
+        assert_eq!(taken("a"), 1);
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert_eq!(taken("a"), 3, "no more than a burst is saved up");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_comes_from_many_addresses_fills_no_memory() {
+        let rate = Rate::new(1, 1);
+        for number in 0..MOST * 2 {
+            let _ = rate.take(Who::Token(number.to_string()));
+        }
+        assert!(rate.kept.lock().unwrap().until.len() <= MOST + 1);
+        assert!(rate.take(Who::Token("another".into())).is_err(), "they share one");
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert!(rate.take(Who::Token("another".into())).is_ok());
+    }
+}

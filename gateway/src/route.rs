@@ -1,0 +1,176 @@
+//! A route: what is asked for, who may, what comes in and what goes out. The router and the OpenAPI document are both made from
+//! these, so that neither says what the other does not.
+
+use axum::http::{Method, StatusCode};
+use futures_util::future::BoxFuture;
+use schemars::JsonSchema;
+use shared::{
+    role::{Kind, hearers, senders},
+    subject::Subject,
+};
+
+use crate::{
+    call::{Answered, Call},
+    config::Caller,
+    parameter::{NONE, Parameter, SchemaOf, of},
+    problem::ProblemDetails,
+};
+
+pub(crate) type Handler = fn(Call) -> BoxFuture<'static, Answered>;
+
+/// What a request does on the bus, which says who may make it: `shared::role` and nothing else does.
+#[derive(Debug, Clone)]
+pub(crate) enum Need {
+    Send(Subject),
+    /// To hear it, or to read what is stored of it.
+    Hear(Subject),
+}
+
+impl Need {
+    fn kinds(&self) -> &'static [Kind] {
+        match self {
+            Need::Send(subject) => senders(subject),
+            Need::Hear(subject) => hearers(subject),
+        }
+    }
+}
+
+/// The body of a request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Taken {
+    pub(crate) schema: SchemaOf,
+    pub(crate) required: bool,
+}
+
+/// One way in which a request is answered if all is well.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Given {
+    pub(crate) status: StatusCode,
+    pub(crate) about: &'static str,
+    /// None: there is no body.
+    pub(crate) media: Option<(&'static str, SchemaOf)>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Route {
+    pub(crate) method: Method,
+    pub(crate) path: &'static str,
+    /// Its name in the document.
+    pub(crate) id: &'static str,
+    pub(crate) summary: &'static str,
+    pub(crate) needs: Vec<Need>,
+    /// It needs no token.
+    pub(crate) open: bool,
+    pub(crate) query: &'static [Parameter],
+    /// Headers that it reads, with what they are for.
+    pub(crate) headers: &'static [(&'static str, &'static str)],
+    pub(crate) taken: Option<Taken>,
+    pub(crate) given: Vec<Given>,
+    pub(crate) handler: Handler,
+}
+
+impl Route {
+    pub(crate) fn new(
+        method: Method,
+        path: &'static str,
+        id: &'static str,
+        summary: &'static str,
+        handler: Handler,
+    ) -> Self {
+        let (needs, given) = (Vec::new(), Vec::new());
+        Route {
+            method,
+            path,
+            id,
+            summary,
+            needs,
+            open: false,
+            query: NONE,
+            headers: &[],
+            taken: None,
+            given,
+            handler,
+        }
+    }
+
+    pub(crate) fn sends(mut self, subject: Subject) -> Self {
+        self.needs.push(Need::Send(subject));
+        self
+    }
+
+    pub(crate) fn hears(mut self, subject: Subject) -> Self {
+        self.needs.push(Need::Hear(subject));
+        self
+    }
+
+    pub(crate) fn open(self) -> Self {
+        Route { open: true, ..self }
+    }
+
+    pub(crate) fn query(self, query: &'static [Parameter]) -> Self {
+        Route { query, ..self }
+    }
+
+    pub(crate) fn headers(self, headers: &'static [(&'static str, &'static str)]) -> Self {
+        Route { headers, ..self }
+    }
+
+    pub(crate) fn takes<T: JsonSchema>(self) -> Self {
+        Route { taken: Some(Taken { schema: of::<T>, required: true }), ..self }
+    }
+
+    pub(crate) fn takes_schema(self, schema: SchemaOf) -> Self {
+        Route { taken: Some(Taken { schema, required: true }), ..self }
+    }
+
+    pub(crate) fn may_take<T: JsonSchema>(self) -> Self {
+        Route { taken: Some(Taken { schema: of::<T>, required: false }), ..self }
+    }
+
+    pub(crate) fn gives<T: JsonSchema>(self, status: StatusCode, about: &'static str) -> Self {
+        self.gives_as(status, about, "application/json", of::<T>)
+    }
+
+    pub(crate) fn gives_as(
+        mut self,
+        status: StatusCode,
+        about: &'static str,
+        media: &'static str,
+        schema: SchemaOf,
+    ) -> Self {
+        self.given.push(Given { status, about, media: Some((media, schema)) });
+        self
+    }
+
+    pub(crate) fn gives_nothing(mut self, status: StatusCode, about: &'static str) -> Self {
+        self.given.push(Given { status, about, media: None });
+        self
+    }
+
+    /// The roles that may ask for it with a token, each alone.
+    pub(crate) fn kinds(&self) -> Vec<Kind> {
+        let may = |kind: &Kind| self.needs.iter().all(|need| need.kinds().contains(kind));
+        [Kind::Client, Kind::Observer, Kind::Admin].into_iter().filter(may).collect()
+    }
+
+    /// Refuses whoever has none of the roles for something that is needed.
+    pub(crate) fn admit(&self, caller: &Caller) -> Result<(), Box<ProblemDetails>> {
+        let may = |need: &Need| need.kinds().iter().any(|kind| caller.kinds.contains(kind));
+        if self.needs.iter().all(may) {
+            return Ok(());
+        }
+        let kinds: Vec<&str> = self.kinds().into_iter().map(Kind::name).collect();
+        let message = format!(
+            "`{}` may not do this: it needs the role {}\n\nhint: ask with a token that has it",
+            caller.name,
+            kinds.join(" or ")
+        );
+        Err(ProblemDetails::new(StatusCode::FORBIDDEN, "denied", message))
+    }
+
+    /// The names in its path.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = &'static str> {
+        let named = |part: &'static str| part.strip_prefix('{')?.strip_suffix('}');
+        self.path.split('/').filter_map(named).map(|name| name.trim_start_matches('*'))
+    }
+}

@@ -1,0 +1,76 @@
+//! The router, made from the table of routes.
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    extract::{FromRequestParts, RawPathParams, Request},
+    http::{Method, StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::{MethodFilter, on},
+};
+use bytes::Bytes;
+use shared::bus::Bus;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    call::{self, Answered, Call},
+    config::{Caller, Limits},
+    openapi,
+    problem::ProblemDetails,
+    route::Route,
+    routes,
+    token::Known,
+};
+
+pub(crate) fn router(bus: &Bus, limits: &Limits) -> Router {
+    let table = routes::table();
+    let document = Bytes::from(openapi::document(&table).to_string());
+    let mut router = Router::new().route(
+        openapi::PATH,
+        on(
+            MethodFilter::GET,
+            move || async move { ([(header::CONTENT_TYPE, "application/json")], document) },
+        ),
+    );
+    for route in table {
+        let filter = MethodFilter::try_from(route.method.clone()).expect("the table has plain methods");
+        let (path, route) = (route.path, Arc::new(route));
+        let (bus, limits) = (bus.clone(), limits.clone());
+        let handler = move |request: Request| async move {
+            answer(&route, bus, limits, request).await.unwrap_or_else(IntoResponse::into_response)
+        };
+        router = router.route(path, on(filter, handler));
+    }
+    router.fallback(unknown).method_not_allowed_fallback(not_allowed)
+}
+
+async fn answer(route: &Route, bus: Bus, limits: Limits, request: Request) -> Answered {
+    let (mut parts, body) = request.into_parts();
+    let known = parts.extensions.remove::<Known>();
+    let (caller, ends) = match known {
+        Some(known) => (known.caller, known.ends),
+        None => (Caller { name: String::new(), kinds: Vec::new() }, CancellationToken::new()),
+    };
+    route.admit(&caller)?;
+    let path = RawPathParams::from_request_parts(&mut parts, &()).await;
+    let path = path.map_err(|error| ProblemDetails::wrong("path", error.to_string(), None))?;
+    let path = path.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let query = call::parameters(parts.uri.query(), route.query)?;
+    let body = match &route.taken {
+        Some(taken) => call::body(&parts.headers, body, taken.required, &limits).await?,
+        None => Bytes::new(),
+    };
+    (route.handler)(Call { bus, caller, limits, headers: parts.headers, path, query, body, ends }).await
+}
+
+async fn unknown() -> Response {
+    let message = "there is nothing at this path\n\nhint: /openapi.json lists what there is";
+    ProblemDetails::not_found("no_route", message).into_response()
+}
+
+async fn not_allowed(method: Method) -> Response {
+    let message =
+        format!("{method} is not a method of this path\n\nhint: the header `Allow` lists those that are");
+    ProblemDetails::new(StatusCode::METHOD_NOT_ALLOWED, "method", message).into_response()
+}

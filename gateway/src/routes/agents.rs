@@ -1,0 +1,65 @@
+//! The agent profiles of a deployment.
+
+use axum::http::StatusCode;
+use shared::{
+    AgentId, AgentProfile,
+    wire::{Query, QueryAnswer},
+};
+
+use super::is_named;
+use crate::{
+    call::{Answered, Call, json},
+    cluster,
+    problem::ProblemDetails,
+    types::{AgentApplied, AgentDeleted, Agents},
+};
+
+pub(super) async fn list(call: Call) -> Answered {
+    let answer = cluster::answer(&call.bus, &call.caller, &Query::Agents).await?;
+    let QueryAnswer::Agents { agents, versions } = answer else {
+        return Err(cluster::unexpected());
+    };
+    json(StatusCode::OK, &Agents { agents, versions })
+}
+
+pub(super) async fn show(call: Call) -> Answered {
+    let query = Query::Agent { agent_id: call.part("agent")?, version: call.one("version")? };
+    let answer =
+        cluster::ask(&call.bus, &call.caller, &query).await?.map_err(ProblemDetails::refused_name)?;
+    let QueryAnswer::Agent(found) = answer else {
+        return Err(cluster::unexpected());
+    };
+    json(StatusCode::OK, &found)
+}
+
+pub(super) async fn apply(call: Call) -> Answered {
+    let agent_id: AgentId = call.part("agent")?;
+    let profile: AgentProfile = call.message().await?;
+    is_named("agent_id", profile.agent_id.as_str(), agent_id.as_str())?;
+    let answer =
+        cluster::answer(&call.bus, &call.caller, &Query::ApplyAgents { agents: vec![profile] }).await?;
+    let QueryAnswer::Applied { versions, unchanged, .. } = answer else {
+        return Err(cluster::unexpected());
+    };
+    let (version, unchanged) = (versions.get(&agent_id).copied(), unchanged.contains(&agent_id));
+    json(StatusCode::OK, &AgentApplied { agent_id, version, unchanged })
+}
+
+pub(super) async fn delete(call: Call) -> Answered {
+    let agent_id: AgentId = call.part("agent")?;
+    let query = Query::DeleteAgent { agent_id: agent_id.clone() };
+    match cluster::ask(&call.bus, &call.caller, &query).await? {
+        Ok(QueryAnswer::Deleted { agent_id, at }) => json(StatusCode::OK, &AgentDeleted { agent_id, at }),
+        Ok(_) => Err(cluster::unexpected()),
+        Err(refusal) => {
+            // One that is there and can't be deleted is built in.
+            let is_there =
+                cluster::ask(&call.bus, &call.caller, &Query::Agent { agent_id, version: None }).await?;
+            Err(if is_there.is_ok() {
+                ProblemDetails::refused_now(refusal)
+            } else {
+                ProblemDetails::refused_name(refusal)
+            })
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! What a context leaves: its journal and its files. The journal names the files and is not trusted: checksums are compared, and no
+//! browser shows what an agent wrote as a page.
+
+use axum::{
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use shared::{
+    ChildId, TraceId,
+    bus::Bus,
+    problem::nearest,
+    wire::{HistoryEntry, OutputFile},
+};
+
+use super::runs::{content, is_known, tagged};
+use crate::{
+    call::{Answered, Call, blocking, json, json_bytes},
+    cluster,
+    problem::ProblemDetails,
+    range::{self, Wanted},
+};
+
+pub(super) async fn journal(call: Call) -> Answered {
+    let entries = cluster::journal(&call.bus, call.part("trace")?, &call.part("child")?).await?;
+    let bytes = blocking(move || serde_json::to_vec(&entries)).await?;
+    let bytes =
+        bytes.map_err(|error| ProblemDetails::internal("the journal could not be written", &error))?;
+    Ok(json_bytes(StatusCode::OK, bytes))
+}
+
+pub(super) async fn outputs(call: Call) -> Answered {
+    json(StatusCode::OK, &left(&call.bus, call.part("trace")?, &call.part("child")?).await?)
+}
+
+/// The files listed by the last result; a refusal if the context has not ended.
+async fn left(bus: &Bus, trace: TraceId, child: &ChildId) -> Result<Vec<OutputFile>, Box<ProblemDetails>> {
+    let entries = cluster::journal(bus, trace, child).await?;
+    let listed =
+        entries.iter().rev().find_map(|entry: &HistoryEntry| Some(entry.step.as_result()?.outputs.clone()));
+    if let Some(files) = listed {
+        return Ok(files);
+    }
+    let trace = cluster::replay(bus, trace).await?;
+    Err(match trace.context(child).filter(|node| !node.is_live()) {
+        None => {
+            let message = format!("`{child}` has not ended yet: its files are collected when it ends");
+            ProblemDetails::conflict("not_ended", message)
+        }
+        Some(_) => {
+            let message = format!(
+                "the files of `{child}` were not collected\n\nhint: that is done when an agent ends by itself, not when it is stopped"
+            );
+            ProblemDetails::not_found("no_outputs", message)
+        }
+    })
+}
+
+/// One file, or a part of it.
+pub(super) async fn output(call: Call) -> Answered {
+    let child: ChildId = call.part("child")?;
+    let path: String = call.part("path")?;
+    let files = left(&call.bus, call.part("trace")?, &child).await?;
+    let Some(file) = files.iter().find(|file| file.path == path) else {
+        let hint = match nearest(&path, files.iter().map(|file| file.path.as_str())) {
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None => "the path above this one lists all files".into(),
+        };
+        let message = format!("`{child}` left no such file\n\nhint: {hint}");
+        return Err(ProblemDetails::not_found("no_file", message));
+    };
+    let tag = format!("\"{}\"", file.object.sha256);
+    if is_known(&call, &tag) {
+        return Ok(tagged(StatusCode::NOT_MODIFIED.into_response(), &tag));
+    }
+    let bytes = content(&call.bus, &file.object).await?;
+    // A part of something else is of no use.
+    let same = call.header(header::IF_RANGE).is_none_or(|given| given == tag);
+    let asked = call.header(header::RANGE).filter(|_| same).unwrap_or_default();
+    let (size, mut response) = (bytes.len(), Response::default());
+    match range::wanted(asked, size) {
+        Wanted::All => *response.body_mut() = bytes.into(),
+        Wanted::Part(part) => {
+            *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+            set(
+                &mut response,
+                header::CONTENT_RANGE,
+                &format!("bytes {}-{}/{size}", part.start, part.end - 1),
+            );
+            *response.body_mut() = bytes.slice(part).into();
+        }
+        Wanted::Nothing => {
+            let message = format!("the file has {size} bytes, and the range lies behind them");
+            return Err(ProblemDetails::new(StatusCode::RANGE_NOT_SATISFIABLE, "range", message)
+                .with_header(header::CONTENT_RANGE, &format!("bytes */{size}")));
+        }
+    }
+    set(&mut response, header::CONTENT_TYPE, "application/octet-stream");
+    set(&mut response, header::CONTENT_DISPOSITION, &disposition(&path));
+    set(&mut response, header::ACCEPT_RANGES, "bytes");
+    // Whatever it is, no page of it runs anything.
+    set(&mut response, header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'");
+    Ok(tagged(response, &tag))
+}
+
+fn set(response: &mut Response, name: header::HeaderName, value: &str) {
+    response.headers_mut().extend(HeaderValue::try_from(value).ok().map(|value| (name, value)));
+}
+
+/// To be saved under the last part of its path (RFC 6266).
+fn disposition(path: &str) -> String {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    let plain: String =
+        name.chars().map(|c| if c.is_ascii() && is_plain(c as u8) { c } else { '_' }).collect();
+    let encoded: String = name
+        .bytes()
+        .map(|byte| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect();
+    format!("attachment; filename=\"{plain}\"; filename*=UTF-8''{encoded}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_can_not_end_its_header() {
+        let given = disposition("a/b\"; x=\r\n€.html");
+        assert_eq!(
+            given,
+            "attachment; filename=\"b___x____.html\"; filename*=UTF-8''b%22%3B%20x%3D%0D%0A%E2%82%AC.html"
+        );
+    }
+}

@@ -1,0 +1,135 @@
+//! What is asked for about runs that are there: cancel, raise, charge, restore, delete, tell, answer. What is published is answered
+//! once it is stored; what the core would refuse on the run as it is now is refused at once.
+
+use axum::http::StatusCode;
+use coordinator::trace::{Command, Trace};
+use shared::{
+    CallId, ChildId, TraceId,
+    subject::Subject,
+    wire::{self, Charge, Control, Query, QueryAnswer, Raise, Referrers, Text},
+};
+use uuid::Uuid;
+
+use super::runs::{context, keyed};
+use crate::{
+    call::{Answered, Call, json},
+    cluster,
+    problem::ProblemDetails,
+    types,
+};
+
+fn stored() -> Answered {
+    json(StatusCode::ACCEPTED, &types::Stored { stored: true })
+}
+
+/// Also for a run that begins later (G8).
+pub(super) async fn cancel(call: Call) -> Answered {
+    let trace_id: TraceId = call.part("trace")?;
+    let types::Cancel { child_id, reason, without_undo } = call.message_or_default().await?;
+    let known = cluster::find(&call.bus, trace_id).await?.unwrap_or_else(|| Trace::new(trace_id));
+    let command = Command::Cancel {
+        child_id: child_id.clone(),
+        reason: reason.as_ref().map(ToString::to_string),
+        without_undo,
+    };
+    cluster::rehearse(known, command).await?;
+    let cancel = wire::Cancel { trace_id, child_id, reason, without_undo };
+    cluster::publish(&call.bus, &call.caller, Subject::Cancel, &cancel).await?;
+    stored()
+}
+
+pub(super) async fn raise(call: Call) -> Answered {
+    let trace_id = call.part("trace")?;
+    let raise: Raise = call.message().await?;
+    let known = cluster::replay(&call.bus, trace_id).await?;
+    cluster::rehearse(known, Command::Raise(raise.clone())).await?;
+    cluster::control(&call.bus, &call.caller, &Control { raise: Some(raise), ..Control::of(trace_id) })
+        .await?;
+    stored()
+}
+
+pub(super) async fn charge(call: Call) -> Answered {
+    let trace_id = call.part("trace")?;
+    let mut charge: Charge = call.message().await?;
+    let known = cluster::replay(&call.bus, trace_id).await?;
+    cluster::rehearse(known, Command::Charge(charge.clone())).await?;
+    charge.by = charge.by.or_else(|| by(&call));
+    cluster::control(&call.bus, &call.caller, &Control { charge: Some(charge), ..Control::of(trace_id) })
+        .await?;
+    stored()
+}
+
+pub(super) async fn restore(call: Call) -> Answered {
+    let trace_id = call.part("trace")?;
+    let types::Restore { child_id, to, number } = call.message().await?;
+    let known = cluster::replay(&call.bus, trace_id).await?;
+    let done = u32::try_from(context(&known, &child_id)?.restores.len()).unwrap_or(u32::MAX);
+    let number = number.unwrap_or(done.saturating_add(1));
+    let restore = wire::Restore { child_id: child_id.clone(), number, to };
+    cluster::rehearse(known, Command::Restore(restore.clone())).await?;
+    if number > done {
+        let entries = cluster::journal(&call.bus, trace_id, &child_id).await?;
+        let last = entries.last().map_or(0, |entry| entry.number);
+        if to >= last {
+            let message = format!(
+                "`{child_id}` has only {last} steps\n\nhint: name an earlier one; its journal has them"
+            );
+            return Err(ProblemDetails::conflict("not_restorable", message));
+        }
+    }
+    cluster::control(&call.bus, &call.caller, &Control { restore: Some(restore), ..Control::of(trace_id) })
+        .await?;
+    stored()
+}
+
+pub(super) async fn delete(call: Call) -> Answered {
+    let trace_id: TraceId = call.part("trace")?;
+    let types::Delete { child_id, force } = call.message_or_default().await?;
+    let known = cluster::replay(&call.bus, trace_id).await?;
+    let delete = wire::Delete { child_id, force, outside: Referrers::Known(Vec::new()) };
+    let branches = match cluster::ask(&call.bus, &call.caller, &Query::Branches { trace_id }).await? {
+        Ok(QueryAnswer::Branches { branches }) => Some(branches),
+        Err(_) => None,
+        Ok(_) => return Err(cluster::unexpected()),
+    };
+    cluster::rehearse(known, Command::Delete { delete: delete.clone(), branches }).await?;
+    cluster::control(&call.bus, &call.caller, &Control { delete: Some(delete), ..Control::of(trace_id) })
+        .await?;
+    stored()
+}
+
+/// Who asks, as a text for the record.
+fn by(call: &Call) -> Option<Text> {
+    Text::new(call.caller.name.as_str()).ok()
+}
+
+pub(super) async fn tell(call: Call) -> Answered {
+    let (trace_id, child_id) = (call.part("trace")?, call.part::<ChildId>("child")?);
+    let types::Tell { text, id, by: said } = call.message().await?;
+    let id = match id {
+        Some(id) => id,
+        None => {
+            let id = keyed(&call, "tell")?.unwrap_or_else(Uuid::now_v7);
+            CallId::new(&id.simple().to_string())
+                .map_err(|error| ProblemDetails::internal("no id could be made", &error))?
+        }
+    };
+    let told = wire::Tell { child_id: Some(child_id), id, text, by: said.or_else(|| by(&call)) };
+    let answer = cluster::answer(&call.bus, &call.caller, &Query::Tell { trace_id, told }).await?;
+    let QueryAnswer::Told { child_id, number } = answer else {
+        return Err(cluster::unexpected());
+    };
+    json(StatusCode::OK, &types::Told { child_id, number })
+}
+
+pub(super) async fn answer(call: Call) -> Answered {
+    let (trace_id, child_id) = (call.part("trace")?, call.part("child")?);
+    let question: u32 = call.part("number")?;
+    let types::Answer { answer, by: said } = call.message().await?;
+    let answered = wire::Answered { child_id, question, answer, by: said.or_else(|| by(&call)) };
+    let answer = cluster::answer(&call.bus, &call.caller, &Query::Answer { trace_id, answered }).await?;
+    let QueryAnswer::Answered { child_id, question } = answer else {
+        return Err(cluster::unexpected());
+    };
+    json(StatusCode::OK, &types::Answered { child_id, question })
+}

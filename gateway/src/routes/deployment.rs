@@ -1,0 +1,108 @@
+//! The deployment itself: workers, coordinators, dead letters, and whether the gateway is there.
+
+use std::time::Duration;
+
+use axum::{http::StatusCode, response::IntoResponse};
+use shared::{
+    ChildId, WorkerId,
+    bus::{From, Stored},
+    problem::nearest,
+    subject::{Filter, Subject},
+    wire::{Drain, Query, QueryAnswer},
+};
+use tokio::time::timeout;
+
+use crate::{
+    call::{Answered, Call, blocking, json, json_bytes},
+    cluster,
+    problem::ProblemDetails,
+    types::{Coordinators, KeptLetter, LettersPage, ToldToDrain},
+};
+
+/// A bus that does not answer within this time is not ready.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+pub(super) async fn workers(call: Call) -> Answered {
+    json(StatusCode::OK, &cluster::workers(&call.bus).await?)
+}
+
+pub(super) async fn drain(call: Call) -> Answered {
+    let worker_id: WorkerId = call.part("worker")?;
+    let known = cluster::workers(&call.bus).await?;
+    if !known.iter().any(|worker| worker.worker_id == worker_id) {
+        let hint = match nearest(worker_id.as_str(), known.iter().map(|worker| worker.worker_id.as_str())) {
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None => "`GET /v1/workers` lists those that answer".into(),
+        };
+        let message = format!("no worker `{worker_id}` answers\n\nhint: {hint}");
+        return Err(ProblemDetails::not_found("no_worker", message));
+    }
+    let answer = cluster::answer(&call.bus, &call.caller, &Query::Drain(Drain { worker_id })).await?;
+    let QueryAnswer::ToldToDrain { worker_id } = answer else {
+        return Err(cluster::unexpected());
+    };
+    json(StatusCode::ACCEPTED, &ToldToDrain { worker_id })
+}
+
+pub(super) async fn coordinators(call: Call) -> Answered {
+    let answer = cluster::answer(&call.bus, &call.caller, &Query::Coordinators).await?;
+    let QueryAnswer::Coordinators { coordinators, policies } = answer else {
+        return Err(cluster::unexpected());
+    };
+    json(StatusCode::OK, &Coordinators { coordinators, policies })
+}
+
+/// A dead letter, if it can be read: whatever else is there is no letter.
+fn letter(stored: &Stored) -> Option<KeptLetter> {
+    let Subject::Dead(kind) = &stored.subject else { return None };
+    let letter = serde_json::from_slice(&stored.payload).ok()?;
+    Some(KeptLetter { kind: kind.clone(), sequence: stored.sequence, stored_at: stored.at, letter })
+}
+
+pub(super) async fn letters(call: Call) -> Answered {
+    let limit = call.limit(100, 500)? as usize;
+    let before: u64 = call.one("before")?.unwrap_or(u64::MAX);
+    let filter = call.one::<ChildId>("kind")?.map_or(Filter::Dead, |kind| Filter::One(Subject::Dead(kind)));
+    let stored = call.bus.read(&filter).await?;
+    let written = blocking(move || {
+        let earlier = stored.iter().rev().filter(|stored| stored.sequence < before);
+        let mut letters: Vec<KeptLetter> = earlier.filter_map(letter).take(limit + 1).collect();
+        let more = letters.len() > limit;
+        letters.truncate(limit);
+        let next = letters.last().filter(|_| more).map(|last| last.sequence);
+        serde_json::to_vec(&LettersPage { letters, next })
+    });
+    let bytes = written
+        .await?
+        .map_err(|error| ProblemDetails::internal("the letters could not be written", &error))?;
+    Ok(json_bytes(StatusCode::OK, bytes))
+}
+
+pub(super) async fn one_letter(call: Call) -> Answered {
+    let (kind, sequence) = (call.part::<ChildId>("kind")?, call.part::<u64>("sequence")?);
+    let none = || {
+        let message = "there is no such dead letter\n\nhint: `GET /v1/dead` lists them; they are kept for a limited time";
+        ProblemDetails::not_found("no_letter", message)
+    };
+    let filter = Filter::One(Subject::Dead(kind));
+    let last = call.bus.last(&filter).await?.ok_or_else(none)?;
+    // Behind the last one nothing would come.
+    if !(1..=last.sequence).contains(&sequence) {
+        return Err(none());
+    }
+    let found = call.bus.follow(&[filter], From::Sequence(sequence)).await?.next().await?;
+    let found = letter(&found).filter(|found| found.sequence == sequence).ok_or_else(none)?;
+    json(StatusCode::OK, &found)
+}
+
+pub(super) async fn health(_: Call) -> Answered {
+    Ok("ok\n".into_response())
+}
+
+pub(super) async fn readiness(call: Call) -> Answered {
+    match timeout(ANSWER_WITHIN, call.bus.ping()).await {
+        Ok(Ok(_)) => Ok("ready\n".into_response()),
+        Ok(Err(error)) => Err(error.into()),
+        Err(_) => Err(shared::bus::RequestError::TimedOut.into()),
+    }
+}

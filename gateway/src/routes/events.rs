@@ -1,0 +1,304 @@
+//! The event log of a run, as a list and as a stream that may be resumed anywhere, and what its agents say while they work.
+
+use std::collections::VecDeque;
+
+use axum::{
+    http::StatusCode,
+    response::{IntoResponse, Response, sse::Event},
+};
+use coordinator::trace::account::kind;
+use futures_util::{
+    FutureExt, Stream,
+    future::BoxFuture,
+    stream::{self, StreamExt},
+};
+use shared::{
+    ChildId, Timestamp, TraceId,
+    bus::{Bus, Follow, From, Position, Stored, Subscription},
+    decode,
+    subject::{Filter, Subject},
+    wire::{Outcome, StreamPiece},
+};
+
+use crate::{
+    call::{Answered, Call, blocking, json_bytes},
+    cluster,
+    problem::ProblemDetails,
+    sse,
+    types::LoggedEvent,
+};
+
+type Told<T> = Result<T, Box<ProblemDetails>>;
+
+pub(super) async fn events(call: Call) -> Answered {
+    let trace: TraceId = call.part("trace")?;
+    let wanted = Wanted::read(&call)?;
+    if call.bus.last(&Filter::EventsOf(trace)).await?.is_none() {
+        return Err(cluster::no_trace(trace));
+    }
+    if sse::is_wanted(&call) {
+        followed(&call, trace, wanted).await
+    } else {
+        listed(&call, trace, wanted).await
+    }
+}
+
+/// Which events are wanted.
+#[derive(Debug)]
+struct Wanted {
+    contexts: Vec<ChildId>,
+    kinds: Vec<String>,
+}
+
+impl Wanted {
+    fn read(call: &Call) -> Told<Self> {
+        let child = |text: &str| {
+            text.parse::<ChildId>()
+                .map_err(|error| ProblemDetails::wrong("query.context", error.to_string(), None))
+        };
+        let contexts = call.all("context").map(child).collect::<Told<Vec<ChildId>>>()?;
+        Ok(Wanted { contexts, kinds: call.all("type").map(Into::into).collect() })
+    }
+
+    fn takes(&self, event: &LoggedEvent) -> bool {
+        let about = event.body.child_id().unwrap_or(&event.child_id);
+        (self.contexts.is_empty() || self.contexts.contains(about))
+            && (self.kinds.is_empty() || self.kinds.contains(&kind(&event.body)))
+    }
+}
+
+/// The events of a message of the log. `last` is when the event before was decided.
+fn events_of(stored: Stored, last: &mut Option<Timestamp>) -> Told<Vec<LoggedEvent>> {
+    let message = cluster::message(stored)?;
+    let commit = message.logged.commit();
+    let logged = message.logged;
+    let mut events = Vec::new();
+    for (event, body) in (logged.version..).zip(logged.events) {
+        let since_ms = last.map_or(0, |last| logged.at.millis_since(last));
+        *last = Some(logged.at);
+        events.push(LoggedEvent {
+            sequence: message.sequence,
+            message_id: message.id.clone(),
+            stored_at: message.stored_at,
+            event,
+            at: logged.at,
+            since_ms,
+            child_id: logged.child_id.clone(),
+            commit,
+            body,
+        });
+    }
+    Ok(events)
+}
+
+async fn listed(call: &Call, trace: TraceId, wanted: Wanted) -> Answered {
+    let stored = call.bus.read(&Filter::EventsOf(trace)).await?;
+    let written = blocking(move || {
+        let (mut last, mut all) = (None, Vec::new());
+        for message in stored {
+            all.extend(events_of(message, &mut last)?.into_iter().filter(|event| wanted.takes(event)));
+        }
+        serde_json::to_vec(&all)
+            .map_err(|error| ProblemDetails::internal("the events could not be written", &error))
+    });
+    Ok(json_bytes(StatusCode::OK, written.await??))
+}
+
+/// A place in the stream of a run: behind an event of a message of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
+    /// A log that was made anew counts from one again.
+    message: Position,
+    event: u64,
+}
+
+impl Place {
+    fn id(self) -> String {
+        format!("{}-{}", self.message, self.event)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (message, event) = text.rsplit_once('-')?;
+        Some(Place { message: Position::parse(message)?, event: event.parse().ok()? })
+    }
+}
+
+/// The number of an outcome where events have theirs: behind all of them.
+const OUTCOME: u64 = u64::MAX;
+
+async fn followed(call: &Call, trace: TraceId, wanted: Wanted) -> Answered {
+    let from = match call.headers.get("last-event-id").filter(|id| !id.is_empty()) {
+        None => None,
+        Some(id) => Some(id.to_str().ok().and_then(Place::parse).ok_or_else(|| {
+            let hint = "send the id of the last event that came, or none";
+            ProblemDetails::wrong("header.last-event-id", "it is not the id of an event", Some(hint))
+        })?),
+    };
+    let end = call.bus.end(&Filter::EventsOf(trace)).await?;
+    // The place in a log that was made anew means nothing: the stream begins again.
+    let from = from.filter(|place| place.message.is_in(end));
+    if from.is_some_and(|place| place.event == OUTCOME) {
+        // All of it came: a browser asks no more.
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    let start = from.map_or(From::Start, |place| From::Sequence(place.message.sequence));
+    let filters = [Filter::EventsOf(trace), Filter::OutcomesOf(trace)];
+    let follow = call.bus.follow(&filters, start).await?;
+    let (log, waiting) = (end.log, VecDeque::new());
+    let reader = Reader { follow, wanted, from, log, last: None, waiting, ended: false };
+    Ok(sse::stream(call, reader.stream()))
+}
+
+/// Reads the log of a run and says what is new to a client.
+#[derive(Debug)]
+struct Reader {
+    follow: Follow,
+    wanted: Wanted,
+    /// Behind which the client has nothing.
+    from: Option<Place>,
+    log: u64,
+    last: Option<Timestamp>,
+    waiting: VecDeque<Event>,
+    ended: bool,
+}
+
+impl Reader {
+    fn stream(self) -> impl Stream<Item = Event> + Send {
+        stream::unfold(self, |mut reader| async move {
+            let event = reader.next().await?;
+            Some((event, reader))
+        })
+    }
+
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.waiting.pop_front() {
+                return Some(event);
+            }
+            if self.ended {
+                return None;
+            }
+            if let Err(problem) = self.read().await {
+                self.ended = true;
+                return Some(failed(&problem));
+            }
+        }
+    }
+
+    async fn read(&mut self) -> Told<()> {
+        let stored = self.follow.next().await?;
+        let message = Position { log: self.log, sequence: stored.sequence };
+        if let Subject::Outcome(..) = stored.subject {
+            // The outcome of the root is stored behind all events before it.
+            if is_of_the_root(&stored)? {
+                let id = Place { message, event: OUTCOME }.id();
+                let text = String::from_utf8_lossy(&stored.payload).replace(['\r', '\n'], " ");
+                self.waiting.push_back(Event::default().event("outcome").id(id).data(text));
+                self.ended = true;
+            }
+            return Ok(());
+        }
+        let seen = self.from.filter(|place| place.message == message).map_or(0, |place| place.event);
+        for event in events_of(stored, &mut self.last)? {
+            if event.event > seen && self.wanted.takes(&event) {
+                let id = Place { message, event: event.event }.id();
+                let data = serde_json::to_string(&event)
+                    .map_err(|error| ProblemDetails::internal("an event could not be written", &error))?;
+                self.waiting.push_back(Event::default().event("event").id(id).data(data));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The last event of a stream that can't go on: the client asks again, behind the last id that it has.
+fn failed(problem: &ProblemDetails) -> Event {
+    Event::default().event("error").data(serde_json::to_string(problem).unwrap_or_default())
+}
+
+fn is_of_the_root(stored: &Stored) -> Told<bool> {
+    let outcome: Outcome = serde_json::from_slice(&stored.payload)
+        .map_err(|error| ProblemDetails::internal("an outcome can't be read", &error))?;
+    Ok(outcome.context.parent_id.is_none())
+}
+
+/// What the agents of a run say while they work (G9). It is not stored: a late listener misses what came before, and finds it in the
+/// journals.
+pub(super) async fn words(call: Call) -> Answered {
+    let trace: TraceId = call.part("trace")?;
+    let heard = call.bus.subscribe(&Filter::StreamsOf(trace)).await?;
+    if call.bus.last(&Filter::EventsOf(trace)).await?.is_none() {
+        return Err(cluster::no_trace(trace));
+    }
+    let listener = Listener { heard, end: outcome(call.bus.clone(), trace).boxed(), ended: false };
+    let response: Response = sse::stream(&call, listener.stream());
+    Ok(response)
+}
+
+struct Listener {
+    heard: Subscription,
+    end: BoxFuture<'static, Event>,
+    ended: bool,
+}
+
+impl Listener {
+    fn stream(self) -> impl Stream<Item = Event> + Send {
+        stream::unfold(self, |mut listener| async move {
+            let event = listener.next().await?;
+            Some((event, listener))
+        })
+        .boxed()
+    }
+
+    async fn next(&mut self) -> Option<Event> {
+        while !self.ended {
+            tokio::select! {
+                // What was said before the end comes before it.
+                biased;
+                message = self.heard.next() => {
+                    let message = message?;
+                    let piece = decode::json::<StreamPiece>(&message.payload).ok();
+                    if let Some(data) = piece.and_then(|piece| serde_json::to_string(&piece).ok()) {
+                        return Some(Event::default().event("words").data(data));
+                    }
+                }
+                event = &mut self.end => {
+                    self.ended = true;
+                    return Some(event);
+                }
+            }
+        }
+        None
+    }
+}
+
+/// The end of a run, once it comes.
+async fn outcome(bus: Bus, trace: TraceId) -> Event {
+    let found = async {
+        let mut follow = bus.follow(&[Filter::OutcomesOf(trace)], From::Start).await?;
+        loop {
+            let stored = follow.next().await?;
+            if is_of_the_root(&stored)? {
+                let text = String::from_utf8_lossy(&stored.payload).replace(['\r', '\n'], " ");
+                return Told::Ok(Event::default().event("outcome").data(text));
+            }
+        }
+    };
+    found.await.unwrap_or_else(|problem| failed(&problem))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_id_of_an_event_is_read_back() {
+        for (sequence, event) in [(1, 1), (77, 12_345), (9, OUTCOME)] {
+            let place = Place { message: Position { log: 1_700_000_000_000, sequence }, event };
+            assert_eq!(Place::parse(&place.id()), Some(place));
+        }
+        for bad in ["", "1", "1-2", "1-2-", "a-b-c", "1-2-3-4x", "-1-2-3"] {
+            assert_eq!(Place::parse(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,421 @@
+//! The table of all routes: what each is, who may ask for it by what it does on the bus, and who answers it.
+
+mod agents;
+mod contexts;
+mod controls;
+mod deployment;
+mod events;
+mod graphs;
+mod runs;
+mod schedules;
+
+use axum::http::{Method, StatusCode};
+use shared::{
+    AgentProfile, ChildId, PoolName, TraceId,
+    graph::TaskGraph,
+    subject::{Action, Subject, Topic},
+    wire::{
+        Acceptance, AgentVersion, Charge, GraphShown, HistoryEntry, OutputFile, Raise, Schedule,
+        ScheduleShown, WorkerState,
+    },
+};
+
+use crate::{
+    parameter::{EVENTS, GRAPHS, LETTERS, QUESTIONS, REVISION, RUNS, SCHEDULES, VERSION, of},
+    problem::ProblemDetails,
+    route::Route,
+    types,
+};
+
+const KEY: &[(&str, &str)] =
+    &[("Idempotency-Key", "The same key of the same token is the same request, however often it is sent.")];
+const TAG: &[(&str, &str)] = &[("If-None-Match", "The `ETag` of an earlier answer: 304 if nothing changed.")];
+const RESUME: &[(&str, &str)] =
+    &[("Last-Event-ID", "The id of the last event that came: the stream goes on behind it.")];
+const RANGE: &[(&str, &str)] = &[
+    ("Range", "One range of bytes."),
+    ("If-Range", "The `ETag` of what the range is of."),
+    ("If-None-Match", "The `ETag` of an earlier answer: 304 if it is the same file."),
+];
+
+/// Refuses a body that names something else than the path.
+fn is_named(field: &str, named: &str, path: &str) -> Result<(), Box<ProblemDetails>> {
+    if named == path {
+        return Ok(());
+    }
+    let message = format!("the body is about another than the path\n\nhint: write `{path}` as its `{field}`");
+    Err(ProblemDetails::new(StatusCode::UNPROCESSABLE_ENTITY, "other_name", message))
+}
+
+/// Every route but that of the document itself.
+pub(crate) fn table() -> Vec<Route> {
+    let (trace, child) = (TraceId::from_u128(1).expect("not all zeros"), ChildId::whole_trace());
+    // Of which run does not matter for who may.
+    let event = || Subject::Event(trace, child.clone());
+    let history = || Subject::History(PoolName::default_pool(), trace, child.clone());
+    let words = || Subject::Stream(trace, child.clone());
+    let dead = || Subject::Dead(child.clone());
+    let (query, admin) = (Subject::Query, Subject::Admin);
+    let (get, post, put, delete) = (Method::GET, Method::POST, Method::PUT, Method::DELETE);
+    let (ok, created, accepted) = (StatusCode::OK, StatusCode::CREATED, StatusCode::ACCEPTED);
+    let (same, part) = (StatusCode::NOT_MODIFIED, StatusCode::PARTIAL_CONTENT);
+    let octets = "application/octet-stream";
+    let stream = "text/event-stream";
+    vec![
+        Route::new(
+            post.clone(),
+            "/v1/runs",
+            "submitRun",
+            "Start a run: an agent, a graph, or an earlier run again",
+            |c| Box::pin(runs::submit(c)),
+        )
+        .sends(Subject::Submit)
+        .headers(KEY)
+        .takes_schema(types::submission)
+        .gives::<Acceptance>(created, "It is committed; `Location` is the run."),
+        Route::new(get.clone(), "/v1/runs", "listRuns", "Runs, the newest first", |c| {
+            Box::pin(runs::list(c))
+        })
+        .sends(query(Topic::Runs))
+        .query(RUNS)
+        .gives::<types::RunsPage>(ok, "A page of them."),
+        Route::new(get.clone(), "/v1/runs/{trace}", "getRun", "A run with its tree", |c| {
+            Box::pin(runs::show(c))
+        })
+        .hears(event())
+        .headers(TAG)
+        .gives::<types::Run>(ok, "The run; its `ETag` changes with every event.")
+        .gives_nothing(same, "It is as the client has it."),
+        Route::new(
+            get.clone(),
+            "/v1/runs/{trace}/result",
+            "getResult",
+            "The result of a run that has ended, whole",
+            |c| Box::pin(runs::result(c)),
+        )
+        .hears(event())
+        .gives_as(ok, "The result.", "application/json", types::any),
+        Route::new(
+            get.clone(),
+            "/v1/runs/{trace}/events",
+            "getEvents",
+            "The event log of a run, or a stream of it until it ends",
+            |c| Box::pin(events::events(c)),
+        )
+        .hears(event())
+        .query(EVENTS)
+        .headers(RESUME)
+        .gives::<Vec<types::LoggedEvent>>(
+            ok,
+            "The events so far; with `Accept: text/event-stream`, each as it comes, and the outcome last.",
+        )
+        .gives_as(ok, "", stream, types::text)
+        .gives_nothing(StatusCode::NO_CONTENT, "The client has all of it."),
+        Route::new(
+            get.clone(),
+            "/v1/runs/{trace}/words",
+            "getWords",
+            "What the agents of a run say while they work",
+            |c| Box::pin(events::words(c)),
+        )
+        .hears(event())
+        .hears(words())
+        .gives_as(ok, "A piece each, until the run ends.", stream, types::text),
+        Route::new(
+            get.clone(),
+            "/v1/runs/{trace}/receipt",
+            "getReceipt",
+            "What a run cost, line by line",
+            |c| Box::pin(runs::receipt(c)),
+        )
+        .hears(event())
+        .hears(history())
+        .gives_as(
+            ok,
+            "The receipt; `whole` is false if the log is not.",
+            "application/json",
+            types::object,
+        ),
+        Route::new(
+            get.clone(),
+            "/v1/runs/{trace}/contexts/{child}/result",
+            "getContextResult",
+            "The result of a context that has ended, whole",
+            |c| Box::pin(runs::context_result(c)),
+        )
+        .hears(event())
+        .gives_as(ok, "The result.", "application/json", types::any),
+        Route::new(
+            get.clone(),
+            "/v1/runs/{trace}/contexts/{child}/journal",
+            "getJournal",
+            "The journal of a context",
+            |c| Box::pin(contexts::journal(c)),
+        )
+        .hears(history())
+        .gives::<Vec<HistoryEntry>>(ok, "Its entries."),
+        Route::new(
+            get.clone(),
+            "/v1/runs/{trace}/contexts/{child}/outputs",
+            "listOutputs",
+            "The files that a context left",
+            |c| Box::pin(contexts::outputs(c)),
+        )
+        .hears(history())
+        .gives::<Vec<OutputFile>>(ok, "Their paths, sizes and checksums."),
+        Route::new(
+            get.clone(),
+            "/v1/runs/{trace}/contexts/{child}/outputs/{*path}",
+            "getOutput",
+            "A file that a context left, or a part of it",
+            |c| Box::pin(contexts::output(c)),
+        )
+        .hears(history())
+        .headers(RANGE)
+        .gives_as(ok, "The file.", octets, types::text)
+        .gives_as(part, "The range.", octets, types::text)
+        .gives_nothing(same, "It is as the client has it."),
+        Route::new(
+            post.clone(),
+            "/v1/runs/{trace}/cancel",
+            "cancelRun",
+            "Cancel a run, or one context of it",
+            |c| Box::pin(controls::cancel(c)),
+        )
+        .sends(Subject::Cancel)
+        .hears(event())
+        .may_take::<types::Cancel>()
+        .gives::<types::Stored>(accepted, "The message is stored."),
+        Route::new(
+            post.clone(),
+            "/v1/runs/{trace}/raise",
+            "raiseBudget",
+            "Raise the ceilings of a context",
+            |c| Box::pin(controls::raise(c)),
+        )
+        .sends(admin(Action::Raise))
+        .hears(event())
+        .takes::<Raise>()
+        .gives::<types::Stored>(accepted, "The message is stored."),
+        Route::new(post.clone(), "/v1/runs/{trace}/charge", "chargeRun", "Book an external cost", |c| {
+            Box::pin(controls::charge(c))
+        })
+        .sends(admin(Action::Charge))
+        .hears(event())
+        .takes::<Charge>()
+        .gives::<types::Stored>(accepted, "The message is stored."),
+        Route::new(
+            post.clone(),
+            "/v1/runs/{trace}/restore",
+            "restoreContext",
+            "Take a live agent back to a step of its journal",
+            |c| Box::pin(controls::restore(c)),
+        )
+        .sends(admin(Action::Restore))
+        .hears(event())
+        .hears(history())
+        .takes::<types::Restore>()
+        .gives::<types::Stored>(accepted, "The message is stored."),
+        Route::new(
+            post.clone(),
+            "/v1/runs/{trace}/delete",
+            "deleteRun",
+            "Delete the content of a run, or of one context of it",
+            |c| Box::pin(controls::delete(c)),
+        )
+        .sends(admin(Action::Delete))
+        .sends(query(Topic::Runs))
+        .hears(event())
+        .may_take::<types::Delete>()
+        .gives::<types::Stored>(accepted, "The message is stored."),
+        Route::new(
+            post.clone(),
+            "/v1/runs/{trace}/contexts/{child}/tell",
+            "tellAgent",
+            "Send a message to an agent",
+            |c| Box::pin(controls::tell(c)),
+        )
+        .sends(Subject::Steer)
+        .headers(KEY)
+        .takes::<types::Tell>()
+        .gives::<types::Told>(ok, "The message is committed under this number."),
+        Route::new(
+            post.clone(),
+            "/v1/runs/{trace}/contexts/{child}/answers/{number}",
+            "answerQuestion",
+            "Answer a question of an agent",
+            |c| Box::pin(controls::answer(c)),
+        )
+        .sends(Subject::Steer)
+        .takes::<types::Answer>()
+        .gives::<types::Answered>(ok, "The answer is committed."),
+        Route::new(
+            get.clone(),
+            "/v1/questions",
+            "listQuestions",
+            "Open questions of runs that wait for a human, the newest run first",
+            |c| Box::pin(runs::questions(c)),
+        )
+        .sends(query(Topic::Runs))
+        .query(QUESTIONS)
+        .gives::<types::QuestionsPage>(ok, "A page of them."),
+        Route::new(get.clone(), "/v1/agents", "listAgents", "The agent profiles", |c| {
+            Box::pin(agents::list(c))
+        })
+        .sends(query(Topic::Agents))
+        .gives::<types::Agents>(ok, "All of them."),
+        Route::new(get.clone(), "/v1/agents/{agent}", "getAgent", "An agent profile", |c| {
+            Box::pin(agents::show(c))
+        })
+        .sends(query(Topic::Agents))
+        .query(VERSION)
+        .gives::<AgentVersion>(ok, "The latest version, or the one asked for."),
+        Route::new(
+            put.clone(),
+            "/v1/agents/{agent}",
+            "applyAgent",
+            "Add an agent profile, or replace it",
+            |c| Box::pin(agents::apply(c)),
+        )
+        .sends(admin(Action::Apply))
+        .takes::<AgentProfile>()
+        .gives::<types::AgentApplied>(ok, "Runs that are submitted from now on use it."),
+        Route::new(delete.clone(), "/v1/agents/{agent}", "deleteAgent", "Delete an agent profile", |c| {
+            Box::pin(agents::delete(c))
+        })
+        .sends(admin(Action::Apply))
+        .sends(query(Topic::Agents))
+        .gives::<types::AgentDeleted>(ok, "New runs can't name it any more."),
+        Route::new(get.clone(), "/v1/schedules", "listSchedules", "All schedules, by name", |c| {
+            Box::pin(schedules::list(c))
+        })
+        .sends(query(Topic::Schedules))
+        .query(SCHEDULES)
+        .gives::<types::SchedulesPage>(ok, "A page of them."),
+        Route::new(
+            get.clone(),
+            "/v1/schedules/{schedule}",
+            "getSchedule",
+            "A schedule with its ticks",
+            |c| Box::pin(schedules::show(c)),
+        )
+        .sends(query(Topic::Schedules))
+        .gives::<ScheduleShown>(ok, "The schedule."),
+        Route::new(
+            put.clone(),
+            "/v1/schedules/{schedule}",
+            "putSchedule",
+            "Add a schedule, or replace it",
+            |c| Box::pin(schedules::put(c)),
+        )
+        .sends(admin(Action::Schedules))
+        .query(REVISION)
+        .takes::<Schedule>()
+        .gives::<types::ScheduleKept>(ok, "It is kept."),
+        Route::new(delete.clone(), "/v1/schedules/{schedule}", "deleteSchedule", "Delete a schedule", |c| {
+            Box::pin(schedules::delete(c))
+        })
+        .sends(admin(Action::Schedules))
+        .gives::<types::ScheduleDeleted>(ok, "It has no further tick."),
+        Route::new(
+            post.clone(),
+            "/v1/schedules/{schedule}/pause",
+            "pauseSchedule",
+            "Pause a schedule",
+            |c| Box::pin(schedules::pause(c)),
+        )
+        .sends(admin(Action::Schedules))
+        .gives::<types::ScheduleKept>(ok, "It is paused."),
+        Route::new(
+            post.clone(),
+            "/v1/schedules/{schedule}/resume",
+            "resumeSchedule",
+            "Resume a schedule",
+            |c| Box::pin(schedules::resume(c)),
+        )
+        .sends(admin(Action::Schedules))
+        .gives::<types::ScheduleKept>(ok, "It goes on."),
+        Route::new(
+            post.clone(),
+            "/v1/schedules/{schedule}/run",
+            "runSchedule",
+            "Run a schedule once, now",
+            |c| Box::pin(schedules::run(c)),
+        )
+        .sends(admin(Action::Schedules))
+        .headers(KEY)
+        .gives::<types::ScheduleRun>(created, "The run is accepted; `Location` is the run."),
+        Route::new(get.clone(), "/v1/graphs", "listGraphs", "Graphs that are kept, by name", |c| {
+            Box::pin(graphs::list(c))
+        })
+        .sends(query(Topic::Graphs))
+        .query(GRAPHS)
+        .gives::<types::GraphsPage>(ok, "A page of them."),
+        Route::new(get.clone(), "/v1/graphs/{graph}", "getGraph", "A graph that is kept", |c| {
+            Box::pin(graphs::show(c))
+        })
+        .sends(query(Topic::Graphs))
+        .query(VERSION)
+        .gives::<GraphShown>(ok, "The latest version, or the one asked for."),
+        Route::new(put, "/v1/graphs/{graph}", "putGraph", "Keep a graph under a name", |c| {
+            Box::pin(graphs::put(c))
+        })
+        .sends(admin(Action::Graphs))
+        .takes::<TaskGraph>()
+        .gives::<types::GraphKept>(ok, "It is kept, as a new version if it is another."),
+        Route::new(delete, "/v1/graphs/{graph}", "deleteGraph", "Delete a graph that is kept", |c| {
+            Box::pin(graphs::delete(c))
+        })
+        .sends(admin(Action::Graphs))
+        .gives::<types::GraphDeleted>(ok, "New runs can't name it any more."),
+        Route::new(get.clone(), "/v1/workers", "listWorkers", "The workers that answer now", |c| {
+            Box::pin(deployment::workers(c))
+        })
+        .sends(Subject::Worker)
+        .gives::<Vec<WorkerState>>(ok, "Each with what it does."),
+        Route::new(
+            post,
+            "/v1/workers/{worker}/drain",
+            "drainWorker",
+            "Have a worker take no more work, and end",
+            |c| Box::pin(deployment::drain(c)),
+        )
+        .sends(Subject::Worker)
+        .sends(admin(Action::Drain))
+        .gives::<types::ToldToDrain>(accepted, "It was told."),
+        Route::new(
+            get.clone(),
+            "/v1/coordinators",
+            "listCoordinators",
+            "The coordinators and their policies",
+            |c| Box::pin(deployment::coordinators(c)),
+        )
+        .sends(query(Topic::Coordinators))
+        .gives::<types::Coordinators>(ok, "All of them."),
+        Route::new(
+            get.clone(),
+            "/v1/dead",
+            "listDeadLetters",
+            "Messages that were refused for good, the newest first",
+            |c| Box::pin(deployment::letters(c)),
+        )
+        .hears(dead())
+        .query(LETTERS)
+        .gives::<types::LettersPage>(ok, "A page of them."),
+        Route::new(get.clone(), "/v1/dead/{kind}/{sequence}", "getDeadLetter", "One of them", |c| {
+            Box::pin(deployment::one_letter(c))
+        })
+        .hears(dead())
+        .gives::<types::KeptLetter>(ok, "The letter."),
+        Route::new(get.clone(), "/healthz", "getHealth", "Whether the gateway runs", |c| {
+            Box::pin(deployment::health(c))
+        })
+        .open()
+        .gives_as(ok, "It does.", "text/plain", of::<String>),
+        Route::new(get, "/readyz", "getReadiness", "Whether the gateway reaches the bus", |c| {
+            Box::pin(deployment::readiness(c))
+        })
+        .open()
+        .gives_as(ok, "It does.", "text/plain", of::<String>),
+    ]
+}

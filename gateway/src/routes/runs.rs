@@ -1,0 +1,313 @@
+//! Runs: submitted, listed, shown, with their results and what they cost.
+
+use axum::{
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use coordinator::trace::{ContextNode, Trace, account::Receipt};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use shared::{
+    ChildId, Problems, Timestamp, TraceId,
+    bus::Bus,
+    decode, digest,
+    id::{LabelKey, LabelValue},
+    subject::Subject,
+    wire::{ObjectReference, Payload, PendingQuery, Query, QueryAnswer, RunsCursor, RunsQuery, SubmitAnswer},
+};
+use uuid::Uuid;
+
+use crate::{
+    call::{Answered, Call, blocking, json, json_bytes},
+    cluster,
+    problem::ProblemDetails,
+    types::{QuestionsPage, Run, RunsPage},
+};
+
+/// Of the ids that are made of an `Idempotency-Key`.
+pub(super) const KEYS: Uuid = Uuid::from_u128(0x6b0c_4d1f_9a52_4c0e_8f57_21d3_7e64_b908);
+
+/// An id that is the same for the same key of the same caller, and for nobody else.
+pub(super) fn keyed(call: &Call, what: &str) -> Result<Option<Uuid>, Box<ProblemDetails>> {
+    let key = call.idempotency_key()?;
+    // A name has no line breaks, so that no two callers make the same text.
+    Ok(key.map(|key| Uuid::new_v5(&KEYS, format!("{what}\n{}\n{key}", call.caller.name).as_bytes())))
+}
+
+/// What of a submission says who it is; the coordinator reads the rest.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Named {
+    trace_id: Option<Value>,
+    child_id: Option<Value>,
+    agent_id: Option<Value>,
+    name: Option<Value>,
+    steps: Option<serde::de::IgnoredAny>,
+    rerun: Option<serde::de::IgnoredAny>,
+}
+
+/// Submits; answered after the commit. The run has all its ids before it is sent, so that a second delivery is the same run.
+pub(super) async fn submit(call: Call) -> Answered {
+    let key = keyed(&call, "run")?;
+    let message = with_ids(&call.body, key)?;
+    let answer = cluster::request(&call.bus, &call.caller, &Subject::Submit, message, true).await?;
+    match answer {
+        SubmitAnswer::Accepted(accepted) => {
+            let mut response = json(StatusCode::CREATED, &accepted)?;
+            if let Ok(place) = HeaderValue::try_from(format!("/v1/runs/{}", accepted.trace_id)) {
+                response.headers_mut().insert(header::LOCATION, place);
+            }
+            Ok(response)
+        }
+        SubmitAnswer::Refused(refusal) => Err(ProblemDetails::refused(refusal)),
+    }
+}
+
+/// The message as it came, and the ids that it lacks before the rest.
+fn with_ids(body: &[u8], key: Option<Uuid>) -> Result<Vec<u8>, Box<ProblemDetails>> {
+    let malformed = |problems: Problems| ProblemDetails::malformed(&problems);
+    decode::check_depth(body).map_err(malformed)?;
+    let wrong = |message: String| malformed(Problems::one("", message, None));
+    let named: Named =
+        serde_json::from_slice(body).map_err(|error| wrong(format!("not a JSON object: {error}")))?;
+    if body.trim_ascii_start().first() != Some(&b'{') {
+        return Err(wrong("a submission is a JSON object".into()));
+    }
+    let mut ids = Map::new();
+    if named.trace_id.is_none() {
+        let id = key.unwrap_or_else(Uuid::new_v4);
+        let trace = TraceId::from_u128(id.as_u128()).expect("a version is not all zeros");
+        ids.insert("trace_id".into(), json!(trace));
+    }
+    // A rerun is named as the run that it repeats.
+    let is_rerun = named.rerun.is_some() && named.steps.is_none();
+    if named.child_id.is_none() && !is_rerun {
+        let (named, otherwise) =
+            if named.steps.is_some() { (named.name, "graph") } else { (named.agent_id, "root") };
+        let name = named.as_ref().and_then(Value::as_str).unwrap_or(otherwise);
+        if let Ok(child) = ChildId::new(name) {
+            ids.insert("child_id".into(), json!(child));
+        }
+    }
+    let ids = Value::Object(ids).to_string();
+    let inner = ids.trim_start_matches('{').trim_end_matches('}');
+    let begins = body.iter().position(|byte| *byte == b'{').map_or(0, |place| place + 1);
+    let is_alone = body[begins..].iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'}');
+    let comma: &[u8] = if inner.is_empty() || is_alone { b"" } else { b"," };
+    Ok([&body[..begins], inner.as_bytes(), comma, &body[begins..]].concat())
+}
+
+pub(super) async fn list(call: Call) -> Answered {
+    let query = wanted(&call)?;
+    let answer = cluster::answer(&call.bus, &call.caller, &Query::Runs(Box::new(query))).await?;
+    let QueryAnswer::Runs { runs, next, unfiltered } = answer else {
+        return Err(cluster::unexpected());
+    };
+    json(StatusCode::OK, &RunsPage { runs, next, unfiltered })
+}
+
+/// The filters, with everything that is wrong with them.
+fn wanted(call: &Call) -> Result<RunsQuery, Box<ProblemDetails>> {
+    let mut problems = Problems::default();
+    let mut query = Map::new();
+    query.insert("limit".into(), json!(call.limit(RunsQuery::default().limit, 500)?));
+    for name in ["after", "thread_id", "agent_id", "min_cost_usd", "max_cost_usd", "prefix"] {
+        query.extend(call.all(name).next().map(|text| (name.to_owned(), json!(text))));
+    }
+    query.extend(
+        call.one::<bool>("waiting_for_human")?.map(|waits| ("waiting_for_human".into(), json!(waits))),
+    );
+    for name in ["since", "until"] {
+        if let Some(text) = call.all(name).next() {
+            match text.parse().ok().map(Timestamp::from_millis).or_else(|| Timestamp::parse(text)) {
+                Some(at) => drop(query.insert(name.into(), json!(at))),
+                None => {
+                    let hint = "milliseconds since 1970, or such as 2026-11-01 or 2026-11-01T08:00Z";
+                    problems.add(name, format!("{text:?} is not a time"), Some(hint.into()));
+                }
+            }
+        }
+    }
+    let statuses: Vec<&str> = call.all("status").collect();
+    if !statuses.is_empty() {
+        query.insert("status".into(), json!(statuses));
+    }
+    let mut labels = Map::new();
+    for text in call.all("label") {
+        let label = text.split_once('=');
+        let label =
+            label.and_then(|(key, value)| Some((LabelKey::new(key).ok()?, LabelValue::new(value).ok()?)));
+        match label {
+            None => problems.add("label", format!("{text:?} is not KEY=VALUE"), None),
+            Some((key, value)) => {
+                let before = labels.insert(key.to_string(), json!(value));
+                if before.is_some_and(|before| before != json!(value)) {
+                    problems.add("label", format!("no run has two values of `{key}`"), None);
+                }
+            }
+        }
+    }
+    if !labels.is_empty() {
+        query.insert("labels".into(), labels.into());
+    }
+    let read = decode::value::<RunsQuery>(&query.into());
+    match read {
+        Ok(query) => problems.or(query).map_err(|problems| ProblemDetails::malformed(&problems)),
+        Err(more) => {
+            problems.extend(more);
+            Err(ProblemDetails::malformed(&problems))
+        }
+    }
+}
+
+pub(super) async fn questions(call: Call) -> Answered {
+    let query = PendingQuery { limit: call.limit(50, 100)?, after: call.one::<RunsCursor>("after")? };
+    let answer = cluster::answer(&call.bus, &call.caller, &Query::Pending(query)).await?;
+    let QueryAnswer::Pending { questions, next, left_out } = answer else {
+        return Err(cluster::unexpected());
+    };
+    json(StatusCode::OK, &QuestionsPage { questions, next, left_out })
+}
+
+/// The run with its tree. Its tag is that of its last commit: the same tag is the same state.
+pub(super) async fn show(call: Call) -> Answered {
+    let trace = cluster::replay(&call.bus, call.part("trace")?).await?;
+    let tag = format!("\"{}-{}\"", trace.version(), trace.made().millis());
+    if is_known(&call, &tag) {
+        return Ok(tagged(StatusCode::NOT_MODIFIED.into_response(), &tag));
+    }
+    let bytes = blocking(move || serde_json::to_vec(&run(&trace))).await?;
+    let bytes = bytes.map_err(|error| ProblemDetails::internal("the run could not be written", &error))?;
+    Ok(tagged(json_bytes(StatusCode::OK, bytes), &tag))
+}
+
+fn run(trace: &Trace) -> Run {
+    Run {
+        trace_id: trace.id(),
+        version: trace.version(),
+        outcome: trace.root().and_then(|root| trace.outcome(&root.id)),
+        contexts: trace.contexts().iter().map(|node| trace.snapshot(node)).collect(),
+        deleted: trace.contexts().iter().filter(|node| node.deleted).map(|node| node.id.clone()).collect(),
+    }
+}
+
+/// Whether a client has what has this tag.
+pub(super) fn is_known(call: &Call, tag: &str) -> bool {
+    let given = call.header(header::IF_NONE_MATCH).unwrap_or_default();
+    given.split(',').map(str::trim).any(|given| given == "*" || given.trim_start_matches("W/") == tag)
+}
+
+pub(super) fn tagged(mut response: Response, tag: &str) -> Response {
+    response.headers_mut().extend(HeaderValue::try_from(tag).ok().map(|tag| (header::ETAG, tag)));
+    response
+}
+
+/// The result of the root.
+pub(super) async fn result(call: Call) -> Answered {
+    let trace = cluster::replay(&call.bus, call.part("trace")?).await?;
+    result_of(&call.bus, trace.root()).await
+}
+
+/// The result of a context.
+pub(super) async fn context_result(call: Call) -> Answered {
+    let child: ChildId = call.part("child")?;
+    let trace = cluster::replay(&call.bus, call.part("trace")?).await?;
+    result_of(&call.bus, Some(context(&trace, &child)?)).await
+}
+
+pub(super) fn context<'a>(trace: &'a Trace, child: &ChildId) -> Result<&'a ContextNode, Box<ProblemDetails>> {
+    trace.context(child).ok_or_else(|| {
+        let message = format!(
+            "there is no context `{child}` in this run\n\nhint: `GET /v1/runs/{}` lists them",
+            trace.id()
+        );
+        ProblemDetails::not_found("unknown_context", message)
+    })
+}
+
+async fn result_of(bus: &Bus, node: Option<&ContextNode>) -> Answered {
+    let Some((node, end)) = node.and_then(|node| Some((node, node.end()?))) else {
+        let message = "it has not ended yet\n\nhint: the event stream ends with the outcome";
+        return Err(ProblemDetails::conflict("not_ended", message));
+    };
+    match &end.result {
+        _ if node.deleted => {
+            Err(ProblemDetails::not_found("deleted", format!("the result of `{}` was deleted", node.id)))
+        }
+        Some(Payload::Inline(value)) => json(StatusCode::OK, value),
+        Some(Payload::Reference(reference)) => Ok(json_bytes(StatusCode::OK, content(bus, reference).await?)),
+        None => {
+            let why = end.error.as_ref().map(|error| error.message.clone()).or_else(|| end.reason.clone());
+            let why = why.map_or_else(String::new, |why| format!(": {why}"));
+            let message = format!("`{}` ended as {} and has no result{why}", node.id, end.status);
+            Err(ProblemDetails::not_found("no_result", message))
+        }
+    }
+}
+
+/// An object, if it is what it was.
+pub(super) async fn content(
+    bus: &Bus,
+    reference: &ObjectReference,
+) -> Result<bytes::Bytes, Box<ProblemDetails>> {
+    let found = bus.get_content(&reference.object, &reference.sha256).await?;
+    let gone = || {
+        ProblemDetails::not_found(
+            "expired",
+            "it is no longer stored\n\nhint: objects are kept for a limited time",
+        )
+    };
+    let bytes = found.ok_or_else(gone)?;
+    let (checked, wanted) = (bytes.clone(), reference.sha256.clone());
+    if blocking(move || digest::sha256(&checked) == wanted).await? {
+        return Ok(bytes);
+    }
+    let message = "what is stored is not what was: its checksum differs";
+    Err(ProblemDetails::new(StatusCode::BAD_GATEWAY, "not_authentic", message))
+}
+
+/// What it cost, line by line.
+pub(super) async fn receipt(call: Call) -> Answered {
+    let trace_id: TraceId = call.part("trace")?;
+    let (log, ledger, journals) = cluster::account(&call.bus, trace_id).await?;
+    let made = blocking(move || {
+        let receipt = Receipt::of(&log, &ledger, &journals)?;
+        Some(serde_json::to_vec(&json!({"receipt": receipt, "whole": log.findings.is_empty()})))
+    });
+    match made.await? {
+        Some(bytes) => Ok(json_bytes(
+            StatusCode::OK,
+            bytes.map_err(|error| ProblemDetails::internal("the receipt could not be written", &error))?,
+        )),
+        None => {
+            let message = format!("the log of {trace_id} has no context to make a receipt of");
+            Err(ProblemDetails::not_found("expired", message))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_submission_gets_the_ids_that_it_lacks_and_is_otherwise_as_it_came() {
+        let key = Uuid::new_v5(&KEYS, b"x");
+        let given = |body: &str| String::from_utf8(with_ids(body.as_bytes(), Some(key)).unwrap()).unwrap();
+        let trace = TraceId::from_u128(key.as_u128()).unwrap();
+        let read = |body: &str| serde_json::from_str::<Value>(&given(body)).unwrap();
+        assert_eq!(read(r#"{"goal": "x"}"#), json!({"goal": "x", "trace_id": trace, "child_id": "root"}));
+        assert_eq!(read("{ }"), json!({"trace_id": trace, "child_id": "root"}));
+        assert_eq!(read(r#"{"goal": "x", "agent_id": "echo"}"#)["child_id"], "echo");
+        assert_eq!(read(r#"{"steps": [], "name": "facts"}"#)["child_id"], "facts");
+        assert_eq!(read(r#"{"rerun": {}}"#), json!({"rerun": {}, "trace_id": trace}));
+        let whole = r#" {"trace_id":"a","child_id":"b","goal":"x","max_cost_usd":0.10}"#;
+        assert_eq!(given(whole), whole);
+        for bad in
+            ["", "[]", "3", "{", "nonsense", "\"x\"", "{\"goal\": \"x\", \"trace_id\": 1, \"trace_id\": 2}"]
+        {
+            assert!(with_ids(bad.as_bytes(), None).is_err(), "{bad}");
+        }
+        assert!(with_ids("[".repeat(100_000).as_bytes(), None).is_err());
+    }
+}

@@ -1,0 +1,99 @@
+//! Schedules (G16).
+
+use axum::http::{HeaderValue, StatusCode, header};
+use shared::{
+    ChildId, Json, ScheduleName,
+    wire::{Query, QueryAnswer, Refusal},
+};
+use uuid::Uuid;
+
+use super::{is_named, runs::keyed};
+use crate::{
+    call::{Answered, Call, json},
+    cluster,
+    problem::ProblemDetails,
+    types::{ScheduleDeleted, ScheduleKept, ScheduleRun, SchedulesPage},
+};
+
+pub(super) async fn list(call: Call) -> Answered {
+    let query = Query::Schedules { after: call.one("after")?, limit: call.limit(100, 500)? };
+    let answer = cluster::answer(&call.bus, &call.caller, &query).await?;
+    let QueryAnswer::Schedules { schedules, next } = answer else {
+        return Err(cluster::unexpected());
+    };
+    json(StatusCode::OK, &SchedulesPage { schedules, next })
+}
+
+pub(super) async fn show(call: Call) -> Answered {
+    let query = Query::Schedule { name: call.part("schedule")? };
+    let answer =
+        cluster::ask(&call.bus, &call.caller, &query).await?.map_err(ProblemDetails::refused_name)?;
+    let QueryAnswer::Schedule(shown) = answer else {
+        return Err(cluster::unexpected());
+    };
+    json(StatusCode::OK, &shown)
+}
+
+pub(super) async fn put(call: Call) -> Answered {
+    let name: ScheduleName = call.part("schedule")?;
+    let revision = call.one("revision")?;
+    let schedule: Json = call.message().await?;
+    let named = schedule.value().get("name").and_then(serde_json::Value::as_str);
+    // What else is wrong with it the coordinator says, all at once.
+    if let Some(named) = named {
+        is_named("name", named, name.as_str())?;
+    }
+    let asked = cluster::ask(&call.bus, &call.caller, &Query::PutSchedule { schedule, revision }).await?;
+    kept(asked.map_err(|refusal| {
+        let moved = refusal.problems.iter().any(|problem| problem.path == "revision");
+        if moved { ProblemDetails::refused_now(refusal) } else { ProblemDetails::refused(refusal) }
+    })?)
+}
+
+fn kept(answer: QueryAnswer) -> Answered {
+    let answer = answer;
+    let QueryAnswer::ScheduleKept { name, revision, unchanged, paused, next } = answer else {
+        return Err(cluster::unexpected());
+    };
+    json(StatusCode::OK, &ScheduleKept { name, revision, unchanged, paused, next })
+}
+
+pub(super) async fn delete(call: Call) -> Answered {
+    let answer = named(&call, |name| Query::DeleteSchedule { name }).await?;
+    let QueryAnswer::ScheduleDeleted { name, at } = answer else {
+        return Err(cluster::unexpected());
+    };
+    json(StatusCode::OK, &ScheduleDeleted { name, at })
+}
+
+pub(super) async fn pause(call: Call) -> Answered {
+    kept(named(&call, |name| Query::PauseSchedule { name }).await?)
+}
+
+pub(super) async fn resume(call: Call) -> Answered {
+    kept(named(&call, |name| Query::ResumeSchedule { name }).await?)
+}
+
+pub(super) async fn run(call: Call) -> Answered {
+    let id = keyed(&call, "schedule")?.unwrap_or_else(Uuid::new_v4);
+    let id = ChildId::new(&id.simple().to_string())
+        .map_err(|error| ProblemDetails::internal("no id could be made", &error))?;
+    let answer = named(&call, |name| Query::RunSchedule { name, id }).await?;
+    let QueryAnswer::ScheduleRun { name, trace_id } = answer else {
+        return Err(cluster::unexpected());
+    };
+    let mut response = json(StatusCode::CREATED, &ScheduleRun { name, trace_id })?;
+    let place = HeaderValue::try_from(format!("/v1/runs/{trace_id}")).ok();
+    response.headers_mut().extend(place.map(|place| (header::LOCATION, place)));
+    Ok(response)
+}
+
+/// The answer about a schedule of which only the name was given.
+async fn named(
+    call: &Call,
+    query: impl FnOnce(ScheduleName) -> Query,
+) -> Result<QueryAnswer, Box<ProblemDetails>> {
+    let query = query(call.part("schedule")?);
+    let refused = |refusal: Refusal| ProblemDetails::refused_name(refusal);
+    cluster::ask(&call.bus, &call.caller, &query).await?.map_err(refused)
+}

@@ -1,0 +1,173 @@
+//! The server: binds, takes connections within their bounds, and ends every one of them when it is stopped.
+
+use std::{
+    convert::Infallible,
+    future::Future,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use axum::{Router, body::Body, middleware::from_fn_with_state};
+use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use shared::bus::Bus;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tower_service::Service;
+
+use crate::{
+    config::{Config, Limits},
+    door::{Door, Ends, pass},
+    patience::Patient,
+    rate::Rate,
+    router,
+    token::{self, Tokens},
+};
+
+/// The pause after a connection could not be taken: it may be that there are too many open files.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Why a gateway can't be started, or had to end.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(
+        "{0} can be reached from other machines, and there are no tokens\n\nhint: give a file of tokens, of which `trellis gateway token` makes the lines, or listen on 127.0.0.1"
+    )]
+    Open(SocketAddr),
+    #[error(
+        "can't listen on {address}: {source}\n\nhint: is another process there? port 0 takes any free one"
+    )]
+    Listen { address: SocketAddr, source: std::io::Error },
+    #[error(transparent)]
+    Tokens(#[from] token::Error),
+}
+
+/// A gateway that listens and does not answer yet.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    router: Router,
+    door: Arc<Door>,
+    limits: Limits,
+    /// Ends what goes on, such as streams of events.
+    stopping: CancellationToken,
+}
+
+impl Server {
+    /// Listens. An address that other machines reach needs tokens.
+    pub async fn bind(config: Config, bus: Bus) -> Result<Server, Error> {
+        let Config { listen, tokens, hosts, origins, token, limits } = config;
+        if !listen.ip().to_canonical().is_loopback() && tokens.is_none() {
+            return Err(Error::Open(listen));
+        }
+        let stopping = CancellationToken::new();
+        let tokens = Tokens::read(tokens, token.as_deref(), &stopping).await?;
+        let (everybody, rate) = (token::everybody(&stopping), Rate::new(limits.per_second, limits.burst));
+        let door = Arc::new(Door { hosts, origins, tokens, everybody, rate });
+        let cannot = |source| Error::Listen { address: listen, source };
+        let listener = TcpListener::bind(listen).await.map_err(cannot)?;
+        let address = listener.local_addr().map_err(cannot)?;
+        let router = router::router(&bus, &limits).layer(from_fn_with_state(door.clone(), pass));
+        Ok(Server { listener, address, router, door, limits, stopping })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Answers until `stop`. Then streams of events end at once, and other answers are finished, for a bounded time.
+    pub async fn serve(self, stop: impl Future<Output = ()> + Send + 'static) -> Result<(), Error> {
+        let Server { listener, router, door, limits, stopping, .. } = self;
+        let (connections, ended) = (TaskTracker::new(), CancellationToken::new());
+        let room = Arc::new(Semaphore::new(limits.connections));
+        let take = async {
+            loop {
+                let permit = room.clone().acquire_owned().await.expect("it is never closed");
+                match listener.accept().await {
+                    Ok((stream, remote)) => {
+                        let (router, limits) = (router.clone(), limits.clone());
+                        let connection = Connection { stream, remote: remote.ip(), router, limits, permit };
+                        connections.spawn(connection.serve(stopping.clone(), ended.clone()));
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "a connection could not be taken");
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                }
+            }
+        };
+        let follow = async {
+            match &door.tokens {
+                Some(tokens) => tokens.follow().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = stop => {}
+            () = take => {}
+            () = follow => {}
+        }
+        drop(listener);
+        stopping.cancel();
+        connections.close();
+        if tokio::time::timeout(limits.stop_within, connections.wait()).await.is_err() {
+            ended.cancel();
+            connections.wait().await;
+        }
+        Ok(())
+    }
+}
+
+struct Connection {
+    stream: TcpStream,
+    remote: IpAddr,
+    router: Router,
+    limits: Limits,
+    permit: OwnedSemaphorePermit,
+}
+
+impl Connection {
+    /// Until it is closed; after `stopping` it takes no further request, and after `ended` it is dropped.
+    async fn serve(self, stopping: CancellationToken, ended: CancellationToken) {
+        let Connection { stream, remote, router, limits, permit: _permit } = self;
+        // Answers are written at once, and each event of a stream as it comes.
+        let (Ok(local), Ok(())) = (stream.local_addr(), stream.set_nodelay(true)) else { return };
+        let ends = Ends { local: local.ip(), remote };
+        let service = service_fn(move |request: Request<Incoming>| {
+            let mut request = request.map(Body::new);
+            request.extensions_mut().insert(ends);
+            let mut router = router.clone();
+            async move { Service::call(&mut router, request).await.map_err(|never: Infallible| never) }
+        });
+        let stream = TokioIo::new(Patient::new(stream, limits.unread_within));
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(limits.head_within)
+            .max_buf_size(limits.head_bytes)
+            .serve_connection(stream, service);
+        let mut connection = std::pin::pin!(connection);
+        let closed = tokio::select! {
+            closed = connection.as_mut() => Some(closed),
+            () = stopping.cancelled() => None,
+        };
+        let closed = match closed {
+            Some(closed) => closed,
+            None => {
+                connection.as_mut().graceful_shutdown();
+                tokio::select! {
+                    closed = connection => closed,
+                    () = ended.cancelled() => return,
+                }
+            }
+        };
+        if let Err(error) = closed {
+            tracing::debug!(%error, "a connection ended");
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! Streams of server-sent events: each ends when the server stops or the token does not count any more, and says that it is there
+//! while it is silent.
+
+use std::convert::Infallible;
+
+use axum::response::{
+    IntoResponse, Response,
+    sse::{Event, KeepAlive, Sse},
+};
+use futures_util::{Stream, StreamExt};
+
+use crate::call::Call;
+
+/// The answer that is a stream of events.
+pub(crate) fn stream(call: &Call, events: impl Stream<Item = Event> + Send + 'static) -> Response {
+    let events = events.map(Ok::<Event, Infallible>).take_until(call.ends.clone().cancelled_owned());
+    let heartbeat = KeepAlive::new().interval(call.limits.heartbeat).text("still here");
+    // Proxies that collect what they pass on would keep events for themselves.
+    ([("x-accel-buffering", "no")], Sse::new(events).keep_alive(heartbeat)).into_response()
+}
+
+/// Whether a client wants a stream of events.
+pub(crate) fn is_wanted(call: &Call) -> bool {
+    let accept = call.header(axum::http::header::ACCEPT).unwrap_or_default();
+    accept.split(',').any(|kind| {
+        kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("text/event-stream"))
+    })
+}

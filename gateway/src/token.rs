@@ -1,0 +1,260 @@
+//! Who may ask: tokens, of which only the SHA-256 is kept, a line for each in a file. The file is read again as it changes; one
+//! that can't be read leaves those that count as they are. Nothing of a token or of the file is ever logged.
+
+use std::{
+    hint::black_box,
+    path::{Path, PathBuf},
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use shared::{digest, random::Random, role::Kind};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Caller;
+
+/// How often the file is looked at.
+const LOOK: Duration = Duration::from_secs(1);
+/// The largest file, and the most bytes of a name.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+const MAX_NAME_BYTES: usize = 64;
+/// The roles that a token can have.
+const ROLES: [Kind; 3] = [Kind::Client, Kind::Observer, Kind::Admin];
+/// The name of whoever has the one token of [`crate::config::Config::token`], or asks where there are no tokens.
+const OWNER: &str = "local";
+
+/// Why there are no tokens.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("can't read the tokens in {}: {reason}\n\nhint: `trellis gateway token` makes a line of the file", .path.display())]
+    Unreadable { path: PathBuf, reason: String },
+    #[error(
+        "{} line {line}: {reason}\n\nhint: a line is `NAME ROLES SHA256`, as `trellis gateway token` makes it; the roles are client, observer and admin, with commas between them", .path.display()
+    )]
+    Line { path: PathBuf, line: usize, reason: &'static str },
+    #[error(
+        "{0:?} is no name for a token\n\nhint: use up to 64 letters, digits, dots, dashes and underscores"
+    )]
+    Name(String),
+    #[error("a token can't have the role `{0}`\n\nhint: the roles are client, observer and admin")]
+    Role(Kind),
+    #[error("a token without a role may do nothing\n\nhint: give it client, observer or admin")]
+    NoRole,
+}
+
+/// A new token, which nobody can guess: 244 random bits.
+pub fn fresh() -> String {
+    let random = Random::System;
+    format!("trellis_{:032x}{:032x}", random.bits(), random.bits())
+}
+
+/// The line of a token for the file: its name, its roles, and its SHA-256. The token itself is not in it.
+pub fn line(name: &str, kinds: &[Kind], token: &str) -> Result<String, Error> {
+    if !is_name(name) {
+        return Err(Error::Name(name.chars().take(MAX_NAME_BYTES).collect()));
+    }
+    if let Some(other) = kinds.iter().find(|kind| !ROLES.contains(kind)) {
+        return Err(Error::Role(*other));
+    }
+    let roles: Vec<&str> = ROLES.iter().filter(|kind| kinds.contains(kind)).map(|kind| kind.name()).collect();
+    if roles.is_empty() {
+        return Err(Error::NoRole);
+    }
+    Ok(format!("{name} {} {}", roles.join(","), digest::sha256(token)))
+}
+
+fn is_name(text: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    (1..=MAX_NAME_BYTES).contains(&text.len()) && text.bytes().all(is_plain)
+}
+
+/// Somebody who may ask, until the token is taken off the file or the server stops.
+#[derive(Debug, Clone)]
+pub(crate) struct Known {
+    pub(crate) caller: Caller,
+    pub(crate) ends: CancellationToken,
+    sha256: String,
+}
+
+impl Known {
+    fn is_same(&self, other: &Known) -> bool {
+        self.caller == other.caller && self.sha256 == other.sha256
+    }
+}
+
+/// All tokens that count now.
+#[derive(Debug)]
+pub(crate) struct Tokens {
+    path: Option<PathBuf>,
+    owner: Option<Known>,
+    all: RwLock<Arc<Vec<Known>>>,
+    stop: CancellationToken,
+}
+
+impl Tokens {
+    /// None: whoever can reach the server may do everything.
+    pub(crate) async fn read(
+        path: Option<PathBuf>,
+        owner: Option<&str>,
+        stop: &CancellationToken,
+    ) -> Result<Option<Self>, Error> {
+        if path.is_none() && owner.is_none() {
+            return Ok(None);
+        }
+        let owner = owner.map(|token| Known { sha256: digest::sha256(token), ..everybody(stop) });
+        let all = match &path {
+            Some(path) => parse(path, &contents(path).await?, stop)?,
+            None => Vec::new(),
+        };
+        Ok(Some(Tokens { path, owner, all: RwLock::new(Arc::new(all)), stop: stop.clone() }))
+    }
+
+    /// Who has this token.
+    pub(crate) fn find(&self, token: &str) -> Option<Known> {
+        let sha256 = digest::sha256(token);
+        let all = self.all.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut found = None;
+        // All are compared, whichever it is.
+        for known in all.iter().chain(&self.owner) {
+            if is_equal(known.sha256.as_bytes(), sha256.as_bytes()) {
+                found = Some(known.clone());
+            }
+        }
+        found
+    }
+
+    /// Reads the file again as it changes, for ever.
+    pub(crate) async fn follow(&self) {
+        let Some(path) = &self.path else { return std::future::pending().await };
+        // Nothing is taken for read: the file may have changed since the start.
+        let mut seen = None;
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let read = contents(path).await;
+            if read.as_ref().ok() == seen.as_ref() {
+                continue;
+            }
+            seen = read.as_ref().ok().cloned();
+            match read.and_then(|text| parse(path, &text, &self.stop)) {
+                Ok(all) => self.replace(all),
+                Err(error) => {
+                    tracing::warn!(%error, "the tokens were not read again: those that counted still do");
+                }
+            }
+        }
+    }
+
+    fn replace(&self, new: Vec<Known>) {
+        let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
+        let kept = |known: Known| all.iter().find(|old| old.is_same(&known)).cloned().unwrap_or(known);
+        let new: Vec<Known> = new.into_iter().map(kept).collect();
+        let is_gone = |old: &&Known| !new.iter().any(|known| known.is_same(old));
+        let gone: Vec<&Known> = all.iter().filter(is_gone).collect();
+        if !gone.is_empty() || new.len() != all.len() {
+            tracing::info!(tokens = new.len(), "the tokens were read again");
+        }
+        // Whoever listens to a stream hears no more.
+        gone.into_iter().for_each(|old| old.ends.cancel());
+        *all = Arc::new(new);
+    }
+}
+
+/// Whoever asks where there are no tokens.
+pub(crate) fn everybody(stop: &CancellationToken) -> Known {
+    let caller = Caller { name: OWNER.into(), kinds: ROLES.to_vec() };
+    Known { caller, ends: stop.child_token(), sha256: String::new() }
+}
+
+async fn contents(path: &Path) -> Result<String, Error> {
+    let unreadable = |reason: String| Error::Unreadable { path: path.to_owned(), reason };
+    let about = tokio::fs::metadata(path).await.map_err(|error| unreadable(error.to_string()))?;
+    if about.len() > MAX_FILE_BYTES {
+        return Err(unreadable(format!("it has more than {MAX_FILE_BYTES} bytes")));
+    }
+    let read = tokio::fs::read(path).await.map_err(|error| unreadable(error.to_string()))?;
+    String::from_utf8(read).map_err(|_| unreadable("it is not UTF-8".into()))
+}
+
+fn parse(path: &Path, text: &str, stop: &CancellationToken) -> Result<Vec<Known>, Error> {
+    let mut all = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let known =
+            parsed(line).map_err(|reason| Error::Line { path: path.to_owned(), line: number, reason })?;
+        all.push(Known { ends: stop.child_token(), ..known });
+    }
+    Ok(all)
+}
+
+fn parsed(line: &str) -> Result<Known, &'static str> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let [name, roles, sha256] = words[..] else { return Err("it has not three words") };
+    if !is_name(name) {
+        return Err("the name has other characters than letters, digits, dots, dashes and underscores");
+    }
+    let role = |text: &str| ROLES.into_iter().find(|kind| kind.name() == text);
+    let kinds: Option<Vec<Kind>> = roles.split(',').map(role).collect();
+    let kinds = kinds.ok_or("a role is not client, observer or admin")?;
+    if sha256.len() != 64 || !sha256.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err("the last word is no SHA-256 in hexadecimal digits");
+    }
+    let caller = Caller { name: name.to_owned(), kinds };
+    Ok(Known { caller, ends: CancellationToken::new(), sha256: sha256.to_ascii_lowercase() })
+}
+
+/// In the same time, wherever they differ.
+fn is_equal(one: &[u8], other: &[u8]) -> bool {
+    let differ = one
+        .iter()
+        .zip(other)
+        .fold(one.len() ^ other.len(), |differ, (a, b)| black_box(differ | usize::from(a ^ b)));
+    differ == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_read_back_and_the_token_is_not_in_it() {
+        let token = fresh();
+        assert_ne!(token, fresh());
+        let line = line("ci-1", &[Kind::Admin, Kind::Client], &token).unwrap();
+        assert!(line.starts_with("ci-1 client,admin ") && !line.contains(&token), "{line}");
+        let known = parsed(&line).unwrap();
+        assert_eq!(known.caller, Caller { name: "ci-1".into(), kinds: vec![Kind::Client, Kind::Admin] });
+        assert_eq!(known.sha256, digest::sha256(&token));
+        assert!(super::line("a b", &[Kind::Client], &token).is_err());
+        assert!(super::line("a", &[Kind::Worker], &token).is_err());
+        assert!(super::line("a", &[], &token).is_err());
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_line_is_told_without_its_content() {
+        let good = digest::sha256("x");
+        for bad in [
+            format!("secretname {good}"),
+            format!("secret/name client {good}"),
+            format!("secretname worker {good}"),
+            format!("secretname client, {good}"),
+            "secretname client abc".into(),
+            format!("secretname client {good} more"),
+        ] {
+            let text = format!("# a comment\n\nfine client {good}\n{bad}\n");
+            let error = parse(Path::new("tokens"), &text, &CancellationToken::new()).unwrap_err().to_string();
+            assert!(error.contains("line 4") && error.contains("hint: "), "{error}");
+            assert!(!error.contains("secret") && !error.contains(&good), "{error}");
+        }
+    }
+
+    #[test]
+    fn hashes_are_equal_or_not() {
+        assert!(is_equal(b"abc", b"abc"));
+        for other in [&b"abd"[..], b"ab", b"abcd", b""] {
+            assert!(!is_equal(b"abc", other));
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! What only the gateway says: bodies whose ids stand in the path, pages, and answers that have no message of their own.
+
+use coordinator::trace::{Commit, Event};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+use shared::{
+    AgentId, AgentProfile, CallId, ChildId, GraphName, ScheduleName, Timestamp, TraceId, WorkerId,
+    graph::TaskGraph,
+    wire::{
+        ContextSnapshot, DeadLetter, GraphSummary, Outcome, PendingQuestion, Policy, Rerun, RunSummary,
+        RunsCursor, ScheduleSummary, Spawn, Text,
+    },
+};
+use std::collections::BTreeMap;
+
+/// A submission: one agent, a graph, or an earlier run again.
+pub(crate) fn submission(generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({"anyOf": [
+        generator.subschema_for::<Spawn>(),
+        generator.subschema_for::<TaskGraph>(),
+        generator.subschema_for::<Rerun>(),
+    ]})
+}
+
+/// Any value: the result of an agent.
+pub(crate) fn any(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({})
+}
+
+pub(crate) fn object(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "object"})
+}
+
+pub(crate) fn text(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string"})
+}
+
+/// Stops a run, or one context of it and its descendants.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename = "CancelBody")]
+pub(crate) struct Cancel {
+    #[serde(default)]
+    pub(crate) child_id: Option<ChildId>,
+    #[serde(default)]
+    pub(crate) reason: Option<Text>,
+    /// Nothing is undone, also if that has begun.
+    #[serde(default)]
+    pub(crate) without_undo: bool,
+}
+
+/// Deletes the journal, outputs, inputs and result of a run, or of one context and its descendants.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename = "DeleteBody")]
+pub(crate) struct Delete {
+    #[serde(default)]
+    pub(crate) child_id: Option<ChildId>,
+    /// Also ends and deletes what is live, and what others still read.
+    #[serde(default)]
+    pub(crate) force: bool,
+}
+
+/// Takes a live agent back to a step of its journal.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename = "RestoreBody")]
+pub(crate) struct Restore {
+    pub(crate) child_id: ChildId,
+    /// The last step that shall count; 0: none.
+    pub(crate) to: u32,
+    /// The number of this restore within its context, from 1: one that is already done changes nothing. Absent: the next.
+    #[serde(default)]
+    pub(crate) number: Option<u32>,
+}
+
+/// A message to an agent.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename = "TellBody")]
+pub(crate) struct Tell {
+    pub(crate) text: Text,
+    /// The sender's own name for the message: the same id and text again changes nothing. Absent: of the `Idempotency-Key`, or a
+    /// new one.
+    #[serde(default)]
+    pub(crate) id: Option<CallId>,
+    /// Who sends it; absent: the name of the token.
+    #[serde(default)]
+    pub(crate) by: Option<Text>,
+}
+
+/// A human's answer to a question.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename = "AnswerBody")]
+pub(crate) struct Answer {
+    /// It must be as the question asks for.
+    pub(crate) answer: Text,
+    /// Who answers; absent: the name of the token.
+    #[serde(default)]
+    pub(crate) by: Option<Text>,
+}
+
+/// A message for the coordinators is stored; whether it changes anything shows in the run.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Stored {
+    pub(crate) stored: bool,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct RunsPage {
+    pub(crate) runs: Vec<RunSummary>,
+    /// Continues the list, as `after`; absent: this is its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) next: Option<RunsCursor>,
+    /// How many runs are listed without a filter, if none is found with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) unfiltered: Option<u64>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct QuestionsPage {
+    pub(crate) questions: Vec<PendingQuestion>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) next: Option<RunsCursor>,
+    /// How many more questions these runs have: the answer would be too large with them.
+    pub(crate) left_out: u32,
+}
+
+/// A run with its tree.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Run {
+    pub(crate) trace_id: TraceId,
+    /// The number of its last event.
+    pub(crate) version: u64,
+    /// How the root ended; null while it is live.
+    pub(crate) outcome: Option<Outcome>,
+    /// Parents before their children.
+    pub(crate) contexts: Vec<ContextSnapshot>,
+    /// Contexts whose journal, inputs, outputs and result were deleted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) deleted: Vec<ChildId>,
+}
+
+/// An event of a run, with its place in the log.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct LoggedEvent {
+    /// Of the message in the log; a message may have several events.
+    pub(crate) sequence: u64,
+    pub(crate) message_id: Option<String>,
+    pub(crate) stored_at: Timestamp,
+    /// The number of the event in the run, from 1.
+    pub(crate) event: u64,
+    /// When it was decided.
+    pub(crate) at: Timestamp,
+    /// Since the event before it.
+    pub(crate) since_ms: u64,
+    pub(crate) child_id: ChildId,
+    pub(crate) commit: Commit,
+    pub(crate) body: Event,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Agents {
+    pub(crate) agents: Vec<AgentProfile>,
+    /// The version of each that was applied; built-in ones have none.
+    pub(crate) versions: BTreeMap<AgentId, u64>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct AgentApplied {
+    pub(crate) agent_id: AgentId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) version: Option<u64>,
+    /// It was so before.
+    pub(crate) unchanged: bool,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct AgentDeleted {
+    pub(crate) agent_id: AgentId,
+    pub(crate) at: Timestamp,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct SchedulesPage {
+    pub(crate) schedules: Vec<ScheduleSummary>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) next: Option<ScheduleName>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct ScheduleKept {
+    pub(crate) name: ScheduleName,
+    pub(crate) revision: u64,
+    /// It was so before.
+    pub(crate) unchanged: bool,
+    pub(crate) paused: bool,
+    /// Its next tick; absent if it is paused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) next: Option<Timestamp>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct ScheduleDeleted {
+    pub(crate) name: ScheduleName,
+    pub(crate) at: Timestamp,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct ScheduleRun {
+    pub(crate) name: ScheduleName,
+    pub(crate) trace_id: TraceId,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct GraphsPage {
+    pub(crate) graphs: Vec<GraphSummary>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) next: Option<GraphName>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct GraphKept {
+    pub(crate) name: GraphName,
+    pub(crate) version: u64,
+    /// It was so before.
+    pub(crate) unchanged: bool,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct GraphDeleted {
+    pub(crate) name: GraphName,
+    pub(crate) at: Timestamp,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Coordinators {
+    pub(crate) coordinators: Vec<WorkerId>,
+    pub(crate) policies: Vec<Policy>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct ToldToDrain {
+    pub(crate) worker_id: WorkerId,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Told {
+    pub(crate) child_id: ChildId,
+    pub(crate) number: u32,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Answered {
+    pub(crate) child_id: ChildId,
+    pub(crate) question: u32,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct KeptLetter {
+    /// The kind of the message that was refused.
+    pub(crate) kind: ChildId,
+    pub(crate) sequence: u64,
+    pub(crate) stored_at: Timestamp,
+    pub(crate) letter: DeadLetter,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct LettersPage {
+    /// The newest first.
+    pub(crate) letters: Vec<KeptLetter>,
+    /// Continues the list, as `before`; absent: this is its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) next: Option<u64>,
+}
