@@ -4,9 +4,9 @@
 use std::fmt;
 
 use crate::{
-    bus::{ABOUT_US, Consumer, Storage, Stream},
+    bus::{self, ABOUT_US, Consumer, Denied, Storage, Stream, http::Call as Carried},
     id::PoolName,
-    subject::{Action, Namespace, Subject},
+    subject::{Action, Filter, Namespace, Subject},
 };
 
 /// An account of the server. What one account sends another does not hear, unless it is exported and imported. Roles don't
@@ -157,6 +157,69 @@ pub fn hearers(subject: &Subject) -> &'static [Kind] {
     }
 }
 
+/// Who reads what a stream has stored, besides coordinators and workers.
+fn readers(stream: Stream) -> &'static [Kind] {
+    match stream {
+        Stream::Event | Stream::History => READERS,
+        Stream::Dead | Stream::Audit => &[Kind::Admin],
+        Stream::Intake
+        | Stream::Execute
+        | Stream::Report
+        | Stream::Profile
+        | Stream::Schedule
+        | Stream::Graph
+        | Stream::Span => NOBODY,
+    }
+}
+
+/// Whether somebody who is of these kinds may have a call made that is carried over HTTP.
+pub fn may_call(kinds: &[Kind], call: &Carried) -> Result<(), Denied> {
+    let one_of = |may: &[Kind]| may.iter().any(|kind| kinds.contains(kind));
+    let denied = |action, subject: &dyn fmt::Display| Denied { action, subject: subject.to_string() };
+    let sends = |subject: &Subject| match one_of(senders(subject)) {
+        true => Ok(()),
+        false => Err(denied(bus::Action::Publish, subject)),
+    };
+    let reads = |filter: &Filter| match Stream::of(filter).is_some_and(|stream| one_of(readers(stream))) {
+        true => Ok(()),
+        false => Err(denied(bus::Action::Subscribe, filter)),
+    };
+    match call {
+        Carried::Request { subject, .. }
+        | Carried::Gather { subject, .. }
+        | Carried::Publish { subject, .. } => sends(subject),
+        Carried::Read { filter }
+        | Carried::Last { filter }
+        | Carried::Subjects { filter }
+        | Carried::End { filter } => reads(filter),
+        Carried::Follow { filters, .. } => filters.iter().try_for_each(|filter| reads(&filter.0)),
+        Carried::Subscribe { filter } => {
+            let name = filter.to_string();
+            let is_heard = |subject: &Subject| covers(&subject.form(None), &name) && one_of(hearers(subject));
+            match Subject::one_of_each().iter().any(is_heard) {
+                true => Ok(()),
+                false => Err(denied(bus::Action::Subscribe, filter)),
+            }
+        }
+        // Only what nothing depends on.
+        Carried::DeleteMessage { subject: subject @ Subject::Dead(_), .. } => {
+            match kinds.contains(&Kind::Admin) {
+                true => Ok(()),
+                false => Err(denied(bus::Action::Publish, subject)),
+            }
+        }
+        Carried::DeleteMessage { subject, .. } => Err(denied(bus::Action::Publish, subject)),
+        Carried::Object { .. } | Carried::Objects { .. } | Carried::Ping if one_of(READERS) => Ok(()),
+        Carried::Backlog { .. } | Carried::Fill if kinds.contains(&Kind::Admin) => Ok(()),
+        Carried::Object { name, .. } | Carried::Objects { prefix: name } => {
+            Err(denied(bus::Action::Subscribe, name))
+        }
+        Carried::Backlog { consumer } => Err(denied(bus::Action::Subscribe, consumer)),
+        Carried::Fill => Err(denied(bus::Action::Subscribe, &"the sizes of all streams")),
+        Carried::Ping => Err(denied(bus::Action::Subscribe, &"anything")),
+    }
+}
+
 /// How what is sent on a subject gets from one account to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
@@ -171,7 +234,7 @@ enum Way {
 }
 
 fn way(subject: &Subject) -> Way {
-    if Stream::of(&crate::subject::Filter::One(subject.clone())).is_some() {
+    if Stream::of(&Filter::One(subject.clone())).is_some() {
         return Way::Stored;
     }
     match subject {
@@ -347,15 +410,12 @@ pub fn calls(kind: Kind, pool: Option<&PoolName>, namespace: &Namespace) -> Vec<
             calls.push(written(Storage::Objects));
         }
         Kind::Client | Kind::Observer | Kind::Admin => {
-            for stream in [Stream::Event, Stream::History].map(stream) {
-                calls.extend(read(&stream));
+            for name in Stream::ALL.into_iter().filter(|stream| readers(*stream).contains(&kind)).map(stream)
+            {
+                calls.extend(read(&name));
             }
             for bucket in Storage::BUCKETS {
                 calls.extend(read(&objects(namespace, bucket)));
-            }
-            if kind == Kind::Admin {
-                calls.extend(read(&stream(Stream::Dead)));
-                calls.extend(read(&stream(Stream::Audit)));
             }
         }
     }
@@ -467,7 +527,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::subject::Filter;
+    use crate::bus::http::Named;
 
     /// Whoever adds a subject adds it to the list that permissions are made of.
     #[test]
@@ -507,6 +567,60 @@ mod tests {
         }
         assert_eq!(who_may_send(&Namespace::default(), "agent.admin.raise"), [Kind::Admin]);
         assert!(who_may_send(&Namespace::default(), "$JS.API.STREAM.DELETE.AGENT_EVENT").is_empty());
+    }
+
+    /// What is carried over HTTP is permitted as the server of NATS permits it.
+    #[test]
+    fn s1_a_carried_call_is_for_whom_the_table_says() {
+        let trace = crate::TraceId::from_u128(7).expect("not all zeros");
+        let (client, observer, admin) = (&[Kind::Client][..], &[Kind::Observer][..], &[Kind::Admin][..]);
+        let all = [client, observer, admin];
+        let request = |subject: Subject| Carried::Request {
+            subject,
+            headers: Default::default(),
+            payload: Default::default(),
+            timeout_ms: 1,
+        };
+        let follow = |filter: Filter| Carried::Follow { filters: vec![Named(filter)], from: 1 };
+        let dead = || Subject::Dead("graph".parse().expect("a plain name"));
+        let cases = [
+            (request(Subject::Submit), vec![client]),
+            (request(Subject::Steer), vec![client]),
+            (request(Subject::Query(crate::subject::Topic::Runs)), all.to_vec()),
+            (request(Subject::Admin(Action::Apply)), vec![admin]),
+            (request(Subject::Execute(PoolName::default_pool())), vec![]),
+            (Carried::Read { filter: Filter::EventsOf(trace) }, all.to_vec()),
+            (Carried::Read { filter: Filter::Audits }, vec![admin]),
+            (Carried::Last { filter: Filter::Profiles }, vec![]),
+            (Carried::Subjects { filter: Filter::Executes }, vec![]),
+            (Carried::End { filter: Filter::Dead }, vec![admin]),
+            (follow(Filter::HistoriesOf(trace)), all.to_vec()),
+            (follow(Filter::Results), vec![]),
+            (
+                Carried::Follow { filters: vec![Named(Filter::Events), Named(Filter::Dead)], from: 1 },
+                vec![admin],
+            ),
+            (Carried::Subscribe { filter: Filter::StreamsOf(trace) }, all.to_vec()),
+            (Carried::Subscribe { filter: Filter::Stops }, vec![]),
+            (Carried::Subscribe { filter: Filter::One(Subject::Submit) }, vec![]),
+            (Carried::DeleteMessage { subject: dead(), sequence: 1 }, vec![admin]),
+            (
+                Carried::DeleteMessage {
+                    subject: Subject::Event(trace, "x".parse().expect("a plain name")),
+                    sequence: 1,
+                },
+                vec![],
+            ),
+            (Carried::Object { name: "one".into(), sha256: None }, all.to_vec()),
+            (Carried::Fill, vec![admin]),
+            (Carried::Ping, all.to_vec()),
+        ];
+        for (call, may) in cases {
+            for kinds in all {
+                assert_eq!(may_call(kinds, &call).is_ok(), may.contains(&kinds), "{kinds:?}: {call:?}");
+            }
+            assert!(may_call(&[], &call).is_err(), "nobody: {call:?}");
+        }
     }
 
     /// Only accounts that need it take it: an observer's account takes nothing that a worker sends, but what it says aloud.

@@ -29,6 +29,12 @@ impl Partition {
         self.0
     }
 
+    /// From its name, as it is displayed.
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        let partition = Partition::new(name.strip_prefix('p')?.parse().ok()?)?;
+        (partition.to_string() == name).then_some(partition)
+    }
+
     /// The partition of a trace among `count`: the same on every machine and version.
     pub fn of(trace: TraceId, count: u16) -> Self {
         let id = trace.as_u128();
@@ -250,10 +256,7 @@ impl FromStr for Subject {
 
 fn parse(text: &str) -> Option<Subject> {
     let tokens: Vec<&str> = text.split('.').collect();
-    let partition = |token: &str| {
-        let partition = Partition::new(token.strip_prefix('p')?.parse().ok()?)?;
-        (partition.to_string() == token).then_some(partition)
-    };
+    let partition = Partition::parse;
     Some(match tokens.as_slice() {
         ["agent", "spawn"] => Subject::Spawn,
         ["agent", "graph"] => Subject::Graph,
@@ -545,6 +548,50 @@ impl fmt::Display for Filter {
             Filter::StreamsOf(trace) => write!(f, "agent.stream.{trace}.*"),
         }
     }
+}
+
+impl FromStr for Filter {
+    type Err = Unknown;
+
+    fn from_str(text: &str) -> Result<Self, Unknown> {
+        if let Ok(subject) = text.parse() {
+            return Ok(Filter::One(subject));
+        }
+        several(text).ok_or_else(|| Unknown(text.chars().take(200).collect()))
+    }
+}
+
+fn several(text: &str) -> Option<Filter> {
+    let tokens: Vec<&str> = text.split('.').collect();
+    Some(match tokens.as_slice() {
+        ["agent", "spawn", "execute", "*"] => Filter::Executes,
+        ["agent", "ask", "*", partition] => Filter::AsksOf(Partition::parse(partition)?),
+        ["agent", "result", "*", "*", "*", "*"] => Filter::Results,
+        ["agent", "cost", "*", "*", "*", "*"] => Filter::Costs,
+        ["agent", "result", "*", partition, "*", "*"] => Filter::ResultsOf(Partition::parse(partition)?),
+        ["agent", "cost", "*", partition, "*", "*"] => Filter::CostsOf(Partition::parse(partition)?),
+        ["agent", "event", "*", "*"] => Filter::Events,
+        ["agent", "event", trace, "*"] => Filter::EventsOf(trace.parse().ok()?),
+        ["agent", "outcome", "*", "*"] => Filter::Outcomes,
+        ["agent", "outcome", trace, "*"] => Filter::OutcomesOf(trace.parse().ok()?),
+        ["agent", "question", "*", "*"] => Filter::Questions,
+        ["agent", "question", trace, "*"] => Filter::QuestionsOf(trace.parse().ok()?),
+        ["agent", "span", "*", "*"] => Filter::Spans,
+        ["agent", "history", "*", "*", "*"] => Filter::Histories,
+        ["agent", "history", "*", trace, "*"] => Filter::HistoriesOf(trace.parse().ok()?),
+        ["agent", "history", "*", trace, child] => {
+            Filter::JournalOf(trace.parse().ok()?, child.parse().ok()?)
+        }
+        ["agent", "dead", "*"] => Filter::Dead,
+        ["agent", "audit", "*"] => Filter::Audits,
+        ["agent", "profile", "*"] => Filter::Profiles,
+        ["agent", "schedule", "*"] => Filter::Schedules,
+        ["agent", "ticks", "*"] => Filter::AllTicks,
+        ["agent", "kept", "*"] => Filter::AllKept,
+        ["agent", "stop", "*"] => Filter::Stops,
+        ["agent", "stream", trace, "*"] => Filter::StreamsOf(trace.parse().ok()?),
+        _ => return None,
+    })
 }
 
 /// The prefix of every subject, stream and key of one deployment; most have none.

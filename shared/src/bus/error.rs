@@ -62,6 +62,9 @@ pub enum RequestError {
 pub enum Error {
     #[error("could not connect to NATS at {url}: {reason}")]
     Connect { url: String, reason: String },
+    /// The server that calls are carried to over HTTP did not take one.
+    #[error("the Trellis server at {url} was not reached: {reason}")]
+    Unreached { url: String, reason: String },
     #[error("nats-server {found} is too old: {needed} or newer is needed")]
     TooOld { found: String, needed: &'static str },
     #[error("{what} `{name}` is configured differently on the server: {difference}")]

@@ -1,4 +1,4 @@
-//! A handle to the bus: every call goes to NATS, to memory or to the disk. It carries bytes; of what it carries it decides only what is authentic, and
+//! A handle to the bus: every call goes to NATS, to memory, to the disk, or over HTTP to who has one of these. It carries bytes; of what it carries it decides only what is authentic, and
 //! what a full subject keeps (S3).
 
 use std::time::Duration;
@@ -11,6 +11,7 @@ use super::{
     disk::Disk,
     error::{Error, PublishError, RequestError},
     fill::{Backlog, Fill},
+    http::Http,
     memory::Memory,
     message::{From, Head, Headers, Identity, Outgoing, Position, Published, Service, Stored},
     nats::Nats,
@@ -32,6 +33,8 @@ pub enum Bus {
     Nats(Nats),
     Memory(Memory),
     Disk(Disk),
+    /// For clients only.
+    Http(Http),
 }
 
 impl Bus {
@@ -40,6 +43,7 @@ impl Bus {
             Bus::Nats(nats) => nats.namespace(),
             Bus::Memory(memory) => memory.namespace(),
             Bus::Disk(disk) => disk.namespace(),
+            Bus::Http(http) => http.namespace(),
         }
     }
 
@@ -51,6 +55,7 @@ impl Bus {
             Bus::Nats(nats) => Bus::Nats(nats.with_keys(keys)),
             Bus::Memory(memory) => Bus::Memory(memory.with_keys(keys)),
             Bus::Disk(disk) => Bus::Disk(disk.with_keys(keys)),
+            Bus::Http(http) => Bus::Http(http),
         }
     }
 
@@ -59,6 +64,7 @@ impl Bus {
             Bus::Nats(nats) => nats.1.as_ref(),
             Bus::Memory(memory) => memory.keys.as_ref(),
             Bus::Disk(disk) => disk.within.keys.as_ref(),
+            Bus::Http(_) => None,
         }
     }
 
@@ -72,6 +78,7 @@ impl Bus {
             Bus::Nats(nats) => nats.set_up(topology).await,
             Bus::Memory(memory) => memory.set_up(topology).await,
             Bus::Disk(disk) => disk.set_up(topology).await,
+            Bus::Http(http) => http.not_carried("making streams"),
         }
     }
 
@@ -96,6 +103,7 @@ impl Bus {
             Bus::Nats(nats) => Sending::Nats(nats.send(messages).await),
             Bus::Memory(memory) => Sending::Memory(memory.send(messages)),
             Bus::Disk(disk) => Sending::Disk(disk.send(messages).await),
+            Bus::Http(http) => Sending::Http(http.send(messages)),
         };
         Sent { sending, dead_letters }
     }
@@ -104,7 +112,7 @@ impl Bus {
     pub fn fits(&self, bytes: usize) -> bool {
         match self {
             Bus::Nats(nats) => nats.fits(bytes),
-            Bus::Memory(_) | Bus::Disk(_) => true,
+            Bus::Memory(_) | Bus::Disk(_) | Bus::Http(_) => true,
         }
     }
 
@@ -199,6 +207,7 @@ impl Bus {
             Bus::Nats(nats) => nats.broadcast(subject, headers, payload).await,
             Bus::Memory(memory) => memory.broadcast(subject, headers, payload),
             Bus::Disk(disk) => disk.broadcast(subject, headers, payload).await,
+            Bus::Http(http) => http.not_carried("telling everybody"),
         }
     }
 
@@ -213,6 +222,7 @@ impl Bus {
             Bus::Nats(nats) => nats.reply(to, payload).await,
             Bus::Memory(memory) => memory.reply(to, payload),
             Bus::Disk(disk) => disk.within.reply(to, payload),
+            Bus::Http(http) => http.not_carried("answering a request"),
         }
     }
 
@@ -227,6 +237,7 @@ impl Bus {
             Bus::Nats(nats) => nats.request(subject, headers, payload, timeout).await,
             Bus::Memory(memory) => memory.request(subject, headers, payload, timeout).await,
             Bus::Disk(disk) => disk.within.request(subject, headers, payload, timeout).await,
+            Bus::Http(http) => http.request(subject, headers, payload, timeout).await,
         }
     }
 
@@ -241,6 +252,7 @@ impl Bus {
             Bus::Nats(nats) => nats.gather(subject, payload, wait).await,
             Bus::Memory(memory) => memory.gather(subject, payload, wait).await,
             Bus::Disk(disk) => disk.within.gather(subject, payload, wait).await,
+            Bus::Http(http) => http.gather(subject, payload, wait).await,
         }
     }
 
@@ -250,6 +262,7 @@ impl Bus {
             Bus::Nats(nats) => Ok(Subscription::Nats(nats.serve(filter).await?)),
             Bus::Memory(memory) => Ok(Subscription::Memory(memory.serve(filter))),
             Bus::Disk(disk) => Ok(Subscription::Memory(disk.within.serve(filter))),
+            Bus::Http(http) => http.not_carried("serving requests"),
         }
     }
 
@@ -259,6 +272,7 @@ impl Bus {
             Bus::Nats(nats) => Ok(Subscription::Service(Box::new(nats.offer(service).await?))),
             Bus::Memory(memory) => Ok(Subscription::Memory(memory.offer(service))),
             Bus::Disk(disk) => Ok(Subscription::Memory(disk.within.offer(service))),
+            Bus::Http(http) => http.not_carried("serving requests"),
         }
     }
 
@@ -268,6 +282,7 @@ impl Bus {
             Bus::Nats(nats) => Ok(Subscription::Nats(nats.subscribe(filter).await?)),
             Bus::Memory(memory) => Ok(Subscription::Memory(memory.subscribe(filter))),
             Bus::Disk(disk) => Ok(Subscription::Memory(disk.within.subscribe(filter))),
+            Bus::Http(http) => Ok(Subscription::Http(Box::new(http.subscribe(filter).await?))),
         }
     }
 
@@ -277,6 +292,7 @@ impl Bus {
             Bus::Nats(nats) => Ok(Consumption::Nats(Box::new(nats.consume(consumer).await?))),
             Bus::Memory(memory) => Ok(Consumption::Memory(memory.consume(consumer))),
             Bus::Disk(disk) => Ok(Consumption::Disk(disk.consume(consumer))),
+            Bus::Http(http) => http.not_carried("taking work"),
         }
     }
 
@@ -317,6 +333,7 @@ impl Bus {
             Bus::Nats(nats) => nats.read(filter).await,
             Bus::Memory(memory) => memory.read(filter).await,
             Bus::Disk(disk) => disk.read(filter),
+            Bus::Http(http) => http.read(filter).await,
         }
     }
 
@@ -326,6 +343,7 @@ impl Bus {
             Bus::Nats(nats) => nats.last(filter).await?,
             Bus::Memory(memory) => memory.last(filter).await?,
             Bus::Disk(disk) => disk.last(filter)?,
+            Bus::Http(http) => http.last(filter).await?,
         };
         let (Some(verifier), Some(stored)) = (self.verifier(), &last) else { return Ok(last) };
         let in_place = match verifier.check(stored) {
@@ -349,6 +367,7 @@ impl Bus {
                 let behind = disk.heads_since(&Filter::One(subject.clone()), sequence)?;
                 Ok(behind.first().map(|head| head.sequence))
             }
+            Bus::Http(http) => http.not_carried("looking behind a message"),
         }
     }
 
@@ -396,6 +415,7 @@ impl Bus {
             Bus::Nats(nats) => Followed::Nats(Box::new(nats.follow(filters, from).await?)),
             Bus::Memory(memory) => Followed::Memory(memory.follow(filters, from)?),
             Bus::Disk(disk) => Followed::Disk(disk.follow(filters, from)?),
+            Bus::Http(http) => Followed::Http(Box::new(http.follow(filters, from).await?)),
         };
         Ok(Follow { log, verifier: self.verifier() })
     }
@@ -406,6 +426,7 @@ impl Bus {
             Bus::Nats(nats) => nats.subjects(filter).await,
             Bus::Memory(memory) => memory.subjects(filter).await,
             Bus::Disk(disk) => disk.subjects(filter),
+            Bus::Http(http) => http.subjects(filter).await,
         }
     }
 
@@ -427,6 +448,7 @@ impl Bus {
                 disk.heads_since(filter, sequence)?.into_iter().for_each(each);
                 Ok(())
             }
+            Bus::Http(http) => http.not_carried("reading a log without its payloads"),
         }
     }
 
@@ -436,6 +458,7 @@ impl Bus {
             Bus::Nats(nats) => nats.end(filter).await,
             Bus::Memory(memory) => memory.end(filter).await,
             Bus::Disk(disk) => disk.end(filter),
+            Bus::Http(http) => http.end(filter).await,
         }
     }
 
@@ -445,6 +468,7 @@ impl Bus {
             Bus::Nats(nats) => nats.purge(filter).await,
             Bus::Memory(memory) => memory.purge(filter).await,
             Bus::Disk(disk) => disk.purge(filter).await,
+            Bus::Http(http) => http.not_carried("removing what is stored"),
         }
     }
 
@@ -454,6 +478,7 @@ impl Bus {
             Bus::Nats(nats) => nats.delete_message(subject, sequence).await,
             Bus::Memory(memory) => memory.delete_message(subject, sequence).await,
             Bus::Disk(disk) => disk.delete_message(subject, sequence).await,
+            Bus::Http(http) => http.delete_message(subject, sequence).await,
         }
     }
 
@@ -462,6 +487,7 @@ impl Bus {
             Bus::Nats(nats) => nats.put_object(name, bytes).await,
             Bus::Memory(memory) => memory.put_object(name, bytes).await,
             Bus::Disk(disk) => disk.put_object(name, bytes).await,
+            Bus::Http(http) => http.not_carried("storing an object"),
         }
     }
 
@@ -470,6 +496,7 @@ impl Bus {
             Bus::Nats(nats) => Box::pin(nats.get_object(name, None)).await,
             Bus::Memory(memory) => memory.get_object(name).await,
             Bus::Disk(disk) => disk.get_object(name),
+            Bus::Http(http) => http.get_object(name, None).await,
         }
     }
 
@@ -480,6 +507,7 @@ impl Bus {
             Bus::Nats(nats) => Box::pin(nats.get_object(name, Some(sha256))).await,
             Bus::Memory(memory) => memory.get_object(name).await,
             Bus::Disk(disk) => disk.get_object(name),
+            Bus::Http(http) => http.get_object(name, Some(sha256)).await,
         }
     }
 
@@ -488,6 +516,7 @@ impl Bus {
             Bus::Nats(nats) => nats.delete_object(name).await,
             Bus::Memory(memory) => memory.delete_object(name).await,
             Bus::Disk(disk) => disk.delete_object(name).await,
+            Bus::Http(http) => http.not_carried("removing an object"),
         }
     }
 
@@ -497,6 +526,7 @@ impl Bus {
             Bus::Nats(nats) => nats.objects(prefix).await,
             Bus::Memory(memory) => memory.objects(prefix).await,
             Bus::Disk(disk) => disk.objects(prefix),
+            Bus::Http(http) => http.objects(prefix).await,
         }
     }
 
@@ -506,6 +536,7 @@ impl Bus {
             Bus::Nats(nats) => nats.fill().await,
             Bus::Memory(memory) => memory.fill().await,
             Bus::Disk(disk) => disk.fill(),
+            Bus::Http(http) => http.fill().await,
         }
     }
 
@@ -515,6 +546,7 @@ impl Bus {
             Bus::Nats(nats) => nats.unacknowledged(consumer).await,
             Bus::Memory(memory) => memory.unacknowledged(consumer).await,
             Bus::Disk(disk) => disk.within.unacknowledged(consumer).await,
+            Bus::Http(http) => http.not_carried("asking about a queue"),
         }
     }
 
@@ -524,6 +556,7 @@ impl Bus {
             Bus::Nats(nats) => nats.backlog(consumer).await,
             Bus::Memory(memory) => memory.backlog(consumer).await,
             Bus::Disk(disk) => disk.backlog(consumer),
+            Bus::Http(http) => http.backlog(consumer).await,
         }
     }
 
@@ -531,7 +564,7 @@ impl Bus {
     pub fn tell(&self, outage: &mut Outage, error: &Error) {
         match self {
             Bus::Nats(nats) => nats.failed(outage, error),
-            Bus::Memory(_) | Bus::Disk(_) => outage.failed(&with_causes(error)),
+            Bus::Memory(_) | Bus::Disk(_) | Bus::Http(_) => outage.failed(&with_causes(error)),
         }
     }
 
@@ -539,7 +572,7 @@ impl Bus {
     pub async fn keep_pools(&self) -> Result<(), Error> {
         match self {
             Bus::Nats(nats) => nats.keep_pools().await,
-            Bus::Memory(_) | Bus::Disk(_) => Ok(()),
+            Bus::Memory(_) | Bus::Disk(_) | Bus::Http(_) => Ok(()),
         }
     }
 
@@ -547,7 +580,7 @@ impl Bus {
     pub async fn identity(&self) -> Result<Option<Identity>, Error> {
         match self {
             Bus::Nats(nats) => Ok(Some(nats.identity().await?)),
-            Bus::Memory(_) | Bus::Disk(_) => Ok(None),
+            Bus::Memory(_) | Bus::Disk(_) | Bus::Http(_) => Ok(None),
         }
     }
 
@@ -557,6 +590,7 @@ impl Bus {
             Bus::Nats(nats) => nats.ping().await,
             Bus::Memory(_) => Ok(Duration::ZERO),
             Bus::Disk(disk) => disk.ping().map(|()| Duration::ZERO),
+            Bus::Http(http) => http.ping().await,
         }
     }
 }

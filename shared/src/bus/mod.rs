@@ -1,5 +1,5 @@
 //! The bus: durable publishing, work queues, request and reply, broadcast, logs that are read back,
-//! and objects. One interface over three real implementations, NATS, memory and disk; only this module
+//! and objects. One interface over three real implementations, NATS, memory and disk, and over HTTP to any of them; only this module
 //! knows NATS. It carries bytes and decides nothing.
 
 mod authentic;
@@ -7,6 +7,7 @@ mod disk;
 mod error;
 mod fill;
 mod handle;
+pub mod http;
 mod journals;
 mod memory;
 mod message;
@@ -19,6 +20,7 @@ pub use disk::Disk;
 pub use error::{Action, Denied, Error, PublishError, RequestError};
 pub use fill::{Backlog, Fill, Storage};
 pub use handle::Bus;
+pub use http::Http;
 pub use journals::{FirstWriters, of_first_writers};
 pub use memory::Memory;
 pub(crate) use message::ABOUT_US;

@@ -9,7 +9,7 @@ use super::{
     authentic::Verifier,
     disk,
     error::{Error, PublishError},
-    memory,
+    http, memory,
     message::{Acknowledgement, Headers, Message, Published, Received, Stored},
     nats,
 };
@@ -28,6 +28,7 @@ pub(super) enum Sending {
     Nats(nats::Sending),
     Memory(memory::Sending),
     Disk(disk::Sending),
+    Http(http::Sending),
 }
 
 impl Sent {
@@ -38,6 +39,7 @@ impl Sent {
             Sending::Nats(sending) => sending.stored().await,
             Sending::Memory(sending) => sending.stored().await,
             Sending::Disk(sending) => sending.stored().await,
+            Sending::Http(sending) => sending.stored().await,
         };
         for (place, kind) in self.dead_letters {
             if let Some(Ok(Published { duplicate: false, .. })) = results.get(place) {
@@ -53,6 +55,7 @@ pub enum Subscription {
     Nats(nats::Subscription),
     Service(Box<nats::ServiceRequests>),
     Memory(memory::Subscription),
+    Http(Box<http::Subscription>),
 }
 
 impl Subscription {
@@ -62,6 +65,7 @@ impl Subscription {
             Subscription::Nats(subscription) => subscription.next().await,
             Subscription::Service(requests) => requests.next().await,
             Subscription::Memory(subscription) => subscription.next().await,
+            Subscription::Http(subscription) => subscription.next().await,
         }
     }
 }
@@ -181,6 +185,7 @@ pub(super) enum Followed {
     Nats(Box<nats::Follow>),
     Memory(memory::Follow),
     Disk(disk::Follow),
+    Http(Box<http::Follow>),
 }
 
 impl Follow {
@@ -190,6 +195,7 @@ impl Follow {
                 Followed::Nats(follow) => follow.next().await?,
                 Followed::Memory(follow) => follow.next().await?,
                 Followed::Disk(follow) => follow.next().await?,
+                Followed::Http(follow) => follow.next().await?,
             };
             let Some(verifier) = &mut self.verifier else { return Ok(stored) };
             let Err((why, after)) = verifier.weigh(&stored) else { return Ok(stored) };
@@ -198,6 +204,7 @@ impl Follow {
                     Followed::Nats(follow) => follow.next_behind(&stored.subject, after).await?,
                     Followed::Memory(follow) => follow.next_behind(&stored.subject, after).await?,
                     Followed::Disk(follow) => follow.next_behind(&stored.subject, after)?,
+                    Followed::Http(follow) => follow.next_behind(&stored.subject, after)?,
                 };
                 // What was between the two is removed: so it was not stored again, behind what came after it.
                 if next == Some(stored.sequence) {

@@ -1,7 +1,7 @@
 //! What a deployment has on its server: which streams hold which subjects, for how long, and which durable
 //! consumers read them. Compared with the server's configuration at every start.
 
-use std::time::Duration;
+use std::{fmt, str::FromStr, time::Duration};
 
 use super::error::Error;
 use crate::{
@@ -276,6 +276,31 @@ impl Consumer {
             Consumer::Intake | Consumer::Report(_) | Consumer::Span => 20_000,
             Consumer::Execute(_) => 100_000,
         }
+    }
+}
+
+impl fmt::Display for Consumer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name())
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a queue of Trellis")]
+pub struct UnknownConsumer(String);
+
+impl FromStr for Consumer {
+    type Err = UnknownConsumer;
+
+    fn from_str(name: &str) -> Result<Self, UnknownConsumer> {
+        let found = match name.split_once('_') {
+            None if name == Consumer::Intake.name() => Some(Consumer::Intake),
+            None if name == Consumer::Span.name() => Some(Consumer::Span),
+            Some(("execute", pool)) => pool.parse().ok().map(Consumer::Execute),
+            Some(("report", partition)) => Partition::parse(partition).map(Consumer::Report),
+            Some(_) | None => None,
+        };
+        found.ok_or_else(|| UnknownConsumer(name.chars().take(200).collect()))
     }
 }
 

@@ -64,6 +64,7 @@ fn is_permanent(error: &Error) -> bool {
         Error::Connect { .. }
         | Error::TooOld { .. }
         | Error::Mismatch { .. }
+        | Error::Unreached { .. }
         | Error::NoRoom { .. }
         | Error::Failed { .. } => false,
     }

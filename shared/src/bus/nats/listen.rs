@@ -63,6 +63,7 @@ impl Nats {
         let other = |error: Error| match error {
             Error::Denied(denied) => RequestError::Denied(denied),
             error @ (Error::Connect { .. }
+            | Error::Unreached { .. }
             | Error::TooOld { .. }
             | Error::Mismatch { .. }
             | Error::NoRoom { .. }

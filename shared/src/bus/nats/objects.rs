@@ -515,6 +515,7 @@ fn named(error: Error, doing: String) -> Error {
     match error {
         Error::Failed { reason, .. } => Error::Failed { doing, reason },
         other @ (Error::Connect { .. }
+        | Error::Unreached { .. }
         | Error::TooOld { .. }
         | Error::Mismatch { .. }
         | Error::NoRoom { .. }
