@@ -14,7 +14,7 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// `trellis` in the root of the repository, without the environment variables that name servers.
+/// `trellis` in the root of the repository, without the environment variables that name servers, and without a home: nothing is kept.
 fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_trellis"));
     command.args(args).current_dir(root()).stdin(Stdio::null());
@@ -23,12 +23,15 @@ fn command(args: &[&str]) -> Command {
         "NATS_CREDS",
         "REDIS_URL",
         "TRELLIS_DATA",
+        "TRELLIS_URL",
+        "XDG_DATA_HOME",
         "TRELLIS_NAMESPACE",
         "TRELLIS_WORKER_CONFIG",
         "RUST_LOG",
     ] {
         command.env_remove(name);
     }
+    command.env("HOME", "/nonexistent").env("TRELLIS_NO_KEEP", "1").env("TRELLIS_LISTEN", "127.0.0.1:0");
     command
 }
 

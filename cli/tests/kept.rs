@@ -33,9 +33,10 @@ impl Kept {
         let mut command = Command::new(env!("CARGO_BIN_EXE_trellis"));
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         command.args(args).arg("--data").arg(&self.0).current_dir(root).stdin(Stdio::null());
-        for name in ["NATS_URL", "NATS_CREDS", "REDIS_URL", "TRELLIS_NAMESPACE", "TRELLIS_DATA", "RUST_LOG"] {
+        for name in ["NATS_URL", "NATS_CREDS", "REDIS_URL", "TRELLIS_NAMESPACE", "TRELLIS_URL", "RUST_LOG"] {
             command.env_remove(name);
         }
+        command.env_remove("TRELLIS_DATA").env("TRELLIS_LISTEN", "127.0.0.1:0");
         command
     }
 
@@ -179,17 +180,22 @@ fn a_directory_may_be_named_by_a_relative_path() {
 }
 
 #[test]
-fn a_directory_is_open_in_one_process_and_another_is_told_whose() {
+fn a_directory_is_open_in_one_process_which_others_ask_instead() {
     let kept = Kept::new();
     let mut dev = kept.dev();
     dev.submit(&json!({"goal": "hello"}));
     dev.accepted().unwrap();
-    let refused = kept.output(&["runs", "list"]);
+    assert_eq!(kept.json(&["runs", "list"]).as_array().unwrap().len(), 1);
+    // What another runs there, that process runs.
+    kept.says(&["run", "--goal", "hello"]);
+    assert_eq!(kept.json(&["runs", "list"]).as_array().unwrap().len(), 2);
+    let refused = kept.output(&["dev"]);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && said.contains(&dev.child.id().to_string()), "{said}");
     assert!(said.contains("hint: "), "{said}");
     dev.kill();
-    assert_eq!(kept.json(&["runs", "list"]).as_array().unwrap().len(), 1);
+    // It could not say that it has ended: what it had said counts for nothing.
+    assert_eq!(kept.json(&["runs", "list"]).as_array().unwrap().len(), 2);
 }
 
 /// proves: whatever `dev` has accepted ends, is paid within its budget, and its books are those of its log, however often the process is

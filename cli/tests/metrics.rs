@@ -66,9 +66,10 @@ fn serve(mut stream: TcpStream, kept: &Mutex<Vec<(String, Vec<u8>)>>) {
 fn run(port: u16, more: &[(&str, &str)]) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_trellis"));
     command.args(["run", "-", "-o", "json"]);
-    for name in ["NATS_URL", "REDIS_URL", "TRELLIS_NAMESPACE", "OTEL_SERVICE_NAME"] {
+    for name in ["NATS_URL", "REDIS_URL", "TRELLIS_URL", "TRELLIS_NAMESPACE", "OTEL_SERVICE_NAME"] {
         command.env_remove(name);
     }
+    command.env("TRELLIS_NO_KEEP", "1");
     command.env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://127.0.0.1:{port}"));
     command.env("OTEL_TRACES_EXPORTER", "none").envs(more.iter().copied());
     let mut child =

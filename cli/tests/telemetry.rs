@@ -125,9 +125,10 @@ fn spans(body: &[u8]) -> Vec<Span> {
 fn run(endpoint: Option<u16>, more: &[(&str, &str)]) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_trellis"));
     command.args(["run", "-", "--log-json", "-o", "json"]);
-    for name in ["NATS_URL", "REDIS_URL", "TRELLIS_NAMESPACE", "OTEL_SERVICE_NAME"] {
+    for name in ["NATS_URL", "REDIS_URL", "TRELLIS_URL", "TRELLIS_NAMESPACE", "OTEL_SERVICE_NAME"] {
         command.env_remove(name);
     }
+    command.env("TRELLIS_NO_KEEP", "1");
     command.env("OTEL_METRICS_EXPORTER", "none");
     // By default a command that prints its progress logs little.
     command.env("RUST_LOG", "info,trellis_worker=debug");

@@ -11,8 +11,8 @@ use shared::{
     graph::TaskGraph,
     subject::{Filter, Subject},
     wire::{
-        Answered, BY_HEADER, Cancel, Control, Query, QueryAnswer, Question, Refusal, Rerun, Spawn,
-        SubmitAnswer, Text, WorkerCall, WorkerState,
+        Answered, BY_HEADER, Cancel, ContextStatus, Control, Query, QueryAnswer, Question, Refusal, Rerun,
+        RunSummary, RunsQuery, Spawn, SubmitAnswer, Text, WorkerCall, WorkerState,
     },
 };
 use tokio::time::{Instant, sleep};
@@ -85,6 +85,16 @@ pub(crate) async fn query(bus: &Bus, query: &Query) -> anyhow::Result<QueryAnswe
 /// As `query`, for one that changes nothing if it comes again.
 pub(crate) async fn query_again(bus: &Bus, query: &Query) -> anyhow::Result<QueryAnswer> {
     request_again(bus, &Subject::of_query(query), serde_json::to_vec(query)?, "the query").await
+}
+
+/// The runs that are not over and do not wait for a human, the newest first: as many as a page has.
+pub(crate) async fn going(bus: &Bus) -> anyhow::Result<Vec<RunSummary>> {
+    let status = vec![ContextStatus::Submitted, ContextStatus::Working];
+    let query = RunsQuery { limit: PAGE, status, waiting_for_human: Some(false), ..RunsQuery::default() };
+    match query_again(bus, &Query::Runs(Box::new(query))).await? {
+        QueryAnswer::Runs { runs, .. } => Ok(runs),
+        answer => Err(unexpected(&answer)),
+    }
 }
 
 /// The most that one page of an answer lists.

@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    net::SocketAddr,
     path::{Path, PathBuf},
 };
 
@@ -9,7 +10,7 @@ use coordinator::store::{Redis, Store};
 use shared::{
     TraceId,
     agent_policy::AgentPolicy,
-    bus::{self, Bus, Connect, Nats},
+    bus::{self, Bus, Connect, Http, Nats},
     role,
     subject::Namespace,
     text::with_causes,
@@ -19,20 +20,24 @@ use tokio::sync::Mutex;
 
 use crate::cluster::{
     credentials::{Credentials, check_argument},
-    embedded::Deployment,
+    embedded::{Deployment, NotOpened},
+    place::{self, Door},
 };
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Servers")]
 pub(crate) struct Servers {
+    /// A server of Trellis, `trellis dev` or `trellis gateway`, such as http://127.0.0.1:7420. It counts before a NATS server.
+    #[arg(long, global = true, value_name = "URL", env = "TRELLIS_URL", hide_env_values = true)]
+    url: Option<String>,
     /// The NATS servers of the cluster, separated by commas.
     #[arg(long, global = true, value_name = "URL", env = "NATS_URL", hide_env_values = true)]
     nats_url: Option<String>,
     /// The Redis server; only coordinators need it.
     #[arg(long, global = true, value_name = "URL", env = "REDIS_URL", hide_env_values = true)]
     redis_url: Option<String>,
-    /// A directory in which a cluster of one process keeps everything: without a NATS server, commands use it. One process at a time
-    /// can have it open.
+    /// A directory in which a cluster of one process keeps everything: without a server, commands use it, or whoever has it open.
+    /// If none is named: trellis in XDG_DATA_HOME, or ~/.local/share/trellis.
     #[arg(long, global = true, value_name = "DIR", env = "TRELLIS_DATA", hide_env_values = true)]
     data: Option<PathBuf>,
     /// Prefix of every subject, stream and key, so that deployments can share servers.
@@ -53,6 +58,15 @@ pub(crate) struct Servers {
     /// The cluster in that directory, once a command has needed it.
     #[arg(skip)]
     opened: Mutex<Option<Deployment>>,
+}
+
+/// Where something is run.
+#[derive(Debug)]
+pub(crate) enum Home {
+    /// In a cluster whose processes are others.
+    Cluster(Bus),
+    /// In this process, in a directory or in memory.
+    Here(Option<PathBuf>),
 }
 
 /// Where Jaeger shows a trace.
@@ -124,36 +138,104 @@ impl Servers {
         self.data.as_deref().filter(|path| !path.as_os_str().is_empty())
     }
 
-    /// Whether there is a cluster to ask.
-    pub(crate) fn has_cluster(&self) -> bool {
-        self.nats_url().is_some() || self.directory().is_some()
+    pub(crate) fn url(&self) -> Option<&str> {
+        self.url.as_deref().filter(|url| !url.is_empty())
     }
 
-    /// The bus of a cluster, for commands that need one: of the servers, or of the directory, which is open until [`Servers::close`].
+    /// Whether a cluster is named.
+    pub(crate) fn has_cluster(&self) -> bool {
+        self.url().is_some() || self.nats_url().is_some() || self.directory().is_some()
+    }
+
+    /// The bus of the servers that are named, if any are.
+    async fn named(&self) -> anyhow::Result<Option<Bus>> {
+        if let Some(url) = self.url() {
+            let http = Http::new(url, self.credentials.token()?.as_deref(), self.namespace.clone());
+            return http.map(|http| Some(Bus::Http(http))).map_err(|error| unreachable(&error));
+        }
+        match self.nats_url() {
+            Some(_) => self.nats().await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The bus of a cluster, for commands that need one: of the servers that are named, of whoever listens at the default address, or
+    /// of a directory, which is open until [`Servers::close`].
     pub(crate) async fn cluster(&self) -> anyhow::Result<Bus> {
-        let Some(directory) = self.directory().filter(|_| self.nats_url().is_none()) else {
-            return self.nats().await;
-        };
+        if let Some(bus) = self.named().await? {
+            return Ok(bus);
+        }
         let mut opened = self.opened.lock().await;
         if let Some(deployment) = &*opened {
             return Ok(deployment.bus().clone());
         }
-        let deployment = Deployment::of_directory(&self.namespace, directory).await?;
+        let directory = match self.directory() {
+            Some(directory) => directory.to_owned(),
+            None => {
+                if let Some(bus) = place::at_default_address(&self.namespace).await {
+                    return Ok(bus);
+                }
+                match place::default_directory().filter(|directory| directory.is_dir()) {
+                    Some(directory) => directory,
+                    None => return self.nats().await,
+                }
+            }
+        };
+        if let Some((_, bus)) = Door::of(&directory, &self.namespace).await {
+            return Ok(bus);
+        }
+        let deployment = Deployment::of_directory(&self.namespace, &directory).await?;
         let bus = deployment.bus().clone();
         *opened = Some(deployment);
         Ok(bus)
     }
 
-    /// The cluster that the command line names, or one in this process, in its directory or in memory, whose worker has these
-    /// settings.
-    pub(crate) async fn deployment(
+    /// Where something is to be run: in a cluster that is there, or in this process. `keep`: what runs here is kept; `here`: only this
+    /// process has what it needs.
+    pub(crate) async fn home(&self, keep: bool, here: bool) -> anyhow::Result<Home> {
+        if let Some(bus) = self.named().await? {
+            return Ok(Home::Cluster(bus));
+        }
+        if !keep {
+            return Ok(Home::Here(None));
+        }
+        let directory = match self.directory() {
+            Some(directory) => Some(directory.to_owned()),
+            None => {
+                if let Some(bus) = place::at_default_address(&self.namespace).await.filter(|_| !here) {
+                    return Ok(Home::Cluster(bus));
+                }
+                place::default_directory()
+            }
+        };
+        let Some(directory) = directory else { return Ok(Home::Here(None)) };
+        match Door::of(&directory, &self.namespace).await {
+            Some((door, bus)) if door.is_open && !here => Ok(Home::Cluster(bus)),
+            Some(_) | None => Ok(Home::Here(Some(directory))),
+        }
+    }
+
+    /// Begins a cluster in this process, in a directory or in memory, whose worker has these settings. A directory that nobody named
+    /// and that can't be opened is done without; the text says why.
+    pub(crate) async fn embedded(
         &self,
+        directory: Option<&Path>,
+        health: Option<SocketAddr>,
         settings: worker::Settings,
         policy: Option<AgentPolicy>,
-    ) -> anyhow::Result<Deployment> {
-        match self.nats_url() {
-            Some(_) => Ok(Deployment::of_others(self.nats().await?)),
-            None => Deployment::embedded(&self.namespace, self.directory(), None, settings, policy).await,
+    ) -> anyhow::Result<(Deployment, Option<String>)> {
+        let begin = |directory: Option<&'_ Path>| {
+            let directory = directory.map(Path::to_owned);
+            let (settings, policy) = (settings.clone(), policy.clone());
+            async move {
+                Deployment::embedded(&self.namespace, directory.as_deref(), health, settings, policy).await
+            }
+        };
+        match begin(directory).await {
+            Err(error) if directory.is_some() && self.directory().is_none() && error.is::<NotOpened>() => {
+                Ok((begin(None).await?, Some(error.to_string())))
+            }
+            begun => Ok((begun?, None)),
         }
     }
 
@@ -171,9 +253,9 @@ impl Servers {
     pub(crate) async fn nats(&self) -> anyhow::Result<Bus> {
         let Some(url) = self.nats_url() else {
             anyhow::bail!(
-                "this command needs a cluster, and neither a NATS server nor a directory is named\n\nhint: set NATS_URL or give \
-                 --nats-url, such as nats://127.0.0.1:4222; or --data, a directory in which `trellis run` or `trellis dev` keeps its \
-                 runs; `trellis run` and `trellis dev` need neither"
+                "this command needs a cluster, and there is none: no server is named, none runs at {}, and no run was kept here yet\n\n\
+                 hint: `trellis run` and `trellis dev` begin one; TRELLIS_URL, NATS_URL or --data name one that is elsewhere",
+                place::DEFAULT_ADDRESS
             );
         };
         let name = format!("trellis {}", env!("CARGO_PKG_VERSION"));
@@ -243,6 +325,9 @@ pub(crate) const MORE_ROOM: &str = "give nats-server a larger disk, or a larger 
 pub(crate) fn unreachable(error: &bus::Error) -> anyhow::Error {
     let hint = match error {
         bus::Error::Connect { .. } => connecting_hint(&error.to_string()),
+        bus::Error::Unreached { .. } => {
+            "check that `trellis dev` or `trellis gateway` runs there, and the token (TRELLIS_TOKEN_FILE)"
+        }
         bus::Error::TooOld { .. } => "install a newer nats-server; its streams and data stay",
         bus::Error::Mismatch { .. } => {
             "another version or configuration created it; change it with the `nats` tool, or use another --namespace"

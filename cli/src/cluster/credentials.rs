@@ -9,6 +9,9 @@ use shared::{bus::Login, tls::Tls};
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Credentials (each also by its variable)")]
 pub(crate) struct Credentials {
+    /// A file with the token that the server of TRELLIS_URL knows us by; or in TRELLIS_TOKEN.
+    #[arg(long, global = true, hide_short_help = true, value_name = "FILE", env = "TRELLIS_TOKEN_FILE")]
+    token_file: Option<String>,
     /// A credentials file for NATS (JWT and nkey).
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE", env = "NATS_CREDS")]
     nats_creds: Option<String>,
@@ -77,9 +80,15 @@ impl Credentials {
         })
     }
 
+    /// The token for a server of Trellis.
+    pub(crate) fn token(&self) -> anyhow::Result<Option<String>> {
+        secret(&self.token_file, "TRELLIS_TOKEN")
+    }
+
     /// The files that have secrets, by the variables that would have them.
     pub(crate) fn secret_files(&self) -> Vec<(String, PathBuf)> {
         let all = [
+            ("TRELLIS_TOKEN", &self.token_file),
             ("NATS_CREDS", &self.nats_creds),
             ("NATS_NKEY", &self.nats_nkey_file),
             ("NATS_PASSWORD", &self.nats_password_file),

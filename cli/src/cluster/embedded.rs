@@ -1,7 +1,12 @@
 //! A cluster in this process: a coordinator, and a worker if there is work to be done, on a bus and a store in memory, which end with
 //! the command, or in a directory, which outlives it.
 
-use std::{net::SocketAddr, path::Path, time::Duration};
+use std::{
+    fmt,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context, anyhow};
 use coordinator::store::{Memory, Store};
@@ -14,12 +19,24 @@ use shared::{
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::process_id;
+use crate::cluster::{place::Door, process_id};
 
 /// Agents that run at once in this process. They mostly wait for models and tools.
 const SLOTS: usize = 64;
 /// How long running agents may take to end when the command ends.
 const DRAIN: Duration = Duration::from_secs(5);
+
+/// A directory could not be opened.
+#[derive(Debug)]
+pub(crate) struct NotOpened(String);
+
+impl fmt::Display for NotOpened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NotOpened {}
 
 #[derive(Debug)]
 pub(crate) struct Deployment {
@@ -27,12 +44,14 @@ pub(crate) struct Deployment {
     /// The coordinator and the worker in this process; empty for a cluster.
     tasks: JoinSet<anyhow::Result<()>>,
     stop: CancellationToken,
+    /// The directory that says how others reach this process.
+    door: Option<PathBuf>,
 }
 
 impl Deployment {
     /// A cluster whose processes are others.
     pub(crate) fn of_others(bus: Bus) -> Self {
-        Deployment { bus, tasks: JoinSet::new(), stop: CancellationToken::new() }
+        Deployment { bus, tasks: JoinSet::new(), stop: CancellationToken::new(), door: None }
     }
 
     /// A coordinator and a worker in this process, in a directory or in memory.
@@ -84,7 +103,27 @@ impl Deployment {
         config.health = health;
         let ended = coordinator::run(config, bus.clone(), store, stop.clone().cancelled_owned());
         tasks.spawn(async { ended.await.context("the coordinator in this process failed") });
-        Ok(Deployment { bus, tasks, stop })
+        Ok(Deployment { bus, tasks, stop, door: None })
+    }
+
+    /// Serves others over HTTP until it is closed; those who open the directory are told where. Returns the address.
+    pub(crate) async fn serve(
+        &mut self,
+        config: gateway::Config,
+        directory: Option<&Path>,
+        is_open: bool,
+    ) -> anyhow::Result<SocketAddr> {
+        let token = config.token.clone();
+        let server = gateway::Server::bind(config, self.bus.clone()).await?;
+        let address = server.address();
+        let serving = server.serve(self.stop.clone().cancelled_owned());
+        self.tasks.spawn(async { serving.await.context("the HTTP server in this process failed") });
+        if let Some(directory) = directory {
+            let door = Door { url: format!("http://{address}"), token, is_open };
+            door.put(directory).context("could not tell in the directory where this process listens")?;
+            self.door = Some(directory.to_owned());
+        }
+        Ok(address)
     }
 
     pub(crate) fn bus(&self) -> &Bus {
@@ -109,6 +148,9 @@ impl Deployment {
     /// Stops the coordinator and the worker in this process; false if they did not end in time.
     #[must_use]
     pub(crate) async fn close(mut self) -> bool {
+        if let Some(directory) = self.door.take() {
+            Door::remove(&directory);
+        }
         self.stop.cancel();
         let all = async { while self.tasks.join_next().await.is_some() {} };
         tokio::time::timeout(2 * DRAIN, all).await.is_ok()
@@ -130,7 +172,7 @@ async fn kept(namespace: &Namespace, directory: &Path, partitions: u16) -> anyho
                 "--data, or TRELLIS_DATA, names a directory that this user may write to"
             }
         };
-        anyhow!("{error}\n\nhint: {hint}")
+        NotOpened(format!("{error}\n\nhint: {hint}"))
     })?;
     let bus = bus::Disk::open(&disk, namespace.clone()).await?;
     let store = coordinator::store::Disk::new(disk, partitions);

@@ -9,6 +9,7 @@ pub(crate) mod earlier_runs;
 pub(crate) mod embedded;
 pub(crate) mod journal;
 pub(crate) mod keys;
+pub(crate) mod place;
 pub(crate) mod process_id;
 pub(crate) mod stream;
 pub(crate) mod watch;

@@ -5,8 +5,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::{
     cluster::connect::Servers,
     command::{
-        admin_log, agents, answer, audit, auth, budget, dev, doctor, events, graph, graphs, history, outputs,
-        receipt, run, runs, runtime, schedule, schema, serve, submit, tell, trace, workers,
+        admin_log, agents, answer, audit, auth, budget, dev, doctor, events, gateway, graph, graphs, history,
+        outputs, receipt, run, runs, runtime, schedule, schema, serve, submit, tell, trace, workers,
     },
     terminal::{
         ending::{EXIT_CODES, Ending},
@@ -18,10 +18,11 @@ const EXAMPLES: &str = "\
 Examples:
   trellis run examples/research.yaml            run a graph here, with no servers
   trellis run --goal 'hello' -o json            run one agent, for programs
+  trellis runs list                             what has run here
   NATS_URL=nats://… trellis runs list           look at a cluster
 
-`dev`, and `run` without a NATS URL, run everything in this process, and keep it if --data names a directory. Commands about runs need a cluster or such a directory, and
-say so.
+Commands use the server that TRELLIS_URL names, else the cluster that NATS_URL names, else the directory of --data, else the
+`trellis dev` of this user, else the directory in which `run` and `dev` keep everything by themselves.
 ";
 
 /// Runs trees of LLM agents, and never spends more than their budget.
@@ -92,6 +93,7 @@ pub(crate) enum Online {
     Coordinator(serve::CoordinatorArgs),
     Provision(serve::ProvisionArgs),
     Worker(serve::WorkerArgs),
+    Gateway(gateway::Args),
     Doctor(doctor::Args),
 }
 
@@ -169,6 +171,7 @@ async fn talk(command: Online, servers: &Servers, format: Format) -> anyhow::Res
         Online::Provision(args) => serve::provision(args, servers).await,
         Online::Coordinator(args) => serve::coordinator(args, servers).await,
         Online::Worker(args) => serve::worker(args, servers).await,
+        Online::Gateway(args) => gateway::run(args, servers, output).await,
         Online::Doctor(args) => doctor::run(args, servers, output).await,
     }
 }
@@ -178,6 +181,7 @@ fn service(command: &Online) -> (&'static str, bool) {
     match command {
         Online::Coordinator(_) => ("trellis-coordinator", false),
         Online::Worker(_) => ("trellis-worker", false),
+        Online::Gateway(_) => ("trellis-gateway", false),
         Online::Run(_)
         | Online::Dev(_)
         | Online::Submit(_)

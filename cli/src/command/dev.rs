@@ -1,4 +1,4 @@
-//! `trellis dev`: a coordinator and a worker in this process, with submissions from stdin. It uses no
+//! `trellis dev`: a coordinator and a worker in this process, with submissions from stdin and over HTTP. It uses no
 //! servers, even if `NATS_URL` names one. What is in its directory outlives the process; without one nothing does.
 
 use std::{
@@ -13,7 +13,7 @@ use shared::{
     TraceId,
     bus::Bus,
     text::count,
-    wire::{ContextStatus, Outcome, Query, QueryAnswer, RunsQuery, SubmitAnswer, Text},
+    wire::{Outcome, SubmitAnswer, Text},
 };
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
@@ -25,9 +25,10 @@ use crate::{
         client::{self, Submission},
         connect::Servers,
         embedded::Deployment,
+        place,
         watch::Watch,
     },
-    command::{agents, runtime},
+    command::{agents, gateway::FrontDoor, runtime},
     input::{document::Document, parse, profiles, task, uses::read_as_far, worker_config::WorkerConfig},
     terminal::{
         ending::{EXIT_CODES, Ending},
@@ -51,8 +52,9 @@ Examples:
 /// A coordinator and a worker in this process, with no servers, until Ctrl-C.
 ///
 /// Each line on stdin is a submission: a goal in plain words, a spawn or a graph as JSON, or
-/// `@file`. When stdin ends and is not a terminal, the runs are finished before the command ends. With `--data DIR` everything is
-/// kept in that directory, and the next `dev` goes on with what had not ended, however this one ended.
+/// `@file`. When stdin ends and is not a terminal, the runs are finished before the command ends. Everything is kept in a directory
+/// (--data), and the next `dev` goes on with what had not ended, however this one ended. All other commands reach it while it runs, and
+/// so does HTTP.
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
 pub(crate) struct Args {
@@ -65,6 +67,11 @@ pub(crate) struct Args {
     /// Answer every question of the agents with this text.
     #[arg(long, value_name = "TEXT", value_parser = parse::text)]
     answer: Option<Text>,
+    /// Keep nothing: what runs here is gone when it ends.
+    #[arg(long, env = "TRELLIS_NO_KEEP", value_parser = clap::builder::FalseyValueParser::new())]
+    no_keep: bool,
+    #[command(flatten)]
+    door: FrontDoor,
     #[command(flatten)]
     config: WorkerConfig,
 }
@@ -82,13 +89,18 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         None => Vec::new(),
     };
     profiles::add_default(&mut agents);
-    if servers.nats_url().is_some() {
-        output::note("note: dev runs in this process and ignores the NATS server");
+    if servers.nats_url().is_some() || servers.url().is_some() {
+        output::note("note: dev runs in this process and ignores the servers that are named");
     }
     let health = args.health.map(with_port).transpose().context("could not listen for health checks")?;
-    let directory = servers.directory();
+    let directory = match args.no_keep {
+        true => None,
+        false => servers.directory().map(Path::to_owned).or_else(place::default_directory),
+    };
+    let directory = directory.as_deref();
     let mut deployment =
         Deployment::embedded(servers.namespace(), directory, health, settings, policy).await?;
+    let address = listen(&mut deployment, args.door, directory).await?;
     let bus = deployment.bus().clone();
     let work = async {
         if let Some(ending) = agents::apply(&bus, agents, output).await? {
@@ -96,9 +108,10 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         }
         let kept = match directory {
             Some(directory) => format!("everything is kept in {}", directory.display()),
-            None => "nothing is kept when it ends; --data DIR keeps it".to_owned(),
+            None => "nothing is kept when it ends".to_owned(),
         };
         output::note(&format!("trellis dev: a coordinator and a worker in this process; {kept}"));
+        output::note(&format!("other commands reach it, and http://{address} does"));
         if let Some(health) = health {
             output::note(&format!("health checks on http://{health}/healthz"));
         }
@@ -113,6 +126,22 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let ended = deployment.while_up(work).await;
     runtime::tell_closed(deployment.close().await);
     ended
+}
+
+/// Serves HTTP at the address that is named, or else at the default one, or at any if another process has that.
+async fn listen(
+    deployment: &mut Deployment,
+    door: FrontDoor,
+    directory: Option<&Path>,
+) -> anyhow::Result<SocketAddr> {
+    let (is_named, config) = (door.is_named(), door.config()?);
+    match deployment.serve(config.clone(), directory, true).await {
+        Err(_) if !is_named => {
+            let anywhere = gateway::Config { listen: (config.listen.ip(), 0).into(), ..config };
+            deployment.serve(anywhere, directory, true).await
+        }
+        listening => listening,
+    }
 }
 
 /// The address, with a free port if it has port 0, so that the port can be printed.
@@ -133,10 +162,7 @@ struct Desk {
 impl Desk {
     /// Waits for the runs too that were not over when the directory was last closed, apart from those that wait for a human.
     async fn go_on(&mut self) -> anyhow::Result<()> {
-        let status = vec![ContextStatus::Submitted, ContextStatus::Working];
-        let query = RunsQuery { limit: 500, status, waiting_for_human: Some(false), ..RunsQuery::default() };
-        let answer = client::query(&self.bus, &Query::Runs(Box::new(query))).await?;
-        let QueryAnswer::Runs { runs, .. } = answer else { return Err(client::unexpected(&answer)) };
+        let runs = client::going(&self.bus).await?;
         if !runs.is_empty() {
             output::note(&format!("goes on with {}", count(runs.len() as u64, "run")));
         }

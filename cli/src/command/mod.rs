@@ -14,6 +14,7 @@ pub(crate) mod dev;
 pub(crate) mod doctor;
 pub(crate) mod events;
 pub(crate) mod finding;
+pub(crate) mod gateway;
 pub(crate) mod graph;
 pub(crate) mod graphs;
 pub(crate) mod history;

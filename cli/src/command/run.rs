@@ -1,16 +1,21 @@
 //! `trellis run`: submits a task, shows its progress and prints its outcome; in this process, or in the cluster that
 //! `NATS_URL` names.
 
+use std::{net::Ipv4Addr, path::Path};
+
 use shared::{
+    agent_policy::AgentPolicy,
     bus::Bus,
     telemetry,
+    text::count,
     wire::{SubmitAnswer, Text},
 };
 
 use crate::{
     cluster::{
         client::{self, Submission},
-        connect::Servers,
+        connect::{Home, Servers},
+        embedded::Deployment,
     },
     command::{agents, runtime},
     input::{parse, sources::Sources, task::Task, worker_config::WorkerConfig},
@@ -31,8 +36,8 @@ Examples:
 
 /// Run a graph or one agent, and wait for its outcome.
 ///
-/// Without a NATS URL everything runs in this process; with one, in that cluster. In this process nothing is kept, unless
-/// `--data` names a directory: then `runs`, `history`, `outputs`, `receipt` and others show the run afterwards.
+/// It runs in the cluster that TRELLIS_URL or NATS_URL names, or in the `trellis dev` of this user, or else in this process. There it is
+/// kept in a directory (--data): `runs`, `history`, `outputs`, `receipt` and others show it afterwards, without a server.
 /// Ctrl-C cancels the run; a second Ctrl-C ends the command at once.
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
@@ -45,6 +50,9 @@ pub(crate) struct Args {
     /// Show the live output of the agents.
     #[arg(long)]
     words: bool,
+    /// Keep nothing of it: it runs in this process, unless a server is named, and is gone with it.
+    #[arg(long, env = "TRELLIS_NO_KEEP", value_parser = clap::builder::FalseyValueParser::new())]
+    no_keep: bool,
     #[command(flatten)]
     config: WorkerConfig,
 }
@@ -54,7 +62,8 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         Ok(read) => read,
         Err(ending) => return Ok(ending),
     };
-    let embedded = servers.nats_url().is_none();
+    let home = servers.home(!args.no_keep, args.config.is_given()).await?;
+    let embedded = matches!(home, Home::Here(_));
     let (mut submission, sources) = match args.task.read(embedded, output)? {
         Ok(read) => read,
         Err(ending) => return Ok(ending),
@@ -65,11 +74,17 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     };
     let from_stdin = args.task.file.as_deref().is_some_and(|file| file == "-");
     let asked = Questions::new(Answerer::is(args.answer, embedded, from_stdin));
-    let mut deployment = servers.deployment(settings, policy).await?;
+    let mut deployment = match home {
+        Home::Cluster(bus) => Deployment::of_others(bus),
+        Home::Here(directory) => here(servers, directory.as_deref(), settings, policy).await?,
+    };
     let bus = deployment.bus().clone();
     let work = async {
         if let Some(ending) = agents::apply(&bus, profiles, output).await? {
             return Ok(ending);
+        }
+        if embedded {
+            tell_earlier(&bus).await?;
         }
         args.task.settle(&mut submission, &bus).await?;
         perform(&bus, servers, (&submission, &sources), asked, args.words, output).await
@@ -77,6 +92,40 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let ended = deployment.while_up(work).await;
     runtime::tell_closed(deployment.close().await);
     ended
+}
+
+/// Says so if runs that were not over go on beside this one.
+async fn tell_earlier(bus: &Bus) -> anyhow::Result<()> {
+    let going = client::going(bus).await?.len();
+    if going > 0 {
+        let runs = count(going as u64, "earlier run");
+        output::note(&format!(
+            "note: {runs} that had not ended go on too; `trellis runs list` shows, `trellis runs cancel` ends them"
+        ));
+    }
+    Ok(())
+}
+
+/// A cluster in this process, which others can look at if it has a directory.
+async fn here(
+    servers: &Servers,
+    directory: Option<&Path>,
+    settings: worker::Settings,
+    policy: Option<AgentPolicy>,
+) -> anyhow::Result<Deployment> {
+    let (mut deployment, not_kept) = servers.embedded(directory, None, settings, policy).await?;
+    match (directory, not_kept) {
+        (_, Some(why)) => output::note(&format!("note: this run is not kept: {why}")),
+        (Some(directory), None) => {
+            let config = gateway::Config {
+                token: Some(gateway::token::fresh()),
+                ..gateway::Config::new((Ipv4Addr::LOCALHOST, 0).into())
+            };
+            deployment.serve(config, Some(directory), false).await?;
+        }
+        (None, None) => {}
+    }
+    Ok(deployment)
 }
 
 async fn perform(

@@ -262,7 +262,7 @@ pub(crate) async fn worker(args: WorkerArgs, servers: &Servers) -> anyhow::Resul
 }
 
 /// Runs until the first signal, then drains; the second signal ends it at once.
-async fn until_signal<E: Error + 'static, F: Future<Output = Result<(), E>>>(
+pub(crate) async fn until_signal<E: Error + 'static, F: Future<Output = Result<(), E>>>(
     process: impl FnOnce(CancellationToken) -> F,
 ) -> anyhow::Result<Ending> {
     let mut signals = Signals::listen().context("could not listen for signals")?;

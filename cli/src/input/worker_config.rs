@@ -28,6 +28,13 @@ pub(crate) struct WorkerConfig {
 }
 
 impl WorkerConfig {
+    /// Whether the worker is to have settings of its own.
+    pub(crate) fn is_given(&self) -> bool {
+        [&self.config, &self.policy, &self.secrets_dir]
+            .into_iter()
+            .any(|file| named(file.as_deref()).is_some())
+    }
+
     /// The checked settings, and the policy if there is one; or, if they are not valid, the ending, after the mistakes were
     /// printed. Call it before stdin is read: if there are keys in the environment, the process begins again without them.
     pub(crate) fn read(&self) -> Result<(worker::Settings, Option<AgentPolicy>), Ending> {

@@ -35,7 +35,9 @@ impl Renamed {
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.binary);
         command.args(args).arg("--agents").arg(&self.agents).env_clear();
-        command.envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
+        command
+            .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
+            .env("TRELLIS_LISTEN", "127.0.0.1:0");
         command
     }
 }

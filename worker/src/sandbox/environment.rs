@@ -14,7 +14,7 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
 /// Variables that are always secret, whether or not the settings name them: keys of the usual providers and
 /// addresses and credentials of the worker's own servers.
-const ALWAYS_SECRET: [&str; 14] = [
+const ALWAYS_SECRET: [&str; 15] = [
     "OPENAI_API_KEY",
     "ANTHROPIC_API_KEY",
     "GEMINI_API_KEY",
@@ -27,6 +27,7 @@ const ALWAYS_SECRET: [&str; 14] = [
     "NATS_TOKEN",
     "REDIS_URL",
     "REDIS_PASSWORD",
+    "TRELLIS_TOKEN",
     "OTEL_EXPORTER_OTLP_HEADERS",
     VARIABLE,
 ];

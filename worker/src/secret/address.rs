@@ -1,8 +1,8 @@
 //! What connections are secured by: which variables have it, and the passwords in addresses.
 
 /// Variables that hold what a connection or a log is secured by, or name its file with `_FILE` behind them.
-pub(super) const PASSWORDS: [&str; 5] =
-    ["NATS_PASSWORD", "NATS_TOKEN", "NATS_NKEY", "REDIS_PASSWORD", "TRELLIS_LOG_KEY"];
+pub(super) const PASSWORDS: [&str; 6] =
+    ["NATS_PASSWORD", "NATS_TOKEN", "NATS_NKEY", "REDIS_PASSWORD", "TRELLIS_LOG_KEY", "TRELLIS_TOKEN"];
 
 /// Variables with addresses, which may have a login.
 pub(super) const ADDRESSES: [&str; 2] = ["NATS_URL", "REDIS_URL"];

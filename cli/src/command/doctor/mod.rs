@@ -22,7 +22,7 @@ use findings::{Findings, Level};
 use crate::{
     cluster::{
         client,
-        connect::{Denied, Servers},
+        connect::{Denied, Servers, unreachable},
     },
     command::workers,
     input::parse,
@@ -52,15 +52,16 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
     let mut findings = Findings::default();
-    if let Some(path) = servers.directory().filter(|_| servers.nats_url().is_none()) {
-        directory(path, &args, servers, &mut findings).await;
+    let are_named = servers.nats_url().is_some() || servers.redis_url().is_some();
+    if servers.url().is_some() || servers.directory().is_some() && !are_named {
+        one_address(&args, servers, &mut findings).await;
         collector(&mut findings).await;
         return findings.print(output);
     }
-    if servers.nats_url().is_none() && servers.redis_url().is_none() {
+    if !are_named {
         anyhow::bail!(
-            "no server is named\n\nhint: set NATS_URL and REDIS_URL, or give --nats-url and --redis-url, or --data for the directory of \
-             `trellis run` and `trellis dev`"
+            "no server is named\n\nhint: set NATS_URL and REDIS_URL, or TRELLIS_URL for `trellis dev` and `trellis gateway`, or --data \
+             for the directory of `trellis run` and `trellis dev`"
         );
     }
     match servers.nats_url() {
@@ -75,16 +76,31 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     findings.print(output)
 }
 
-/// A cluster of one process: its directory, and the work in it.
-async fn directory(path: &Path, args: &Args, servers: &Servers, findings: &mut Findings) {
+/// A cluster that is one address for us: a server of Trellis, or a directory, and the work in it.
+async fn one_address(args: &Args, servers: &Servers, findings: &mut Findings) {
+    let named = if servers.url().is_some() { "server" } else { "directory" };
     let asked = Instant::now();
     let bus = match servers.cluster().await {
         Ok(bus) => bus,
-        Err(error) => return findings.add_error("directory", &error),
+        Err(error) => return findings.add_error(named, &error),
     };
-    let found =
-        format!("{} opens in {}, and nobody else has it open", path.display(), shown(asked.elapsed()));
-    findings.add("directory", Level::Ok, found, None);
+    match (&bus, servers.directory()) {
+        (Bus::Http(http), _) => match bus.ping().await {
+            Ok(took) => {
+                let found = format!("{} answers in {}", http.url(), shown(took));
+                findings.add("server", Level::Ok, found, None);
+                storage(&bus, findings).await;
+                processes(&bus, args, findings).await;
+                return;
+            }
+            Err(error) => return findings.add_error("server", &unreachable(&error)),
+        },
+        (_, path) => {
+            let path = path.unwrap_or(Path::new("it")).display();
+            let found = format!("{path} opens in {}, and nobody else has it open", shown(asked.elapsed()));
+            findings.add("directory", Level::Ok, found, None);
+        }
+    }
     storage(&bus, findings).await;
     work::dead_letters(&bus, findings).await;
     work::stuck_runs(&bus, args.stuck_after, findings).await;
@@ -106,8 +122,13 @@ async fn nats(args: &Args, servers: &Servers, findings: &mut Findings) {
     storage(&bus, findings).await;
     let hint = "set `sync_interval: always` in nats-server's jetstream block, or run three replicas";
     findings.add("nats-sync", Level::Warn, "NATS does not tell clients how it syncs to disk", Some(hint));
+    processes(&bus, args, findings).await;
+}
+
+/// Coordinators, workers, and what they work on.
+async fn processes(bus: &Bus, args: &Args, findings: &mut Findings) {
     let asked = Instant::now();
-    match client::query(&bus, &Query::Coordinators).await {
+    match client::query(bus, &Query::Coordinators).await {
         Ok(QueryAnswer::Coordinators { coordinators, policies }) => {
             let names: Vec<&str> = coordinators.iter().map(|id| id.as_str()).collect();
             let found =
@@ -141,10 +162,10 @@ async fn nats(args: &Args, servers: &Servers, findings: &mut Findings) {
             Some("start one: `trellis coordinator`"),
         ),
     }
-    let workers = client::workers(&bus).await;
-    work::queues(&bus, workers.as_deref().unwrap_or_default(), findings).await;
-    work::dead_letters(&bus, findings).await;
-    work::stuck_runs(&bus, args.stuck_after, findings).await;
+    let workers = client::workers(bus).await;
+    work::queues(bus, workers.as_deref().unwrap_or_default(), findings).await;
+    work::dead_letters(bus, findings).await;
+    work::stuck_runs(bus, args.stuck_after, findings).await;
     match workers {
         Ok(found) if found.is_empty() => {
             findings.add("workers", Level::Fail, "none answers", Some("start one: `trellis worker`"));

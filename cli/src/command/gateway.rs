@@ -1,0 +1,119 @@
+//! `trellis gateway`: HTTP in front of a cluster, and the tokens that it knows its clients by.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use anyhow::Context;
+use shared::role::Kind;
+
+use crate::{
+    cluster::{connect::Servers, place::DEFAULT_ADDRESS},
+    command::serve,
+    terminal::{
+        ending::{EXIT_CODES, Ending},
+        output::{self, Output},
+    },
+};
+
+/// Who is let in over HTTP, and where.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "HTTP")]
+pub(crate) struct FrontDoor {
+    /// Where it listens for HTTP, such as 127.0.0.1:0 for any free port. Beyond this machine it needs --tokens.
+    #[arg(long, value_name = "ADDRESS", env = "TRELLIS_LISTEN")]
+    listen: Option<String>,
+    /// A file with a line for each token, as `trellis gateway token` writes it. It is read again when it changes.
+    #[arg(long, value_name = "FILE", env = "TRELLIS_TOKENS")]
+    tokens: Option<PathBuf>,
+    /// A name besides the address itself that requests may call this server by; may be given more than once.
+    #[arg(long = "host", value_name = "NAME")]
+    hosts: Vec<String>,
+    /// A web page's origin that may ask from a browser, such as https://app.example.com; may be given more than once.
+    #[arg(long = "origin", value_name = "ORIGIN")]
+    origins: Vec<String>,
+}
+
+impl FrontDoor {
+    /// Whether an address is named. An empty variable counts as unset.
+    pub(crate) fn is_named(&self) -> bool {
+        self.listen.as_ref().is_some_and(|address| !address.is_empty())
+    }
+
+    pub(crate) fn config(self) -> anyhow::Result<gateway::Config> {
+        let is_named = self.is_named();
+        let FrontDoor { listen, tokens, hosts, origins } = self;
+        let listen: SocketAddr = match listen.filter(|_| is_named) {
+            Some(address) => address.parse().with_context(|| {
+                format!("`{address}` is no address\n\nhint: --listen has an address and a port, such as 127.0.0.1:7420")
+            })?,
+            None => DEFAULT_ADDRESS,
+        };
+        let tokens = tokens.filter(|path| !path.as_os_str().is_empty());
+        Ok(gateway::Config { tokens, hosts, origins, ..gateway::Config::new(listen) })
+    }
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  NATS_URL=nats://127.0.0.1:4222 trellis gateway
+  trellis gateway token alice --role client >> tokens     add a client; the token itself is shown once, on stderr
+  trellis gateway --listen 0.0.0.0:7420 --tokens tokens --host trellis.example.com
+";
+
+/// Serve HTTP in front of a cluster: REST with an OpenAPI document, events as they happen, and every command of `trellis`.
+///
+/// It keeps nothing: any number may run. What it may do on NATS, its credentials decide; what a client may do, its token. Without
+/// tokens it serves only this machine, where everybody may do everything. Put a server with TLS before it that other machines reach.
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+#[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
+pub(crate) struct Args {
+    #[command(flatten)]
+    door: FrontDoor,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Make a token: its line for the file of tokens goes to stdout, the token itself, which is nowhere else, to stderr.
+    Token {
+        /// Whose it is: what it does is told under this name.
+        name: String,
+        /// What it may do; may be given more than once.
+        #[arg(long = "role", value_name = "ROLE", required = true, value_parser = kind)]
+        roles: Vec<Kind>,
+    },
+}
+
+fn kind(name: &str) -> Result<Kind, String> {
+    const ROLES: [Kind; 3] = [Kind::Client, Kind::Observer, Kind::Admin];
+    let found = ROLES.into_iter().find(|kind| kind.name() == name);
+    found.ok_or_else(|| format!("the roles are {}", ROLES.map(Kind::name).join(", ")))
+}
+
+pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
+    match args.command {
+        Some(Command::Token { name, roles }) => token(&name, &roles, output),
+        None => serve(args.door, servers).await,
+    }
+}
+
+fn token(name: &str, roles: &[Kind], output: Output) -> anyhow::Result<Ending> {
+    let token = gateway::token::fresh();
+    let line = gateway::token::line(name, roles, &token)?;
+    match output {
+        Output::Text => {
+            output::print(&format!("{line}\n"))?;
+            output::note(&token);
+        }
+        Output::Json => output::print_json_line(&serde_json::json!({"line": line, "token": token}))?,
+    }
+    Ok(Ending::Completed)
+}
+
+async fn serve(door: FrontDoor, servers: &Servers) -> anyhow::Result<Ending> {
+    let bus = servers.nats().await?;
+    let server = gateway::Server::bind(door.config()?, bus).await?;
+    tracing::info!(address = %server.address(), "serves HTTP");
+    serve::until_signal(|stop| server.serve(stop.cancelled_owned())).await
+}
