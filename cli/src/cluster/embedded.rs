@@ -23,6 +23,8 @@ use crate::cluster::{place::Door, process_id};
 
 /// Agents that run at once in this process. They mostly wait for models and tools.
 const SLOTS: usize = 64;
+/// How often it is noted how much of the log of a directory is in its store: the next process looks only at what is behind.
+const MARK_EVERY: Duration = Duration::from_millis(500);
 /// How long running agents may take to end when the command ends.
 const DRAIN: Duration = Duration::from_secs(5);
 
@@ -101,6 +103,12 @@ impl Deployment {
         let mut config = coordinator::Config::new(process_id::fresh("coordinator"));
         config.topology = topology;
         config.health = health;
+        if directory.is_some() {
+            // What the directory has acknowledged it keeps, so what is in the log is in the store; and commands that only look do not live
+            // long enough for a mark that waits.
+            config.mark_every = MARK_EVERY;
+            config.mark_lag = Duration::ZERO;
+        }
         let ended = coordinator::run(config, bus.clone(), store, stop.clone().cancelled_owned());
         tasks.spawn(async { ended.await.context("the coordinator in this process failed") });
         Ok(Deployment { bus, tasks, stop, door: None })

@@ -42,4 +42,5 @@ mod tell;
 pub(crate) mod undo;
 mod unseen_loss;
 mod uploads;
+mod verbs;
 mod who_may_send;

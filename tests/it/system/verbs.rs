@@ -1,0 +1,222 @@
+//! Every verb of `trellis`, from one table, against a directory, a server over HTTP, and a cluster on NATS: it says the same of each.
+
+use std::{
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use regex::Regex;
+use serde_json::json;
+use trellis_tests::processes::{Processes, binary, fresh_trace, repository};
+
+/// Found by a researcher, who leaves a file.
+const FOUND: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa1";
+/// A graph that a human has to approve.
+const APPROVED: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb2";
+
+/// What is compared of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Compared {
+    /// All that it says, apart from times, and its exit code.
+    All,
+    /// Its exit code: there are other processes behind it, or new ids.
+    Code,
+}
+
+use Compared::{All, Code};
+
+/// The commands, in this order. `FOUND`, `APPROVED` and the files stand for themselves.
+const VERBS: &[(&str, Compared)] = &[
+    ("agents apply examples/agents.yaml", All),
+    ("agents list", All),
+    ("agents show researcher", All),
+    ("agents diff examples/agents.yaml", All),
+    ("run SPAWN", All),
+    ("run GRAPH --answer approve", All),
+    ("run GRAPH --answer approve", All),
+    ("runs list", All),
+    ("runs list --status completed --agent researcher -o json", Code),
+    ("runs list --label no=such", All),
+    ("runs describe FOUND", All),
+    ("runs describe FOUND/nobody", All),
+    ("runs watch APPROVED", All),
+    ("runs pending", All),
+    ("history FOUND", All),
+    ("history FOUND@1", All),
+    ("outputs FOUND", All),
+    ("outputs FOUND notes.md", All),
+    ("receipt FOUND", All),
+    ("trace APPROVED", Code),
+    ("audit FOUND", Code),
+    ("events FOUND", All),
+    ("budget show FOUND", All),
+    ("budget tree APPROVED", All),
+    ("budget raise FOUND --max-cost-usd 9", All),
+    ("budget disputes FOUND", All),
+    ("tell FOUND 'Go on.'", All),
+    ("answer FOUND yes", All),
+    ("runs cancel FOUND", All),
+    ("runs restore FOUND --step 1", All),
+    ("runs rerun APPROVED", Code),
+    ("submit --goal hello", Code),
+    ("graphs apply examples/facts.yaml", All),
+    ("graphs list", All),
+    ("graphs show facts", All),
+    ("graphs delete facts", All),
+    ("graphs show facts", All),
+    ("schedule put examples/nightly.yaml", All),
+    ("schedule list", All),
+    ("schedule show nightly", All),
+    ("schedule pause nightly", All),
+    ("schedule resume nightly", All),
+    ("schedule delete nightly", All),
+    ("schedule show nightly", All),
+    ("workers list", Code),
+    ("workers drain nobody", All),
+    ("admin-log", All),
+    ("agents delete critic", All),
+    ("agents show critic", All),
+    ("doctor", Code),
+    ("runs delete FOUND/nobody", All),
+    ("runs delete FOUND", All),
+    ("history FOUND", All),
+    ("runs describe cccccccccccccccccccccccccccccccc", All),
+];
+
+/// Where commands are given, by what the environment says.
+struct Place {
+    name: &'static str,
+    environment: Vec<(&'static str, String)>,
+    files: PathBuf,
+    server: Option<Child>,
+}
+
+impl Place {
+    fn new(name: &'static str) -> Self {
+        let files = std::env::temp_dir().join(format!("trellis-verbs-{}", fresh_trace()));
+        std::fs::create_dir_all(&files).unwrap();
+        let spawn = json!({"trace_id": FOUND, "child_id": "scout", "agent_id": "researcher", "goal": "Find food.",
+            "labels": {"env": "test"}, "max_cost_usd": 0.5});
+        std::fs::write(files.join("spawn.json"), spawn.to_string()).unwrap();
+        let graph = std::fs::read_to_string(repository().join("examples/approval.yaml")).unwrap();
+        std::fs::write(files.join("graph.yaml"), format!("trace_id: {APPROVED}\n{graph}")).unwrap();
+        std::fs::copy(repository().join("examples/agents.yaml"), files.join("agents.yaml")).unwrap();
+        Place { name, environment: Vec::new(), files, server: None }
+    }
+
+    fn directory() -> Self {
+        let mut place = Place::new("directory");
+        place.environment = vec![("TRELLIS_DATA", place.files.join("data").display().to_string())];
+        place
+    }
+
+    /// A `dev` that listens on a free port.
+    fn http() -> Self {
+        let mut place = Place::new("http");
+        let mut dev = Command::new(binary())
+            .args(["dev", "--listen", "127.0.0.1:0"])
+            .env_clear()
+            .env("TRELLIS_DATA", place.files.join("data"))
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let said = BufReader::new(dev.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let address = said.into_iter().find_map(|line| {
+            let at = line.find("http://")?;
+            Some(line[at..].split_whitespace().next()?.to_owned())
+        });
+        place.environment = vec![("TRELLIS_URL", address.expect("it says where it listens"))];
+        place.server = Some(dev);
+        place
+    }
+
+    fn nats(cluster: &Processes) -> Self {
+        let mut place = Place::new("nats");
+        place.environment = vec![("NATS_URL", cluster.nats.url())];
+        place
+    }
+
+    fn says(&self, verb: &str) -> (String, Option<i32>) {
+        let file = |name: &str| self.files.join(name).display().to_string();
+        let words = words(verb).into_iter().map(|word| {
+            let word = word.replace("FOUND", FOUND).replace("APPROVED", APPROVED);
+            word.replace("SPAWN", &file("spawn.json")).replace("GRAPH", &file("graph.yaml"))
+        });
+        let mut command = Command::new(binary());
+        command.args(words).current_dir(repository()).env_clear().stdin(Stdio::null());
+        let output = command.envs(self.environment.iter().cloned()).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (format!("{}--\n{}", text(&output.stdout), text(&output.stderr)), output.status.code())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(server) = &mut self.server {
+            server.kill().ok();
+            server.wait().ok();
+        }
+        std::fs::remove_dir_all(&self.files).ok();
+    }
+}
+
+/// The words of a line, some of them quoted.
+fn words(line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    for (number, part) in line.split('\'').enumerate() {
+        match number % 2 {
+            0 => words.extend(part.split_whitespace().map(str::to_owned)),
+            _ => words.push(part.to_owned()),
+        }
+    }
+    words
+}
+
+/// What is said, without what differs from one time to the next: times, how long it took, who is there, and where files are.
+fn plain(said: &str, files: &Path) -> String {
+    let said = said.replace(&files.display().to_string(), "FILES");
+    let rules = [
+        (r"\d{4}-\d\d-\d\d[T ][\d:.]+Z?", "TIME"),
+        (r"\+?\b\d+(\.\d+)? ?(ms|s|min|h|d|seconds?|minutes?|hours?)\b( ago)?", "SPAN"),
+        (r"just now|SPAN( SPAN)+", "SPAN"),
+        (r"\b\d+ (running|alive)\b", "N $1"),
+        (r"\b[\w-]+-\d+-[0-9a-f]{6}\b|\b[cw][12]\b", "PROCESS"),
+        (r"sequence \d+|\(of \d+\)", "N"),
+        (r"[ \t]+", " "),
+        (r"-{3,}|─{3,}", "--"),
+    ];
+    rules.iter().fold(said, |said, (found, put)| Regex::new(found).unwrap().replace_all(&said, *put).into_owned())
+}
+
+/// proves: no verb works in one place only, and none says something else there.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_verb_says_the_same_of_a_directory_a_server_and_a_cluster() {
+    let cluster = Processes::start(1, 1).await;
+    let places = vec![Place::directory(), Place::http(), Place::nats(&cluster)];
+    let each = places.into_iter().map(|place| {
+        tokio::task::spawn_blocking(move || {
+            let all: Vec<_> = VERBS.iter().map(|(verb, _)| place.says(verb)).collect();
+            let all = all.into_iter().map(|(said, code)| (plain(&said, &place.files), code)).collect();
+            (place.name, all)
+        })
+    });
+    let mut told: Vec<(&str, Vec<(String, Option<i32>)>)> = Vec::new();
+    for one in each.collect::<Vec<_>>() {
+        told.push(one.await.unwrap());
+    }
+    let mut differences = String::new();
+    for (number, (verb, compared)) in VERBS.iter().enumerate() {
+        let (first, of_first) = (told[0].0, &told[0].1[number]);
+        for (name, all) in &told[1..] {
+            let of_other = &all[number];
+            let same = of_first.1 == of_other.1 && (*compared == Code || of_first.0 == of_other.0);
+            if !same {
+                differences += &format!("== {verb}\n{first}: {of_first:?}\n{name}: {of_other:?}\n");
+            }
+        }
+        assert!(of_first.1 != Some(2), "{verb}: {}", of_first.0);
+    }
+    assert!(differences.is_empty(), "\n{differences}");
+}
