@@ -47,6 +47,57 @@ pub fn from_outside<T: DeserializeOwned + JsonSchema + 'static>(bytes: &[u8]) ->
     json(bytes)
 }
 
+/// Reads a message of another process of the deployment, which may be of a later version: fields that are not known here are left out.
+/// What a client or a file says is read by the others: there such a field is a mistake.
+pub fn from_peer<T: DeserializeOwned + JsonSchema + 'static>(bytes: &[u8]) -> Result<T, Problems> {
+    check_depth(bytes)?;
+    check_size(bytes.len())?;
+    serde_json::from_slice(bytes).or_else(|error| {
+        let mut value = parse(bytes, Format::Json)?;
+        let known = without_unknown::<T>(&mut value);
+        let known = known.then(|| T::deserialize(&value).map_err(|error| error.to_string()));
+        known.unwrap_or_else(|| Err(error.to_string())).map_err(|says| explain::<T>(&value, &says))
+    })
+}
+
+/// Takes the fields out of a value that a type does not know. False if there are none, or too many.
+fn without_unknown<T: JsonSchema + 'static>(value: &mut Value) -> bool {
+    let form = form::<T>();
+    let mut found = false;
+    // Within what only its unknown fields kept from being looked at, there may be more.
+    for _ in 0..MAX_MESSAGE_DEPTH {
+        let mut unknown = Vec::new();
+        form.validator.iter_errors(value).for_each(|error| unknown_fields(&error, &mut unknown));
+        if unknown.is_empty() || unknown.len() > MAX_FINDINGS {
+            return found && unknown.is_empty();
+        }
+        for (object, field) in unknown {
+            if let Some(Value::Object(fields)) = value.pointer_mut(&object) {
+                fields.remove(&field);
+            }
+        }
+        found = true;
+    }
+    found
+}
+
+/// The objects that have unknown fields, and those.
+fn unknown_fields(error: &ValidationError<'_>, found: &mut Vec<(String, String)>) {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "a foreign enum that grows with its crate")]
+    match error.kind() {
+        ValidationErrorKind::AdditionalProperties { unexpected } => {
+            let object = error.instance_path().as_str();
+            found.extend(unexpected.iter().map(|field| (object.to_owned(), field.clone())));
+        }
+        ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
+            if let Meant::Branch(branch) = meant(context, error) {
+                branch.iter().for_each(|inner| unknown_fields(inner, found));
+            }
+        }
+        _ => {}
+    }
+}
+
 /// Refuses JSON text that nests too deep, with the path.
 pub fn check_depth(text: &[u8]) -> Result<(), Problems> {
     match depth::too_deep(text, MAX_MESSAGE_DEPTH) {

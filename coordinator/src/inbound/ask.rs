@@ -46,7 +46,7 @@ impl Asks {
         if let Err(problems) = message.genuine() {
             return dead_letter::keep_request(&self.handles, &message, &problems);
         }
-        let job = match decode::from_outside::<AskMessage>(&message.payload) {
+        let job = match decode::from_peer::<AskMessage>(&message.payload) {
             Ok(asked) => self.job(&message, asked).await,
             Err(problems) => Err(problems),
         };

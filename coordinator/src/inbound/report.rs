@@ -61,12 +61,12 @@ fn command(subject: Option<&Subject>, delivery: &Delivery) -> Result<(TraceId, C
     delivery.genuine()?;
     match subject {
         Some(Subject::Result(pool, _, trace_id, child_id)) => {
-            let result: wire::Result = decode::from_outside(&delivery.payload)?;
+            let result: wire::Result = decode::from_peer(&delivery.payload)?;
             check(*trace_id == result.trace_id, child_id, &result.report.lease.child_id)?;
             Ok((*trace_id, Command::Report(Box::new(result.report)).from_pool(pool.clone())))
         }
         Some(Subject::Cost(pool, _, trace_id, child_id)) => {
-            let cost: wire::Cost = decode::from_outside(&delivery.payload)?;
+            let cost: wire::Cost = decode::from_peer(&delivery.payload)?;
             check(*trace_id == cost.trace_id, child_id, &cost.lease.child_id)?;
             let wire::Cost { lease, call_id, amount, model, .. } = cost;
             Ok((*trace_id, Command::Settle { lease, call_id, amount, model }.from_pool(pool.clone())))

@@ -44,7 +44,10 @@ async fn main() {
     let trellis = dev.run(jobs, in_flight).await;
     let one = dev.run(200, 1).await;
     let floor = sqlite(jobs, in_flight);
-    println!("jobs a second, {in_flight} in flight: {trellis:.0}; SQLite {floor:.0}; ratio {:.2}", trellis / floor);
+    println!(
+        "jobs a second, {in_flight} in flight: {trellis:.0}; SQLite {floor:.0}; ratio {:.2}",
+        trellis / floor
+    );
     let floor = sqlite(200, 1);
     println!("jobs a second, one at a time: {one:.0}; SQLite {floor:.0}; ratio {:.2}", one / floor);
     requests(&dev.client.bus).await;
@@ -104,7 +107,8 @@ impl Dev {
     async fn run(&self, jobs: usize, in_flight: usize) -> f64 {
         let mut outcomes = self.client.bus.follow(&[Filter::Outcomes], From::Now).await.expect("a log");
         let begun = Instant::now();
-        let (sender, room) = (self.client.bus.clone(), std::sync::Arc::new(tokio::sync::Semaphore::new(in_flight)));
+        let (sender, room) =
+            (self.client.bus.clone(), std::sync::Arc::new(tokio::sync::Semaphore::new(in_flight)));
         let places = room.clone();
         let submitting = tokio::spawn(async move {
             let submissions = futures_util::stream::iter(0..jobs).map(|_| {
@@ -138,7 +142,8 @@ fn sqlite(jobs: usize, in_flight: usize) -> f64 {
     std::fs::create_dir_all(directory.path()).expect("a temporary directory");
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/disk/sqlite.py");
     let numbers = [jobs, in_flight, STATE_BYTES, MESSAGE_BYTES].map(|number| number.to_string());
-    let said = Command::new("python3").arg(script).arg(directory.path().join("floor.db")).args(numbers).output();
+    let said =
+        Command::new("python3").arg(script).arg(directory.path().join("floor.db")).args(numbers).output();
     let said = said.expect("python3 is there");
     let text = String::from_utf8_lossy(&said.stdout);
     text.trim().parse().unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&said.stderr)))
@@ -176,7 +181,8 @@ async fn requests(bus: &Bus) {
                 0 => ask(bus, &query).await,
                 1 => ask(&carried, &query).await,
                 _ => {
-                    let answer = client.get(format!("{url}/v1/runs?limit=1")).send().await.expect("an answer");
+                    let answer =
+                        client.get(format!("{url}/v1/runs?limit=1")).send().await.expect("an answer");
                     assert!(answer.status().is_success());
                     answer.bytes().await.expect("a body");
                 }
@@ -196,6 +202,7 @@ async fn requests(bus: &Bus) {
 
 async fn ask(bus: &Bus, query: &Query) {
     let payload = serde_json::to_vec(query).expect("a query");
-    let asked = bus.request(&Subject::of_query(query), &Headers::new(), payload.into(), Duration::from_secs(10));
+    let asked =
+        bus.request(&Subject::of_query(query), &Headers::new(), payload.into(), Duration::from_secs(10));
     asked.await.expect("an answer");
 }

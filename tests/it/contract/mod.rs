@@ -11,3 +11,4 @@ mod python;
 mod rules;
 mod schemas;
 mod supply_chain;
+mod versions;

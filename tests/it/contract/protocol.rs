@@ -31,6 +31,11 @@ fn examples(page: &str) -> Vec<(String, String)> {
     found
 }
 
+/// The examples of a page.
+pub(super) fn examples_of(path: &str) -> Vec<(String, String)> {
+    examples(&file(path))
+}
+
 fn reads<T: DeserializeOwned + JsonSchema + 'static>(text: &str) -> Result<(), String> {
     decode::json::<T>(text.as_bytes()).map(drop).map_err(|problems| problems.to_string())
 }

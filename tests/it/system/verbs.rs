@@ -187,7 +187,9 @@ fn plain(said: &str, files: &Path) -> String {
         (r"[ \t]+", " "),
         (r"-{3,}|─{3,}", "--"),
     ];
-    rules.iter().fold(said, |said, (found, put)| Regex::new(found).unwrap().replace_all(&said, *put).into_owned())
+    rules
+        .iter()
+        .fold(said, |said, (found, put)| Regex::new(found).unwrap().replace_all(&said, *put).into_owned())
 }
 
 /// proves: no verb works in one place only, and none says something else there.

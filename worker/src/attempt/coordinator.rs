@@ -94,7 +94,7 @@ impl Coordinator {
                 return None;
             }
         };
-        match decode::json(&bytes) {
+        match decode::from_peer(&bytes) {
             Ok(Answer::Refused(refusal)) if refusal.code == UNAVAILABLE => {
                 tracing::debug!(said = refusal.message, "the coordinator can't decide now");
                 None

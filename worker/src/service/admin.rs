@@ -24,9 +24,9 @@ enum Asked {
 fn asked(message: &Message) -> Result<Asked, Problems> {
     message.genuine()?;
     if message.subject == Subject::Drain {
-        return decode::json(&message.payload).map(Asked::Drain);
+        return decode::from_peer(&message.payload).map(Asked::Drain);
     }
-    decode::json(&message.payload).map(|WorkerCall::Describe| Asked::Describe)
+    decode::from_peer(&message.payload).map(|WorkerCall::Describe| Asked::Describe)
 }
 
 /// What a worker reports about itself.

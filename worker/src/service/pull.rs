@@ -241,7 +241,7 @@ impl Worker {
 
     fn begin(&mut self, delivery: Delivery) {
         metrics::delivered(Stream::Execute.name(), delivery.delivered);
-        let offer = delivery.genuine().and_then(|()| decode::json::<Offer>(&delivery.payload));
+        let offer = delivery.genuine().and_then(|()| decode::from_peer::<Offer>(&delivery.payload));
         let stop_told = Arc::new(Notify::new());
         let task = match offer {
             Ok(offer) => {
@@ -320,7 +320,7 @@ async fn consume(bus: &Bus, consumer: &Consumer) -> Result<Consumption, bus::Err
 /// Makes the attempt that a stop message names tick at once: the coordinator's answer says whether it is over. A stop by itself
 /// proves nothing, since it may be forged; if it is lost, the next tick stops the attempt.
 fn stop<'a>(running: impl Iterator<Item = &'a Running>, message: &Message) {
-    match message.genuine().and_then(|()| decode::json::<Stop>(&message.payload)) {
+    match message.genuine().and_then(|()| decode::from_peer::<Stop>(&message.payload)) {
         Ok(stop) => running
             .filter(|running| running.trace_id == stop.trace_id && running.child_id == stop.child_id)
             .for_each(|running| running.stop_told.notify_one()),

@@ -1,0 +1,90 @@
+//! Processes of different versions understand each other: what one process of a deployment sends another may have fields that the
+//! other does not know.
+
+use schemars::JsonSchema;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use shared::{decode, wire};
+
+use super::protocol::examples_of;
+
+const LATER: &str = "of_a_later_version";
+
+/// The places of all objects in a value.
+fn objects(value: &Value, at: String, found: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => {
+            fields.iter().for_each(|(name, inner)| objects(inner, format!("{at}/{name}"), found));
+            found.push(at);
+        }
+        Value::Array(items) => {
+            items
+                .iter()
+                .enumerate()
+                .for_each(|(number, inner)| objects(inner, format!("{at}/{number}"), found));
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Each object of the message gets a field of a later version, in turn and all at once: the rest is read as it was. Free values of
+/// clients keep it.
+fn survives<T: DeserializeOwned + Serialize + JsonSchema + 'static>(name: &str, text: &str) -> usize {
+    let read = |value: &Value| -> Value {
+        let message: T = decode::from_peer(value.to_string().as_bytes())
+            .unwrap_or_else(|problems| panic!("{name}: {problems}\n{value:#}"));
+        serde_json::to_value(message).unwrap()
+    };
+    let sent: Value = serde_json::from_str(text).unwrap();
+    let (expected, mut places) = (read(&sent), Vec::new());
+    objects(&sent, String::new(), &mut places);
+    // The alternatives of a message are objects with one field, its name: what they are called is no field.
+    let is_named = |place: &&String| {
+        sent.pointer(place).and_then(Value::as_object).is_some_and(|fields| {
+            let mut later = sent.clone();
+            later.pointer_mut(place).unwrap()[LATER] = json!({"more": [1]});
+            fields.len() == 1 && decode::from_peer::<T>(later.to_string().as_bytes()).is_err()
+        })
+    };
+    let named: Vec<String> = places.iter().filter(is_named).cloned().collect();
+    assert!(named.len() <= 1, "{name}: {named:?}");
+    let mut all = sent.clone();
+    for place in places.iter().filter(|place| !named.contains(place)) {
+        let mut later = sent.clone();
+        later.pointer_mut(place).unwrap()[LATER] = json!({"more": [1]});
+        all.pointer_mut(place).unwrap()[LATER] = json!({"more": [1]});
+        let mut seen = read(&later);
+        if let Some(Value::Object(fields)) = seen.pointer_mut(place) {
+            fields.remove(LATER);
+        }
+        assert_eq!(seen, expected, "{name} at {place}");
+    }
+    read(&all);
+    places.len()
+}
+
+#[test]
+fn a_message_of_a_later_version_is_read_without_what_it_adds() {
+    let mut tried = 0;
+    for (name, text) in examples_of("docs/protocol.md") {
+        tried += match name.as_str() {
+            "execute" => survives::<wire::Offer>(&name, &text),
+            "ask" => survives::<wire::AskMessage>(&name, &text),
+            "answer" => survives::<wire::Answer>(&name, &text),
+            "result" => survives::<wire::Result>(&name, &text),
+            "cost" => survives::<wire::Cost>(&name, &text),
+            "stop" => survives::<wire::Stop>(&name, &text),
+            "drain" => survives::<wire::Drain>(&name, &text),
+            _ => 0,
+        };
+    }
+    assert!(tried > 60, "only {tried} objects");
+}
+
+/// What a client sends is another matter: there, a field that nobody knows is a mistake, and it is told.
+#[test]
+fn a_field_that_nobody_knows_is_a_mistake_of_a_client() {
+    let said = json!({"goal": "hello", LATER: 1}).to_string();
+    let problems = decode::json::<wire::Spawn>(said.as_bytes()).unwrap_err().to_string();
+    assert!(problems.contains(&format!("unknown field `{LATER}`")), "{problems}");
+}
