@@ -20,6 +20,8 @@ pub struct Config {
     pub agent_policy: Option<AgentPolicy>,
     /// How long an ended trace is kept: its state, its journals and its objects.
     pub retention: Duration,
+    /// Whether it begins the runs of schedules that are due.
+    pub schedules: bool,
     /// Address of the health endpoints; none: no endpoints.
     pub health: Option<SocketAddr>,
     /// Number of loops that decide; each has its own share of the traces.
@@ -72,6 +74,7 @@ impl Config {
             topology: Topology::default(),
             agent_policy: None,
             retention: Duration::from_secs(7 * 24 * 3600),
+            schedules: true,
             health: None,
             shards: 2,
             cached_bytes: 64 << 20,

@@ -210,7 +210,9 @@ impl Readers {
         readers.spawn(copies::run(handles.clone(), dispatch.clone(), watched.clone()));
         readers.spawn(signing::run(handles.clone(), dispatch.clone(), watched.clone()));
         readers.spawn(handles.schedules.clone().follow());
-        readers.spawn(schedules::run(handles.clone(), watched.clone()));
+        if handles.config.schedules {
+            readers.spawn(schedules::run(handles.clone(), watched.clone()));
+        }
         readers.spawn(retention::run(handles.clone(), watched));
         let measured = handles.clone();
         readers.spawn(async move { measured.room.watch(&measured.bus).await });

@@ -2,7 +2,6 @@
 
 use std::{
     fmt,
-    net::SocketAddr,
     path::{Path, PathBuf},
 };
 
@@ -20,7 +19,7 @@ use tokio::sync::Mutex;
 
 use crate::cluster::{
     credentials::{Credentials, check_argument},
-    embedded::{Deployment, NotOpened},
+    embedded::{Deployment, NotOpened, Shape},
     place::{self, Door},
 };
 
@@ -220,7 +219,6 @@ impl Servers {
     pub(crate) async fn embedded(
         &self,
         directory: Option<&Path>,
-        health: Option<SocketAddr>,
         settings: worker::Settings,
         policy: Option<AgentPolicy>,
     ) -> anyhow::Result<(Deployment, Option<String>)> {
@@ -228,7 +226,8 @@ impl Servers {
             let directory = directory.map(Path::to_owned);
             let (settings, policy) = (settings.clone(), policy.clone());
             async move {
-                Deployment::embedded(&self.namespace, directory.as_deref(), health, settings, policy).await
+                let shape = Shape { directory: directory.as_deref(), ..Shape::default() };
+                Deployment::embedded(&self.namespace, shape, settings, policy).await
             }
         };
         match begin(directory).await {

@@ -23,6 +23,8 @@ use crate::cluster::{place::Door, process_id};
 
 /// Agents that run at once in this process. They mostly wait for models and tools.
 const SLOTS: usize = 64;
+/// How long ended runs are kept.
+const KEPT: Duration = Duration::from_secs(90 * 24 * 3600);
 /// How often it is noted how much of the log of a directory is in its store: the next process looks only at what is behind.
 const MARK_EVERY: Duration = Duration::from_millis(500);
 /// How long running agents may take to end when the command ends.
@@ -39,6 +41,17 @@ impl fmt::Display for NotOpened {
 }
 
 impl std::error::Error for NotOpened {}
+
+/// How a cluster in this process is begun.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Shape<'d> {
+    /// Where everything is kept; nowhere, if there is none.
+    pub(crate) directory: Option<&'d Path>,
+    /// Address for health checks.
+    pub(crate) health: Option<SocketAddr>,
+    /// Whether the runs of schedules are begun when they are due: by who stays.
+    pub(crate) schedules: bool,
+}
 
 #[derive(Debug)]
 pub(crate) struct Deployment {
@@ -59,12 +72,11 @@ impl Deployment {
     /// A coordinator and a worker in this process, in a directory or in memory.
     pub(crate) async fn embedded(
         namespace: &Namespace,
-        directory: Option<&Path>,
-        health: Option<SocketAddr>,
+        shape: Shape<'_>,
         settings: worker::Settings,
         policy: Option<AgentPolicy>,
     ) -> anyhow::Result<Self> {
-        let mut deployment = Self::coordinated(namespace, directory, health).await?;
+        let mut deployment = Self::coordinated(namespace, shape).await?;
         let config = worker::Config {
             slots: SLOTS,
             drain: DRAIN,
@@ -81,15 +93,13 @@ impl Deployment {
 
     /// A coordinator in this process, which answers about the runs of a directory; nobody works on them.
     pub(crate) async fn of_directory(namespace: &Namespace, directory: &Path) -> anyhow::Result<Self> {
-        Self::coordinated(namespace, Some(directory), None).await
+        Self::coordinated(namespace, Shape { directory: Some(directory), ..Shape::default() }).await
     }
 
-    async fn coordinated(
-        namespace: &Namespace,
-        directory: Option<&Path>,
-        health: Option<SocketAddr>,
-    ) -> anyhow::Result<Self> {
-        let topology = Topology { partitions: 4, ..Topology::default() };
+    async fn coordinated(namespace: &Namespace, shape: Shape<'_>) -> anyhow::Result<Self> {
+        let Shape { directory, health, schedules } = shape;
+        let topology =
+            Topology { partitions: 4, keep_logs: KEPT, keep_journals: KEPT, ..Topology::default() };
         let (bus, store) = match directory {
             Some(directory) => kept(namespace, directory, topology.partitions).await?,
             None => {
@@ -103,6 +113,8 @@ impl Deployment {
         let mut config = coordinator::Config::new(process_id::fresh("coordinator"));
         config.topology = topology;
         config.health = health;
+        config.schedules = schedules;
+        config.retention = KEPT;
         if directory.is_some() {
             // What the directory has acknowledged it keeps, so what is in the log is in the store; and commands that only look do not live
             // long enough for a mark that waits.

@@ -24,7 +24,7 @@ use crate::{
     cluster::{
         client::{self, Submission},
         connect::Servers,
-        embedded::Deployment,
+        embedded::{Deployment, Shape},
         place,
         watch::Watch,
     },
@@ -98,8 +98,8 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         false => servers.directory().map(Path::to_owned).or_else(place::default_directory),
     };
     let directory = directory.as_deref();
-    let mut deployment =
-        Deployment::embedded(servers.namespace(), directory, health, settings, policy).await?;
+    let shape = Shape { directory, health, schedules: true };
+    let mut deployment = Deployment::embedded(servers.namespace(), shape, settings, policy).await?;
     let address = listen(&mut deployment, args.door, directory).await?;
     let bus = deployment.bus().clone();
     let work = async {

@@ -113,7 +113,7 @@ async fn here(
     settings: worker::Settings,
     policy: Option<AgentPolicy>,
 ) -> anyhow::Result<Deployment> {
-    let (mut deployment, not_kept) = servers.embedded(directory, None, settings, policy).await?;
+    let (mut deployment, not_kept) = servers.embedded(directory, settings, policy).await?;
     match (directory, not_kept) {
         (_, Some(why)) => output::note(&format!("note: this run is not kept: {why}")),
         (Some(directory), None) => {
