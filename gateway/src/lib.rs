@@ -2,6 +2,7 @@
 //! coordinators, workers and the logs, and any number of gateways may stand before one deployment.
 
 mod call;
+mod carried;
 mod cluster;
 mod config;
 mod door;

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     call::{self, Answered, Call},
+    carried,
     config::{Caller, Limits},
     openapi,
     problem::ProblemDetails,
@@ -42,6 +43,9 @@ pub(crate) fn router(bus: &Bus, limits: &Limits) -> Router {
         };
         router = router.route(path, on(filter, handler));
     }
+    let (bus, limits) = (bus.clone(), limits.clone());
+    let carry = move |request: Request| carried::carry(bus, limits, request);
+    router = router.route(shared::bus::http::PATH, on(MethodFilter::POST, carry));
     router.fallback(unknown).method_not_allowed_fallback(not_allowed)
 }
 

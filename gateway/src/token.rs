@@ -77,6 +77,11 @@ pub(crate) struct Known {
 }
 
 impl Known {
+    /// Whether it is whoever reaches a server without tokens, or has the token that its own user's commands have.
+    pub(crate) fn is_owner(&self) -> bool {
+        self.caller.name == OWNER
+    }
+
     fn is_same(&self, other: &Known) -> bool {
         self.caller == other.caller && self.sha256 == other.sha256
     }
@@ -194,6 +199,9 @@ fn parsed(line: &str) -> Result<Known, &'static str> {
     let [name, roles, sha256] = words[..] else { return Err("it has not three words") };
     if !is_name(name) {
         return Err("the name has other characters than letters, digits, dots, dashes and underscores");
+    }
+    if name == OWNER {
+        return Err("the name is that of who needs no token");
     }
     let role = |text: &str| ROLES.into_iter().find(|kind| kind.name() == text);
     let kinds: Option<Vec<Kind>> = roles.split(',').map(role).collect();

@@ -91,10 +91,8 @@ pub(crate) async fn query_again(bus: &Bus, query: &Query) -> anyhow::Result<Quer
 pub(crate) async fn going(bus: &Bus) -> anyhow::Result<Vec<RunSummary>> {
     let status = vec![ContextStatus::Submitted, ContextStatus::Working];
     let query = RunsQuery { limit: PAGE, status, waiting_for_human: Some(false), ..RunsQuery::default() };
-    match query_again(bus, &Query::Runs(Box::new(query))).await? {
-        QueryAnswer::Runs { runs, .. } => Ok(runs),
-        answer => Err(unexpected(&answer)),
-    }
+    let answer = query_again(bus, &Query::Runs(Box::new(query))).await?;
+    if let QueryAnswer::Runs { runs, .. } = answer { Ok(runs) } else { Err(unexpected(&answer)) }
 }
 
 /// The most that one page of an answer lists.

@@ -36,10 +36,8 @@ impl Door {
     /// Writes it whole or not at all.
     pub(crate) fn put(&self, directory: &Path) -> io::Result<()> {
         let beside = directory.join(format!("{SERVER}.new"));
-        fs::remove_file(&beside).or_else(|error| match error.kind() {
-            io::ErrorKind::NotFound => Ok(()),
-            _ => Err(error),
-        })?;
+        // One that a process left which was killed just then.
+        fs::remove_file(&beside).ok();
         let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
         file.write_all(&serde_json::to_vec(self)?)?;
         fs::rename(beside, directory.join(SERVER))

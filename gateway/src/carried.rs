@@ -1,0 +1,104 @@
+//! The bus as it is carried over HTTP, for `trellis` itself: a call a request, permitted by the table of roles, answered line by line.
+
+use axum::{
+    body::Body,
+    extract::Request,
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use shared::{
+    bus::{
+        Bus, Headers,
+        http::{Answer, Call, Failure, Line, answer},
+    },
+    role,
+    wire::BY_HEADER,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    call::{self, Answered},
+    config::Limits,
+    problem::ProblemDetails,
+    token::Known,
+};
+
+/// The headers that a caller may have carried: who called whom. What a server of NATS says of a sender nobody else may say.
+const CARRIED: [&str; 2] = ["traceparent", "tracestate"];
+
+/// What a call has around its payload.
+const ENVELOPE_BYTES: usize = 64 << 10;
+
+pub(crate) async fn carry(bus: Bus, limits: Limits, request: Request) -> Response {
+    let (mut parts, body) = request.into_parts();
+    let Some(known) = parts.extensions.remove::<Known>() else {
+        return ProblemDetails::internal("a call came in without a caller", &"the door lets nobody pass")
+            .into_response();
+    };
+    // Within a call, a payload is longer by a third.
+    let limits = Limits { body_bytes: limits.body_bytes / 3 * 4 + ENVELOPE_BYTES, ..limits };
+    let body = match call::body(&parts.headers, body, true, &limits).await {
+        Ok(body) => body,
+        Err(problem) => return problem.into_response(),
+    };
+    carried(&bus, &known, &body).await.unwrap_or_else(IntoResponse::into_response)
+}
+
+async fn carried(bus: &Bus, known: &Known, body: &Bytes) -> Answered {
+    let call: Call = serde_json::from_slice(body)
+        .map_err(|error| ProblemDetails::wrong("body", format!("not a call: {error}"), None))?;
+    if let Err(denied) = role::may_call(&known.caller.kinds, &call) {
+        return Ok(failed(denied.into()));
+    }
+    Ok(match answer(bus, with_own_headers(call, known)).await {
+        Ok(lines) => lines_of(lines, known.ends.clone()),
+        Err(failure) => failed(failure),
+    })
+}
+
+/// A call without headers that nobody may have carried. Who asks for what only administrators may is whom the token names; without
+/// tokens it is whom the command names.
+fn with_own_headers(mut call: Call, known: &Known) -> Call {
+    let own = |headers: &mut Headers| {
+        let by = headers.remove(BY_HEADER);
+        headers.retain(|name, _| CARRIED.contains(&name.as_str()));
+        let by = if known.is_owner() { by } else { Some(known.caller.name.clone()) };
+        headers.extend(by.map(|by| (BY_HEADER.to_owned(), by)));
+    };
+    if let Call::Request { headers, .. } | Call::Publish { headers, .. } = &mut call {
+        own(headers);
+    }
+    call
+}
+
+/// What can't be done at all, with the status that fits, for whoever looks at nothing else.
+fn failed(failure: Failure) -> Response {
+    let status = match &failure {
+        Failure::Denied { .. } => StatusCode::FORBIDDEN,
+        Failure::WrongSequence => StatusCode::CONFLICT,
+        Failure::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+        Failure::TimedOut | Failure::Unacknowledged => StatusCode::GATEWAY_TIMEOUT,
+        Failure::NoResponders | Failure::Full(_) | Failure::Unreached(_) | Failure::Other(_) => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
+    };
+    (status, [CONTENT], line(&Line::Failed(failure))).into_response()
+}
+
+const CONTENT: (header::HeaderName, HeaderValue) =
+    (header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
+
+/// The lines as they come, until the caller's rights end or the server does: the answer is then cut off, and counts for nothing.
+fn lines_of(lines: Answer, ends: CancellationToken) -> Response {
+    let bytes = lines.map(|next| Ok::<_, std::convert::Infallible>(line(&next)));
+    let body = Body::from_stream(bytes.take_until(ends.cancelled_owned()));
+    ([CONTENT], body).into_response()
+}
+
+fn line(line: &Line) -> Bytes {
+    let mut bytes = serde_json::to_vec(line).expect("texts and numbers");
+    bytes.push(b'\n');
+    bytes.into()
+}
