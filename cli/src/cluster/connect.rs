@@ -176,7 +176,12 @@ impl Servers {
                 }
                 match place::default_directory().filter(|directory| directory.is_dir()) {
                     Some(directory) => directory,
-                    None => return self.nats().await,
+                    None => anyhow::bail!(
+                        "this command needs a cluster, and there is none: no server is named, none runs at {}, and no run was kept \
+                         here yet\n\nhint: `trellis run` and `trellis dev` begin one; TRELLIS_URL, NATS_URL or --data name one that is \
+                         elsewhere",
+                        place::DEFAULT_ADDRESS
+                    ),
                 }
             }
         };
@@ -252,9 +257,8 @@ impl Servers {
     pub(crate) async fn nats(&self) -> anyhow::Result<Bus> {
         let Some(url) = self.nats_url() else {
             anyhow::bail!(
-                "this command needs a cluster, and there is none: no server is named, none runs at {}, and no run was kept here yet\n\n\
-                 hint: `trellis run` and `trellis dev` begin one; TRELLIS_URL, NATS_URL or --data name one that is elsewhere",
-                place::DEFAULT_ADDRESS
+                "this command needs a NATS server, and none is named\n\nhint: set NATS_URL or give --nats-url, such as \
+                 nats://127.0.0.1:4222; `trellis dev` is a cluster without servers"
             );
         };
         let name = format!("trellis {}", env!("CARGO_PKG_VERSION"));

@@ -111,7 +111,9 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
             None => "nothing is kept when it ends".to_owned(),
         };
         output::note(&format!("trellis dev: a coordinator and a worker in this process; {kept}"));
-        output::note(&format!("other commands reach it, and http://{address} does"));
+        output::note(&format!(
+            "other commands of trellis find it by themselves; HTTP is at http://{address}"
+        ));
         if let Some(health) = health {
             output::note(&format!("health checks on http://{health}/healthz"));
         }

@@ -23,6 +23,7 @@ use crate::{
     cluster::{
         client,
         connect::{Denied, Servers, unreachable},
+        place,
     },
     command::workers,
     input::parse,
@@ -53,16 +54,14 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
     let mut findings = Findings::default();
     let are_named = servers.nats_url().is_some() || servers.redis_url().is_some();
-    if servers.url().is_some() || servers.directory().is_some() && !are_named {
+    if servers.url().is_some() || !are_named {
+        if !servers.has_cluster() {
+            // What nobody named and is not there can't be ill.
+            servers.cluster().await?;
+        }
         one_address(&args, servers, &mut findings).await;
         collector(&mut findings).await;
         return findings.print(output);
-    }
-    if !are_named {
-        anyhow::bail!(
-            "no server is named\n\nhint: set NATS_URL and REDIS_URL, or TRELLIS_URL for `trellis dev` and `trellis gateway`, or --data \
-             for the directory of `trellis run` and `trellis dev`"
-        );
     }
     match servers.nats_url() {
         Some(_) => nats(&args, servers, &mut findings).await,
@@ -96,8 +95,12 @@ async fn one_address(args: &Args, servers: &Servers, findings: &mut Findings) {
             Err(error) => return findings.add_error("server", &unreachable(&error)),
         },
         (_, path) => {
-            let path = path.unwrap_or(Path::new("it")).display();
-            let found = format!("{path} opens in {}, and nobody else has it open", shown(asked.elapsed()));
+            let path = path.map(Path::to_owned).or_else(place::default_directory).unwrap_or_default();
+            let found = format!(
+                "{} opens in {}, and nobody else has it open",
+                path.display(),
+                shown(asked.elapsed())
+            );
             findings.add("directory", Level::Ok, found, None);
         }
     }
