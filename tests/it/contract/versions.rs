@@ -38,18 +38,12 @@ fn survives<T: DeserializeOwned + Serialize + JsonSchema + 'static>(name: &str, 
     let sent: Value = serde_json::from_str(text).unwrap();
     let (expected, mut places) = (read(&sent), Vec::new());
     objects(&sent, String::new(), &mut places);
-    // The alternatives of a message are objects with one field, its name: what they are called is no field.
-    let is_named = |place: &&String| {
-        sent.pointer(place).and_then(Value::as_object).is_some_and(|fields| {
-            let mut later = sent.clone();
-            later.pointer_mut(place).unwrap()[LATER] = json!({"more": [1]});
-            fields.len() == 1 && decode::from_peer::<T>(later.to_string().as_bytes()).is_err()
-        })
-    };
-    let named: Vec<String> = places.iter().filter(is_named).cloned().collect();
-    assert!(named.len() <= 1, "{name}: {named:?}");
+    // An object with one field may be an alternative, under its name: a later version has others, not more.
+    places.retain(|place| {
+        sent.pointer(place).and_then(Value::as_object).is_some_and(|fields| fields.len() > 1)
+    });
     let mut all = sent.clone();
-    for place in places.iter().filter(|place| !named.contains(place)) {
+    for place in &places {
         let mut later = sent.clone();
         later.pointer_mut(place).unwrap()[LATER] = json!({"more": [1]});
         all.pointer_mut(place).unwrap()[LATER] = json!({"more": [1]});
