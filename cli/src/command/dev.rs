@@ -269,7 +269,7 @@ fn read(line: &str) -> Result<Submission, String> {
     } else {
         Document::made(json!({"goal": line}))
     };
-    task::submission(&document)
+    task::submission_to_send(&document)
         .map_err(|unusable| format!("the line is not a valid submission\n\n{unusable}"))
 }
 

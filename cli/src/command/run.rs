@@ -64,7 +64,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     };
     let home = servers.home(!args.no_keep, args.config.is_given()).await?;
     let embedded = matches!(home, Home::Here(_));
-    let (mut submission, sources) = match args.task.read(embedded, output)? {
+    let (mut submission, sources) = match args.task.read(matches!(home, Home::Here(None)), output)? {
         Ok(read) => read,
         Err(ending) => return Ok(ending),
     };

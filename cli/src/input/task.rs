@@ -71,10 +71,11 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    /// The submission, and where it was read from; or, if there is none, the ending, after the mistakes were printed.
+    /// The submission, and where it was read from; or, if there is none, the ending, after the mistakes were printed. `alone`: nobody
+    /// keeps graphs that it could name.
     pub(crate) fn read(
         &self,
-        embedded: bool,
+        alone: bool,
         output: Output,
     ) -> anyhow::Result<Result<(Submission, Sources), Ending>> {
         let (path, document) = match (&self.file, &self.goal) {
@@ -86,7 +87,7 @@ impl Task {
         };
         let read = document.and_then(|document| {
             let document = self.merged(document)?;
-            let submission = if embedded { submission(&document)? } else { submission_to_send(&document)? };
+            let submission = if alone { submission(&document)? } else { submission_to_send(&document)? };
             Ok((submission, document.sources))
         });
         match read {
@@ -165,7 +166,7 @@ impl Task {
 }
 
 /// A message as a submission: a spawn if it has a goal and no steps, else a graph.
-pub(crate) fn submission(document: &Document) -> Result<Submission, Unusable> {
+fn submission(document: &Document) -> Result<Submission, Unusable> {
     match spawn(document) {
         Some(spawn) => spawn,
         None => document.graph().map(|(graph, _)| Submission::graph(graph)),
@@ -173,7 +174,7 @@ pub(crate) fn submission(document: &Document) -> Result<Submission, Unusable> {
 }
 
 /// As `submission`, for a cluster: it has the graphs that are used by name.
-fn submission_to_send(document: &Document) -> Result<Submission, Unusable> {
+pub(crate) fn submission_to_send(document: &Document) -> Result<Submission, Unusable> {
     match spawn(document) {
         Some(spawn) => spawn,
         None => document.graph_to_send().map(Submission::graph),
