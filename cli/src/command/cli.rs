@@ -6,7 +6,7 @@ use crate::{
     cluster::connect::Servers,
     command::{
         admin_log, agents, answer, audit, auth, budget, dev, doctor, events, graph, graphs, history, outputs,
-        receipt, run, runs, runtime, schedule, schema, serve, submit, tell, trace, workers,
+        receipt, result, run, runs, runtime, schedule, schema, serve, submit, tell, trace, workers,
     },
     terminal::{
         ending::{EXIT_CODES, Ending},
@@ -68,6 +68,7 @@ pub(crate) enum Online {
     Answer(answer::Args),
     Tell(tell::Args),
     History(history::Args),
+    Result(result::Args),
     Outputs(outputs::Args),
     Receipt(receipt::Args),
     Trace(trace::Args),
@@ -156,6 +157,7 @@ async fn talk(command: Online, servers: &Servers, format: Format) -> anyhow::Res
         Online::Answer(args) => answer::run(args, servers, output).await,
         Online::Tell(args) => tell::run(args, servers, output).await,
         Online::History(args) => history::run(args, servers, output).await,
+        Online::Result(args) => result::run(args, servers, output).await,
         Online::Outputs(args) => outputs::run(args, servers, output).await,
         Online::Audit(args) => audit::run(args, servers, output).await,
         Online::Trace(args) => trace::run(args, servers, output).await,
@@ -185,6 +187,7 @@ fn service(command: &Online) -> (&'static str, bool) {
         | Online::Answer(_)
         | Online::Tell(_)
         | Online::History(_)
+        | Online::Result(_)
         | Online::Outputs(_)
         | Online::Receipt(_)
         | Online::Trace(_)

@@ -22,6 +22,7 @@ pub(crate) mod plan;
 pub(crate) mod receipt;
 pub(crate) mod rehearse;
 pub(crate) mod rerun;
+pub(crate) mod result;
 pub(crate) mod run;
 pub(crate) mod runs;
 pub(crate) mod runtime;

@@ -117,7 +117,7 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
             client::replay(&bus, trace).await?;
             let asked = Questions::new(Answerer::is(answer, false, false));
             match live::follow(&bus, trace, asked, words, live::OnSignal::Leave).await? {
-                Some(watch) => outcome::print(&watch, output),
+                Some(watch) => outcome::print(&bus, &watch, output).await,
                 None => Ok(Ending::Left),
             }
         }

@@ -62,7 +62,7 @@ pub(super) async fn send(
         output::note(&format!("trace {}; waiting for its outcome", accepted.trace_id));
         let mut watch = Watch::begin(bus, accepted.trace_id).await?;
         watch.ended().await?;
-        return outcome::print(&watch, output);
+        return outcome::print(bus, &watch, output).await;
     }
     match output {
         Output::Json => output::print_json(&json!(accepted))?,

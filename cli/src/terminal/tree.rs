@@ -38,6 +38,11 @@ pub(crate) fn branches(trace: &Trace) -> String {
     text
 }
 
+/// Whether a result is shown whole on its line.
+pub(crate) fn has_room(result: &str) -> bool {
+    !result.contains('\n') && result.chars().count() <= SHOWN
+}
+
 /// What was spent, of how much, and what is disputed.
 pub(crate) fn money(budget: &BudgetSnapshot) -> String {
     let mut text = format!("{} of {}", budget.spent.cost_usd, budget.limit.cost_usd);
@@ -162,7 +167,8 @@ pub(crate) fn payload(result: &Payload) -> String {
     }
 }
 
-fn why(node: &ContextNode) -> Option<String> {
+/// Why a context ended as it did, if it did not succeed.
+pub(crate) fn why(node: &ContextNode) -> Option<String> {
     let end = node.end()?;
     end.error.as_ref().map(|error| error.message.clone()).or_else(|| end.reason.clone())
 }
