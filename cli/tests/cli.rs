@@ -454,7 +454,7 @@ fn an_unreachable_server_has_its_own_exit_code() {
 
 #[test]
 fn every_command_has_help() {
-    let all = "run dev submit answer tell history result outputs receipt audit events coordinator worker doctor schema completions graph runs budget agents graphs schedule workers";
+    let all = "run dev submit answer tell history result outputs receipt audit events coordinator worker doctor schema completions graph runs budget agents graphs schedule workers dead";
     for command in all.split(' ') {
         let said = trellis(&[command, "--help"]);
         assert!(said.contains("Usage: trellis ") && said.ends_with("--- exit 0"), "{said}");

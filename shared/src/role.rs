@@ -355,6 +355,8 @@ pub fn calls(kind: Kind, pool: Option<&PoolName>, namespace: &Namespace) -> Vec<
             }
             if kind == Kind::Admin {
                 calls.extend(read(&stream(Stream::Dead)));
+                // A letter that is done with is dropped.
+                calls.push(once(format!("$JS.API.STREAM.MSG.DELETE.{}", stream(Stream::Dead))));
                 calls.extend(read(&stream(Stream::Audit)));
             }
         }

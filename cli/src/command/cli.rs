@@ -5,8 +5,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::{
     cluster::connect::Servers,
     command::{
-        admin_log, agents, answer, audit, auth, budget, dev, doctor, events, graph, graphs, history, outputs,
-        receipt, result, run, runs, runtime, schedule, schema, serve, submit, tell, trace, workers,
+        admin_log, agents, answer, audit, auth, budget, dead, dev, doctor, events, graph, graphs, history,
+        outputs, receipt, result, run, runs, runtime, schedule, schema, serve, submit, tell, trace, workers,
     },
     terminal::{
         ending::{EXIT_CODES, Ending},
@@ -90,6 +90,9 @@ pub(crate) enum Online {
     #[command(subcommand)]
     Workers(workers::Command),
     AdminLog(admin_log::Args),
+    /// See dead letters (messages that were refused for good), send them again and drop them.
+    #[command(subcommand)]
+    Dead(dead::Command),
     Coordinator(serve::CoordinatorArgs),
     Provision(serve::ProvisionArgs),
     Worker(serve::WorkerArgs),
@@ -167,6 +170,7 @@ async fn talk(command: Online, servers: &Servers, format: Format) -> anyhow::Res
         Online::Graphs(command) => graphs::run(command, servers, output).await,
         Online::Schedule(command) => schedule::run(command, servers, output).await,
         Online::Workers(command) => workers::run(command, servers, output).await,
+        Online::Dead(command) => dead::run(command, servers, output).await,
         Online::AdminLog(args) => admin_log::run(args, servers, output).await,
         Online::Provision(args) => serve::provision(args, servers).await,
         Online::Coordinator(args) => serve::coordinator(args, servers).await,
@@ -199,6 +203,7 @@ fn service(command: &Online) -> (&'static str, bool) {
         | Online::Schedule(_)
         | Online::Workers(_)
         | Online::AdminLog(_)
+        | Online::Dead(_)
         | Online::Provision(_)
         | Online::Doctor(_) => ("trellis", true),
     }

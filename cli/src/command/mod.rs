@@ -9,6 +9,7 @@ pub(crate) mod audit;
 pub(crate) mod auth;
 pub(crate) mod budget;
 pub(crate) mod cli;
+pub(crate) mod dead;
 pub(crate) mod delete_restore;
 pub(crate) mod dev;
 pub(crate) mod doctor;
