@@ -5,8 +5,9 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::{
     cluster::connect::Servers,
     command::{
-        admin_log, agents, answer, audit, auth, budget, dead, dev, doctor, events, graph, graphs, history,
-        outputs, receipt, result, run, runs, runtime, schedule, schema, serve, submit, tell, trace, workers,
+        admin_log, agents, answer, audit, auth, budget, charge, dead, dev, doctor, events, graph, graphs,
+        history, outputs, receipt, result, run, runs, runtime, schedule, schema, serve, submit, tell, trace,
+        workers,
     },
     terminal::{
         ending::{EXIT_CODES, Ending},
@@ -77,6 +78,7 @@ pub(crate) enum Online {
     /// See and raise budgets.
     #[command(subcommand)]
     Budget(budget::Command),
+    Charge(charge::Args),
     /// See and change the agents of a cluster.
     #[command(subcommand)]
     Agents(agents::Command),
@@ -166,6 +168,7 @@ async fn talk(command: Online, servers: &Servers, format: Format) -> anyhow::Res
         Online::Trace(args) => trace::run(args, servers, output).await,
         Online::Events(args) => events::run(args, servers, output).await,
         Online::Budget(command) => budget::run(command, servers, output).await,
+        Online::Charge(args) => charge::run(args, servers, output).await,
         Online::Agents(command) => agents::run(command, servers, output).await,
         Online::Graphs(command) => graphs::run(command, servers, output).await,
         Online::Schedule(command) => schedule::run(command, servers, output).await,
@@ -198,6 +201,7 @@ fn service(command: &Online) -> (&'static str, bool) {
         | Online::Audit(_)
         | Online::Events(_)
         | Online::Budget(_)
+        | Online::Charge(_)
         | Online::Agents(_)
         | Online::Graphs(_)
         | Online::Schedule(_)

@@ -19,6 +19,7 @@ use crate::{
         parse,
     },
     terminal::{
+        confirm,
         ending::{EXIT_CODES, Ending},
         live, news, outcome,
         output::{self, Output},
@@ -86,9 +87,9 @@ pub(crate) enum Command {
     },
     /// Delete the journal, outputs, inputs and result of a run, or of one context and its descendants.
     ///
-    /// Refused for contexts that are live or that others still read. The cost always stays in the budget.
+    /// Asks first. Refused for contexts that are live or that others still read. The cost always stays in the budget.
     #[command(
-        after_help = "Examples:\n  trellis runs delete 0af765\n  trellis runs delete 0af765/writer --force"
+        after_help = "Examples:\n  trellis runs delete 0af765\n  trellis runs delete 0af765/writer --force --yes"
     )]
     Delete {
         #[command(flatten)]
@@ -96,6 +97,9 @@ pub(crate) enum Command {
         /// Cancel live contexts, and delete even what others still read.
         #[arg(long)]
         force: bool,
+        /// Don't ask first; required where nobody can be asked.
+        #[arg(long, short)]
+        yes: bool,
     },
 }
 
@@ -149,8 +153,15 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
             let (trace, child) = context.find(&bus).await?;
             delete_restore::restore(&bus, trace, child, to, output).await
         }
-        Command::Delete { context, force } => {
+        Command::Delete { context, force, yes } => {
             let (trace, child) = context.named(&bus).await?;
+            let what = child
+                .as_ref()
+                .map_or_else(|| format!("trace {trace}"), |child| format!("`{child}` of trace {trace}"));
+            let what = format!("deletes the journals, outputs, inputs and results of {what} for good");
+            if let Some(ending) = confirm::asked(&what, yes).await? {
+                return Ok(ending);
+            }
             delete_restore::delete(&bus, trace, child, force, output).await
         }
     }
