@@ -36,6 +36,9 @@ pub(crate) struct Cli {
     /// Write logs (on stderr) as JSON lines.
     #[arg(long, global = true)]
     pub(crate) log_json: bool,
+    /// Print only what was asked for: no progress, no hints, of a list the ids alone.
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
     #[command(flatten)]
     pub(crate) servers: Servers,
     #[command(subcommand)]

@@ -161,6 +161,8 @@ async fn list(
         output::print_json(&all.iter().map(Found::to_json).collect())?;
     } else if all.is_empty() {
         output::note("there are no dead letters");
+    } else if output::is_quiet() {
+        output::print_ids(all.iter().map(|found| found.stored.sequence))?;
     } else {
         let row = |found: &Found| {
             [
@@ -169,7 +171,7 @@ async fn list(
                 kind(&found.stored).to_owned(),
                 found.letter.refusal.code.clone(),
                 found.letter.trace_id.map_or_else(String::new, |trace| trace.to_string()),
-                text::cut(&text::flat(&found.letter.refusal.message), 60),
+                text::flat(&found.letter.refusal.message),
             ]
         };
         let rows: Vec<_> = all.iter().map(row).collect();

@@ -66,6 +66,7 @@ pub(super) async fn send(
     }
     match output {
         Output::Json => output::print_json(&json!(accepted))?,
+        Output::Text if output::is_quiet() => output::print_ids([accepted.trace_id].iter())?,
         Output::Text => {
             output::print(&format!("trace_id {}\nchild_id {}\n", accepted.trace_id, accepted.child_id))?;
         }

@@ -1,5 +1,6 @@
 //! What users see: output, tables, the tree of a run, questions and signals.
 
+pub(crate) mod colour;
 pub(crate) mod confirm;
 pub(crate) mod ending;
 pub(crate) mod live;
@@ -14,3 +15,4 @@ pub(crate) mod signals;
 pub(crate) mod table;
 pub(crate) mod text;
 pub(crate) mod tree;
+pub(crate) mod when;

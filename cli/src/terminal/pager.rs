@@ -7,7 +7,7 @@ use anyhow::Context;
 use tokio::{io::AsyncWriteExt, process::Command};
 
 use crate::terminal::{
-    output,
+    colour, output,
     screen::{self, Size},
     signals::Signals,
     text,
@@ -16,7 +16,7 @@ use crate::terminal::{
 /// Prints a text, a page at a time if it does not fit the terminal.
 pub(crate) async fn print(text: &str) -> anyhow::Result<()> {
     match screen::of_stdout() {
-        Some(size) if !fits(text, size) => page(text).await,
+        Some(size) if !fits(&colour::without(text), size) => page(text).await,
         Some(_) | None => output::print(text),
     }
 }
@@ -45,7 +45,7 @@ async fn page(text: &str) -> anyhow::Result<()> {
     let Ok(mut pager) = command.stdin(Stdio::piped()).spawn() else { return output::print(text) };
     if let Some(mut stdin) = pager.stdin.take() {
         // Whoever leaves the pager early closes it: no error.
-        stdin.write_all(text::printable(text).as_bytes()).await.ok();
+        stdin.write_all(colour::printable(text).as_bytes()).await.ok();
         stdin.shutdown().await.ok();
     }
     pager.wait().await.context("could not wait for the pager")?;

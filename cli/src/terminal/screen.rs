@@ -20,6 +20,12 @@ pub(crate) fn of_stdout() -> Option<Size> {
     stdout.is_terminal().then(|| size(terminal_size_of(stdout)))
 }
 
+/// The same of stderr.
+pub(crate) fn of_stderr() -> Option<Size> {
+    let stderr = std::io::stderr();
+    stderr.is_terminal().then(|| size(terminal_size_of(stderr)))
+}
+
 fn size(told: Option<(Width, Height)>) -> Size {
     match told {
         Some((Width(columns), Height(lines))) if columns > 0 && lines > 0 => {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use shared::{Json, Usd};
-use unicode_width::UnicodeWidthStr;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// A status or kind as the word it has in JSON.
 pub(crate) fn plain(word: serde_json::Result<Value>) -> String {
@@ -41,6 +41,26 @@ pub(crate) fn of_result(result: &Json) -> String {
 /// The columns of a terminal that a line takes.
 pub(crate) fn width(line: &str) -> usize {
     line.width()
+}
+
+/// At most so many columns of a terminal, with `…` in place of what is cut.
+pub(crate) fn fit(line: &str, columns: usize) -> String {
+    if width(line) <= columns {
+        return line.to_owned();
+    }
+    let mut kept = String::new();
+    let mut taken = 0;
+    for character in line.chars() {
+        taken += character.width().unwrap_or(0);
+        if taken >= columns {
+            break;
+        }
+        kept.push(character);
+    }
+    if columns > 0 {
+        kept.push('…');
+    }
+    kept
 }
 
 /// At most so many characters.

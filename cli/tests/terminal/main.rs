@@ -4,3 +4,5 @@
 
 mod asking;
 mod pty;
+mod screen;
+mod widths;

@@ -11,7 +11,7 @@ use std::{
         atomic::{AtomicU32, Ordering},
     },
     thread::{self, JoinHandle},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use nix::{
@@ -20,8 +20,9 @@ use nix::{
     unistd::Pid,
 };
 
-/// How long anything may take.
-const SOON: Duration = Duration::from_secs(30);
+/// How often it is looked whether something has happened, and the pause between two looks: half a minute in all.
+const LOOKS: u32 = 3_000;
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// A directory of a test, which goes with it.
 pub(crate) struct Kept(pub(crate) PathBuf);
@@ -105,11 +106,13 @@ impl Terminal {
 
     /// Waits until something is shown.
     pub(crate) fn until(&self, what: &str) {
-        let started = Instant::now();
-        while !self.said().contains(what) {
-            assert!(started.elapsed() < SOON, "no {what:?} in {}", self.said());
-            thread::sleep(Duration::from_millis(10));
+        for _ in 0..LOOKS {
+            if self.said().contains(what) {
+                return;
+            }
+            thread::sleep(PAUSE);
         }
+        panic!("no {what:?} in {}", self.said());
     }
 
     pub(crate) fn type_line(&mut self, line: &str) {
@@ -123,16 +126,17 @@ impl Terminal {
 
     /// Waits for the end: everything that was shown, and the exit code.
     pub(crate) fn ended(mut self) -> (String, Option<i32>) {
-        let started = Instant::now();
-        let status: ExitStatus = loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                break status;
+        let mut ended: Option<ExitStatus> = None;
+        for _ in 0..LOOKS {
+            ended = self.child.try_wait().unwrap();
+            if ended.is_some() {
+                break;
             }
-            if started.elapsed() > SOON {
-                self.child.kill().ok();
-                panic!("it does not end: {}", self.said());
-            }
-            thread::sleep(Duration::from_millis(10));
+            thread::sleep(PAUSE);
+        }
+        let Some(status) = ended else {
+            self.child.kill().ok();
+            panic!("it does not end: {}", self.said());
         };
         self.reader.take().unwrap().join().unwrap();
         (self.said().replace("\r\n", "\n"), status.code())
