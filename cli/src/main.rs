@@ -37,12 +37,15 @@ fn main() -> ExitCode {
     // The first to install a TLS provider: an error would mean that there is one already.
     rustls::crypto::ring::default_provider().install_default().ok();
     let keys = worker::take_keys();
-    let Cli { output, log_json, mut servers, command } = match Cli::try_parse() {
+    let Cli { output, log_json, quiet, mut servers, command } = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return wrong_usage(&error),
     };
     if log_json {
         output::log_json();
+    }
+    if quiet {
+        output::be_quiet();
     }
     if let Err(error) = keys {
         output::note(&format!("warning: the keys of this process could not be read: {error}"));

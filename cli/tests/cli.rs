@@ -397,7 +397,10 @@ fn all_mistakes_in_agent_profiles_are_listed() {
 #[test]
 fn commands_that_need_a_cluster_say_so() {
     let trace = "0af7651916cd43dd8448eb211c80319c";
-    let all: [&[&str]; 33] = [
+    let all: [&[&str]; 36] = [
+        &["result", trace],
+        &["dead", "list"],
+        &["charge", trace, "--cost-usd", "1"],
         &["receipt", trace],
         &["audit", trace],
         &["events", trace],
@@ -458,7 +461,7 @@ fn an_unreachable_server_has_its_own_exit_code() {
 
 #[test]
 fn every_command_has_help() {
-    let all = "run dev submit answer tell history outputs receipt audit events coordinator worker doctor schema completions graph runs budget agents graphs schedule workers";
+    let all = "run dev submit answer tell history result outputs receipt audit events coordinator worker doctor schema completions graph runs budget agents graphs schedule workers dead charge";
     for command in all.split(' ') {
         let said = trellis(&[command, "--help"]);
         assert!(said.contains("Usage: trellis ") && said.ends_with("--- exit 0"), "{said}");

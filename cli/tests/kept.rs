@@ -167,6 +167,43 @@ fn a_run_that_waits_for_a_human_is_left_alone_until_it_has_its_answer() {
     assert_eq!(status(&kept, TRACE), "completed");
 }
 
+/// proves: a result is printed whole, byte by byte, also one that is too large for the log, and what has none says why.
+#[test]
+fn a_result_is_printed_whole() {
+    let kept = Kept::new();
+    let goal = format!("Say:\r\n{}end", "word ".repeat(400));
+    for limits in [json!({}), json!({"max_result_bytes": 100})] {
+        let file = kept.0.with_extension("json");
+        std::fs::write(&file, json!({"goal": goal, "limits": limits}).to_string()).unwrap();
+        let said = kept.says(&["run", file.to_str().unwrap()]);
+        assert!(said.ends_with("word end\n") && said.contains("\nresult\nSay:"), "{said}");
+        assert_eq!(kept.says(&["result", "@last"]), format!("{goal}\n"), "{limits}");
+        assert_eq!(kept.json(&["result", "@last/root"]), json!(goal));
+        let described = kept.json(&["runs", "describe", "@last"]);
+        let is_object = described["outcome"]["result_object"].is_object();
+        assert_eq!(is_object, limits != json!({}), "{described}");
+        std::fs::remove_file(file).ok();
+    }
+    let short = kept.says(&["run", "--goal", "hello"]);
+    assert!(!short.contains("\nresult\n"), "it is on its line: {short}");
+    let refused = |args: &[&str]| {
+        let output = kept.output(args);
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, why) = refused(&["result", "@last/rot"]);
+    assert!(code == Some(2) && why.contains("did you mean `root`?"), "{code:?}: {why}");
+    let mut dev = kept.dev();
+    let ask = json!({"id": "ask", "approve": {"who": "me", "question": "Ship it?"}});
+    dev.submit(&json!({"trace_id": TRACE, "name": "ship", "steps": [ask]}));
+    dev.accepted().unwrap();
+    dev.kill();
+    let (code, why) = refused(&["result", TRACE]);
+    assert!(code == Some(3) && why.contains("is not over") && why.contains("runs watch"), "{code:?}: {why}");
+    kept.says(&["runs", "cancel", TRACE, "--reason", "enough"]);
+    let (code, why) = refused(&["result", TRACE]);
+    assert!(code == Some(4) && why.contains("it is cancelled: enough"), "{code:?}: {why}");
+}
+
 #[test]
 fn a_directory_may_be_named_by_a_relative_path() {
     let kept = Kept::new();

@@ -1,5 +1,5 @@
 //! Dead letters: messages that were refused for good, kept for the operator with the reason, and without their content: whoever may
-//! read dead letters is told why, about what, and which message it was. Nothing is sent again from them.
+//! read dead letters is told why, about what, and which message it was. Whoever sends it again has to bring it (`trellis dead retry`).
 
 use std::{sync::Arc, time::Duration};
 

@@ -417,6 +417,10 @@ pub fn calls(kind: Kind, pool: Option<&PoolName>, namespace: &Namespace) -> Vec<
             for bucket in Storage::BUCKETS {
                 calls.extend(read(&objects(namespace, bucket)));
             }
+            if kind == Kind::Admin {
+                // A letter that is done with is dropped.
+                calls.push(once(format!("$JS.API.STREAM.MSG.DELETE.{}", stream(Stream::Dead))));
+            }
         }
     }
     calls

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use coordinator::trace::{Logged, Replay, Trace};
+use coordinator::trace::{Event, Logged, Replay, Trace};
 use serde::{Serialize, de::DeserializeOwned};
 use shared::{
-    ChildId, TraceId,
+    ChildId, Timestamp, TraceId,
     bus::{Bus, Headers, Outgoing, PublishError, RequestError},
     graph::TaskGraph,
     subject::{Filter, Subject},
@@ -262,6 +262,14 @@ pub(crate) async fn find(bus: &Bus, trace_id: TraceId) -> anyhow::Result<Option<
         stored.iter().map(|message| logged(&message.payload)).collect::<anyhow::Result<Vec<Logged>>>()?;
     // Whatever can be replayed: the remaining messages of a commit may not be stored yet.
     Ok((!log.is_empty()).then(|| Replay::all(Trace::new(trace_id), log).0))
+}
+
+/// When the first attempt of a run began, if its log still says so.
+pub(crate) async fn first_claim(bus: &Bus, trace_id: TraceId) -> anyhow::Result<Option<Timestamp>> {
+    let stored = bus.read(&Filter::EventsOf(trace_id)).await.map_err(|error| unreachable(&error))?;
+    let is_claim = |event: &Event| matches!(event, Event::Claimed { .. });
+    let mut log = stored.iter().filter_map(|message| logged(&message.payload).ok());
+    Ok(log.find(|logged| logged.events.iter().any(is_claim)).map(|logged| logged.at))
 }
 
 pub(crate) fn logged(payload: &[u8]) -> anyhow::Result<Logged> {

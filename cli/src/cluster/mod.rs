@@ -11,5 +11,6 @@ pub(crate) mod journal;
 pub(crate) mod keys;
 pub(crate) mod place;
 pub(crate) mod process_id;
+pub(crate) mod results;
 pub(crate) mod stream;
 pub(crate) mod watch;

@@ -194,9 +194,13 @@ fn list(
             text::plain(serde_json::to_value(agent.kind)),
             what.unwrap_or_default(),
             agent.pool.as_ref().map_or_else(|| "default".into(), ToString::to_string),
-            text::cut(&text::flat(agent.description.as_deref().unwrap_or_default()), 60),
+            text::flat(agent.description.as_deref().unwrap_or_default()),
         ]
     };
+    if output::is_quiet() {
+        output::print_ids(agents.iter().map(|agent| &agent.agent_id))?;
+        return Ok(Ending::Completed);
+    }
     let rows: Vec<_> = agents.iter().map(row).collect();
     output::print(&table::show(["AGENT", "VERSION", "KIND", "RUNS", "POOL", "DESCRIPTION"], &rows))?;
     Ok(Ending::Completed)

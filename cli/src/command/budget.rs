@@ -103,7 +103,7 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
     }
 }
 
-fn find<'a>(trace: &'a Trace, child: Option<&ChildId>) -> anyhow::Result<&'a ContextNode> {
+pub(super) fn find<'a>(trace: &'a Trace, child: Option<&ChildId>) -> anyhow::Result<&'a ContextNode> {
     let Some(child) = child else { return trace.root().context("the trace has no root") };
     trace.context(child).with_context(|| {
         let known = trace.contexts().iter().map(|node| node.id.as_str());
@@ -259,7 +259,7 @@ async fn raise(bus: &Bus, trace_id: TraceId, raise: Raise, output: Output) -> an
 }
 
 /// Sends a control, waits until it has taken effect or is refused, and shows the budget of the context.
-async fn apply(
+pub(super) async fn apply(
     bus: &Bus,
     control: &Control,
     child: &ChildId,

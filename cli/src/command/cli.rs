@@ -5,8 +5,9 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::{
     cluster::connect::Servers,
     command::{
-        admin_log, agents, answer, audit, auth, budget, dev, doctor, events, gateway, graph, graphs, history,
-        outputs, receipt, run, runs, runtime, schedule, schema, serve, submit, tell, trace, workers,
+        admin_log, agents, answer, audit, auth, budget, charge, dead, dev, doctor, events, gateway, graph,
+        graphs, history, outputs, receipt, result, run, runs, runtime, schedule, schema, serve, submit, tell,
+        trace, workers,
     },
     terminal::{
         ending::{EXIT_CODES, Ending},
@@ -36,6 +37,9 @@ pub(crate) struct Cli {
     /// Write logs (on stderr) as JSON lines.
     #[arg(long, global = true)]
     pub(crate) log_json: bool,
+    /// Print only what was asked for: no progress, no hints, of a list the ids alone.
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
     #[command(flatten)]
     pub(crate) servers: Servers,
     #[command(subcommand)]
@@ -69,6 +73,7 @@ pub(crate) enum Online {
     Answer(answer::Args),
     Tell(tell::Args),
     History(history::Args),
+    Result(result::Args),
     Outputs(outputs::Args),
     Receipt(receipt::Args),
     Trace(trace::Args),
@@ -77,6 +82,7 @@ pub(crate) enum Online {
     /// See and raise budgets.
     #[command(subcommand)]
     Budget(budget::Command),
+    Charge(charge::Args),
     /// See and change the agents of a cluster.
     #[command(subcommand)]
     Agents(agents::Command),
@@ -90,6 +96,9 @@ pub(crate) enum Online {
     #[command(subcommand)]
     Workers(workers::Command),
     AdminLog(admin_log::Args),
+    /// See dead letters (messages that were refused for good), send them again and drop them.
+    #[command(subcommand)]
+    Dead(dead::Command),
     Coordinator(serve::CoordinatorArgs),
     Provision(serve::ProvisionArgs),
     Worker(serve::WorkerArgs),
@@ -158,15 +167,18 @@ async fn talk(command: Online, servers: &Servers, format: Format) -> anyhow::Res
         Online::Answer(args) => answer::run(args, servers, output).await,
         Online::Tell(args) => tell::run(args, servers, output).await,
         Online::History(args) => history::run(args, servers, output).await,
+        Online::Result(args) => result::run(args, servers, output).await,
         Online::Outputs(args) => outputs::run(args, servers, output).await,
         Online::Audit(args) => audit::run(args, servers, output).await,
         Online::Trace(args) => trace::run(args, servers, output).await,
         Online::Events(args) => events::run(args, servers, output).await,
         Online::Budget(command) => budget::run(command, servers, output).await,
+        Online::Charge(args) => charge::run(args, servers, output).await,
         Online::Agents(command) => agents::run(command, servers, output).await,
         Online::Graphs(command) => graphs::run(command, servers, output).await,
         Online::Schedule(command) => schedule::run(command, servers, output).await,
         Online::Workers(command) => workers::run(command, servers, output).await,
+        Online::Dead(command) => dead::run(command, servers, output).await,
         Online::AdminLog(args) => admin_log::run(args, servers, output).await,
         Online::Provision(args) => serve::provision(args, servers).await,
         Online::Coordinator(args) => serve::coordinator(args, servers).await,
@@ -189,17 +201,20 @@ fn service(command: &Online) -> (&'static str, bool) {
         | Online::Answer(_)
         | Online::Tell(_)
         | Online::History(_)
+        | Online::Result(_)
         | Online::Outputs(_)
         | Online::Receipt(_)
         | Online::Trace(_)
         | Online::Audit(_)
         | Online::Events(_)
         | Online::Budget(_)
+        | Online::Charge(_)
         | Online::Agents(_)
         | Online::Graphs(_)
         | Online::Schedule(_)
         | Online::Workers(_)
         | Online::AdminLog(_)
+        | Online::Dead(_)
         | Online::Provision(_)
         | Online::Doctor(_) => ("trellis", true),
     }

@@ -7,6 +7,7 @@ use serde_json::json;
 use shared::{
     AgentId, Labels, ThreadId, Timestamp, Usd,
     bus::Bus,
+    clock::Clock,
     id::{LabelKey, LabelValue},
     text::count,
     wire::{
@@ -22,7 +23,7 @@ use crate::{
         ending::Ending,
         output::{self, Output},
         questions::{example, expected},
-        table, text, tree,
+        screen, table, text, tree, when,
     },
 };
 
@@ -70,6 +71,9 @@ pub(crate) struct ListArgs {
     /// Only runs submitted before then.
     #[arg(long, value_name = "TIME", value_parser = parse::moment)]
     until: Option<Timestamp>,
+    /// Cut nothing, also on a terminal: whole ids, and rows that may be wider than it.
+    #[arg(long)]
+    no_trunc: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -106,8 +110,10 @@ pub(crate) async fn list(bus: &Bus, args: ListArgs, output: Output) -> anyhow::R
                 output::print_json(&json!(runs))?;
             } else if runs.is_empty() && next.is_none() {
                 output::note(&none(args.after, unfiltered));
+            } else if output::is_quiet() {
+                output::print_ids(runs.iter().map(|run| run.trace_id))?;
             } else {
-                output::print(&rows(&runs))?;
+                output::print(&rows(&runs, Clock::Machine.now(), args.no_trunc))?;
             }
             more(next);
             Ok(Ending::Completed)
@@ -125,6 +131,10 @@ pub(crate) async fn pending(bus: &Bus, args: PendingArgs, output: Output) -> any
                 output::print_json(&json!(questions))?;
             } else if questions.is_empty() && next.is_none() {
                 output::note("no question is open");
+            } else if output::is_quiet() {
+                let of =
+                    |one: &PendingQuestion| format!("{}/{}", one.question.trace_id, one.question.child_id);
+                output::print_ids(questions.iter().map(of))?;
             } else {
                 output::print(&questions.iter().map(asked).collect::<Vec<_>>().join("\n"))?;
             }
@@ -157,28 +167,54 @@ fn none(after: Option<RunsCursor>, unfiltered: Option<u64>) -> String {
     }
 }
 
-fn rows(runs: &[RunSummary]) -> String {
+/// The digits of a run's id on a terminal: enough to name it, and never fewer than it takes to tell the listed runs apart.
+const DIGITS: usize = 12;
+
+fn rows(runs: &[RunSummary], now: Timestamp, no_trunc: bool) -> String {
+    let digits = if no_trunc || screen::of_stdout().is_none() { usize::MAX } else { digits(runs) };
     let row = |run: &RunSummary| {
-        let what = run.goal.as_ref().map_or(run.child_id.as_str(), Text::as_str);
         let status = text::plain(serde_json::to_value(run.status));
-        let took = |end: Timestamp| format!("{} ms", end.millis_since(run.started_at));
+        let took = match run.ended_at {
+            Some(end) => when::lasts(end.millis_since(run.started_at)),
+            None => format!("{} so far", when::age(now.millis_since(run.started_at))),
+        };
         let labels: Vec<String> = run.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        // A root without a name of its own is called so: its agent says more.
+        let agent = run.agent_id.as_ref().filter(|_| run.child_id.as_str() == "root");
+        let name = agent.map_or(run.child_id.as_str(), AgentId::as_str);
+        let goal = run.goal.as_ref().map_or("", Text::as_str);
         [
-            run.trace_id.to_string(),
+            when::ago(now, run.started_at),
+            took,
             if run.waiting_for_human { format!("{status} (waits for a human)") } else { status },
-            tree::money(&run.budget),
-            run.ended_at.map_or_else(String::new, took),
+            name.to_owned(),
             labels.join(" "),
-            text::cut(&text::flat(what), 60),
+            tree::money(&run.budget),
+            run.trace_id.to_string().chars().take(digits).collect(),
+            text::flat(goal),
         ]
     };
-    let rows: Vec<[String; 6]> = runs.iter().map(row).collect();
+    let rows: Vec<[String; 8]> = runs.iter().map(row).collect();
     if runs.iter().any(|run| !run.labels.is_empty()) {
-        return table::show(["TRACE", "STATUS", "SPENT", "TOOK", "LABELS", "GOAL"], &rows);
+        let heading = ["STARTED", "TOOK", "STATUS", "NAME", "LABELS", "COST", "TRACE", "GOAL"];
+        return if no_trunc { table::whole(heading, &rows) } else { table::show(heading, &rows) };
     }
-    let without = |[trace, status, spent, took, _, goal]: [String; 6]| [trace, status, spent, took, goal];
-    let rows: Vec<[String; 5]> = rows.into_iter().map(without).collect();
-    table::show(["TRACE", "STATUS", "SPENT", "TOOK", "GOAL"], &rows)
+    let without = |[started, took, status, name, _, cost, trace, goal]: [String; 8]| {
+        [started, took, status, name, cost, trace, goal]
+    };
+    let rows: Vec<[String; 7]> = rows.into_iter().map(without).collect();
+    let heading = ["STARTED", "TOOK", "STATUS", "NAME", "COST", "TRACE", "GOAL"];
+    if no_trunc { table::whole(heading, &rows) } else { table::show(heading, &rows) }
+}
+
+/// How many digits tell these runs apart.
+fn digits(runs: &[RunSummary]) -> usize {
+    let mut ids: Vec<String> = runs.iter().map(|run| run.trace_id.to_string()).collect();
+    ids.sort();
+    let same = |pair: &[String]| {
+        pair[0].bytes().zip(pair[1].bytes()).take_while(|(one, other)| one == other).count()
+    };
+    ids.windows(2).map(|pair| same(pair) + 1).max().unwrap_or(0).max(DIGITS)
 }
 
 fn asked(pending: &PendingQuestion) -> String {
@@ -189,7 +225,7 @@ fn asked(pending: &PendingQuestion) -> String {
         question.trace_id,
         question.child_id,
         question.number,
-        age(*age_ms),
+        when::age(*age_ms),
         path.join(" > ")
     );
     for line in question.question.as_str().lines() {
@@ -199,30 +235,4 @@ fn asked(pending: &PendingQuestion) -> String {
     let example = example(&question.form);
     lines.push_str(&format!("  trellis answer {}/{} {example}\n", question.trace_id, question.child_id));
     lines
-}
-
-/// In the two largest units.
-fn age(millis: u64) -> String {
-    let seconds = millis / 1000;
-    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
-    match (days, hours, minutes) {
-        (0, 0, 0) => format!("{seconds} s"),
-        (0, 0, minutes) => format!("{minutes} min {} s", seconds % 60),
-        (0, hours, minutes) => format!("{hours} h {minutes} min"),
-        (days, hours, _) => format!("{days} d {hours} h"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn g17_an_age_has_its_two_largest_units() {
-        for (millis, shown) in
-            [(900, "0 s"), (61_000, "1 min 1 s"), (7_260_000, "2 h 1 min"), (176_400_000, "2 d 1 h")]
-        {
-            assert_eq!(age(millis), shown);
-        }
-    }
 }

@@ -168,6 +168,10 @@ async fn list(servers: &Servers, output: Output) -> anyhow::Result<Ending> {
         );
         return Ok(Ending::Completed);
     }
+    if output::is_quiet() {
+        output::print_ids(all.iter().map(|graph| &graph.name))?;
+        return Ok(Ending::Completed);
+    }
     let row = |graph: &GraphSummary| {
         [
             graph.name.to_string(),

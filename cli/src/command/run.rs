@@ -143,7 +143,7 @@ async fn perform(
     output::note(&format!("trace {}", servers.trace_link(accepted.trace_id, telemetry::is_on())));
     output::adjusted(&accepted);
     match live::follow(bus, accepted.trace_id, asked, words, live::OnSignal::Cancel).await? {
-        Some(watch) => outcome::print(&watch, output),
+        Some(watch) => outcome::print(bus, &watch, output).await,
         None => Ok(Ending::Cancelled),
     }
 }

@@ -1,13 +1,18 @@
 //! `trellis runs`: describes, watches, cancels, restores and deletes runs. Lists are in `finding`;
 //! the rest is replayed from the log.
 
-use std::{collections::BTreeMap, fmt::Write};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write,
+};
 
 use coordinator::trace::{self, ContextNode, Status, Trace};
 use serde_json::json;
 use shared::{
-    CallId, ChildId, PoolName,
+    CallId, ChildId, PoolName, Timestamp,
     bus::Bus,
+    clock::Clock,
+    id::ModelName,
     wire::{EndStatus, HistoryStep, Text},
 };
 
@@ -19,11 +24,13 @@ use crate::{
         parse,
     },
     terminal::{
+        confirm,
         ending::{EXIT_CODES, Ending},
         live, news, outcome,
         output::{self, Output},
+        pager,
         questions::{Answerer, Questions, expected},
-        table, text, tree,
+        table, text, tree, when,
     },
 };
 
@@ -86,9 +93,9 @@ pub(crate) enum Command {
     },
     /// Delete the journal, outputs, inputs and result of a run, or of one context and its descendants.
     ///
-    /// Refused for contexts that are live or that others still read. The cost always stays in the budget.
+    /// Asks first. Refused for contexts that are live or that others still read. The cost always stays in the budget.
     #[command(
-        after_help = "Examples:\n  trellis runs delete 0af765\n  trellis runs delete 0af765/writer --force"
+        after_help = "Examples:\n  trellis runs delete 0af765\n  trellis runs delete 0af765/writer --force --yes"
     )]
     Delete {
         #[command(flatten)]
@@ -96,6 +103,9 @@ pub(crate) enum Command {
         /// Cancel live contexts, and delete even what others still read.
         #[arg(long)]
         force: bool,
+        /// Don't ask first; required where nobody can be asked.
+        #[arg(long, short)]
+        yes: bool,
     },
 }
 
@@ -110,14 +120,16 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
             if output == Output::Text {
                 rest.push_str(&waits_for_workers(&bus, &trace).await);
             }
-            describe(&trace, &servers.trace_link(trace.id(), trace.is_traced()), &rest, output)
+            let started = client::first_claim(&bus, trace.id()).await?;
+            let named = servers.trace_link(trace.id(), trace.is_traced());
+            describe(&bus, (&trace, started), &named, &rest, output).await
         }
         Command::Watch { trace, answer, words } => {
             let trace = trace.find(&bus).await?;
             client::replay(&bus, trace).await?;
             let asked = Questions::new(Answerer::is(answer, false, false));
             match live::follow(&bus, trace, asked, words, live::OnSignal::Leave).await? {
-                Some(watch) => outcome::print(&watch, output),
+                Some(watch) => outcome::print(&bus, &watch, output).await,
                 None => Ok(Ending::Left),
             }
         }
@@ -149,8 +161,15 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
             let (trace, child) = context.find(&bus).await?;
             delete_restore::restore(&bus, trace, child, to, output).await
         }
-        Command::Delete { context, force } => {
+        Command::Delete { context, force, yes } => {
             let (trace, child) = context.named(&bus).await?;
+            let what = child
+                .as_ref()
+                .map_or_else(|| format!("trace {trace}"), |child| format!("`{child}` of trace {trace}"));
+            let what = format!("deletes the journals, outputs, inputs and results of {what} for good");
+            if let Some(ending) = confirm::asked(&what, yes).await? {
+                return Ok(ending);
+            }
             delete_restore::delete(&bus, trace, child, force, output).await
         }
     }
@@ -225,7 +244,41 @@ fn cause<'e>(step: &'e HistoryStep, call_id: &CallId) -> Option<&'e str> {
     }
 }
 
-fn describe(trace: &Trace, named: &str, rest: &str, output: Output) -> anyhow::Result<Ending> {
+/// What a run is to do, with which model, and when it was submitted, started and ended.
+fn about(trace: &Trace, started: Option<Timestamp>, now: Timestamp) -> String {
+    let Some(root) = trace.root() else { return String::new() };
+    let models: BTreeSet<&str> = trace.contexts().iter().filter_map(|node| model(trace, node)).collect();
+    let at = |at: Timestamp| format!("{at}, {}", when::ago(now, at));
+    let took = |end: Timestamp| {
+        format!("{}, {} after it was submitted", at(end), when::lasts(end.millis_since(root.started_at)))
+    };
+    let lines = [
+        ("goal", root.order.goal.as_ref().map(ToString::to_string)),
+        (
+            "models",
+            Some(models.into_iter().collect::<Vec<_>>().join(", ")).filter(|models| !models.is_empty()),
+        ),
+        ("submitted", Some(at(root.started_at))),
+        ("started", started.map(at)),
+        ("ended", root.end().map(|end| took(end.at))),
+    ];
+    let line = |(name, value): (&str, Option<String>)| value.map(|value| format!("{name:<10} {value}\n"));
+    lines.into_iter().filter_map(line).collect()
+}
+
+/// The model that a context was told to call.
+fn model<'t>(trace: &'t Trace, node: &'t ContextNode) -> Option<&'t str> {
+    let of_profile = || trace.agent(node.order.agent_id.as_ref()?)?.model.as_ref();
+    node.order.model.as_ref().or_else(of_profile).map(ModelName::as_str)
+}
+
+async fn describe(
+    bus: &Bus,
+    (trace, started): (&Trace, Option<Timestamp>),
+    named: &str,
+    rest: &str,
+    output: Output,
+) -> anyhow::Result<Ending> {
     let deleted: Vec<&str> =
         trace.contexts().iter().filter(|node| node.deleted).map(|node| node.id.as_str()).collect();
     if output == Output::Json {
@@ -250,13 +303,20 @@ fn describe(trace: &Trace, named: &str, rest: &str, output: Output) -> anyhow::R
             node.attempts.last().map_or_else(String::new, |attempt| attempt.worker_id.to_string()),
         ]
     };
+    let about = about(trace, started, Clock::Machine.now());
     let heading = ["CONTEXT", "AGENT", "STATUS", "SPENT", "HELD", "LEFT", "TOKENS", "ATTEMPTS", "WORKER"];
     let rows: Vec<_> = trace.contexts().iter().map(row).collect();
-    let mut text = format!("trace {named}\n\n{}\n{}", tree::show(trace), table::show(heading, &rows));
+    let tree = tree::show(trace);
+    let mut text = format!("trace {named}\n{about}\n{tree}\n{}", table::show(heading, &rows));
     for node in trace.contexts() {
         text.push_str(&time_limits(node));
         if let Some(waits) = trace.snapshot(node).waits {
             text.push_str(&format!("\nbudget of {}: {waits}\n", node.id));
+        }
+        let waits_for = trace.snapshot(node).waiting_for;
+        if !waits_for.is_empty() {
+            let names: Vec<&str> = waits_for.iter().map(ChildId::as_str).collect();
+            text.push_str(&format!("\n{} waits for: {}\n", node.id, names.join(", ")));
         }
         text.push_str(&news::describe(trace, node));
         if let Some(checks) = tree::checks(node) {
@@ -289,7 +349,10 @@ fn describe(trace: &Trace, named: &str, rest: &str, output: Output) -> anyhow::R
         text.push_str(&expected(&question));
         text.push_str(&format!("  trellis answer {}/{child} 'TEXT'\n", trace.id()));
     }
-    output::print(&text)?;
+    if let Some(outcome) = trace.root().and_then(|root| trace.outcome(&root.id)) {
+        text.push_str(&outcome::result(bus, &outcome, &tree).await);
+    }
+    pager::print(&text).await?;
     Ok(Ending::Completed)
 }
 

@@ -208,6 +208,10 @@ async fn list(servers: &Servers, output: Output) -> anyhow::Result<Ending> {
         );
         return Ok(Ending::Completed);
     }
+    if output::is_quiet() {
+        output::print_ids(all.iter().map(|one| &one.name))?;
+        return Ok(Ending::Completed);
+    }
     let rows: Vec<_> = all.iter().map(row).collect();
     output::print(&table::show(
         ["SCHEDULE", "CRON", "ZONE", "NEXT", "LAST", "RUNS", "SKIPPED", "MISSED"],

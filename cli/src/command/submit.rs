@@ -62,10 +62,11 @@ pub(super) async fn send(
         output::note(&format!("trace {}; waiting for its outcome", accepted.trace_id));
         let mut watch = Watch::begin(bus, accepted.trace_id).await?;
         watch.ended().await?;
-        return outcome::print(&watch, output);
+        return outcome::print(bus, &watch, output).await;
     }
     match output {
         Output::Json => output::print_json(&json!(accepted))?,
+        Output::Text if output::is_quiet() => output::print_ids([accepted.trace_id].iter())?,
         Output::Text => {
             output::print(&format!("trace_id {}\nchild_id {}\n", accepted.trace_id, accepted.child_id))?;
         }

@@ -48,6 +48,10 @@ fn list(workers: &[WorkerState], output: Output) -> anyhow::Result<Ending> {
         output::note("no worker answers\n\nhint: start one with `trellis worker`");
         return Ok(Ending::Completed);
     }
+    if output::is_quiet() {
+        output::print_ids(workers.iter().map(|worker| &worker.worker_id))?;
+        return Ok(Ending::Completed);
+    }
     let row = |worker: &WorkerState| {
         [
             worker.worker_id.to_string(),

@@ -80,7 +80,7 @@ fn format_of(path: &Path, text: &[u8]) -> Format {
     if json { Format::Json } else { Format::Yaml }
 }
 
-fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     let mut text = Vec::new();
     // One byte more than allowed: a longer file differs from one that just fits.
     let most = u64::try_from(MAX_MESSAGE_BYTES).unwrap_or(u64::MAX) + 1;

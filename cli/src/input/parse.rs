@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn a_time_has_a_unit_a_stream_has_room_and_a_ceiling_is_more_than_zero() {
         assert_eq!(duration("7d").unwrap(), Duration::from_secs(7 * 86_400));
-        for wrong in ["7", "", "d", "-1s", "7w", "366d"] {
+        for wrong in ["7", "", "d", "-1s", "7w", "367d"] {
             duration(wrong).unwrap_err();
         }
         assert_eq!(bytes("16MiB").unwrap(), 16 << 20);

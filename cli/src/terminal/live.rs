@@ -1,12 +1,7 @@
 //! Shows a run while it runs: on a terminal as a tree that is redrawn in place, elsewhere as a line for each change.
 //! Ctrl-C leaves a run that the command only watches, and cancels one that it has begun; a second Ctrl-C ends the command.
 
-use std::{
-    cmp::Reverse,
-    collections::BTreeMap,
-    io::{IsTerminal, Write},
-    time::Duration,
-};
+use std::{cmp::Reverse, collections::BTreeMap, io::Write, time::Duration};
 
 use coordinator::trace::{ContextNode, Trace};
 use shared::{
@@ -18,13 +13,20 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::{
     cluster::{client, stream::Stream, watch::Watch},
-    terminal::{news, output, questions::Questions, signals::Signals, text, tree},
+    terminal::{
+        colour, news, output,
+        questions::Questions,
+        screen::{self, Size},
+        signals::Signals,
+        text,
+        tree::{self, Line},
+    },
 };
 
 /// Time between two drawings of the tree.
 const REDRAW: Duration = Duration::from_millis(100);
-/// Lines of the tree that are drawn. A longer tree would scroll, and lines that have scrolled can't be redrawn.
-const MOST_LINES: usize = 20;
+/// The most lines of a frame; the rest of the terminal is for what was there before.
+const MOST_LINES: usize = 30;
 
 /// What a signal, such as Ctrl-C, does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,8 +89,8 @@ pub(crate) async fn follow(
 }
 
 enum Display {
-    /// On a terminal: the number of lines to redraw, and the last text.
-    Tree { drawn: usize, last: String },
+    /// On a terminal: the widths of the lines to redraw, and the last frame with the terminal's size.
+    Tree { drawn: Vec<usize>, last: (String, Size) },
     /// Elsewhere: the last line printed for each context.
     Lines(BTreeMap<ChildId, String>),
 }
@@ -96,10 +98,11 @@ enum Display {
 impl Display {
     /// Live output between two drawings would break the tree, so that lines are printed instead.
     fn new(words: bool) -> Self {
-        if std::io::stderr().is_terminal() && !words && !output::logs_json() {
-            Display::Tree { drawn: 0, last: String::new() }
-        } else {
-            Display::Lines(BTreeMap::new())
+        match screen::of_stderr() {
+            Some(size) if !words && !output::logs_json() && !output::is_quiet() => {
+                Display::Tree { drawn: Vec::new(), last: (String::new(), size) }
+            }
+            Some(_) | None => Display::Lines(BTreeMap::new()),
         }
     }
 
@@ -134,42 +137,68 @@ impl Display {
     /// Redraws the tree in place, if a tree is drawn.
     fn draw(&mut self, trace: &Trace) {
         let Display::Tree { drawn, last } = self else { return };
-        let text = tree::branches(trace);
-        if text == *last {
+        let Some(size) = screen::of_stderr() else { return };
+        let lines = frame(&tree::lines(trace), size);
+        let text = lines.join("\n");
+        if (&text, size) == (&last.0, last.1) {
             return;
         }
-        let lines: Vec<&str> = text.lines().collect();
-        let mut screen = over(*drawn);
-        // Wrapping is off: a wrapped line would count as two when it is redrawn.
-        screen.push_str("\x1b[?7l");
-        for line in lines.iter().take(MOST_LINES) {
-            screen.push_str(line);
+        // In a terminal that was made narrower the lines of the last frame are wrapped, and take more lines than before.
+        let rows: usize = drawn.iter().map(|width| width.div_ceil(size.columns).max(1)).sum();
+        let mut screen = over(rows.min(size.lines));
+        for line in &lines {
+            screen.push_str(&colour::printable(line));
             screen.push('\n');
         }
-        *drawn = lines.len().min(MOST_LINES);
-        if lines.len() > MOST_LINES {
-            screen.push_str(&format!("… and {} more\n", lines.len() - MOST_LINES));
-            *drawn += 1;
-        }
-        screen.push_str("\x1b[?7h");
+        *drawn = lines.iter().map(|line| text::width(&colour::without(line))).collect();
         std::io::stderr().write_all(screen.as_bytes()).ok();
-        *last = text;
+        *last = (text, size);
     }
 
     /// Keeps the tree on the screen; the next drawing goes below it.
     fn leave_standing(&mut self) {
         if let Display::Tree { drawn, last } = self {
-            *drawn = 0;
-            last.clear();
+            drawn.clear();
+            last.0.clear();
         }
     }
 
     /// Removes the tree from the screen.
     fn wipe(&mut self) {
-        if let Display::Tree { drawn, .. } = self {
-            std::io::stderr().write_all(over(*drawn).as_bytes()).ok();
+        if let Display::Tree { drawn, last: (_, size) } = self {
+            let columns = screen::of_stderr().unwrap_or(*size).columns;
+            let rows = drawn.iter().map(|width| width.div_ceil(columns).max(1)).sum();
+            std::io::stderr().write_all(over(rows).as_bytes()).ok();
         }
     }
+}
+
+/// The tree as it fits a terminal. One that is too long would scroll, and lines that have scrolled can't be redrawn: what runs now is shown
+/// first, then what waits, and the rest is told in one line.
+fn frame(tree: &[Line], size: Size) -> Vec<String> {
+    // The last line is for the cursor.
+    let room = size.lines.saturating_sub(1).clamp(1, MOST_LINES);
+    if tree.len() <= room {
+        return tree::lay_out(tree, Some(size.columns));
+    }
+    let mut places: Vec<usize> = (0..tree.len()).collect();
+    // The root says how the whole is.
+    places.sort_by_key(|place| (*place > 0, tree[*place].now));
+    let (mut shown, folded) = (places[..room - 1].to_vec(), &places[room - 1..]);
+    shown.sort_unstable();
+    let shown: Vec<Line> = shown.into_iter().map(|place| tree[place].clone()).collect();
+    let mut lines = tree::lay_out(&shown, Some(size.columns));
+    lines.push(text::fit(&more(folded.iter().map(|place| tree[*place].word.as_str())), size.columns));
+    lines
+}
+
+/// How many lines are folded, and how many of each status.
+fn more<'a>(words: impl Iterator<Item = &'a str>) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    words.for_each(|word| *counts.entry(word).or_default() += 1);
+    let all: usize = counts.values().sum();
+    let each: Vec<String> = counts.iter().map(|(word, count)| format!("{count} {word}")).collect();
+    format!("… {all} more ({})", each.join(", "))
 }
 
 /// Moves the cursor up so many lines and clears the screen from there.

@@ -1,13 +1,18 @@
 //! What users see: output, tables, the tree of a run, questions and signals.
 
+pub(crate) mod colour;
+pub(crate) mod confirm;
 pub(crate) mod ending;
 pub(crate) mod live;
 pub(crate) mod news;
 pub(crate) mod outcome;
 pub(crate) mod output;
+pub(crate) mod pager;
 pub(crate) mod questions;
+pub(crate) mod screen;
 pub(crate) mod sheet;
 pub(crate) mod signals;
 pub(crate) mod table;
 pub(crate) mod text;
 pub(crate) mod tree;
+pub(crate) mod when;

@@ -1,27 +1,53 @@
 //! The outcome of a run, printed for people or programs.
 
 use serde_json::json;
-use shared::{Json, wire::Outcome};
+use shared::{Json, bus::Bus, wire::Outcome};
 
 use crate::{
-    cluster::watch::Watch,
+    cluster::{results, watch::Watch},
     terminal::{
         ending::Ending,
         output::{self, Output},
-        text, tree,
+        pager, text, tree,
     },
 };
 
-/// Prints the outcome of a run that has ended.
-pub(crate) fn print(watch: &Watch, output: Output) -> anyhow::Result<Ending> {
+/// Prints the outcome of a run that has ended, with its whole result.
+pub(crate) async fn print(bus: &Bus, watch: &Watch, output: Output) -> anyhow::Result<Ending> {
     let Some(outcome) = watch.outcome() else { return Ok(Ending::Failed) };
     match output {
         Output::Json => output::print_json(&json!(outcome))?,
-        // The outcome may be kept longer than the log.
-        Output::Text if watch.trace().root().is_none() => output::print(&one_line(outcome))?,
-        Output::Text => output::print(&tree::show(watch.trace()))?,
+        // The result was asked for, and nothing else.
+        Output::Text if output::is_quiet() => match results::of_outcome(bus, &outcome.context).await? {
+            Some(result) => pager::print(&text::of_result(&result)).await?,
+            None => output::error(one_line(outcome).trim_end()),
+        },
+        Output::Text => {
+            // The outcome may be kept longer than the log.
+            let shown = match watch.trace().root() {
+                Some(_) => tree::show(watch.trace()),
+                None => one_line(outcome),
+            };
+            let result = result(bus, outcome, &shown).await;
+            pager::print(&format!("{shown}{result}")).await?;
+        }
     }
     Ok(outcome.context.status.into())
+}
+
+/// The whole result below a tree, if the tree has no room for it.
+pub(crate) async fn result(bus: &Bus, outcome: &Outcome, shown: &str) -> String {
+    match results::of_outcome(bus, &outcome.context).await {
+        Ok(Some(result)) if is_shown(&result.to_text(), shown) => String::new(),
+        Ok(Some(result)) => format!("\nresult\n{}", text::of_result(&result)),
+        Ok(None) => String::new(),
+        Err(why) => format!("\nthe result could not be read: {why}\n"),
+    }
+}
+
+/// Whether the first line of a tree, which is that of the root, has all of a result.
+fn is_shown(result: &str, tree: &str) -> bool {
+    !result.contains('\n') && tree.lines().next().is_some_and(|line| line.ends_with(result))
 }
 
 pub(crate) fn one_line(outcome: &Outcome) -> String {

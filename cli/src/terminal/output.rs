@@ -13,7 +13,7 @@ use shared::{
 };
 use tracing::Level;
 
-use crate::terminal::{ending::Ending, text};
+use crate::terminal::{colour, ending::Ending, text};
 
 /// What a command prints: text for people, JSON for programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl Format {
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
     stdout
-        .write_all(text::printable(text).as_bytes())
+        .write_all(colour::printable(text).as_bytes())
         .and_then(|()| stdout.flush())
         .context("could not write the output")
 }
@@ -76,8 +76,31 @@ pub(crate) fn logs_json() -> bool {
     LOGS_JSON.load(Ordering::Relaxed)
 }
 
-/// Progress, to stderr. Failing to write it is no error.
+/// Whether only what was asked for is printed: no progress, no hints, and of a list the ids alone.
+static IS_QUIET: AtomicBool = AtomicBool::new(false);
+
+pub(crate) fn be_quiet() {
+    IS_QUIET.store(true, Ordering::Relaxed);
+}
+
+pub(crate) fn is_quiet() -> bool {
+    IS_QUIET.load(Ordering::Relaxed)
+}
+
+/// Ids alone, a line each.
+pub(crate) fn print_ids(ids: impl Iterator<Item = impl std::fmt::Display>) -> anyhow::Result<()> {
+    print(&ids.map(|id| format!("{id}\n")).collect::<String>())
+}
+
+/// Progress, to stderr; warnings also if it is to be quiet. Failing to write it is no error.
 pub(crate) fn note(what: &str) {
+    if !is_quiet() || what.starts_with("warning: ") {
+        ask(what);
+    }
+}
+
+/// What the user is asked, or has to know, to stderr.
+pub(crate) fn ask(what: &str) {
     if logs_json() {
         return match what.strip_prefix("warning: ") {
             Some(warning) => json_line(Level::WARN, warning),

@@ -71,7 +71,7 @@ impl Questions {
     pub(crate) async fn ask(&mut self, bus: &Bus, questions: Vec<Question>) -> anyhow::Result<()> {
         let is_open = |asked: &Question| questions.iter().any(|open| is_same(open, asked));
         if self.asking.as_ref().is_some_and(|asking| !is_open(asking)) {
-            output::note("(the question was answered elsewhere, or is no longer open)");
+            output::ask("(the question was answered elsewhere, or is no longer open)");
             self.asking = None;
         }
         for question in questions {
@@ -81,10 +81,10 @@ impl Questions {
             }
             self.seen.insert(key);
             let path: Vec<&str> = question.path.iter().map(ChildId::as_str).collect();
-            output::note(&format!("question from {}: {}", path.join(" › "), question.question));
+            output::ask(&format!("question from {}: {}", path.join(" › "), question.question));
             let expected = expected(&question);
             if !expected.is_empty() {
-                output::note(expected.trim_end());
+                output::ask(expected.trim_end());
             }
             let Question { trace_id, child_id, number, .. } = &question;
             match &self.who {
@@ -100,16 +100,16 @@ impl Questions {
                     }
                 }
                 Answerer::Terminal => {
-                    output::note("type the answer and press enter:");
+                    output::ask("type the answer and press enter:");
                     self.lines.get_or_insert_with(|| BufReader::new(tokio::io::stdin()).lines());
                     self.asking = Some(question);
                 }
-                Answerer::Elsewhere => output::note(&format!(
+                Answerer::Elsewhere => output::ask(&format!(
                     "answer it with: trellis answer {trace_id} {child_id} --question {number} {}",
                     example(&question.form)
                 )),
                 Answerer::Nobody => {
-                    output::note(
+                    output::ask(
                         "the run is cancelled: nobody can answer, because stdin is not a terminal\n\nhint: give --answer TEXT, or set `hitl: fail` for the step",
                     );
                     let reason = Text::new("an agent asked a question that nobody can answer").ok();
@@ -131,7 +131,7 @@ impl Questions {
     pub(crate) async fn answer(&mut self, bus: &Bus, typed: Option<String>) -> anyhow::Result<()> {
         let Some(question) = self.asking.take() else { return Ok(()) };
         let Some(typed) = typed else {
-            output::note("stdin has ended: answer with `trellis answer`");
+            output::ask("stdin has ended: answer with `trellis answer`");
             self.who = Answerer::Elsewhere;
             self.seen.remove(&(question.child_id, question.number));
             return Ok(());
@@ -144,7 +144,7 @@ impl Questions {
             },
             Err(why) => why,
         };
-        output::note(&format!("{why}\ntype the answer and press enter:"));
+        output::ask(&format!("{why}\ntype the answer and press enter:"));
         self.asking = Some(question);
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! Text made safe and short for a terminal. Much of it was written by agents, tools and models.
 
 use serde_json::Value;
-use shared::Usd;
+use shared::{Json, Usd};
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// A status or kind as the word it has in JSON.
 pub(crate) fn plain(word: serde_json::Result<Value>) -> String {
@@ -21,6 +22,45 @@ pub(crate) fn printable(text: &str) -> String {
         other => other.is_control(),
     };
     text.chars().map(|character| if is_control(character) { '\u{fffd}' } else { character }).collect()
+}
+
+/// A result with nothing cut: a text as it is, anything else as JSON on lines of its own. It ends with its line.
+pub(crate) fn of_result(result: &Json) -> String {
+    let mut text = match result.value() {
+        Value::String(text) => text.clone(),
+        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+            format!("{other:#}")
+        }
+    };
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text
+}
+
+/// The columns of a terminal that a line takes.
+pub(crate) fn width(line: &str) -> usize {
+    line.width()
+}
+
+/// At most so many columns of a terminal, with `…` in place of what is cut.
+pub(crate) fn fit(line: &str, columns: usize) -> String {
+    if width(line) <= columns {
+        return line.to_owned();
+    }
+    let mut kept = String::new();
+    let mut taken = 0;
+    for character in line.chars() {
+        taken += character.width().unwrap_or(0);
+        if taken >= columns {
+            break;
+        }
+        kept.push(character);
+    }
+    if columns > 0 {
+        kept.push('…');
+    }
+    kept
 }
 
 /// At most so many characters.

@@ -7,35 +7,106 @@ use serde_json::{Value, json};
 use shared::wire::{BudgetSnapshot, CheckCounts, EndStatus, GraphVerdict, Payload, StepReport, StepStatus};
 
 use super::{
-    news,
-    text::{cut, flat, plain},
+    colour, news, screen,
+    text::{cut, fit, flat, plain, width},
 };
 
 /// Characters of an answer or a reason that are shown on a line.
 const SHOWN: usize = 70;
 
-/// The tree, the reason of its end, and the values of the shared store.
+/// The tree, the reason of its end, and the values of the shared store, for stdout as it is.
 pub(crate) fn show(trace: &Trace) -> String {
-    let mut text = branches(trace);
+    let columns = screen::of_stdout().map(|size| size.columns);
+    let mut text: String = lay_out(&lines(trace), columns).iter().map(|line| format!("{line}\n")).collect();
     if let Some(why) = trace.root().and_then(why) {
         line(&mut text, &format!("\n{why}"));
     }
     if !trace.outputs().is_empty() {
         text.push_str("\nvalues of the shared store at the end\n");
+        let most = columns.unwrap_or(usize::MAX);
         for (key, value) in trace.outputs() {
-            line(&mut text, &format!("  {key}: {}", cut(&flat(&value.to_text()), SHOWN + 30)));
+            line(&mut text, &fit(&format!("  {key}: {}", cut(&flat(&value.to_text()), SHOWN + 30)), most));
         }
     }
     text
 }
 
+/// What a context or a step does now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Now {
+    Runs,
+    Waits,
+    Ended,
+}
+
+/// A line of the tree: a context, or a step without one.
+#[derive(Debug, Clone)]
+pub(crate) struct Line {
+    /// With the branches before it.
+    name: String,
+    pub(crate) word: String,
+    money: String,
+    rest: String,
+    pub(crate) now: Now,
+}
+
 /// The tree alone, one line for each context.
-pub(crate) fn branches(trace: &Trace) -> String {
-    let mut text = String::new();
+pub(crate) fn lines(trace: &Trace) -> Vec<Line> {
+    let mut lines = Vec::new();
     if let Some(root) = trace.root() {
-        branch(trace, root, "", "", &mut text);
+        branch(trace, root, "", "", &mut lines);
     }
-    text
+    lines
+}
+
+/// The columns of name, status and money where nothing is cut.
+const USUAL: [usize; 3] = [32, 14, 20];
+/// The least columns of a name, and of what a context says.
+const LEAST: usize = 8;
+
+/// The lines as text, none wider than the columns that there are. Names and what contexts say are cut; a status or an amount that there
+/// is no room for is left out whole.
+pub(crate) fn lay_out(lines: &[Line], columns: Option<usize>) -> Vec<String> {
+    let widest = |of: fn(&Line) -> &str| lines.iter().map(|line| width(of(line))).max().unwrap_or(0);
+    let (names, words, amounts) =
+        (widest(|line| &line.name), widest(|line| &line.word), widest(|line| &line.money));
+    let [name, word, money] = USUAL;
+    let Some(columns) = columns else {
+        let usual = |line: &Line| {
+            let words = [(&line.name, name), (&line.word, word), (&line.money, money)];
+            let padded: String = words.iter().map(|(text, least)| format!("{text:<least$} ")).collect();
+            format!("{padded}{}", line.rest).trim_end().to_owned()
+        };
+        return lines.iter().map(usual).collect();
+    };
+    let room = |taken: usize| columns.saturating_sub(taken);
+    // What is left for the name decides what else there is room for.
+    let (has_money, has_word) = (room(words + amounts + 2) >= LEAST, room(words + 1) >= LEAST);
+    let taken = match (has_money, has_word) {
+        (true, _) => words + amounts + 2,
+        (false, true) => words + 1,
+        (false, false) => 0,
+    };
+    let names = names.min(room(taken));
+    let shown = |line: &Line| {
+        let mut text = padded(&fit(&line.name, names), names);
+        if has_word || has_money {
+            text.push_str(&format!(" {}", colour::status(&padded(&line.word, words))));
+        }
+        if has_money {
+            text.push_str(&format!(" {}", padded(&line.money, amounts)));
+        }
+        let left = room(names + taken + 1);
+        if has_money && left >= LEAST {
+            text.push_str(&format!(" {}", fit(&line.rest, left)));
+        }
+        text.trim_end().to_owned()
+    };
+    lines.iter().map(shown).collect()
+}
+
+fn padded(text: &str, columns: usize) -> String {
+    format!("{text}{}", " ".repeat(columns.saturating_sub(width(text))))
 }
 
 /// What was spent, of how much, and what is disputed.
@@ -64,10 +135,7 @@ enum Row<'a> {
 }
 
 /// One line for a context, then its descendants.
-fn branch(trace: &Trace, node: &ContextNode, stem: &str, fork: &str, text: &mut String) {
-    let budget = &node.budget;
-    let name = format!("{stem}{fork}{}", node.id);
-    let money = money(&budget.snapshot());
+fn branch(trace: &Trace, node: &ContextNode, stem: &str, fork: &str, lines: &mut Vec<Line>) {
     let taken = node.taken.as_ref();
     let taken =
         taken.map_or_else(String::new, |from| format!("taken from {}/{}  ", from.trace_id, from.child_id));
@@ -79,13 +147,13 @@ fn branch(trace: &Trace, node: &ContextNode, stem: &str, fork: &str, text: &mut 
     let checks = checks(node).map_or_else(String::new, |checks| format!("checks: {checks}  "));
     let said = if fork.is_empty() { answer(node) } else { answer(node).or_else(|| why(node)) };
     let said = cut(&flat(&said.unwrap_or_default()), SHOWN);
-    line(
-        text,
-        &format!(
-            "{name:<32} {:<14} {money:<20} {taken}{uses}{undoes}{tries}{messages}{checks}{said}",
-            word(trace, node)
-        ),
-    );
+    lines.push(Line {
+        name: format!("{stem}{fork}{}", node.id),
+        word: word(trace, node),
+        money: money(&node.budget.snapshot()),
+        rest: format!("{taken}{uses}{undoes}{tries}{messages}{checks}{said}"),
+        now: now(node),
+    });
     let below = match fork {
         "" => String::new(),
         "└─ " => format!("{stem}   "),
@@ -95,13 +163,33 @@ fn branch(trace: &Trace, node: &ContextNode, stem: &str, fork: &str, text: &mut 
     for (number, row) in rows.iter().enumerate() {
         let fork = if number + 1 == rows.len() { "└─ " } else { "├─ " };
         match row {
-            Row::Context(child) => branch(trace, child, &below, fork, text),
-            Row::Step(step) => {
-                let name = format!("{below}{fork}{}", step.id);
-                let reason = cut(&flat(step.reason.as_deref().unwrap_or_default()), 2 * SHOWN);
-                line(text, &format!("{name:<32} {:<14} {:<20} {reason}", step_word(step), ""));
-            }
+            Row::Context(child) => branch(trace, child, &below, fork, lines),
+            Row::Step(step) => lines.push(Line {
+                name: format!("{below}{fork}{}", step.id),
+                word: step_word(step),
+                money: String::new(),
+                rest: cut(&flat(step.reason.as_deref().unwrap_or_default()), 2 * SHOWN),
+                now: match step.status {
+                    StepStatus::Pending => Now::Waits,
+                    StepStatus::Running => Now::Runs,
+                    StepStatus::Succeeded
+                    | StepStatus::Failed
+                    | StepStatus::Cancelled
+                    | StepStatus::TimedOut
+                    | StepStatus::Aborted
+                    | StepStatus::Skipped => Now::Ended,
+                },
+            }),
         }
+    }
+}
+
+/// What waits for a human counts as what runs: somebody has to see it.
+fn now(node: &ContextNode) -> Now {
+    match &node.status {
+        Status::Submitted { .. } => Now::Waits,
+        Status::Working(_) | Status::InputRequired { .. } | Status::Paused { .. } => Now::Runs,
+        Status::Ended(_) => Now::Ended,
     }
 }
 
@@ -162,7 +250,8 @@ pub(crate) fn payload(result: &Payload) -> String {
     }
 }
 
-fn why(node: &ContextNode) -> Option<String> {
+/// Why a context ended as it did, if it did not succeed.
+pub(crate) fn why(node: &ContextNode) -> Option<String> {
     let end = node.end()?;
     end.error.as_ref().map(|error| error.message.clone()).or_else(|| end.reason.clone())
 }

@@ -134,11 +134,11 @@ async fn a_refused_cancel_or_delete_has_an_exit_code_of_its_own() {
     let trace = live.trace_id.to_string();
     eventually("it runs", async || cluster.client.trace(live.trace_id).await.root().unwrap().attempt() > 0)
         .await;
-    let refused = said(&["runs", "delete", &trace]);
+    let refused = said(&["runs", "delete", &trace, "--yes"]);
     assert_eq!(refused.code, Some(3), "{}{}", refused.out, refused.error);
     let cancelled = said(&["runs", "cancel", &trace]);
     assert_eq!((cancelled.out, cancelled.code), (format!("{trace}: the run is cancelled\n"), Some(0)));
     assert_eq!(said(&["runs", "cancel", &trace]).code, Some(0), "it is cancelled already");
-    assert_eq!(said(&["runs", "delete", &trace]).code, Some(0));
+    assert_eq!(said(&["runs", "delete", &trace, "--yes"]).code, Some(0));
     cluster.stop().await;
 }

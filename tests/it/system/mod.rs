@@ -9,6 +9,7 @@ mod bad_input_end_to_end;
 mod budget_commands;
 mod cluster;
 mod copies;
+mod dead_commands;
 mod doctor;
 mod embedded;
 mod finding;

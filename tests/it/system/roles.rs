@@ -120,6 +120,10 @@ const PUBLISH: &[(&str, &str)] = &[
     ("JS.API.DIRECT.GET.AGENT_HISTORY", "WCOA"),
     ("JS.API.DIRECT.GET.OBJ_AGENT_OUTPUTS", "WCOA"),
     ("JS.API.DIRECT.GET.AGENT_DEAD", "A"),
+    ("JS.API.STREAM.MSG.DELETE.AGENT_DEAD", "A"),
+    ("JS.API.STREAM.MSG.DELETE.AGENT_EVENT", ""),
+    ("JS.API.STREAM.MSG.DELETE.AGENT_AUDIT", ""),
+    ("JS.API.STREAM.PURGE.AGENT_DEAD", ""),
     ("JS.API.DIRECT.GET.AGENT_AUDIT", "A"),
     ("JS.API.STREAM.MSG.GET.AGENT_AUDIT", "A"),
     ("$JS.API.STREAM.CREATE.AGENT_AUDIT", "P"),
@@ -591,10 +595,10 @@ async fn s1_a_whole_run_works_with_every_process_under_its_own_role() {
     let asked = as_role("observer", &["runs", "describe", waits]);
     let good = asked.contains("no worker of the pool `gpu` answers") && asked.contains("worker --pool gpu");
     found.check("a run waits for a pool without workers", &asked, good);
-    let refused = as_role("admin", &["runs", "delete", waits]);
+    let refused = as_role("admin", &["runs", "delete", waits, "--yes"]);
     let good = refused.contains("which is live") && refused.contains("hint: --force cancels");
     found.check("what is live is deleted by force", &refused, good);
-    let deleted = as_role("admin", &["runs", "delete", waits, "--force"]);
+    let deleted = as_role("admin", &["runs", "delete", waits, "--force", "--yes"]);
     assert!(deleted.ends_with("exit Some(0)"), "{deleted}");
     let asked = as_role("observer", &["runs", "describe", waits]);
     found.check("what was deleted is said to be", &asked, asked.contains("what was spent stays: elsewhere"));

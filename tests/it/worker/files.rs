@@ -533,7 +533,7 @@ async fn w6_history_and_outputs_are_read_from_anywhere_until_they_are_deleted() 
     assert!(!again.status.success(), "what is there is not overwritten");
     std::fs::remove_dir_all(&directory).unwrap();
 
-    let deleted = said(&ask(&["runs", "delete", &trace]));
+    let deleted = said(&ask(&["runs", "delete", &trace, "--yes"]));
     assert!(deleted.contains("is deleted"), "{deleted}");
     let client = site.client();
     let bus = &client.bus;

@@ -100,8 +100,7 @@ pub(super) async fn dead_letters(bus: &Bus, findings: &mut Findings) {
         Ok(Some(stored)) => {
             let minutes = Clock::default().now().millis_since(stored.at) / 60_000;
             let level = if minutes < RECENT_MINUTES { Level::Warn } else { Level::Ok };
-            let hint =
-                "a dead letter says what was refused and why: read the stream AGENT_DEAD (docs/protocol.md)";
+            let hint = "`trellis dead list` and `trellis dead show ID` say what was refused and why";
             let found = format!("the newest is {} old, on `{}`", count(minutes, "minute"), stored.subject);
             findings.add("dead-letters", level, found, Some(hint).filter(|_| level == Level::Warn));
         }

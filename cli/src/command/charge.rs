@@ -1,0 +1,74 @@
+//! `trellis charge`: books a cost on a run by hand (B11).
+
+use coordinator::trace::{Command, Trace};
+use shared::{
+    Amount, CallId, Tokens, Usd,
+    wire::{Charge, Control, Text},
+};
+use uuid::Uuid;
+
+use crate::{
+    cluster::{client, connect::Servers},
+    command::{budget, delete_restore},
+    input::{context_ref::ContextRef, parse},
+    terminal::{
+        ending::{EXIT_CODES, Ending},
+        output::{self, Output},
+    },
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  trellis charge 0af765 --cost-usd 0.25 --key invoice-7
+  trellis charge 0af765/writer --cost-usd 1.20 --tokens 4000 --by accounts
+";
+
+/// Book a cost on a run, or on one context, by hand: of something that was paid elsewhere.
+///
+/// A key is booked once: the same charge again changes nothing, and another amount under it is refused. What there is no room for in the
+/// budget is disputed (`trellis budget disputes`). For administrators.
+#[derive(Debug, clap::Args)]
+#[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
+pub(crate) struct Args {
+    #[command(flatten)]
+    context: ContextRef,
+    /// The cost, in dollars.
+    #[arg(long, value_name = "USD", value_parser = parse::usd, required_unless_present = "tokens")]
+    cost_usd: Option<Usd>,
+    /// The tokens.
+    #[arg(long, value_name = "N", value_parser = parse::tokens)]
+    tokens: Option<Tokens>,
+    /// What the charge is known by, such as the number of an invoice; without it, a new one.
+    #[arg(long, value_name = "KEY")]
+    key: Option<CallId>,
+    /// Who charges, for the record.
+    #[arg(long, value_name = "NAME", value_parser = parse::text)]
+    by: Option<Text>,
+}
+
+pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
+    let amount =
+        Amount { cost_usd: args.cost_usd.unwrap_or_default(), tokens: args.tokens.unwrap_or_default() };
+    if amount.is_nothing() {
+        anyhow::bail!(
+            "a charge of nothing changes nothing\n\nhint: give --cost-usd or --tokens more than zero"
+        );
+    }
+    let bus = servers.cluster().await?;
+    let (trace_id, child) = args.context.named(&bus).await?;
+    let known = client::replay(&bus, trace_id).await?;
+    let child_id = budget::find(&known, child.as_ref())?.id.clone();
+    let key = match args.key {
+        Some(key) => key,
+        None => format!("cli-{}", Uuid::now_v7().simple()).parse()?,
+    };
+    let charge = Charge { child_id: child_id.clone(), key: key.clone(), amount, by: args.by };
+    if let Some(ending) = delete_restore::refused(&known, Command::Charge(charge.clone()), output)? {
+        return Ok(ending);
+    }
+    output::note(&format!("charge {key}"));
+    let control = Control { charge: Some(charge), ..Control::of(trace_id) };
+    let booked =
+        |trace: &Trace| trace.context(&child_id).is_some_and(|node| node.charges.get(&key).is_some());
+    budget::apply(&bus, &control, &child_id, booked, output).await
+}

@@ -1,0 +1,331 @@
+//! `trellis dead`: dead letters, the messages that were refused for good. A letter has the digest of its message and not the message,
+//! so whoever sends it again brings it along; the digest says whether it is the same.
+
+use anyhow::{Context, bail};
+use serde_json::{Value, json};
+use shared::{
+    ChildId, TraceId,
+    bus::{Bus, Outgoing, PublishError, Stored},
+    digest,
+    subject::{Action, Filter, Subject},
+    wire::{DeadLetter, Refusal},
+};
+
+use crate::{
+    cluster::{
+        client,
+        connect::{Servers, denied_hint, unreachable},
+    },
+    input::{context_ref::RunRef, file},
+    terminal::{
+        ending::{EXIT_CODES, Ending},
+        output::{self, Output},
+        table, text,
+    },
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  trellis dead list --kind charge --limit 5
+  trellis dead show 42
+  trellis dead retry 42 --payload charge.json   send the same message again
+  trellis dead drop 42
+";
+
+/// Reading dead letters, sending one again and dropping one are for administrators.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// List dead letters, the newest first.
+    #[command(after_help = EXAMPLES)]
+    List {
+        /// Only messages of this kind, such as `spawn`, `result` or `charge`.
+        #[arg(long, value_name = "KIND")]
+        kind: Option<ChildId>,
+        /// Only messages about this run.
+        #[arg(long, value_name = "TRACE")]
+        trace: Option<RunRef>,
+        /// The most letters to list.
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        limit: u32,
+    },
+    /// Show a dead letter: what was refused, why, and what helps.
+    Show {
+        /// Its number, as `dead list` shows it.
+        id: u64,
+    },
+    /// Send the message of a dead letter again, and drop the letter. If it is refused again, there is a new letter.
+    ///
+    /// A letter does not keep its message, which may be private: give it with --payload. Another message than the one that was
+    /// refused is not sent. Sent twice, it is the same message.
+    #[command(after_help = EXIT_CODES)]
+    Retry {
+        /// Its number, as `dead list` shows it.
+        id: u64,
+        /// The file with the message as it was sent; `-` is stdin.
+        #[arg(long, value_name = "FILE")]
+        payload: Option<std::path::PathBuf>,
+    },
+    /// Drop a dead letter.
+    Drop {
+        /// Its number, as `dead list` shows it.
+        id: u64,
+    },
+}
+
+pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
+    let bus = servers.cluster().await?;
+    match command {
+        Command::List { kind, trace, limit } => {
+            let trace = match trace {
+                Some(trace) => Some(trace.find(&bus).await?),
+                None => None,
+            };
+            list(&bus, kind, trace, limit as usize, output).await
+        }
+        Command::Show { id } => show(&find(&bus, id).await?, output),
+        Command::Retry { id, payload } => {
+            let found = find(&bus, id).await?;
+            let Some(path) = payload else {
+                output::error(&format!(
+                    "dead letter {id} can't be sent again as it is: {}",
+                    without_payload(&found.letter)
+                ));
+                return Ok(Ending::Refused);
+            };
+            let bytes = file::read(&path)?;
+            retry(&bus, &found, bytes, output).await
+        }
+        Command::Drop { id } => {
+            let found = find(&bus, id).await?;
+            remove(&bus, &found).await?;
+            match output {
+                Output::Json => output::print_json(&json!({"id": id, "dropped": true}))?,
+                Output::Text => output::print(&format!("dead letter {id} is dropped\n"))?,
+            }
+            Ok(Ending::Completed)
+        }
+    }
+}
+
+/// A letter as it is stored.
+struct Found {
+    stored: Stored,
+    letter: DeadLetter,
+}
+
+impl Found {
+    fn to_json(&self) -> Value {
+        let mut shown = json!(self.letter);
+        shown["id"] = json!(self.stored.sequence);
+        shown["at"] = json!(self.stored.at);
+        shown["kind"] = json!(kind(&self.stored));
+        shown
+    }
+}
+
+fn kind(stored: &Stored) -> &str {
+    if let Subject::Dead(kind) = &stored.subject { kind.as_str() } else { "" }
+}
+
+/// All letters under a filter, the oldest first. What is no letter is left out.
+async fn read(bus: &Bus, filter: &Filter) -> anyhow::Result<Vec<Found>> {
+    let stored = bus.read(filter).await.map_err(|error| unreachable(&error))?;
+    let found = stored.into_iter().filter_map(|stored| {
+        let letter = serde_json::from_slice(&stored.payload).ok()?;
+        Some(Found { stored, letter })
+    });
+    Ok(found.collect())
+}
+
+async fn find(bus: &Bus, id: u64) -> anyhow::Result<Found> {
+    let all = read(bus, &Filter::Dead).await?;
+    all.into_iter().find(|found| found.stored.sequence == id).with_context(|| {
+        format!("there is no dead letter {id}\n\nhint: `trellis dead list` shows them; they are kept for a limited time")
+    })
+}
+
+async fn list(
+    bus: &Bus,
+    kind_is: Option<ChildId>,
+    about: Option<TraceId>,
+    limit: usize,
+    output: Output,
+) -> anyhow::Result<Ending> {
+    let filter = kind_is.map_or(Filter::Dead, |kind| Filter::One(Subject::Dead(kind)));
+    let mut all = read(bus, &filter).await?;
+    all.reverse();
+    all.retain(|found| about.is_none_or(|trace| found.letter.trace_id == Some(trace)));
+    let more = all.len().saturating_sub(limit);
+    all.truncate(limit);
+    if output == Output::Json {
+        output::print_json(&all.iter().map(Found::to_json).collect())?;
+    } else if all.is_empty() {
+        output::note("there are no dead letters");
+    } else if output::is_quiet() {
+        output::print_ids(all.iter().map(|found| found.stored.sequence))?;
+    } else {
+        let row = |found: &Found| {
+            [
+                found.stored.sequence.to_string(),
+                found.stored.at.to_string(),
+                kind(&found.stored).to_owned(),
+                found.letter.refusal.code.clone(),
+                found.letter.trace_id.map_or_else(String::new, |trace| trace.to_string()),
+                text::flat(&found.letter.refusal.message),
+            ]
+        };
+        let rows: Vec<_> = all.iter().map(row).collect();
+        output::print(&table::show(["ID", "AT", "KIND", "CODE", "TRACE", "WHY"], &rows))?;
+    }
+    if more > 0 {
+        output::note(&format!("there are {more} more: add --limit"));
+    }
+    Ok(Ending::Completed)
+}
+
+fn show(found: &Found, output: Output) -> anyhow::Result<Ending> {
+    if output == Output::Json {
+        output::print_json(&found.to_json())?;
+        return Ok(Ending::Completed);
+    }
+    let Found { stored, letter } = found;
+    let DeadLetter { subject, refusal, trace_id, child_id, call_id, payload } = letter;
+    let mut text = format!("dead letter {}\nat       {}\nsubject  {subject}\n", stored.sequence, stored.at);
+    let about = [
+        ("trace", trace_id.map(|trace| trace.to_string())),
+        ("context", child_id.as_ref().map(ToString::to_string)),
+        ("call", call_id.as_ref().map(ToString::to_string)),
+        ("message", Some(payload.clone()).filter(|payload| !payload.is_empty())),
+    ];
+    for (name, value) in about {
+        if let Some(value) = value {
+            text.push_str(&format!("{name:<8} {value}\n"));
+        }
+    }
+    text.push_str(&format!("\n{}\n", output::refused(refusal)));
+    if let Some(hint) = hint(refusal) {
+        text.push_str(&format!("\nhint: {hint}\n"));
+    }
+    output::print(&text)?;
+    Ok(Ending::Completed)
+}
+
+/// What helps, by the code of the refusal.
+fn hint(refusal: &Refusal) -> Option<&'static str> {
+    Some(match refusal.code.as_str() {
+        "malformed" => {
+            "correct what is named above and send it anew; `trellis schema` prints what a message may have"
+        }
+        "no_trace" | "unknown_context" => {
+            "nothing was submitted under this id; if it is by now, `trellis dead retry` sends the message again"
+        }
+        "conflict" => "this id exists with other content: submit it under another `child_id` or `trace_id`",
+        "ended" | "stale" | "wrong_token" | "not_queued" => {
+            "nothing is to be done: the context went on without it"
+        }
+        "storage_full" => {
+            "make room (`trellis doctor` says where), then `trellis dead retry` sends the message again"
+        }
+        "unavailable" | "internal" => {
+            "`trellis dead retry` sends the message again; the coordinators' log says what happened"
+        }
+        "not_authentic" => {
+            "somebody without the key of this deployment stored it: find out who can publish there (docs/authenticity.md)"
+        }
+        "not_a_raise" | "raise_parent_first" | "above_maximum" => {
+            "`trellis budget tree` shows the ceilings; raise the parent's first"
+        }
+        _ => return None,
+    })
+}
+
+/// Why a letter alone is not enough to send its message again.
+fn without_payload(letter: &DeadLetter) -> String {
+    match letter.payload.as_str() {
+        "" => "it is not about a message that was sent to a queue".into(),
+        payload => format!(
+            "it does not keep its message, which may be private\n\nhint: --payload FILE gives it, as it was sent: {payload}"
+        ),
+    }
+}
+
+async fn retry(bus: &Bus, found: &Found, payload: Vec<u8>, output: Output) -> anyhow::Result<Ending> {
+    let Found { stored, letter } = found;
+    let id = stored.sequence;
+    let subject = bus.namespace().parse(&letter.subject).ok().filter(is_queued);
+    let Some(subject) = subject else {
+        output::error(&format!(
+            "dead letter {id} can't be sent again: `{}` is no queue, and whoever sent it was answered, or it was read back",
+            letter.subject
+        ));
+        return Ok(Ending::Refused);
+    };
+    // The digest stands in the letter as words.
+    if !letter.payload.contains(&digest::sha256(&payload)) {
+        output::error(&format!(
+            "this is not the message of dead letter {id}, which has {}\n\nhint: a message that was changed is sent as a new one",
+            letter.payload
+        ));
+        return Ok(Ending::Refused);
+    }
+    // Sent twice, before the letter is dropped, it is one message.
+    let message_id = format!("dead.{id}.{}.retry", stored.at.millis());
+    let headers = client::headers(&subject);
+    let outgoing =
+        Outgoing { subject, id: Some(message_id), headers, payload: payload.into(), expect_last: None };
+    match bus.publish(outgoing).await {
+        Ok(_) => {}
+        Err(PublishError::Denied(denied)) => return Err(denied_hint(&denied)),
+        Err(error) => bail!("{error}\n\nhint: `trellis doctor` checks each server"),
+    }
+    remove(bus, found).await?;
+    match output {
+        Output::Json => output::print_json(&json!({"id": id, "sent": letter.subject}))?,
+        Output::Text => output::print(&format!(
+            "the message of dead letter {id} is sent again on `{}`, and the letter is dropped\n",
+            letter.subject
+        ))?,
+    }
+    Ok(Ending::Completed)
+}
+
+/// Whether its messages come to the coordinators through a queue. Requests are answered, and logs are written by coordinators alone.
+fn is_queued(subject: &Subject) -> bool {
+    match subject {
+        Subject::Spawn
+        | Subject::Graph
+        | Subject::Cancel
+        | Subject::Input
+        | Subject::Result(..)
+        | Subject::Cost(..) => true,
+        Subject::Admin(action) => match action {
+            Action::Raise | Action::Charge | Action::Delete | Action::Restore | Action::Dispute => true,
+            Action::Apply | Action::Schedules | Action::Graphs | Action::Drain => false,
+        },
+        Subject::Submit
+        | Subject::Steer
+        | Subject::Query(_)
+        | Subject::Worker
+        | Subject::Ask(..)
+        | Subject::Execute(_)
+        | Subject::Stop(_)
+        | Subject::Drain
+        | Subject::Event(..)
+        | Subject::Outcome(..)
+        | Subject::Question(..)
+        | Subject::Span(..)
+        | Subject::History(..)
+        | Subject::Stream(..)
+        | Subject::Dead(_)
+        | Subject::Audit(_)
+        | Subject::Profile(_)
+        | Subject::Schedule(_)
+        | Subject::Ticks(_)
+        | Subject::Kept(_) => false,
+    }
+}
+
+async fn remove(bus: &Bus, found: &Found) -> anyhow::Result<()> {
+    let Stored { subject, sequence, .. } = &found.stored;
+    bus.delete_message(subject, *sequence).await.map_err(|error| unreachable(&error))
+}

@@ -1,0 +1,91 @@
+//! `trellis result`: the whole result of a run or of one context, and nothing else, on stdout.
+
+use std::io::{IsTerminal, Write};
+
+use anyhow::Context;
+use coordinator::trace::{ContextNode, Trace};
+use shared::{ChildId, Json};
+
+use crate::{
+    cluster::{client, connect::Servers, results},
+    input::context_ref::ContextRef,
+    terminal::{
+        ending::{EXIT_CODES, Ending},
+        output::{self, Output},
+        pager, text, tree,
+    },
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  trellis result @last                      print the result of the newest run
+  trellis result 0af765/writer > draft.md   save the result of one context
+  trellis result 0af765 -o json | jq .      as JSON, for programs
+";
+
+/// Print the whole result of a run, or of one context.
+///
+/// A text is printed as it is, anything else as JSON; with `-o json` a text is JSON, too. The exit code tells how the context ended. One
+/// that is not over yet, or whose result was deleted, is refused (3).
+#[derive(Debug, clap::Args)]
+#[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
+pub(crate) struct Args {
+    #[command(flatten)]
+    context: ContextRef,
+}
+
+pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
+    let bus = servers.cluster().await?;
+    let (trace, child) = args.context.named(&bus).await?;
+    let trace = client::replay(&bus, trace).await?;
+    let node = find(&trace, child.as_ref())?;
+    let named = child.map_or_else(|| "the run".to_owned(), |child| format!("`{child}`"));
+    let Some(end) = node.end() else {
+        let (id, word) = (trace.id(), tree::word(&trace, node));
+        output::error(&format!(
+            "{named} is not over: it is {word}\n\nhint: `trellis runs watch {id}` waits for its end, and prints its result"
+        ));
+        return Ok(Ending::Refused);
+    };
+    let Some(result) = &end.result else {
+        output::error(&without(&trace, node, &named));
+        return Ok(if node.deleted { Ending::Refused } else { end.status.into() });
+    };
+    let result = results::whole(&bus, result).await?;
+    match output {
+        Output::Json => output::print_json(result.value())?,
+        Output::Text if std::io::stdout().is_terminal() => pager::print(&text::of_result(&result)).await?,
+        // To a file or a program every byte goes as the agent wrote it.
+        Output::Text => write(&result)?,
+    }
+    Ok(end.status.into())
+}
+
+fn find<'a>(trace: &'a Trace, child: Option<&ChildId>) -> anyhow::Result<&'a ContextNode> {
+    let Some(child) = child else { return trace.root().context("the trace has no root") };
+    trace.context(child).with_context(|| {
+        let known = trace.contexts().iter().map(|node| node.id.as_str());
+        let hint = text::did_you_mean(child.as_str(), known, "`trellis runs describe` shows all contexts");
+        format!("the trace has no context `{child}`\n\nhint: {hint}")
+    })
+}
+
+/// Why there is no result.
+fn without(trace: &Trace, node: &ContextNode, named: &str) -> String {
+    let (id, word) = (trace.id(), tree::word(trace, node));
+    if node.deleted {
+        return format!("the result of {named} was deleted");
+    }
+    match tree::why(node) {
+        Some(why) => format!("{named} has no result: it is {word}: {why}"),
+        None => format!(
+            "{named} is {word} and has no result of its own\n\nhint: `trellis result {id}/STEP` prints that of a step; `trellis runs describe {id}` shows them"
+        ),
+    }
+}
+
+fn write(result: &Json) -> anyhow::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    let text = text::of_result(result);
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).context("could not write the output")
+}

@@ -1,0 +1,113 @@
+//! Colours, if stdout is a terminal and `NO_COLOR` is not set. A text that is to have one carries a mark that nobody else can write, so
+//! that no agent colours the screen: marks become colours when the text is printed.
+
+use std::{fmt, io::IsTerminal, sync::LazyLock};
+
+use uuid::Uuid;
+
+use crate::terminal::text;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Colour {
+    Red,
+    Green,
+    Yellow,
+    Cyan,
+}
+
+/// The end of a coloured text.
+const PLAIN: char = '0';
+
+impl Colour {
+    const ALL: [Colour; 4] = [Colour::Red, Colour::Green, Colour::Yellow, Colour::Cyan];
+
+    fn letter(self) -> char {
+        match self {
+            Colour::Red => 'r',
+            Colour::Green => 'g',
+            Colour::Yellow => 'y',
+            Colour::Cyan => 'c',
+        }
+    }
+
+    fn number(self) -> u8 {
+        match self {
+            Colour::Red => 31,
+            Colour::Green => 32,
+            Colour::Yellow => 33,
+            Colour::Cyan => 36,
+        }
+    }
+
+    /// That of a status: what needs somebody stands out.
+    fn of(status: &str) -> Option<Self> {
+        match status {
+            "completed" => Some(Colour::Green),
+            "failed" | "aborted" | "timed_out" | "rejected" => Some(Colour::Red),
+            "input_required" | "paused" | "partial" | "cancelled" | "skipped" => Some(Colour::Yellow),
+            "working" | "undoing" => Some(Colour::Cyan),
+            _ => None,
+        }
+    }
+}
+
+/// What begins a mark; it is drawn anew in every process.
+static MARK: LazyLock<String> = LazyLock::new(|| format!("\u{1b}{}", Uuid::new_v4().simple()));
+
+static IS_ON: LazyLock<bool> = LazyLock::new(|| {
+    let unset = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    unset && std::env::var_os("TERM").is_none_or(|term| term != "dumb") && std::io::stdout().is_terminal()
+});
+
+/// A status, perhaps with blanks or words behind it, in the colour of its first word.
+pub(crate) fn status(shown: &str) -> String {
+    let word = shown.split(' ').next().unwrap_or_default();
+    match Colour::of(word).filter(|_| *IS_ON) {
+        Some(colour) => painted(colour, word, &shown[word.len()..]),
+        None => shown.to_owned(),
+    }
+}
+
+fn painted(colour: Colour, word: &str, rest: impl fmt::Display) -> String {
+    let mark = MARK.as_str();
+    format!("{mark}{}{word}{mark}{PLAIN}{rest}", colour.letter())
+}
+
+/// A text that can be printed: no control characters but those of our own colours.
+pub(crate) fn printable(text: &str) -> String {
+    let mut parts = text.split(MARK.as_str());
+    let mut shown = text::printable(parts.next().unwrap_or_default());
+    for part in parts {
+        let mut rest = part.chars();
+        let letter = rest.next();
+        if letter == Some(PLAIN) {
+            shown.push_str("\u{1b}[0m");
+        } else if let Some(colour) = Colour::ALL.into_iter().find(|colour| Some(colour.letter()) == letter) {
+            shown.push_str(&format!("\u{1b}[{}m", colour.number()));
+        }
+        shown.push_str(&text::printable(rest.as_str()));
+    }
+    shown
+}
+
+/// The same without colours, for whoever counts columns.
+pub(crate) fn without(text: &str) -> String {
+    let mut parts = text.split(MARK.as_str());
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |shown, part| shown + part.get(1..).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s8_only_our_own_marks_become_colours() {
+        let text = format!("{} \u{1b}[31mred\u{1b}[0m", painted(Colour::Green, "completed", "  "));
+        assert_eq!(
+            printable(&text),
+            "\u{1b}[32mcompleted\u{1b}[0m   \u{fffd}[31mred\u{fffd}[0m",
+            "what an agent writes stays as it is, without its escapes"
+        );
+    }
+}

@@ -1,0 +1,73 @@
+//! What the command line asks at a terminal before it does it, and what it says where nobody can be asked.
+
+use serde_json::Value;
+
+use crate::pty::Kept;
+
+fn deleted(kept: &Kept) -> bool {
+    let (out, err, code) = kept.says(&["runs", "describe", "@last", "-o", "json"]);
+    assert_eq!(code, Some(0), "{err}");
+    let described: Value = serde_json::from_str(&out).unwrap();
+    described.get("deleted").is_some()
+}
+
+#[test]
+fn w6_a_run_is_deleted_once_the_user_says_yes() {
+    let kept = Kept::new();
+    kept.says(&["run", "--goal", "hello"]);
+    let (_, why, code) = kept.says(&["runs", "delete", "@last"]);
+    assert!(
+        code == Some(2) && why.contains("nobody can be asked") && why.contains("hint: add --yes"),
+        "{why}"
+    );
+    for answer in ["n", "", "yesterday"] {
+        let mut terminal = kept.at_terminal(&["runs", "delete", "@last"], 120, 40);
+        terminal.until("[y/N]");
+        terminal.type_line(answer);
+        let (said, code) = terminal.ended();
+        assert!(code == Some(130) && said.contains("nothing was done"), "{said}");
+    }
+    let terminal = kept.at_terminal(&["runs", "delete", "@last"], 120, 40);
+    terminal.until("[y/N]");
+    terminal.interrupt();
+    assert_eq!(terminal.ended().1, Some(130));
+    assert!(!deleted(&kept));
+    let mut terminal = kept.at_terminal(&["runs", "delete", "@last"], 120, 40);
+    terminal.until("[y/N]");
+    terminal.type_line("Y");
+    let (said, code) = terminal.ended();
+    assert!(code == Some(0) && said.contains("is deleted"), "{said}");
+    assert!(deleted(&kept));
+    kept.says(&["run", "--goal", "another"]);
+    assert_eq!(kept.says(&["runs", "delete", "@last", "--yes"]).2, Some(0));
+}
+
+#[test]
+fn b11_a_cost_is_booked_by_hand_once_for_each_key() {
+    let kept = Kept::new();
+    kept.says(&["run", "--goal", "hello", "--max-cost-usd", "1"]);
+    let charge = |more: &[&str]| kept.says(&[&["charge", "@last"], more].concat());
+    let spent = || {
+        let (out, _, _) = kept.says(&["budget", "show", "@last", "-o", "json"]);
+        let shown: Value = serde_json::from_str(&out).unwrap();
+        let budget = &shown["budget"];
+        (budget["spent"]["cost_usd"].clone(), budget["spent"]["tokens"].clone(), budget["disputed"].clone())
+    };
+    for _ in 0..2 {
+        let (out, err, code) = charge(&["--cost-usd", "0.25", "--tokens", "40", "--key", "invoice-7"]);
+        assert!(code == Some(0) && out.contains("$0.25"), "{out}{err}");
+        assert_eq!((spent().0, spent().1), (0.25.into(), 40.into()), "the same key is the same charge");
+    }
+    let (_, why, code) = charge(&["--cost-usd", "0.5", "--key", "invoice-7"]);
+    assert!(code == Some(3) && why.contains("refused"), "{why}");
+    let (_, why, code) = charge(&["--cost-usd", "0"]);
+    assert!(code == Some(2) && why.contains("a charge of nothing"), "{why}");
+    assert_eq!(charge(&[]).2, Some(2));
+    let (_, why, code) = kept.says(&["charge", "@last/rot", "--cost-usd", "1"]);
+    assert!(code == Some(2) && why.contains("did you mean `root`?"), "{why}");
+    // Without a key every charge is another; what there is no room for is disputed.
+    assert_eq!(charge(&["--cost-usd", "0.5"]).2, Some(0));
+    let (out, _, code) = charge(&["--cost-usd", "0.5", "--by", "accounts"]);
+    assert!(code == Some(0), "{out}");
+    assert_eq!((spent().0, spent().2["cost_usd"].clone()), (1.0.into(), 0.25.into()), "{:?}", spent());
+}
