@@ -171,16 +171,15 @@ impl Servers {
         let directory = match self.directory() {
             Some(directory) => directory.to_owned(),
             None => {
-                if let Some(bus) = place::at_default_address(&self.namespace).await {
+                if let Some(bus) = place::at_usual_address(&self.namespace).await {
                     return Ok(bus);
                 }
                 match place::default_directory().filter(|directory| directory.is_dir()) {
                     Some(directory) => directory,
                     None => anyhow::bail!(
-                        "this command needs a cluster, and there is none: no server is named, none runs at {}, and no run was kept \
-                         here yet\n\nhint: `trellis run` and `trellis dev` begin one; TRELLIS_URL, NATS_URL or --data name one that is \
-                         elsewhere",
-                        place::DEFAULT_ADDRESS
+                        "this command needs a cluster, and there is none: no server is named, no `trellis dev` runs here, and no run was \
+                         kept here yet\n\nhint: `trellis run` and `trellis dev` begin one; TRELLIS_URL, NATS_URL or --data name one that is \
+                         elsewhere"
                     ),
                 }
             }
@@ -206,7 +205,7 @@ impl Servers {
         let directory = match self.directory() {
             Some(directory) => Some(directory.to_owned()),
             None => {
-                if let Some(bus) = place::at_default_address(&self.namespace).await.filter(|_| !here) {
+                if let Some(bus) = place::at_usual_address(&self.namespace).await.filter(|_| !here) {
                     return Ok(Home::Cluster(bus));
                 }
                 place::default_directory()

@@ -18,6 +18,8 @@ use shared::{
 
 /// Where `trellis dev` listens, if it is told nothing else.
 pub(crate) const DEFAULT_ADDRESS: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7420));
+/// The variable that says it otherwise.
+pub(crate) const LISTEN: &str = "TRELLIS_LISTEN";
 /// How long a server on this machine may take to answer before it counts as gone.
 const ANSWERS: Duration = Duration::from_secs(2);
 /// The file of a directory that says how to reach the process that has it open.
@@ -56,14 +58,25 @@ impl Door {
     }
 }
 
-/// The server at the default address, if it is this user's. Anybody on the machine could listen there.
-pub(crate) async fn at_default_address(namespace: &Namespace) -> Option<Bus> {
+/// Where a server of this user is looked for: where its `dev` would listen. At any free port nobody is found.
+pub(crate) fn usual_address() -> Option<SocketAddr> {
+    let told = std::env::var_os(LISTEN).filter(|told| !told.is_empty());
+    let address = match told {
+        Some(told) => told.to_str()?.parse().ok()?,
+        None => DEFAULT_ADDRESS,
+    };
+    Some(address).filter(|address| address.port() != 0)
+}
+
+/// The server at the usual address, if it is this user's. Anybody on the machine could listen there.
+pub(crate) async fn at_usual_address(namespace: &Namespace) -> Option<Bus> {
     let own = fs::metadata("/proc/self").ok()?.uid();
-    let listener = listener(&fs::read_to_string("/proc/net/tcp").ok()?, DEFAULT_ADDRESS)?;
+    let address = usual_address()?;
+    let listener = listener(&fs::read_to_string("/proc/net/tcp").ok()?, address)?;
     if listener != own && listener != 0 {
         return None;
     }
-    answering(&format!("http://{DEFAULT_ADDRESS}"), None, namespace).await
+    answering(&format!("http://{address}"), None, namespace).await
 }
 
 async fn answering(url: &str, token: Option<&str>, namespace: &Namespace) -> Option<Bus> {

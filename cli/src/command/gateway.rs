@@ -6,7 +6,10 @@ use anyhow::Context;
 use shared::role::Kind;
 
 use crate::{
-    cluster::{connect::Servers, place::DEFAULT_ADDRESS},
+    cluster::{
+        connect::Servers,
+        place::{DEFAULT_ADDRESS, LISTEN},
+    },
     command::serve,
     terminal::{
         ending::{EXIT_CODES, Ending},
@@ -19,7 +22,7 @@ use crate::{
 #[command(next_help_heading = "HTTP")]
 pub(crate) struct FrontDoor {
     /// Where it listens for HTTP, such as 127.0.0.1:0 for any free port. Beyond this machine it needs --tokens.
-    #[arg(long, value_name = "ADDRESS", env = "TRELLIS_LISTEN")]
+    #[arg(long, value_name = "ADDRESS", env = LISTEN)]
     listen: Option<String>,
     /// A file with a line for each token, as `trellis gateway token` writes it. It is read again when it changes.
     #[arg(long, value_name = "FILE", env = "TRELLIS_TOKENS")]

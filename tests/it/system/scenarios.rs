@@ -28,7 +28,7 @@ fn run(file: &Path, cluster: Option<&Processes>) -> Command {
     let mut command = Command::new(binary());
     command.arg("run").arg(file).args(["--agents", "examples/scenarios/agents.yaml"]);
     command.args(["--answer", "yes", "-o", "json"]);
-    command.current_dir(repository()).env_clear().kill_on_drop(true);
+    command.current_dir(repository()).env_clear().env("TRELLIS_NO_KEEP", "1").kill_on_drop(true);
     command.envs(cluster.map(|cluster| ("NATS_URL", cluster.nats.url())));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
