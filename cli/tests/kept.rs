@@ -59,7 +59,12 @@ impl Kept {
 
     /// `trellis dev` that takes lines and answers with lines.
     fn dev(&self) -> Dev {
-        let mut command = self.command(&["dev", "-o", "json", "--agents", "examples/agents.yaml"]);
+        self.dev_with(&[])
+    }
+
+    fn dev_with(&self, more: &[&str]) -> Dev {
+        let args = [&["dev", "-o", "json", "--agents", "examples/agents.yaml"], more].concat();
+        let mut command = self.command(&args);
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -233,6 +238,38 @@ fn a_directory_is_open_in_one_process_which_others_ask_instead() {
     dev.kill();
     // It could not say that it has ended: what it had said counts for nothing.
     assert_eq!(kept.json(&["runs", "list"]).as_array().unwrap().len(), 2);
+}
+
+/// proves: wherever a process ends, between any two steps of the coordinator and of the worker, what it has accepted goes on from there, and
+/// its books are those of its log.
+#[test]
+fn a_process_that_ends_at_a_crash_point_loses_no_run_that_it_accepted() {
+    let of_coordinator = ["received", "decided", "committed", "sent", "acknowledged"];
+    let of_worker = ["held", "answered", "written", "called", "finished", "reported"];
+    let points = of_coordinator.map(|point| ("--crash-coordinator-at", point)).into_iter();
+    for (option, point) in points.chain(of_worker.map(|point| ("--crash-worker-at", point))) {
+        let kept = Kept::new();
+        // Not at the first passing: something is on its way then.
+        let mut dev = kept.dev_with(&[option, &format!("{point}:2")]);
+        for _ in 0..3 {
+            dev.submit(&json!({"goal": "Find food.", "agent_id": "researcher", "max_cost_usd": 0.05}));
+        }
+        // It would end by itself when all are done.
+        drop(dev.child.stdin.take());
+        let accepted: Vec<String> = std::iter::from_fn(|| dev.accepted()).collect();
+        let ended = dev.child.wait().unwrap();
+        assert_eq!(ended.code(), None, "{option} {point}: it aborts");
+        let last = kept.output(&["dev", "--agents", "examples/agents.yaml"]);
+        assert!(last.status.success(), "{option} {point}: {last:?}");
+        let runs = kept.json(&["runs", "list"]);
+        for trace in &accepted {
+            assert!(runs.to_string().contains(trace), "{option} {point}: {trace} is lost");
+        }
+        for run in runs.as_array().unwrap() {
+            assert_eq!(run["status"], "completed", "{option} {point}: {run}");
+            kept.says(&["audit", run["trace_id"].as_str().unwrap()]);
+        }
+    }
 }
 
 /// proves: whatever `dev` has accepted ends, is paid within its budget, and its books are those of its log, however often the process is

@@ -43,7 +43,7 @@ impl fmt::Display for NotOpened {
 impl std::error::Error for NotOpened {}
 
 /// How a cluster in this process is begun.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Shape<'d> {
     /// Where everything is kept; nowhere, if there is none.
     pub(crate) directory: Option<&'d Path>,
@@ -51,6 +51,16 @@ pub(crate) struct Shape<'d> {
     pub(crate) health: Option<SocketAddr>,
     /// Whether the runs of schedules are begun when they are due: by who stays.
     pub(crate) schedules: bool,
+    pub(crate) crashes: Crashes,
+}
+
+/// Where to abort on purpose, to test recovery.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct Crashes {
+    #[arg(long, hide = true, value_name = "POINT[:N]")]
+    crash_coordinator_at: Option<coordinator::Crash>,
+    #[arg(long, hide = true, value_name = "POINT[:N]")]
+    crash_worker_at: Option<worker::Crash>,
 }
 
 #[derive(Debug)]
@@ -76,10 +86,12 @@ impl Deployment {
         settings: worker::Settings,
         policy: Option<AgentPolicy>,
     ) -> anyhow::Result<Self> {
+        let crash = shape.crashes.crash_worker_at.clone().unwrap_or_default();
         let mut deployment = Self::coordinated(namespace, shape).await?;
         let config = worker::Config {
             slots: SLOTS,
             drain: DRAIN,
+            crash,
             settings,
             // Whoever runs it here gives it the profiles as well: nobody else can.
             policy: policy.unwrap_or_else(AgentPolicy::everything),
@@ -97,7 +109,7 @@ impl Deployment {
     }
 
     async fn coordinated(namespace: &Namespace, shape: Shape<'_>) -> anyhow::Result<Self> {
-        let Shape { directory, health, schedules } = shape;
+        let Shape { directory, health, schedules, crashes } = shape;
         let topology =
             Topology { partitions: 4, keep_logs: KEPT, keep_journals: KEPT, ..Topology::default() };
         let (bus, store) = match directory {
@@ -114,6 +126,7 @@ impl Deployment {
         config.topology = topology;
         config.health = health;
         config.schedules = schedules;
+        config.crash = crashes.crash_coordinator_at.unwrap_or_default();
         config.retention = KEPT;
         if directory.is_some() {
             // What the directory has acknowledged it keeps, so what is in the log is in the store; and commands that only look do not live

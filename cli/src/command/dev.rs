@@ -24,7 +24,7 @@ use crate::{
     cluster::{
         client::{self, Submission},
         connect::Servers,
-        embedded::{Deployment, Shape},
+        embedded::{Crashes, Deployment, Shape},
         place,
         watch::Watch,
     },
@@ -71,6 +71,8 @@ pub(crate) struct Args {
     #[arg(long, env = "TRELLIS_NO_KEEP", value_parser = clap::builder::FalseyValueParser::new())]
     no_keep: bool,
     #[command(flatten)]
+    crashes: Crashes,
+    #[command(flatten)]
     door: FrontDoor,
     #[command(flatten)]
     config: WorkerConfig,
@@ -98,7 +100,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         false => servers.directory().map(Path::to_owned).or_else(place::default_directory),
     };
     let directory = directory.as_deref();
-    let shape = Shape { directory, health, schedules: true };
+    let shape = Shape { directory, health, schedules: true, crashes: args.crashes };
     let mut deployment = Deployment::embedded(servers.namespace(), shape, settings, policy).await?;
     let address = listen(&mut deployment, args.door, directory).await?;
     let bus = deployment.bus().clone();
