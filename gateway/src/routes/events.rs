@@ -32,12 +32,12 @@ type Told<T> = Result<T, Box<ProblemDetails>>;
 
 pub(super) async fn events(call: Call) -> Answered {
     let trace: TraceId = call.part("trace")?;
-    let wanted = Wanted::read(&call)?;
+    let (wanted, from) = (Wanted::read(&call)?, last_seen(&call)?);
     if call.bus.last(&Filter::EventsOf(trace)).await?.is_none() {
         return Err(cluster::no_trace(trace));
     }
     if sse::is_wanted(&call) {
-        followed(&call, trace, wanted).await
+        followed(&call, trace, wanted, from).await
     } else {
         listed(&call, trace, wanted).await
     }
@@ -126,17 +126,20 @@ impl Place {
     }
 }
 
+/// The last event that the client has.
+fn last_seen(call: &Call) -> Told<Option<Place>> {
+    let Some(id) = call.headers.get("last-event-id") else { return Ok(None) };
+    let place = id.to_str().ok().and_then(Place::parse);
+    place.map(Some).ok_or_else(|| {
+        let hint = "send the id of the last event that came, or none";
+        ProblemDetails::wrong("header.last-event-id", "it is not the id of an event", Some(hint))
+    })
+}
+
 /// What the id of the outcome has where others have the number of an event.
 const END: &str = "end";
 
-async fn followed(call: &Call, trace: TraceId, wanted: Wanted) -> Answered {
-    let from = match call.headers.get("last-event-id").filter(|id| !id.is_empty()) {
-        None => None,
-        Some(id) => Some(id.to_str().ok().and_then(Place::parse).ok_or_else(|| {
-            let hint = "send the id of the last event that came, or none";
-            ProblemDetails::wrong("header.last-event-id", "it is not the id of an event", Some(hint))
-        })?),
-    };
+async fn followed(call: &Call, trace: TraceId, wanted: Wanted, from: Option<Place>) -> Answered {
     let end = call.bus.end(&Filter::EventsOf(trace)).await?;
     // The place in a log that was made anew means nothing: the stream begins again.
     let from = from.filter(|place| place.message.is_in(end));
