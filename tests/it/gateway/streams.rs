@@ -118,6 +118,8 @@ async fn g9_a_stream_of_a_live_run_goes_on_to_its_outcome_and_words_are_heard_as
 async fn a_silent_stream_says_that_it_is_there_and_ends_when_the_server_stops() {
     let mut config = config();
     config.limits.heartbeat = std::time::Duration::from_millis(20);
+    // Nothing but the stop itself ends the stream.
+    config.limits.stop_within = 2 * SOON;
     let front = Front::with(config, trellis_tests::cluster::Cluster::embedded()).await;
     let trace = runs::waiting(&front).await;
     let mut stream = Stream::open(&front, &format!("/v1/runs/{trace}/events"), None).await;
