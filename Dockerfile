@@ -12,19 +12,21 @@ COPY Cargo.toml Cargo.lock ./
 COPY shared/Cargo.toml shared/Cargo.toml
 COPY coordinator/Cargo.toml coordinator/Cargo.toml
 COPY worker/Cargo.toml worker/Cargo.toml
+COPY gateway/Cargo.toml gateway/Cargo.toml
 COPY cli/Cargo.toml cli/Cargo.toml
 COPY tests/Cargo.toml tests/Cargo.toml
-RUN mkdir -p shared/src coordinator/src worker/src cli/src tests/src tests/it tests/benches \
-    && touch shared/src/lib.rs coordinator/src/lib.rs worker/src/lib.rs tests/src/lib.rs tests/it/main.rs \
+RUN mkdir -p shared/src coordinator/src worker/src gateway/src cli/src tests/src tests/it tests/benches \
+    && touch shared/src/lib.rs coordinator/src/lib.rs worker/src/lib.rs gateway/src/lib.rs tests/src/lib.rs tests/it/main.rs \
     && echo 'fn main() {}' | tee cli/src/main.rs tests/benches/core.rs > /dev/null \
     && cargo build --release --locked --package trellis
 
 COPY shared shared
 COPY coordinator coordinator
 COPY worker worker
+COPY gateway gateway
 COPY cli cli
 # Cargo compares modification times: our sources must be newer than the empty ones.
-RUN find shared coordinator worker cli -name '*.rs' -exec touch {} + \
+RUN find shared coordinator worker gateway cli -name '*.rs' -exec touch {} + \
     && cargo build --release --locked --package trellis
 
 FROM debian:12.12-slim

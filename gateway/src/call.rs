@@ -17,14 +17,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::{Caller, Limits},
-    parameter::Parameter,
+    parameter::{MAX_KEY_BYTES, MAX_NUMBER, Parameter},
     problem::ProblemDetails,
 };
 
 /// Bodies up to this size are read where they are; larger ones where nothing else waits for them.
 const LARGE_BYTES: usize = 256 << 10;
-/// The longest `Idempotency-Key`.
-const MAX_KEY_BYTES: usize = 255;
 
 pub(crate) type Answered = Result<Response, Box<ProblemDetails>>;
 
@@ -72,6 +70,16 @@ impl Call {
         Err(ProblemDetails::wrong("query.limit", format!("{limit} is not between 1 and {most}"), None))
     }
 
+    /// A parameter that is a number as JSON and other languages have it.
+    pub(crate) fn number(&self, name: &str) -> Result<Option<u64>, Box<ProblemDetails>> {
+        let number = self.one(name)?;
+        if number.is_some_and(|number| number > MAX_NUMBER) {
+            let message = format!("it is more than {MAX_NUMBER}");
+            return Err(ProblemDetails::wrong(&format!("query.{name}"), message, None));
+        }
+        Ok(number)
+    }
+
     pub(crate) fn header(&self, name: HeaderName) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
@@ -96,7 +104,11 @@ impl Call {
         let body = self.body.clone();
         let read = move || decode::from_outside::<T>(&body);
         let read = if self.body.len() > LARGE_BYTES { blocking(read).await? } else { read() };
-        read.map_err(|problems| ProblemDetails::malformed(&problems))
+        read.map_err(|problems| {
+            // What is no JSON at all is told from JSON that does not fit.
+            let is_json = serde_json::from_slice::<serde::de::IgnoredAny>(&self.body).is_ok();
+            if is_json { ProblemDetails::unfit(&problems) } else { ProblemDetails::malformed(&problems) }
+        })
     }
 
     /// The same for a body that may be left out.
@@ -155,11 +167,26 @@ pub(crate) fn parameters(
     problems.or(given).map_err(|problems| ProblemDetails::malformed(&problems))
 }
 
-/// The body of a request, within its bounds.
+/// The body of a request, within its bounds, which must be JSON.
 pub(crate) async fn body(
     headers: &HeaderMap,
     body: Body,
     required: bool,
+    limits: &Limits,
+) -> Result<Bytes, Box<ProblemDetails>> {
+    let body = whole(headers, body, limits).await?;
+    if is_json(headers) || (body.is_empty() && !required) {
+        return Ok(body);
+    }
+    let message = "the body must be JSON\n\nhint: send `Content-Type: application/json`";
+    Err(ProblemDetails::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "media_type", message)
+        .with_header(header::ACCEPT, "application/json"))
+}
+
+/// The body of a request, within its bounds.
+pub(crate) async fn whole(
+    headers: &HeaderMap,
+    body: Body,
     limits: &Limits,
 ) -> Result<Bytes, Box<ProblemDetails>> {
     let most = limits.body_bytes;
@@ -186,21 +213,12 @@ pub(crate) async fn body(
         }
         Ok(all.freeze())
     });
-    let body = collected.await.unwrap_or_else(|_| {
+    collected.await.unwrap_or_else(|_| {
         let seconds = limits.body_within.as_secs();
         let message = format!("the body did not come within {seconds} s");
         Err(ProblemDetails::new(StatusCode::REQUEST_TIMEOUT, "slow_body", message)
             .with_header(header::CONNECTION, "close"))
-    })?;
-    if body.is_empty() && !required {
-        return Ok(body);
-    }
-    if !is_json(headers) {
-        let message = "the body must be JSON\n\nhint: send `Content-Type: application/json`";
-        return Err(ProblemDetails::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "media_type", message)
-            .with_header(header::ACCEPT, "application/json"));
-    }
-    Ok(body)
+    })
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

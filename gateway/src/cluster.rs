@@ -103,7 +103,7 @@ pub(crate) async fn rehearse(trace: Trace, command: Command) -> Told<Trace> {
         let decided = trace::decide(&trace, command, Clock::Machine.now()).map(drop);
         decided.map(|()| trace).map_err(|refusal| refusal.to_wire())
     });
-    decided.await?.map_err(ProblemDetails::refused)
+    decided.await?.map_err(ProblemDetails::refused_body)
 }
 
 pub(crate) async fn workers(bus: &Bus) -> Told<Vec<WorkerState>> {

@@ -6,7 +6,7 @@ use schemars::{SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    parameter::part,
+    parameter::{header, part},
     problem::{PROBLEM_JSON, ProblemDetails},
     route::{Given, Route},
 };
@@ -95,7 +95,7 @@ fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
     }
     for (name, about) in route.headers {
         parameters.push(json!({
-            "name": name, "in": "header", "required": false, "description": about, "schema": {"type": "string"},
+            "name": name, "in": "header", "required": false, "description": about, "schema": header(name),
         }));
     }
     let mut operation = json!({

@@ -3,9 +3,14 @@
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::json;
 use shared::{
-    AgentId, ChildId, GraphName, ScheduleName, ThreadId, TraceId, WorkerId,
-    wire::{ContextStatus, RunsCursor, TracePrefix},
+    AgentId, ChildId, GraphName, ScheduleName, ThreadId, WorkerId,
+    wire::{ContextStatus, TracePrefix},
 };
+
+/// The largest number that JSON and programs in other languages can hold.
+pub(crate) const MAX_NUMBER: u64 = (1 << 53) - 1;
+/// The longest `Idempotency-Key`.
+pub(crate) const MAX_KEY_BYTES: usize = 255;
 
 /// The schema of something.
 pub(crate) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
@@ -37,7 +42,7 @@ pub(crate) const NONE: &[Parameter] = &[];
 /// Which runs are listed (G17).
 pub(crate) const RUNS: &[Parameter] = &[
     one("limit", "The most runs of one page; 50 if absent.", |_| count(500)),
-    one("after", "The `next` of the page before.", of::<RunsCursor>),
+    one("after", "The `next` of the page before.", |_| cursor()),
     many(
         "label",
         "`KEY=VALUE`: the run has all of these.",
@@ -56,7 +61,7 @@ pub(crate) const RUNS: &[Parameter] = &[
 
 pub(crate) const QUESTIONS: &[Parameter] = &[
     one("limit", "The most runs whose questions are listed; 50 if absent.", |_| count(100)),
-    one("after", "The `next` of the page before.", of::<RunsCursor>),
+    one("after", "The `next` of the page before.", |_| cursor()),
 ];
 
 pub(crate) const EVENTS: &[Parameter] = &[
@@ -92,7 +97,7 @@ pub(crate) const LETTERS: &[Parameter] = &[
 /// The schema of a part of a path, by its name.
 pub(crate) fn part(name: &str) -> SchemaOf {
     match name {
-        "trace" => of::<TraceId>,
+        "trace" => |_| trace(),
         "child" | "kind" => of::<ChildId>,
         "agent" => of::<AgentId>,
         "schedule" => of::<ScheduleName>,
@@ -104,13 +109,33 @@ pub(crate) fn part(name: &str) -> SchemaOf {
     }
 }
 
+/// The id of a run: all zeros mean none.
+fn trace() -> Schema {
+    json_schema!({"type": "string", "pattern": "^[0-9a-f]{32}$", "not": {"const": "0".repeat(32)}})
+}
+
+/// A place in the list of runs.
+fn cursor() -> Schema {
+    json_schema!({"type": "string", "pattern": "^[0-9]{1,16}-(?!0{32}$)[0-9a-f]{32}$"})
+}
+
+/// The schema of a header, by its name.
+pub(crate) fn header(name: &str) -> Schema {
+    match name {
+        "Idempotency-Key" => json_schema!({"type": "string", "pattern": "^[!-~]([ -~]{0,253}[!-~])?$"}),
+        "Last-Event-ID" => {
+            json_schema!({"type": "string", "pattern": "^[0-9]{1,18}-[0-9]{1,18}-([0-9]{1,18}|end)$"})
+        }
+        _ => json_schema!({"type": "string"}),
+    }
+}
+
 fn count(most: u32) -> Schema {
     json_schema!({"type": "integer", "minimum": 1, "maximum": most})
 }
 
-/// Any number that JSON and programs in other languages can hold.
 fn number() -> Schema {
-    json_schema!({"type": "integer", "minimum": 0, "maximum": (1_u64 << 53) - 1})
+    json_schema!({"type": "integer", "minimum": 0, "maximum": MAX_NUMBER})
 }
 
 fn usd() -> Schema {
@@ -119,7 +144,7 @@ fn usd() -> Schema {
 
 fn moment() -> Schema {
     json_schema!({"anyOf": [
-        {"type": "integer", "minimum": 0, "maximum": (1_u64 << 53) - 1},
+        {"type": "integer", "minimum": 0, "maximum": MAX_NUMBER},
         {"type": "string", "pattern": "^20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])(T([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?Z)?$"},
     ]})
 }

@@ -39,7 +39,7 @@ pub(crate) struct ProblemDetails {
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
     /// Every problem of the input, with its path.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     problems: Vec<Problem>,
     #[serde(skip)]
     #[schemars(skip)]
@@ -76,6 +76,11 @@ impl ProblemDetails {
         Self::of(StatusCode::BAD_REQUEST, Refusal::invalid(problems))
     }
 
+    /// It can be read, and is not what it should be: every problem of it.
+    pub(crate) fn unfit(problems: &Problems) -> Box<Self> {
+        Self::of(StatusCode::UNPROCESSABLE_ENTITY, Refusal::invalid(problems))
+    }
+
     /// One problem of it, at a place such as `query.limit`.
     pub(crate) fn wrong(path: &str, message: impl Into<String>, hint: Option<&str>) -> Box<Self> {
         Self::malformed(&Problems::one(path, message, hint.map(Into::into)))
@@ -100,6 +105,15 @@ impl ProblemDetails {
         let status = status_of(&refusal.code);
         let told = Self::of(status, refusal);
         if status == StatusCode::SERVICE_UNAVAILABLE { told.again_after(SOON) } else { told }
+    }
+
+    /// As `refused`, where the body names the context and not the path.
+    pub(crate) fn refused_body(refusal: Refusal) -> Box<Self> {
+        if refusal.code == "unknown_context" {
+            Self::of(StatusCode::UNPROCESSABLE_ENTITY, refusal)
+        } else {
+            Self::refused(refusal)
+        }
     }
 
     /// As `refused`, where everything but the name of something was checked before: it is that which there is not.

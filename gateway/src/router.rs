@@ -63,7 +63,11 @@ async fn answer(route: &Route, bus: Bus, limits: Limits, request: Request) -> An
     let query = call::parameters(parts.uri.query(), route.query)?;
     let body = match &route.taken {
         Some(taken) => call::body(&parts.headers, body, taken.required, &limits).await?,
-        None => Bytes::new(),
+        // Read all the same: a client that is not heard out may not hear the answer.
+        None => {
+            call::whole(&parts.headers, body, &limits).await?;
+            Bytes::new()
+        }
     };
     (route.handler)(Call { bus, caller, limits, headers: parts.headers, path, query, body, ends }).await
 }

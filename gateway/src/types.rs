@@ -31,6 +31,19 @@ pub(crate) fn object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "object"})
 }
 
+/// One event of a stream.
+pub(crate) fn event(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "properties": {
+            "event": {"enum": ["event", "words", "outcome", "error"]},
+            "id": {"type": "string", "description": "For `Last-Event-ID`."},
+            "data": {"type": "string", "contentMediaType": "application/json"},
+        },
+        "required": ["event", "data"],
+    })
+}
+
 pub(crate) fn text(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string"})
 }
@@ -133,7 +146,7 @@ pub(crate) struct Run {
     /// Parents before their children.
     pub(crate) contexts: Vec<ContextSnapshot>,
     /// Contexts whose journal, inputs, outputs and result were deleted.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) deleted: Vec<ChildId>,
 }
 

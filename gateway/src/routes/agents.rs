@@ -23,7 +23,7 @@ pub(super) async fn list(call: Call) -> Answered {
 }
 
 pub(super) async fn show(call: Call) -> Answered {
-    let query = Query::Agent { agent_id: call.part("agent")?, version: call.one("version")? };
+    let query = Query::Agent { agent_id: call.part("agent")?, version: call.number("version")? };
     let answer =
         cluster::ask(&call.bus, &call.caller, &query).await?.map_err(ProblemDetails::refused_name)?;
     let QueryAnswer::Agent(found) = answer else {

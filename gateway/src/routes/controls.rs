@@ -10,7 +10,7 @@ use shared::{
 };
 use uuid::Uuid;
 
-use super::runs::{context, keyed};
+use super::runs::keyed;
 use crate::{
     call::{Answered, Call, json},
     cluster,
@@ -32,7 +32,14 @@ pub(super) async fn cancel(call: Call) -> Answered {
         reason: reason.as_ref().map(ToString::to_string),
         without_undo,
     };
-    cluster::rehearse(known, command).await?;
+    let known = cluster::rehearse(known, command).await?;
+    let node = child_id.as_ref().map_or_else(|| known.root(), |child| known.context(child));
+    // What undoes may be told to drop that.
+    let undoes = without_undo && known.root().is_some_and(|root| root.undoing > 0);
+    if let Some((node, end)) = node.and_then(|node| Some((node, node.end()?))).filter(|_| !undoes) {
+        let message = format!("`{}` has ended: {}", node.id, end.status);
+        return Err(ProblemDetails::conflict("ended", message));
+    }
     let cancel = wire::Cancel { trace_id, child_id, reason, without_undo };
     cluster::publish(&call.bus, &call.caller, Subject::Cancel, &cancel).await?;
     stored()
@@ -63,7 +70,8 @@ pub(super) async fn restore(call: Call) -> Answered {
     let trace_id = call.part("trace")?;
     let types::Restore { child_id, to, number } = call.message().await?;
     let known = cluster::replay(&call.bus, trace_id).await?;
-    let done = u32::try_from(context(&known, &child_id)?.restores.len()).unwrap_or(u32::MAX);
+    let done = known.context(&child_id).map_or(0, |node| node.restores.len());
+    let done = u32::try_from(done).unwrap_or(u32::MAX);
     let number = number.unwrap_or(done.saturating_add(1));
     let restore = wire::Restore { child_id: child_id.clone(), number, to };
     cluster::rehearse(known, Command::Restore(restore.clone())).await?;

@@ -61,7 +61,7 @@ fn letter(stored: &Stored) -> Option<KeptLetter> {
 
 pub(super) async fn letters(call: Call) -> Answered {
     let limit = call.limit(100, 500)? as usize;
-    let before: u64 = call.one("before")?.unwrap_or(u64::MAX);
+    let before = call.number("before")?.unwrap_or(u64::MAX);
     let filter = call.one::<ChildId>("kind")?.map_or(Filter::Dead, |kind| Filter::One(Subject::Dead(kind)));
     let stored = call.bus.read(&filter).await?;
     let written = blocking(move || {

@@ -32,12 +32,12 @@ type Told<T> = Result<T, Box<ProblemDetails>>;
 
 pub(super) async fn events(call: Call) -> Answered {
     let trace: TraceId = call.part("trace")?;
-    let wanted = Wanted::read(&call)?;
+    let (wanted, from) = (Wanted::read(&call)?, last_seen(&call)?);
     if call.bus.last(&Filter::EventsOf(trace)).await?.is_none() {
         return Err(cluster::no_trace(trace));
     }
     if sse::is_wanted(&call) {
-        followed(&call, trace, wanted).await
+        followed(&call, trace, wanted, from).await
     } else {
         listed(&call, trace, wanted).await
     }
@@ -109,35 +109,41 @@ async fn listed(call: &Call, trace: TraceId, wanted: Wanted) -> Answered {
 struct Place {
     /// A log that was made anew counts from one again.
     message: Position,
-    event: u64,
+    /// None: behind the outcome, and so behind everything.
+    event: Option<u64>,
 }
 
 impl Place {
     fn id(self) -> String {
-        format!("{}-{}", self.message, self.event)
+        let event = self.event.map_or_else(|| END.to_owned(), |event| event.to_string());
+        format!("{}-{event}", self.message)
     }
 
     fn parse(text: &str) -> Option<Self> {
         let (message, event) = text.rsplit_once('-')?;
-        Some(Place { message: Position::parse(message)?, event: event.parse().ok()? })
+        let event = if event == END { None } else { Some(event.parse().ok()?) };
+        Some(Place { message: Position::parse(message)?, event })
     }
 }
 
-/// The number of an outcome where events have theirs: behind all of them.
-const OUTCOME: u64 = u64::MAX;
+/// The last event that the client has.
+fn last_seen(call: &Call) -> Told<Option<Place>> {
+    let Some(id) = call.headers.get("last-event-id") else { return Ok(None) };
+    let place = id.to_str().ok().and_then(Place::parse);
+    place.map(Some).ok_or_else(|| {
+        let hint = "send the id of the last event that came, or none";
+        ProblemDetails::wrong("header.last-event-id", "it is not the id of an event", Some(hint))
+    })
+}
 
-async fn followed(call: &Call, trace: TraceId, wanted: Wanted) -> Answered {
-    let from = match call.headers.get("last-event-id").filter(|id| !id.is_empty()) {
-        None => None,
-        Some(id) => Some(id.to_str().ok().and_then(Place::parse).ok_or_else(|| {
-            let hint = "send the id of the last event that came, or none";
-            ProblemDetails::wrong("header.last-event-id", "it is not the id of an event", Some(hint))
-        })?),
-    };
+/// What the id of the outcome has where others have the number of an event.
+const END: &str = "end";
+
+async fn followed(call: &Call, trace: TraceId, wanted: Wanted, from: Option<Place>) -> Answered {
     let end = call.bus.end(&Filter::EventsOf(trace)).await?;
     // The place in a log that was made anew means nothing: the stream begins again.
     let from = from.filter(|place| place.message.is_in(end));
-    if from.is_some_and(|place| place.event == OUTCOME) {
+    if from.is_some_and(|place| place.event.is_none()) {
         // All of it came: a browser asks no more.
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
@@ -191,17 +197,17 @@ impl Reader {
         if let Subject::Outcome(..) = stored.subject {
             // The outcome of the root is stored behind all events before it.
             if is_of_the_root(&stored)? {
-                let id = Place { message, event: OUTCOME }.id();
+                let id = Place { message, event: None }.id();
                 let text = String::from_utf8_lossy(&stored.payload).replace(['\r', '\n'], " ");
                 self.waiting.push_back(Event::default().event("outcome").id(id).data(text));
                 self.ended = true;
             }
             return Ok(());
         }
-        let seen = self.from.filter(|place| place.message == message).map_or(0, |place| place.event);
+        let seen = self.from.filter(|place| place.message == message).and_then(|place| place.event);
         for event in events_of(stored, &mut self.last)? {
-            if event.event > seen && self.wanted.takes(&event) {
-                let id = Place { message, event: event.event }.id();
+            if seen.is_none_or(|seen| event.event > seen) && self.wanted.takes(&event) {
+                let id = Place { message, event: Some(event.event) }.id();
                 let data = serde_json::to_string(&event)
                     .map_err(|error| ProblemDetails::internal("an event could not be written", &error))?;
                 self.waiting.push_back(Event::default().event("event").id(id).data(data));
@@ -293,7 +299,7 @@ mod tests {
 
     #[test]
     fn the_id_of_an_event_is_read_back() {
-        for (sequence, event) in [(1, 1), (77, 12_345), (9, OUTCOME)] {
+        for (sequence, event) in [(1, Some(1)), (77, Some(12_345)), (9, None)] {
             let place = Place { message: Position { log: 1_700_000_000_000, sequence }, event };
             assert_eq!(Place::parse(&place.id()), Some(place));
         }

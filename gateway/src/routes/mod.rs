@@ -109,7 +109,7 @@ pub(crate) fn table() -> Vec<Route> {
             ok,
             "The events so far; with `Accept: text/event-stream`, each as it comes, and the outcome last.",
         )
-        .gives_as(ok, "", stream, types::text)
+        .gives_as(ok, "", stream, types::event)
         .gives_nothing(StatusCode::NO_CONTENT, "The client has all of it."),
         Route::new(
             get.clone(),
@@ -120,7 +120,7 @@ pub(crate) fn table() -> Vec<Route> {
         )
         .hears(event())
         .hears(words())
-        .gives_as(ok, "A piece each, until the run ends.", stream, types::text),
+        .gives_as(ok, "A piece each, until the run ends.", stream, types::event),
         Route::new(
             get.clone(),
             "/v1/runs/{trace}/receipt",

@@ -20,6 +20,7 @@ use uuid::Uuid;
 use crate::{
     call::{Answered, Call, blocking, json, json_bytes},
     cluster,
+    parameter::MAX_NUMBER,
     problem::ProblemDetails,
     types::{QuestionsPage, Run, RunsPage},
 };
@@ -106,6 +107,10 @@ pub(super) async fn list(call: Call) -> Answered {
     json(StatusCode::OK, &RunsPage { runs, next, unfiltered })
 }
 
+fn millis(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|millis| *millis <= MAX_NUMBER)
+}
+
 /// The filters, with everything that is wrong with them.
 fn wanted(call: &Call) -> Result<RunsQuery, Box<ProblemDetails>> {
     let mut problems = Problems::default();
@@ -119,7 +124,7 @@ fn wanted(call: &Call) -> Result<RunsQuery, Box<ProblemDetails>> {
     );
     for name in ["since", "until"] {
         if let Some(text) = call.all(name).next() {
-            match text.parse().ok().map(Timestamp::from_millis).or_else(|| Timestamp::parse(text)) {
+            match millis(text).map(Timestamp::from_millis).or_else(|| Timestamp::parse(text)) {
                 Some(at) => drop(query.insert(name.into(), json!(at))),
                 None => {
                     let hint = "milliseconds since 1970, or such as 2026-11-01 or 2026-11-01T08:00Z";

@@ -36,7 +36,7 @@ pub(super) async fn show(call: Call) -> Answered {
 
 pub(super) async fn put(call: Call) -> Answered {
     let name: ScheduleName = call.part("schedule")?;
-    let revision = call.one("revision")?;
+    let revision = call.number("revision")?;
     let schedule: Json = call.message().await?;
     let named = schedule.value().get("name").and_then(serde_json::Value::as_str);
     // What else is wrong with it the coordinator says, all at once.

@@ -61,6 +61,7 @@ fn shared_depends_on_neither_coordinator_nor_worker_nor_they_on_each_other() {
         ("shared", "worker"),
         ("coordinator", "worker"),
         ("worker", "coordinator"),
+        ("gateway", "worker"),
     ] {
         let manifest = dependencies(who);
         let listed = manifest.lines().any(|line| line.starts_with(whom));
@@ -70,7 +71,7 @@ fn shared_depends_on_neither_coordinator_nor_worker_nor_they_on_each_other() {
 
 #[test]
 fn subjects_are_written_in_one_file() {
-    for crate_name in ["shared/src", "coordinator/src", "worker/src", "cli/src"] {
+    for crate_name in ["shared/src", "coordinator/src", "worker/src", "gateway/src", "cli/src"] {
         for (path, text) in sources(crate_name) {
             let product = text.split("#[cfg(test)]").next().unwrap_or(&text);
             if !path.ends_with("subject.rs") {

@@ -8,10 +8,11 @@
 use std::{collections::BTreeSet, fs, path::Path};
 
 /// Directories whose files the map must cover.
-const CODE: [&str; 8] = [
+const CODE: [&str; 9] = [
     "shared/src",
     "coordinator/src",
     "worker/src",
+    "gateway/src",
     "cli/src",
     "cli/tests",
     "tests/src",
@@ -19,10 +20,11 @@ const CODE: [&str; 8] = [
     "tests/benches",
 ];
 /// What a path from the root begins with.
-const ROOTS: [&str; 10] = [
+const ROOTS: [&str; 11] = [
     "shared/",
     "coordinator/",
     "worker/",
+    "gateway/",
     "cli/",
     "tests/",
     "docs/",
