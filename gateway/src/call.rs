@@ -1,5 +1,7 @@
 //! One request as its handler sees it: who asks, and what was read of its path, query and body.
 
+use std::sync::Arc;
+
 use std::{fmt::Display, str::FromStr};
 
 use axum::{
@@ -19,6 +21,7 @@ use crate::{
     config::{Caller, Limits},
     parameter::{MAX_KEY_BYTES, MAX_NUMBER, Parameter},
     problem::ProblemDetails,
+    streams::Streams,
 };
 
 /// Bodies up to this size are read where they are; larger ones where nothing else waits for them.
@@ -35,6 +38,8 @@ pub(crate) struct Call {
     pub(crate) path: Vec<(String, String)>,
     pub(crate) query: Vec<(String, String)>,
     pub(crate) body: Bytes,
+    /// The streams that are open.
+    pub(crate) streams: Arc<Streams>,
     /// The server stops, or the token does not count any more: a stream ends.
     pub(crate) ends: CancellationToken,
 }

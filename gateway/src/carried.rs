@@ -1,5 +1,7 @@
 //! The bus as it is carried over HTTP, for `trellis` itself: a call a request, permitted by the table of roles, answered line by line.
 
+use std::sync::Arc;
+
 use axum::{
     body::Body,
     extract::Request,
@@ -11,7 +13,7 @@ use futures_util::StreamExt;
 use shared::{
     bus::{
         Bus, Headers,
-        http::{Answer, Call, Failure, Line, answer},
+        http::{Answer, Call, Failure, Line, NAMESPACE, answer},
     },
     role,
     wire::BY_HEADER,
@@ -22,6 +24,7 @@ use crate::{
     call::{self, Answered},
     config::Limits,
     problem::ProblemDetails,
+    streams::{Place, Streams},
     token::Known,
 };
 
@@ -31,29 +34,39 @@ const CARRIED: [&str; 2] = ["traceparent", "tracestate"];
 /// What a call has around its payload.
 const ENVELOPE_BYTES: usize = 64 << 10;
 
-pub(crate) async fn carry(bus: Bus, limits: Limits, request: Request) -> Response {
+pub(crate) async fn carry(bus: Bus, limits: Limits, streams: Arc<Streams>, request: Request) -> Response {
     let (mut parts, body) = request.into_parts();
     let Some(known) = parts.extensions.remove::<Known>() else {
         return ProblemDetails::internal("a call came in without a caller", &"the door lets nobody pass")
             .into_response();
     };
+    let own = bus.namespace().to_string();
+    if parts.headers.get(NAMESPACE).is_some_and(|meant| meant.as_bytes() != own.as_bytes()) {
+        let message = format!("this server is of the namespace `{own}`, and not of the one that is meant");
+        return failed(Failure::Refused(message));
+    }
     // Within a call, a payload is longer by a third.
     let limits = Limits { body_bytes: limits.body_bytes / 3 * 4 + ENVELOPE_BYTES, ..limits };
     let body = match call::body(&parts.headers, body, true, &limits).await {
         Ok(body) => body,
         Err(problem) => return problem.into_response(),
     };
-    carried(&bus, &known, &body).await.unwrap_or_else(IntoResponse::into_response)
+    carried(&bus, &known, &streams, &body).await.unwrap_or_else(IntoResponse::into_response)
 }
 
-async fn carried(bus: &Bus, known: &Known, body: &Bytes) -> Answered {
+async fn carried(bus: &Bus, known: &Known, streams: &Arc<Streams>, body: &Bytes) -> Answered {
+    if known.ends.is_cancelled() {
+        return Err(ProblemDetails::no_more());
+    }
     let call: Call = serde_json::from_slice(body)
         .map_err(|error| ProblemDetails::wrong("body", format!("not a call: {error}"), None))?;
     if let Err(denied) = role::may_call(&known.caller.kinds, &call) {
         return Ok(failed(denied.into()));
     }
+    // Whatever can't be read at once may be read slowly.
+    let place = streams.take(&known.caller.name)?;
     Ok(match answer(bus, with_own_headers(call, known)).await {
-        Ok(lines) => lines_of(lines, known.ends.clone()),
+        Ok(lines) => lines_of(lines, place, known.ends.clone()),
         Err(failure) => failed(failure),
     })
 }
@@ -80,9 +93,12 @@ fn failed(failure: Failure) -> Response {
         Failure::WrongSequence => StatusCode::CONFLICT,
         Failure::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
         Failure::TimedOut | Failure::Unacknowledged => StatusCode::GATEWAY_TIMEOUT,
-        Failure::NoResponders | Failure::Full(_) | Failure::Unreached(_) | Failure::Other(_) => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
+        Failure::Refused(_) => StatusCode::UNPROCESSABLE_ENTITY,
+        Failure::NoResponders
+        | Failure::Full(_)
+        | Failure::Unreached(_)
+        | Failure::CutOff(_)
+        | Failure::Other(_) => StatusCode::SERVICE_UNAVAILABLE,
     };
     (status, [CONTENT], line(&Line::Failed(failure))).into_response()
 }
@@ -91,8 +107,11 @@ const CONTENT: (header::HeaderName, HeaderValue) =
     (header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
 
 /// The lines as they come, until the caller's rights end or the server does: the answer is then cut off, and counts for nothing.
-fn lines_of(lines: Answer, ends: CancellationToken) -> Response {
-    let bytes = lines.map(|next| Ok::<_, std::convert::Infallible>(line(&next)));
+fn lines_of(lines: Answer, place: Place, ends: CancellationToken) -> Response {
+    let bytes = lines.map(move |next| {
+        let _held = &place;
+        Ok::<_, std::convert::Infallible>(line(&next))
+    });
     let body = Body::from_stream(bytes.take_until(ends.cancelled_owned()));
     ([CONTENT], body).into_response()
 }

@@ -17,6 +17,8 @@ pub struct Config {
     pub origins: Vec<String>,
     /// One token with all rights, for a server that only the commands of this user know.
     pub token: Option<String>,
+    /// Whoever reaches it may do everything, if there are no tokens.
+    pub is_open: bool,
     pub limits: Limits,
 }
 
@@ -24,7 +26,15 @@ impl Config {
     /// On this address, for whoever reaches it, if it is one of this machine only.
     pub fn new(listen: SocketAddr) -> Self {
         let (hosts, origins) = (Vec::new(), Vec::new());
-        Config { listen, tokens: None, hosts, origins, token: None, limits: Limits::default() }
+        Config {
+            listen,
+            tokens: None,
+            hosts,
+            origins,
+            token: None,
+            is_open: false,
+            limits: Limits::default(),
+        }
     }
 }
 
@@ -35,7 +45,7 @@ pub struct Limits {
     pub body_bytes: usize,
     /// The largest head of a request: its first line and its headers.
     pub head_bytes: usize,
-    /// Connections at once; further ones wait.
+    /// Connections at once; further ones wait. Three quarters may be streams, and half may be streams of one caller.
     pub connections: usize,
     /// Within this time the head of a request must have come; an idle connection is closed then too.
     pub head_within: Duration,
@@ -58,7 +68,7 @@ impl Default for Limits {
         Limits {
             body_bytes: shared::limits::MAX_MESSAGE_BYTES,
             head_bytes: 64 << 10,
-            connections: 1024,
+            connections: 2048,
             head_within: Duration::from_secs(10),
             body_within: Duration::from_secs(30),
             unread_within: Duration::from_secs(30),

@@ -17,6 +17,7 @@ mod router;
 mod routes;
 mod server;
 mod sse;
+mod streams;
 pub mod token;
 mod types;
 

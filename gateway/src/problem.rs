@@ -100,6 +100,13 @@ impl ProblemDetails {
         Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", message).again_after(seconds)
     }
 
+    /// The token was taken off while the request came, or the server stops.
+    pub(crate) fn no_more() -> Box<Self> {
+        let message = "this token does not count any more, or the server stops\n\nhint: nothing was done";
+        Self::new(StatusCode::UNAUTHORIZED, "unauthenticated", message)
+            .with_header(header::WWW_AUTHENTICATE, "Bearer realm=\"trellis\", error=\"invalid_token\"")
+    }
+
     /// What a coordinator refused.
     pub(crate) fn refused(refusal: Refusal) -> Box<Self> {
         let status = status_of(&refusal.code);

@@ -21,10 +21,11 @@ use crate::{
     problem::ProblemDetails,
     route::Route,
     routes,
+    streams::Streams,
     token::Known,
 };
 
-pub(crate) fn router(bus: &Bus, limits: &Limits) -> Router {
+pub(crate) fn router(bus: &Bus, limits: &Limits, streams: &Arc<Streams>) -> Router {
     let table = routes::table();
     let document = Bytes::from(openapi::document(&table).to_string());
     let mut router = Router::new().route(
@@ -37,19 +38,25 @@ pub(crate) fn router(bus: &Bus, limits: &Limits) -> Router {
     for route in table {
         let filter = MethodFilter::try_from(route.method.clone()).expect("the table has plain methods");
         let (path, route) = (route.path, Arc::new(route));
-        let (bus, limits) = (bus.clone(), limits.clone());
+        let (bus, limits, streams) = (bus.clone(), limits.clone(), streams.clone());
         let handler = move |request: Request| async move {
-            answer(&route, bus, limits, request).await.unwrap_or_else(IntoResponse::into_response)
+            answer(&route, bus, limits, streams, request).await.unwrap_or_else(IntoResponse::into_response)
         };
         router = router.route(path, on(filter, handler));
     }
-    let (bus, limits) = (bus.clone(), limits.clone());
-    let carry = move |request: Request| carried::carry(bus, limits, request);
+    let (bus, limits, streams) = (bus.clone(), limits.clone(), streams.clone());
+    let carry = move |request: Request| carried::carry(bus, limits, streams, request);
     router = router.route(shared::bus::http::PATH, on(MethodFilter::POST, carry));
     router.fallback(unknown).method_not_allowed_fallback(not_allowed)
 }
 
-async fn answer(route: &Route, bus: Bus, limits: Limits, request: Request) -> Answered {
+async fn answer(
+    route: &Route,
+    bus: Bus,
+    limits: Limits,
+    streams: Arc<Streams>,
+    request: Request,
+) -> Answered {
     let (mut parts, body) = request.into_parts();
     let known = parts.extensions.remove::<Known>();
     let (caller, ends) = match known {
@@ -69,7 +76,11 @@ async fn answer(route: &Route, bus: Bus, limits: Limits, request: Request) -> An
             Bytes::new()
         }
     };
-    (route.handler)(Call { bus, caller, limits, headers: parts.headers, path, query, body, ends }).await
+    if ends.is_cancelled() {
+        return Err(ProblemDetails::no_more());
+    }
+    (route.handler)(Call { bus, caller, limits, streams, headers: parts.headers, path, query, body, ends })
+        .await
 }
 
 async fn unknown() -> Response {

@@ -25,6 +25,7 @@ use crate::{
     patience::Patient,
     rate::Rate,
     router,
+    streams::Streams,
     token::{self, Tokens},
 };
 
@@ -42,6 +43,10 @@ pub enum Error {
         "can't listen on {address}: {source}\n\nhint: is another process there? port 0 takes any free one"
     )]
     Listen { address: SocketAddr, source: std::io::Error },
+    #[error(
+        "there are no tokens, so every user and every agent of this machine could do everything\n\nhint: give a file of tokens, of which `trellis gateway token` makes the lines, or --open if that is meant"
+    )]
+    Tokenless,
     #[error(transparent)]
     Tokens(#[from] token::Error),
 }
@@ -61,9 +66,12 @@ pub struct Server {
 impl Server {
     /// Listens. An address that other machines reach needs tokens.
     pub async fn bind(config: Config, bus: Bus) -> Result<Server, Error> {
-        let Config { listen, tokens, hosts, origins, token, limits } = config;
+        let Config { listen, tokens, hosts, origins, token, is_open, limits } = config;
         if !listen.ip().to_canonical().is_loopback() && tokens.is_none() {
             return Err(Error::Open(listen));
+        }
+        if tokens.is_none() && token.is_none() && !is_open {
+            return Err(Error::Tokenless);
         }
         let stopping = CancellationToken::new();
         let tokens = Tokens::read(tokens, token.as_deref(), &stopping).await?;
@@ -72,7 +80,8 @@ impl Server {
         let cannot = |source| Error::Listen { address: listen, source };
         let listener = TcpListener::bind(listen).await.map_err(cannot)?;
         let address = listener.local_addr().map_err(cannot)?;
-        let router = router::router(&bus, &limits).layer(from_fn_with_state(door.clone(), pass));
+        let router = router::router(&bus, &limits, &Streams::of(limits.connections))
+            .layer(from_fn_with_state(door.clone(), pass));
         Ok(Server { listener, address, router, door, limits, stopping })
     }
 

@@ -4,19 +4,24 @@
 use std::convert::Infallible;
 
 use axum::response::{
-    IntoResponse, Response,
+    IntoResponse,
     sse::{Event, KeepAlive, Sse},
 };
 use futures_util::{Stream, StreamExt};
 
-use crate::call::Call;
+use crate::call::{Answered, Call};
 
 /// The answer that is a stream of events.
-pub(crate) fn stream(call: &Call, events: impl Stream<Item = Event> + Send + 'static) -> Response {
-    let events = events.map(Ok::<Event, Infallible>).take_until(call.ends.clone().cancelled_owned());
+pub(crate) fn stream(call: &Call, events: impl Stream<Item = Event> + Send + 'static) -> Answered {
+    let place = call.streams.take(&call.caller.name)?;
+    let events = events.map(move |event| {
+        let _held = &place;
+        Ok::<Event, Infallible>(event)
+    });
+    let events = events.take_until(call.ends.clone().cancelled_owned());
     let heartbeat = KeepAlive::new().interval(call.limits.heartbeat).text("still here");
     // Proxies that collect what they pass on would keep events for themselves.
-    ([("x-accel-buffering", "no")], Sse::new(events).keep_alive(heartbeat)).into_response()
+    Ok(([("x-accel-buffering", "no")], Sse::new(events).keep_alive(heartbeat)).into_response())
 }
 
 /// Whether a client wants a stream of events.

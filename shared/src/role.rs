@@ -185,9 +185,14 @@ pub fn may_call(kinds: &[Kind], call: &Carried) -> Result<(), Denied> {
         false => Err(denied(bus::Action::Subscribe, filter)),
     };
     match call {
-        Carried::Request { subject, .. }
-        | Carried::Gather { subject, .. }
-        | Carried::Publish { subject, .. } => sends(subject),
+        Carried::Request { subject, .. } | Carried::Publish { subject, .. } => sends(subject),
+        // Everybody is asked only where all answer: of others, one would do it without a name (S7).
+        Carried::Gather { subject: Subject::Worker, .. } => sends(&Subject::Worker),
+        Carried::Gather { subject, .. } => Err(denied(bus::Action::Publish, subject)),
+        // All of it together is more than one answer should hold: what there is of all runs is followed.
+        Carried::Read {
+            filter: filter @ (Filter::Events | Filter::Outcomes | Filter::Questions | Filter::Histories),
+        } => Err(denied(bus::Action::Subscribe, filter)),
         Carried::Read { filter }
         | Carried::Last { filter }
         | Carried::Subjects { filter }
@@ -585,6 +590,7 @@ mod tests {
             payload: Default::default(),
             timeout_ms: 1,
         };
+        let gather = |subject: Subject| Carried::Gather { subject, payload: Default::default(), wait_ms: 1 };
         let follow = |filter: Filter| Carried::Follow { filters: vec![Named(filter)], from: 1 };
         let dead = || Subject::Dead("graph".parse().expect("a plain name"));
         let cases = [
@@ -595,6 +601,10 @@ mod tests {
             (request(Subject::Execute(PoolName::default_pool())), vec![]),
             (Carried::Read { filter: Filter::EventsOf(trace) }, all.to_vec()),
             (Carried::Read { filter: Filter::Audits }, vec![admin]),
+            (Carried::Read { filter: Filter::Events }, vec![]),
+            (gather(Subject::Worker), all.to_vec()),
+            (gather(Subject::Submit), vec![]),
+            (gather(Subject::Admin(Action::Apply)), vec![]),
             (Carried::Last { filter: Filter::Profiles }, vec![]),
             (Carried::Subjects { filter: Filter::Executes }, vec![]),
             (Carried::End { filter: Filter::Dead }, vec![admin]),

@@ -162,7 +162,14 @@ async fn request<A: DeserializeOwned>(
             Err(RequestError::Denied(denied)) => return Err(denied_hint(&denied)),
             Err(RequestError::Other(why)) => format!("could not send {what}: {why}"),
         };
-        let hint = "is a coordinator running (`trellis coordinator`), in the same --namespace? `trellis doctor` checks each server";
+        let hint = match bus {
+            Bus::Http(_) => {
+                "check the address (TRELLIS_URL) and the token (TRELLIS_TOKEN_FILE); `trellis doctor` asks the server"
+            }
+            Bus::Nats(_) | Bus::Memory(_) | Bus::Disk(_) => {
+                "is a coordinator running (`trellis coordinator`), in the same --namespace? `trellis doctor` checks each server"
+            }
+        };
         return Err(Unreachable(format!("{why}\n\nhint: {hint}")).into());
     }
 }

@@ -3,6 +3,7 @@
 use std::{
     fmt,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use coordinator::store::{Redis, Store};
@@ -15,7 +16,10 @@ use shared::{
     text::with_causes,
 };
 
-use tokio::sync::Mutex;
+use tokio::{
+    sync::Mutex,
+    time::{Instant, sleep},
+};
 
 use crate::cluster::{
     credentials::{Credentials, check_argument},
@@ -168,29 +172,28 @@ impl Servers {
         if let Some(deployment) = &*opened {
             return Ok(deployment.bus().clone());
         }
-        let directory = match self.directory() {
-            Some(directory) => directory.to_owned(),
-            None => {
-                if let Some(bus) = place::at_usual_address(&self.namespace).await {
+        let of_user = || place::default_directory().filter(|directory| directory.is_dir());
+        let Some(directory) = self.directory().map(Path::to_owned).or_else(of_user) else {
+            anyhow::bail!(
+                "this command needs a cluster, and there is none: no server is named, no `trellis dev` runs here, and no run was kept here \
+                 yet\n\nhint: `trellis run` and `trellis dev` begin one; TRELLIS_URL, NATS_URL or --data name one that is elsewhere"
+            );
+        };
+        let began = Instant::now();
+        loop {
+            if let Some((_, bus)) = Door::of(&directory, &self.namespace).await? {
+                return Ok(bus);
+            }
+            match Deployment::of_directory(&self.namespace, &directory).await {
+                Ok(deployment) => {
+                    let bus = deployment.bus().clone();
+                    *opened = Some(deployment);
                     return Ok(bus);
                 }
-                match place::default_directory().filter(|directory| directory.is_dir()) {
-                    Some(directory) => directory,
-                    None => anyhow::bail!(
-                        "this command needs a cluster, and there is none: no server is named, no `trellis dev` runs here, and no run was \
-                         kept here yet\n\nhint: `trellis run` and `trellis dev` begin one; TRELLIS_URL, NATS_URL or --data name one that is \
-                         elsewhere"
-                    ),
-                }
+                Err(error) if is_in_use(&error) && began.elapsed() < IN_USE => sleep(AGAIN).await,
+                Err(error) => return Err(error),
             }
-        };
-        if let Some((_, bus)) = Door::of(&directory, &self.namespace).await {
-            return Ok(bus);
         }
-        let deployment = Deployment::of_directory(&self.namespace, &directory).await?;
-        let bus = deployment.bus().clone();
-        *opened = Some(deployment);
-        Ok(bus)
     }
 
     /// Where something is to be run: in a cluster that is there, or in this process. `keep`: what runs here is kept; `here`: only this
@@ -202,17 +205,9 @@ impl Servers {
         if !keep {
             return Ok(Home::Here(None));
         }
-        let directory = match self.directory() {
-            Some(directory) => Some(directory.to_owned()),
-            None => {
-                if let Some(bus) = place::at_usual_address(&self.namespace).await.filter(|_| !here) {
-                    return Ok(Home::Cluster(bus));
-                }
-                place::default_directory()
-            }
-        };
+        let directory = self.directory().map(Path::to_owned).or_else(place::default_directory);
         let Some(directory) = directory else { return Ok(Home::Here(None)) };
-        match Door::of(&directory, &self.namespace).await {
+        match Door::of(&directory, &self.namespace).await? {
             Some((door, bus)) if door.is_open && !here => Ok(Home::Cluster(bus)),
             Some(_) | None => Ok(Home::Here(Some(directory))),
         }
@@ -234,7 +229,14 @@ impl Servers {
                 Deployment::embedded(&self.namespace, shape, settings, policy).await
             }
         };
-        match begin(directory).await {
+        let began = Instant::now();
+        let begun = loop {
+            match begin(directory).await {
+                Err(error) if is_in_use(&error) && began.elapsed() < IN_USE => sleep(AGAIN).await,
+                begun => break begun,
+            }
+        };
+        match begun {
             Err(error) if directory.is_some() && self.directory().is_none() && error.is::<NotOpened>() => {
                 Ok((begin(None).await?, Some(error.to_string())))
             }
@@ -315,6 +317,14 @@ impl Servers {
             Err(_) => Ok(false),
         }
     }
+}
+
+/// How long a directory that another process has open is tried again: a command that only looks has it for a moment.
+const IN_USE: Duration = Duration::from_secs(5);
+const AGAIN: Duration = Duration::from_millis(50);
+
+fn is_in_use(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<NotOpened>().is_some_and(|not_opened| not_opened.in_use)
 }
 
 /// What helps where a server can't reserve what the streams of a deployment may need.

@@ -3,7 +3,7 @@
 
 use std::{
     fmt,
-    net::SocketAddr,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -27,16 +27,22 @@ const SLOTS: usize = 64;
 const KEPT: Duration = Duration::from_secs(90 * 24 * 3600);
 /// How often it is noted how much of the log of a directory is in its store: the next process looks only at what is behind.
 const MARK_EVERY: Duration = Duration::from_millis(500);
+/// How long requests may go on when the command ends.
+const CLIENTS_END: Duration = Duration::from_secs(2);
 /// How long running agents may take to end when the command ends.
 const DRAIN: Duration = Duration::from_secs(5);
 
 /// A directory could not be opened.
 #[derive(Debug)]
-pub(crate) struct NotOpened(String);
+pub(crate) struct NotOpened {
+    why: String,
+    /// Another process has it open.
+    pub(crate) in_use: bool,
+}
 
 impl fmt::Display for NotOpened {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.why)
     }
 }
 
@@ -139,24 +145,34 @@ impl Deployment {
         Ok(Deployment { bus, tasks, stop, door: None })
     }
 
-    /// Serves others over HTTP until it is closed; those who open the directory are told where. Returns the address.
-    pub(crate) async fn serve(
-        &mut self,
-        config: gateway::Config,
-        directory: Option<&Path>,
-        is_open: bool,
-    ) -> anyhow::Result<SocketAddr> {
-        let token = config.token.clone();
+    /// Serves others over HTTP until it is closed. Returns the address.
+    pub(crate) async fn serve(&mut self, mut config: gateway::Config) -> Result<SocketAddr, gateway::Error> {
+        // Whoever waits for the end of this process waits for its clients, too.
+        config.limits.stop_within = CLIENTS_END;
         let server = gateway::Server::bind(config, self.bus.clone()).await?;
         let address = server.address();
         let serving = server.serve(self.stop.clone().cancelled_owned());
         self.tasks.spawn(async { serving.await.context("the HTTP server in this process failed") });
-        if let Some(directory) = directory {
-            let door = Door { url: format!("http://{address}"), token, is_open };
-            door.put(directory).context("could not tell in the directory where this process listens")?;
-            self.door = Some(directory.to_owned());
-        }
         Ok(address)
+    }
+
+    /// Tells those who would open the directory how to reach this process instead.
+    pub(crate) fn tell(
+        &mut self,
+        directory: &Path,
+        address: SocketAddr,
+        token: Option<String>,
+        is_open: bool,
+    ) -> std::io::Result<()> {
+        let ip = match address.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+            ip => ip,
+        };
+        let url = format!("http://{}", SocketAddr::new(ip, address.port()));
+        Door { url, token, is_open }.put(directory)?;
+        self.door = Some(directory.to_owned());
+        Ok(())
     }
 
     pub(crate) fn bus(&self) -> &Bus {
@@ -193,6 +209,7 @@ impl Deployment {
 /// The bus and the store of a directory.
 async fn kept(namespace: &Namespace, directory: &Path, partitions: u16) -> anyhow::Result<(Bus, Store)> {
     let disk = Disk::open(directory).map_err(|error| {
+        let in_use = matches!(error, disk::Error::InUse { .. });
         let hint = match error {
             disk::Error::InUse { .. } => "wait for it or end it, or give another directory with --data",
             disk::Error::Corrupt { .. } => {
@@ -205,7 +222,7 @@ async fn kept(namespace: &Namespace, directory: &Path, partitions: u16) -> anyho
                 "--data, or TRELLIS_DATA, names a directory that this user may write to"
             }
         };
-        NotOpened(format!("{error}\n\nhint: {hint}"))
+        NotOpened { why: format!("{error}\n\nhint: {hint}"), in_use }
     })?;
     let bus = bus::Disk::open(&disk, namespace.clone()).await?;
     let store = coordinator::store::Disk::new(disk, partitions);

@@ -1,5 +1,4 @@
-//! Where there may be a cluster that nobody named: a directory of this user, the process that has it open, and a server at the default
-//! address.
+//! Where there may be a cluster that nobody named: a directory of this user, and the process that has it open.
 
 use std::{
     fs, io,
@@ -16,14 +15,17 @@ use shared::{
     subject::Namespace,
 };
 
-/// Where `trellis dev` listens, if it is told nothing else.
+/// Where `trellis dev` and `trellis gateway` listen, if they are told nothing else.
 pub(crate) const DEFAULT_ADDRESS: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7420));
 /// The variable that says it otherwise.
 pub(crate) const LISTEN: &str = "TRELLIS_LISTEN";
 /// How long a server on this machine may take to answer before it counts as gone.
 const ANSWERS: Duration = Duration::from_secs(2);
-/// The file of a directory that says how to reach the process that has it open.
+/// The file of a directory that says how to reach the process that has it open, and how large it may be.
 const SERVER: &str = "server";
+const MAX_BYTES: u64 = 4096;
+/// The file with the token of its owner.
+pub(crate) const TOKEN: &str = "token";
 
 /// How to reach the process that has a directory open. Only the directory's owner can read it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,12 +39,7 @@ pub(crate) struct Door {
 impl Door {
     /// Writes it whole or not at all.
     pub(crate) fn put(&self, directory: &Path) -> io::Result<()> {
-        let beside = directory.join(format!("{SERVER}.new"));
-        // One that a process left which was killed just then.
-        fs::remove_file(&beside).ok();
-        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
-        file.write_all(&serde_json::to_vec(self)?)?;
-        fs::rename(beside, directory.join(SERVER))
+        write(&directory.join(SERVER), &serde_json::to_vec(self)?)
     }
 
     pub(crate) fn remove(directory: &Path) {
@@ -50,39 +47,74 @@ impl Door {
         fs::remove_file(directory.join(SERVER)).ok();
     }
 
-    /// That of a directory, if somebody answers there.
-    pub(crate) async fn of(directory: &Path, namespace: &Namespace) -> Option<(Door, Bus)> {
-        let door: Door = serde_json::from_slice(&fs::read(directory.join(SERVER)).ok()?).ok()?;
-        let bus = answering(&door.url, door.token.as_deref(), namespace).await?;
-        Some((door, bus))
+    /// That of a directory, if the process listens that wrote it: a process of this user. One that was killed leaves it behind, and
+    /// then anybody may listen at its address.
+    pub(crate) async fn of(directory: &Path, namespace: &Namespace) -> anyhow::Result<Option<(Door, Bus)>> {
+        let Some(door) = Door::read(&directory.join(SERVER)) else { return Ok(None) };
+        let Some(address) = door.url.strip_prefix("http://").and_then(|address| address.parse().ok()) else {
+            return Ok(None);
+        };
+        if !is_own(address) {
+            return Ok(None);
+        }
+        let bus = Bus::Http(Http::new(&door.url, door.token.as_deref(), namespace.clone())?);
+        let asked = tokio::time::timeout(ANSWERS, bus.ping()).await;
+        match asked {
+            Ok(Ok(_)) => Ok(Some((door, bus))),
+            // It may just have ended.
+            Ok(Err(_)) | Err(_) if !is_own(address) => Ok(None),
+            Ok(Err(error)) => anyhow::bail!("{error}\n\nhint: it has {} open", directory.display()),
+            Err(_) => anyhow::bail!(
+                "the Trellis server at {address} does not answer\n\nhint: it has {} open; end it if it hangs",
+                directory.display()
+            ),
+        }
+    }
+
+    /// What a directory says, if only its owner can have said it.
+    fn read(path: &Path) -> Option<Door> {
+        let about = fs::symlink_metadata(path).ok()?;
+        let is_plain = about.is_file() && about.len() <= MAX_BYTES && about.mode() & 0o077 == 0;
+        if !is_plain || about.uid() != own_user()? {
+            return None;
+        }
+        serde_json::from_slice(&fs::read(path).ok()?).ok()
     }
 }
 
-/// Where a server of this user is looked for: where its `dev` would listen. At any free port nobody is found.
-pub(crate) fn usual_address() -> Option<SocketAddr> {
-    let told = std::env::var_os(LISTEN).filter(|told| !told.is_empty());
-    let address = match told {
-        Some(told) => told.to_str()?.parse().ok()?,
-        None => DEFAULT_ADDRESS,
-    };
-    Some(address).filter(|address| address.port() != 0)
-}
-
-/// The server at the usual address, if it is this user's. Anybody on the machine could listen there.
-pub(crate) async fn at_usual_address(namespace: &Namespace) -> Option<Bus> {
-    let own = fs::metadata("/proc/self").ok()?.uid();
-    let address = usual_address()?;
-    let listener = listener(&fs::read_to_string("/proc/net/tcp").ok()?, address)?;
-    if listener != own && listener != 0 {
-        return None;
+/// The token of whoever owns a directory: the same for every process that serves it.
+pub(crate) fn token_of(directory: &Path) -> io::Result<String> {
+    let path = directory.join(TOKEN);
+    match fs::read_to_string(&path) {
+        Ok(token) if !token.trim().is_empty() => return Ok(token.trim().to_owned()),
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
     }
-    answering(&format!("http://{address}"), None, namespace).await
+    let token = gateway::token::fresh();
+    write(&path, format!("{token}\n").as_bytes())?;
+    Ok(token)
 }
 
-async fn answering(url: &str, token: Option<&str>, namespace: &Namespace) -> Option<Bus> {
-    let bus = Bus::Http(Http::new(url, token, namespace.clone()).ok()?);
-    tokio::time::timeout(ANSWERS, bus.ping()).await.ok()?.ok()?;
-    Some(bus)
+/// Writes a file that only its owner reads, whole or not at all.
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let beside = path.with_extension("new");
+    // One that a process left which was killed just then.
+    fs::remove_file(&beside).ok();
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(beside, path)
+}
+
+fn own_user() -> Option<u32> {
+    Some(fs::metadata("/proc/self").ok()?.uid())
+}
+
+/// Whether a process of this user, or of the system, listens on an address of this machine.
+fn is_own(address: SocketAddr) -> bool {
+    let listens = || listener(&fs::read_to_string("/proc/net/tcp").ok()?, address);
+    address.ip().is_loopback() && listens().is_some_and(|user| Some(user) == own_user() || user == 0)
 }
 
 /// The user who listens on an address, by the kernel's table of sockets.

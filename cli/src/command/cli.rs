@@ -22,8 +22,8 @@ Examples:
   trellis runs list                             what has run here
   NATS_URL=nats://… trellis runs list           look at a cluster
 
-Commands use the server that TRELLIS_URL names, else the cluster that NATS_URL names, else the directory of --data, else the
-`trellis dev` of this user, else the directory in which `run` and `dev` keep everything by themselves.
+Commands use the server that TRELLIS_URL names, else the cluster that NATS_URL names, else the directory of --data, else the one in
+which `run` and `dev` keep everything by themselves. While a process has a directory open, they ask it.
 ";
 
 /// Runs trees of LLM agents, and never spends more than their budget.

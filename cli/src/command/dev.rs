@@ -102,7 +102,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let directory = directory.as_deref();
     let shape = Shape { directory, health, schedules: true, crashes: args.crashes };
     let mut deployment = Deployment::embedded(servers.namespace(), shape, settings, policy).await?;
-    let address = listen(&mut deployment, args.door, directory).await?;
+    let (address, token) = listen(&mut deployment, args.door, directory).await?;
     let bus = deployment.bus().clone();
     let work = async {
         if let Some(ending) = agents::apply(&bus, agents, output).await? {
@@ -113,9 +113,16 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
             None => "nothing is kept when it ends".to_owned(),
         };
         output::note(&format!("trellis dev: a coordinator and a worker in this process; {kept}"));
-        output::note(&format!(
-            "other commands of trellis find it by themselves; HTTP is at http://{address}"
-        ));
+        output::note(&match (&token, directory) {
+            (None, _) => format!("HTTP is at http://{address}, for everybody on this machine"),
+            (Some(_), Some(directory)) => format!(
+                "other commands of trellis find it by themselves; HTTP is at http://{address}, with the token in {}",
+                directory.join(place::TOKEN).display()
+            ),
+            (Some(token), None) => {
+                format!("other commands reach it with TRELLIS_URL=http://{address} TRELLIS_TOKEN={token}")
+            }
+        });
         if let Some(health) = health {
             output::note(&format!("health checks on http://{health}/healthz"));
         }
@@ -132,20 +139,35 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     ended
 }
 
-/// Serves HTTP at the address that is named, or else at the default one, or at any if another process has that.
+/// Serves HTTP at the address that is named, or else at the default one, or at any if another process has that. Returns the address, and
+/// the token of its owner, unless everybody may come in.
 async fn listen(
     deployment: &mut Deployment,
     door: FrontDoor,
     directory: Option<&Path>,
-) -> anyhow::Result<SocketAddr> {
-    let (is_named, config) = (door.is_named(), door.config()?);
-    match deployment.serve(config.clone(), directory, true).await {
-        Err(_) if !is_named => {
-            let anywhere = gateway::Config { listen: (config.listen.ip(), 0).into(), ..config };
-            deployment.serve(anywhere, directory, true).await
-        }
-        listening => listening,
+) -> anyhow::Result<(SocketAddr, Option<String>)> {
+    let is_named = door.is_named();
+    let mut config = door.config()?;
+    if !config.is_open {
+        let of_directory = directory.map(|directory| {
+            place::token_of(directory)
+                .with_context(|| format!("can't keep a token in {}", directory.display()))
+        });
+        config.token = Some(of_directory.unwrap_or_else(|| Ok(gateway::token::fresh()))?);
     }
+    let token = config.token.clone();
+    let address = match deployment.serve(config.clone()).await {
+        Err(gateway::Error::Listen { .. }) if !is_named => {
+            let anywhere = gateway::Config { listen: (config.listen.ip(), 0).into(), ..config };
+            deployment.serve(anywhere).await?
+        }
+        listening => listening?,
+    };
+    if let Some(directory) = directory {
+        let told = deployment.tell(directory, address, token.clone(), true);
+        told.with_context(|| format!("can't say in {} where this process listens", directory.display()))?;
+    }
+    Ok((address, token))
 }
 
 /// The address, with a free port if it has port 0, so that the port can be printed.

@@ -27,6 +27,9 @@ pub(crate) struct FrontDoor {
     /// A file with a line for each token, as `trellis gateway token` writes it. It is read again when it changes.
     #[arg(long, value_name = "FILE", env = "TRELLIS_TOKENS")]
     tokens: Option<PathBuf>,
+    /// Let everybody in who reaches it from this machine, without a token: every user, and every agent with a network.
+    #[arg(long)]
+    open: bool,
     /// A name besides the address itself that requests may call this server by; may be given more than once.
     #[arg(long = "host", value_name = "NAME")]
     hosts: Vec<String>,
@@ -43,7 +46,7 @@ impl FrontDoor {
 
     pub(crate) fn config(self) -> anyhow::Result<gateway::Config> {
         let is_named = self.is_named();
-        let FrontDoor { listen, tokens, hosts, origins } = self;
+        let FrontDoor { listen, tokens, open: is_open, hosts, origins } = self;
         let listen: SocketAddr = match listen.filter(|_| is_named) {
             Some(address) => address.parse().with_context(|| {
                 format!("`{address}` is no address\n\nhint: --listen has an address and a port, such as 127.0.0.1:7420")
@@ -51,21 +54,21 @@ impl FrontDoor {
             None => DEFAULT_ADDRESS,
         };
         let tokens = tokens.filter(|path| !path.as_os_str().is_empty());
-        Ok(gateway::Config { tokens, hosts, origins, ..gateway::Config::new(listen) })
+        Ok(gateway::Config { tokens, is_open, hosts, origins, ..gateway::Config::new(listen) })
     }
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  NATS_URL=nats://127.0.0.1:4222 trellis gateway
   trellis gateway token alice --role client >> tokens     add a client; the token itself is shown once, on stderr
+  NATS_URL=nats://127.0.0.1:4222 trellis gateway --tokens tokens
   trellis gateway --listen 0.0.0.0:7420 --tokens tokens --host trellis.example.com
 ";
 
 /// Serve HTTP in front of a cluster: REST with an OpenAPI document, events as they happen, and every command of `trellis`.
 ///
-/// It keeps nothing: any number may run. What it may do on NATS, its credentials decide; what a client may do, its token. Without
-/// tokens it serves only this machine, where everybody may do everything. Put a server with TLS before it that other machines reach.
+/// It keeps nothing: any number may run. What it may do on NATS, its credentials decide; what a client may do, its token. Put a server with
+/// TLS before it that other machines reach.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]

@@ -64,6 +64,9 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     };
     let home = servers.home(!args.no_keep, args.config.is_given()).await?;
     let embedded = matches!(home, Home::Here(_));
+    if matches!(home, Home::Here(None)) && !args.no_keep {
+        output::note("note: this run is not kept: there is no HOME; --data names a directory");
+    }
     let (mut submission, sources) = match args.task.read(matches!(home, Home::Here(None)), output)? {
         Ok(read) => read,
         Err(ending) => return Ok(ending),
@@ -117,15 +120,24 @@ async fn here(
     match (directory, not_kept) {
         (_, Some(why)) => output::note(&format!("note: this run is not kept: {why}")),
         (Some(directory), None) => {
-            let config = gateway::Config {
-                token: Some(gateway::token::fresh()),
-                ..gateway::Config::new((Ipv4Addr::LOCALHOST, 0).into())
-            };
-            deployment.serve(config, Some(directory), false).await?;
+            if let Err(error) = let_look(&mut deployment, directory).await {
+                output::note(&format!(
+                    "note: other commands can't look at this run while it goes on: {error:#}"
+                ));
+            }
         }
         (None, None) => {}
     }
     Ok(deployment)
+}
+
+/// Lets other commands of this user look at what runs here.
+async fn let_look(deployment: &mut Deployment, directory: &Path) -> anyhow::Result<()> {
+    let token = Some(gateway::token::fresh());
+    let listen = (Ipv4Addr::LOCALHOST, 0).into();
+    let address =
+        deployment.serve(gateway::Config { token: token.clone(), ..gateway::Config::new(listen) }).await?;
+    Ok(deployment.tell(directory, address, token, false)?)
 }
 
 async fn perform(

@@ -152,7 +152,7 @@ async fn followed(call: &Call, trace: TraceId, wanted: Wanted, from: Option<Plac
     let follow = call.bus.follow(&filters, start).await?;
     let (log, waiting) = (end.log, VecDeque::new());
     let reader = Reader { follow, wanted, from, log, last: None, waiting, ended: false };
-    Ok(sse::stream(call, reader.stream()))
+    sse::stream(call, reader.stream())
 }
 
 /// Reads the log of a run and says what is new to a client.
@@ -237,7 +237,7 @@ pub(super) async fn words(call: Call) -> Answered {
         return Err(cluster::no_trace(trace));
     }
     let listener = Listener { heard, end: outcome(call.bus.clone(), trace).boxed(), ended: false };
-    let response: Response = sse::stream(&call, listener.stream());
+    let response: Response = sse::stream(&call, listener.stream())?;
     Ok(response)
 }
 

@@ -163,6 +163,7 @@ fn opens(directory: &Directory) -> Duration {
 /// What HTTP adds to a request that a coordinator answers.
 async fn requests(bus: &Bus) {
     let config = gateway::Config {
+        is_open: true,
         limits: gateway::Limits { per_second: 1 << 20, burst: 1 << 20, ..gateway::Limits::default() },
         ..gateway::Config::new(([127, 0, 0, 1], 0).into())
     };

@@ -217,6 +217,9 @@ async fn s1_an_address_that_others_reach_needs_tokens() {
         let error = Server::bind(open, bus()).await.unwrap_err().to_string();
         assert!(error.contains("there are no tokens\n\nhint: "), "{error}");
     }
+    let closed = Config { is_open: false, ..config() };
+    let error = Server::bind(closed, bus()).await.unwrap_err().to_string();
+    assert!(error.contains("could do everything\n\nhint: "), "{error}");
     let tokens = Tokens::new();
     let named = Config { listen: "0.0.0.0:0".parse().unwrap(), ..tokens.config() };
     Server::bind(named, bus()).await.unwrap();

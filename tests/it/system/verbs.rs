@@ -135,7 +135,9 @@ impl Place {
             let at = line.find("http://")?;
             Some(line[at..].split_whitespace().next()?.to_owned())
         });
-        place.environment = vec![("TRELLIS_URL", address.expect("it says where it listens"))];
+        let address = address.expect("it says where it listens").trim_end_matches(',').to_owned();
+        let token = place.files.join("data/token").display().to_string();
+        place.environment = vec![("TRELLIS_URL", address), ("TRELLIS_TOKEN_FILE", token)];
         place.server = Some(dev);
         place
     }

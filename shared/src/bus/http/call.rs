@@ -21,9 +21,12 @@ use crate::{
 /// Where a gateway takes calls: `POST`, one call a request.
 pub const PATH: &str = "/bus";
 
+/// The header that says for which deployment a call is, if whoever calls says so.
+pub const NAMESPACE: &str = "trellis-namespace";
+
 /// What a client may ask of a bus.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[serde(rename_all = "snake_case")]
 pub enum Call {
     Request {
         #[serde(with = "text")]
@@ -159,8 +162,12 @@ pub enum Failure {
         name: String,
         max: u64,
     },
-    /// The server did not take the call, or was not reached.
+    /// The server was not reached.
     Unreached(String),
+    /// The connection was lost when the call was made: it may have been done.
+    CutOff(String),
+    /// The server does not take the call.
+    Refused(String),
     Other(String),
 }
 
@@ -344,7 +351,9 @@ impl fmt::Display for Failure {
             Failure::Unacknowledged => PublishError::Unacknowledged.fmt(f),
             Failure::Denied { publish, subject } => denied(*publish, subject.clone()).fmt(f),
             Failure::TooLarge { name, max } => Error::TooLarge { name: name.clone(), max: *max }.fmt(f),
-            Failure::Unreached(why) | Failure::Other(why) => f.write_str(why),
+            Failure::Unreached(why) | Failure::CutOff(why) | Failure::Refused(why) | Failure::Other(why) => {
+                f.write_str(why)
+            }
         }
     }
 }
@@ -353,13 +362,14 @@ impl From<Failure> for RequestError {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::NoResponders => RequestError::NoResponders,
-            Failure::TimedOut => RequestError::TimedOut,
+            Failure::TimedOut | Failure::CutOff(_) => RequestError::TimedOut,
             Failure::Denied { publish, subject } => RequestError::Denied(denied(publish, subject)),
             Failure::WrongSequence
             | Failure::Full(_)
             | Failure::Unacknowledged
             | Failure::TooLarge { .. }
             | Failure::Unreached(_)
+            | Failure::Refused(_)
             | Failure::Other(_) => RequestError::Other(failure.to_string()),
         }
     }
@@ -371,11 +381,13 @@ impl From<Failure> for PublishError {
             Failure::WrongSequence => PublishError::WrongSequence,
             Failure::Full(why) => PublishError::Full(why),
             // It may have been stored.
-            Failure::Unacknowledged | Failure::TimedOut => PublishError::Unacknowledged,
+            Failure::Unacknowledged | Failure::TimedOut | Failure::CutOff(_) => PublishError::Unacknowledged,
             Failure::Denied { publish, subject } => PublishError::Denied(denied(publish, subject)),
-            Failure::NoResponders | Failure::TooLarge { .. } | Failure::Unreached(_) | Failure::Other(_) => {
-                PublishError::Other(failure.to_string())
-            }
+            Failure::NoResponders
+            | Failure::TooLarge { .. }
+            | Failure::Unreached(_)
+            | Failure::Refused(_)
+            | Failure::Other(_) => PublishError::Other(failure.to_string()),
         }
     }
 }
@@ -386,12 +398,15 @@ impl Failure {
         match self {
             Failure::Denied { publish, subject } => Error::Denied(denied(publish, subject)),
             Failure::TooLarge { name, max } => Error::TooLarge { name, max },
-            Failure::Unreached(reason) => Error::Unreached { url: url.to_owned(), reason },
+            Failure::Unreached(reason) | Failure::CutOff(reason) => {
+                Error::Unreached { url: url.to_owned(), reason }
+            }
             Failure::NoResponders
             | Failure::TimedOut
             | Failure::WrongSequence
             | Failure::Full(_)
             | Failure::Unacknowledged
+            | Failure::Refused(_)
             | Failure::Other(_) => Error::Failed { doing: doing.to_owned(), reason: self.to_string() },
         }
     }

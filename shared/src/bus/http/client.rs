@@ -3,12 +3,15 @@
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use reqwest::{
+    StatusCode,
+    header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue},
+};
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{
-    call::{Call, Encoded, Failure, Line, PATH},
+    call::{Call, Encoded, Failure, Line, NAMESPACE, PATH},
     lines::Lines,
 };
 use crate::{
@@ -27,6 +30,10 @@ use crate::{
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long a server may say nothing at all; where there is nothing to say it says so every 15 s.
 pub(super) const SILENCE: Duration = Duration::from_secs(45);
+/// How much longer than it was told to a server may take.
+const GRACE: Duration = Duration::from_secs(5);
+/// The most of an answer that is held.
+const MAX_ANSWER_BYTES: usize = 2 << 30;
 /// The most of an error page that is read.
 const MAX_PROBLEM_BYTES: usize = 64 << 10;
 
@@ -72,7 +79,11 @@ impl Http {
             return Err(unusable("its address begins with http:// or https://".into()));
         }
         if !parsed.username().is_empty() || parsed.password().is_some() {
-            return Err(unusable("an address carries no login: a token does, from a file".into()));
+            let reason = "an address has no login: a token is in a file".into();
+            return Err(Error::Unreached { url: parsed.host_str().unwrap_or_default().to_owned(), reason });
+        }
+        if parsed.query().is_some() || parsed.fragment().is_some() {
+            return Err(unusable("an address has no `?` and no `#`".into()));
         }
         let mut builder = reqwest::Client::builder()
             .connect_timeout(CONNECT)
@@ -107,6 +118,9 @@ impl Http {
         if let Some(token) = &self.token {
             request = request.header(AUTHORIZATION, token.clone());
         }
+        if self.namespace != Namespace::default() {
+            request = request.header(NAMESPACE, self.namespace.to_string());
+        }
         let answer = request.send().await.map_err(|error| unreached(&error))?;
         if answer.status().is_success() {
             return Ok(Lines::new(answer));
@@ -119,6 +133,9 @@ impl Http {
         let mut lines = self.call(call).await?;
         let mut all = Vec::new();
         while let Some(line) = lines.next().await? {
+            if lines.bytes() > MAX_ANSWER_BYTES {
+                return Err(Failure::Refused("the server's answer has no end".into()));
+            }
             all.push(
                 read(line)
                     .ok_or_else(|| Failure::Other("the server's answer does not fit the call".into()))?,
@@ -164,7 +181,8 @@ impl Http {
     ) -> Result<Bytes, RequestError> {
         let (subject, headers) = (subject.clone(), headers.clone());
         let call = Call::Request { subject, headers, payload: Encoded(payload), timeout_ms: millis(timeout) };
-        Ok(self.one(&call, Line::bytes).await?)
+        let answer = tokio::time::timeout(timeout + GRACE, self.one(&call, Line::bytes)).await;
+        Ok(answer.unwrap_or(Err(Failure::TimedOut))?)
     }
 
     pub(in super::super) async fn gather(
@@ -175,7 +193,8 @@ impl Http {
     ) -> Result<Vec<Bytes>, Error> {
         let call =
             Call::Gather { subject: subject.clone(), payload: Encoded(payload), wait_ms: millis(wait) };
-        self.all(&call, Line::bytes).await.map_err(self.failed("asking everybody"))
+        let answers = tokio::time::timeout(wait + GRACE, self.all(&call, Line::bytes)).await;
+        answers.unwrap_or(Err(Failure::TimedOut)).map_err(self.failed("asking everybody"))
     }
 
     pub(in super::super) async fn read(&self, filter: &Filter) -> Result<Vec<Stored>, Error> {
@@ -259,7 +278,8 @@ pub(super) fn unreached(error: &reqwest::Error) -> Failure {
     }
     // Without the address, which whoever tells it adds.
     let causes = std::iter::successors(std::error::Error::source(error), |error| error.source());
-    Failure::Unreached(causes.last().map_or_else(|| error.to_string(), ToString::to_string))
+    let why = causes.last().map_or_else(|| error.to_string(), ToString::to_string);
+    if error.is_connect() { Failure::Unreached(why) } else { Failure::CutOff(why) }
 }
 
 /// Why a server did not take a call: by what it says, if it is one of Trellis, or by the status.
@@ -277,8 +297,8 @@ async fn refused(mut answer: reqwest::Response) -> Failure {
     }
     let problem: Value = serde_json::from_slice(&page).unwrap_or_default();
     let said = problem["detail"].as_str().or(problem["title"].as_str());
-    match said {
-        Some(said) => Failure::Unreached(said.to_owned()),
-        None => Failure::Unreached(format!("it answers {status}: it may be no server of Trellis")),
-    }
+    let why =
+        said.map_or_else(|| format!("it answers {status}: it may be no server of Trellis"), str::to_owned);
+    let later = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
+    if later { Failure::Unreached(why) } else { Failure::Refused(why) }
 }

@@ -30,11 +30,18 @@ pub(super) struct Lines {
     read: BytesMut,
     /// How much of `read` has no line end.
     searched: usize,
+    /// How many bytes came.
+    bytes: usize,
 }
 
 impl Lines {
     pub(super) fn new(answer: reqwest::Response) -> Self {
-        Lines { answer, read: BytesMut::new(), searched: 0 }
+        Lines { answer, read: BytesMut::new(), searched: 0, bytes: 0 }
+    }
+
+    /// How much of it came so far.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// The next line; none once the answer is whole. Cancel-safe.
@@ -66,8 +73,11 @@ impl Lines {
                 return Err(Failure::Other("the server's answer has a line without an end".into()));
             }
             match self.answer.chunk().await.map_err(|error| unreached(&error))? {
-                Some(more) => self.read.extend_from_slice(&more),
-                None => return Err(Failure::Unreached("its answer was cut off".into())),
+                Some(more) => {
+                    self.bytes += more.len();
+                    self.read.extend_from_slice(&more);
+                }
+                None => return Err(Failure::CutOff("its answer was cut off".into())),
             }
         }
     }
@@ -77,13 +87,14 @@ impl Failure {
     /// Whether the same call may succeed at once, because only the connection failed.
     fn is_of_the_connection(&self) -> bool {
         match self {
-            Failure::Unreached(_) | Failure::TimedOut => true,
+            Failure::Unreached(_) | Failure::CutOff(_) | Failure::TimedOut => true,
             Failure::NoResponders
             | Failure::WrongSequence
             | Failure::Full(_)
             | Failure::Unacknowledged
             | Failure::Denied { .. }
             | Failure::TooLarge { .. }
+            | Failure::Refused(_)
             | Failure::Other(_) => false,
         }
     }
@@ -131,7 +142,9 @@ impl Http {
 impl Follow {
     async fn connect(&mut self) -> Result<(), Failure> {
         let filters = self.filters.iter().cloned().map(Named).collect();
-        self.lines = Some(self.http.call(&Call::Follow { filters, from: self.read.sequence + 1 }).await?);
+        self.lines = Some(
+            self.http.call(&Call::Follow { filters, from: self.read.sequence.saturating_add(1) }).await?,
+        );
         Ok(())
     }
 
@@ -151,7 +164,10 @@ impl Follow {
                 }
                 Err(failure) => failure,
             };
-            self.lines = None;
+            // A connection that held is not one of those that were tried in vain.
+            if self.lines.take().is_some_and(|lines| lines.bytes() > 0) {
+                self.gone = None;
+            }
             let gone = *self.gone.get_or_insert_with(Instant::now);
             if !failure.is_of_the_connection() || gone.elapsed() > PATIENCE {
                 return Err(failure.while_doing("following a log", &self.http.url));
@@ -164,7 +180,10 @@ impl Follow {
         if self.lines.is_none() {
             // A server that was started anew may have another log, whose sequences mean something else.
             let end = self.http.end(&self.filters[0]).await;
-            let end = end.map_err(|error| Failure::Unreached(error.to_string()))?;
+            let end = end.map_err(|error| match error {
+                Error::Unreached { reason, .. } => Failure::Unreached(reason),
+                error => Failure::Other(error.to_string()),
+            })?;
             if end.log != self.read.log {
                 return Err(Failure::Other("its log was made anew meanwhile".into()));
             }
@@ -202,7 +221,9 @@ impl Subscription {
                 Err(failure) if !failure.is_of_the_connection() => return None,
                 Err(_) => {}
             }
-            self.lines = None;
+            if self.lines.take().is_some_and(|lines| lines.bytes() > 0) {
+                self.gone = None;
+            }
             if self.gone.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
                 return None;
             }

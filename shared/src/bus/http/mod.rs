@@ -6,7 +6,7 @@ mod client;
 mod lines;
 mod serve;
 
-pub use call::{Call, Encoded, Failure, Line, Named, PATH};
+pub use call::{Call, Encoded, Failure, Line, NAMESPACE, Named, PATH};
 pub use client::Http;
 pub(super) use client::Sending;
 pub(super) use lines::{Follow, Subscription};

@@ -21,6 +21,8 @@ use crate::{
 const MAX_WAIT: Duration = Duration::from_secs(60);
 /// How often a line is sent where there is nothing to say.
 const ALIVE: Duration = Duration::from_secs(15);
+/// The most filters that a log is followed by.
+const MAX_FILTERS: usize = 16;
 /// The part of an object in one line.
 const PART_BYTES: usize = 256 << 10;
 
@@ -54,6 +56,9 @@ pub async fn answer(bus: &Bus, call: Call) -> Result<Answer, Failure> {
         }
         Call::End { filter } => whole([Line::from(bus.end(&filter).await?)]),
         Call::Follow { filters, from } => {
+            if filters.len() > MAX_FILTERS {
+                return Err(Failure::Refused(format!("more than {MAX_FILTERS} filters")));
+            }
             let filters: Vec<Filter> = filters.into_iter().map(|named| named.0).collect();
             following(bus.follow(&filters, From::Sequence(from.max(1))).await?)
         }

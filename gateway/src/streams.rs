@@ -1,0 +1,70 @@
+//! How many streams there are: a caller has a part of them, and all together leave connections for requests that end.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use axum::http::StatusCode;
+
+use crate::problem::ProblemDetails;
+
+#[derive(Debug)]
+pub(crate) struct Streams {
+    most: usize,
+    most_of_one: usize,
+    open: Mutex<HashMap<String, usize>>,
+}
+
+/// A place among the streams, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    streams: Arc<Streams>,
+    caller: String,
+}
+
+impl Streams {
+    /// Of so many connections three quarters may be streams, and half may be one caller's.
+    pub(crate) fn of(connections: usize) -> Arc<Self> {
+        Arc::new(Streams { most: connections / 4 * 3, most_of_one: connections / 2, open: Mutex::default() })
+    }
+
+    pub(crate) fn take(self: &Arc<Self>, caller: &str) -> Result<Place, Box<ProblemDetails>> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let (all, own) = (open.values().sum::<usize>(), open.get(caller).copied().unwrap_or_default());
+        if all >= self.most || own >= self.most_of_one {
+            let message = "there are too many streams\n\nhint: close some that nobody looks at";
+            return Err(ProblemDetails::new(StatusCode::TOO_MANY_REQUESTS, "too_many_streams", message));
+        }
+        *open.entry(caller.to_owned()).or_default() += 1;
+        Ok(Place { streams: self.clone(), caller: caller.to_owned() })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut open = self.streams.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = open.get_mut(&self.caller) {
+            *own -= 1;
+            if *own == 0 {
+                open.remove(&self.caller);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_caller_has_a_part_and_all_together_leave_some() {
+        let streams = Streams::of(8);
+        let mut own: Vec<Place> = (0..4).map(|_| streams.take("one").unwrap()).collect();
+        assert!(streams.take("one").is_err());
+        let _other: Vec<Place> = (0..2).map(|_| streams.take("other").unwrap()).collect();
+        assert!(streams.take("other").is_err(), "all together");
+        own.pop();
+        streams.take("other").unwrap();
+    }
+}
