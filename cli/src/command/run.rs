@@ -1,7 +1,10 @@
 //! `trellis run`: submits a task, shows its progress and prints its outcome; in this process, or in the cluster that
 //! `NATS_URL` names.
 
+use std::io::IsTerminal;
+
 use shared::{
+    TraceId,
     bus::Bus,
     telemetry,
     wire::{SubmitAnswer, Text},
@@ -16,7 +19,8 @@ use crate::{
     input::{parse, sources::Sources, task::Task, worker_config::WorkerConfig},
     terminal::{
         ending::{EXIT_CODES, Ending},
-        live, outcome,
+        live::{self, Followed, OnSignal},
+        outcome,
         output::{self, Output},
         questions::{Answerer, Questions},
     },
@@ -33,7 +37,8 @@ Examples:
 ///
 /// Without a NATS URL everything runs in this process; with one, in that cluster. In this process nothing is kept, unless
 /// `--data` names a directory: then `runs`, `history`, `outputs`, `receipt` and others show the run afterwards.
-/// Ctrl-C cancels the run; a second Ctrl-C ends the command at once.
+/// At a terminal Ctrl-C asks whether to cancel a run in a cluster or a directory, or to leave it; a second Ctrl-C leaves it at once.
+/// Elsewhere, and for a run that is kept nowhere, Ctrl-C cancels it, and a second one ends the command at once.
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
 pub(crate) struct Args {
@@ -72,6 +77,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
             return Ok(ending);
         }
         args.task.settle(&mut submission, &bus).await?;
+        let asked = (asked, from_stdin);
         perform(&bus, servers, (&submission, &sources), asked, args.words, output).await
     };
     let ended = deployment.while_up(work).await;
@@ -83,7 +89,7 @@ async fn perform(
     bus: &Bus,
     servers: &Servers,
     (submission, sources): (&Submission, &Sources),
-    asked: Questions,
+    (asked, from_stdin): (Questions, bool),
     words: bool,
     output: Output,
 ) -> anyhow::Result<Ending> {
@@ -93,8 +99,24 @@ async fn perform(
     };
     output::note(&format!("trace {}", servers.trace_link(accepted.trace_id, telemetry::is_on())));
     output::adjusted(&accepted);
-    match live::follow(bus, accepted.trace_id, asked, words, live::OnSignal::Cancel).await? {
-        Some(watch) => outcome::print(bus, &watch, output).await,
-        None => Ok(Ending::Cancelled),
+    let on_signal = on_signal(servers, accepted.trace_id, from_stdin);
+    match live::follow(bus, accepted.trace_id, asked, words, on_signal).await? {
+        Followed::Ended(watch) => outcome::print(bus, &watch, output).await,
+        Followed::Left => Ok(Ending::Left),
+        Followed::LeftCancelled => Ok(Ending::Cancelled),
     }
+}
+
+/// A run that is kept elsewhere than in this process can be left; the user is asked, if there is one.
+fn on_signal(servers: &Servers, trace_id: TraceId, from_stdin: bool) -> OnSignal {
+    let is_asked = std::io::stdin().is_terminal() && std::io::stderr().is_terminal() && !from_stdin;
+    let left = match (servers.nats_url(), servers.directory()) {
+        (Some(_), _) => live::goes_on(trace_id),
+        (None, Some(directory)) => format!(
+            "left, and the run stands still: `trellis dev --data {}` goes on with it, `trellis runs cancel {trace_id}` ends it",
+            directory.display()
+        ),
+        (None, None) => return OnSignal::Cancel,
+    };
+    if is_asked { OnSignal::Ask { left } } else { OnSignal::Cancel }
 }

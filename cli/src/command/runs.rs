@@ -26,7 +26,8 @@ use crate::{
     terminal::{
         confirm,
         ending::{EXIT_CODES, Ending},
-        live, news, outcome,
+        live::{self, Followed},
+        news, outcome,
         output::{self, Output},
         pager,
         questions::{Answerer, Questions, expected},
@@ -129,8 +130,8 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
             client::replay(&bus, trace).await?;
             let asked = Questions::new(Answerer::is(answer, false, false));
             match live::follow(&bus, trace, asked, words, live::OnSignal::Leave).await? {
-                Some(watch) => outcome::print(&bus, &watch, output).await,
-                None => Ok(Ending::Left),
+                Followed::Ended(watch) => outcome::print(&bus, &watch, output).await,
+                Followed::Left | Followed::LeftCancelled => Ok(Ending::Left),
             }
         }
         Command::Cancel { context, child, reason, without_undo } => {
