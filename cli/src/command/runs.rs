@@ -18,7 +18,7 @@ use shared::{
 
 use crate::{
     cluster::{client, connect::Servers, journal, watch::questions},
-    command::{delete_restore, finding, rerun},
+    command::{cancel_all, delete_restore, finding, rerun},
     input::{
         context_ref::{ContextRef, Named, RunRef},
         parse,
@@ -59,11 +59,16 @@ pub(crate) enum Command {
         #[arg(long)]
         words: bool,
     },
-    /// Cancel a run, or one context and its descendants. A cancel also holds for a run that begins later.
+    /// Cancel a run, one context and its descendants, or all runs that fit. A cancel also holds for a run that begins later.
+    #[command(
+        after_help = "Examples:\n  trellis runs cancel 0af765/writer\n  trellis runs cancel --all --label env=test --status paused"
+    )]
     Cancel {
         /// The run, by its id, a unique beginning of it, or @last; `TRACE/CHILD`: only this context and its descendants.
         #[arg(value_name = "TRACE[/CHILD]")]
-        context: Named,
+        context: Option<Named>,
+        #[command(flatten)]
+        filters: cancel_all::Filters,
         /// Cancel only this context and its descendants.
         #[arg(long, value_name = "ID", hide = true)]
         child: Option<ChildId>,
@@ -134,7 +139,10 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
                 Followed::Left | Followed::LeftCancelled => Ok(Ending::Left),
             }
         }
-        Command::Cancel { context, child, reason, without_undo } => {
+        Command::Cancel { context, filters, child, reason, without_undo } => {
+            let Some(context) = context.filter(|_| !filters.all) else {
+                return cancel_all::run(&bus, filters, reason, without_undo, output).await;
+            };
             let (trace, named) = context.context(&bus).await?;
             let child = named.or(child);
             let known = client::find(&bus, trace).await?.unwrap_or_else(|| Trace::new(trace));

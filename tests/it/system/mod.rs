@@ -44,3 +44,4 @@ pub(crate) mod undo;
 mod unseen_loss;
 mod uploads;
 mod who_may_send;
+mod worker_commands;
