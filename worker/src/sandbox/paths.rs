@@ -1,14 +1,16 @@
 //! Paths of a profile: they are relative to the worker's directory, and a program runs in its workspace.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// Makes a path in a command absolute if it is beneath a path that the profile allows to read: as it is written, or as a file that is
 /// there. A word such as `python3` or `-u` is beneath `.` only if there is such a file.
 pub(crate) fn make_absolute_if_readable(word: &str, reads: &[String]) -> String {
     let is_written_so = |read: &String| Path::new(word).starts_with(read);
     let whole = absolute(word);
-    let is_there =
-        |read: &String| Path::new(&whole).starts_with(without_dots(read)) && Path::new(&whole).exists();
+    let leaves = Path::new(word).components().any(|part| part == Component::ParentDir);
+    let is_there = |read: &String| {
+        !leaves && Path::new(&whole).starts_with(without_dots(read)) && Path::new(&whole).exists()
+    };
     let beneath =
         reads.iter().filter(|read| !read.is_empty()).any(|read| is_written_so(read) || is_there(read));
     if beneath { whole } else { word.to_owned() }
