@@ -888,6 +888,18 @@ fn a_command_that_is_not_there_is_wrong_usage() {
 }
 
 #[test]
+fn mistakes_name_what_is_wrong_and_what_helps() {
+    let said = trellis(&["runs", "list", "--namespace", "a b"]);
+    assert!(said.contains("\"a b\" is not a valid namespace") && said.ends_with("--- exit 2"), "{said}");
+    let said = trellis(&["run", "--agent", "x"]);
+    let expected = "error: --agent x says who gets the text of --goal, and no --goal is given";
+    assert!(said.contains(expected) && said.contains("hint: ") && said.ends_with("--- exit 2"), "{said}");
+    assert!(!said.contains("FILE"), "{said}");
+    let said = trellis(&["run", "examples/race.yaml", "--agent", "x"]);
+    assert!(said.contains(expected) && said.ends_with("--- exit 2"), "{said}");
+}
+
+#[test]
 fn completions_are_printed_for_shells() {
     let said = trellis(&["completions", "bash"]);
     assert!(

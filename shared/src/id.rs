@@ -73,6 +73,13 @@ pub struct Error {
     reason: String,
 }
 
+impl Error {
+    /// For what has the grammar of another id, and a name of its own.
+    pub(crate) fn about(self, what: &'static str) -> Self {
+        Error { what, ..self }
+    }
+}
+
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident, $what:literal, $grammar:ident) => {
         $(#[$doc])*

@@ -653,7 +653,10 @@ impl FromStr for Namespace {
     type Err = id::Error;
 
     fn from_str(text: &str) -> Result<Self, id::Error> {
-        Ok(Namespace(if text.is_empty() { None } else { Some(PoolName::new(text)?) }))
+        if text.is_empty() {
+            return Ok(Namespace(None));
+        }
+        PoolName::new(text).map(|name| Namespace(Some(name))).map_err(|error| error.about("namespace"))
     }
 }
 

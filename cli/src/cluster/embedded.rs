@@ -167,7 +167,7 @@ impl Deployment {
         let ip = match address.ip() {
             IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
             IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-            ip => ip,
+            ip @ (IpAddr::V4(_) | IpAddr::V6(_)) => ip,
         };
         let url = format!("http://{}", SocketAddr::new(ip, address.port()));
         Door { url, token, is_open }.put(directory)?;

@@ -106,14 +106,6 @@ impl Watch {
         self.outcome.as_ref().filter(|_| replayed || late)
     }
 
-    /// Waits for the outcome.
-    pub(crate) async fn ended(&mut self) -> anyhow::Result<&Outcome> {
-        while self.outcome().is_none() {
-            self.next().await?;
-        }
-        self.outcome().context("the outcome is missing")
-    }
-
     /// The open questions, oldest context first.
     pub(crate) fn questions(&self) -> Vec<Question> {
         questions(self.trace())

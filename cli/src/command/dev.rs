@@ -13,10 +13,11 @@ use shared::{
     TraceId,
     bus::Bus,
     text::count,
-    wire::{Outcome, SubmitAnswer, Text},
+    wire::{Outcome, Question, SubmitAnswer, Text},
 };
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
+    sync::mpsc,
     task::JoinSet,
 };
 
@@ -34,7 +35,7 @@ use crate::{
         ending::{EXIT_CODES, Ending},
         outcome,
         output::{self, Output},
-        questions::{Answerer, Questions},
+        questions::{self, Answerer, Questions},
         signals::Signals,
     },
 };
@@ -127,12 +128,18 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
             output::note(&format!("health checks on http://{health}/healthz"));
         }
         output::note("each line is a submission: a goal, JSON, or @file; Ctrl-C ends");
-        let mut desk =
-            Desk { bus, answer: args.answer, output, runs: JoinSet::new(), worst: Ending::Completed };
+        let (sender, asked) = mpsc::channel(MOST_RUNS);
+        // Its human is asked, if there is one.
+        let who = match args.answer {
+            Some(text) => Answerer::Told(text),
+            None if std::io::stdin().is_terminal() => Answerer::Desk(sender),
+            None => Answerer::Nobody,
+        };
+        let mut desk = Desk { bus, who, output, runs: JoinSet::new(), worst: Ending::Completed };
         if directory.is_some() {
             desk.go_on().await?;
         }
-        desk.open().await
+        desk.open(asked).await
     };
     let ended = deployment.while_up(work).await;
     runtime::tell_closed(deployment.close().await);
@@ -178,7 +185,7 @@ fn with_port(address: SocketAddr) -> std::io::Result<SocketAddr> {
 /// Reads submissions and prints their outcomes.
 struct Desk {
     bus: Bus,
-    answer: Option<Text>,
+    who: Answerer,
     output: Output,
     /// Each gives its outcome, or none if it waits for somebody else now.
     runs: JoinSet<anyhow::Result<Option<Outcome>>>,
@@ -193,6 +200,10 @@ impl Desk {
             output::note(&format!("goes on with {}", count(runs.len() as u64, "run")));
         }
         for run in runs.into_iter().take(MOST_RUNS) {
+            if let Answerer::Desk(_) = &self.who {
+                self.watch(run.trace_id);
+                continue;
+            }
             let (bus, trace_id) = (self.bus.clone(), run.trace_id);
             self.runs.spawn(async move { await_end(&bus, trace_id).await });
         }
@@ -200,18 +211,20 @@ impl Desk {
     }
 
     fn watch(&mut self, trace_id: TraceId) {
-        let (bus, answer) = (self.bus.clone(), self.answer.clone());
-        self.runs.spawn(async move { await_outcome(&bus, trace_id, answer).await.map(Some) });
+        let (bus, who) = (self.bus.clone(), self.who.clone());
+        self.runs.spawn(async move { await_outcome(&bus, trace_id, who).await.map(Some) });
     }
 
-    async fn open(mut self) -> anyhow::Result<Ending> {
+    async fn open(mut self, mut asked: mpsc::Receiver<Question>) -> anyhow::Result<Ending> {
+        let mut questions = questions::Desk::default();
         let mut signals = Signals::listen()?;
         let mut lines = BufReader::new(tokio::io::stdin()).lines();
         let mut more = true;
         while more || !self.runs.is_empty() {
             tokio::select! {
-                line = lines.next_line(), if more && self.runs.len() < MOST_RUNS => {
+                line = lines.next_line(), if more && (self.runs.len() < MOST_RUNS || questions.is_asking()) => {
                     match line.context("could not read stdin")? {
+                        Some(line) if questions.is_asking() => questions.answer(&self.bus, line.trim()).await?,
                         Some(line) => self.take(line.trim()).await?,
                         None => more = false,
                     }
@@ -221,6 +234,7 @@ impl Desk {
                         self.tell(&outcome)?;
                     }
                 }
+                Some(question) = asked.recv() => questions.take(question),
                 () = signals.next() => return Ok(Ending::Completed),
             }
             if !more && self.runs.is_empty() && std::io::stdin().is_terminal() {
@@ -311,9 +325,8 @@ async fn await_end(bus: &Bus, trace_id: TraceId) -> anyhow::Result<Option<Outcom
 }
 
 /// Waits for the outcome of a run and answers its questions.
-async fn await_outcome(bus: &Bus, trace_id: TraceId, answer: Option<Text>) -> anyhow::Result<Outcome> {
+async fn await_outcome(bus: &Bus, trace_id: TraceId, who: Answerer) -> anyhow::Result<Outcome> {
     let mut watch = Watch::begin(bus, trace_id).await?;
-    let who = answer.map_or(Answerer::Nobody, Answerer::Told);
     let mut asked = Questions::new(who);
     while watch.outcome().is_none() {
         watch.next().await?;

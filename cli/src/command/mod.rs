@@ -8,6 +8,7 @@ pub(crate) mod answer;
 pub(crate) mod audit;
 pub(crate) mod auth;
 pub(crate) mod budget;
+mod cancel_all;
 pub(crate) mod charge;
 pub(crate) mod cli;
 pub(crate) mod dead;

@@ -1,9 +1,14 @@
 //! `trellis run`: submits a task, shows its progress and prints its outcome; in this process, or in the cluster that
 //! `NATS_URL` names.
 
-use std::{net::Ipv4Addr, path::Path};
+use std::{
+    io::IsTerminal,
+    net::Ipv4Addr,
+    path::{Path, PathBuf},
+};
 
 use shared::{
+    TraceId,
     agent_policy::AgentPolicy,
     bus::Bus,
     telemetry,
@@ -21,7 +26,8 @@ use crate::{
     input::{parse, sources::Sources, task::Task, worker_config::WorkerConfig},
     terminal::{
         ending::{EXIT_CODES, Ending},
-        live, outcome,
+        live::{self, Followed, OnSignal},
+        outcome,
         output::{self, Output},
         questions::{Answerer, Questions},
     },
@@ -38,7 +44,8 @@ Examples:
 ///
 /// It runs in the cluster that TRELLIS_URL or NATS_URL names, or in the `trellis dev` of this user, or else in this process. There it is
 /// kept in a directory (--data): `runs`, `history`, `outputs`, `receipt` and others show it afterwards, without a server.
-/// Ctrl-C cancels the run; a second Ctrl-C ends the command at once.
+/// At a terminal Ctrl-C asks whether to cancel a run in a cluster or a directory, or to leave it; a second Ctrl-C leaves it at once.
+/// Elsewhere, and for a run that is kept nowhere, Ctrl-C cancels it, and a second one ends the command at once.
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
 pub(crate) struct Args {
@@ -77,9 +84,12 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     };
     let from_stdin = args.task.file.as_deref().is_some_and(|file| file == "-");
     let asked = Questions::new(Answerer::is(args.answer, embedded, from_stdin));
-    let mut deployment = match home {
-        Home::Cluster(bus) => Deployment::of_others(bus),
-        Home::Here(directory) => here(servers, directory.as_deref(), settings, policy).await?,
+    let (mut deployment, left) = match home {
+        Home::Cluster(bus) => (Deployment::of_others(bus), Some(Left::GoesOn)),
+        Home::Here(directory) => {
+            let (deployment, is_kept) = here(servers, directory.as_deref(), settings, policy).await?;
+            (deployment, directory.filter(|_| is_kept).map(Left::StandsStill))
+        }
     };
     let bus = deployment.bus().clone();
     let work = async {
@@ -90,6 +100,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
             tell_earlier(&bus).await?;
         }
         args.task.settle(&mut submission, &bus).await?;
+        let asked = (asked, left.filter(|_| !from_stdin));
         perform(&bus, servers, (&submission, &sources), asked, args.words, output).await
     };
     let ended = deployment.while_up(work).await;
@@ -109,14 +120,23 @@ async fn tell_earlier(bus: &Bus) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A cluster in this process, which others can look at if it has a directory.
+/// What becomes of a run whose command ends before it.
+enum Left {
+    /// Others run it.
+    GoesOn,
+    /// It is in this directory, and nobody goes on with it.
+    StandsStill(PathBuf),
+}
+
+/// A cluster in this process, which others can look at if it has a directory; and whether it is kept there.
 async fn here(
     servers: &Servers,
     directory: Option<&Path>,
     settings: worker::Settings,
     policy: Option<AgentPolicy>,
-) -> anyhow::Result<Deployment> {
+) -> anyhow::Result<(Deployment, bool)> {
     let (mut deployment, not_kept) = servers.embedded(directory, settings, policy).await?;
+    let is_kept = directory.is_some() && not_kept.is_none();
     match (directory, not_kept) {
         (_, Some(why)) => output::note(&format!("note: this run is not kept: {why}")),
         (Some(directory), None) => {
@@ -128,7 +148,7 @@ async fn here(
         }
         (None, None) => {}
     }
-    Ok(deployment)
+    Ok((deployment, is_kept))
 }
 
 /// Lets other commands of this user look at what runs here.
@@ -144,7 +164,7 @@ async fn perform(
     bus: &Bus,
     servers: &Servers,
     (submission, sources): (&Submission, &Sources),
-    asked: Questions,
+    (asked, left): (Questions, Option<Left>),
     words: bool,
     output: Output,
 ) -> anyhow::Result<Ending> {
@@ -154,8 +174,24 @@ async fn perform(
     };
     output::note(&format!("trace {}", servers.trace_link(accepted.trace_id, telemetry::is_on())));
     output::adjusted(&accepted);
-    match live::follow(bus, accepted.trace_id, asked, words, live::OnSignal::Cancel).await? {
-        Some(watch) => outcome::print(bus, &watch, output).await,
-        None => Ok(Ending::Cancelled),
+    let on_signal = on_signal(left, accepted.trace_id);
+    match live::follow(bus, accepted.trace_id, asked, words, on_signal).await? {
+        Followed::Ended(watch) => outcome::print(bus, &watch, output).await,
+        Followed::Left => Ok(Ending::Left),
+        Followed::LeftCancelled => Ok(Ending::Cancelled),
     }
+}
+
+/// A run that is kept elsewhere than in this process can be left; the user is asked, if there is one.
+fn on_signal(left: Option<Left>, trace_id: TraceId) -> OnSignal {
+    let is_asked = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+    let left = match left.filter(|_| is_asked) {
+        Some(Left::GoesOn) => live::goes_on(trace_id),
+        Some(Left::StandsStill(directory)) => format!(
+            "left, and the run stands still: `trellis dev --data {}` goes on with it, `trellis runs cancel {trace_id}` ends it",
+            directory.display()
+        ),
+        None => return OnSignal::Cancel,
+    };
+    OnSignal::Ask { left }
 }

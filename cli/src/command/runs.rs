@@ -18,7 +18,7 @@ use shared::{
 
 use crate::{
     cluster::{client, connect::Servers, journal, watch::questions},
-    command::{delete_restore, finding, rerun},
+    command::{cancel_all, delete_restore, finding, rerun},
     input::{
         context_ref::{ContextRef, Named, RunRef},
         parse,
@@ -26,7 +26,8 @@ use crate::{
     terminal::{
         confirm,
         ending::{EXIT_CODES, Ending},
-        live, news, outcome,
+        live::{self, Followed},
+        news, outcome,
         output::{self, Output},
         pager,
         questions::{Answerer, Questions, expected},
@@ -58,11 +59,16 @@ pub(crate) enum Command {
         #[arg(long)]
         words: bool,
     },
-    /// Cancel a run, or one context and its descendants. A cancel also holds for a run that begins later.
+    /// Cancel a run, one context and its descendants, or all runs that fit. A cancel also holds for a run that begins later.
+    #[command(
+        after_help = "Examples:\n  trellis runs cancel 0af765/writer\n  trellis runs cancel --all --label env=test --status paused"
+    )]
     Cancel {
         /// The run, by its id, a unique beginning of it, or @last; `TRACE/CHILD`: only this context and its descendants.
         #[arg(value_name = "TRACE[/CHILD]")]
-        context: Named,
+        context: Option<Named>,
+        #[command(flatten)]
+        filters: cancel_all::Filters,
         /// Cancel only this context and its descendants.
         #[arg(long, value_name = "ID", hide = true)]
         child: Option<ChildId>,
@@ -129,11 +135,14 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
             client::replay(&bus, trace).await?;
             let asked = Questions::new(Answerer::is(answer, false, false));
             match live::follow(&bus, trace, asked, words, live::OnSignal::Leave).await? {
-                Some(watch) => outcome::print(&bus, &watch, output).await,
-                None => Ok(Ending::Left),
+                Followed::Ended(watch) => outcome::print(&bus, &watch, output).await,
+                Followed::Left | Followed::LeftCancelled => Ok(Ending::Left),
             }
         }
-        Command::Cancel { context, child, reason, without_undo } => {
+        Command::Cancel { context, filters, child, reason, without_undo } => {
+            let Some(context) = context.filter(|_| !filters.all) else {
+                return cancel_all::run(&bus, filters, reason, without_undo, output).await;
+            };
             let (trace, named) = context.context(&bus).await?;
             let child = named.or(child);
             let known = client::find(&bus, trace).await?.unwrap_or_else(|| Trace::new(trace));

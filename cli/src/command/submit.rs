@@ -15,6 +15,7 @@ use crate::{
         ending::{EXIT_CODES, Ending},
         outcome,
         output::{self, Output},
+        questions::{Answerer, Questions},
     },
 };
 
@@ -61,7 +62,12 @@ pub(super) async fn send(
     if wait {
         output::note(&format!("trace {}; waiting for its outcome", accepted.trace_id));
         let mut watch = Watch::begin(bus, accepted.trace_id).await?;
-        watch.ended().await?;
+        // Somebody has to answer with another command: this one says how.
+        let mut asked = Questions::new(Answerer::Elsewhere);
+        while watch.outcome().is_none() {
+            watch.next().await?;
+            asked.ask(bus, watch.questions()).await?;
+        }
         return outcome::print(bus, &watch, output).await;
     }
     match output {

@@ -7,13 +7,15 @@ use shared::{
     WorkerId,
     bus::Bus,
     id::PoolName,
-    wire::{Drain, Query, WorkerState},
+    text::count,
+    wire::{Drain, Query, Refusal, WorkerState},
 };
 use tokio::time::{Instant, sleep};
 
 use crate::{
     cluster::{client, connect::Servers},
     terminal::{
+        confirm,
         ending::Ending,
         output::{self, Output},
         table, text,
@@ -24,10 +26,17 @@ use crate::{
 pub(crate) enum Command {
     /// List the workers that answer now.
     List,
-    /// Tell a worker to finish or hand back its contexts, take no more, and end.
+    /// Tell a worker, or all of them, to finish or hand back its contexts, take no more, and end.
     Drain {
         /// Its name, as `workers list` shows it.
-        id: WorkerId,
+        #[arg(required_unless_present = "all")]
+        id: Option<WorkerId>,
+        /// All workers that answer now. Asks first.
+        #[arg(long, conflicts_with = "id")]
+        all: bool,
+        /// Don't ask first; required with --all where nobody can be asked.
+        #[arg(long, short, requires = "all")]
+        yes: bool,
     },
 }
 
@@ -35,7 +44,8 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
     let bus = servers.cluster().await?;
     match command {
         Command::List => list(&client::workers(&bus).await?, output),
-        Command::Drain { id } => drain(&bus, id, output).await,
+        Command::Drain { id: Some(id), .. } => drain(&bus, id, output).await,
+        Command::Drain { id: None, yes, .. } => drain_all(&bus, yes, output).await,
     }
 }
 
@@ -106,22 +116,9 @@ async fn drain(bus: &Bus, id: WorkerId, output: Output) -> anyhow::Result<Ending
             text::did_you_mean(id.as_str(), known, "`trellis workers list` shows the workers that answer");
         anyhow::bail!("no worker `{id}` answers\n\nhint: {hint}");
     }
-    let started = Instant::now();
-    // A broadcast may be lost: repeat it until the worker drains.
-    let seen = loop {
-        let query = Query::Drain(Drain { worker_id: id.clone() });
-        if let Err(refusal) = client::query_again(bus, &query).await?.or_refusal() {
-            return output::refuse(&refusal, output);
-        }
-        sleep(client::WORKERS_ANSWER / 5).await;
-        let now = client::workers(bus).await?;
-        let worker = now.iter().find(|worker| worker.worker_id == id);
-        if worker.is_none_or(|worker| worker.draining) {
-            break true;
-        }
-        if started.elapsed() >= client::TAKES_EFFECT {
-            break false;
-        }
+    let seen = match told(bus, std::slice::from_ref(&id)).await? {
+        Ok(still) => still.is_empty(),
+        Err(refusal) => return output::refuse(&refusal, output),
     };
     match output {
         Output::Json => output::print_json(&json!({"worker_id": id, "draining": seen}))?,
@@ -129,4 +126,60 @@ async fn drain(bus: &Bus, id: WorkerId, output: Output) -> anyhow::Result<Ending
         Output::Text => output::error(&format!("`{id}` was told to drain, but still takes work")),
     }
     Ok(if seen { Ending::Completed } else { Ending::Failed })
+}
+
+async fn drain_all(bus: &Bus, yes: bool, output: Output) -> anyhow::Result<Ending> {
+    let known = client::workers(bus).await?;
+    let ids: Vec<WorkerId> = known.into_iter().map(|worker| worker.worker_id).collect();
+    if ids.is_empty() {
+        if output == Output::Json {
+            output::print_json(&json!([]))?;
+        }
+        output::note("no worker answers");
+        return Ok(Ending::Completed);
+    }
+    if let Some(ending) = confirm::asked(&format!("drains {}", count(ids.len(), "worker")), yes).await? {
+        return Ok(ending);
+    }
+    let still = match told(bus, &ids).await? {
+        Ok(still) => still,
+        Err(refusal) => return output::refuse(&refusal, output),
+    };
+    let drains = |id: &&WorkerId| !still.contains(id);
+    match output {
+        Output::Json => {
+            let each = ids.iter().map(|id| json!({"worker_id": id, "draining": drains(&id)}));
+            output::print_json(&each.collect())?;
+        }
+        Output::Text => {
+            let drained = ids.iter().filter(drains).map(|id| format!("`{id}` is draining, or has ended\n"));
+            output::print(&drained.collect::<String>())?;
+        }
+    }
+    for id in &still {
+        output::error(&format!("`{id}` was told to drain, but still takes work"));
+    }
+    Ok(if still.is_empty() { Ending::Completed } else { Ending::Failed })
+}
+
+/// Tells workers to drain, and returns those that still take work when time is over.
+async fn told(bus: &Bus, ids: &[WorkerId]) -> anyhow::Result<Result<Vec<WorkerId>, Refusal>> {
+    let started = Instant::now();
+    let mut still = ids.to_vec();
+    // A broadcast may be lost: repeat it until the workers drain.
+    loop {
+        for id in &still {
+            let query = Query::Drain(Drain { worker_id: id.clone() });
+            if let Err(refusal) = client::query_again(bus, &query).await?.or_refusal() {
+                return Ok(Err(refusal));
+            }
+        }
+        sleep(client::WORKERS_ANSWER / 5).await;
+        let now = client::workers(bus).await?;
+        let takes_work = |id: &WorkerId| now.iter().any(|worker| worker.worker_id == *id && !worker.draining);
+        still.retain(takes_work);
+        if still.is_empty() || started.elapsed() >= client::TAKES_EFFECT {
+            return Ok(Ok(still));
+        }
+    }
 }

@@ -32,13 +32,13 @@ use crate::{
 #[derive(Debug, clap::Args)]
 pub(crate) struct Task {
     /// A task graph (or a spawn message): YAML, JSON or TOML; `-` is stdin.
-    #[arg(required_unless_present = "goal", conflicts_with = "goal")]
+    #[arg(required_unless_present_any = ["goal", "agent"], conflicts_with = "goal")]
     pub(crate) file: Option<PathBuf>,
     /// Run one agent with this goal instead.
     #[arg(long, value_name = "TEXT")]
     goal: Option<String>,
     /// The agent that gets the goal; without it, `default`.
-    #[arg(long, value_name = "ID", requires = "goal")]
+    #[arg(long, value_name = "ID")]
     agent: Option<AgentId>,
     #[command(flatten)]
     inputs: Inputs,
@@ -78,6 +78,12 @@ impl Task {
         alone: bool,
         output: Output,
     ) -> anyhow::Result<Result<(Submission, Sources), Ending>> {
+        if let (Some(agent), None) = (&self.agent, &self.goal) {
+            anyhow::bail!(
+                "--agent {agent} says who gets the text of --goal, and no --goal is given\n\nhint: add --goal TEXT, or leave --agent out: a file \
+                 names its agents itself"
+            );
+        }
         let (path, document) = match (&self.file, &self.goal) {
             (Some(path), _) => (path.as_path(), read_as_far(path)),
             (None, goal) => {

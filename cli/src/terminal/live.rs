@@ -1,5 +1,6 @@
 //! Shows a run while it runs: on a terminal as a tree that is redrawn in place, elsewhere as a line for each change.
-//! Ctrl-C leaves a run that the command only watches, and cancels one that it has begun; a second Ctrl-C ends the command.
+//! Ctrl-C leaves a run that the command only watches. One that it has begun it cancels, or asks the user at the terminal, who may
+//! leave a run that goes on without the command. A second Ctrl-C ends the command.
 
 use std::{cmp::Reverse, collections::BTreeMap, io::Write, time::Duration};
 
@@ -29,29 +30,59 @@ const REDRAW: Duration = Duration::from_millis(100);
 const MOST_LINES: usize = 30;
 
 /// What a signal, such as Ctrl-C, does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum OnSignal {
     Leave,
     Cancel,
+    /// Ctrl-C asks the user at the terminal, who may leave a run that goes on elsewhere; another signal cancels.
+    Ask {
+        /// What becomes of a run that is left.
+        left: String,
+    },
 }
 
-/// Watches until the root's outcome is known, with the agents' live output if `words` is set. None if the user left
-/// before.
+/// How watching a run ended.
+pub(crate) enum Followed {
+    /// The root's outcome is known.
+    Ended(Box<Watch>),
+    /// The user left, and the run goes on.
+    Left,
+    /// The user left a run that is being cancelled.
+    LeftCancelled,
+}
+
+/// The text that asks whether to leave or to cancel.
+const CHOICE: &str = "detach or cancel? type d or c and press enter (Ctrl-C again detaches)";
+
+/// What Ctrl-C has led to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Interrupted {
+    No,
+    Choosing,
+    Cancelling,
+}
+
+/// Watches until the root's outcome is known, with the agents' live output if `words` is set, or the user leaves.
 pub(crate) async fn follow(
     bus: &Bus,
     trace_id: TraceId,
     mut asked: Questions,
     words: bool,
     on_signal: OnSignal,
-) -> anyhow::Result<Option<Watch>> {
+) -> anyhow::Result<Followed> {
     let mut signals = Signals::listen()?;
     let mut watch = Watch::begin(bus, trace_id).await?;
     let mut display = Display::new(words);
     let mut stream = Stream::listen(bus, trace_id, words).await?;
     let mut redraw = interval(REDRAW);
     redraw.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let mut interrupted = false;
+    let mut interrupted = Interrupted::No;
+    let leave = |left: &str| {
+        output::note(left);
+        Ok(Followed::Left)
+    };
     while watch.outcome().is_none() {
+        let choosing = interrupted == Interrupted::Choosing;
         tokio::select! {
             next = watch.next() => {
                 next?;
@@ -64,28 +95,54 @@ pub(crate) async fn follow(
                 asked.ask(bus, questions).await?;
             }
             piece = stream.next() => output::note(&line(&piece)),
-            _ = redraw.tick() => if !asked.is_asking() { display.draw(watch.trace()) },
-            typed = asked.typed() => asked.answer(bus, typed?).await?,
-            () = signals.next() => {
+            _ = redraw.tick() => if !asked.is_asking() && !choosing { display.draw(watch.trace()) },
+            typed = asked.typed(choosing) => match (&on_signal, choosing) {
+                (OnSignal::Ask { left }, true) => match typed?.as_deref().map(str::trim) {
+                    None | Some("d" | "D") => return leave(left),
+                    Some("c" | "C") => {
+                        interrupted = Interrupted::Cancelling;
+                        cancel(bus, trace_id).await?;
+                    }
+                    Some(_) => output::ask(CHOICE),
+                },
+                (OnSignal::Ask { .. } | OnSignal::Leave | OnSignal::Cancel, _) => asked.answer(bus, typed?).await?,
+            },
+            by_user = signals.next_is_interrupt() => {
                 display.leave_standing();
-                if on_signal == OnSignal::Leave {
-                    output::note(&format!(
-                        "left, and the run goes on: `trellis runs watch {trace_id}` shows it again, `trellis runs cancel {trace_id}` ends it"
-                    ));
-                    return Ok(None);
+                match (&on_signal, interrupted) {
+                    (OnSignal::Leave, _) => return leave(&goes_on(trace_id)),
+                    (OnSignal::Ask { left }, Interrupted::Choosing) if by_user => return leave(left),
+                    (OnSignal::Ask { .. }, Interrupted::No) if by_user => {
+                        interrupted = Interrupted::Choosing;
+                        asked.listen();
+                        output::ask(CHOICE);
+                    }
+                    (OnSignal::Ask { .. } | OnSignal::Cancel, Interrupted::Cancelling) => {
+                        output::note("left; a run in a cluster continues until the cancel takes effect");
+                        return Ok(Followed::LeftCancelled);
+                    }
+                    (OnSignal::Ask { .. } | OnSignal::Cancel, Interrupted::No | Interrupted::Choosing) => {
+                        interrupted = Interrupted::Cancelling;
+                        cancel(bus, trace_id).await?;
+                    }
                 }
-                if interrupted {
-                    output::note("left; a run in a cluster continues until the cancel takes effect");
-                    return Ok(None);
-                }
-                interrupted = true;
-                output::note("cancelling; press Ctrl-C again to leave at once");
-                client::cancel(bus, trace_id, None, Text::new("interrupted by its caller").ok(), false).await?;
             }
         }
     }
     display.wipe();
-    Ok(Some(watch))
+    Ok(Followed::Ended(Box::new(watch)))
+}
+
+async fn cancel(bus: &Bus, trace_id: TraceId) -> anyhow::Result<()> {
+    output::note("cancelling; press Ctrl-C again to leave at once");
+    client::cancel(bus, trace_id, None, Text::new("interrupted by its caller").ok(), false).await
+}
+
+/// What becomes of a run in a cluster that is left.
+pub(crate) fn goes_on(trace_id: TraceId) -> String {
+    format!(
+        "left, and the run goes on: `trellis runs watch {trace_id}` shows it again, `trellis runs cancel {trace_id}` ends it"
+    )
 }
 
 enum Display {

@@ -1,6 +1,9 @@
 //! The questions of a run, answered at the terminal, by `--answer`, or elsewhere.
 
-use std::{collections::BTreeSet, io::IsTerminal};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    io::IsTerminal,
+};
 
 use anyhow::Context;
 use shared::{
@@ -8,7 +11,10 @@ use shared::{
     bus::Bus,
     wire::{Form, Question, Text},
 };
-use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader, Lines, Stdin},
+    sync::mpsc,
+};
 
 use crate::{
     cluster::client,
@@ -22,6 +28,7 @@ const NO_LONGER_OPEN: &str = "no_question";
 const MAX_SHOWN: usize = 40;
 
 /// Who answers the questions of a run.
+#[derive(Clone)]
 pub(crate) enum Answerer {
     /// `--answer`: the same text for every question.
     Told(Text),
@@ -31,6 +38,8 @@ pub(crate) enum Answerer {
     Elsewhere,
     /// Nobody: the run is in this process, and stdin is no terminal.
     Nobody,
+    /// The user at a terminal that takes submissions, too: of several runs, one question at a time.
+    Desk(mpsc::Sender<Question>),
 }
 
 impl Answerer {
@@ -80,12 +89,12 @@ impl Questions {
                 continue;
             }
             self.seen.insert(key);
-            let path: Vec<&str> = question.path.iter().map(ChildId::as_str).collect();
-            output::ask(&format!("question from {}: {}", path.join(" › "), question.question));
-            let expected = expected(&question);
-            if !expected.is_empty() {
-                output::ask(expected.trim_end());
+            if let Answerer::Desk(desk) = &self.who {
+                // Whoever has left the desk asks nobody any more.
+                desk.send(question).await.ok();
+                continue;
             }
+            show(&question);
             let Question { trace_id, child_id, number, .. } = &question;
             match &self.who {
                 Answerer::Told(text) => {
@@ -101,13 +110,14 @@ impl Questions {
                 }
                 Answerer::Terminal => {
                     output::ask("type the answer and press enter:");
-                    self.lines.get_or_insert_with(|| BufReader::new(tokio::io::stdin()).lines());
+                    self.listen();
                     self.asking = Some(question);
                 }
                 Answerer::Elsewhere => output::ask(&format!(
                     "answer it with: trellis answer {trace_id} {child_id} --question {number} {}",
                     example(&question.form)
                 )),
+                Answerer::Desk(_) => {}
                 Answerer::Nobody => {
                     output::ask(
                         "the run is cancelled: nobody can answer, because stdin is not a terminal\n\nhint: give --answer TEXT, or set `hitl: fail` for the step",
@@ -120,10 +130,17 @@ impl Questions {
         Ok(())
     }
 
-    /// The line that the user typed; never, if no question is asked. Cancel-safe.
-    pub(crate) async fn typed(&mut self) -> anyhow::Result<Option<String>> {
+    /// From now on lines that the user types can be read.
+    pub(crate) fn listen(&mut self) {
+        self.lines.get_or_insert_with(|| BufReader::new(tokio::io::stdin()).lines());
+    }
+
+    /// The line that the user typed; never, if no question is asked and it is not wanted for something else. Cancel-safe.
+    pub(crate) async fn typed(&mut self, wanted: bool) -> anyhow::Result<Option<String>> {
         match &mut self.lines {
-            Some(lines) if self.asking.is_some() => lines.next_line().await.context("could not read stdin"),
+            Some(lines) if self.asking.is_some() || wanted => {
+                lines.next_line().await.context("could not read stdin")
+            }
             Some(_) | None => std::future::pending().await,
         }
     }
@@ -146,6 +163,69 @@ impl Questions {
         };
         output::ask(&format!("{why}\ntype the answer and press enter:"));
         self.asking = Some(question);
+        Ok(())
+    }
+}
+
+/// The question with its path, and what an answer must be.
+fn show(question: &Question) {
+    let path: Vec<&str> = question.path.iter().map(ChildId::as_str).collect();
+    output::ask(&format!("question from {}: {}", path.join(" › "), question.question));
+    let expected = expected(question);
+    if !expected.is_empty() {
+        output::ask(expected.trim_end());
+    }
+}
+
+/// The questions of several runs at one terminal, one after the other.
+#[derive(Default)]
+pub(crate) struct Desk {
+    waiting: VecDeque<Question>,
+}
+
+impl Desk {
+    /// Asks it, or keeps it until those before it are answered.
+    pub(crate) fn take(&mut self, question: Question) {
+        self.waiting.push_back(question);
+        if self.waiting.len() == 1 {
+            self.ask();
+        }
+    }
+
+    pub(crate) fn is_asking(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    fn ask(&self) {
+        if let Some(question) = self.waiting.front() {
+            show(question);
+            output::ask("type the answer and press enter:");
+        }
+    }
+
+    /// Takes a line as the answer to the question that is asked. One that does not fit is asked for again; one that came too late
+    /// is dropped.
+    pub(crate) async fn answer(&mut self, bus: &Bus, typed: &str) -> anyhow::Result<()> {
+        let Some(question) = self.waiting.front() else { return Ok(()) };
+        let why = match Text::new(typed) {
+            Ok(text) => match client::answer(bus, question, in_form(&question.form, text), None).await? {
+                Ok(()) => None,
+                Err(refusal) if refusal.code == NO_LONGER_OPEN => {
+                    Some("(the question was answered elsewhere, or is no longer open)".to_owned())
+                }
+                Err(refusal) => {
+                    output::ask(&format!("{}\ntype the answer and press enter:", refusal.message));
+                    return Ok(());
+                }
+            },
+            Err(why) => {
+                output::ask(&format!("{why}\ntype the answer and press enter:"));
+                return Ok(());
+            }
+        };
+        why.iter().for_each(|why| output::ask(why));
+        self.waiting.pop_front();
+        self.ask();
         Ok(())
     }
 }

@@ -15,6 +15,14 @@ impl Signals {
         })
     }
 
+    /// The same, and whether it was Ctrl-C.
+    pub(crate) async fn next_is_interrupt(&mut self) -> bool {
+        tokio::select! {
+            _ = self.interrupt.recv() => true,
+            _ = self.terminate.recv() => false,
+        }
+    }
+
     /// Waits for the next of either. Cancel-safe.
     pub(crate) async fn next(&mut self) {
         tokio::select! {

@@ -71,3 +71,53 @@ fn b11_a_cost_is_booked_by_hand_once_for_each_key() {
     assert!(code == Some(0), "{out}");
     assert_eq!((spent().0, spent().2["cost_usd"].clone()), (1.0.into(), 0.25.into()), "{:?}", spent());
 }
+
+/// proves: of many runs those are cancelled that fit, after the user has seen how many they are.
+#[test]
+fn g8_all_runs_that_fit_are_cancelled_once_the_user_says_yes() {
+    let kept = Kept::new();
+    let approve = serde_json::json!({"who": "me", "question": "Ship it?"});
+    for label in ["test", "test", "prod"] {
+        let graph = serde_json::json!({"name": "ship", "labels": {"env": label}, "steps": [{"id": "ask", "approve": approve}]});
+        let file = kept.file("ship.json", &graph.to_string());
+        kept.says(&["submit", &file]);
+    }
+    let statuses = || -> Vec<String> {
+        let (out, _, _) = kept.says(&["runs", "list", "-o", "json"]);
+        let runs: Value = serde_json::from_str(&out).unwrap();
+        let status = |run: &Value| {
+            format!("{} {}", run["labels"]["env"].as_str().unwrap(), run["status"].as_str().unwrap())
+        };
+        let mut all: Vec<String> = runs.as_array().unwrap().iter().map(status).collect();
+        all.sort();
+        all
+    };
+    let waiting = ["prod input_required", "test input_required", "test input_required"];
+    assert_eq!(statuses(), waiting);
+    let (_, why, code) = kept.says(&["runs", "cancel", "--all", "--label", "env=test"]);
+    assert!(code == Some(2) && why.contains("cancels 2 runs") && why.contains("--yes"), "{why}");
+    let mut terminal = kept.at_terminal(&["runs", "cancel", "--all", "--label", "env=test"], 120, 40);
+    terminal.until("cancels 2 runs; go on? [y/N]");
+    terminal.type_line("n");
+    assert_eq!(terminal.ended().1, Some(130));
+    assert_eq!(statuses(), waiting);
+    for wrong in
+        [&["--all", "@last"][..], &[], &["@last", "--label", "env=test"], &["--all", "--status", "failed"]]
+    {
+        assert_eq!(kept.says(&[&["runs", "cancel"], wrong].concat()).2, Some(2), "{wrong:?}");
+    }
+    let (_, none, code) = kept.says(&["runs", "cancel", "--all", "--status", "paused", "--yes"]);
+    assert!(code == Some(0) && none.contains("no live run fits"), "{none}");
+    let (said, why, code) = kept.says(&["runs", "cancel", "--all", "--label", "env=test", "--yes"]);
+    assert!(code == Some(0) && said.contains("2 runs cancelled"), "{said}{why}");
+    assert_eq!(statuses(), ["prod input_required", "test cancelled", "test cancelled"]);
+}
+
+#[test]
+fn g8_workers_are_drained_by_name_or_all() {
+    let kept = Kept::new();
+    assert_eq!(kept.says(&["workers", "drain"]).2, Some(2));
+    assert_eq!(kept.says(&["workers", "drain", "a", "--all"]).2, Some(2));
+    let (_, none, code) = kept.says(&["workers", "drain", "--all"]);
+    assert!(code == Some(0) && none.contains("no worker answers"), "{none}");
+}

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that is surprised shall panic")]
 
 mod asking;
+mod leaving;
 mod pty;
 mod screen;
 mod widths;

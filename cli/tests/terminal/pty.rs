@@ -142,3 +142,10 @@ impl Terminal {
         (self.said().replace("\r\n", "\n"), status.code())
     }
 }
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}

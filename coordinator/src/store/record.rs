@@ -308,8 +308,8 @@ pub enum Error {
     #[error("could not {doing}: unexpected answer from Redis: {found}")]
     Corrupt { doing: &'static str, found: String },
     #[error(
-        "this deployment has {found} partitions, and {asked} are configured: the first coordinator \
-         fixed the count, and it can't change, because it determines where each trace is stored"
+        "--partitions is {asked}, and this deployment has {found} partitions, which can't be changed\n\nhint: give --partitions {found} to \
+         every coordinator and to `trellis provision`, or use another --namespace"
     )]
     Mismatch { found: u16, asked: u16 },
     #[error("the Redis address is invalid: {reason}")]

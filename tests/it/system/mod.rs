@@ -45,3 +45,4 @@ mod unseen_loss;
 mod uploads;
 mod verbs;
 mod who_may_send;
+mod worker_commands;

@@ -59,7 +59,9 @@ impl Models {
     }
 
     pub(crate) fn price(&self, model: &ModelName) -> Result<Price, Unpriced> {
-        self.prices.price(model, self.providers.priced_as(model))
+        let priced = self.prices.price(model, self.providers.priced_as(model));
+        // Whoever has no provider for it has no use for its price.
+        priced.map_err(|unpriced| self.providers.missing(model).map_or(unpriced, Unpriced::NoProvider))
     }
 
     /// The tokenizer of a model, if it is known exactly.

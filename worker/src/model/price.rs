@@ -15,12 +15,28 @@ use crate::settings::PriceEntry;
 const MILLION: u128 = 1_000_000;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unpriced {
+    #[error(
+        "the price of `{0}` is not known\n\nhint: set it in the worker's settings, in dollars per million tokens \
+         ([prices.\"{0}\"] with `input` and `output`; 0 for a free model), or set `priced_as` of its provider to the \
+         provider whose prices it charges"
+    )]
+    Unknown(ModelName),
+    #[error("{0}")]
+    NoProvider(NoProvider),
+}
+
+/// No provider serves a model.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the price of `{0}` is not known\n\nhint: set it in the worker's settings, in dollars per million tokens \
-     ([prices.\"{0}\"] with `input` and `output`; 0 for a free model), or set `priced_as` of its provider to the \
-     provider whose prices it charges"
+    "there is no provider for `{model}`\n\nhint: write `<provider>/<model>`; the providers of this worker are {known}, and its settings can \
+     name others ([providers.NAME])"
 )]
-pub(crate) struct Unpriced(pub(crate) ModelName);
+pub(crate) struct NoProvider {
+    pub(super) model: ModelName,
+    /// The names of those that there are.
+    pub(super) known: String,
+}
 
 #[derive(Debug)]
 pub(crate) struct Prices {
@@ -59,7 +75,7 @@ impl Prices {
             return Ok(Price::flat(&scripted::price(), scripted::NAME.into()));
         }
         let tiers = priced_as.and_then(|(provider, model)| table::tiers(provider, model));
-        let tiers = tiers.ok_or_else(|| Unpriced(model.clone()))?;
+        let tiers = tiers.ok_or_else(|| Unpriced::Unknown(model.clone()))?;
         Ok(Price { tiers, version: table::VERSION.into() })
     }
 }

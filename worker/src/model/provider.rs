@@ -10,7 +10,7 @@ use genai::{
 };
 use shared::{Problems, id::ModelName};
 
-use super::{request::Error, scripted};
+use super::{price::NoProvider, request::Error, scripted};
 use crate::{
     relay, secret,
     settings::{self, Protocol, Settings},
@@ -118,11 +118,7 @@ impl Providers {
     /// The provider and the key for this model.
     pub(super) fn route<'a>(&'a self, model: &'a ModelName) -> Result<Route<'a>, Error> {
         let Some((provider, configured, name)) = self.find(model) else {
-            let names: Vec<&str> = self.by_name.keys().map(String::as_str).collect();
-            return Err(Error::refused(format!(
-                "there is no provider for `{model}`\n\nhint: write `<provider>/<model>`; the providers are {}",
-                names.join(", ")
-            )));
+            return Err(Error::refused(self.no_provider(model).to_string()));
         };
         let key = match &configured.key {
             Key::None => None,
@@ -152,6 +148,16 @@ impl Providers {
 
     pub(super) fn names<'a>(&'a self, model: &'a ModelName) -> Option<(&'a str, &'a str)> {
         self.find(model).map(|(provider, _, name)| (provider, name))
+    }
+
+    /// Says so if no provider serves this model.
+    pub(super) fn missing(&self, model: &ModelName) -> Option<NoProvider> {
+        self.find(model).is_none().then(|| self.no_provider(model))
+    }
+
+    fn no_provider(&self, model: &ModelName) -> NoProvider {
+        let names: Vec<&str> = self.by_name.keys().map(String::as_str).collect();
+        NoProvider { model: model.clone(), known: names.join(", ") }
     }
 
     fn find<'a>(&'a self, model: &'a ModelName) -> Option<(&'a str, &'a Configured, &'a str)> {

@@ -1,13 +1,44 @@
 //! Paths of a profile: they are relative to the worker's directory, and a program runs in its workspace.
 
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
-/// Makes a path in a command absolute if it is beneath a path that the profile allows to read.
+/// Makes a path in a command absolute if it is beneath a path that the profile allows to read: as it is written, or as a file that is
+/// there. A word such as `python3` or `-u` is beneath `.` only if there is such a file.
 pub(crate) fn make_absolute_if_readable(word: &str, reads: &[String]) -> String {
-    let beneath = reads.iter().any(|read| !read.is_empty() && Path::new(word).starts_with(read));
-    if beneath { absolute(word) } else { word.to_owned() }
+    let is_written_so = |read: &String| Path::new(word).starts_with(read);
+    let whole = absolute(word);
+    let leaves = Path::new(word).components().any(|part| part == Component::ParentDir);
+    let is_there = |read: &String| {
+        !leaves && Path::new(&whole).starts_with(without_dots(read)) && Path::new(&whole).exists()
+    };
+    let beneath =
+        reads.iter().filter(|read| !read.is_empty()).any(|read| is_written_so(read) || is_there(read));
+    if beneath { whole } else { word.to_owned() }
+}
+
+/// An absolute path without a `.` at its end.
+fn without_dots(path: &str) -> PathBuf {
+    Path::new(&absolute(path)).components().collect()
 }
 
 pub(crate) fn absolute(path: &str) -> String {
     std::path::absolute(path).map_or_else(|_| path.to_owned(), |path| path.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn i4_a_file_of_the_workers_directory_is_found_beneath_a_dot() {
+        // Tests run in the directory of their package.
+        let reads = [".".to_owned()];
+        let found = make_absolute_if_readable("Cargo.toml", &reads);
+        assert!(found.ends_with("/Cargo.toml") && Path::new(&found).is_file(), "{found}");
+        for word in ["python3", "-u", "nothing.py", "../Cargo.toml"] {
+            assert_eq!(make_absolute_if_readable(word, &reads), word);
+        }
+        assert_eq!(make_absolute_if_readable("Cargo.toml", &["src".to_owned()]), "Cargo.toml");
+        assert!(make_absolute_if_readable("src/gone.py", &["src".to_owned()]).starts_with('/'));
+    }
 }

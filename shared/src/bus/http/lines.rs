@@ -180,9 +180,13 @@ impl Follow {
         if self.lines.is_none() {
             // A server that was started anew may have another log, whose sequences mean something else.
             let end = self.http.end(&self.filters[0]).await;
-            let end = end.map_err(|error| match error {
-                Error::Unreached { reason, .. } => Failure::Unreached(reason),
-                error => Failure::Other(error.to_string()),
+            let end = end.map_err(|error| {
+                let why = error.to_string();
+                if let Error::Unreached { .. } = error {
+                    Failure::Unreached(why)
+                } else {
+                    Failure::Other(why)
+                }
             })?;
             if end.log != self.read.log {
                 return Err(Failure::Other("its log was made anew meanwhile".into()));

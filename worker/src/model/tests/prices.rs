@@ -80,6 +80,13 @@ fn an_unknown_price_is_refused_with_a_hint() {
         let refused = models.price(&name(model)).unwrap_err().to_string();
         assert!(refused.contains(model) && refused.contains("hint: "), "{refused}");
     }
+    let refused = |model: &str| models.price(&name(model)).unwrap_err().to_string();
+    assert!(refused("local/gpt-4o-mini").contains("the price of `local/gpt-4o-mini` is not known"));
+    for model in ["foo/bar", "x"] {
+        let said = refused(model);
+        assert!(said.starts_with(&format!("there is no provider for `{model}`")), "{said}");
+        assert!(said.contains("anthropic, gemini, local, ollama, openai"), "{said}");
+    }
     assert!(built_in().price(&name("openai/text-embedding-3-small")).is_err());
 }
 
