@@ -55,7 +55,8 @@ fn describe(crate_name: &str, imports: &Imports) -> String {
 
 #[test]
 fn no_files_of_a_crate_import_each_other_in_a_circle() {
-    let found: String =
-        ["shared", "coordinator", "worker", "gateway", "cli"].map(|name| describe(name, &imports(&read(name)))).concat();
+    let found: String = ["shared", "coordinator", "worker", "gateway", "cli"]
+        .map(|name| describe(name, &imports(&read(name))))
+        .concat();
     assert!(found.is_empty(), "\n{found}");
 }
