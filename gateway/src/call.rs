@@ -125,6 +125,15 @@ impl Call {
     }
 }
 
+/// Refuses a body that names something else than the path.
+pub(crate) fn is_named(field: &str, named: &str, path: &str) -> Result<(), Box<ProblemDetails>> {
+    if named == path {
+        return Ok(());
+    }
+    let message = format!("the body is about another than the path\n\nhint: write `{path}` as its `{field}`");
+    Err(ProblemDetails::new(StatusCode::UNPROCESSABLE_ENTITY, "other_name", message))
+}
+
 /// Does what takes long where nothing else waits for it.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,

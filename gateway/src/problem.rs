@@ -260,4 +260,49 @@ mod tests {
         let told = ProblemDetails::not_found("no_trace", "there is none\n\nhint: look");
         assert_eq!((told.detail.as_str(), told.hint.as_deref()), ("there is none", Some("look")));
     }
+
+    #[test]
+    fn what_the_bus_can_not_do_has_a_status_of_its_own() {
+        let denied = bus::Denied { action: bus::Action::Publish, subject: "x".into() };
+        let asked = |error: RequestError| Box::<ProblemDetails>::from(error).into_response();
+        assert_eq!(asked(RequestError::NoResponders).headers()["retry-after"], "1");
+        for (error, status) in [
+            (RequestError::NoResponders, 503),
+            (RequestError::TimedOut, 504),
+            (RequestError::Denied(denied.clone()), 403),
+            (RequestError::Other("x".into()), 503),
+        ] {
+            assert_eq!(asked(error).status(), status);
+        }
+        let stored = |error: PublishError| Box::<ProblemDetails>::from(error).status;
+        assert_eq!(stored(PublishError::Unacknowledged), 504);
+        assert_eq!(stored(PublishError::Full("x".into())), 503);
+        assert_eq!(stored(PublishError::Denied(denied.clone())), 403);
+        let read = |error: bus::Error| Box::<ProblemDetails>::from(error).status;
+        assert_eq!(read(bus::Error::Denied(denied)), 403);
+        let failed = bus::Error::Failed { doing: "reading".into(), reason: "secret".into() };
+        let told = Box::<ProblemDetails>::from(failed);
+        assert!(told.status == 503 && !told.message.contains("secret"), "the log has the reason");
+    }
+
+    #[test]
+    fn a_refusal_has_the_status_of_its_code() {
+        for (code, status) in [
+            ("no_trace", 404),
+            ("unknown_context", 404),
+            ("conflict", 409),
+            ("ended", 409),
+            ("guarded", 409),
+            ("denied", 403),
+            ("unavailable", 503),
+            ("storage_full", 503),
+            ("internal", 500),
+            ("not_authentic", 502),
+            ("malformed", 422),
+            ("above_maximum", 422),
+            ("one that is new", 422),
+        ] {
+            assert_eq!(ProblemDetails::refused(Refusal::new(code, "P", "x")).status, status, "{code}");
+        }
+    }
 }

@@ -6,9 +6,8 @@ use shared::{
     wire::{Query, QueryAnswer},
 };
 
-use super::is_named;
 use crate::{
-    call::{Answered, Call, json},
+    call::{Answered, Call, is_named, json},
     cluster,
     problem::ProblemDetails,
     types::{AgentApplied, AgentDeleted, Agents},

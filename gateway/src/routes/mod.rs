@@ -22,7 +22,6 @@ use shared::{
 
 use crate::{
     parameter::{EVENTS, GRAPHS, LETTERS, QUESTIONS, REVISION, RUNS, SCHEDULES, VERSION, of},
-    problem::ProblemDetails,
     route::Route,
     types,
 };
@@ -37,15 +36,6 @@ const RANGE: &[(&str, &str)] = &[
     ("If-Range", "The `ETag` of what the range is of."),
     ("If-None-Match", "The `ETag` of an earlier answer: 304 if it is the same file."),
 ];
-
-/// Refuses a body that names something else than the path.
-fn is_named(field: &str, named: &str, path: &str) -> Result<(), Box<ProblemDetails>> {
-    if named == path {
-        return Ok(());
-    }
-    let message = format!("the body is about another than the path\n\nhint: write `{path}` as its `{field}`");
-    Err(ProblemDetails::new(StatusCode::UNPROCESSABLE_ENTITY, "other_name", message))
-}
 
 /// Every route but that of the document itself.
 pub(crate) fn table() -> Vec<Route> {

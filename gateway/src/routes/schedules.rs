@@ -7,9 +7,9 @@ use shared::{
 };
 use uuid::Uuid;
 
-use super::{is_named, runs::keyed};
+use super::runs::keyed;
 use crate::{
-    call::{Answered, Call, json},
+    call::{Answered, Call, is_named, json},
     cluster,
     problem::ProblemDetails,
     types::{ScheduleDeleted, ScheduleKept, ScheduleRun, SchedulesPage},

@@ -11,7 +11,10 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 use trellis_tests::cluster::Cluster;
 
-use super::{Front, config, tokens::ROUTES};
+use super::{
+    Front, config,
+    tokens::{ROLES, ROUTES},
+};
 
 /// Every reference in a value.
 fn references<'a>(value: &'a Value, found: &mut BTreeSet<&'a str>) {
@@ -59,6 +62,26 @@ async fn the_document_has_every_route_and_all_that_it_refers_to() {
     expected.extend(["/healthz", "/readyz"].map(|path| ("GET".to_owned(), path.to_owned())));
     assert_eq!(operations, expected);
     front.stop().await;
+}
+
+/// The page for people names every route with its roles.
+#[test]
+fn the_page_lists_every_route_with_the_roles_that_may() {
+    let page =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/http.md")).unwrap();
+    for (method, path, allowed) in ROUTES.iter().filter(|(_, path, _)| *path != "/nothing") {
+        let may = ROLES.iter().filter(|(_, bit)| allowed & bit != 0).map(|(kind, _)| kind.name());
+        let (begins, ends) = (format!("| `{method}` | `{path}` |"), may.collect::<Vec<_>>().join(", "));
+        let row = page
+            .lines()
+            .find(|line| line.starts_with(&begins))
+            .unwrap_or_else(|| panic!("{begins} is missing"));
+        assert!(row.ends_with(&format!("| {ends} |")), "{row}: {ends}");
+    }
+    let rows = page.lines().filter(|line| {
+        ["GET", "POST", "PUT", "DELETE"].iter().any(|method| line.starts_with(&format!("| `{method}` |")))
+    });
+    assert_eq!(rows.count(), ROUTES.len() - 1 + 2, "and no other, but /healthz and /readyz");
 }
 
 /// proves: what the document says is what the server does, for requests that a program made up from it: valid ones and others.

@@ -7,7 +7,7 @@ use trellis_tests::{
     servers::{NatsServer, RedisServer},
 };
 
-use super::{Front, config, problem, told};
+use super::{Front, config, problem, streams::Stream, told};
 
 /// Writes a file, asks a human, and says what it was told.
 fn scribe() -> Value {
@@ -113,6 +113,11 @@ async fn try_everything(front: Front) {
     assert_eq!((&receipt["receipt"]["trace_id"], &receipt["whole"]), (&json!(trace), &json!(true)));
     let events = front.value(&format!("{run}/events")).await;
     assert_eq!(events.as_array().unwrap().last().unwrap()["event"], shown["version"]);
+    let all = Stream::open(&front, &format!("{run}/events"), None).await.rest().await;
+    assert_eq!(all.len(), events.as_array().unwrap().len() + 1, "each event, and the outcome");
+    let middle = all.len() / 2;
+    let rest = Stream::open(&front, &format!("{run}/events"), Some(&all[middle].id)).await.rest().await;
+    assert_eq!(rest, all[middle + 1..]);
     let held = front.value(&format!("{run}/events?type=held&context=w")).await;
     assert!(held.as_array().unwrap().iter().all(|event| event["body"]["type"] == "held"), "{held}");
 

@@ -68,7 +68,7 @@ pub(super) const ROUTES: [(&str, &str, u8); 41] = [
     ("GET", "/nothing", ALL),
 ];
 
-const ROLES: [(Kind, u8); 3] = [(Kind::Client, C), (Kind::Observer, O), (Kind::Admin, A)];
+pub(super) const ROLES: [(Kind, u8); 3] = [(Kind::Client, C), (Kind::Observer, O), (Kind::Admin, A)];
 
 fn filled(path: &str) -> String {
     let trace = "0af7651916cd43dd8448eb211c80319d";
