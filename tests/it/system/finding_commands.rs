@@ -170,7 +170,7 @@ async fn g7_g17_published_graphs_have_their_names_and_questions_say_what_may_be_
     };
     cluster.until(trace, "asking", all_ask).await;
     let listed = commands.say(&["runs", "list"]);
-    assert!(listed.contains("  shop\n"), "{listed}");
+    assert!(listed.contains("  shop  "), "{listed}");
     let pending = commands.say(&["runs", "pending"]);
     for part in [
         "  for the owner\n",
