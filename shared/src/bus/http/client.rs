@@ -11,8 +11,8 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{
+    answer::{Lines, unreached},
     call::{Call, Encoded, Failure, Line, NAMESPACE, PATH},
-    lines::Lines,
 };
 use crate::{
     bus::{
@@ -270,16 +270,6 @@ impl Http {
         self.done(&Call::Ping, "asking the server").await?;
         Ok(asked.elapsed())
     }
-}
-
-pub(super) fn unreached(error: &reqwest::Error) -> Failure {
-    if error.is_timeout() && !error.is_connect() {
-        return Failure::TimedOut;
-    }
-    // Without the address, which whoever tells it adds.
-    let causes = std::iter::successors(std::error::Error::source(error), |error| error.source());
-    let why = causes.last().map_or_else(|| error.to_string(), ToString::to_string);
-    if error.is_connect() { Failure::Unreached(why) } else { Failure::CutOff(why) }
 }
 
 /// Why a server did not take a call: by what it says, if it is one of Trellis, or by the status.

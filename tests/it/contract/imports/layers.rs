@@ -63,9 +63,9 @@ const GATEWAY: Layers = &[
     &["lib.rs"],
     &["server.rs"],
     &["router.rs", "door.rs"],
-    &["routes", "openapi.rs"],
+    &["routes", "carried.rs", "openapi.rs"],
     &["route.rs", "cluster.rs", "sse.rs"],
-    &["call.rs", "types.rs"],
+    &["call.rs", "streams.rs", "types.rs"],
     &["parameter.rs", "problem.rs", "token.rs"],
     &["config.rs", "patience.rs", "range.rs", "rate.rs"],
 ];

@@ -1,13 +1,13 @@
-//! Answers of a gateway that come line by line: whole ones, a log that is followed, and what is said from now on.
+//! Answers of a gateway that do not end: a log that is followed, and what is said from now on.
 
 use std::time::Duration;
 
-use bytes::{Buf, BytesMut};
 use tokio::time::{Instant, sleep};
 
 use super::{
+    answer::Lines,
     call::{Call, Failure, Line, Named},
-    client::{Http, unreached},
+    client::Http,
 };
 use crate::{
     bus::{
@@ -17,88 +17,9 @@ use crate::{
     subject::{Filter, Subject},
 };
 
-/// The longest line: an entry of a log is smaller.
-const MAX_LINE_BYTES: usize = 64 << 20;
 /// How long a server that is gone is tried again.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(500);
-
-/// An answer as it comes.
-#[derive(Debug)]
-pub(super) struct Lines {
-    answer: reqwest::Response,
-    read: BytesMut,
-    /// How much of `read` has no line end.
-    searched: usize,
-    /// How many bytes came.
-    bytes: usize,
-}
-
-impl Lines {
-    pub(super) fn new(answer: reqwest::Response) -> Self {
-        Lines { answer, read: BytesMut::new(), searched: 0, bytes: 0 }
-    }
-
-    /// How much of it came so far.
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// The next line; none once the answer is whole. Cancel-safe.
-    pub(super) async fn next(&mut self) -> Result<Option<Line>, Failure> {
-        loop {
-            let line = self.line().await?;
-            if line == Line::Done {
-                return Ok(None);
-            } else if let Line::Failed(failure) = line {
-                return Err(failure);
-            } else if line != Line::Alive {
-                return Ok(Some(line));
-            }
-        }
-    }
-
-    async fn line(&mut self) -> Result<Line, Failure> {
-        loop {
-            if let Some(end) = self.read[self.searched..].iter().position(|byte| *byte == b'\n') {
-                let line = self.read.split_to(self.searched + end);
-                self.read.advance(1);
-                self.searched = 0;
-                return serde_json::from_slice(&line).map_err(|_| {
-                    Failure::Other("the server's answer can't be read: it may be of another version".into())
-                });
-            }
-            self.searched = self.read.len();
-            if self.searched > MAX_LINE_BYTES {
-                return Err(Failure::Other("the server's answer has a line without an end".into()));
-            }
-            match self.answer.chunk().await.map_err(|error| unreached(&error))? {
-                Some(more) => {
-                    self.bytes += more.len();
-                    self.read.extend_from_slice(&more);
-                }
-                None => return Err(Failure::CutOff("its answer was cut off".into())),
-            }
-        }
-    }
-}
-
-impl Failure {
-    /// Whether the same call may succeed at once, because only the connection failed.
-    fn is_of_the_connection(&self) -> bool {
-        match self {
-            Failure::Unreached(_) | Failure::CutOff(_) | Failure::TimedOut => true,
-            Failure::NoResponders
-            | Failure::WrongSequence
-            | Failure::Full(_)
-            | Failure::Unacknowledged
-            | Failure::Denied { .. }
-            | Failure::TooLarge { .. }
-            | Failure::Refused(_)
-            | Failure::Other(_) => false,
-        }
-    }
-}
 
 /// A log that is followed. A connection that is lost is made again, and goes on behind what was read.
 #[derive(Debug)]

@@ -1,0 +1,198 @@
+//! How commands of one user reach the process that has a directory open, and how nobody else does.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+    thread,
+};
+
+struct Home(PathBuf);
+
+impl Home {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("trellis-home-{}-{number}", std::process::id()));
+        std::fs::remove_dir_all(&path).ok();
+        std::fs::create_dir_all(&path).unwrap();
+        Home(path)
+    }
+
+    /// Where everything is kept if nothing is named.
+    fn data(&self) -> PathBuf {
+        self.0.join(".local/share/trellis")
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_trellis"));
+        command.args(args).env_clear().env("HOME", &self.0).stdin(Stdio::null());
+        command
+    }
+
+    fn output(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    fn says(&self, args: &[&str]) -> String {
+        let output = self.output(args);
+        assert!(output.status.success(), "{args:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap()
+    }
+
+    fn kept(&self) -> usize {
+        let runs: serde_json::Value =
+            serde_json::from_slice(&self.output(&["runs", "list", "-o", "json", "--limit", "500"]).stdout)
+                .unwrap();
+        runs.as_array().unwrap().len()
+    }
+
+    /// A `dev` on a free port, and its address.
+    fn dev(&self, more: &[&str]) -> (Child, String) {
+        let mut command = self.command(&[&["dev", "--listen", "127.0.0.1:0"], more].concat());
+        let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let line = said.find(|line| line.contains("http://")).unwrap();
+        // It goes on to write there.
+        thread::spawn(move || said.for_each(drop));
+        let at = line.find("http://").unwrap() + "http://".len();
+        (child, line[at..].split([',', ' ']).next().unwrap().to_owned())
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+fn kill(mut child: Child) {
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// The first line of what a server answers.
+fn answered(address: &str, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(request.replace('\n', "\r\n").as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer.lines().next().unwrap_or_default().to_owned()
+}
+
+/// proves: an agent with a network, or another user of the machine, can't raise a budget or apply a profile at somebody's `dev`.
+#[test]
+fn s1_whoever_has_no_token_gets_nothing_of_a_dev() {
+    let home = Home::new();
+    let (dev, address) = home.dev(&[]);
+    let get = |path: &str, more: &str| {
+        answered(&address, &format!("GET {path} HTTP/1.1\nHost: {address}\nConnection: close\n{more}\n"))
+    };
+    for path in ["/v1/runs", "/v1/agents", "/v1/dead", "/openapi.json"] {
+        assert!(get(path, "").contains(" 401 "), "{path}: {}", get(path, ""));
+    }
+    let body = r#"{"ping":null}"#;
+    let call = format!(
+        "POST /bus HTTP/1.1\nHost: {address}\nConnection: close\nContent-Type: application/json\nContent-Length: {}\n\n{body}",
+        body.len()
+    );
+    assert!(answered(&address, &call).contains(" 401 "));
+    let token = std::fs::read_to_string(home.data().join("token")).unwrap();
+    let mode = |file: &str| std::fs::metadata(home.data().join(file)).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode("token"), mode("server")), (0o600, 0o600));
+    assert!(get("/v1/runs", &format!("Authorization: Bearer {}\n", token.trim())).contains(" 200 "));
+    home.says(&["run", "--goal", "hello"]);
+    assert_eq!(home.kept(), 1);
+    kill(dev);
+}
+
+/// proves: what a file says counts only if its owner wrote it, and if a process of its owner listens there.
+#[test]
+fn s1_a_door_that_somebody_else_may_have_written_is_not_taken() {
+    let home = Home::new();
+    home.says(&["run", "--goal", "hello"]);
+    let (door, put) = (home.data().join("server"), |text: &str, mode: u32| {
+        let path = home.data().join("server");
+        std::fs::remove_file(&path).ok();
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+    });
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let text = |address: &str| format!(r#"{{"url":"http://{address}","token":null,"is_open":true}}"#);
+    let nobody = { std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap() };
+    let too_long = text(&address.to_string()) + &" ".repeat(5000);
+    let cases = [
+        (text(&address.to_string()), 0o644),
+        (text(&address.to_string()), 0o620),
+        (text(&nobody.to_string()), 0o600),
+        (text("192.0.2.7:80"), 0o600),
+        (too_long, 0o600),
+        ("nonsense".into(), 0o600),
+    ];
+    for (number, (text, mode)) in cases.iter().enumerate() {
+        put(text, *mode);
+        home.says(&["run", "--goal", "hello"]);
+        assert!(listener.accept().is_err(), "{text} {mode:o}: it was asked");
+        assert_eq!(home.kept(), number + 2, "{text}");
+    }
+    std::fs::remove_file(&door).ok();
+    std::os::unix::fs::symlink(home.0.join("elsewhere"), &door).unwrap();
+    std::fs::write(home.0.join("elsewhere"), text(&address.to_string())).unwrap();
+    std::fs::set_permissions(home.0.join("elsewhere"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    home.says(&["run", "--goal", "hello"]);
+    assert!(listener.accept().is_err(), "a link was followed");
+}
+
+/// proves: those who only look do not keep each other, or a run, from the directory.
+#[test]
+fn commands_that_look_at_once_wait_for_each_other() {
+    let home = Home::new();
+    home.says(&["run", "--goal", "hello"]);
+    thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| (0..3).for_each(|_| drop(home.says(&["runs", "list"]))));
+        }
+        for _ in 0..3 {
+            let said = home.says(&["run", "--goal", "hello"]);
+            assert!(!said.contains("not kept"), "{said}");
+        }
+    });
+    assert_eq!(home.kept(), 4);
+}
+
+#[test]
+fn what_is_to_be_kept_nowhere_is_kept_nowhere() {
+    let home = Home::new();
+    home.says(&["run", "--goal", "hello", "--no-keep"]);
+    assert!(!home.data().exists());
+    let said = home.command(&["run", "--goal", "hello"]).env_remove("HOME").output().unwrap();
+    assert!(String::from_utf8_lossy(&said.stderr).contains("not kept: there is no HOME"), "{said:?}");
+    let file = home.0.join("file");
+    std::fs::write(&file, "").unwrap();
+    let said = home.command(&["run", "--goal", "hello"]).env("XDG_DATA_HOME", &file).output().unwrap();
+    assert!(said.status.success() && String::from_utf8_lossy(&said.stderr).contains("not kept"), "{said:?}");
+    assert!(Path::new(&file).is_file());
+}
+
+/// proves: a server of one deployment is not taken for that of another.
+#[test]
+fn a_server_of_another_namespace_refuses() {
+    let home = Home::new();
+    let (dev, address) = home.dev(&["--namespace", "ours"]);
+    let token = home.data().join("token");
+    let list = |namespace: &str| {
+        let mut command = home.command(&["runs", "list", "--namespace", namespace]);
+        command.env("TRELLIS_URL", format!("http://{address}")).env("TRELLIS_TOKEN_FILE", &token);
+        command.output().unwrap()
+    };
+    assert!(list("ours").status.success() && list("").status.success(), "{:?}", list(""));
+    let refused = list("theirs");
+    assert!(!refused.status.success(), "{refused:?}");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("`ours`"), "{refused:?}");
+    kill(dev);
+}
