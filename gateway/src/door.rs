@@ -13,6 +13,7 @@ use axum::{
 use crate::{
     problem::ProblemDetails,
     rate::{Rate, Who},
+    seen::Seen,
     token::{Known, Tokens},
 };
 
@@ -42,12 +43,14 @@ pub(crate) struct Door {
     pub(crate) tokens: Option<Tokens>,
     pub(crate) everybody: Known,
     pub(crate) rate: Rate,
+    pub(crate) seen: Seen,
 }
 
 type Refused = Box<ProblemDetails>;
 
 /// Lets a request in, or says why not.
 pub(crate) async fn pass(State(door): State<Arc<Door>>, request: Request, next: Next) -> Response {
+    door.seen.now();
     let other_origin = match door.host(&request).and_then(|host| door.origin(&request, &host)) {
         Ok(other) => other,
         Err(refused) => return finished(refused.into_response(), None),

@@ -15,6 +15,7 @@ mod rate;
 mod route;
 mod router;
 mod routes;
+mod seen;
 mod server;
 mod sse;
 mod streams;
@@ -22,4 +23,5 @@ pub mod token;
 mod types;
 
 pub use config::{Caller, Config, Limits};
+pub use seen::Seen;
 pub use server::{Error, Server};

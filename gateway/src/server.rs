@@ -25,6 +25,7 @@ use crate::{
     patience::Patient,
     rate::Rate,
     router,
+    seen::Seen,
     streams::Streams,
     token::{self, Tokens},
 };
@@ -76,13 +77,18 @@ impl Server {
         let stopping = CancellationToken::new();
         let tokens = Tokens::read(tokens, token.as_deref(), &stopping).await?;
         let (everybody, rate) = (token::everybody(&stopping), Rate::new(limits.per_second, limits.burst));
-        let door = Arc::new(Door { hosts, origins, tokens, everybody, rate });
+        let door = Arc::new(Door { hosts, origins, tokens, everybody, rate, seen: Seen::default() });
         let cannot = |source| Error::Listen { address: listen, source };
         let listener = TcpListener::bind(listen).await.map_err(cannot)?;
         let address = listener.local_addr().map_err(cannot)?;
         let router = router::router(&bus, &limits, &Streams::of(limits.connections))
             .layer(from_fn_with_state(door.clone(), pass));
         Ok(Server { listener, address, router, door, limits, stopping })
+    }
+
+    /// When somebody asked last.
+    pub fn seen(&self) -> Seen {
+        self.door.seen.clone()
     }
 
     /// Where it listens.

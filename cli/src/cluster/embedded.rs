@@ -16,7 +16,10 @@ use shared::{
     disk::{self, Disk},
     subject::Namespace,
 };
-use tokio::task::JoinSet;
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::{place::Door, process_id};
@@ -29,6 +32,8 @@ const KEPT: Duration = Duration::from_secs(90 * 24 * 3600);
 const MARK_EVERY: Duration = Duration::from_millis(500);
 /// How long requests may go on when the command ends.
 const CLIENTS_END: Duration = Duration::from_secs(2);
+/// For so long a client may think between two requests of a command.
+const QUIET: Duration = Duration::from_millis(200);
 /// How long running agents may take to end when the command ends.
 const DRAIN: Duration = Duration::from_secs(5);
 
@@ -77,12 +82,14 @@ pub(crate) struct Deployment {
     stop: CancellationToken,
     /// The directory that says how others reach this process.
     door: Option<PathBuf>,
+    /// When others asked it last.
+    seen: Option<gateway::Seen>,
 }
 
 impl Deployment {
     /// A cluster whose processes are others.
     pub(crate) fn of_others(bus: Bus) -> Self {
-        Deployment { bus, tasks: JoinSet::new(), stop: CancellationToken::new(), door: None }
+        Deployment { bus, tasks: JoinSet::new(), stop: CancellationToken::new(), door: None, seen: None }
     }
 
     /// A coordinator and a worker in this process, in a directory or in memory.
@@ -99,7 +106,7 @@ impl Deployment {
             drain: DRAIN,
             crash,
             settings,
-            // Whoever runs it here gives it the profiles as well: nobody else can.
+            // Whoever runs it here gives it the profiles as well: nobody else has the token.
             policy: policy.unwrap_or_else(AgentPolicy::everything),
             sandbox: Some(worker::OWN_EXECUTABLE.into()),
             ..worker::Config::new(process_id::fresh("worker"))
@@ -142,7 +149,7 @@ impl Deployment {
         }
         let ended = coordinator::run(config, bus.clone(), store, stop.clone().cancelled_owned());
         tasks.spawn(async { ended.await.context("the coordinator in this process failed") });
-        Ok(Deployment { bus, tasks, stop, door: None })
+        Ok(Deployment { bus, tasks, stop, door: None, seen: None })
     }
 
     /// Serves others over HTTP until it is closed. Returns the address.
@@ -151,6 +158,7 @@ impl Deployment {
         config.limits.stop_within = CLIENTS_END;
         let server = gateway::Server::bind(config, self.bus.clone()).await?;
         let address = server.address();
+        self.seen = Some(server.seen());
         let serving = server.serve(self.stop.clone().cancelled_owned());
         self.tasks.spawn(async { serving.await.context("the HTTP server in this process failed") });
         Ok(address)
@@ -199,6 +207,11 @@ impl Deployment {
     pub(crate) async fn close(mut self) -> bool {
         if let Some(directory) = self.door.take() {
             Door::remove(&directory);
+            // Whoever has just come in asks more than once; nobody comes any more.
+            let until = Instant::now() + CLIENTS_END;
+            while Instant::now() < until && self.seen.as_ref().is_some_and(|seen| seen.within(QUIET)) {
+                sleep(QUIET / 4).await;
+            }
         }
         self.stop.cancel();
         let all = async { while self.tasks.join_next().await.is_some() {} };

@@ -203,7 +203,7 @@ async fn requests(bus: &Bus) {
 
 async fn ask(bus: &Bus, query: &Query) {
     let payload = serde_json::to_vec(query).expect("a query");
-    let asked =
-        bus.request(&Subject::of_query(query), &Headers::new(), payload.into(), Duration::from_secs(10));
-    asked.await.expect("an answer");
+    let (subject, headers) = (Subject::of_query(query), Headers::new());
+    let answer = bus.request(&subject, &headers, payload.into(), Duration::from_secs(10)).await;
+    answer.expect("an answer");
 }

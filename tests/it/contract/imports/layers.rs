@@ -67,7 +67,7 @@ const GATEWAY: Layers = &[
     &["route.rs", "cluster.rs", "sse.rs"],
     &["call.rs", "streams.rs", "types.rs"],
     &["parameter.rs", "problem.rs", "token.rs"],
-    &["config.rs", "patience.rs", "range.rs", "rate.rs"],
+    &["config.rs", "patience.rs", "range.rs", "rate.rs", "seen.rs"],
 ];
 
 const CLI: Layers = &[&["main.rs"], &["command"], &["input"], &["terminal"], &["cluster"]];
