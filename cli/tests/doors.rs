@@ -1,5 +1,7 @@
 //! How commands of one user reach the process that has a directory open, and how nobody else does.
 
+#![allow(clippy::unwrap_used, reason = "a test that is surprised shall panic")]
+
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,

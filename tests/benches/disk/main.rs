@@ -3,6 +3,17 @@
 //!
 //!   scripts/bench disk --jobs 5000 --kept 100000
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::float_arithmetic,
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::disallowed_methods,
+    reason = "a benchmark measures, prints, and panics when surprised"
+)]
+
+#[allow(dead_code, reason = "other benchmarks measure processes")]
 #[path = "../measure/mod.rs"]
 mod measure;
 

@@ -92,6 +92,9 @@ const VERBS: &[(&str, Compared)] = &[
     ("runs describe cccccccccccccccccccccccccccccccc", All),
 ];
 
+/// What a command said, and its exit code.
+type Said = (String, Option<i32>);
+
 /// Where commands are given, by what the environment says.
 struct Place {
     name: &'static str,
@@ -148,7 +151,7 @@ impl Place {
         place
     }
 
-    fn says(&self, verb: &str) -> (String, Option<i32>) {
+    fn says(&self, verb: &str) -> Said {
         let file = |name: &str| self.files.join(name).display().to_string();
         let words = words(verb).into_iter().map(|word| {
             let word = word.replace("FOUND", FOUND).replace("APPROVED", APPROVED);
@@ -215,7 +218,7 @@ async fn every_verb_says_the_same_of_a_directory_a_server_and_a_cluster() {
             (place.name, all)
         })
     });
-    let mut told: Vec<(&str, Vec<(String, Option<i32>)>)> = Vec::new();
+    let mut told: Vec<(&str, Vec<Said>)> = Vec::new();
     for one in each.collect::<Vec<_>>() {
         told.push(one.await.unwrap());
     }
@@ -224,7 +227,7 @@ async fn every_verb_says_the_same_of_a_directory_a_server_and_a_cluster() {
         let (first, of_first) = (told[0].0, &told[0].1[number]);
         for (name, all) in &told[1..] {
             let of_other = &all[number];
-            let out = |said: &(String, Option<i32>)| said.0.split("--\n").next().map(str::to_owned);
+            let out = |said: &Said| said.0.split("--\n").next().map(str::to_owned);
             let said_the_same = match compared {
                 All => of_first.0 == of_other.0,
                 Out => out(of_first) == out(of_other),
