@@ -198,3 +198,64 @@ fn a_server_of_another_namespace_refuses() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("`ours`"), "{refused:?}");
     kill(dev);
 }
+
+/// The memory of a process, in bytes.
+fn memory(child: &Child) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let line = text.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+}
+
+/// Reads what comes until a text was in it; what came.
+fn read_until(stream: &mut TcpStream, text: &str) -> String {
+    let (mut all, mut part) = (Vec::new(), [0; 4096]);
+    stream.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+    loop {
+        let said = String::from_utf8_lossy(&all).into_owned();
+        if said.contains(text) {
+            return said;
+        }
+        let read = stream.read(&mut part).unwrap();
+        assert!(read > 0, "it ended without {text:?}: {said}");
+        all.extend_from_slice(&part[..read]);
+    }
+}
+
+/// proves: a thousand who watch one run cost little, and each sees its end.
+#[test]
+fn a_thousand_watch_one_run() {
+    let home = Home::new();
+    let (dev, address) = home.dev(&[]);
+    let trace = "0af7651916cd43dd8448eb211c80319c";
+    let graph = home.0.join("graph.json");
+    let ask = serde_json::json!({"id": "ask", "approve": {"who": "me", "question": "Ship it?"}});
+    let ship = serde_json::json!({"trace_id": trace, "name": "ship", "steps": [ask]});
+    std::fs::write(&graph, ship.to_string()).unwrap();
+    home.says(&["submit", graph.to_str().unwrap()]);
+    let token = std::fs::read_to_string(home.data().join("token")).unwrap();
+    let request = format!(
+        "GET /v1/runs/{trace}/events HTTP/1.1\r\nHost: {address}\r\nAccept: text/event-stream\r\nAuthorization: Bearer {}\r\n\r\n",
+        token.trim()
+    );
+    let watch = || loop {
+        let mut stream = TcpStream::connect(&address).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let said = read_until(&mut stream, "\r\n\r\n");
+        if said.contains(" 200 ") {
+            return stream;
+        }
+        // No more than so many in a second.
+        assert!(said.contains(" 429 "), "{said}");
+        thread::sleep(std::time::Duration::from_millis(100));
+    };
+    let mut watchers: Vec<TcpStream> = (0..100).map(|_| watch()).collect();
+    let few = memory(&dev);
+    watchers.extend((0..900).map(|_| watch()));
+    let each = memory(&dev).saturating_sub(few) / 900;
+    assert!(each < 128 << 10, "{each} bytes for each");
+    home.says(&["answer", trace, "approve"]);
+    for stream in &mut watchers {
+        read_until(stream, "event: outcome");
+    }
+    kill(dev);
+}
