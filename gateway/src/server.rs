@@ -11,6 +11,7 @@ use std::{
 use axum::{Router, body::Body, middleware::from_fn_with_state};
 use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use shared::bus::Bus;
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -30,6 +31,8 @@ use crate::{
     token::{self, Tokens},
 };
 
+/// Files that a process has open besides its connections.
+const OTHER_FILES: u64 = 512;
 /// The pause after a connection could not be taken: it may be that there are too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -78,6 +81,7 @@ impl Server {
         let tokens = Tokens::read(tokens, token.as_deref(), &stopping).await?;
         let (everybody, rate) = (token::everybody(&stopping), Rate::new(limits.per_second, limits.burst));
         let door = Arc::new(Door { hosts, origins, tokens, everybody, rate, seen: Seen::default() });
+        allow_open_files(limits.connections);
         let cannot = |source| Error::Listen { address: listen, source };
         let listener = TcpListener::bind(listen).await.map_err(cannot)?;
         let address = listener.local_addr().map_err(cannot)?;
@@ -137,6 +141,22 @@ impl Server {
         }
         Ok(())
     }
+}
+
+/// Lets this process have so many connections open, besides its files, if it may. Many systems begin with 1,024.
+fn allow_open_files(connections: usize) {
+    let wanted = connections as u64 + OTHER_FILES;
+    let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(soft, hard)| {
+        let most = wanted.min(hard).max(soft);
+        setrlimit(Resource::RLIMIT_NOFILE, most, hard).map(|()| most)
+    });
+    if raised.is_ok_and(|most| most >= wanted) {
+        return;
+    }
+    tracing::warn!(
+        wanted,
+        "this process may not open as many files as it may have connections: raise `ulimit -Hn`"
+    );
 }
 
 struct Connection {

@@ -33,7 +33,7 @@ pub(crate) struct FrontDoor {
     /// A name besides the address itself that requests may call this server by; may be given more than once.
     #[arg(long = "host", value_name = "NAME")]
     hosts: Vec<String>,
-    /// A web page's origin that may ask from a browser, such as https://app.example.com; may be given more than once.
+    /// A web page's origin that may ask from a browser, such as `https://app.example.com`; may be given more than once.
     #[arg(long = "origin", value_name = "ORIGIN")]
     origins: Vec<String>,
 }
