@@ -689,7 +689,10 @@ async fn the_partition_count_is_settled_once(store: Store) {
     store.settle_partitions(64).await.unwrap();
     let error = store.settle_partitions(32).await.unwrap_err();
     assert!(matches!(error, Error::Mismatch { found: 64, asked: 32 }), "{error:?}");
-    assert!(error.to_string().contains("64 partitions, and 32 are configured"), "{error}");
+    assert!(
+        error.to_string().contains("--partitions is 32, and this deployment has 64 partitions"),
+        "{error}"
+    );
 }
 
 async fn the_clock_of_the_store_is_current_and_advances(store: Store) {
