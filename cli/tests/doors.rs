@@ -259,3 +259,21 @@ fn a_thousand_watch_one_run() {
     }
     kill(dev);
 }
+
+/// proves: who applied another `default` has it, whatever runs in that directory; and a directory that is only looked for is not made.
+#[test]
+fn the_default_agent_of_a_directory_stays_as_it_was_applied() {
+    let home = Home::new();
+    let none = home.output(&["runs", "list", "--data", home.0.join("nowhere").to_str().unwrap()]);
+    assert!(!none.status.success() && !home.0.join("nowhere").exists(), "{none:?}");
+    home.says(&["run", "--goal", "hello"]);
+    let own = home.0.join("own.json");
+    let profile = serde_json::json!([{"agent_id": "default", "kind": "builtin", "builtin": "spend"}]);
+    std::fs::write(&own, profile.to_string()).unwrap();
+    home.says(&["agents", "apply", own.to_str().unwrap()]);
+    home.says(&["run", "--goal", "hello"]);
+    assert!(home.says(&["agents", "show", "default"]).contains("spend"));
+    let dev = home.output(&["dev", "--listen", "127.0.0.1:0"]);
+    assert!(dev.status.success(), "{dev:?}");
+    assert!(home.says(&["agents", "show", "default"]).contains("spend"));
+}

@@ -161,7 +161,7 @@ fn known(tokens: &Tokens, headers: &HeaderMap) -> Result<Known, Refused> {
         (_, _) => None,
     };
     let Some(token) = token else {
-        let message = "a token is needed\n\nhint: send it as `Authorization: Bearer TOKEN`; `trellis gateway token` makes one";
+        let message = "a token is needed\n\nhint: send it as `Authorization: Bearer TOKEN`; of a `trellis dev` it is in the file `token` of its directory, for a gateway `trellis gateway token` makes one";
         return Err(refused("Bearer realm=\"trellis\"", message));
     };
     tokens.find(token).ok_or_else(|| {

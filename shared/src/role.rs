@@ -518,6 +518,18 @@ pub fn who_may_send(namespace: &Namespace, subject: &str) -> Vec<Kind> {
     Kind::ALL.into_iter().filter(covered).collect()
 }
 
+/// The roles that may read what is stored under a filter, or hear it, if it is one of Trellis: for whoever was denied it.
+pub fn who_may_read(filter: &str) -> Option<Vec<Kind>> {
+    let filter: Filter = filter.parse().ok()?;
+    let of_stream = Stream::of(&filter).map(readers);
+    let name = filter.to_string();
+    let heard = || {
+        let all = Subject::one_of_each();
+        all.iter().find(|subject| covers(&subject.form(None), &name)).map(hearers)
+    };
+    of_stream.or_else(heard).map(<[Kind]>::to_vec)
+}
+
 /// Whether a subject with wildcards covers another.
 pub fn covers(form: &str, subject: &str) -> bool {
     let (mut of, mut tokens) = (form.split('.'), subject.split('.'));

@@ -153,7 +153,12 @@ impl Servers {
     /// The bus of the servers that are named, if any are.
     async fn named(&self) -> anyhow::Result<Option<Bus>> {
         if let Some(url) = self.url() {
-            let http = Http::new(url, self.credentials.token()?.as_deref(), self.namespace.clone());
+            let of_directory = || {
+                let directory = self.directory().map(Path::to_owned).or_else(place::default_directory);
+                Door::read_of(&directory?).filter(|door| door.url == url.trim_end_matches('/'))?.token
+            };
+            let token = self.credentials.token()?.or_else(of_directory);
+            let http = Http::new(url, token.as_deref(), self.namespace.clone());
             return http.map(|http| Some(Bus::Http(http))).map_err(|error| unreachable(&error));
         }
         match self.nats_url() {
@@ -179,6 +184,12 @@ impl Servers {
                  yet\n\nhint: `trellis run` and `trellis dev` begin one; TRELLIS_URL, NATS_URL or --data name one that is elsewhere"
             );
         };
+        if !directory.is_dir() {
+            anyhow::bail!(
+                "there is no directory {}\n\nhint: `trellis run --data` and `trellis dev --data` make it",
+                directory.display()
+            );
+        }
         let began = Instant::now();
         loop {
             if let Some((_, bus)) = Door::of(&directory, &self.namespace).await? {
@@ -384,10 +395,13 @@ pub(crate) fn denied_hint(denied: &bus::Denied) -> anyhow::Error {
             // The name of a deployment that shares its servers stands before the subject.
             let subject = denied.subject.as_str();
             let rest = subject.split_once('.').map_or(subject, |(_, rest)| rest);
-            let mut may = role::who_may_send(&Namespace::default(), subject);
-            if may.is_empty() {
-                may = role::who_may_send(&Namespace::default(), rest);
-            }
+            let may = match denied.action {
+                bus::Action::Publish => {
+                    let may = role::who_may_send(&Namespace::default(), subject);
+                    if may.is_empty() { role::who_may_send(&Namespace::default(), rest) } else { may }
+                }
+                bus::Action::Subscribe => role::who_may_read(subject).or_else(|| role::who_may_read(rest)).unwrap_or_default(),
+            };
             let may: Vec<&str> = may.iter().map(|kind| kind.name()).collect();
             let who = if may.is_empty() {
                 "of a role that may".to_owned()
@@ -395,7 +409,8 @@ pub(crate) fn denied_hint(denied: &bus::Denied) -> anyhow::Error {
                 format!("of a role that may: {}", may.join(", "))
             };
             format!(
-                "use credentials {who} (NATS_NKEY_FILE, NATS_INBOX and NATS_JS_API, as `trellis auth` wrote them)"
+                "use credentials {who} (on NATS: NATS_NKEY_FILE, NATS_INBOX and NATS_JS_API, as `trellis auth` wrote them; over HTTP: \
+                 TRELLIS_TOKEN_FILE)"
             )
         }
     };

@@ -80,16 +80,25 @@ pub(crate) struct Deployment {
     /// The coordinator and the worker in this process; empty for a cluster.
     tasks: JoinSet<anyhow::Result<()>>,
     stop: CancellationToken,
+    /// Stops the worker: it hands back what it has not done while the coordinator still answers.
+    drain: CancellationToken,
+    drained: CancellationToken,
     /// The directory that says how others reach this process.
     door: Option<PathBuf>,
     /// When others asked it last.
     seen: Option<gateway::Seen>,
+    has_worker: bool,
 }
 
 impl Deployment {
+    fn of(bus: Bus, tasks: JoinSet<anyhow::Result<()>>, stop: CancellationToken) -> Self {
+        let (drain, drained) = (CancellationToken::new(), CancellationToken::new());
+        Deployment { bus, tasks, stop, drain, drained, door: None, seen: None, has_worker: false }
+    }
+
     /// A cluster whose processes are others.
     pub(crate) fn of_others(bus: Bus) -> Self {
-        Deployment { bus, tasks: JoinSet::new(), stop: CancellationToken::new(), door: None, seen: None }
+        Self::of(bus, JoinSet::new(), CancellationToken::new())
     }
 
     /// A coordinator and a worker in this process, in a directory or in memory.
@@ -111,8 +120,13 @@ impl Deployment {
             sandbox: Some(worker::OWN_EXECUTABLE.into()),
             ..worker::Config::new(process_id::fresh("worker"))
         };
-        let ended = worker::run(config, deployment.bus.clone(), deployment.stop.clone().cancelled_owned());
-        deployment.tasks.spawn(async { ended.await.context("the worker in this process failed") });
+        let ended = worker::run(config, deployment.bus.clone(), deployment.drain.clone().cancelled_owned());
+        let drained = deployment.drained.clone().drop_guard();
+        deployment.tasks.spawn(async {
+            let _drained = drained;
+            ended.await.context("the worker in this process failed")
+        });
+        deployment.has_worker = true;
         Ok(deployment)
     }
 
@@ -149,7 +163,7 @@ impl Deployment {
         }
         let ended = coordinator::run(config, bus.clone(), store, stop.clone().cancelled_owned());
         tasks.spawn(async { ended.await.context("the coordinator in this process failed") });
-        Ok(Deployment { bus, tasks, stop, door: None, seen: None })
+        Ok(Self::of(bus, tasks, stop))
     }
 
     /// Serves others over HTTP until it is closed. Returns the address.
@@ -212,6 +226,11 @@ impl Deployment {
             while Instant::now() < until && self.seen.as_ref().is_some_and(|seen| seen.within(QUIET)) {
                 sleep(QUIET / 4).await;
             }
+        }
+        self.drain.cancel();
+        if self.has_worker {
+            // It gives running agents DRAIN, and tells the coordinator of the rest.
+            tokio::time::timeout(2 * DRAIN, self.drained.cancelled()).await.ok();
         }
         self.stop.cancel();
         let all = async { while self.tasks.join_next().await.is_some() {} };

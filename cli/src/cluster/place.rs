@@ -50,7 +50,7 @@ impl Door {
     /// That of a directory, if the process listens that wrote it: a process of this user. One that was killed leaves it behind, and
     /// then anybody may listen at its address.
     pub(crate) async fn of(directory: &Path, namespace: &Namespace) -> anyhow::Result<Option<(Door, Bus)>> {
-        let Some(door) = Door::read(&directory.join(SERVER)) else { return Ok(None) };
+        let Some(door) = Door::read_of(directory) else { return Ok(None) };
         let Some(address) = door.url.strip_prefix("http://").and_then(|address| address.parse().ok()) else {
             return Ok(None);
         };
@@ -72,8 +72,9 @@ impl Door {
     }
 
     /// What a directory says, if only its owner can have said it.
-    fn read(path: &Path) -> Option<Door> {
-        let about = fs::symlink_metadata(path).ok()?;
+    pub(crate) fn read_of(directory: &Path) -> Option<Door> {
+        let path = directory.join(SERVER);
+        let about = fs::symlink_metadata(&path).ok()?;
         let is_plain = about.is_file() && about.len() <= MAX_BYTES && about.mode() & 0o077 == 0;
         if !is_plain || about.uid() != own_user()? {
             return None;

@@ -59,7 +59,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
 pub(crate) struct Args {
-    /// Agent profiles to apply first: YAML, JSON or TOML. Without them, goals run the built-in `echo`.
+    /// Agent profiles to apply first: YAML, JSON or TOML. Goals run the agent `default`, which is the built-in `echo` until another is applied.
     #[arg(long, value_name = "FILE")]
     agents: Option<PathBuf>,
     /// Address for health checks, such as 127.0.0.1:8080.
@@ -84,14 +84,13 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         Ok(read) => read,
         Err(ending) => return Ok(ending),
     };
-    let mut agents = match &args.agents {
+    let agents = match &args.agents {
         Some(path) => match profiles::read(path) {
             Ok(agents) => agents,
             Err(unusable) => return Ok(profiles::explain(&unusable, path)),
         },
         None => Vec::new(),
     };
-    profiles::add_default(&mut agents);
     if servers.nats_url().is_some() || servers.url().is_some() {
         output::note("note: dev runs in this process and ignores the servers that are named");
     }
@@ -142,6 +141,11 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         desk.open(asked).await
     };
     let ended = deployment.while_up(work).await;
+    if directory.is_some() && client::going(deployment.bus()).await.is_ok_and(|going| !going.is_empty()) {
+        output::note(
+            "running agents have 5 s to end; the next `trellis dev` goes on with what has not ended",
+        );
+    }
     runtime::tell_closed(deployment.close().await);
     ended
 }
@@ -165,6 +169,7 @@ async fn listen(
     let token = config.token.clone();
     let address = match deployment.serve(config.clone()).await {
         Err(gateway::Error::Listen { .. }) if !is_named => {
+            output::note(&format!("note: another process listens at {}", config.listen));
             let anywhere = gateway::Config { listen: (config.listen.ip(), 0).into(), ..config };
             deployment.serve(anywhere).await?
         }

@@ -48,8 +48,14 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         return Ok(Ending::Refused);
     };
     let Some(result) = &end.result else {
-        output::error(&without(&trace, node, &named));
-        return Ok(if node.deleted { Ending::Refused } else { end.status.into() });
+        let ending = if node.deleted { Ending::Refused } else { Ending::from(end.status) };
+        match (ending, output) {
+            // A graph without an output of its own: that is no mistake.
+            (Ending::Completed, Output::Json) => output::print_json(&serde_json::Value::Null)?,
+            (Ending::Completed, Output::Text) => output::note(&without(&trace, node, &named)),
+            (_, Output::Json | Output::Text) => output::error(&without(&trace, node, &named)),
+        }
+        return Ok(ending);
     };
     let result = results::whole(&bus, result).await?;
     match output {

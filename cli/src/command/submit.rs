@@ -59,6 +59,9 @@ pub(super) async fn send(
         SubmitAnswer::Refused(refusal) => return output::refuse(&sources.locate(refusal), output),
     };
     output::adjusted(&accepted);
+    if let Bus::Disk(_) = bus {
+        output::note("note: no process works on this directory: `trellis dev` goes on with the run");
+    }
     if wait {
         output::note(&format!("trace {}; waiting for its outcome", accepted.trace_id));
         let mut watch = Watch::begin(bus, accepted.trace_id).await?;

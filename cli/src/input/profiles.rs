@@ -6,7 +6,7 @@ use std::{
 };
 
 use serde_json::Value;
-use shared::{AgentId, AgentProfile, Problems, decode};
+use shared::{AgentProfile, Problems, decode};
 
 use crate::{
     input::{document::Unusable, file::read_value},
@@ -26,14 +26,6 @@ pub(crate) fn read(path: &Path) -> Result<Vec<AgentProfile>, Unusable> {
 
 pub(crate) fn explain(unusable: &Unusable, path: &Path) -> Ending {
     unusable.explain_as(path, "a list of agent profiles")
-}
-
-/// Adds a profile for submissions that name no agent.
-pub(crate) fn add_default(agents: &mut Vec<AgentProfile>) {
-    let default = AgentId::default_agent();
-    if !agents.iter().any(|agent| agent.agent_id == default) {
-        agents.push(AgentProfile::builtin(default, "echo"));
-    }
 }
 
 fn profiles(value: Value) -> Result<Vec<AgentProfile>, Problems> {

@@ -147,7 +147,7 @@ impl Task {
 
     /// The profiles to apply first; or, if they can't be read, the ending, after the mistakes were printed.
     pub(crate) fn profiles(&self, embedded: bool) -> anyhow::Result<Result<Vec<AgentProfile>, Ending>> {
-        let mut agents = match &self.agents {
+        let agents = match &self.agents {
             Some(path) => match profiles::read(path) {
                 Ok(agents) => agents,
                 Err(unusable) => return Ok(Err(profiles::explain(&unusable, path))),
@@ -164,9 +164,6 @@ impl Task {
             },
             None => Vec::new(),
         };
-        if embedded {
-            profiles::add_default(&mut agents);
-        }
         Ok(Ok(agents))
     }
 }

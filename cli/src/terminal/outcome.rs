@@ -20,6 +20,7 @@ pub(crate) async fn print(bus: &Bus, watch: &Watch, output: Output) -> anyhow::R
         // The result was asked for, and nothing else.
         Output::Text if output::is_quiet() => match results::of_outcome(bus, &outcome.context).await? {
             Some(result) => pager::print(&text::of_result(&result)).await?,
+            None if Ending::from(outcome.context.status) == Ending::Completed => {}
             None => output::error(one_line(outcome).trim_end()),
         },
         Output::Text => {

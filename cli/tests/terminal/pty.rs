@@ -33,7 +33,7 @@ impl Kept {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("trellis-terminal-{}-{number}", std::process::id()));
         std::fs::remove_dir_all(&path).ok();
-        std::fs::create_dir_all(&path).unwrap();
+        std::fs::create_dir_all(path.join("data")).unwrap();
         Kept(path)
     }
 

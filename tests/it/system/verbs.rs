@@ -117,7 +117,9 @@ impl Place {
 
     fn directory() -> Self {
         let mut place = Place::new("directory");
-        place.environment = vec![("TRELLIS_DATA", place.files.join("data").display().to_string())];
+        let data = place.files.join("data");
+        std::fs::create_dir_all(&data).unwrap();
+        place.environment = vec![("TRELLIS_DATA", data.display().to_string())];
         place
     }
 

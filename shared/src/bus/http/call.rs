@@ -362,13 +362,14 @@ impl From<Failure> for RequestError {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::NoResponders => RequestError::NoResponders,
-            Failure::TimedOut | Failure::CutOff(_) => RequestError::TimedOut,
+            Failure::TimedOut => RequestError::TimedOut,
             Failure::Denied { publish, subject } => RequestError::Denied(denied(publish, subject)),
             Failure::WrongSequence
             | Failure::Full(_)
             | Failure::Unacknowledged
             | Failure::TooLarge { .. }
             | Failure::Unreached(_)
+            | Failure::CutOff(_)
             | Failure::Refused(_)
             | Failure::Other(_) => RequestError::Other(failure.to_string()),
         }
