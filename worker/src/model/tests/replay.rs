@@ -314,7 +314,7 @@ async fn a_name_without_a_provider_or_a_key_is_refused_with_a_hint() {
     let models = models([("keyless", keyless)]);
     for (model, expected) in [
         ("keyless/m", "TRELLIS_NO_SUCH_KEY"),
-        ("nobody/m", "the providers are anthropic, gemini, keyless, ollama, openai"),
+        ("nobody/m", "the providers of this worker are anthropic, gemini, keyless, ollama, openai"),
         ("llama3", "write `<provider>/<model>`"),
     ] {
         let (answer, _) = TestRequest::user("hello").send(&models, model).await;
