@@ -82,18 +82,18 @@ pub(crate) struct Deployment {
     stop: CancellationToken,
     /// Stops the worker: it hands back what it has not done while the coordinator still answers.
     drain: CancellationToken,
-    drained: CancellationToken,
+    /// Tells that the worker has ended, if there is one.
+    drained: Option<CancellationToken>,
     /// The directory that says how others reach this process.
     door: Option<PathBuf>,
     /// When others asked it last.
     seen: Option<gateway::Seen>,
-    has_worker: bool,
 }
 
 impl Deployment {
     fn of(bus: Bus, tasks: JoinSet<anyhow::Result<()>>, stop: CancellationToken) -> Self {
-        let (drain, drained) = (CancellationToken::new(), CancellationToken::new());
-        Deployment { bus, tasks, stop, drain, drained, door: None, seen: None, has_worker: false }
+        let drain = CancellationToken::new();
+        Deployment { bus, tasks, stop, drain, drained: None, door: None, seen: None }
     }
 
     /// A cluster whose processes are others.
@@ -121,12 +121,11 @@ impl Deployment {
             ..worker::Config::new(process_id::fresh("worker"))
         };
         let ended = worker::run(config, deployment.bus.clone(), deployment.drain.clone().cancelled_owned());
-        let drained = deployment.drained.clone().drop_guard();
+        let drained = deployment.drained.insert(CancellationToken::new()).clone().drop_guard();
         deployment.tasks.spawn(async {
             let _drained = drained;
             ended.await.context("the worker in this process failed")
         });
-        deployment.has_worker = true;
         Ok(deployment)
     }
 
@@ -228,9 +227,9 @@ impl Deployment {
             }
         }
         self.drain.cancel();
-        if self.has_worker {
+        if let Some(drained) = &self.drained {
             // It gives running agents DRAIN, and tells the coordinator of the rest.
-            tokio::time::timeout(2 * DRAIN, self.drained.cancelled()).await.ok();
+            tokio::time::timeout(2 * DRAIN, drained.cancelled()).await.ok();
         }
         self.stop.cancel();
         let all = async { while self.tasks.join_next().await.is_some() {} };

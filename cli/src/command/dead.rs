@@ -5,9 +5,9 @@ use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use shared::{
     ChildId, TraceId,
-    bus::{Bus, Outgoing, PublishError, Stored},
+    bus::{Bus, Outgoing, PublishError, Stored, Stream},
     digest,
-    subject::{Action, Filter, Subject},
+    subject::{Filter, Subject},
     wire::{DeadLetter, Refusal},
 };
 
@@ -291,38 +291,7 @@ async fn retry(bus: &Bus, found: &Found, payload: Vec<u8>, output: Output) -> an
 
 /// Whether its messages come to the coordinators through a queue. Requests are answered, and logs are written by coordinators alone.
 fn is_queued(subject: &Subject) -> bool {
-    match subject {
-        Subject::Spawn
-        | Subject::Graph
-        | Subject::Cancel
-        | Subject::Input
-        | Subject::Result(..)
-        | Subject::Cost(..) => true,
-        Subject::Admin(action) => match action {
-            Action::Raise | Action::Charge | Action::Delete | Action::Restore | Action::Dispute => true,
-            Action::Apply | Action::Schedules | Action::Graphs | Action::Drain => false,
-        },
-        Subject::Submit
-        | Subject::Steer
-        | Subject::Query(_)
-        | Subject::Worker
-        | Subject::Ask(..)
-        | Subject::Execute(_)
-        | Subject::Stop(_)
-        | Subject::Drain
-        | Subject::Event(..)
-        | Subject::Outcome(..)
-        | Subject::Question(..)
-        | Subject::Span(..)
-        | Subject::History(..)
-        | Subject::Stream(..)
-        | Subject::Dead(_)
-        | Subject::Audit(_)
-        | Subject::Profile(_)
-        | Subject::Schedule(_)
-        | Subject::Ticks(_)
-        | Subject::Kept(_) => false,
-    }
+    matches!(Stream::of(&Filter::One(subject.clone())), Some(Stream::Intake | Stream::Report))
 }
 
 async fn remove(bus: &Bus, found: &Found) -> anyhow::Result<()> {
