@@ -4,7 +4,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use shared::{
     WorkerId, agent_policy::AgentPolicy, bus::Topology, clock::Clock, keys::Keys, limits::Settings,
-    random::Random,
+    random::Random, webhook::Webhooks,
 };
 
 use crate::crash::Crash;
@@ -20,6 +20,8 @@ pub struct Config {
     pub agent_policy: Option<AgentPolicy>,
     /// How long an ended trace is kept: its state, its journals and its objects.
     pub retention: Duration,
+    /// Who is told of outcomes and questions.
+    pub webhooks: Webhooks,
     /// Whether it begins the runs of schedules that are due.
     pub schedules: bool,
     /// Address of the health endpoints; none: no endpoints.
@@ -74,6 +76,7 @@ impl Config {
             topology: Topology::default(),
             agent_policy: None,
             retention: Duration::from_secs(7 * 24 * 3600),
+            webhooks: Webhooks::default(),
             schedules: true,
             health: None,
             shards: 2,

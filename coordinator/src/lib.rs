@@ -30,6 +30,7 @@ pub mod store;
 mod tick;
 pub mod trace;
 mod trouble;
+mod webhooks;
 
 pub use config::Config;
 pub use crash::{Crash, Point};

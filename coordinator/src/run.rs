@@ -37,6 +37,7 @@ use crate::{
     },
     spans,
     store::{self, Store},
+    webhooks,
 };
 
 /// The longest time a stopping coordinator takes to finish its work.
@@ -141,6 +142,7 @@ async fn run_until(config: Config, bus: Bus, store: Store, shutdown: BoxFuture<'
     let readers = Readers::start(handles.clone(), dispatch, listener).await?;
     let (exporting, exported) = (TaskTracker::new(), CancellationToken::new());
     handles.spawn(&exporting, spans::run(handles.clone(), exported.clone()));
+    handles.spawn(&exporting, webhooks::run(handles.clone(), exported.clone()));
     exporting.close();
     tracing::info!(partitions = handles.config.topology.partitions, "coordinator is up");
 

@@ -23,7 +23,7 @@ use crate::{
     limits::MAX_MESSAGE_BYTES,
     money,
     problem::{Problems, nearest},
-    schema,
+    schema, signature,
     terms::Text,
 };
 
@@ -423,6 +423,7 @@ fn hint_for(check: &str) -> String {
         "secret" => {
             "the name that the workers' settings give it, never its value: capital letters, digits and '_', starting with a letter, at most 64 characters"
         }
+        "webhook secret" => "as `trellis webhooks secret` makes it: `whsec_` and 24 to 64 bytes in base64",
         "tool" | "model" => "letters, digits and any of _ - . : / @ +, starting with a letter or digit",
         _ => "letters, digits, '-' and '_', starting with a letter or digit, at most 64 characters",
     }
@@ -485,6 +486,8 @@ impl Check {
             "check" => reads::<id::CheckName>(value),
             "schedule" => reads::<id::ScheduleName>(value),
             "graph name" => reads::<id::GraphName>(value),
+            "webhook" => reads::<id::WebhookName>(value),
+            "webhook secret" => reads::<signature::Secret>(value),
             "context key" => reads::<id::ContextKey>(value),
             "label" => reads::<id::LabelKey>(value),
             "label value" => reads::<id::LabelValue>(value),

@@ -162,6 +162,7 @@ id!(/** Which workers may take a context. */ PoolName, "pool", ID);
 id!(/** A check that runs before or after calls (B16). */ CheckName, "check", ID);
 id!(/** A schedule: when which task is run (G16). */ ScheduleName, "schedule", ID);
 id!(/** A graph that is kept under a name (G18). */ GraphName, "graph name", ID);
+id!(/** A webhook, which is told of outcomes and questions (X9). */ WebhookName, "webhook", ID);
 id!(/** A key of the shared context store. */ ContextKey, "context key", KEY);
 id!(/** The key of a label of a run (G17). */ LabelKey, "label", LABEL);
 id!(/** The value of a label of a run (G17). */ LabelValue, "label value", VALUE);

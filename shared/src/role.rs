@@ -120,6 +120,7 @@ pub fn senders(subject: &Subject) -> &'static [Kind] {
         | Subject::Outcome(..)
         | Subject::Question(..)
         | Subject::Span(..)
+        | Subject::Webhook(..)
         | Subject::Audit(_)
         | Subject::Profile(_)
         | Subject::Schedule(_)
@@ -152,6 +153,7 @@ pub fn hearers(subject: &Subject) -> &'static [Kind] {
         | Subject::Result(..)
         | Subject::Cost(..)
         | Subject::Span(..)
+        | Subject::Webhook(..)
         | Subject::Profile(_)
         | Subject::Kept(_) => NOBODY,
     }
@@ -168,7 +170,8 @@ fn readers(stream: Stream) -> &'static [Kind] {
         | Stream::Profile
         | Stream::Schedule
         | Stream::Graph
-        | Stream::Span => NOBODY,
+        | Stream::Span
+        | Stream::Webhook => NOBODY,
     }
 }
 
@@ -259,6 +262,7 @@ fn way(subject: &Subject) -> Way {
         | Subject::Outcome(..)
         | Subject::Question(..)
         | Subject::Span(..)
+        | Subject::Webhook(..)
         | Subject::History(..)
         | Subject::Dead(_)
         | Subject::Audit(_)
@@ -394,7 +398,7 @@ pub fn calls(kind: Kind, pool: Option<&PoolName>, namespace: &Namespace) -> Vec<
             }
             // The queues of pools, and reading a log without its payloads.
             calls.extend([&execute, &event].map(|name| once(format!("$JS.API.CONSUMER.CREATE.{name}.>"))));
-            for queue in [Stream::Intake, Stream::Report, Stream::Span].map(stream) {
+            for queue in [Stream::Intake, Stream::Report, Stream::Span, Stream::Webhook].map(stream) {
                 calls.push(once(format!("$JS.API.CONSUMER.MSG.NEXT.{queue}.*")));
                 calls.push(once(format!("$JS.ACK.{queue}.>")));
             }

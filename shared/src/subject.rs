@@ -185,6 +185,8 @@ pub enum Subject {
     Question(TraceId, ChildId),
     /// The spans of a context that is over, for whichever coordinator exports them (X6).
     Span(TraceId, ChildId),
+    /// What a webhook is to be told of, for whichever coordinator tells it (X9).
+    Webhook(TraceId, ChildId),
     History(PoolName, TraceId, ChildId),
     /// What an agent says while it works; not stored.
     Stream(TraceId, ChildId),
@@ -229,6 +231,7 @@ impl fmt::Display for Subject {
             Subject::Outcome(trace, child) => write!(f, "agent.outcome.{trace}.{child}"),
             Subject::Question(trace, child) => write!(f, "agent.question.{trace}.{child}"),
             Subject::Span(trace, child) => write!(f, "agent.span.{trace}.{child}"),
+            Subject::Webhook(trace, child) => write!(f, "agent.webhook.{trace}.{child}"),
             Subject::History(pool, trace, child) => write!(f, "agent.history.{pool}.{trace}.{child}"),
             Subject::Stream(trace, child) => write!(f, "agent.stream.{trace}.{child}"),
             Subject::Drain => f.write_str("agent.drain"),
@@ -284,6 +287,7 @@ fn parse(text: &str) -> Option<Subject> {
         ["agent", "outcome", trace, child] => Subject::Outcome(trace.parse().ok()?, child.parse().ok()?),
         ["agent", "question", trace, child] => Subject::Question(trace.parse().ok()?, child.parse().ok()?),
         ["agent", "span", trace, child] => Subject::Span(trace.parse().ok()?, child.parse().ok()?),
+        ["agent", "webhook", trace, child] => Subject::Webhook(trace.parse().ok()?, child.parse().ok()?),
         ["agent", "history", pool, trace, child] => {
             Subject::History(pool.parse().ok()?, trace.parse().ok()?, child.parse().ok()?)
         }
@@ -356,6 +360,7 @@ impl Subject {
             Subject::Outcome(..) => "outcome",
             Subject::Question(..) => "question",
             Subject::Span(..) => "span",
+            Subject::Webhook(..) => "webhook",
             Subject::History(..) => "history",
             Subject::Stream(..) => "stream",
             Subject::Drain => "drain",
@@ -393,6 +398,7 @@ impl Subject {
             of_runs(Subject::Outcome),
             of_runs(Subject::Question),
             of_runs(Subject::Span),
+            of_runs(Subject::Webhook),
             Subject::History(pool(), trace, child()),
             of_runs(Subject::Stream),
             Subject::Dead(child()),
@@ -417,6 +423,7 @@ impl Subject {
             | Subject::Outcome(..)
             | Subject::Question(..)
             | Subject::Span(..)
+            | Subject::Webhook(..)
             | Subject::Audit(_)
             | Subject::Profile(_)
             | Subject::Schedule(_)
@@ -463,6 +470,7 @@ impl Subject {
             | Subject::Outcome(..)
             | Subject::Question(..)
             | Subject::Span(..)
+            | Subject::Webhook(..)
             | Subject::Stream(..) => {
                 format!("agent.{}.*.*", self.kind())
             }
@@ -497,6 +505,8 @@ pub enum Filter {
     QuestionsOf(TraceId),
     /// The spans of all contexts that are over.
     Spans,
+    /// All that webhooks are to be told of.
+    Webhooks,
     Histories,
     HistoriesOf(TraceId),
     /// The journal of a context, of whichever pool.
@@ -535,6 +545,7 @@ impl fmt::Display for Filter {
             Filter::Questions => f.write_str("agent.question.*.*"),
             Filter::QuestionsOf(trace) => write!(f, "agent.question.{trace}.*"),
             Filter::Spans => f.write_str("agent.span.*.*"),
+            Filter::Webhooks => f.write_str("agent.webhook.*.*"),
             Filter::Histories => f.write_str("agent.history.*.*.*"),
             Filter::HistoriesOf(trace) => write!(f, "agent.history.*.{trace}.*"),
             Filter::JournalOf(trace, child) => write!(f, "agent.history.*.{trace}.{child}"),
@@ -577,6 +588,7 @@ fn several(text: &str) -> Option<Filter> {
         ["agent", "question", "*", "*"] => Filter::Questions,
         ["agent", "question", trace, "*"] => Filter::QuestionsOf(trace.parse().ok()?),
         ["agent", "span", "*", "*"] => Filter::Spans,
+        ["agent", "webhook", "*", "*"] => Filter::Webhooks,
         ["agent", "history", "*", "*", "*"] => Filter::Histories,
         ["agent", "history", "*", trace, "*"] => Filter::HistoriesOf(trace.parse().ok()?),
         ["agent", "history", "*", trace, child] => {

@@ -15,6 +15,7 @@ use shared::{
     bus::{self, Bus, Topology},
     disk::{self, Disk},
     subject::Namespace,
+    webhook::Webhooks,
 };
 use tokio::{
     task::JoinSet,
@@ -62,6 +63,8 @@ pub(crate) struct Shape<'d> {
     pub(crate) health: Option<SocketAddr>,
     /// Whether the runs of schedules are begun when they are due: by who stays.
     pub(crate) schedules: bool,
+    /// Who is told of outcomes and questions.
+    pub(crate) webhooks: Webhooks,
     pub(crate) crashes: Crashes,
 }
 
@@ -135,7 +138,7 @@ impl Deployment {
     }
 
     async fn coordinated(namespace: &Namespace, shape: Shape<'_>) -> anyhow::Result<Self> {
-        let Shape { directory, health, schedules, crashes } = shape;
+        let Shape { directory, health, schedules, webhooks, crashes } = shape;
         let topology =
             Topology { partitions: 4, keep_logs: KEPT, keep_journals: KEPT, ..Topology::default() };
         let (bus, store) = match directory {
@@ -152,6 +155,7 @@ impl Deployment {
         config.topology = topology;
         config.health = health;
         config.schedules = schedules;
+        config.webhooks = webhooks;
         config.crash = crashes.crash_coordinator_at.unwrap_or_default();
         config.retention = KEPT;
         if directory.is_some() {

@@ -7,7 +7,7 @@ use crate::{
     command::{
         admin_log, agents, answer, audit, auth, budget, charge, dead, dev, doctor, events, gateway, graph,
         graphs, history, outputs, receipt, result, run, runs, runtime, schedule, schema, serve, submit, tell,
-        trace, workers,
+        trace, webhooks, workers,
     },
     terminal::{
         ending::{EXIT_CODES, Ending},
@@ -103,6 +103,9 @@ pub(crate) enum Online {
     Provision(serve::ProvisionArgs),
     Worker(serve::WorkerArgs),
     Gateway(gateway::Args),
+    /// Check and try the webhooks of a deployment, which are told of outcomes and questions.
+    #[command(subcommand)]
+    Webhooks(webhooks::Command),
     Doctor(doctor::Args),
 }
 
@@ -184,6 +187,7 @@ async fn talk(command: Online, servers: &Servers, format: Format) -> anyhow::Res
         Online::Coordinator(args) => serve::coordinator(args, servers).await,
         Online::Worker(args) => serve::worker(args, servers).await,
         Online::Gateway(args) => gateway::run(args, servers, output).await,
+        Online::Webhooks(command) => webhooks::run(command, output).await,
         Online::Doctor(args) => doctor::run(args, servers, output).await,
     }
 }
@@ -216,6 +220,7 @@ fn service(command: &Online) -> (&'static str, bool) {
         | Online::AdminLog(_)
         | Online::Dead(_)
         | Online::Provision(_)
+        | Online::Webhooks(_)
         | Online::Doctor(_) => ("trellis", true),
     }
 }

@@ -29,7 +29,7 @@ use crate::{
         place,
         watch::Watch,
     },
-    command::{agents, gateway::FrontDoor, runtime},
+    command::{agents, gateway::FrontDoor, runtime, webhooks::WebhookFile},
     input::{document::Document, parse, profiles, task, uses::read_as_far, worker_config::WorkerConfig},
     terminal::{
         ending::{EXIT_CODES, Ending},
@@ -72,6 +72,8 @@ pub(crate) struct Args {
     #[arg(long, env = "TRELLIS_NO_KEEP", value_parser = clap::builder::FalseyValueParser::new())]
     no_keep: bool,
     #[command(flatten)]
+    webhooks: WebhookFile,
+    #[command(flatten)]
     crashes: Crashes,
     #[command(flatten)]
     door: FrontDoor,
@@ -82,6 +84,10 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
     let (settings, policy) = match args.config.read() {
         Ok(read) => read,
+        Err(ending) => return Ok(ending),
+    };
+    let webhooks = match args.webhooks.read() {
+        Ok(webhooks) => webhooks,
         Err(ending) => return Ok(ending),
     };
     let agents = match &args.agents {
@@ -100,7 +106,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         false => servers.directory().map(Path::to_owned).or_else(place::default_directory),
     };
     let directory = directory.as_deref();
-    let shape = Shape { directory, health, schedules: true, crashes: args.crashes };
+    let shape = Shape { directory, health, schedules: true, webhooks, crashes: args.crashes };
     let mut deployment = Deployment::embedded(servers.namespace(), shape, settings, policy).await?;
     let (address, token) = listen(&mut deployment, args.door, directory).await?;
     let bus = deployment.bus().clone();

@@ -36,4 +36,5 @@ pub(crate) mod serve;
 pub(crate) mod submit;
 pub(crate) mod tell;
 pub(crate) mod trace;
+pub(crate) mod webhooks;
 pub(crate) mod workers;

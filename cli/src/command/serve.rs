@@ -20,6 +20,7 @@ use crate::{
         connect::{MORE_ROOM, Servers, unreachable},
         process_id,
     },
+    command::webhooks::WebhookFile,
     input::{
         file::read_value,
         log_keys::LogKeys,
@@ -59,6 +60,8 @@ pub(crate) struct CoordinatorArgs {
     /// applied. Workers refuse it in any case.
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
+    #[command(flatten)]
+    webhooks: WebhookFile,
     #[command(flatten)]
     keys: LogKeys,
     /// Take what carries no code, while a deployment with live runs begins to use a key. Never for longer.
@@ -188,6 +191,10 @@ pub(crate) async fn coordinator(args: CoordinatorArgs, servers: &Servers) -> any
             Err(ending) => return Ok(ending),
         }
     }
+    config.webhooks = match args.webhooks.read() {
+        Ok(webhooks) => webhooks,
+        Err(ending) => return Ok(ending),
+    };
     if args.max_cost_usd.is_some() {
         config.settings.maximum.max_cost_usd = args.max_cost_usd;
     }

@@ -12,7 +12,8 @@ use shared::{
     bus::{Headers, Outgoing},
     subject::{Home, Subject},
     telemetry::{self, SpanId},
-    wire::{DeadLetter, FailureKind, Refusal},
+    webhook::{self, Webhook},
+    wire::{DeadLetter, FailureKind, Refusal, WebhookNotice, WebhookOccasion},
 };
 
 use crate::{
@@ -119,6 +120,7 @@ impl Outbox {
         &self,
         trace: &Trace,
         home: &Home,
+        webhooks: &[Webhook],
         logged: bool,
         out: &mut Vec<Outgoing>,
     ) -> Range<usize> {
@@ -133,17 +135,27 @@ impl Outbox {
             });
         }
         let events = start..out.len();
-        out.extend(self.effects.iter().flat_map(|effect| self.effect(trace, home, effect)));
+        out.extend(self.effects.iter().flat_map(|effect| self.effect(trace, home, webhooks, effect)));
         events
     }
 
-    fn effect(&self, trace: &Trace, home: &Home, effect: &Effect) -> Vec<Outgoing> {
+    fn effect(&self, trace: &Trace, home: &Home, webhooks: &[Webhook], effect: &Effect) -> Vec<Outgoing> {
         let message = |child_id: &ChildId, subject: Subject, kind: String, payload: Vec<u8>| Outgoing {
             subject,
             id: Some(format!("{}.{child_id}.{kind}", trace.id())),
             headers: headers(trace, child_id),
             payload: payload.into(),
             expect_last: None,
+        };
+        let notices = |child_id: &ChildId, of: WebhookOccasion| {
+            let Some(root) = trace.root().filter(|_| !webhooks.is_empty()) else { return Vec::new() };
+            let notices = webhook::notices(webhooks, &of, root.id == *child_id, &root.order.labels);
+            let notice = |notice: WebhookNotice| {
+                let kind = format!("{}.{}.webhook", of.key(), notice.webhook);
+                let subject = Subject::Webhook(trace.id(), child_id.clone());
+                message(child_id, subject, kind, json(&notice))
+            };
+            notices.map(notice).collect()
         };
         match effect {
             Effect::Execute { child_id, attempt } => {
@@ -162,7 +174,10 @@ impl Outbox {
                 // With its commit: what was forgotten and asked again is a message of its own.
                 let kind = format!("{}.{}.question", question.number, self.numbered(self.version));
                 let subject = Subject::Question(trace.id(), child_id.clone());
-                vec![message(child_id, subject, kind, json(&question))]
+                let mut messages = vec![message(child_id, subject, kind, json(&question))];
+                let of = WebhookOccasion::Question { number: question.number, reminder: question.reminder };
+                messages.extend(notices(child_id, of));
+                messages
             }
             Effect::Outcome { child_id } => {
                 let Some(outcome) = trace.outcome(child_id) else { return Vec::new() };
@@ -173,6 +188,7 @@ impl Outbox {
                     let subject = Subject::Span(trace.id(), child_id.clone());
                     messages.push(message(child_id, subject, "span".into(), json(&spans)));
                 }
+                messages.extend(notices(child_id, WebhookOccasion::Outcome));
                 let error = outcome.context.error.filter(|error| error.kind == FailureKind::WorkerLost);
                 messages.extend(error.map(|error| {
                     let kind = ChildId::new("execute").expect("a valid literal");

@@ -32,6 +32,7 @@ use crate::{
 
 impl Shard {
     pub(super) async fn send(&mut self, settled: Vec<Settled>, now: Timestamp) {
+        let webhooks = self.handles.config.webhooks.now();
         let mut messages: Vec<Outgoing> = Vec::new();
         let mut parts = Vec::new();
         let mut removed = Vec::new();
@@ -49,7 +50,7 @@ impl Shard {
             for outbox in &outboxes {
                 let same = |unsent: &&Unsent| unsent.outbox.key() == outbox.key();
                 let logged = entry.unsent.iter().find(same).is_some_and(|unsent| unsent.logged);
-                let events = outbox.messages(&entry.trace, &home, logged, &mut messages);
+                let events = outbox.messages(&entry.trace, &home, &webhooks, logged, &mut messages);
                 sent.push((outbox.key(), events.start - start..events.end - start));
             }
             let sends = |unsent: &&mut Unsent| sent.iter().any(|(key, _)| *key == unsent.outbox.key());

@@ -53,6 +53,7 @@ fn kind(subject: &Subject) -> Kind {
         | Subject::History(..)
         | Subject::Stream(..)
         | Subject::Span(..)
+        | Subject::Webhook(..)
         | Subject::Drain
         | Subject::Dead(_) => Kind::Unsigned,
     }

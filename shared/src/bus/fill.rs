@@ -67,7 +67,8 @@ impl Storage {
                 | Stream::Schedule
                 | Stream::Graph
                 | Stream::Audit
-                | Stream::Span,
+                | Stream::Span
+                | Stream::Webhook,
             )
             | Storage::Answers => false,
         }

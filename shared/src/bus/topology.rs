@@ -23,6 +23,7 @@ pub enum Stream {
     Graph,
     Audit,
     Span,
+    Webhook,
 }
 
 /// The versions of an agent's profile that are kept.
@@ -44,12 +45,16 @@ const MAX_AUDIT_BYTES: i64 = 64 << 20;
 /// The most bytes of spans that no collector has taken yet, and how long they are kept: they are worth little later.
 const MAX_SPAN_BYTES: i64 = 64 << 20;
 const KEEP_SPANS: Duration = Duration::from_secs(3600);
+/// The most bytes of what webhooks were not told yet: two hundred thousand, which name an outcome or a question each. They are kept for a
+/// while longer than coordinators try.
+const MAX_WEBHOOK_BYTES: i64 = 64 << 20;
+const KEEP_WEBHOOKS: Duration = Duration::from_secs(25 * 3600);
 /// How many more messages of a subject there may be than are kept. A subject that has them refuses more, so that nobody can push
 /// out the one that counts; coordinators then remove what is too much, for so many messages at once.
 const MORE_PER_SUBJECT: i64 = 16;
 
 impl Stream {
-    pub const ALL: [Stream; 11] = [
+    pub const ALL: [Stream; 12] = [
         Stream::Intake,
         Stream::Execute,
         Stream::Report,
@@ -61,6 +66,7 @@ impl Stream {
         Stream::Graph,
         Stream::Audit,
         Stream::Span,
+        Stream::Webhook,
     ];
 
     /// Without its namespace.
@@ -77,6 +83,7 @@ impl Stream {
             Stream::Graph => "AGENT_GRAPH",
             Stream::Audit => "AGENT_AUDIT",
             Stream::Span => "AGENT_SPAN",
+            Stream::Webhook => "AGENT_WEBHOOK",
         }
     }
 
@@ -97,13 +104,14 @@ impl Stream {
             Stream::Graph => vec![Filter::AllKept],
             Stream::Audit => vec![Filter::Audits],
             Stream::Span => vec![Filter::Spans],
+            Stream::Webhook => vec![Filter::Webhooks],
         }
     }
 
     /// Whether a message is removed once it is acknowledged; the other streams are logs, kept by age.
     pub fn is_queue(self) -> bool {
         match self {
-            Stream::Intake | Stream::Execute | Stream::Report | Stream::Span => true,
+            Stream::Intake | Stream::Execute | Stream::Report | Stream::Span | Stream::Webhook => true,
             Stream::Event
             | Stream::History
             | Stream::Dead
@@ -119,7 +127,7 @@ impl Stream {
     /// were dropped is still in the store, and its later events in the log.)
     pub fn drops_the_oldest(self) -> bool {
         match self {
-            Stream::Event | Stream::Dead | Stream::Audit | Stream::Span => true,
+            Stream::Event | Stream::Dead | Stream::Audit | Stream::Span | Stream::Webhook => true,
             Stream::Intake
             | Stream::Execute
             | Stream::Report
@@ -148,7 +156,8 @@ impl Stream {
             | Stream::History
             | Stream::Dead
             | Stream::Audit
-            | Stream::Span => None,
+            | Stream::Span
+            | Stream::Webhook => None,
         }
     }
 
@@ -167,6 +176,7 @@ impl Stream {
             | Filter::QuestionsOf(_) => Some(Stream::Event),
             Filter::Audits => Some(Stream::Audit),
             Filter::Spans => Some(Stream::Span),
+            Filter::Webhooks => Some(Stream::Webhook),
             Filter::Histories | Filter::HistoriesOf(_) | Filter::JournalOf(..) => Some(Stream::History),
             Filter::Dead => Some(Stream::Dead),
             Filter::Profiles => Some(Stream::Profile),
@@ -186,6 +196,7 @@ impl Stream {
                 Subject::Event(..) | Subject::Outcome(..) | Subject::Question(..) => Some(Stream::Event),
                 Subject::Audit(_) => Some(Stream::Audit),
                 Subject::Span(..) => Some(Stream::Span),
+                Subject::Webhook(..) => Some(Stream::Webhook),
                 Subject::History(..) => Some(Stream::History),
                 Subject::Dead(_) => Some(Stream::Dead),
                 Subject::Profile(_) => Some(Stream::Profile),
@@ -230,6 +241,8 @@ pub enum Consumer {
     Report(Partition),
     /// All coordinators that export spans share it.
     Span,
+    /// All coordinators that have webhooks share it.
+    Webhook,
 }
 
 impl Consumer {
@@ -239,6 +252,7 @@ impl Consumer {
             Consumer::Execute(_) => Stream::Execute,
             Consumer::Report(_) => Stream::Report,
             Consumer::Span => Stream::Span,
+            Consumer::Webhook => Stream::Webhook,
         }
     }
 
@@ -249,12 +263,13 @@ impl Consumer {
             Consumer::Execute(pool) => format!("execute_{pool}"),
             Consumer::Report(partition) => format!("report_{partition}"),
             Consumer::Span => "span".into(),
+            Consumer::Webhook => "webhook".into(),
         }
     }
 
     pub fn filters(&self) -> Vec<Filter> {
         match self {
-            Consumer::Intake | Consumer::Span => self.stream().filters(),
+            Consumer::Intake | Consumer::Span | Consumer::Webhook => self.stream().filters(),
             Consumer::Execute(pool) => vec![Filter::One(Subject::Execute(pool.clone()))],
             Consumer::Report(partition) => vec![Filter::ResultsOf(*partition), Filter::CostsOf(*partition)],
         }
@@ -265,7 +280,7 @@ impl Consumer {
         match self {
             Consumer::Intake | Consumer::Report(_) => Duration::from_secs(5),
             Consumer::Execute(_) => Duration::from_secs(10),
-            Consumer::Span => Duration::from_secs(30),
+            Consumer::Span | Consumer::Webhook => Duration::from_secs(30),
         }
     }
 
@@ -275,6 +290,8 @@ impl Consumer {
         match self {
             Consumer::Intake | Consumer::Report(_) | Consumer::Span => 20_000,
             Consumer::Execute(_) => 100_000,
+            // Those that a webhook did not take wait here: they must not keep others from theirs.
+            Consumer::Webhook => 200_000,
         }
     }
 }
@@ -296,6 +313,7 @@ impl FromStr for Consumer {
         let found = match name.split_once('_') {
             None if name == Consumer::Intake.name() => Some(Consumer::Intake),
             None if name == Consumer::Span.name() => Some(Consumer::Span),
+            None if name == Consumer::Webhook.name() => Some(Consumer::Webhook),
             Some(("execute", pool)) => pool.parse().ok().map(Consumer::Execute),
             Some(("report", partition)) => Partition::parse(partition).map(Consumer::Report),
             Some(_) | None => None,
@@ -350,6 +368,7 @@ impl Topology {
             | Stream::Graph => Duration::ZERO,
             Stream::Event | Stream::Dead | Stream::Audit => self.keep_logs,
             Stream::Span => KEEP_SPANS,
+            Stream::Webhook => KEEP_WEBHOOKS,
             Stream::History => self.keep_journals,
         }
     }
@@ -365,6 +384,7 @@ impl Topology {
             Stream::Graph => self.max_log_bytes.min(MAX_GRAPH_BYTES),
             Stream::Audit => self.max_log_bytes.min(MAX_AUDIT_BYTES),
             Stream::Span => self.max_queue_bytes.min(MAX_SPAN_BYTES),
+            Stream::Webhook => self.max_queue_bytes.min(MAX_WEBHOOK_BYTES),
         }
     }
 

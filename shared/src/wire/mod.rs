@@ -21,6 +21,7 @@ mod schedule;
 mod schemas;
 mod service;
 mod submission;
+mod webhook;
 
 pub use amend::Amend;
 pub use ask::{
@@ -60,6 +61,7 @@ pub use service::{
     WorkerCall, WorkerState,
 };
 pub use submission::{ChildSpawn, ShareCategory, SharedMessage, Spawn};
+pub use webhook::{WebhookBody, WebhookNotice, WebhookOccasion};
 
 pub use crate::{
     graph::Form,

@@ -135,6 +135,7 @@ fn every_subject_filter_stream_and_consumer_is_in_the_protocol() {
         Subject::Outcome(trace, child.clone()),
         Subject::Question(trace, child.clone()),
         Subject::Span(trace, child.clone()),
+        Subject::Webhook(trace, child.clone()),
         Subject::History(pool.clone(), trace, child.clone()),
         Subject::Stream(trace, child.clone()),
         Subject::Dead("kind".parse().unwrap()),
@@ -169,12 +170,16 @@ fn every_subject_filter_stream_and_consumer_is_in_the_protocol() {
         Filter::AllTicks,
         Filter::AllKept,
         Filter::Stops,
+        Filter::Spans,
+        Filter::Webhooks,
     ];
     let subjects = subjects.into_iter().chain(Topic::ALL.map(Subject::Query));
     let subjects = subjects.chain(Action::ALL.map(Subject::Admin));
     let mut named: Vec<String> = subjects.map(|subject| written(subject.to_string())).collect();
     named.extend(filters.iter().map(|filter| written(filter.to_string())));
-    for consumer in [Consumer::Intake, Consumer::Execute(pool), Consumer::Report(home)] {
+    for consumer in
+        [Consumer::Intake, Consumer::Execute(pool), Consumer::Report(home), Consumer::Span, Consumer::Webhook]
+    {
         named.push(written(consumer.name()));
     }
     for name in named {
@@ -187,7 +192,7 @@ fn every_subject_filter_stream_and_consumer_is_in_the_protocol() {
     let source = file("shared/src/subject.rs");
     assert_eq!(
         source.matches("f.write_str(\"agent.").count() + source.matches("write!(f, \"agent.").count(),
-        27 + 24
+        28 + 25
     );
 }
 

@@ -44,5 +44,6 @@ pub(crate) mod undo;
 mod unseen_loss;
 mod uploads;
 mod verbs;
+mod webhooks;
 mod who_may_send;
 mod worker_commands;

@@ -84,8 +84,9 @@ fn door(subject: &Subject) -> Door {
         Subject::Event(..)
         | Subject::Outcome(..)
         | Subject::Question(..)
-        // Read only by coordinators that export spans.
+        // Read only by coordinators that export spans, or have webhooks.
         | Subject::Span(..)
+        | Subject::Webhook(..)
         | Subject::History(..)
         | Subject::Stream(..)
         | Subject::Dead(_)

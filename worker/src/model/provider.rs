@@ -8,7 +8,7 @@ use genai::{
     adapter::AdapterKind,
     resolver::{AuthData, Endpoint},
 };
-use shared::{Problems, id::ModelName};
+use shared::{Problems, id::ModelName, internet};
 
 use super::{price::NoProvider, request::Error, scripted};
 use crate::{
@@ -100,7 +100,7 @@ impl Providers {
             by_name.insert(name.clone(), Configured::new(provider));
         }
         // No redirects: they would send the key to another server.
-        let http = relay::strict_client()
+        let http = internet::strict_client()
             .connect_timeout(CONNECT_TIMEOUT)
             .pool_idle_timeout(IDLE_TIMEOUT)
             .build()

@@ -13,12 +13,8 @@ mod tests;
 
 use std::net::Ipv4Addr;
 
-use reqwest::{
-    Client, ClientBuilder,
-    header::{ACCEPT_ENCODING, HeaderMap, HeaderValue},
-    redirect::Policy,
-};
-use shared::random::Random;
+use reqwest::ClientBuilder;
+use shared::{internet::strict_client, random::Random};
 use tokio::{net::TcpListener, task::JoinSet};
 
 use callers::{Caller, Callers};
@@ -35,12 +31,6 @@ const MAX_EXCHANGES: usize = 64;
 pub(crate) struct Relay {
     callers: Callers,
     upstream: Upstream,
-}
-
-/// A client for servers that others run: it follows no redirect and takes no compressed answer.
-pub(crate) fn strict_client() -> ClientBuilder {
-    let headers = HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static("identity"))]);
-    Client::builder().redirect(Policy::none()).no_gzip().default_headers(headers).tcp_nodelay(true)
 }
 
 /// A client for a library, which reaches nothing but a relay.

@@ -7,7 +7,9 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use super::{LastFault, Pipe, Relay, Sent, Upstream, local_client, strict_client};
+use shared::internet::strict_client;
+
+use super::{LastFault, Pipe, Relay, Sent, Upstream, local_client};
 
 /// A server that answers every request with these bytes; its address.
 async fn server(answer: &'static str) -> String {

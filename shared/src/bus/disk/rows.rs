@@ -36,6 +36,7 @@ impl Log {
             Stream::Graph => 9,
             Stream::Audit => 10,
             Stream::Span => 11,
+            Stream::Webhook => 12,
         };
         Log { number, namespace: namespace.clone() }
     }

@@ -447,6 +447,7 @@ mod tests {
         let queues = [
             Consumer::Intake,
             Consumer::Span,
+            Consumer::Webhook,
             Consumer::Report(partition),
             Consumer::Execute(PoolName::new("gpu").expect("a plain name")),
         ];

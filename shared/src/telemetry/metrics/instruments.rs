@@ -70,6 +70,7 @@ const VERDICTS: [&str; 9] = [
     "lost",
 ];
 const RESULTS: [&str; 4] = ["granted", "waits", "denied", "halted"];
+const TOLD: [&str; 3] = ["told", "failed", "given_up"];
 const DENIED: [(&str, &str); 4] =
     [("cost", "too_small"), ("tokens", "too_small"), ("cost", "exhausted"), ("tokens", "exhausted")];
 
@@ -92,6 +93,7 @@ pub(super) struct Instruments {
     pub(super) spend: Counter<f64>,
     pub(super) overspent: Counter<f64>,
     pub(super) disputed: Counter<f64>,
+    pub(super) webhooks: Counter<u64>,
     pub(super) tokens: Histogram<u64>,
     pub(super) operation: Histogram<f64>,
     pub(super) first_chunk: Histogram<f64>,
@@ -127,6 +129,7 @@ impl Instruments {
             spend: money(meter, list::SPEND),
             overspent: money(meter, list::OVERSPENT),
             disputed: money(meter, list::DISPUTED),
+            webhooks: counter(meter, list::WEBHOOKS),
             tokens: counts(meter, list::TOKENS, &TOKENS),
             operation: seconds(meter, list::OPERATION, &CALL),
             first_chunk: seconds(meter, list::FIRST_CHUNK, &FIRST),
@@ -153,6 +156,7 @@ impl Instruments {
         each(&self.attempts, "verdict", &VERDICTS);
         each(&self.runs, "status", &STATUSES);
         each(&self.holds, "result", &RESULTS);
+        each(&self.webhooks, "result", &TOLD);
         for kind in KINDS {
             self.dead_letters.add(0, &[KeyValue::new("kind", self.kinds.label(kind))]);
         }

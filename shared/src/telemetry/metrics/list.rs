@@ -107,6 +107,9 @@ metrics! {
     DISPUTED = Counter "trellis.disputed.usd" "trellis_disputed_usd_total" "{USD}" [],
         "Costs that workers reported and that were not booked, because nobody had held them and nothing was left.";
 
+    WEBHOOKS = Counter "trellis.webhook.requests" "trellis_webhook_requests_total" "{request}" ["result"],
+        "Messages to webhooks: `told`, `failed` (it is tried again), `given_up` (after a day).";
+
     TOKENS = Histogram "gen_ai.client.token.usage" "gen_ai_client_token_usage" "{token}"
         ["gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model", "gen_ai.token.type"],
         "Tokens of one model call, `input` or `output`.";

@@ -21,7 +21,7 @@ pub use list::{ALL, Kind, Metric};
 pub use record::{
     Ended, ModelCall, Source, attempt_ended, batch, cancelled, commit_conflict, context_ended, dead_letter,
     delivered, denied, disputed, hold, hold_answered, is_on, lease_expired, model_called, overspent,
-    queue_waited, run_ended, spent, store, tool_called,
+    queue_waited, run_ended, spent, store, tool_called, webhook,
 };
 pub use watched::{LIVE, Live, Queue, Told, tell_partitions, tell_queues, tell_runs, tell_slots};
 

@@ -73,6 +73,11 @@ pub fn dead_letter(kind: &str) {
     on(|all| all.dead_letters.add(1, &[label("kind", all.kinds.label(kind))]));
 }
 
+/// A message to a webhook was `told`, `failed` or `given_up`.
+pub fn webhook(result: &'static str) {
+    on(|all| all.webhooks.add(1, &[label("result", result)]));
+}
+
 pub fn attempt_ended(verdict: &'static str) {
     on(|all| all.attempts.add(1, &[label("verdict", verdict)]));
 }

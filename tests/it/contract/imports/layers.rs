@@ -13,6 +13,7 @@ const SHARED: Layers = &[
     &["role.rs"],
     &["bus", "telemetry", "health.rs"],
     &["subject.rs", "schedule"],
+    &["webhook"],
     &["wire"],
     &["graph", "lines.rs"],
     &["decode.rs"],
@@ -22,8 +23,20 @@ const SHARED: Layers = &[
     &["check.rs"],
     &["json_schema.rs"],
     &["limits.rs", "ladder.rs", "labels.rs", "secrets.rs", "terms.rs", "usage.rs", "sandbox.rs", "tool.rs"],
+    &["signature.rs"],
     &["clock.rs", "crash.rs", "disk", "keys.rs", "link.rs", "random.rs"],
-    &["money.rs", "id.rs", "json.rs", "depth.rs", "time.rs", "problem.rs", "digest.rs", "text.rs", "tls.rs"],
+    &[
+        "money.rs",
+        "id.rs",
+        "json.rs",
+        "depth.rs",
+        "time.rs",
+        "problem.rs",
+        "digest.rs",
+        "text.rs",
+        "tls.rs",
+        "internet.rs",
+    ],
 ];
 
 const COORDINATOR: Layers = &[
@@ -32,7 +45,7 @@ const COORDINATOR: Layers = &[
     &["inbound", "ownership"],
     &["shard"],
     &["audit.rs"],
-    &["branches.rs", "dead_letter.rs", "earlier.rs", "spans.rs", "tick.rs"],
+    &["branches.rs", "dead_letter.rs", "earlier.rs", "spans.rs", "tick.rs", "webhooks.rs"],
     &["handles.rs", "directory.rs", "health.rs"],
     &["policy.rs", "profile_log.rs", "schedules.rs", "kept.rs"],
     &["epoch.rs", "clock.rs", "config.rs", "crash.rs", "removal.rs", "room.rs", "trouble.rs", "sealed"],

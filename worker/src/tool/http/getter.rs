@@ -14,14 +14,15 @@ use reqwest::{
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
-use shared::{Problems, id::SecretName, text::with_causes};
-
-use super::{
-    address::{self, LookUp, Resolver},
-    allowed::Allowed,
+use shared::{
+    Problems,
+    id::SecretName,
+    internet::{self, LookUp, Resolver},
+    text::with_causes,
 };
+
+use super::allowed::Allowed;
 use crate::{
-    relay,
     secret::{Given, Redactor},
     settings::{Http, Secret},
     tool::{
@@ -78,7 +79,7 @@ impl Getter {
         secrets: &BTreeMap<SecretName, Secret>,
         redactor: Redactor,
     ) -> Result<Option<Self>, Problems> {
-        Self::looking_up(settings, secrets, redactor, &address::by_system())
+        Self::looking_up(settings, secrets, redactor, &internet::by_system())
     }
 
     pub(super) fn looking_up(
@@ -257,8 +258,9 @@ impl Getter {
 fn client(port: u16, allowed: &[Allowed], look_up: &LookUp) -> reqwest::Result<Client> {
     let fits = |entry: &&Allowed| entry.port().map_or(matches!(port, 80 | 443), |own| own == port);
     let listed: BTreeSet<IpAddr> = allowed.iter().filter(fits).filter_map(Allowed::address).collect();
-    let resolver = Resolver { look_up: look_up.clone(), listed: Arc::new(listed) };
-    let client = relay::strict_client().no_proxy().timeout(TIMEOUT).user_agent("trellis");
+    let hint = "an operator can list its address itself in `http.allow`, besides the name";
+    let resolver = Resolver { look_up: look_up.clone(), listed: Arc::new(listed), hint };
+    let client = internet::strict_client().no_proxy().timeout(TIMEOUT).user_agent("trellis");
     client.dns_resolver(Arc::new(resolver)).build()
 }
 

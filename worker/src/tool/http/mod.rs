@@ -1,6 +1,5 @@
 //! `http.get`: reads a text from a web address, only from the hosts that the operator allows.
 
-mod address;
 mod allowed;
 mod getter;
 #[cfg(test)]

@@ -14,7 +14,9 @@ use std::{
     },
 };
 
-use super::{Arguments, Getter, address::LookUp};
+use shared::internet::LookUp;
+
+use super::{Arguments, Getter};
 use crate::{
     secret::{Given, Redactor, Values, tests::Files},
     settings::Http,

@@ -12,7 +12,7 @@ use rmcp::{
         streamable_http_client::StreamableHttpClientTransportConfig,
     },
 };
-use shared::text::with_causes;
+use shared::{internet, text::with_causes};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::Notify,
@@ -245,7 +245,7 @@ pub(super) async fn greet(
 }
 
 fn upstream(url: &str, settings: &McpServer) -> Result<Upstream, String> {
-    let client = relay::strict_client().build().map_err(|error| with_causes(&error))?;
+    let client = internet::strict_client().build().map_err(|error| with_causes(&error))?;
     let longest =
         settings.timeout_ms.map_or(Duration::ZERO, Duration::from_millis).max(START_TIMEOUT) + CLOSE_TIMEOUT;
     Ok(Upstream {

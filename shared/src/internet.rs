@@ -1,5 +1,6 @@
-//! Which addresses `http.get` connects to: those that anybody on the internet can reach, and those that the settings list themselves.
-//! A name is looked up here, and only addresses that were checked are connected to: what a second look-up says does not matter.
+//! Reaching servers that others run (S5): which addresses may be connected to, and a client that goes nowhere else. These are addresses that
+//! anybody on the internet can reach, and those that an operator lists. A name is looked up here, and only addresses that were checked are
+//! connected to: what a second look-up says does not matter.
 
 use std::{
     collections::BTreeSet,
@@ -9,13 +10,24 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::{
+    Client, ClientBuilder,
+    dns::{Addrs, Name, Resolve, Resolving},
+    header::{ACCEPT_ENCODING, HeaderMap, HeaderValue},
+    redirect::Policy,
+};
+
+/// A client for servers that others run: it follows no redirect and takes no compressed answer.
+pub fn strict_client() -> ClientBuilder {
+    let headers = HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static("identity"))]);
+    Client::builder().redirect(Policy::none()).no_gzip().default_headers(headers).tcp_nodelay(true)
+}
 
 /// Finds the addresses of a name.
-pub(super) type LookUp = Arc<dyn Fn(String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> + Send + Sync>;
+pub type LookUp = Arc<dyn Fn(String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> + Send + Sync>;
 
 /// As the system does it.
-pub(super) fn by_system() -> LookUp {
+pub fn by_system() -> LookUp {
     Arc::new(|name| {
         Box::pin(async move {
             let found = tokio::net::lookup_host((name, 0)).await?;
@@ -25,25 +37,26 @@ pub(super) fn by_system() -> LookUp {
 }
 
 /// Looks up names for one port.
-pub(super) struct Resolver {
-    pub(super) look_up: LookUp,
-    /// The addresses that the settings list for this port.
-    pub(super) listed: Arc<BTreeSet<IpAddr>>,
+pub struct Resolver {
+    pub look_up: LookUp,
+    /// The addresses that the operator lists for this port.
+    pub listed: Arc<BTreeSet<IpAddr>>,
+    /// How an operator lists one.
+    pub hint: &'static str,
 }
 
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
     #[error("the name has no address")]
     NoAddress,
-    #[error(
-        "the name is one of an internal network (hint: an operator can list its address itself in `http.allow`, besides the name)"
-    )]
-    Internal,
+    #[error("the name is one of an internal network (hint: {0})")]
+    Internal(&'static str),
 }
 
 impl Resolve for Resolver {
     fn resolve(&self, name: Name) -> Resolving {
-        let (found, listed) = ((self.look_up)(name.as_str().to_owned()), self.listed.clone());
+        let (found, listed, hint) =
+            ((self.look_up)(name.as_str().to_owned()), self.listed.clone(), self.hint);
         Box::pin(async move {
             let found = found.await?;
             if found.is_empty() {
@@ -53,7 +66,7 @@ impl Resolve for Resolver {
             let checked: Vec<SocketAddr> =
                 found.into_iter().filter(may).map(|address| SocketAddr::new(address, 0)).collect();
             if checked.is_empty() {
-                return Err(Refusal::Internal.into());
+                return Err(Refusal::Internal(hint).into());
             }
             Ok(Box::new(checked.into_iter()) as Addrs)
         })
@@ -67,7 +80,7 @@ impl fmt::Debug for Resolver {
 }
 
 /// Whether an address belongs to one machine of the internet. By what the registries of special addresses say.
-pub(super) fn is_global(address: IpAddr) -> bool {
+pub fn is_global(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(address) => is_global_v4(address),
         IpAddr::V6(address) => is_global_v6(address),
