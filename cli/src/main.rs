@@ -8,11 +8,14 @@ mod terminal;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use crate::{
     cluster::connect::{Denied, Unreachable},
-    command::cli::{self, Cli, Command},
+    command::{
+        cli::{self, Cli, Command},
+        completions,
+    },
     terminal::{
         ending::{Ending, WRONG_USAGE},
         output,
@@ -36,6 +39,7 @@ fn wrong_usage(error: &clap::Error) -> ExitCode {
 fn main() -> ExitCode {
     // The first to install a TLS provider: an error would mean that there is one already.
     rustls::crypto::ring::default_provider().install_default().ok();
+    completions::answer(Cli::command);
     let keys = worker::take_keys();
     let Cli { output, log_json, quiet, mut servers, command } = match Cli::try_parse() {
         Ok(cli) => cli,

@@ -903,7 +903,9 @@ fn mistakes_name_what_is_wrong_and_what_helps() {
 fn completions_are_printed_for_shells() {
     let said = trellis(&["completions", "bash"]);
     assert!(
-        said.contains("_trellis()") && said.contains("max-cost-usd") && said.ends_with("--- exit 0"),
+        said.contains("_clap_complete_trellis()")
+            && said.contains("TRELLIS_COMPLETE=\"bash\"")
+            && said.ends_with("--- exit 0"),
         "{said}"
     );
 }

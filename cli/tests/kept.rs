@@ -210,6 +210,28 @@ fn a_result_is_printed_whole() {
 }
 
 #[test]
+fn a_shell_completes_commands_runs_and_agents() {
+    let kept = Kept::new();
+    let trace = kept.json(&["run", "--goal", "a goal", "--agent", "echo"])["trace_id"]
+        .as_str()
+        .expect("a run has an id")
+        .to_owned();
+    // As the script asks: which word is completed, and all words.
+    let completes = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_trellis"));
+        command.env_clear().env("TRELLIS_DATA", &kept.0).args(["--", "trellis"]).args(words);
+        command.env("TRELLIS_COMPLETE", "bash").env("_CLAP_IFS", "\n");
+        command.env("_CLAP_COMPLETE_INDEX", words.len().to_string());
+        let output = command.output().expect("the binary runs");
+        String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(completes(&["rec"]), ["receipt"]);
+    assert_eq!(completes(&["result", &trace[..6]]), [trace.as_str()]);
+    assert_eq!(completes(&["receipt", "@"]), ["@last"]);
+    assert_eq!(completes(&["run", "--agent", "ec"]), ["echo"]);
+}
+
+#[test]
 fn a_directory_may_be_named_by_a_relative_path() {
     let kept = Kept::new();
     std::fs::create_dir_all(&kept.0).unwrap();

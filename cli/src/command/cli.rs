@@ -1,17 +1,17 @@
 //! The command line as a whole: global options, all commands, and which of them need a runtime.
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 use crate::{
     cluster::connect::Servers,
     command::{
-        admin_log, agents, answer, audit, auth, budget, charge, dead, dev, doctor, events, gateway, graph,
-        graphs, history, outputs, receipt, result, run, runs, runtime, schedule, schema, serve, submit, tell,
-        trace, webhooks, workers,
+        admin_log, agents, answer, audit, auth, budget, charge, completions, dead, dev, doctor, events,
+        gateway, graph, graphs, history, outputs, receipt, result, run, runs, runtime, schedule, schema,
+        serve, submit, tell, trace, webhooks, workers,
     },
     terminal::{
         ending::{EXIT_CODES, Ending},
-        output::{self, Format, Output},
+        output::{Format, Output},
     },
 };
 
@@ -123,7 +123,7 @@ pub(crate) enum Offline {
         /// Which message, such as `spawn` or `graph`.
         name: Option<String>,
     },
-    /// Print a script that completes commands in a shell.
+    /// Print a script that completes commands in a shell, and the ids of runs and the names of agents.
     ///
     /// For bash: `source <(trellis completions bash)`.
     Completions { shell: clap_complete::Shell },
@@ -139,12 +139,7 @@ pub(crate) fn run_offline(
         Offline::Graph(command) => graph::run(command, servers, output, log_json),
         Offline::Auth(command) => auth::run(command, servers, output),
         Offline::Schema { name } => schema::run(name.as_deref(), output),
-        Offline::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "trellis", &mut script);
-            output::print(&String::from_utf8_lossy(&script))?;
-            Ok(Ending::Completed)
-        }
+        Offline::Completions { shell } => completions::script(shell),
     }
 }
 

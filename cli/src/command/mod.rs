@@ -11,6 +11,7 @@ pub(crate) mod budget;
 mod cancel_all;
 pub(crate) mod charge;
 pub(crate) mod cli;
+pub(crate) mod completions;
 pub(crate) mod dead;
 pub(crate) mod delete_restore;
 pub(crate) mod dev;

@@ -1,0 +1,125 @@
+//! `trellis completions`: a script that completes commands in a shell, and what it asks this program: commands and options, and the ids of
+//! runs and the names of agents that the cluster knows.
+
+use std::{
+    any::TypeId,
+    ffi::OsStr,
+    io::Read,
+    process::{Command, Stdio},
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
+
+use anyhow::Context;
+use clap_complete::{
+    CompleteEnv,
+    engine::{ArgValueCompleter, CompletionCandidate},
+    env::Shells,
+};
+use serde::{Deserialize, de::DeserializeOwned};
+use shared::{AgentId, TraceId, wire::ContextStatus};
+
+use crate::{
+    input::context_ref::{Named, RunRef},
+    terminal::{ending::Ending, output},
+};
+
+/// Set by the script when it asks what a word may be.
+const ASKED: &str = "TRELLIS_COMPLETE";
+/// How long the cluster may take to answer: somebody waits for a key to do something.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Answers the script, if it asks, and ends the process.
+pub(crate) fn answer(command: fn() -> clap::Command) {
+    CompleteEnv::with_factory(|| completed(command())).var(ASKED).complete();
+}
+
+/// Prints the script for a shell.
+pub(crate) fn script(shell: clap_complete::Shell) -> anyhow::Result<Ending> {
+    let shells = Shells::builtins();
+    let shell = shells.completer(&shell.to_string()).context("this shell can't be completed")?;
+    let mut script = Vec::new();
+    shell.write_registration(ASKED, "trellis", "trellis", "trellis", &mut script)?;
+    output::print(&String::from_utf8_lossy(&script))?;
+    Ok(Ending::Completed)
+}
+
+/// The command with what completes its values, by their types.
+fn completed(command: clap::Command) -> clap::Command {
+    let names: Vec<String> = command.get_subcommands().map(|inner| inner.get_name().to_owned()).collect();
+    let command = names.into_iter().fold(command, |command, name| command.mut_subcommand(name, completed));
+    command.mut_args(|arg| {
+        let is = |id: TypeId| arg.get_value_parser().type_id() == id;
+        if is(TypeId::of::<RunRef>()) || is(TypeId::of::<Named>()) {
+            arg.add(ArgValueCompleter::new(runs))
+        } else if is(TypeId::of::<AgentId>()) {
+            arg.add(ArgValueCompleter::new(agents))
+        } else {
+            arg
+        }
+    })
+}
+
+#[derive(Deserialize)]
+struct Run {
+    trace_id: TraceId,
+    goal: Option<String>,
+    status: ContextStatus,
+}
+
+/// The newest runs, and how they stand.
+fn runs(begins: &OsStr) -> Vec<CompletionCandidate> {
+    let runs: Vec<Run> = ask(&["runs", "list", "--limit", "50", "--output", "json"]).unwrap_or_default();
+    let candidate = |run: &Run| {
+        let goal: String = run.goal.iter().flat_map(|goal| goal.chars().take(40)).map(plain).collect();
+        let about = format!("{} {goal}", run.status.name());
+        CompletionCandidate::new(run.trace_id.to_string()).help(Some(about.trim_end().to_owned().into()))
+    };
+    let last = CompletionCandidate::new("@last").help(Some("the newest run".into()));
+    let all = runs.iter().map(candidate).chain([last]);
+    all.filter(|candidate| fits(candidate, begins)).collect()
+}
+
+#[derive(Deserialize)]
+struct Agent {
+    agent_id: AgentId,
+}
+
+fn agents(begins: &OsStr) -> Vec<CompletionCandidate> {
+    let agents: Vec<Agent> = ask(&["agents", "list", "--output", "json"]).unwrap_or_default();
+    let all = agents.iter().map(|agent| CompletionCandidate::new(agent.agent_id.to_string()));
+    all.filter(|candidate| fits(candidate, begins)).collect()
+}
+
+fn fits(candidate: &CompletionCandidate, begins: &OsStr) -> bool {
+    candidate.get_value().as_encoded_bytes().starts_with(begins.as_encoded_bytes())
+}
+
+/// A character that does nothing to a terminal.
+fn plain(character: char) -> char {
+    if character.is_control() { ' ' } else { character }
+}
+
+/// What this program says to these arguments, if it is soon.
+fn ask<T: DeserializeOwned>(arguments: &[&str]) -> Option<T> {
+    let mut command = Command::new(std::env::current_exe().ok()?);
+    command
+        .args(arguments)
+        .env_remove(ASKED)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let mut asked = command.spawn().ok()?;
+    let mut says = asked.stdout.take()?;
+    let (told, heard) = mpsc::channel();
+    thread::spawn(move || {
+        let mut text = Vec::new();
+        let read = says.read_to_end(&mut text);
+        told.send(read.map(|_| text)).ok();
+    });
+    let text = heard.recv_timeout(PATIENCE);
+    asked.kill().ok();
+    asked.wait().ok();
+    serde_json::from_slice(&text.ok()?.ok()?).ok()
+}
