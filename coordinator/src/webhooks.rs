@@ -1,83 +1,40 @@
-//! Tells webhooks of outcomes and questions (X9). What they are to be told of comes from a queue that all coordinators with webhooks share,
-//! and is acknowledged when the webhook took it: whoever dies in between, another tells it, under the same id. A webhook that takes
-//! nothing is tried by one message at a time, less and less often, and delays no other.
+//! Tells webhooks of outcomes and questions (X9). What one is to be told of comes from a queue of its own, which all coordinators share that
+//! have it, and is acknowledged when the webhook took it: whoever dies in between, another tells it, under the same id. From a webhook
+//! that takes nothing only one message is taken at a time, less and less often; the others are not looked at, and no other webhook waits.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use shared::{
     ChildId, Timestamp, TraceId,
-    bus::{self, Consumer, Consumption, Delivery},
+    bus::{Consumer, Consumption, Delivery},
     id::WebhookName,
     subject::{Filter, Subject},
     telemetry::{Outage, metrics},
     webhook::{Failed, Sender, Webhook},
-    wire::{Outcome, Question, WebhookBody, WebhookNotice, WebhookOccasion},
+    wire::{WebhookBody, WebhookOccasion},
 };
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+use tokio::time::{Instant, sleep};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::handles::Handles;
 
-/// Messages that are asked for before they are needed.
-const PREFETCH: usize = 64;
-/// Requests under way at once: in all, and to one webhook.
-const AT_ONCE: usize = 32;
-const AT_ONCE_EACH: usize = 8;
-/// Before a webhook is tried again that did not take a message; doubles up to the maximum.
+/// Requests to one webhook under way at once.
+const AT_ONCE: usize = 8;
+/// Before something is tried again that did not succeed; doubles up to the maximum.
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
 const MAX_PAUSE: Duration = Duration::from_secs(600);
-/// How soon a message comes again that has to wait for others.
-const AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// How long a webhook is tried for one message.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(24 * 3600);
-/// How long something may be missing that another coordinator may know or still has to store: a webhook, an outcome.
+/// How long, and how often, an outcome or a question is looked for that may still be stored: its notice may be there before it.
 const MISSING_FOR: Duration = Duration::from_secs(300);
+const MISSING_TIMES: u64 = 8;
 /// How long what is under way may take when the coordinator stops.
 const LAST: Duration = Duration::from_secs(3);
-/// Between two tries to reach the queue.
+/// Between two tries to reach a queue.
 const QUEUE_PAUSE: Duration = Duration::from_secs(5);
-
-/// What becomes of a message.
-enum Fate {
-    Told,
-    /// There is nothing to tell: it was deleted, or asked anew.
-    Void,
-    /// Something is missing that may still come.
-    Missing,
-    Failed(Failed),
-}
-
-/// How a webhook has answered lately.
-#[derive(Debug, Default)]
-struct Line {
-    under_way: usize,
-    failures: u32,
-    not_before: Option<Instant>,
-}
-
-impl Line {
-    /// Whether it may be tried now, or how soon.
-    fn may_try(&self, now: Instant) -> Result<(), Duration> {
-        let most = if self.failures == 0 { AT_ONCE_EACH } else { 1 };
-        match self.not_before {
-            Some(then) if then > now => Err(then - now),
-            _ if self.under_way < most => Ok(()),
-            _ => Err(AGAIN_AFTER),
-        }
-    }
-
-    /// Notes that it did not take a message; returns how soon it is tried again.
-    fn failed(&mut self, now: Instant) -> Duration {
-        let pause = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(MAX_PAUSE);
-        self.failures += 1;
-        self.not_before = Some(now + pause);
-        pause
-    }
-}
-
-type Tried = (Delivery, WebhookName, Fate);
 
 /// Runs until `stop`, and then until what is under way is told, for a moment. The rest is told by another coordinator, or after the next
 /// start.
@@ -85,14 +42,6 @@ pub(crate) async fn run(handles: Arc<Handles>, stop: CancellationToken) {
     if handles.config.webhooks.are_off() {
         return;
     }
-    tokio::select! {
-        biased;
-        () = handles.config.webhooks.follow() => {}
-        () = tell(&handles, &stop) => {}
-    }
-}
-
-async fn tell(handles: &Arc<Handles>, stop: &CancellationToken) {
     let sender = match Sender::new() {
         Ok(sender) => Arc::new(sender),
         Err(error) => {
@@ -100,189 +49,282 @@ async fn tell(handles: &Arc<Handles>, stop: &CancellationToken) {
             return;
         }
     };
-    let Some(mut queue) = stop.run_until_cancelled(queue(handles)).await else { return };
-    queue.want(PREFETCH);
-    let mut lines: HashMap<WebhookName, Line> = HashMap::new();
-    let mut trying: FuturesUnordered<BoxFuture<'_, Tried>> = FuturesUnordered::new();
-    loop {
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => break,
-            Some(tried) = trying.next() => {
-                settle(&mut lines, tried).await;
-                queue.want(1);
-            }
-            delivery = queue.next(), if trying.len() < AT_ONCE => {
-                match next(handles, &mut lines, &delivery) {
-                    Next::Try(webhook, notice) => {
-                        lines.entry(webhook.name.clone()).or_default().under_way += 1;
-                        let sender = sender.clone();
-                        trying.push(Box::pin(async move {
-                            let fate = attempt(handles, &sender, &webhook, &notice).await;
-                            (delivery, webhook.name, fate)
-                        }));
-                        continue;
-                    }
-                    Next::Later(delay) => delivery.nak(delay).await,
-                    Next::Drop => delivery.ack().await,
-                }
-                queue.want(1);
-            }
-        }
-    }
-    let last = async {
-        while let Some(tried) = trying.next().await {
-            settle(&mut lines, tried).await;
-        }
+    let tasks = TaskTracker::new();
+    let follow = async {
+        tokio::join!(handles.config.webhooks.follow(), keep(&handles, &sender, &tasks, &stop));
     };
-    let _ = tokio::time::timeout(LAST, last).await;
+    stop.run_until_cancelled(follow).await;
+    tasks.close();
+    tasks.wait().await;
 }
 
-async fn queue(handles: &Handles) -> Consumption {
-    let mut outage = Outage::new("the queue of webhooks");
+/// Keeps a task for each webhook of the file, for ever.
+async fn keep(handles: &Arc<Handles>, sender: &Arc<Sender>, tasks: &TaskTracker, stop: &CancellationToken) {
+    let mut all = handles.config.webhooks.watch();
+    let mut kept: HashMap<WebhookName, CancellationToken> = HashMap::new();
     loop {
-        match handles.bus.consume(&Consumer::Webhook).await {
-            Ok(queue) => {
-                outage.ended();
-                return queue;
+        let now = all.borrow_and_update().clone();
+        kept.retain(|name, stop| {
+            let stays = now.iter().any(|webhook| webhook.name == *name);
+            if !stays {
+                stop.cancel();
             }
-            Err(error) => handles.bus.tell(&mut outage, &error),
+            stays
+        });
+        for webhook in now.iter().filter(|webhook| !kept.contains_key(&webhook.name)).collect::<Vec<_>>() {
+            let stop = kept.entry(webhook.name.clone()).or_insert_with(|| stop.child_token()).clone();
+            let (name, handles, sender) = (webhook.name.clone(), handles.clone(), sender.clone());
+            let teller = Teller { name, handles: handles.clone(), sender };
+            handles.spawn(tasks, async move { teller.run(&stop).await });
         }
-        tokio::time::sleep(QUEUE_PAUSE).await;
+        if all.changed().await.is_err() {
+            return std::future::pending().await;
+        }
     }
 }
 
-/// What to do with a message that came.
-enum Next {
-    Try(Webhook, Notice),
-    Later(Duration),
-    Drop,
+/// How a webhook has answered lately.
+#[derive(Debug, Default)]
+struct Line {
+    failures: u32,
+    not_before: Option<Instant>,
+}
+
+impl Line {
+    /// How many messages may be under way now.
+    fn at_once(&self, now: Instant) -> usize {
+        match self.not_before {
+            Some(then) if then > now => 0,
+            Some(_) => 1,
+            None => AT_ONCE,
+        }
+    }
+
+    /// Notes that it was not there. Requests that were under way together are one failure.
+    fn failed(&mut self, now: Instant) {
+        if self.at_once(now) > 0 {
+            self.not_before = Some(now + pause(self.failures));
+            self.failures += 1;
+        }
+    }
+}
+
+/// How long is waited after so many failures before.
+fn pause(before: u32) -> Duration {
+    FIRST_PAUSE.saturating_mul(1 << before.min(16)).min(MAX_PAUSE)
+}
+
+/// What became of a message.
+enum Fate {
+    Told,
+    /// There is nothing to tell: a later question was asked in its place.
+    Void,
+    /// What it names is not stored, or can't be read.
+    Missing,
+    Failed(Failed),
+    /// It was tried for a day.
+    GivenUp,
 }
 
 struct Notice {
     trace_id: TraceId,
     child_id: ChildId,
     of: WebhookOccasion,
-    /// Since when it waits.
+    /// How long ago it was stored.
     waited: Duration,
+    /// How often it came.
+    times: u64,
 }
 
-fn next(handles: &Handles, lines: &mut HashMap<WebhookName, Line>, delivery: &Delivery) -> Next {
-    let Some((name, notice)) = read(handles, delivery) else {
-        tracing::warn!(
-            subject = delivery.subject,
-            "what a webhook is to be told of can't be read; it is dropped"
-        );
-        return Next::Drop;
-    };
-    let Some(webhook) = handles.config.webhooks.now().iter().find(|webhook| webhook.name == name).cloned()
-    else {
-        return missing(&notice);
-    };
-    if notice.waited > GIVE_UP_AFTER {
-        let (trace_id, child_id) = (notice.trace_id, notice.child_id);
-        tracing::warn!(webhook = %name, %trace_id, %child_id, "a webhook did not take a message for a day; it is given up");
-        metrics::webhook("given_up");
-        return Next::Drop;
+/// Tells one webhook.
+struct Teller {
+    name: WebhookName,
+    handles: Arc<Handles>,
+    sender: Arc<Sender>,
+}
+
+impl Teller {
+    async fn run(&self, stop: &CancellationToken) {
+        let Some(mut queue) = stop.run_until_cancelled(self.queue()).await else { return };
+        let (mut line, mut asked_for) = (Line::default(), 0);
+        let mut trying: FuturesUnordered<BoxFuture<'_, (Delivery, Fate)>> = FuturesUnordered::new();
+        loop {
+            let now = Instant::now();
+            let may = line.at_once(now).saturating_sub(trying.len());
+            if may > asked_for {
+                queue.want(may - asked_for);
+                asked_for = may;
+            }
+            let closed_for =
+                line.not_before.map_or(Duration::ZERO, |then| then.saturating_duration_since(now));
+            let opens = async {
+                match closed_for {
+                    Duration::ZERO => std::future::pending().await,
+                    closed_for => sleep(closed_for).await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                Some((delivery, fate)) = trying.next() => self.settle(&mut line, &delivery, fate).await,
+                delivery = queue.next() => {
+                    asked_for = asked_for.saturating_sub(1);
+                    if may == 0 {
+                        // It was asked for before the webhook failed.
+                        delivery.nak(closed_for.max(FIRST_PAUSE)).await;
+                    } else {
+                        trying.push(Box::pin(async move {
+                            let fate = self.tell(&delivery).await;
+                            (delivery, fate)
+                        }));
+                    }
+                }
+                () = opens => {}
+            }
+        }
+        let last = async {
+            while let Some((delivery, fate)) = trying.next().await {
+                self.settle(&mut line, &delivery, fate).await;
+            }
+        };
+        let _ = tokio::time::timeout(LAST, last).await;
     }
-    match lines.entry(name).or_default().may_try(Instant::now()) {
-        Ok(()) => Next::Try(webhook, notice),
-        // Not all at the same moment.
-        Err(delay) => Next::Later(delay + Duration::from_millis(delivery.sequence % 1_000)),
+
+    async fn queue(&self) -> Consumption {
+        let mut outage = Outage::new("the queue of a webhook");
+        loop {
+            match self.handles.bus.consume(&Consumer::Webhook(self.name.clone())).await {
+                Ok(queue) => {
+                    outage.ended();
+                    return queue;
+                }
+                Err(error) => self.handles.bus.tell(&mut outage, &error),
+            }
+            sleep(QUEUE_PAUSE).await;
+        }
     }
-}
 
-fn missing(notice: &Notice) -> Next {
-    if notice.waited > MISSING_FOR { Next::Drop } else { Next::Later(AGAIN_AFTER * 5) }
-}
+    /// What a message names; none if it can't be read.
+    fn read(&self, delivery: &Delivery) -> Option<Notice> {
+        delivery.genuine().ok()?;
+        let subject = self.handles.bus.namespace().parse(&delivery.subject);
+        let Ok(Subject::Webhook(_, trace_id, child_id)) = subject else { return None };
+        let of = serde_json::from_slice(&delivery.payload).ok()?;
+        let waited = Duration::from_millis(self.handles.config.clock.now().millis_since(delivery.at));
+        Some(Notice { trace_id, child_id, of, waited, times: delivery.delivered })
+    }
 
-fn read(handles: &Handles, delivery: &Delivery) -> Option<(WebhookName, Notice)> {
-    delivery.genuine().ok()?;
-    let Ok(Subject::Webhook(trace_id, child_id)) = handles.bus.namespace().parse(&delivery.subject) else {
-        return None;
-    };
-    let WebhookNotice { webhook, of } = serde_json::from_slice(&delivery.payload).ok()?;
-    let waited = Duration::from_millis(handles.clock.now().millis_since(delivery.at));
-    Some((webhook, Notice { trace_id, child_id, of, waited }))
-}
+    /// Tells it once.
+    async fn tell(&self, delivery: &Delivery) -> Fate {
+        let Some(notice) = self.read(delivery) else { return Fate::Missing };
+        // Clocks may differ: nothing is given up untried.
+        if notice.waited > GIVE_UP_AFTER && notice.times > 1 {
+            return Fate::GivenUp;
+        }
+        let webhook =
+            self.handles.config.webhooks.now().iter().find(|webhook| webhook.name == self.name).cloned();
+        // It was taken out of the file: whoever has it tells it.
+        let Some(webhook) = webhook else { return Fate::Missing };
+        match self.body(&notice).await {
+            Ok(body) => self.send(&webhook, &notice, body).await,
+            Err(fate) => fate,
+        }
+    }
 
-/// Tells a webhook once.
-async fn attempt(handles: &Handles, sender: &Sender, webhook: &Webhook, notice: &Notice) -> Fate {
-    let body = match body(handles, notice).await {
-        Ok(Some(body)) => body,
-        Ok(None) => return Fate::Void,
-        Err(Unread::Missing) if notice.waited > MISSING_FOR => return Fate::Void,
-        Err(Unread::Missing) => return Fate::Missing,
-        Err(Unread::Bus(error)) => {
+    async fn send(&self, webhook: &Webhook, notice: &Notice, body: Vec<u8>) -> Fate {
+        let id = notice.of.id(notice.trace_id, &notice.child_id);
+        // By the time of day: receivers compare it with theirs.
+        match self.sender.send(webhook, &id, self.handles.config.clock.now(), body).await {
+            Ok(()) => Fate::Told,
+            Err(failed) => Fate::Failed(failed),
+        }
+    }
+
+    /// What the log has of it now.
+    async fn body(&self, notice: &Notice) -> Result<Vec<u8>, Fate> {
+        #[derive(Deserialize)]
+        struct Ended {
+            ended_at: Timestamp,
+        }
+        #[derive(Deserialize)]
+        struct Asked {
+            number: u32,
+            #[serde(default)]
+            reminder: u32,
+        }
+        let (trace, child) = (notice.trace_id, notice.child_id.clone());
+        let subject = match notice.of {
+            WebhookOccasion::Outcome => Subject::Outcome(trace, child),
+            WebhookOccasion::Question { .. } => Subject::Question(trace, child),
+        };
+        let stored = self.handles.bus.last(&Filter::One(subject)).await.map_err(|error| {
             tracing::debug!(%error, "what a webhook is to be told of can't be read yet");
-            return Fate::Missing;
-        }
-    };
-    let id = notice.of.id(notice.trace_id, &notice.child_id);
-    match sender.send(webhook, &id, handles.clock.now(), body).await {
-        Ok(()) => Fate::Told,
-        Err(failed) => Fate::Failed(failed),
+            Fate::Missing
+        })?;
+        let stored = stored.ok_or(Fate::Missing)?;
+        let timestamp = match notice.of {
+            WebhookOccasion::Outcome => {
+                let ended: Ended = serde_json::from_slice(&stored.payload).map_err(|_| Fate::Missing)?;
+                ended.ended_at
+            }
+            WebhookOccasion::Question { number, reminder } => {
+                let asked: Asked = serde_json::from_slice(&stored.payload).map_err(|_| Fate::Missing)?;
+                match (asked.number, asked.reminder).cmp(&(number, reminder)) {
+                    std::cmp::Ordering::Less => return Err(Fate::Missing),
+                    std::cmp::Ordering::Equal => stored.at,
+                    std::cmp::Ordering::Greater => return Err(Fate::Void),
+                }
+            }
+        };
+        let data: &RawValue = serde_json::from_slice(&stored.payload).map_err(|_| Fate::Missing)?;
+        let body = WebhookBody { r#type: notice.of.kind(), timestamp, data };
+        Ok(serde_json::to_vec(&body).expect("messages have string keys only"))
     }
-}
 
-enum Unread {
-    Missing,
-    Bus(bus::Error),
-}
-
-/// What the log has of it now; none if that is something else.
-async fn body(handles: &Handles, notice: &Notice) -> Result<Option<Vec<u8>>, Unread> {
-    let Notice { trace_id, child_id, of, .. } = notice;
-    let subject = match of {
-        WebhookOccasion::Outcome => Subject::Outcome(*trace_id, child_id.clone()),
-        WebhookOccasion::Question { .. } => Subject::Question(*trace_id, child_id.clone()),
-    };
-    let stored = handles.bus.last(&Filter::One(subject)).await.map_err(Unread::Bus)?;
-    let stored = stored.ok_or(Unread::Missing)?;
-    let happened: Option<Timestamp> = match of {
-        WebhookOccasion::Outcome => {
-            serde_json::from_slice::<Outcome>(&stored.payload).ok().map(|outcome| outcome.context.ended_at)
-        }
-        WebhookOccasion::Question { number, reminder } => {
-            let question = serde_json::from_slice::<Question>(&stored.payload).ok();
-            match question.map(|question| (question.number, question.reminder).cmp(&(*number, *reminder))) {
-                Some(std::cmp::Ordering::Less) => return Err(Unread::Missing),
-                Some(std::cmp::Ordering::Equal) => Some(stored.at),
-                Some(std::cmp::Ordering::Greater) | None => None,
+    async fn settle(&self, line: &mut Line, delivery: &Delivery, fate: Fate) {
+        let webhook = &self.name;
+        let again = || pause(u32::try_from(delivery.delivered).unwrap_or(u32::MAX));
+        match fate {
+            Fate::Told => {
+                if line.failures > 0 {
+                    tracing::info!(%webhook, failures = line.failures, "a webhook takes messages again");
+                }
+                *line = Line::default();
+                metrics::webhook("told");
+                delivery.ack().await;
+            }
+            Fate::Void => delivery.ack().await,
+            Fate::Missing => {
+                let waited = self.read(delivery).map_or(Duration::MAX, |notice| notice.waited);
+                if waited > MISSING_FOR && delivery.delivered > MISSING_TIMES {
+                    self.give_up(delivery, "what a webhook was to be told of is not there").await;
+                } else {
+                    delivery.nak(again().min(Duration::from_secs(60))).await;
+                }
+            }
+            Fate::GivenUp => self.give_up(delivery, "a webhook did not take a message for a day").await,
+            Fate::Failed(failed) => {
+                metrics::webhook("failed");
+                if line.failures == 0 {
+                    tracing::warn!(%webhook, %failed, "a webhook did not take a message; it is tried again for a day");
+                } else {
+                    tracing::debug!(%webhook, %failed, failures = line.failures, "a webhook did not take a message");
+                }
+                if failed.is_of_the_message() {
+                    // It is there, and takes others.
+                    *line = Line::default();
+                } else {
+                    line.failed(Instant::now());
+                }
+                delivery.nak(again()).await;
             }
         }
-    };
-    let data = serde_json::from_slice::<&RawValue>(&stored.payload).ok();
-    Ok(happened.zip(data).map(|(timestamp, data)| {
-        let body = WebhookBody { r#type: of.kind(), timestamp, data };
-        serde_json::to_vec(&body).expect("messages have string keys only")
-    }))
-}
+    }
 
-async fn settle(lines: &mut HashMap<WebhookName, Line>, (delivery, name, fate): Tried) {
-    let line = lines.entry(name.clone()).or_default();
-    line.under_way -= 1;
-    match fate {
-        Fate::Told => {
-            if line.failures > 0 {
-                tracing::info!(webhook = %name, failures = line.failures, "a webhook takes messages again");
-            }
-            (line.failures, line.not_before) = (0, None);
-            metrics::webhook("told");
-            delivery.ack().await;
-        }
-        Fate::Void => delivery.ack().await,
-        Fate::Missing => delivery.nak(AGAIN_AFTER).await,
-        Fate::Failed(failed) => {
-            metrics::webhook("failed");
-            if line.failures == 0 {
-                tracing::warn!(webhook = %name, %failed, "a webhook did not take a message; it is tried again for a day");
-            } else {
-                tracing::debug!(webhook = %name, %failed, failures = line.failures, "a webhook still takes nothing");
-            }
-            let pause = line.failed(Instant::now());
-            delivery.nak(pause).await;
-        }
+    async fn give_up(&self, delivery: &Delivery, why: &'static str) {
+        tracing::warn!(webhook = %self.name, subject = delivery.subject, why, "a message to a webhook is given up");
+        metrics::webhook("given_up");
+        delivery.ack().await;
     }
 }
 
@@ -292,21 +334,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn x9_a_webhook_that_takes_nothing_is_tried_one_at_a_time_and_less_and_less_often() {
-        let mut line = Line { under_way: 3, ..Line::default() };
-        assert!(line.may_try(Instant::now()).is_ok());
-        line.under_way = AT_ONCE_EACH;
-        assert!(line.may_try(Instant::now()).is_err(), "no more at once");
-        line.under_way = 0;
+        let mut line = Line::default();
+        assert_eq!(line.at_once(Instant::now()), AT_ONCE);
         let mut pauses = Vec::new();
         for _ in 0..12 {
-            let pause = line.failed(Instant::now());
-            assert_eq!(line.may_try(Instant::now()), Err(pause));
-            tokio::time::advance(pause).await;
-            assert!(line.may_try(Instant::now()).is_ok());
-            line.under_way = 1;
-            assert!(line.may_try(Instant::now()).is_err(), "one at a time");
-            line.under_way = 0;
-            pauses.push(pause.as_secs());
+            let began = Instant::now();
+            // Eight that were under way are one failure.
+            (0..AT_ONCE).for_each(|_| line.failed(began));
+            assert_eq!(line.at_once(began), 0);
+            let opens = line.not_before.unwrap();
+            tokio::time::advance(opens - began).await;
+            assert_eq!(line.at_once(Instant::now()), 1, "one at a time");
+            pauses.push((opens - began).as_secs());
         }
         assert_eq!(pauses, [2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600, 600]);
     }

@@ -393,11 +393,14 @@ pub fn calls(kind: Kind, pool: Option<&PoolName>, namespace: &Namespace) -> Vec<
                 );
             }
             let (execute, event) = (stream(Stream::Execute), stream(Stream::Event));
+            let webhook = stream(Stream::Webhook);
             for queue in Stream::ALL.into_iter().filter(|stream| stream.is_queue()).map(stream) {
                 calls.push(once(format!("$JS.API.CONSUMER.INFO.{queue}.>")));
             }
-            // The queues of pools, and reading a log without its payloads.
-            calls.extend([&execute, &event].map(|name| once(format!("$JS.API.CONSUMER.CREATE.{name}.>"))));
+            // The queues of pools and webhooks, and reading a log without its payloads.
+            calls.extend(
+                [&execute, &webhook, &event].map(|name| once(format!("$JS.API.CONSUMER.CREATE.{name}.>"))),
+            );
             for queue in [Stream::Intake, Stream::Report, Stream::Span, Stream::Webhook].map(stream) {
                 calls.push(once(format!("$JS.API.CONSUMER.MSG.NEXT.{queue}.*")));
                 calls.push(once(format!("$JS.ACK.{queue}.>")));

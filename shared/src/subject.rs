@@ -5,7 +5,7 @@
 use std::{fmt, str::FromStr};
 
 use crate::{
-    id::{self, AgentId, ChildId, GraphName, PoolName, ScheduleName, TraceId},
+    id::{self, AgentId, ChildId, GraphName, PoolName, ScheduleName, TraceId, WebhookName},
     wire::{Control, Query, ReportTo},
 };
 
@@ -186,7 +186,7 @@ pub enum Subject {
     /// The spans of a context that is over, for whichever coordinator exports them (X6).
     Span(TraceId, ChildId),
     /// What a webhook is to be told of, for whichever coordinator tells it (X9).
-    Webhook(TraceId, ChildId),
+    Webhook(WebhookName, TraceId, ChildId),
     History(PoolName, TraceId, ChildId),
     /// What an agent says while it works; not stored.
     Stream(TraceId, ChildId),
@@ -231,7 +231,7 @@ impl fmt::Display for Subject {
             Subject::Outcome(trace, child) => write!(f, "agent.outcome.{trace}.{child}"),
             Subject::Question(trace, child) => write!(f, "agent.question.{trace}.{child}"),
             Subject::Span(trace, child) => write!(f, "agent.span.{trace}.{child}"),
-            Subject::Webhook(trace, child) => write!(f, "agent.webhook.{trace}.{child}"),
+            Subject::Webhook(name, trace, child) => write!(f, "agent.webhook.{name}.{trace}.{child}"),
             Subject::History(pool, trace, child) => write!(f, "agent.history.{pool}.{trace}.{child}"),
             Subject::Stream(trace, child) => write!(f, "agent.stream.{trace}.{child}"),
             Subject::Drain => f.write_str("agent.drain"),
@@ -287,7 +287,9 @@ fn parse(text: &str) -> Option<Subject> {
         ["agent", "outcome", trace, child] => Subject::Outcome(trace.parse().ok()?, child.parse().ok()?),
         ["agent", "question", trace, child] => Subject::Question(trace.parse().ok()?, child.parse().ok()?),
         ["agent", "span", trace, child] => Subject::Span(trace.parse().ok()?, child.parse().ok()?),
-        ["agent", "webhook", trace, child] => Subject::Webhook(trace.parse().ok()?, child.parse().ok()?),
+        ["agent", "webhook", name, trace, child] => {
+            Subject::Webhook(name.parse().ok()?, trace.parse().ok()?, child.parse().ok()?)
+        }
         ["agent", "history", pool, trace, child] => {
             Subject::History(pool.parse().ok()?, trace.parse().ok()?, child.parse().ok()?)
         }
@@ -398,7 +400,7 @@ impl Subject {
             of_runs(Subject::Outcome),
             of_runs(Subject::Question),
             of_runs(Subject::Span),
-            of_runs(Subject::Webhook),
+            Subject::Webhook(WebhookName::new("one").expect("a plain name"), trace, child()),
             Subject::History(pool(), trace, child()),
             of_runs(Subject::Stream),
             Subject::Dead(child()),
@@ -470,10 +472,10 @@ impl Subject {
             | Subject::Outcome(..)
             | Subject::Question(..)
             | Subject::Span(..)
-            | Subject::Webhook(..)
             | Subject::Stream(..) => {
                 format!("agent.{}.*.*", self.kind())
             }
+            Subject::Webhook(..) => format!("agent.{}.*.*.*", self.kind()),
             Subject::Stop(_)
             | Subject::Dead(_)
             | Subject::Audit(_)
@@ -505,8 +507,9 @@ pub enum Filter {
     QuestionsOf(TraceId),
     /// The spans of all contexts that are over.
     Spans,
-    /// All that webhooks are to be told of.
+    /// All that webhooks are to be told of, and what one is.
     Webhooks,
+    WebhooksOf(WebhookName),
     Histories,
     HistoriesOf(TraceId),
     /// The journal of a context, of whichever pool.
@@ -545,7 +548,8 @@ impl fmt::Display for Filter {
             Filter::Questions => f.write_str("agent.question.*.*"),
             Filter::QuestionsOf(trace) => write!(f, "agent.question.{trace}.*"),
             Filter::Spans => f.write_str("agent.span.*.*"),
-            Filter::Webhooks => f.write_str("agent.webhook.*.*"),
+            Filter::Webhooks => f.write_str("agent.webhook.*.*.*"),
+            Filter::WebhooksOf(name) => write!(f, "agent.webhook.{name}.*.*"),
             Filter::Histories => f.write_str("agent.history.*.*.*"),
             Filter::HistoriesOf(trace) => write!(f, "agent.history.*.{trace}.*"),
             Filter::JournalOf(trace, child) => write!(f, "agent.history.*.{trace}.{child}"),
@@ -588,7 +592,8 @@ fn several(text: &str) -> Option<Filter> {
         ["agent", "question", "*", "*"] => Filter::Questions,
         ["agent", "question", trace, "*"] => Filter::QuestionsOf(trace.parse().ok()?),
         ["agent", "span", "*", "*"] => Filter::Spans,
-        ["agent", "webhook", "*", "*"] => Filter::Webhooks,
+        ["agent", "webhook", "*", "*", "*"] => Filter::Webhooks,
+        ["agent", "webhook", name, "*", "*"] => Filter::WebhooksOf(name.parse().ok()?),
         ["agent", "history", "*", "*", "*"] => Filter::Histories,
         ["agent", "history", "*", trace, "*"] => Filter::HistoriesOf(trace.parse().ok()?),
         ["agent", "history", "*", trace, child] => {

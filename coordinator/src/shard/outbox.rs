@@ -10,10 +10,11 @@ use serde_json::value::RawValue;
 use shared::{
     ChildId, PoolName, Timestamp,
     bus::{Headers, Outgoing},
+    id::WebhookName,
     subject::{Home, Subject},
     telemetry::{self, SpanId},
     webhook::{self, Webhook},
-    wire::{DeadLetter, FailureKind, Refusal, WebhookNotice, WebhookOccasion},
+    wire::{DeadLetter, FailureKind, Refusal, WebhookOccasion},
 };
 
 use crate::{
@@ -149,13 +150,13 @@ impl Outbox {
         };
         let notices = |child_id: &ChildId, of: WebhookOccasion| {
             let Some(root) = trace.root().filter(|_| !webhooks.is_empty()) else { return Vec::new() };
-            let notices = webhook::notices(webhooks, &of, root.id == *child_id, &root.order.labels);
-            let notice = |notice: WebhookNotice| {
-                let kind = format!("{}.{}.webhook", of.key(), notice.webhook);
-                let subject = Subject::Webhook(trace.id(), child_id.clone());
-                message(child_id, subject, kind, json(&notice))
+            let told = webhook::told(webhooks, &of, root.id == *child_id, &root.order.labels);
+            let notice = |name: &WebhookName| {
+                let kind = format!("{}.{name}.webhook", of.key());
+                let subject = Subject::Webhook(name.clone(), trace.id(), child_id.clone());
+                message(child_id, subject, kind, json(&of))
             };
-            notices.map(notice).collect()
+            told.map(notice).collect()
         };
         match effect {
             Effect::Execute { child_id, attempt } => {

@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use super::error::Error;
 use crate::{
-    id::PoolName,
+    id::{PoolName, WebhookName},
     subject::{Action, Filter, Partition, Subject},
 };
 
@@ -176,7 +176,7 @@ impl Stream {
             | Filter::QuestionsOf(_) => Some(Stream::Event),
             Filter::Audits => Some(Stream::Audit),
             Filter::Spans => Some(Stream::Span),
-            Filter::Webhooks => Some(Stream::Webhook),
+            Filter::Webhooks | Filter::WebhooksOf(_) => Some(Stream::Webhook),
             Filter::Histories | Filter::HistoriesOf(_) | Filter::JournalOf(..) => Some(Stream::History),
             Filter::Dead => Some(Stream::Dead),
             Filter::Profiles => Some(Stream::Profile),
@@ -241,8 +241,8 @@ pub enum Consumer {
     Report(Partition),
     /// All coordinators that export spans share it.
     Span,
-    /// All coordinators that have webhooks share it.
-    Webhook,
+    /// All coordinators that have this webhook share it.
+    Webhook(WebhookName),
 }
 
 impl Consumer {
@@ -252,7 +252,7 @@ impl Consumer {
             Consumer::Execute(_) => Stream::Execute,
             Consumer::Report(_) => Stream::Report,
             Consumer::Span => Stream::Span,
-            Consumer::Webhook => Stream::Webhook,
+            Consumer::Webhook(_) => Stream::Webhook,
         }
     }
 
@@ -263,13 +263,14 @@ impl Consumer {
             Consumer::Execute(pool) => format!("execute_{pool}"),
             Consumer::Report(partition) => format!("report_{partition}"),
             Consumer::Span => "span".into(),
-            Consumer::Webhook => "webhook".into(),
+            Consumer::Webhook(name) => format!("webhook_{name}"),
         }
     }
 
     pub fn filters(&self) -> Vec<Filter> {
         match self {
-            Consumer::Intake | Consumer::Span | Consumer::Webhook => self.stream().filters(),
+            Consumer::Intake | Consumer::Span => self.stream().filters(),
+            Consumer::Webhook(name) => vec![Filter::WebhooksOf(name.clone())],
             Consumer::Execute(pool) => vec![Filter::One(Subject::Execute(pool.clone()))],
             Consumer::Report(partition) => vec![Filter::ResultsOf(*partition), Filter::CostsOf(*partition)],
         }
@@ -280,7 +281,7 @@ impl Consumer {
         match self {
             Consumer::Intake | Consumer::Report(_) => Duration::from_secs(5),
             Consumer::Execute(_) => Duration::from_secs(10),
-            Consumer::Span | Consumer::Webhook => Duration::from_secs(30),
+            Consumer::Span | Consumer::Webhook(_) => Duration::from_secs(30),
         }
     }
 
@@ -290,8 +291,8 @@ impl Consumer {
         match self {
             Consumer::Intake | Consumer::Report(_) | Consumer::Span => 20_000,
             Consumer::Execute(_) => 100_000,
-            // Those that a webhook did not take wait here: they must not keep others from theirs.
-            Consumer::Webhook => 200_000,
+            // Few are taken at once; those that were refused wait here for their next try.
+            Consumer::Webhook(_) => 10_000,
         }
     }
 }
@@ -313,8 +314,8 @@ impl FromStr for Consumer {
         let found = match name.split_once('_') {
             None if name == Consumer::Intake.name() => Some(Consumer::Intake),
             None if name == Consumer::Span.name() => Some(Consumer::Span),
-            None if name == Consumer::Webhook.name() => Some(Consumer::Webhook),
             Some(("execute", pool)) => pool.parse().ok().map(Consumer::Execute),
+            Some(("webhook", name)) => name.parse().ok().map(Consumer::Webhook),
             Some(("report", partition)) => Partition::parse(partition).map(Consumer::Report),
             Some(_) | None => None,
         };

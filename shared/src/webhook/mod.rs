@@ -12,11 +12,7 @@ pub use file::{Unusable, Webhooks};
 pub use send::{Failed, Sender};
 
 use crate::{
-    Labels, Problems,
-    id::WebhookName,
-    internet::is_global,
-    signature::Secret,
-    wire::{WebhookNotice, WebhookOccasion},
+    Labels, Problems, id::WebhookName, internet::is_global, signature::Secret, wire::WebhookOccasion,
 };
 
 /// The most webhooks of a deployment: each outcome is compared with all of them.
@@ -153,19 +149,19 @@ impl List {
     }
 }
 
-/// What each of them is told of, if it is told of this.
-pub fn notices(
-    webhooks: &[Webhook],
+/// Those that are told of this.
+pub fn told<'w>(
+    webhooks: &'w [Webhook],
     of: &WebhookOccasion,
     is_root: bool,
-    labels: &Labels,
-) -> impl Iterator<Item = WebhookNotice> {
+    labels: &'w Labels,
+) -> impl Iterator<Item = &'w WebhookName> + use<'w> {
     let happening = match of {
         WebhookOccasion::Outcome => Happening::Outcome,
         WebhookOccasion::Question { .. } => Happening::Question,
     };
     let told = webhooks.iter().filter(move |webhook| webhook.wants(happening, is_root, labels));
-    told.map(|webhook| WebhookNotice { webhook: webhook.name.clone(), of: of.clone() })
+    told.map(|webhook| &webhook.name)
 }
 
 #[cfg(test)]
@@ -173,12 +169,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::decode;
 
     fn read(webhook: Value) -> Result<Webhook, Problems> {
-        let mut list: List = decode::value(&json!({"webhooks": [webhook]}))?;
-        list.check()?;
-        Ok(list.webhooks.remove(0))
+        file::parse(json!({"webhooks": [webhook]}).to_string().as_bytes()).map(|mut all| all.remove(0))
     }
 
     fn with(fields: &[(&str, Value)]) -> Value {
@@ -238,8 +231,13 @@ mod tests {
         for part in ["webhooks[0].url", "webhooks[0].secrets", "webhooks[0].on"] {
             assert!(told.contains(part), "{told}");
         }
-        let short = read(with(&[("secrets", json!(["whsec_c2VjcmV0c2VjcmV0"]))])).unwrap_err().to_string();
-        assert!(short.contains("secrets[0]") && !short.contains("c2VjcmV0"), "{short}");
+        let secret = "whsec_c2VjcmV0c2VjcmV0";
+        for wrong in
+            [json!([secret]), json!(secret), json!({"one": secret}), json!([{"one": secret}]), json!([7])]
+        {
+            let told = read(with(&[("secrets", wrong)])).unwrap_err().to_string();
+            assert!(told.contains("webhooks[0].secrets") && !told.contains("c2VjcmV0"), "{told}");
+        }
         let good = read(with(&[])).unwrap();
         assert!(!format!("{good:?}").contains("whsec_"), "{good:?}");
     }

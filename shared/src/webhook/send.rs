@@ -33,6 +33,17 @@ pub enum Failed {
     Unreachable(String),
 }
 
+impl Failed {
+    /// Whether the receiver refused this message, and may take others.
+    pub fn is_of_the_message(&self) -> bool {
+        match self {
+            // It is wrong for the receiver, or too large.
+            Failed::Status(400 | 409 | 413 | 415 | 422) => true,
+            Failed::Status(_) | Failed::Redirect(_) | Failed::Unreachable(_) => false,
+        }
+    }
+}
+
 /// Tells webhooks.
 #[derive(Debug)]
 pub struct Sender {

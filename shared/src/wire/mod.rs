@@ -61,7 +61,7 @@ pub use service::{
     WorkerCall, WorkerState,
 };
 pub use submission::{ChildSpawn, ShareCategory, SharedMessage, Spawn};
-pub use webhook::{WebhookBody, WebhookNotice, WebhookOccasion};
+pub use webhook::{WebhookBody, WebhookOccasion};
 
 pub use crate::{
     graph::Form,

@@ -4,19 +4,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::{
-    id::{ChildId, TraceId, WebhookName},
+    id::{ChildId, TraceId},
     time::Timestamp,
 };
 
-/// On `agent.webhook.<trace>.<child>`: names an outcome or a question of that context. What it says is read from the log when the webhook
-/// is told, so that nothing is told of what was deleted meanwhile.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct WebhookNotice {
-    pub webhook: WebhookName,
-    #[serde(flatten)]
-    pub of: WebhookOccasion,
-}
-
+/// On the subject of a webhook and a context: names an outcome or a question of that context. What it says is read from the log when the
+/// webhook is told, so that nothing is told of what was deleted meanwhile.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "of", rename_all = "snake_case")]
 pub enum WebhookOccasion {

@@ -114,6 +114,7 @@ fn every_subject_filter_stream_and_consumer_is_in_the_protocol() {
                 .replace("kind", "<kind>")
                 .replace("agent_id", "<agent_id>")
                 .replace("graph_name", "<graph>")
+                .replace("hookname", "<webhook>")
                 .replace(".name", ".<schedule>")
         )
     };
@@ -135,7 +136,7 @@ fn every_subject_filter_stream_and_consumer_is_in_the_protocol() {
         Subject::Outcome(trace, child.clone()),
         Subject::Question(trace, child.clone()),
         Subject::Span(trace, child.clone()),
-        Subject::Webhook(trace, child.clone()),
+        Subject::Webhook("hookname".parse().unwrap(), trace, child.clone()),
         Subject::History(pool.clone(), trace, child.clone()),
         Subject::Stream(trace, child.clone()),
         Subject::Dead("kind".parse().unwrap()),
@@ -172,14 +173,19 @@ fn every_subject_filter_stream_and_consumer_is_in_the_protocol() {
         Filter::Stops,
         Filter::Spans,
         Filter::Webhooks,
+        Filter::WebhooksOf("hookname".parse().unwrap()),
     ];
     let subjects = subjects.into_iter().chain(Topic::ALL.map(Subject::Query));
     let subjects = subjects.chain(Action::ALL.map(Subject::Admin));
     let mut named: Vec<String> = subjects.map(|subject| written(subject.to_string())).collect();
     named.extend(filters.iter().map(|filter| written(filter.to_string())));
-    for consumer in
-        [Consumer::Intake, Consumer::Execute(pool), Consumer::Report(home), Consumer::Span, Consumer::Webhook]
-    {
+    for consumer in [
+        Consumer::Intake,
+        Consumer::Execute(pool),
+        Consumer::Report(home),
+        Consumer::Span,
+        Consumer::Webhook("hookname".parse().unwrap()),
+    ] {
         named.push(written(consumer.name()));
     }
     for name in named {
@@ -192,7 +198,7 @@ fn every_subject_filter_stream_and_consumer_is_in_the_protocol() {
     let source = file("shared/src/subject.rs");
     assert_eq!(
         source.matches("f.write_str(\"agent.").count() + source.matches("write!(f, \"agent.").count(),
-        28 + 25
+        28 + 26
     );
 }
 

@@ -59,7 +59,9 @@ impl Receiver {
         let (status, all) = (Arc::new(AtomicU16::new(204)), Arc::new(Mutex::new(Vec::new())));
         let (answers, keeps) = (status.clone(), all.clone());
         let take = move |uri: Uri, headers: HeaderMap, raw: Bytes| async move {
-            let status = StatusCode::from_u16(answers.load(SeqCst)).unwrap();
+            let is_refused = raw.windows(6).any(|bytes| bytes == b"poison");
+            let status = if is_refused { 422 } else { answers.load(SeqCst) };
+            let status = StatusCode::from_u16(status).unwrap();
             let body = serde_json::from_slice(&raw).unwrap_or_default();
             let told = Told { path: uri.path().to_owned(), headers, body, raw };
             keeps.lock().unwrap_or_else(PoisonError::into_inner).push(told);
@@ -162,6 +164,50 @@ async fn x9_a_webhook_that_is_away_is_told_later_under_the_same_id_and_delays_no
     };
     eventually("all of it is told later", async || taken().len() == 20).await;
     assert!(taken().contains(&first), "under the id of the first try");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn x9_a_message_that_is_refused_for_itself_keeps_no_other_waiting() {
+    let (receiver, directory) = (Receiver::start().await, Directory::fresh());
+    let all =
+        json!([{"name": "one", "url": receiver.url("/"), "internal": true, "secrets": [Secret::fresh()]}]);
+    let cluster = cluster(&directory, &all);
+    cluster.client.run(json!({"goal": "poison", "agent_id": "echo"})).await;
+    eventually("it was refused", async || receiver.at("/").len() == 1).await;
+    for number in 1..=20 {
+        cluster.client.run(json!({"goal": "fine", "agent_id": "echo"})).await;
+        let fine = || receiver.at("/").iter().filter(|told| told.body["data"]["result"] == "fine").count();
+        // Without a pause of the webhook: each is told before the next ends.
+        eventually("another is told", async || fine() == number).await;
+    }
+    eventually("it is tried again", async || {
+        let all = receiver.at("/");
+        all.iter().filter(|told| told.body["data"]["result"] == "poison").count() > 1
+    })
+    .await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn x9_the_file_is_read_again_and_one_that_is_wrong_changes_nothing() {
+    let (receiver, directory) = (Receiver::start().await, Directory::fresh());
+    let one = |path: &str| json!({"name": path.trim_start_matches('/'), "url": receiver.url(path), "internal": true, "secrets": [Secret::fresh()]});
+    let cluster = cluster(&directory, &json!([one("/first")]));
+    file(&directory, &json!([one("/first"), one("/second")]));
+    eventually("the new one is told", async || {
+        cluster.client.run(json!({"goal": "x", "agent_id": "echo"})).await;
+        !receiver.at("/second").is_empty()
+    })
+    .await;
+    file(&directory, &json!([{"name": "wrong"}]));
+    tokio::time::sleep(std::time::Duration::from_secs(6)).await;
+    let before = (receiver.at("/first").len(), receiver.at("/second").len());
+    cluster.client.run(json!({"goal": "x", "agent_id": "echo"})).await;
+    eventually("both are told as before", async || {
+        receiver.at("/first").len() > before.0 && receiver.at("/second").len() > before.1
+    })
+    .await;
     cluster.stop().await;
 }
 

@@ -447,7 +447,7 @@ mod tests {
         let queues = [
             Consumer::Intake,
             Consumer::Span,
-            Consumer::Webhook,
+            Consumer::Webhook("one".parse().expect("a plain name")),
             Consumer::Report(partition),
             Consumer::Execute(PoolName::new("gpu").expect("a plain name")),
         ];

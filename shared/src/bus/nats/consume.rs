@@ -133,7 +133,7 @@ impl Consumption {
         self.puller.stand_by().await;
         let restored = match &self.consumer {
             Consumer::Execute(_) => self.nats.ready(&self.consumer).await,
-            Consumer::Intake | Consumer::Report(_) | Consumer::Span | Consumer::Webhook => {
+            Consumer::Intake | Consumer::Report(_) | Consumer::Span | Consumer::Webhook(_) => {
                 self.nats.ensure_consumer_and_streams(&self.consumer).await
             }
         };

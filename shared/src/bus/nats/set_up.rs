@@ -35,10 +35,8 @@ impl Nats {
         let reports = Partition::all(topology.partitions).map(Consumer::Report);
         let pools = topology.pools.iter().cloned();
         self.pools().extend(pools.clone());
-        let consumers: Vec<_> = reports
-            .chain([Consumer::Intake, Consumer::Span, Consumer::Webhook])
-            .chain(pools.map(Consumer::Execute))
-            .collect();
+        let consumers: Vec<_> =
+            reports.chain([Consumer::Intake, Consumer::Span]).chain(pools.map(Consumer::Execute)).collect();
         try_join_all(consumers.iter().map(|consumer| Box::pin(self.ensure_consumer(consumer)))).await?;
         for storage in Storage::BUCKETS {
             self.ensure_bucket(storage, topology).await?;
