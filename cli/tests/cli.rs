@@ -908,6 +908,38 @@ fn completions_are_printed_for_shells() {
     );
 }
 
+/// Every command that help lists has a page, those beneath it too; what is hidden has none.
+#[test]
+fn every_command_has_a_manual_page() {
+    let dir = std::env::temp_dir().join(format!("trellis-man-{}", std::process::id()));
+    let said = trellis(&["man", dir.to_str().unwrap()]);
+    assert!(said.ends_with("--- exit 0"), "{said}");
+    let names = std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let names: std::collections::BTreeSet<String> = names.collect();
+    for (args, page) in [(&["--help"][..], "trellis"), (&["runs", "--help"], "trellis-runs")] {
+        let help = trellis(args);
+        let listed = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+        let commands: Vec<&str> = listed
+            .lines()
+            .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
+            .filter_map(|line| line.split_whitespace().next())
+            .filter(|command| *command != "help")
+            .collect();
+        assert!(commands.len() > 5, "{help}");
+        for command in commands {
+            assert!(names.contains(&format!("{page}-{command}.1")), "{page} {command}: {names:?}");
+        }
+    }
+    for hidden in ["man", "sandbox", "help"] {
+        assert!(!names.contains(&format!("trellis-{hidden}.1")), "{names:?}");
+    }
+    let page = std::fs::read_to_string(dir.join("trellis-worker.1")).unwrap();
+    assert!(page.contains(".SH OPTIONS") && page.contains("NATS_URL") && page.contains("\\-\\-slots"), "{page}");
+    std::fs::remove_dir_all(&dir).unwrap();
+    let said = trellis(&["man", "/proc/none"]);
+    assert!(said.contains("could not be written to /proc/none") && said.ends_with("--- exit 2"), "{said}");
+}
+
 /// The examples of single agents: a limit and a last report, a human's answer, checks, programs in their sandbox.
 #[test]
 fn the_examples_of_agents_run_without_servers() {

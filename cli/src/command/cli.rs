@@ -1,12 +1,14 @@
 //! The command line as a whole: global options, all commands, and which of them need a runtime.
 
+use std::path::PathBuf;
+
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::{
     cluster::connect::Servers,
     command::{
         admin_log, agents, answer, audit, auth, budget, charge, dead, dev, doctor, events, gateway, graph,
-        graphs, history, outputs, receipt, result, run, runs, runtime, schedule, schema, serve, submit, tell,
+        graphs, history, man, outputs, receipt, result, run, runs, runtime, schedule, schema, serve, submit, tell,
         trace, workers,
     },
     terminal::{
@@ -124,6 +126,9 @@ pub(crate) enum Offline {
     ///
     /// For bash: `source <(trellis completions bash)`.
     Completions { shell: clap_complete::Shell },
+    /// Write the manual pages of all commands into a directory: scripts/package packs them.
+    #[command(hide = true)]
+    Man { dir: PathBuf },
 }
 
 pub(crate) fn run_offline(
@@ -142,6 +147,7 @@ pub(crate) fn run_offline(
             output::print(&String::from_utf8_lossy(&script))?;
             Ok(Ending::Completed)
         }
+        Offline::Man { dir } => man::run(&dir),
     }
 }
 
