@@ -908,6 +908,22 @@ fn completions_are_printed_for_shells() {
     );
 }
 
+/// proves: what needs no TLS works on a machine without CA certificates, as an empty container is; the rest is told what is missing.
+#[test]
+fn a_machine_without_ca_certificates_runs_what_needs_none_and_is_told() {
+    let without = |args: &[&str]| {
+        let none = [("SSL_CERT_FILE", "/nonexistent"), ("SSL_CERT_DIR", "/nonexistent")];
+        said(&command(args).envs(none).env("OPENAI_API_KEY", "sk-none").output().unwrap())
+    };
+    let ran = without(&["run", "examples/race.yaml"]);
+    assert!(ran.ends_with("--- exit 0"), "{ran}");
+    assert!(ran.contains("this machine has no CA certificates") && ran.contains("SSL_CERT_FILE"), "{ran}");
+    let asked = without(&["runs", "list", "--url", "https://127.0.0.1:1"]);
+    assert!(asked.contains("No CA certificates were loaded") && asked.ends_with("--- exit 5"), "{asked}");
+    let asked = without(&["runs", "list", "--url", "http://127.0.0.1:1"]);
+    assert!(!asked.contains("CA certificates") && asked.ends_with("--- exit 5"), "{asked}");
+}
+
 /// Every command that help lists has a page, those beneath it too; what is hidden has none.
 #[test]
 fn every_command_has_a_manual_page() {

@@ -11,14 +11,14 @@ mod request;
 #[cfg(test)]
 mod tests;
 
-use std::net::Ipv4Addr;
+use std::{net::Ipv4Addr, sync::OnceLock};
 
 use reqwest::{
     Client, ClientBuilder,
     header::{ACCEPT_ENCODING, HeaderMap, HeaderValue},
     redirect::Policy,
 };
-use shared::random::Random;
+use shared::{random::Random, text::with_causes};
 use tokio::{net::TcpListener, task::JoinSet};
 
 use callers::{Caller, Callers};
@@ -37,15 +37,36 @@ pub(crate) struct Relay {
     upstream: Upstream,
 }
 
-/// A client for servers that others run: it follows no redirect and takes no compressed answer.
+/// A client for servers that others run: it follows no redirect and takes no compressed answer. Where the system names no
+/// authorities, it trusts no server with TLS.
 pub(crate) fn strict_client() -> ClientBuilder {
+    if has_authorities() { plain_client() } else { plain_client().tls_certs_only([]) }
+}
+
+/// Whether the system names authorities that sign certificates. If not, the log says what that means, once.
+fn has_authorities() -> bool {
+    static FOUND: OnceLock<bool> = OnceLock::new();
+    *FOUND.get_or_init(|| {
+        let built = Client::builder().build();
+        if let Err(error) = &built {
+            tracing::warn!(
+                reason = with_causes(error),
+                "this machine has no CA certificates, so no model, tool or page can be reached over https. Install them (on Debian: \
+                 ca-certificates), or name a file of them in SSL_CERT_FILE"
+            );
+        }
+        built.is_ok()
+    })
+}
+
+fn plain_client() -> ClientBuilder {
     let headers = HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static("identity"))]);
     Client::builder().redirect(Policy::none()).no_gzip().default_headers(headers).tcp_nodelay(true)
 }
 
-/// A client for a library, which reaches nothing but a relay.
+/// A client for a library, which reaches nothing but a relay, and so needs no authorities.
 pub(crate) fn local_client() -> ClientBuilder {
-    strict_client().no_proxy().pool_max_idle_per_host(0)
+    plain_client().tls_certs_only([]).no_proxy().pool_max_idle_per_host(0)
 }
 
 impl Relay {
