@@ -8,8 +8,8 @@ use crate::{
     cluster::connect::Servers,
     command::{
         admin_log, agents, answer, audit, auth, budget, charge, dead, dev, doctor, events, gateway, graph,
-        graphs, history, man, outputs, receipt, result, run, runs, runtime, schedule, schema, serve, submit, tell,
-        trace, workers,
+        graphs, history, man, outputs, receipt, result, run, runs, runtime, schedule, schema, serve, submit,
+        tell, trace, workers,
     },
     terminal::{
         ending::{EXIT_CODES, Ending},
@@ -147,7 +147,7 @@ pub(crate) fn run_offline(
             output::print(&String::from_utf8_lossy(&script))?;
             Ok(Ending::Completed)
         }
-        Offline::Man { dir } => man::run(&dir),
+        Offline::Man { dir } => man::run(Cli::command(), &dir),
     }
 }
 

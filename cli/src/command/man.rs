@@ -3,12 +3,11 @@
 use std::path::Path;
 
 use anyhow::Context as _;
-use clap::CommandFactory;
 
-use crate::{command::cli::Cli, terminal::ending::Ending};
+use crate::terminal::ending::Ending;
 
-pub(crate) fn run(dir: &Path) -> anyhow::Result<Ending> {
-    let written = std::fs::create_dir_all(dir).and_then(|()| clap_mangen::generate_to(Cli::command(), dir));
+pub(crate) fn run(command: clap::Command, dir: &Path) -> anyhow::Result<Ending> {
+    let written = std::fs::create_dir_all(dir).and_then(|()| clap_mangen::generate_to(command, dir));
     written.with_context(|| format!("the manual pages could not be written to {}", dir.display()))?;
     Ok(Ending::Completed)
 }
