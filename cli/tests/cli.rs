@@ -930,7 +930,8 @@ fn every_command_has_a_manual_page() {
     let dir = std::env::temp_dir().join(format!("trellis-man-{}", std::process::id()));
     let said = trellis(&["man", dir.to_str().unwrap()]);
     assert!(said.ends_with("--- exit 0"), "{said}");
-    let names = std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let names =
+        std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let names: std::collections::BTreeSet<String> = names.collect();
     for (args, page) in [(&["--help"][..], "trellis"), (&["runs", "--help"], "trellis-runs")] {
         let help = trellis(args);
@@ -950,7 +951,10 @@ fn every_command_has_a_manual_page() {
         assert!(!names.contains(&format!("trellis-{hidden}.1")), "{names:?}");
     }
     let page = std::fs::read_to_string(dir.join("trellis-worker.1")).unwrap();
-    assert!(page.contains(".SH OPTIONS") && page.contains("NATS_URL") && page.contains("\\-\\-slots"), "{page}");
+    assert!(
+        page.contains(".SH OPTIONS") && page.contains("NATS_URL") && page.contains("\\-\\-slots"),
+        "{page}"
+    );
     std::fs::remove_dir_all(&dir).unwrap();
     let said = trellis(&["man", "/proc/none"]);
     assert!(said.contains("could not be written to /proc/none") && said.ends_with("--- exit 2"), "{said}");
