@@ -1,5 +1,5 @@
 # syntax=docker/dockerfile:1
-# The `trellis` binary and nothing else. Dependencies are a layer of their own, so that a change of
+# The `trellis` binary and nothing else, and a second image for workers. Dependencies are a layer of their own, so that a change of
 # our sources does not rebuild them.
 #
 # Images are named by their exact version; docker-compose.yml says how to pin them by digest as well.
@@ -29,10 +29,22 @@ COPY cli cli
 RUN find shared coordinator worker gateway cli -name '*.rs' -exec touch {} + \
     && cargo build --release --locked --package trellis
 
-FROM debian:12.12-slim
+FROM debian:12.12-slim AS base
 # wget is for the health checks.
 RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates wget && rm -rf /var/lib/apt/lists/* \
     && useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin trellis
+
+# For workers (`--target worker`): agents that are programs, and MCP servers, are mostly written in Python or for Node. What else yours need, add in an
+# image of your own that begins with this one.
+FROM base AS worker
+RUN apt-get update && apt-get install -y --no-install-recommends nodejs python3 && rm -rf /var/lib/apt/lists/*
+COPY --from=build /src/target/release/trellis /usr/local/bin/trellis
+USER 10001
+ENTRYPOINT ["/usr/local/bin/trellis"]
+CMD ["worker"]
+
+# The last stage is what a build makes that names none.
+FROM base AS trellis
 COPY --from=build /src/target/release/trellis /usr/local/bin/trellis
 USER 10001
 # Signals go to the binary directly: the first one drains, the second one ends it at once.

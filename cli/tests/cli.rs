@@ -910,6 +910,58 @@ fn completions_are_printed_for_shells() {
     );
 }
 
+/// proves: what needs no TLS works on a machine without CA certificates, as an empty container is; the rest is told what is missing.
+#[test]
+fn a_machine_without_ca_certificates_runs_what_needs_none_and_is_told() {
+    let without = |args: &[&str]| {
+        let none = [("SSL_CERT_FILE", "/nonexistent"), ("SSL_CERT_DIR", "/nonexistent")];
+        said(&command(args).envs(none).env("OPENAI_API_KEY", "sk-none").output().unwrap())
+    };
+    let ran = without(&["run", "examples/race.yaml"]);
+    assert!(ran.ends_with("--- exit 0"), "{ran}");
+    assert!(ran.contains("this machine has no CA certificates") && ran.contains("SSL_CERT_FILE"), "{ran}");
+    let asked = without(&["runs", "list", "--url", "https://127.0.0.1:1"]);
+    assert!(asked.contains("No CA certificates were loaded") && asked.ends_with("--- exit 5"), "{asked}");
+    let asked = without(&["runs", "list", "--url", "http://127.0.0.1:1"]);
+    assert!(!asked.contains("CA certificates") && asked.ends_with("--- exit 5"), "{asked}");
+}
+
+/// Every command that help lists has a page, those beneath it too; what is hidden has none.
+#[test]
+fn every_command_has_a_manual_page() {
+    let dir = std::env::temp_dir().join(format!("trellis-man-{}", std::process::id()));
+    let said = trellis(&["man", dir.to_str().unwrap()]);
+    assert!(said.ends_with("--- exit 0"), "{said}");
+    let names =
+        std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let names: std::collections::BTreeSet<String> = names.collect();
+    for (args, page) in [(&["--help"][..], "trellis"), (&["runs", "--help"], "trellis-runs")] {
+        let help = trellis(args);
+        let listed = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+        let commands: Vec<&str> = listed
+            .lines()
+            .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
+            .filter_map(|line| line.split_whitespace().next())
+            .filter(|command| *command != "help")
+            .collect();
+        assert!(commands.len() > 5, "{help}");
+        for command in commands {
+            assert!(names.contains(&format!("{page}-{command}.1")), "{page} {command}: {names:?}");
+        }
+    }
+    for hidden in ["man", "sandbox", "help"] {
+        assert!(!names.contains(&format!("trellis-{hidden}.1")), "{names:?}");
+    }
+    let page = std::fs::read_to_string(dir.join("trellis-worker.1")).unwrap();
+    assert!(
+        page.contains(".SH OPTIONS") && page.contains("NATS_URL") && page.contains("\\-\\-slots"),
+        "{page}"
+    );
+    std::fs::remove_dir_all(&dir).unwrap();
+    let said = trellis(&["man", "/proc/none"]);
+    assert!(said.contains("could not be written to /proc/none") && said.ends_with("--- exit 2"), "{said}");
+}
+
 /// The examples of single agents: a limit and a last report, a human's answer, checks, programs in their sandbox.
 #[test]
 fn the_examples_of_agents_run_without_servers() {

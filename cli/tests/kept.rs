@@ -172,6 +172,52 @@ fn a_run_that_waits_for_a_human_is_left_alone_until_it_has_its_answer() {
     assert_eq!(status(&kept, TRACE), "completed");
 }
 
+/// proves: the files of a directory are all there is: a copy of them has what had ended as it was, goes on with what had not, and needs
+/// nothing of the first. The process that had it open was killed, so nothing was closed.
+#[test]
+fn n8_a_copy_of_a_directory_has_everything_and_goes_on_elsewhere() {
+    let kept = Kept::new();
+    let agents = ["--agents", "examples/agents.yaml"];
+    let ended = kept.json(&[&["run", "--goal", "Find food.", "--agent", "researcher"], &agents[..]].concat());
+    let ended = ended["trace_id"].as_str().unwrap();
+    kept.says(&["graphs", "apply", "examples/facts.yaml"]);
+    kept.says(&["schedule", "put", "examples/nightly.yaml"]);
+    let mut dev = kept.dev();
+    let ask = json!({"id": "ask", "approve": {"who": "me", "question": "Ship it?"}});
+    dev.submit(&json!({"trace_id": TRACE, "name": "ship", "steps": [ask]}));
+    dev.accepted().unwrap();
+    dev.kill();
+
+    let copy = Kept::new();
+    std::fs::create_dir(&copy.0).unwrap();
+    for file in std::fs::read_dir(&kept.0).unwrap().map(Result::unwrap) {
+        std::fs::copy(file.path(), copy.0.join(file.file_name())).unwrap();
+    }
+    let content = |kept: &Kept| {
+        [
+            &["receipt", ended][..],
+            &["result", ended],
+            &["history", ended],
+            &["events", ended],
+            &["outputs", ended],
+            &["agents", "show", "researcher"],
+            &["graphs", "show", "facts"],
+            &["schedule", "show", "nightly"],
+        ]
+        .map(|args| kept.says(&[args, &["-o", "json"]].concat()))
+    };
+    let before = content(&kept);
+    drop(kept);
+    assert_eq!(content(&copy), before);
+    assert_eq!(status(&copy, ended), "completed");
+    let goes_on = || assert!(copy.output(&[&["dev"], &agents[..]].concat()).status.success());
+    goes_on();
+    copy.says(&["answer", &format!("{TRACE}/ask"), "approve"]);
+    goes_on();
+    assert_eq!(status(&copy, TRACE), "completed");
+    copy.says(&["audit", TRACE]);
+}
+
 /// proves: a result is printed whole, byte by byte, also one that is too large for the log, and what has none says why.
 #[test]
 fn a_result_is_printed_whole() {

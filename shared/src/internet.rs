@@ -6,7 +6,7 @@ use std::{
     collections::BTreeSet,
     fmt, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use futures_util::future::BoxFuture;
@@ -17,8 +17,32 @@ use reqwest::{
     redirect::Policy,
 };
 
-/// A client for servers that others run: it follows no redirect and takes no compressed answer.
+use crate::text::with_causes;
+
+/// A client for servers that others run: it follows no redirect and takes no compressed answer. Where the system names no
+/// authorities, it trusts no server with TLS.
 pub fn strict_client() -> ClientBuilder {
+    if has_authorities() { plain_client() } else { plain_client().tls_certs_only([]) }
+}
+
+/// Whether the system names authorities that sign certificates. If not, the log says what that means, once.
+fn has_authorities() -> bool {
+    static FOUND: OnceLock<bool> = OnceLock::new();
+    *FOUND.get_or_init(|| {
+        let built = Client::builder().build();
+        if let Err(error) = &built {
+            tracing::warn!(
+                reason = with_causes(error),
+                "this machine has no CA certificates, so no model, tool, page or webhook can be reached over https. Install them (on \
+                 Debian: ca-certificates), or name a file of them in SSL_CERT_FILE"
+            );
+        }
+        built.is_ok()
+    })
+}
+
+/// The same, with the authorities still to be chosen.
+pub fn plain_client() -> ClientBuilder {
     let headers = HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static("identity"))]);
     Client::builder().redirect(Policy::none()).no_gzip().default_headers(headers).tcp_nodelay(true)
 }

@@ -1,12 +1,14 @@
 //! The command line as a whole: global options, all commands, and which of them need a runtime.
 
-use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::{
     cluster::connect::Servers,
     command::{
         admin_log, agents, answer, audit, auth, budget, charge, completions, dead, dev, doctor, events,
-        gateway, graph, graphs, history, outputs, receipt, result, run, runs, runtime, schedule, schema,
+        gateway, graph, graphs, history, man, outputs, receipt, result, run, runs, runtime, schedule, schema,
         serve, submit, tell, trace, webhooks, workers,
     },
     terminal::{
@@ -127,6 +129,9 @@ pub(crate) enum Offline {
     ///
     /// For bash: `source <(trellis completions bash)`.
     Completions { shell: clap_complete::Shell },
+    /// Write the manual pages of all commands into a directory: scripts/package packs them.
+    #[command(hide = true)]
+    Man { dir: PathBuf },
 }
 
 pub(crate) fn run_offline(
@@ -140,6 +145,7 @@ pub(crate) fn run_offline(
         Offline::Auth(command) => auth::run(command, servers, output),
         Offline::Schema { name } => schema::run(name.as_deref(), output),
         Offline::Completions { shell } => completions::script(shell),
+        Offline::Man { dir } => man::run(Cli::command(), &dir),
     }
 }
 

@@ -22,6 +22,7 @@ pub(crate) mod gateway;
 pub(crate) mod graph;
 pub(crate) mod graphs;
 pub(crate) mod history;
+pub(crate) mod man;
 pub(crate) mod outputs;
 pub(crate) mod plan;
 pub(crate) mod receipt;

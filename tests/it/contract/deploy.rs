@@ -9,13 +9,17 @@ use std::{
 };
 
 use serde_json::Value;
-use shared::decode::{self, Format};
+use shared::{
+    agent_policy::AgentPolicy,
+    decode::{self, Format},
+    role::{Kind, Role},
+};
 
-fn root() -> PathBuf {
+pub(super) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
 }
 
-fn file(path: &str) -> String {
+pub(super) fn file(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
@@ -28,7 +32,7 @@ fn texts(value: &Value) -> Vec<&str> {
 }
 
 /// What `trellis auth init` makes, of what the compose file mounts: public files, and for each process its own secrets and no other.
-const MADE: [&str; 7] = [
+const MADE: [&str; 9] = [
     "nats-auth.conf",
     "redis-users.acl",
     "keys/provisioner.nk",
@@ -36,15 +40,47 @@ const MADE: [&str; 7] = [
     "keys/log.key",
     "keys/redis-coordinator.password",
     "keys/worker-default.nk",
+    "keys/client.nk",
+    "tokens",
 ];
+
+/// The sources that have the options of our processes, with their variables.
+pub(super) fn options() -> String {
+    let places = [
+        "command/cli.rs",
+        "command/serve.rs",
+        "command/gateway.rs",
+        "cluster/connect.rs",
+        "cluster/credentials.rs",
+        "input/log_keys.rs",
+        "input/worker_config.rs",
+    ];
+    places.map(|place| file(&format!("cli/src/{place}"))).concat()
+}
+
+/// Who a process of ours is on NATS.
+pub(super) fn role(process: &str) -> Role {
+    let kind = match process {
+        "provision" => Kind::Provisioner,
+        "coordinator" => Kind::Coordinator,
+        "gateway" => Kind::Client,
+        "worker" => return Role::worker("default".parse().unwrap(), "worker-default"),
+        other => panic!("{other} has no role"),
+    };
+    Role::new(kind, kind.name())
+}
 
 /// A field of a service, or of the service that it extends.
 fn field<'a>(compose: &'a Value, service: &'a Value, name: &str) -> &'a Value {
     let shared = ["x-trellis", "x-hardened"].map(|block| &compose[block]);
-    let trellis = service.get("image").is_none();
+    let trellis = service.get("image").is_none_or(is_ours);
     let blocks =
         [service].into_iter().chain(if trellis { &shared[..] } else { &shared[1..] }.iter().copied());
     blocks.map(|block| &block[name]).find(|value| !value.is_null()).unwrap_or(&Value::Null)
+}
+
+fn is_ours(image: &Value) -> bool {
+    image.as_str().is_some_and(|image| image.starts_with("trellis"))
 }
 
 /// Finding: what is shipped ran with every capability, and workers reached Redis.
@@ -112,7 +148,10 @@ fn the_compose_file_has_every_service_pinned_watched_and_kept() {
     let compose = compose();
     let services = compose["services"].as_object().unwrap();
     let names: BTreeSet<&str> = services.keys().map(String::as_str).collect();
-    assert_eq!(names, BTreeSet::from(["coordinator", "jaeger", "nats", "provision", "redis", "worker"]));
+    assert_eq!(
+        names,
+        BTreeSet::from(["coordinator", "gateway", "jaeger", "nats", "provision", "redis", "worker"])
+    );
     for (name, service) in services {
         let image =
             field(&compose, service, "image").as_str().unwrap_or_else(|| panic!("{name} has no image"));
@@ -147,7 +186,7 @@ fn the_compose_file_has_every_service_pinned_watched_and_kept() {
             assert!(port.starts_with("127.0.0.1:"), "{name}: {port} is open to everybody");
         }
     }
-    for name in ["nats", "redis", "coordinator", "worker"] {
+    for name in ["nats", "redis", "coordinator", "worker", "gateway"] {
         assert!(services[name].get("healthcheck").is_some(), "{name}");
         assert!(services[name].get("stop_grace_period").is_some(), "{name}");
     }
@@ -157,18 +196,18 @@ fn the_compose_file_has_every_service_pinned_watched_and_kept() {
     assert_eq!(environment["OTEL_EXPORTER_OTLP_ENDPOINT"], "http://jaeger:4318");
     assert_eq!(services["coordinator"]["environment"]["REDIS_URL"], "redis://redis:6379");
     for (name, service) in services {
-        let own = ["provisioner", "coordinator", "worker-default"]
-            .into_iter()
-            .find(|role| role.starts_with(name.as_str()));
         for secret in texts(&service["volumes"]).into_iter().filter(|volume| volume.contains("/keys/")) {
             let file = secret.split(':').next().unwrap().rsplit('/').next().unwrap();
             let of = file.trim_start_matches("redis-").split('.').next().unwrap();
             assert!(
-                own == Some(of)
-                    || (name == "coordinator" && file == "log.key")
-                    || (name == "provision" && of == "provisioner"),
+                of == role(name).name || (name == "coordinator" && file == "log.key"),
                 "{name} has {file}"
             );
+        }
+        if is_ours(field(&compose, service, "image")) {
+            let (role, environment) = (role(name), &service["environment"]);
+            assert_eq!(environment["NATS_INBOX"], role.inbox(), "{name}");
+            assert_eq!(environment["NATS_JS_API"].as_str(), role.js_api(), "{name}");
         }
     }
     assert!(file("deploy/nats.conf").contains("\ninclude \"nats-auth.conf\"\n"));
@@ -182,12 +221,9 @@ fn the_compose_file_has_every_service_pinned_watched_and_kept() {
 #[test]
 fn the_commands_of_the_compose_file_are_those_of_the_binary() {
     let compose = compose();
-    let known = file("cli/src/command/cli.rs")
-        + &file("cli/src/command/serve.rs")
-        + &file("cli/src/cluster/connect.rs")
-        + &file("cli/src/cluster/credentials.rs");
+    let known = options();
     for (name, service) in compose["services"].as_object().unwrap() {
-        if !field(&compose, service, "image").as_str().is_some_and(|image| image.starts_with("trellis:")) {
+        if !is_ours(field(&compose, service, "image")) {
             continue;
         }
         let command = texts(&service["command"]);
@@ -200,20 +236,62 @@ fn the_commands_of_the_compose_file_are_those_of_the_binary() {
         if name == "provision" {
             continue;
         }
-        let at = command.iter().skip_while(|word| **word != "--health").nth(1).unwrap();
+        let named = |word: &&&str| ["--health", "--listen"].contains(*word);
+        let at = command.iter().skip_while(|word| !named(word)).nth(1).unwrap();
         let port = at.rsplit(':').next().unwrap();
         let asked = texts(&service["healthcheck"]["test"]);
         assert!(asked.iter().any(|word| word.contains(&format!(":{port}/readyz"))), "{asked:?}");
     }
     for (_, service) in compose["services"].as_object().unwrap() {
         for variable in service["environment"].as_object().into_iter().flatten().map(|(name, _)| name) {
-            let ours = variable.starts_with("NATS_") || variable.starts_with("REDIS_");
+            let ours = ["NATS_", "REDIS_", "TRELLIS_"].iter().any(|prefix| variable.starts_with(prefix));
             assert!(!ours || known.contains(&format!("env = \"{variable}\"")), "{variable}");
         }
     }
     for variable in ["NATS_URL", "REDIS_URL", "NATS_NKEY_FILE"] {
         assert!(known.contains(&format!("env = \"{variable}\"")), "{variable}");
     }
+}
+
+/// What a user gives their own workers reaches them: the key of every provider, other variables, settings and a policy, as files
+/// that are valid as they are shipped.
+#[test]
+fn the_workers_of_the_compose_file_have_keys_settings_and_a_policy() {
+    let compose = compose();
+    let worker = &compose["services"]["worker"];
+    let settings = file("worker/src/settings.rs");
+    let keys = settings.split('"').filter(|word| word.ends_with("_API_KEY") && !word.contains(' '));
+    let keys: BTreeSet<&str> = keys.collect();
+    assert!(keys.len() >= 3, "{keys:?}");
+    for key in keys {
+        assert_eq!(worker["environment"][key], format!("${{{key}:-}}"), "{key} does not reach workers");
+    }
+    let other = &worker["env_file"][0];
+    assert_eq!((&other["path"], &other["required"]), (&"deploy/worker.env".into(), &false.into()));
+    assert!(file(".gitignore").lines().any(|line| line == "/deploy/worker.env"), "keys are in no commit");
+    for (variable, shipped) in
+        [("TRELLIS_WORKER_CONFIG", "./deploy/worker.toml"), ("TRELLIS_WORKER_POLICY", "./deploy/policy.yaml")]
+    {
+        let inside = worker["environment"][variable].as_str().unwrap();
+        let mounted = format!("{shipped}:{inside}:ro");
+        assert!(texts(&worker["volumes"]).contains(&mounted.as_str()), "{mounted}");
+    }
+    let document: Value = toml::from_str(&file("deploy/worker.toml")).unwrap();
+    decode::value::<worker::Settings>(&document).unwrap().check().unwrap();
+    // The lines that are comments are an example.
+    let example: String = file("deploy/worker.toml")
+        .lines()
+        .filter_map(|line| {
+            line.strip_prefix("# ").filter(|line| line.starts_with('[') || line.contains(" = "))
+        })
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let document: Value = toml::from_str(&example).unwrap();
+    let example = decode::value::<worker::Settings>(&document).unwrap();
+    assert!(example.providers.contains_key("local"), "{example:?}");
+    let document = decode::parse(file("deploy/policy.yaml").as_bytes(), Format::Yaml).unwrap();
+    let policy = decode::value::<AgentPolicy>(&document).unwrap();
+    assert!(policy.programs.is_empty() && !policy.network, "what is shipped runs no programs: {policy:?}");
 }
 
 #[test]
@@ -242,19 +320,41 @@ fn the_dockerfile_copies_what_there_is_and_runs_as_nobody() {
         assert!(member == "tests" || copied.contains(member), "{member} is not copied");
         assert!(ignored.contains(&format!("!{member}")), "{member} is ignored");
     }
+    let mut stages = BTreeSet::new();
     for from in instructions().filter_map(|line| line.strip_prefix("FROM ")) {
         let image = from.split_whitespace().next().unwrap();
+        stages.extend(from.split_once(" AS ").map(|(_, stage)| stage));
+        if stages.contains(image) {
+            continue;
+        }
         // The system's versions have two parts.
         let parts = if image.starts_with("debian:") { 2 } else { 3 };
         assert!(is_exact(image, parts), "{from} is not pinned");
     }
     let toolchain = manifest.lines().find_map(|line| line.strip_prefix("rust-version = ")).unwrap();
     assert!(dockerfile.contains(&format!("FROM rust:{}.", toolchain.trim_matches('"'))), "another toolchain");
-    let user = instructions().filter_map(|line| line.strip_prefix("USER ")).next_back().unwrap();
-    assert!(user.parse::<u32>().is_ok_and(|uid| uid > 0), "{user}");
     let version =
         manifest.lines().find_map(|line| line.strip_prefix("version = ")).unwrap().trim_matches('"');
-    assert_eq!(compose()["x-trellis"]["image"], format!("trellis:{version}"));
+    let compose = compose();
+    for (service, stage, image) in [
+        (&compose["x-trellis"], "trellis", format!("trellis:{version}")),
+        (&compose["services"]["worker"], "worker", format!("trellis-worker:{version}")),
+    ] {
+        assert_eq!(service["image"], image);
+        assert_eq!(service["build"]["target"], stage);
+        let made = dockerfile
+            .split("\nFROM ")
+            .find(|text| text.lines().next().is_some_and(|from| from.ends_with(&format!(" AS {stage}"))));
+        let made = made.unwrap_or_else(|| panic!("there is no stage {stage}"));
+        let user = made.lines().filter_map(|line| line.strip_prefix("USER ")).next_back().unwrap();
+        assert!(user.parse::<u32>().is_ok_and(|uid| uid > 0), "{stage}: {user}");
+        assert!(made.contains("ENTRYPOINT [\"/usr/local/bin/trellis\"]"), "{stage}");
+        // Agents that are programs, and MCP servers.
+        let interpreters = ["python3", "nodejs"].iter().all(|package| made.contains(package));
+        assert_eq!(interpreters, stage == "worker", "{stage}");
+    }
+    let last = instructions().filter_map(|line| line.strip_prefix("FROM ")).next_back().unwrap();
+    assert!(last.ends_with(" AS trellis"), "a build that names no stage makes {last}");
 }
 
 fn server(name: &str, variable: &str) -> PathBuf {

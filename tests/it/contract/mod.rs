@@ -6,6 +6,7 @@ mod deploy;
 mod imports;
 mod map;
 mod metrics;
+mod package;
 mod protocol;
 mod python;
 mod rules;

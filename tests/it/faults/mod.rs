@@ -15,6 +15,7 @@ mod network;
 mod program;
 mod provider;
 mod redis;
+mod rolling;
 mod schedules;
 mod steering;
 mod undo;

@@ -75,6 +75,8 @@ pub struct Shape {
     pub workers_nats: Option<String>,
     /// Their logs are JSON.
     pub json_logs: bool,
+    /// The program of all processes at first, if not the one that was built with the tests.
+    pub program: Option<PathBuf>,
 }
 
 impl Shape {
@@ -97,6 +99,7 @@ impl Shape {
             coordinators_nats: None,
             workers_nats: None,
             json_logs: false,
+            program: None,
         }
     }
 }
@@ -187,6 +190,9 @@ impl Processes {
         }
         let mut cluster = Processes { client: Client { bus }, store, nats, redis, nodes, dir, _room: room };
         for name in cluster.names("") {
+            if let Some(program) = &shape.program {
+                cluster.node(&name).become_program(program);
+            }
             cluster.run(&name);
         }
         cluster.all_there().await;
@@ -196,6 +202,13 @@ impl Processes {
     /// The processes whose names begin so: `c` for coordinators, `w` for workers.
     pub fn names(&self, prefix: &str) -> Vec<String> {
         self.nodes.keys().filter(|name| name.starts_with(prefix)).cloned().collect()
+    }
+
+    /// SIGTERM; then the same process of the program that was built with the tests.
+    pub async fn upgrade(&mut self, name: &str) {
+        self.stop(name).await;
+        self.node(name).become_program(&binary());
+        self.run(name);
     }
 
     /// Starts it again with its first arguments.

@@ -20,6 +20,7 @@ const SHOWN_LINES: usize = 40;
 #[derive(Debug)]
 pub(super) struct Node {
     name: String,
+    program: PathBuf,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
     log: PathBuf,
@@ -28,16 +29,22 @@ pub(super) struct Node {
 
 impl Node {
     pub(super) fn new(dir: &Path, name: &str, arguments: &[&str], environment: &[(String, String)]) -> Self {
+        let program = binary();
         let arguments = arguments.iter().map(|&word| word.to_owned()).collect();
         let log = dir.join(format!("{name}.log"));
         let environment = environment.to_vec();
-        Node { name: name.to_owned(), arguments, environment, log, child: None }
+        Node { name: name.to_owned(), program, arguments, environment, log, child: None }
+    }
+
+    /// It is this program from its next start on.
+    pub(super) fn become_program(&mut self, program: &Path) {
+        program.clone_into(&mut self.program);
     }
 
     pub(super) fn run(&mut self, flags: &[&str]) {
         assert!(!self.is_running(), "{} runs already", self.name);
         let log = File::options().create(true).append(true).open(&self.log).expect("the directory is ours");
-        let child = Command::new(binary())
+        let child = Command::new(&self.program)
             .args(&self.arguments)
             .args(flags)
             .current_dir(repository())

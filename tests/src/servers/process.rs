@@ -148,6 +148,20 @@ impl Process {
         self.restart();
     }
 
+    /// Copies what it has on disk to a new directory, as it is now.
+    pub fn back_up(&self, to: &Path) {
+        copy_all(&self.settings.dir.join(DATA), to);
+    }
+
+    /// Kills it, puts a copy of what was backed up in place of its data, and starts it again.
+    pub fn restore(&mut self, from: &Path) {
+        self.kill();
+        let data = self.settings.dir.join(DATA);
+        fs::remove_dir_all(&data).expect("the directory is ours");
+        copy_all(from, &data);
+        self.restart();
+    }
+
     /// Fills its disk up. It has room again when the server is restarted.
     pub fn fill_disk(&self) {
         self.disk().fill(self.pid());
@@ -274,6 +288,19 @@ fn fresh_dir(name: &str) -> PathBuf {
     let _ = fs::remove_dir_all(&dir);
     fs::create_dir_all(&dir).expect("the temporary directory can be written");
     dir
+}
+
+/// Copies a directory with everything beneath it.
+fn copy_all(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("the temporary directory can be written");
+    for entry in fs::read_dir(from).expect("it is there").map(|entry| entry.expect("it can be read").path()) {
+        let copy = to.join(entry.file_name().expect("an entry has a name"));
+        if entry.is_dir() {
+            copy_all(&entry, &copy);
+        } else {
+            fs::copy(&entry, copy).expect("the temporary directory can be written");
+        }
+    }
 }
 
 fn tail(log: &Path) -> String {
