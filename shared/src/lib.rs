@@ -31,6 +31,7 @@ pub mod sandbox;
 pub mod schedule;
 pub mod schema;
 pub mod secrets;
+pub mod set_limit;
 pub mod subject;
 pub mod telemetry;
 pub mod terms;
