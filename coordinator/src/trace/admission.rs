@@ -374,7 +374,9 @@ impl<'a> Place<'a> {
                 return problems.add(path, message, Some(hint));
             }
             let known = self.trace.agents.keys().chain(agents.profiles.iter().map(|a| &a.agent_id));
-            let hint = match (agents.deleted.get(id), nearest(id.as_str(), known.map(AgentId::as_str))) {
+            let similar = agents.similar.get(id).map(AgentId::as_str);
+            let similar = similar.or_else(|| nearest(id.as_str(), known.map(AgentId::as_str)));
+            let hint = match (agents.deleted.get(id), similar) {
                 (Some(at), _) => {
                     format!("it was deleted at {at}; apply a profile again, with `trellis agents apply`")
                 }

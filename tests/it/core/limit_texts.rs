@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use shared::wire::{Failure, FailureKind, Progress, Verdict};
-use trellis_tests::{World, world::id};
+use trellis_tests::World;
 
 const COORDINATORS: &str = "the settings of the coordinators";
 
@@ -185,7 +185,7 @@ fn b8_a_budget_that_is_used_up_names_what_raises_it() {
         let mut world = World::with_root(trellis_tests::world::with(json!({"max_cost_usd": 0.1}), more));
         let root = world.claim("root");
         world.charge("root", "k", trellis_tests::world::cents(10)).unwrap();
-        world.report(&root, Verdict::OutOfBudget).ok();
+        world.report(&root, Verdict::HandedBack).unwrap();
         world
     };
     let world = spent(json!({}));
@@ -195,7 +195,7 @@ fn b8_a_budget_that_is_used_up_names_what_raises_it() {
         "the cost budget of `root` is used up: max_cost_usd = $0.10 (the submission); raise `max_cost_usd` in the submission, or `on_exhausted: pause`, and raise it while it waits"
     );
     let world = spent(json!({"on_exhausted": "pause"}));
-    let said = world.trace.snapshot(world.trace.context(&id("root")).unwrap()).reason.unwrap();
+    let said = world.trace.snapshot(world.node("root")).waits.unwrap();
     let command = format!("`trellis budget raise {}/root --max-cost-usd USD`", world.trace.id());
     assert!(said.contains(&command), "{said}");
 }
@@ -210,4 +210,22 @@ fn b15_a_lost_worker_names_the_retries() {
         said.starts_with("its worker was lost 1 time, and max_retries_total = 0 (the submission)"),
         "{said}"
     );
+}
+
+#[test]
+fn b8_too_little_for_the_next_call_names_who_has_too_little() {
+    let short = |pauses: Value| {
+        let mut world = World::with_root(trellis_tests::world::with(json!({"max_cost_usd": 0.1}), pauses));
+        let root = world.claim("root");
+        world.spawn(&root, json!({"goal": "c", "child_id": "c", "max_cost_usd": 0.02})).unwrap();
+        let child = world.claim("c");
+        world.report(&child, Verdict::OutOfBudget).unwrap();
+        world
+    };
+    let said = "its budget is too small for the next call: `c` has $0.02 left of max_cost_usd = $0.02 (the spawn of `c`); ";
+    let world = short(json!({}));
+    assert_eq!(why(&world, "c"), format!("{said}raise `max_cost_usd` in the spawn of `c`"));
+    let world = short(json!({"on_exhausted": "pause"}));
+    let command = format!("go on with `trellis budget raise {}/c --max-cost-usd USD`", world.trace.id());
+    assert_eq!(world.trace.snapshot(world.node("c")).waits, Some(format!("{said}{command}")));
 }
