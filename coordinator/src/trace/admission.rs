@@ -31,7 +31,7 @@ use super::{
     Admitted, Body, ContextIndex, ContextNode, Earlier, Ended, Event, Named, Order, Refusal, Spawn, StepOf,
     Submit, Trace, agents_of, agents_of_plan, content,
     context_store::{self, check_declared, lent_inputs},
-    limit, pool, unreadable,
+    limit_text, pool, unreadable,
 };
 
 pub(super) fn submit(trace: &Trace, submit: Submit, now: Timestamp) -> Result<Vec<Event>, Refusal> {
@@ -201,7 +201,7 @@ pub(super) fn amended(
     let asked = plan.step_count().saturating_sub(index(begun + within.sum::<usize>()));
     let have = index(trace.contexts.len());
     if have.saturating_add(asked) > node.limits.max_contexts {
-        let limit = Box::new(limit::of_settings(trace.settings(), "max_contexts"));
+        let limit = Box::new(limit_text::of_settings(trace.settings(), "max_contexts"));
         return Err(Refusal::MaxContexts { asked, have, limit });
     }
     place.check_size(&node.order, &agents.profiles)?;
@@ -442,7 +442,7 @@ impl<'a> Place<'a> {
         if depth <= self.limits.max_depth {
             return Ok(depth);
         }
-        let limit = Box::new(limit::of_context(self.trace, at, "max_depth"));
+        let limit = Box::new(limit_text::of_context(self.trace, at, "max_depth"));
         Err(Refusal::Depth { depth, limit })
     }
 
@@ -450,9 +450,11 @@ impl<'a> Place<'a> {
     fn no_children(&self, order: &Order) -> SetLimit {
         let name = "max_children";
         match self.parent {
-            Some((at, parent)) if parent.limits.max_children == 0 => limit::of_context(self.trace, at, name),
+            Some((at, parent)) if parent.limits.max_children == 0 => {
+                limit_text::of_context(self.trace, at, name)
+            }
             Some(_) => SetLimit::new(name, 0, SetIn::Spawn(order.child_id.clone())),
-            None if self.settings.limits.max_children == 0 => limit::of_settings(self.settings, name),
+            None if self.settings.limits.max_children == 0 => limit_text::of_settings(self.settings, name),
             None => SetLimit::new(name, 0, SetIn::Submission),
         }
     }
@@ -461,12 +463,12 @@ impl<'a> Place<'a> {
         let asked = 1 + plan.map_or(0, Plan::step_count);
         let have = index(self.trace.contexts.len());
         if have.saturating_add(asked) > self.limits.max_contexts {
-            let limit = Box::new(limit::of_settings(self.settings, "max_contexts"));
+            let limit = Box::new(limit_text::of_settings(self.settings, "max_contexts"));
             return Err(Refusal::MaxContexts { asked, have, limit });
         }
         match self.parent {
             Some((at, parent)) if parent.live_children >= self.limits.max_children => {
-                let limit = Box::new(limit::of_context(self.trace, at, "max_children"));
+                let limit = Box::new(limit_text::of_context(self.trace, at, "max_children"));
                 Err(Refusal::MaxChildren { parent: parent.id.clone(), limit })
             }
             Some(_) | None => Ok(()),

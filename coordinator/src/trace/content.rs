@@ -20,7 +20,7 @@ use shared::{
     wire::{Adjusted, EndStatus, Failure, GivenAnswer, Payload, Text},
 };
 
-use super::{Admitted, ContextIndex, ContextNode, Ended, Event, Order, Refusal, Status, Trace, limit};
+use super::{Admitted, ContextIndex, ContextNode, Ended, Event, Order, Refusal, Status, Trace, limit_text};
 
 /// What every live context has room for: a short result, or why it failed.
 pub(super) const END_BYTES: u64 = 2 * 1024;
@@ -31,7 +31,7 @@ const UNDO_ORDER_BYTES: u64 = 1024;
 pub(super) fn check_room(trace: &Trace, settings: &Settings, asked: u64) -> Result<(), Refusal> {
     let (have, max) = (trace.content_bytes, settings.limits.max_trace_bytes);
     if have.saturating_add(asked) > max {
-        let limit = Box::new(limit::of_settings(settings, "max_trace_bytes"));
+        let limit = Box::new(limit_text::of_settings(settings, "max_trace_bytes"));
         return Err(Refusal::MaxTraceBytes { asked, have, max, limit });
     }
     Ok(())

@@ -18,7 +18,7 @@ use shared::{
 };
 
 use super::{
-    ContextIndex, ContextNode, Entry, Event, GraphRun, Order, Refusal, Trace, limit, parts::MAX_KEYS,
+    ContextIndex, ContextNode, Entry, Event, GraphRun, Order, Refusal, Trace, limit_text, parts::MAX_KEYS,
 };
 
 impl Trace {
@@ -290,7 +290,7 @@ pub(super) fn check_value(settings: &Settings, size: u64) -> Result<(), Refusal>
     let name = "max_context_value_bytes";
     let limit = match own > MAX_VALUE_BYTES {
         true => SetLimit::built_in(name, MAX_VALUE_BYTES),
-        false => limit::of_settings(settings, name),
+        false => limit_text::of_settings(settings, name),
     };
     Err(Refusal::TooLarge { size, what: "a value", limit: Box::new(limit) })
 }
@@ -300,7 +300,7 @@ pub(super) fn check_total(settings: &Settings, what: &'static str, size: u64) ->
     if size <= settings.limits.max_context_store_bytes {
         return Ok(());
     }
-    let limit = Box::new(limit::of_settings(settings, "max_context_store_bytes"));
+    let limit = Box::new(limit_text::of_settings(settings, "max_context_store_bytes"));
     Err(Refusal::TooLarge { size, what, limit })
 }
 

@@ -239,7 +239,7 @@ fn l_an_order_that_no_message_could_carry_is_refused() {
     let prompt = "p".repeat(1 << 20);
     world.agent(json!({"agent_id": "talker", "kind": "llm", "builtin": null, "model": "scripted", "system_prompt": prompt}));
     let talker = json!({"goal": "g", "child_id": "d", "agent_id": "talker"});
-    assert!(refusal(&mut world, talker).contains("the size of an agent profile"));
+    assert!(refusal(&mut world, talker).contains("the largest agent profile"));
 }
 
 /// A value as deep as a message may be is written into events, copies, stored fields and work, each of which puts something

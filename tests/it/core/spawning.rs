@@ -27,7 +27,7 @@ fn l_depth_is_enforced_at_the_limit() {
     let deepest = chain_of(&mut world, 3);
     assert_eq!(world.node("d3").depth, 3);
     let refused = world.spawn(&deepest, json!({"goal": "too deep"})).unwrap_err();
-    let said = "depth 4 is more than max_depth = 3 (the default); set `limits.max_depth` in the settings of the coordinators";
+    let said = "depth 4 is more than max_depth = 3 (the default); set `limits.max_depth` in the profile of agent `default` or the settings of the coordinators";
     assert_eq!(refused.to_string(), said);
     assert_eq!(refused.code(), ("depth", "L"));
 }

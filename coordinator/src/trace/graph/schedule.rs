@@ -14,7 +14,8 @@ use super::{
     status_of, step, undo,
 };
 use crate::trace::{
-    ContextIndex, ContextNode, Event, GraphRun, Ran, Refusal, RunPhase, StepRun, Trace, content, limit, rerun,
+    ContextIndex, ContextNode, Event, GraphRun, Ran, Refusal, RunPhase, StepRun, Trace, content, limit_text,
+    rerun,
 };
 
 /// The next events of a graph: a step is started, skipped or refused, or the graph ends. None if it waits
@@ -228,7 +229,7 @@ impl Start<'_> {
         let each = self.trace.plans[self.run.plan as usize].contexts_of(self.plan());
         if asked.saturating_mul(each).saturating_add(have) > max {
             let of = if each == 1 { String::new() } else { format!(" of {each} contexts each") };
-            let limit = limit::of_settings(self.trace.settings(), "max_contexts");
+            let limit = limit_text::of_settings(self.trace.settings(), "max_contexts");
             let reason = format!("{asked} items{of} on {have} contexts would exceed {limit}");
             return vec![self.ended(StepStatus::Failed, Some(reason))];
         }

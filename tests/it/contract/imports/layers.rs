@@ -21,7 +21,17 @@ const SHARED: Layers = &[
     &["agent.rs"],
     &["check.rs"],
     &["json_schema.rs"],
-    &["limits.rs", "ladder.rs", "labels.rs", "secrets.rs", "terms.rs", "usage.rs", "sandbox.rs", "tool.rs"],
+    &[
+        "limits.rs",
+        "set_limit.rs",
+        "ladder.rs",
+        "labels.rs",
+        "secrets.rs",
+        "terms.rs",
+        "usage.rs",
+        "sandbox.rs",
+        "tool.rs",
+    ],
     &["clock.rs", "crash.rs", "disk", "keys.rs", "link.rs", "random.rs"],
     &["money.rs", "id.rs", "json.rs", "depth.rs", "time.rs", "problem.rs", "digest.rs", "text.rs", "tls.rs"],
 ];

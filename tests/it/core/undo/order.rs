@@ -232,7 +232,7 @@ fn g14_deadlines_of_a_graph_do_not_bound_its_undos_and_each_has_its_own() {
         (end.context.status, end.context.reason.as_deref()),
         (
             EndStatus::TimedOut,
-            Some("`graph` reached timeout_ms = 1000 (the submission); raise `timeout_ms` in the submission")
+            Some("`graph` reached timeout_ms = 5000 (the submission); raise `timeout_ms` in the submission")
         )
     );
     world.rest();
