@@ -234,10 +234,9 @@ fn ceiling(trace: &Trace, context: &ContextNode, dimension: Dimension) -> SetLim
         (None, None) => Place::Raised,
         (Some(parent), None) => Place::Parent(trace.node(parent).id.clone()),
     };
-    let raise_in = match &set_in {
-        Place::Maximum => vec![Place::Maximum],
-        _ => vec![of_order(context)],
-    };
+    // An order can't have more than its profile or the deployment allows.
+    let is_bound = matches!(set_in, Place::Maximum | Place::Profile(_));
+    let raise_in = vec![if is_bound { set_in.clone() } else { of_order(context) }];
     SetLimit { raise_in, ..SetLimit::new(name, value, set_in) }
 }
 
