@@ -16,6 +16,7 @@ use shared::{
     AgentId, AgentProfile, Timestamp,
     agent::BUILTINS,
     bus::{self, Bus, Position, PublishError},
+    problem::nearest,
     subject::Filter,
     wire::AgentVersion,
 };
@@ -326,10 +327,25 @@ fn named(known: &Known, names: &BTreeSet<AgentId>) -> Named {
             Some(Entry { version, content: Content::Unreadable(_), .. }) => {
                 found.unreadable.insert(name.clone(), *version);
             }
-            None => found.profiles.extend(BUILT_IN.get(name).cloned()),
+            None => match BUILT_IN.get(name) {
+                Some(profile) => found.profiles.push(profile.clone()),
+                None => {
+                    let similar = similar(known, name).map(|similar| (name.clone(), similar.clone()));
+                    found.similar.extend(similar);
+                }
+            },
         }
     }
     found
+}
+
+/// The agent whose name is much like one that there is not.
+fn similar<'a>(known: &'a Known, name: &AgentId) -> Option<&'a AgentId> {
+    let is_there = |entry: &Entry| entry.content != Content::Deleted;
+    let applied = known.entries.iter().filter(|(_, entry)| is_there(entry)).map(|(agent, _)| agent);
+    let all = || applied.clone().chain(BUILT_IN.keys());
+    let meant = nearest(name.as_str(), all().map(AgentId::as_str))?;
+    all().find(|agent| agent.as_str() == meant)
 }
 
 /// What the log lacks, of what is known and of what the store has.
@@ -392,3 +408,18 @@ static BUILT_IN: LazyLock<BTreeMap<AgentId, AgentProfile>> = LazyLock::new(|| {
     let all = named.chain([(AgentId::default_agent(), "echo")]);
     all.map(|(id, name)| (id.clone(), AgentProfile::builtin(id, name))).collect()
 });
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn p_an_agent_that_is_not_there_comes_with_the_one_whose_name_is_much_the_same() {
+        let find = |name: &str| named(&Known::default(), &BTreeSet::from([AgentId::new(name).unwrap()]));
+        let built_in = AgentId::default_agent();
+        assert_eq!(find(built_in.as_str()).similar, BTreeMap::new());
+        let misspelt = AgentId::new("defautl").unwrap();
+        assert_eq!(find("defautl").similar, BTreeMap::from([(misspelt, built_in)]));
+        assert_eq!(find("somebody-else-altogether").similar, BTreeMap::new());
+    }
+}

@@ -32,6 +32,7 @@ pub mod sandbox;
 pub mod schedule;
 pub mod schema;
 pub mod secrets;
+pub mod set_limit;
 pub mod signature;
 pub mod subject;
 pub mod telemetry;

@@ -88,6 +88,20 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    /// A limit by its name.
+    pub fn value(&self, name: &str) -> Option<u64> {
+        match name {
+            "timeout_ms" => Some(self.timeout_ms),
+            "max_contexts" => Some(self.max_contexts.into()),
+            "max_trace_bytes" => Some(self.max_trace_bytes),
+            "max_context_value_bytes" => Some(self.max_context_value_bytes),
+            "max_context_store_bytes" => Some(self.max_context_store_bytes),
+            _ => LimitOverrides::from(self).value(name),
+        }
+    }
+}
+
 /// The limits that an agent profile or a request sets; the others stay as they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -148,6 +162,11 @@ impl LimitOverrides {
     /// Whether it sets a limit to this value.
     pub fn sets(&self, name: &str, value: u64) -> bool {
         self.named().contains(&(name, Some(value)))
+    }
+
+    /// A limit by its name, if it sets it.
+    pub fn value(&self, name: &str) -> Option<u64> {
+        self.named().into_iter().find(|(known, _)| *known == name)?.1.map(bound)
     }
 
     /// Each limit by its name, as a number of which a larger one allows more.

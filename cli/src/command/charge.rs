@@ -3,7 +3,7 @@
 use coordinator::trace::{Command, Trace};
 use shared::{
     Amount, CallId, Tokens, Usd,
-    wire::{Charge, Control, Text},
+    wire::{Charge, Control, Dispute, DisputedCost, Text},
 };
 use uuid::Uuid;
 
@@ -66,9 +66,25 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     if let Some(ending) = delete_restore::refused(&known, Command::Charge(charge.clone()), output)? {
         return Ok(ending);
     }
-    output::note(&format!("charge {key}"));
     let control = Control { charge: Some(charge), ..Control::of(trace_id) };
     let booked =
         |trace: &Trace| trace.context(&child_id).is_some_and(|node| node.charges.get(&key).is_some());
-    budget::apply(&bus, &control, &child_id, booked, output).await
+    let ended = budget::apply(&bus, &control, &child_id, booked, output).await;
+    if !matches!(ended, Ok(Ending::Refused)) {
+        // Who has to send it again, because nobody knows whether it was booked, needs its key.
+        output::note(&format!("charge {key}"));
+    }
+    if let Ok(Ending::Completed) = ended {
+        let now = client::replay(&bus, trace_id).await?;
+        let node = budget::find(&now, Some(&child_id))?;
+        let of = DisputedCost::Charge(key);
+        let open = node.disputes.iter().find(|dispute| dispute.of == of && dispute.decision.is_none());
+        if let Some(Dispute { number, amount, .. }) = open {
+            output::note(&format!(
+                "{} and {} tokens of it are disputed: nothing is left for them in the budget\n\nhint: `trellis budget accept {trace_id}/{child_id} {number}` books them past the limit, `trellis budget drop` drops them",
+                amount.cost_usd, amount.tokens
+            ));
+        }
+    }
+    ended
 }

@@ -110,7 +110,7 @@ fn token(name: &str, roles: &[Kind], output: Output) -> anyhow::Result<Ending> {
     match output {
         Output::Text => {
             output::print(&format!("{line}\n"))?;
-            output::note(&token);
+            output::note(&format!("token of {name} (it is shown once): {token}"));
         }
         Output::Json => output::print_json_line(&serde_json::json!({"line": line, "token": token}))?,
     }

@@ -113,8 +113,9 @@ async fn tell_earlier(bus: &Bus) -> anyhow::Result<()> {
     let going = client::going(bus).await?.len();
     if going > 0 {
         let runs = count(going as u64, "earlier run");
+        let (goes, them) = if going == 1 { ("goes", "it") } else { ("go", "them") };
         output::note(&format!(
-            "note: {runs} that had not ended go on too; `trellis runs list` shows, `trellis runs cancel` ends them"
+            "note: {runs} that had not ended {goes} on too; `trellis runs list` shows, `trellis runs cancel` ends {them}"
         ));
     }
     Ok(())

@@ -18,7 +18,7 @@ use shared::{
 
 use crate::{
     cluster::{client, connect::Servers, journal, watch::questions},
-    command::{cancel_all, delete_restore, finding, rerun},
+    command::{cancel_all, delete_restore, finding, rerun, workers},
     input::{
         context_ref::{ContextRef, Named, RunRef},
         parse,
@@ -132,7 +132,10 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
         }
         Command::Watch { trace, answer, words } => {
             let trace = trace.find(&bus).await?;
-            client::replay(&bus, trace).await?;
+            let found = client::replay(&bus, trace).await?;
+            if let Some(said) = stands_still(&bus, &found).await {
+                output::note(&said);
+            }
             let asked = Questions::new(Answerer::is(answer, false, false));
             match live::follow(&bus, trace, asked, words, live::OnSignal::Leave).await? {
                 Followed::Ended(watch) => outcome::print(&bus, &watch, output).await,
@@ -184,6 +187,18 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
     }
 }
 
+/// Why nothing will happen in a run for now, if nobody works on it.
+async fn stands_still(bus: &Bus, trace: &Trace) -> Option<String> {
+    if trace.root().is_none_or(|root| !root.is_live()) {
+        return None;
+    }
+    if let Bus::Disk(_) = bus {
+        let said = "note: no process works on this directory, and the run stands still until one does";
+        return Some(format!("{said}\n\nhint: {}", workers::start(bus)));
+    }
+    Some(waits_for_workers(bus, trace).await.trim().to_owned()).filter(|said| !said.is_empty())
+}
+
 /// Which contexts wait for a worker while none of their pool answers. Whoever may not ask workers is told nothing.
 async fn waits_for_workers(bus: &Bus, trace: &Trace) -> String {
     let waiting = |node: &&ContextNode| matches!(node.status, Status::Submitted { .. });
@@ -191,17 +206,21 @@ async fn waits_for_workers(bus: &Bus, trace: &Trace) -> String {
     if waiting.is_empty() {
         return String::new();
     }
-    let Ok(workers) = client::workers(bus).await else { return String::new() };
+    let Ok(there) = client::workers(bus).await else { return String::new() };
     let mut pools: BTreeMap<PoolName, Vec<&str>> = BTreeMap::new();
     for node in waiting {
         let pool = trace.pool_of(node);
-        if !workers.iter().any(|worker| worker.pool == pool) {
+        if !there.iter().any(|worker| worker.pool == pool) {
             pools.entry(pool).or_default().push(node.id.as_str());
         }
     }
     let line = |(pool, nodes): (&PoolName, &Vec<&str>)| {
-        let (nodes, start) = (nodes.join(", "), format!("trellis worker --pool {pool}"));
-        format!("\nno worker of the pool `{pool}` answers, and these wait for one: {nodes}\n  {start}\n")
+        let start = match bus {
+            Bus::Disk(_) | Bus::Http(_) => workers::start(bus).to_owned(),
+            Bus::Nats(_) | Bus::Memory(_) => format!("trellis worker --pool {pool}"),
+        };
+        let nodes = nodes.join(", ");
+        format!("\nwaiting for a worker of the pool `{pool}`, of which none answers: {nodes}\n  {start}\n")
     };
     pools.iter().map(line).collect()
 }

@@ -43,19 +43,30 @@ pub(crate) enum Command {
 pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
     let bus = servers.cluster().await?;
     match command {
-        Command::List => list(&client::workers(&bus).await?, output),
+        Command::List => list(&bus, &client::workers(&bus).await?, output),
         Command::Drain { id: Some(id), .. } => drain(&bus, id, output).await,
         Command::Drain { id: None, yes, .. } => drain_all(&bus, yes, output).await,
     }
 }
 
-fn list(workers: &[WorkerState], output: Output) -> anyhow::Result<Ending> {
+/// How to start a worker where there is none.
+pub(crate) fn start(bus: &Bus) -> &'static str {
+    match bus {
+        Bus::Disk(_) => "`trellis dev` works on a directory",
+        Bus::Http(_) => {
+            "restart the `trellis dev` that serves it, or start a `trellis worker` of its cluster"
+        }
+        Bus::Nats(_) | Bus::Memory(_) => "start one with `trellis worker`",
+    }
+}
+
+fn list(bus: &Bus, workers: &[WorkerState], output: Output) -> anyhow::Result<Ending> {
     if output == Output::Json {
         output::print_json(&json!(workers))?;
         return Ok(Ending::Completed);
     }
     if workers.is_empty() {
-        output::note("no worker answers\n\nhint: start one with `trellis worker`");
+        output::note(&format!("no worker answers\n\nhint: {}", start(bus)));
         return Ok(Ending::Completed);
     }
     if output::is_quiet() {

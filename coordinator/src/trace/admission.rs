@@ -22,6 +22,7 @@ use shared::{
         MAX_VALUE_BYTES, Settings, check_ceilings,
     },
     problem::nearest,
+    set_limit::{Place as SetIn, SetLimit},
     tool,
     wire::{EndStatus, ObjectReference, TakenFrom},
 };
@@ -29,8 +30,8 @@ use shared::{
 use super::{
     Admitted, Body, ContextIndex, ContextNode, Earlier, Ended, Event, Named, Order, Refusal, Spawn, StepOf,
     Submit, Trace, agents_of, agents_of_plan, content,
-    context_store::{check_declared, lent_inputs},
-    pool, unreadable,
+    context_store::{self, check_declared, lent_inputs},
+    limit_text, pool, unreadable,
 };
 
 pub(super) fn submit(trace: &Trace, submit: Submit, now: Timestamp) -> Result<Vec<Event>, Refusal> {
@@ -60,7 +61,7 @@ pub(super) fn submit(trace: &Trace, submit: Submit, now: Timestamp) -> Result<Ve
     let request = Request { order: submit.order, plan, agents, spared, step: None, taken: None, undo: None };
     events.extend(place.admit(request, now)?);
     // What a rerun may take over counts too.
-    content::check_room(trace, &settings.limits, content::added_by_all(&events))?;
+    content::check_room(trace, &settings, content::added_by_all(&events))?;
     events.extend(cancelled_before(trace, &child_id, trace.cancelled_before.as_ref()));
     Ok(events)
 }
@@ -198,9 +199,10 @@ pub(super) fn amended(
         graph::Body::Agent { .. } | graph::Body::Approve(_) => 0,
     });
     let asked = plan.step_count().saturating_sub(index(begun + within.sum::<usize>()));
-    let (have, max) = (index(trace.contexts.len()), node.limits.max_contexts);
-    if have.saturating_add(asked) > max {
-        return Err(Refusal::MaxContexts { asked, have, max });
+    let have = index(trace.contexts.len());
+    if have.saturating_add(asked) > node.limits.max_contexts {
+        let limit = Box::new(limit_text::of_settings(trace.settings(), "max_contexts"));
+        return Err(Refusal::MaxContexts { asked, have, limit });
     }
     place.check_size(&node.order, &agents.profiles)?;
     Ok(place.new_agents(&node.order, Some(plan), agents))
@@ -288,7 +290,8 @@ impl<'a> Place<'a> {
         let mut adjusted = Vec::new();
         let limits = self.limits(&order, agent, &mut adjusted);
         if is_graph && limits.max_children == 0 {
-            return Err(Refusal::MaxChildren { parent: order.child_id, max: 0 });
+            let limit = Box::new(self.no_children(&order));
+            return Err(Refusal::MaxChildren { parent: order.child_id, limit });
         }
         if is_graph {
             self.check_inputs(&order)?;
@@ -371,7 +374,9 @@ impl<'a> Place<'a> {
                 return problems.add(path, message, Some(hint));
             }
             let known = self.trace.agents.keys().chain(agents.profiles.iter().map(|a| &a.agent_id));
-            let hint = match (agents.deleted.get(id), nearest(id.as_str(), known.map(AgentId::as_str))) {
+            let similar = agents.similar.get(id).map(AgentId::as_str);
+            let similar = similar.or_else(|| nearest(id.as_str(), known.map(AgentId::as_str)));
+            let hint = match (agents.deleted.get(id), similar) {
                 (Some(at), _) => {
                     format!("it was deleted at {at}; apply a profile again, with `trellis agents apply`")
                 }
@@ -432,22 +437,39 @@ impl<'a> Place<'a> {
 
     /// Depth counts agents: a graph, a group or an `approve` step has the depth of whoever runs it.
     fn check_depth(&self, runs_no_agent: bool) -> Result<u32, Refusal> {
-        let Some((_, parent)) = self.parent else { return Ok(0) };
+        let Some((at, parent)) = self.parent else { return Ok(0) };
         let depth = parent.depth + u32::from(!runs_no_agent);
-        let max = self.limits.max_depth;
-        if depth > max { Err(Refusal::Depth { depth, max }) } else { Ok(depth) }
+        if depth <= self.limits.max_depth {
+            return Ok(depth);
+        }
+        let limit = Box::new(limit_text::of_context(self.trace, at, "max_depth"));
+        Err(Refusal::Depth { depth, limit })
+    }
+
+    /// Where a graph that may have no step at all was given that limit.
+    fn no_children(&self, order: &Order) -> SetLimit {
+        let name = "max_children";
+        match self.parent {
+            Some((at, parent)) if parent.limits.max_children == 0 => {
+                limit_text::of_context(self.trace, at, name)
+            }
+            Some(_) => SetLimit::new(name, 0, SetIn::Spawn(order.child_id.clone())),
+            None if self.settings.limits.max_children == 0 => limit_text::of_settings(self.settings, name),
+            None => SetLimit::new(name, 0, SetIn::Submission),
+        }
     }
 
     fn check_counts(&self, plan: Option<&Plan>) -> Result<(), Refusal> {
         let asked = 1 + plan.map_or(0, Plan::step_count);
         let have = index(self.trace.contexts.len());
-        let max = self.limits.max_contexts;
-        if have.saturating_add(asked) > max {
-            return Err(Refusal::MaxContexts { asked, have, max });
+        if have.saturating_add(asked) > self.limits.max_contexts {
+            let limit = Box::new(limit_text::of_settings(self.settings, "max_contexts"));
+            return Err(Refusal::MaxContexts { asked, have, limit });
         }
         match self.parent {
-            Some((_, parent)) if parent.live_children >= self.limits.max_children => {
-                Err(Refusal::MaxChildren { parent: parent.id.clone(), max: self.limits.max_children })
+            Some((at, parent)) if parent.live_children >= self.limits.max_children => {
+                let limit = Box::new(limit_text::of_context(self.trace, at, "max_children"));
+                Err(Refusal::MaxChildren { parent: parent.id.clone(), limit })
             }
             Some(_) | None => Ok(()),
         }
@@ -458,15 +480,10 @@ impl<'a> Place<'a> {
         let mut total = self.trace.store_bytes;
         let lent = self.parent.into_iter().flat_map(|(_, caller)| lent_inputs(caller, order));
         for size in order.inputs.values().chain(lent.map(|(_, value)| value)).map(Json::size_bytes) {
-            let max = self.limits.max_context_value_bytes.min(MAX_VALUE_BYTES);
-            if size > max {
-                let limit = "max_context_value_bytes";
-                return Err(Refusal::TooLarge { size, max, limit });
-            }
+            context_store::check_value(self.settings, size)?;
             total += size;
         }
-        let (max, limit) = (self.limits.max_context_store_bytes, "max_context_store_bytes");
-        if total > max { Err(Refusal::TooLarge { size: total, max, limit }) } else { Ok(()) }
+        context_store::check_total(self.settings, "a shared store", total)
     }
 
     /// G10, L: files that are handed over are the caller's own, and count as the child's outputs.
@@ -499,10 +516,14 @@ impl<'a> Place<'a> {
     /// L: what a worker is sent must fit into a message (see `parts`).
     fn check_size(&self, order: &Order, agents: &[AgentProfile]) -> Result<(), Refusal> {
         let at_most = |max: u64, size: u64, limit| {
-            if size > max { Err(Refusal::TooLarge { size, max, limit }) } else { Ok(()) }
+            let too_large = || {
+                let limit = Box::new(SetLimit::built_in(limit, max));
+                Refusal::TooLarge { size, what: "a message", limit }
+            };
+            if size > max { Err(too_large()) } else { Ok(()) }
         };
         for agent in agents.iter().filter(|agent| !self.trace.agents.contains_key(&agent.agent_id)) {
-            at_most(MAX_ORDER_BYTES, json::size_bytes(agent), "the size of an agent profile")?;
+            at_most(MAX_ORDER_BYTES, json::size_bytes(agent), "the largest agent profile")?;
         }
         let size = json::size_bytes(order);
         if size <= MAX_ORDER_BYTES {
@@ -510,12 +531,12 @@ impl<'a> Place<'a> {
         }
         let mut inputs = 0;
         for input in order.inputs.values().map(Json::size_bytes) {
-            at_most(MAX_VALUE_BYTES, input, "the size of an input")?;
+            at_most(MAX_VALUE_BYTES, input, "the largest input")?;
             inputs += input;
         }
         let shared = json::size_bytes(&order.shared_messages);
-        at_most(MAX_SHARED_MESSAGES_BYTES, shared, "the size of shared messages")?;
-        at_most(MAX_ORDER_BYTES, size.saturating_sub(inputs + shared), "the size of an order without inputs")
+        at_most(MAX_SHARED_MESSAGES_BYTES, shared, "the most shared messages")?;
+        at_most(MAX_ORDER_BYTES, size.saturating_sub(inputs + shared), "the largest order without inputs")
     }
 
     /// L: what it adds to the trace, with what its undo will be given. An undo itself is not checked: there is room for it since
@@ -528,15 +549,19 @@ impl<'a> Place<'a> {
             self.trace.undo_bytes_of(undo, &admitted.order, graph, content::END_BYTES)
         };
         let asked = content::added_by_all(events) + events.last().map_or(0, of_undo);
-        content::check_room(self.trace, &self.settings.limits, asked)
+        content::check_room(self.trace, self.settings, asked)
     }
 
     /// B16, L: the checks of its ancestors and its own go into every message to its worker.
     fn check_checks(&self, agent: Option<&AgentProfile>, is_step: bool) -> Result<(), Refusal> {
         let Some(agent) = agent else { return Ok(()) };
         let checks = self.trace.checks_of(self.parent.map(|(at, _)| at), is_step, agent);
-        let (size, max, limit) = (json::size_bytes(&checks), MAX_CHECKS_BYTES, "the size of its checks");
-        if size > max { Err(Refusal::TooLarge { size, max, limit }) } else { Ok(()) }
+        let size = json::size_bytes(&checks);
+        if size <= MAX_CHECKS_BYTES {
+            return Ok(());
+        }
+        let limit = Box::new(SetLimit::built_in("the largest checks", MAX_CHECKS_BYTES));
+        Err(Refusal::TooLarge { size, what: "its checks, with those of its ancestors,", limit })
     }
 
     /// What is held to undo a step that begins. Its undo must be able to run then: in a rerun its agent may be gone.

@@ -9,13 +9,12 @@ use shared::{
     text::count,
     wire::{
         Claim, EndStatus, Failure, FailureKind, Lease, OnExhausted, Payload, Progress, Report, Tick, Verdict,
-        exhausted,
     },
 };
 
 use super::{
     ContextIndex, Event, Phase, Refusal, Requeue, Status, TokenHash, Trace, content, context_store, end,
-    limit, question,
+    limit, limit_text, question,
 };
 
 impl Trace {
@@ -188,7 +187,9 @@ pub(super) fn report(trace: &Trace, report: Report, now: Timestamp) -> Result<Ve
     events.extend(match report.verdict {
         verdict if is_late && gives_nothing(&verdict) => vec![timed_out(trace, at)],
         Verdict::Completed(payload) => completed(trace, at, payload, progress, now),
-        Verdict::Failed(failure) => vec![failed(trace, at, failure, progress, now)],
+        Verdict::Failed(failure) => {
+            vec![failed(trace, at, limit_text::explained(trace, at, failure), progress, now)]
+        }
         Verdict::Halted { check, reason } => {
             // What a check says may quote the content of the run, which a delete takes away (W6).
             let failure = Failure::lasting(FailureKind::Refused, reason);
@@ -217,7 +218,7 @@ fn gives_nothing(verdict: &Verdict) -> bool {
 }
 
 pub(super) fn timed_out(trace: &Trace, at: ContextIndex) -> Event {
-    end::stopped(trace, at, EndStatus::TimedOut, "its deadline has passed".into())
+    end::stopped(trace, at, EndStatus::TimedOut, limit_text::out_of_time(trace, at))
 }
 
 fn completed(
@@ -296,7 +297,7 @@ fn failed(trace: &Trace, at: ContextIndex, failure: Failure, progress: Progress,
     match trace.blocked(at) {
         // Whatever failure the worker reports, the budget is the cause.
         Some((context, dimension)) if context.on_exhausted == OnExhausted::Abort => {
-            let reason = exhausted(&context.id, dimension);
+            let reason = limit_text::out_of_money(trace, context, dimension);
             end::with_error(trace, at, EndStatus::Aborted, failure, Some(reason))
         }
         Some(_) | None => end::with_error(trace, at, EndStatus::Failed, failure, None),
@@ -375,10 +376,11 @@ fn out_of_budget(trace: &Trace, at: ContextIndex, now: Timestamp) -> Event {
         return queue_again(trace, at, Requeue::Room, now);
     }
     if trace.may_pause(at) {
-        let reason = "its budget is too small for the next call".into();
+        let reason = limit_text::too_little_left(trace, at, None);
         return Event::Paused { child_id, reason, in_line: false };
     }
-    end::stopped(trace, at, EndStatus::Aborted, "its budget is too small for the next call".into())
+    let reason = limit_text::too_little_left(trace, at, Some(EndStatus::Aborted));
+    end::stopped(trace, at, EndStatus::Aborted, reason)
 }
 
 /// Queues a context again, unless an exhausted budget prevents it: then it ends or pauses. One whose deadline has passed
@@ -388,7 +390,7 @@ pub(super) fn queue_again(trace: &Trace, at: ContextIndex, why: Requeue, not_bef
     match trace.blocked(at) {
         None => Event::Requeued { child_id, why, not_before },
         Some((context, dimension)) => {
-            let reason = exhausted(&context.id, dimension);
+            let reason = limit_text::out_of_money(trace, context, dimension);
             let is_over = |deadline: Timestamp| why != Requeue::Retry && deadline <= not_before;
             match context.on_exhausted {
                 _ if trace.deadline(trace.node(at)).is_some_and(is_over) => timed_out(trace, at),
@@ -406,7 +408,8 @@ pub(super) fn lost(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event
     let next = if node.retries() < node.limits.max_retries_total {
         queue_again(trace, at, Requeue::Lost, now)
     } else {
-        let message = format!("its worker was lost {}", count(node.retried + 1, "time"));
+        let limit = limit_text::of_context(trace, at, "max_retries_total");
+        let message = format!("its worker was lost {}, and {limit}", count(node.retried + 1, "time"));
         end::failed(trace, at, FailureKind::WorkerLost, message)
     };
     vec![lost, next]

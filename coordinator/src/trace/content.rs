@@ -12,14 +12,15 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use shared::{
-    Json, Limits,
+    Json,
     graph::{Form, Undo},
     id::ToolName,
     json,
+    limits::Settings,
     wire::{Adjusted, EndStatus, Failure, GivenAnswer, Payload, Text},
 };
 
-use super::{Admitted, ContextIndex, ContextNode, Ended, Event, Order, Refusal, Status, Trace};
+use super::{Admitted, ContextIndex, ContextNode, Ended, Event, Order, Refusal, Status, Trace, limit_text};
 
 /// What every live context has room for: a short result, or why it failed.
 pub(super) const END_BYTES: u64 = 2 * 1024;
@@ -27,10 +28,11 @@ pub(super) const END_BYTES: u64 = 2 * 1024;
 const UNDO_ORDER_BYTES: u64 = 1024;
 
 /// L: whether the trace may keep so many bytes more.
-pub(super) fn check_room(trace: &Trace, limits: &Limits, asked: u64) -> Result<(), Refusal> {
-    let (have, max) = (trace.content_bytes, limits.max_trace_bytes);
+pub(super) fn check_room(trace: &Trace, settings: &Settings, asked: u64) -> Result<(), Refusal> {
+    let (have, max) = (trace.content_bytes, settings.limits.max_trace_bytes);
     if have.saturating_add(asked) > max {
-        return Err(Refusal::MaxTraceBytes { asked, have, max });
+        let limit = Box::new(limit_text::of_settings(settings, "max_trace_bytes"));
+        return Err(Refusal::MaxTraceBytes { asked, have, max, limit });
     }
     Ok(())
 }
@@ -48,7 +50,7 @@ pub(super) fn check_end(
     let of_undo = undo.map_or(0, |undo| trace.undo_bytes(at, size).saturating_sub(undo.bytes));
     match size.saturating_sub(node.said_bytes()) + of_undo {
         0 => Ok(()),
-        more => check_room(trace, &trace.settings().limits, more).map_err(|refusal| match of_undo {
+        more => check_room(trace, trace.settings(), more).map_err(|refusal| match of_undo {
             0 => refusal.to_string(),
             _ => format!(
                 "what it did stands, because its undo has no room for what it would be given: {refusal}"

@@ -12,11 +12,14 @@
 use shared::{
     ChildId, ContextKey, Json,
     graph::{Input, Source, StepIndex},
-    limits::MAX_VALUE_BYTES,
+    limits::{MAX_VALUE_BYTES, Settings},
+    set_limit::SetLimit,
     wire::{EndStatus, Lease, StepStatus},
 };
 
-use super::{ContextIndex, ContextNode, Entry, Event, GraphRun, Order, Refusal, Trace, parts::MAX_KEYS};
+use super::{
+    ContextIndex, ContextNode, Entry, Event, GraphRun, Order, Refusal, Trace, limit_text, parts::MAX_KEYS,
+};
 
 impl Trace {
     /// A value that `child_id` may read. An absent key is `None`; null is a value.
@@ -267,25 +270,38 @@ pub(super) fn put(
     if before.is_some_and(|entry| entry.value == *value && entry.writer.as_ref() == Some(&node.id)) {
         return Ok(Vec::new());
     }
-    let limits = &trace.settings().limits;
+    let settings = trace.settings();
     let size = value.size_bytes();
-    let max = limits.max_context_value_bytes.min(MAX_VALUE_BYTES);
-    if size > max {
-        let limit = "max_context_value_bytes";
-        return Err(Refusal::TooLarge { size, max, limit });
-    }
+    check_value(settings, size)?;
     let total = trace.store_bytes - before.map_or(0, |entry| entry.size_bytes) + size;
-    if total > limits.max_context_store_bytes {
-        let (max, limit) = (limits.max_context_store_bytes, "max_context_store_bytes");
-        return Err(Refusal::TooLarge { size: total, max, limit });
-    }
+    check_total(settings, "a shared store", total)?;
     // What undos will get stays when another value is written to its key.
     let kept = trace.undo_values.bytes() + size;
-    if kept > limits.max_context_store_bytes {
-        let limit = "max_context_store_bytes, of what steps that may be undone have read";
-        return Err(Refusal::TooLarge { size: kept, max: limits.max_context_store_bytes, limit });
-    }
+    check_total(settings, "what steps that may be undone have read,", kept)?;
     Ok(vec![Event::ValueSet { key, value: value.clone(), writer: Some(node.id.clone()) }])
+}
+
+/// L: whether a value is small enough for the shared store.
+pub(super) fn check_value(settings: &Settings, size: u64) -> Result<(), Refusal> {
+    let own = settings.limits.max_context_value_bytes;
+    if size <= own.min(MAX_VALUE_BYTES) {
+        return Ok(());
+    }
+    let name = "max_context_value_bytes";
+    let limit = match own > MAX_VALUE_BYTES {
+        true => SetLimit::built_in(name, MAX_VALUE_BYTES),
+        false => limit_text::of_settings(settings, name),
+    };
+    Err(Refusal::TooLarge { size, what: "a value", limit: Box::new(limit) })
+}
+
+/// L: whether so much fits into the shared store.
+pub(super) fn check_total(settings: &Settings, what: &'static str, size: u64) -> Result<(), Refusal> {
+    if size <= settings.limits.max_context_store_bytes {
+        return Ok(());
+    }
+    let limit = Box::new(limit_text::of_settings(settings, "max_context_store_bytes"));
+    Err(Refusal::TooLarge { size, what, limit })
 }
 
 pub(super) fn delete(trace: &Trace, lease: &Lease, key: &ContextKey) -> Result<Vec<Event>, Refusal> {

@@ -3,10 +3,11 @@
 
 use shared::{
     limits::MAX_VALUE_BYTES,
+    set_limit::Used,
     wire::{FailureKind, Payload, Progress},
 };
 
-use super::{ContextIndex, ContextNode, Event, Trace, end};
+use super::{ContextIndex, ContextNode, Event, Trace, end, limit_text};
 
 /// A limit, and what was used of it.
 pub(super) struct Passed {
@@ -18,8 +19,8 @@ pub(super) struct Passed {
 impl Passed {
     /// The end of a context that has passed the limit.
     pub(super) fn ends(&self, trace: &Trace, at: ContextIndex) -> Event {
-        let Passed { limit, has, max } = self;
-        end::failed(trace, at, FailureKind::LimitExceeded, format!("{limit}: {has} of {max}"))
+        let used = Used::new(self.limit, self.has, self.max);
+        end::failed(trace, at, FailureKind::LimitExceeded, limit_text::said(trace, at, &used))
     }
 }
 

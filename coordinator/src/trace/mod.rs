@@ -40,6 +40,7 @@ mod index;
 mod lease;
 mod lifecycle;
 mod limit;
+mod limit_text;
 mod line;
 mod log;
 mod lost;

@@ -16,6 +16,8 @@ pub struct Named {
     pub deleted: BTreeMap<AgentId, Timestamp>,
     /// Those whose latest version a newer version of this program wrote, and its number.
     pub unreadable: BTreeMap<AgentId, u64>,
+    /// Of those that there are not: one whose name is much the same.
+    pub similar: BTreeMap<AgentId, AgentId>,
     /// The revision of the directory.
     pub revision: Option<u64>,
 }

@@ -59,7 +59,7 @@ pub(super) fn tell(trace: &Trace, tell: &Tell) -> Result<Vec<Event>, Refusal> {
         text: tell.text.clone(),
         by: tell.by.clone(),
     };
-    content::check_room(trace, &trace.settings().limits, content::added_by(&told))?;
+    content::check_room(trace, trace.settings(), content::added_by(&told))?;
     Ok(vec![told])
 }
 

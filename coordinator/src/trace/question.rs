@@ -86,7 +86,7 @@ fn ask(trace: &Trace, at: ContextIndex, question: Text, form: Form) -> Event {
         }
         Hitl::Ask => {
             let bytes = content::question_bytes(&question, Some(&form));
-            if let Err(refusal) = content::check_room(trace, &trace.settings().limits, bytes) {
+            if let Err(refusal) = content::check_room(trace, trace.settings(), bytes) {
                 return end::failed(trace, at, FailureKind::LimitExceeded, refusal.to_string());
             }
             let form = (!form.is_plain()).then(|| Box::new(form));
@@ -137,7 +137,7 @@ fn check_room(trace: &Trace, node: &ContextNode, answered: &Answered) -> Result<
     };
     let open = node.said_bytes().saturating_sub(content::END_BYTES);
     let asked = content::answer_bytes(&given).saturating_sub(open);
-    content::check_room(trace, &trace.settings().limits, asked)
+    content::check_room(trace, trace.settings(), asked)
 }
 
 /// A question has its answer: how its `approve` step ends; none if an agent asked, which goes on.

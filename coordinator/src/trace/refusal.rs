@@ -5,6 +5,7 @@ use shared::{
     AgentId, CallId, ChildId, ContextKey, Dimension, PoolName, Problems, Timestamp, Usd,
     id::{ModelName, SecretName, ToolName},
     secrets,
+    set_limit::SetLimit,
     wire::{self, CALL_CONFLICT, EndStatus, HoldDenied, exhausted},
 };
 
@@ -21,16 +22,16 @@ pub enum Refusal {
     #[error("`{child_id}` has ended: {status}")]
     Ended { child_id: ChildId, status: EndStatus },
 
-    #[error("depth {depth} is more than max_depth {max}")]
-    Depth { depth: u32, max: u32 },
-    #[error("{asked} more contexts would exceed max_contexts {max}; the trace has {have}")]
-    MaxContexts { asked: u32, have: u32, max: u32 },
+    #[error("depth {depth} is more than {limit}")]
+    Depth { depth: u32, limit: Box<SetLimit> },
+    #[error("the trace has {have} contexts, and {asked} more would exceed {limit}")]
+    MaxContexts { asked: u32, have: u32, limit: Box<SetLimit> },
     #[error(
-        "{asked} more bytes would exceed max_trace_bytes {max}; the trace keeps {have}\n\nhint: give many contexts a large value by a key of the shared store (`input_from`), and not in each goal or input (of a step with an `undo` it counts for each run all the same); or have `max_trace_bytes` raised for later runs"
+        "the trace keeps {have} bytes, and {asked} more would exceed {limit}\n\nhint: give many contexts a large value by a key of the shared store (`input_from`), and not in each goal or input (of a step with an `undo` it counts for each run all the same)"
     )]
-    MaxTraceBytes { asked: u64, have: u64, max: u64 },
-    #[error("`{parent}` already has {max} live children (max_children)")]
-    MaxChildren { parent: ChildId, max: u32 },
+    MaxTraceBytes { asked: u64, have: u64, max: u64, limit: Box<SetLimit> },
+    #[error("`{parent}` already has as many live children as {limit}")]
+    MaxChildren { parent: ChildId, limit: Box<SetLimit> },
     #[error("an ancestor, `{ancestor}`, already runs agent `{agent}` with the same goal")]
     Cycle { agent: AgentId, ancestor: ChildId },
     #[error("`{parent}` may not use these tools, so its child may not: {}", list(.tools))]
@@ -121,8 +122,8 @@ pub enum Refusal {
     NotWritable { child_id: ChildId, key: ContextKey },
     #[error("`{child_id}` may not read `{key}`; add the key to its input_from")]
     NotReadable { child_id: ChildId, key: ContextKey },
-    #[error("a value of {size} bytes is more than the {max} allowed ({limit})")]
-    TooLarge { size: u64, max: u64, limit: &'static str },
+    #[error("{what} of {size} bytes is more than {limit}")]
+    TooLarge { size: u64, what: &'static str, limit: Box<SetLimit> },
 
     #[error("`{target}` is still in use by {}", .referrers.join(", "))]
     Guarded { target: String, referrers: Vec<String> },

@@ -3,7 +3,9 @@
 
 use shared::{Timestamp, wire::EndStatus};
 
-use super::{ContextIndex, Event, Phase, Status, Trace, attempt, end, graph, line, money, question};
+use super::{
+    ContextIndex, Event, Phase, Status, Trace, attempt, end, graph, limit_text, line, money, question,
+};
 
 impl Trace {
     /// When the trace next needs a wake.
@@ -84,12 +86,7 @@ pub(super) fn due(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event>
         return vec![attempt::timed_out(trace, at)];
     }
     if node.queue_until().is_some_and(|until| until <= now) {
-        let (field, max) = match (node.limits.max_queue_ms, node.undo_queue_ms()) {
-            (0, Some(own)) => ("timeout_ms", own),
-            (max, Some(own)) if own < max => ("timeout_ms", own),
-            (max, Some(_) | None) => ("max_queue_ms", max),
-        };
-        let reason = format!("{field}: no worker took it within {max} ms");
+        let reason = limit_text::queued_too_long(trace, at);
         return vec![end::stopped(trace, at, EndStatus::TimedOut, reason)];
     }
     match &node.status {

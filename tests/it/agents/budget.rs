@@ -230,6 +230,7 @@ async fn l_max_steps_holds_within_one_turn() {
     let run = cluster.begin(json!({"goal": "x", "agent_id": "eager"})).await;
     let (outcome, trace) = finished(&cluster, run).await;
     assert_eq!(outcome["error"]["kind"], "limit_exceeded", "{outcome:#}");
-    assert_eq!((&outcome["error"]["message"], &outcome["steps"]), (&json!("max_steps: 5 of 5"), &json!(5)));
+    let why = "`root` has used 5 of max_steps = 5 (the profile of agent `eager`); raise `limits.max_steps` in the profile of agent `eager`";
+    assert_eq!((&outcome["error"]["message"], &outcome["steps"]), (&json!(why), &json!(5)));
     check_bill(&model, &[&trace], 0);
 }

@@ -257,7 +257,7 @@ async fn w7_a_newest_exchange_that_does_not_fit_is_shown_by_reference_or_ends_th
     let (outcome, _) = run(&cluster, json!({})).await;
     assert_eq!(outcome["error"]["kind"], "limit_exceeded", "{outcome:#}");
     let why = outcome["error"]["message"].as_str().unwrap();
-    assert!(why.contains("window:") && why.contains("the newest step"), "{why}");
+    assert!(why.contains("window_tokens = ") && why.contains("the newest step"), "{why}");
     assert_eq!(model.prompts().len(), 1, "no call was made that could not fit");
     cluster.stop().await;
 }

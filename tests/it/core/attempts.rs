@@ -136,7 +136,15 @@ fn b15_retries_of_calls_count_too() {
     assert_eq!(world.status("root"), "working");
     world.tick(&root, Progress { retries: 3, ..Progress::default() }).unwrap();
     assert!(
-        world.node("root").end().unwrap().error.as_ref().unwrap().message.starts_with("max_retries_total")
+        world
+            .node("root")
+            .end()
+            .unwrap()
+            .error
+            .as_ref()
+            .unwrap()
+            .message
+            .contains("of max_retries_total = 2 (the submission)")
     );
 }
 

@@ -49,7 +49,7 @@ fn fill(world: &mut World, child: &str, left: u64) {
 #[track_caller]
 fn refused(refusal: &Refusal, trace: &Trace) {
     assert_eq!(refusal.code(), ("max_trace_bytes", "L"), "{refusal}");
-    let Refusal::MaxTraceBytes { asked, have, max } = *refusal else { panic!("{refusal}") };
+    let Refusal::MaxTraceBytes { asked, have, max, .. } = *refusal else { panic!("{refusal}") };
     assert_eq!(have, trace.content_bytes());
     assert!(have <= max && have + asked > max, "{refusal}");
     // What undos read counts for each run, also by a key.

@@ -227,10 +227,10 @@ fn l_an_order_that_no_message_could_carry_is_refused() {
     let refusal = |world: &mut World, spawn: Value| world.spawn(&lease, spawn).unwrap_err().to_string();
     let tools: Vec<String> = (0..40_000).map(|n| format!("web:a-tool-with-a-long-name-{n}")).collect();
     let many = json!({"goal": "g", "child_id": "a", "tools": tools});
-    assert!(refusal(&mut world, many).contains("the size of an order without inputs"));
+    assert!(refusal(&mut world, many).contains("the largest order without inputs = 1048576 (built in)"));
     let input =
         json!({"goal": "g", "child_id": "b", "inputs": {"big": "x".repeat(MAX_MESSAGE_BYTES - (1 << 19))}});
-    assert!(refusal(&mut world, input).contains("the size of an input"));
+    assert!(refusal(&mut world, input).contains("the largest input"));
     let six =
         json!({"goal": "g", "child_id": "c", "inputs": {"a": "x".repeat(3 << 20), "b": "y".repeat(3 << 20)}});
     world.spawn(&lease, six).unwrap();
@@ -239,7 +239,7 @@ fn l_an_order_that_no_message_could_carry_is_refused() {
     let prompt = "p".repeat(1 << 20);
     world.agent(json!({"agent_id": "talker", "kind": "llm", "builtin": null, "model": "scripted", "system_prompt": prompt}));
     let talker = json!({"goal": "g", "child_id": "d", "agent_id": "talker"});
-    assert!(refusal(&mut world, talker).contains("the size of an agent profile"));
+    assert!(refusal(&mut world, talker).contains("the largest agent profile"));
 }
 
 /// A value as deep as a message may be is written into events, copies, stored fields and work, each of which puts something

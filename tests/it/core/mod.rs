@@ -26,6 +26,7 @@ mod handed_over;
 mod hostile_worker;
 mod humans;
 mod lent_keys;
+mod limit_texts;
 mod log_cuts;
 mod lost_costs;
 mod messages;

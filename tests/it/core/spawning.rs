@@ -27,7 +27,8 @@ fn l_depth_is_enforced_at_the_limit() {
     let deepest = chain_of(&mut world, 3);
     assert_eq!(world.node("d3").depth, 3);
     let refused = world.spawn(&deepest, json!({"goal": "too deep"})).unwrap_err();
-    assert_eq!(refused, Refusal::Depth { depth: 4, max: 3 });
+    let said = "depth 4 is more than max_depth = 3 (the default); set `limits.max_depth` in the profile of agent `default` or the settings of the coordinators";
+    assert_eq!(refused.to_string(), said);
     assert_eq!(refused.code(), ("depth", "L"));
 }
 
@@ -53,13 +54,18 @@ fn l_t7_children_at_once_and_contexts_in_all() {
     };
     spawn(&mut world, 1).unwrap();
     spawn(&mut world, 2).unwrap();
-    assert!(matches!(spawn(&mut world, 3).unwrap_err(), Refusal::MaxChildren { max: 2, .. }));
+    let refused = spawn(&mut world, 3).unwrap_err();
+    assert!(matches!(&refused, Refusal::MaxChildren { limit, .. } if limit.value == "2"), "{refused}");
     for (done, next) in [("c1", 3), ("c2", 4)] {
         world.run(done, "ok");
         spawn(&mut world, next).unwrap();
     }
     world.run("c3", "ok");
-    assert_eq!(spawn(&mut world, 5).unwrap_err(), Refusal::MaxContexts { asked: 1, have: 5, max: 5 });
+    let refused = spawn(&mut world, 5).unwrap_err();
+    assert!(
+        matches!(&refused, Refusal::MaxContexts { asked: 1, have: 5, limit } if limit.value == "5"),
+        "{refused}"
+    );
 }
 
 #[test]
@@ -266,7 +272,10 @@ fn l_a_limit_means_the_same_at_a_tick_and_at_the_end() {
                 world.report_with(&root, of(used), done).ok();
                 let end = world.node("root").end().expect("it has ended");
                 let error = end.error.as_ref().map(|error| (error.kind, error.message.clone()));
-                let passed = (wire::FailureKind::LimitExceeded, format!("{limit}: {used} of {max}"));
+                let said = format!(
+                    "`root` has used {used} of {limit} = {max} (the submission); raise `limits.{limit}` in the submission"
+                );
+                let passed = (wire::FailureKind::LimitExceeded, said);
                 assert_eq!(
                     error,
                     (used > max).then_some(passed),
@@ -283,7 +292,15 @@ fn l_a_result_larger_than_the_limit_goes_by_reference() {
     let root = world.claim("root");
     world.complete(&root, "x".repeat(262_145)).unwrap();
     assert!(
-        world.node("root").end().unwrap().error.as_ref().unwrap().message.starts_with("max_result_bytes")
+        world
+            .node("root")
+            .end()
+            .unwrap()
+            .error
+            .as_ref()
+            .unwrap()
+            .message
+            .contains("max_result_bytes = 262144")
     );
 
     let mut world = World::with_root(json!({}));
@@ -389,7 +406,12 @@ fn l_max_queue_ms_bounds_each_wait_for_a_worker() {
     let world = waits(7_000);
     assert_eq!(world.status("root"), "timed_out");
     let end = world.node("root").end().unwrap();
-    assert_eq!(end.reason.as_deref(), Some("max_queue_ms: no worker took it within 7000 ms"));
+    assert_eq!(
+        end.reason.as_deref(),
+        Some(
+            "no worker took `root` within max_queue_ms = 7000 (the submission); raise `limits.max_queue_ms` in the submission"
+        )
+    );
 
     // In time. While it runs nothing is bounded; the wait of the next attempt is.
     let mut world = waits(6_999);

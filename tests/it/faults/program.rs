@@ -71,7 +71,12 @@ async fn f04_a_program_that_is_killed_forks_without_end_or_ignores_sigterm() {
     let forks = cluster.begin(json!({"goal": "fork", "agent_id": "forks"})).await;
     let outcome = cluster.outcome(forks).await.context;
     let error = outcome.error.map(|error| error.message).unwrap_or_default();
-    assert!(error.contains("more than the 20 allowed"), "{error}");
+    assert!(
+        error.contains(
+            "more than resources.processes = 20; raise `resources.processes` in the agent's profile"
+        ),
+        "{error}"
+    );
 
     let ignores = cluster.begin(json!({"goal": "stay", "agent_id": "stubborn"})).await;
     eventually("it runs", async || !shells(&word).is_empty()).await;

@@ -6,6 +6,7 @@
 
 use shared::{
     depth::{self, MAX_VALUE_DEPTH},
+    set_limit::{SetLimit, Used},
     wire::{Failure, FailureKind, HistoryStep, OutputFile, Payload, ResultStep, SandboxReport, Verdict},
 };
 
@@ -77,8 +78,8 @@ pub(super) async fn finish(
 fn within_depth(verdict: Verdict) -> Verdict {
     match &verdict {
         Verdict::Completed(Payload::Inline(value)) if depth::is_deeper(value.value(), MAX_VALUE_DEPTH) => {
-            let message = format!("the result nests deeper than the {MAX_VALUE_DEPTH} levels allowed");
-            verdict::limit_exceeded(message)
+            let limit = SetLimit::built_in("the most levels of a result", MAX_VALUE_DEPTH);
+            verdict::beyond("how deep the result nests", &limit)
         }
         Verdict::Completed(_)
         | Verdict::LastReport(_)
@@ -116,5 +117,10 @@ fn not_kept(error: &Error) -> Failure {
         Error::Limit { .. } | Error::TooLarge { .. } => FailureKind::LimitExceeded,
         Error::Outside { .. } | Error::File { .. } => FailureKind::Agent,
     };
-    Failure::lasting(kind, format!("the outputs could not be collected: {error}"))
+    let not_kept = "the outputs could not be collected";
+    let message = match error {
+        Error::Limit { limit, has, max } => Used::new(limit, *has, *max).with(not_kept).to_string(),
+        Error::TooLarge { .. } | Error::Outside { .. } | Error::File { .. } => format!("{not_kept}: {error}"),
+    };
+    Failure::lasting(kind, message)
 }

@@ -2,6 +2,7 @@
 
 use shared::{
     Json,
+    set_limit::{SetLimit, Used},
     wire::{Execute, Failure, FailureKind, Payload, Text, Verdict},
 };
 
@@ -29,8 +30,14 @@ pub(super) fn failed(message: String) -> Verdict {
     failed_as(FailureKind::Agent, message)
 }
 
-pub(super) fn limit_exceeded(message: String) -> Verdict {
-    failed_as(FailureKind::LimitExceeded, message)
+/// It has used up a limit of its own.
+pub(super) fn limit_exceeded(used: &Used) -> Verdict {
+    failed_as(FailureKind::LimitExceeded, used.to_string())
+}
+
+/// It passed a bound that every agent has.
+pub(super) fn beyond(what: &str, limit: &SetLimit) -> Verdict {
+    failed_as(FailureKind::LimitExceeded, format!("{what} passes {limit}"))
 }
 
 pub(super) fn out_of_budget(message: String) -> Verdict {

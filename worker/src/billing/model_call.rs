@@ -13,6 +13,7 @@ use shared::{
     Amount, CallId, Json,
     depth::{self, MAX_VALUE_DEPTH},
     id::ModelName,
+    set_limit::Used,
     telemetry::{self, Kind, Value, attribute, metrics},
     wire::{
         CallCost, CheckedStep, Failure, FailureKind, HistoryStep, HoldDenied, LostStep, ModelStep, News,
@@ -249,9 +250,9 @@ impl Call<'_> {
         progress.change(|progress| progress.retries += 1);
         let retries = progress.get().retries;
         if retries > limits.max_retries_total {
-            let message =
-                format!("max_retries_total: {} used; the last failure: {message}", limits.max_retries_total);
-            return Err(Failure::lasting(FailureKind::LimitExceeded, message));
+            let used = Used::new("max_retries_total", retries, limits.max_retries_total);
+            let used = used.with(format!("the last failure: {message}"));
+            return Err(Failure::lasting(FailureKind::LimitExceeded, used.to_string()));
         }
         if pause >= self.time_left() {
             let message = format!("no time is left to try again: {message}");

@@ -11,6 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use shared::{
     bus::{Outgoing, PublishError},
     decode,
+    set_limit::SetLimit,
     subject::{Filter, Subject},
     wire::{Failure, FailureKind, HistoryEntry, HistoryStep, LostStep, OpenHold, SettledCall},
 };
@@ -194,7 +195,8 @@ impl<'a> Journal<'a> {
         let number = entry.number;
         let payload = serde_json::to_vec(entry).expect("a message has string keys");
         if payload.len() > MAX_ENTRY_BYTES {
-            let message = format!("step {number} has {} bytes; the most is {MAX_ENTRY_BYTES}", payload.len());
+            let limit = SetLimit::built_in("the most bytes of an entry of the journal", MAX_ENTRY_BYTES);
+            let message = format!("step {number} has {} bytes, and passes {limit}", payload.len());
             self.attempt.give_up(Failure::lasting(FailureKind::LimitExceeded, message)).await;
         }
         let id = self.attempt.message_id(&format!("{number}.{}.history", self.attempt.number()));

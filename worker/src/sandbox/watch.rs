@@ -20,7 +20,7 @@ use nix::{
     },
     unistd::Pid,
 };
-use shared::agent::Resources;
+use shared::{agent::Resources, set_limit::SetLimit};
 
 use super::{
     handoff::{Error, Policy},
@@ -140,20 +140,26 @@ impl Watch {
         };
         let (processes, max) = (pids.len() as u64, self.resources.processes);
         if processes > max {
-            self.exceed(format!("the program had {processes} processes, more than the {max} allowed"));
+            let limit = SetLimit::of_resources("resources.processes", max);
+            self.exceed(format!("the program had {processes} processes, more than {limit}"));
             return Ok(());
         }
         let Running { seconds, threads } = seen.processor.sample(own, &pids)?;
         let max = max.saturating_mul(THREADS_PER_PROCESS);
         if threads > max {
-            self.exceed(format!("its processes had {threads} threads together, more than the {max} allowed"));
+            let processes = self.resources.processes;
+            let limit = SetLimit::of_resources("resources.processes", processes);
+            self.exceed(format!(
+                "its processes had {threads} threads together, more than {THREADS_PER_PROCESS} for each of {limit}"
+            ));
             return Ok(());
         }
         let max = self.resources.cpu_seconds;
         // A single process is ended by its own limit, a second earlier.
         if seconds > max.saturating_add(1) {
+            let limit = SetLimit::of_resources("resources.cpu_seconds", max);
             self.exceed(format!(
-                "its processes used {seconds} s of processor time together, more than the {max} s allowed"
+                "its processes used {seconds} s of processor time together, more than {limit}"
             ));
             return Ok(());
         }
@@ -168,9 +174,8 @@ impl Watch {
     fn fits(&self, memory: u64) -> bool {
         let max = self.resources.memory_bytes;
         if memory > max {
-            self.exceed(format!(
-                "its processes used {memory} bytes of memory together, more than the {max} allowed"
-            ));
+            let limit = SetLimit::of_resources("resources.memory_bytes", max);
+            self.exceed(format!("its processes used {memory} bytes of memory together, more than {limit}"));
         }
         memory <= max
     }

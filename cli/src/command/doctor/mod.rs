@@ -1,6 +1,7 @@
 //! `trellis doctor`: checks each server and process, and says what to do. Changes nothing.
 
 mod findings;
+mod secrets;
 mod work;
 
 use std::{path::Path, time::Duration};
@@ -49,10 +50,15 @@ pub(crate) struct Args {
     /// Warn of a run in which nothing has happened for so long, and that does not wait for a human, such as 90s, 10m, 2h.
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse::duration)]
     stuck_after: Duration,
+    /// Warn of a run that has not ended so long after its submission, whatever it waits for.
+    #[arg(long, value_name = "TIME", default_value = "7d", value_parser = parse::duration)]
+    old_after: Duration,
 }
 
 pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
     let mut findings = Findings::default();
+    secrets::files(&servers.secret_files(), &mut findings);
+    secrets::plain_connections([servers.url(), servers.redis_url()], &mut findings);
     let are_named = servers.nats_url().is_some() || servers.redis_url().is_some();
     if servers.url().is_some() || !are_named {
         if !servers.has_cluster() {
@@ -107,6 +113,7 @@ async fn one_address(args: &Args, servers: &Servers, findings: &mut Findings) {
     storage(&bus, findings).await;
     work::dead_letters(&bus, findings).await;
     work::stuck_runs(&bus, args.stuck_after, findings).await;
+    work::old_runs(&bus, args.old_after, findings).await;
 }
 
 async fn nats(args: &Args, servers: &Servers, findings: &mut Findings) {
@@ -169,6 +176,7 @@ async fn processes(bus: &Bus, args: &Args, findings: &mut Findings) {
     work::queues(bus, workers.as_deref().unwrap_or_default(), findings).await;
     work::dead_letters(bus, findings).await;
     work::stuck_runs(bus, args.stuck_after, findings).await;
+    work::old_runs(bus, args.old_after, findings).await;
     match workers {
         Ok(found) if found.is_empty() => {
             findings.add("workers", Level::Fail, "none answers", Some("start one: `trellis worker`"));
@@ -372,12 +380,12 @@ async fn storage(bus: &Bus, findings: &mut Findings) {
     }
     if refusing.is_empty() && dropping.is_empty() && queued.is_empty() {
         let reserved: u64 = fills.iter().filter_map(|fill| fill.max_bytes).sum();
-        findings.add(
-            "storage",
-            Level::Ok,
-            format!("{}; {} reserved", words(&|_| true), size(reserved)),
-            None,
-        );
+        // Only a server of NATS sets space aside; a directory grows.
+        let most = match bus {
+            Bus::Nats(_) => format!("{} reserved", size(reserved)),
+            Bus::Memory(_) | Bus::Disk(_) | Bus::Http(_) => format!("at most {}", size(reserved)),
+        };
+        findings.add("storage", Level::Ok, format!("{}; {most}", words(&|_| true)), None);
     }
 }
 

@@ -30,6 +30,10 @@ fn waited(backlog: &Backlog) -> u64 {
 pub(super) async fn queues(bus: &Bus, workers: &[WorkerState], findings: &mut Findings) {
     let subjects = match bus.subjects(&Filter::Executes).await {
         Ok(subjects) => subjects,
+        // Over HTTP nobody may read the queues: the runs that wait in them can be found.
+        Err(bus::Error::Denied(_)) if matches!(bus, Bus::Http(_)) => {
+            return waiting_runs(bus, workers, findings).await;
+        }
         Err(bus::Error::Denied(_)) => return findings.not_checked("queues"),
         // Said already: the streams don't exist.
         Err(_) => return,
@@ -65,6 +69,63 @@ pub(super) async fn queues(bus: &Bus, workers: &[WorkerState], findings: &mut Fi
         );
     }
     lags(bus, findings).await;
+}
+
+/// Whether runs wait for their first worker, where the queues can't be read.
+async fn waiting_runs(bus: &Bus, workers: &[WorkerState], findings: &mut Findings) {
+    let status = vec![ContextStatus::Submitted];
+    let query = RunsQuery { limit: 500, status, ..RunsQuery::default() };
+    let Ok(QueryAnswer::Runs { runs, .. }) = client::query(bus, &Query::Runs(Box::new(query))).await else {
+        return findings.not_checked("queues");
+    };
+    let now = Clock::default().now();
+    let oldest = runs.iter().map(|run| now.millis_since(run.started_at) / 1_000).max().unwrap_or(0);
+    let waiting = count(runs.len() as u64, "run");
+    let (level, found, hint) = match (runs.is_empty(), workers.is_empty()) {
+        (false, true) => {
+            let hint = "restart the server, or start a `trellis worker` of its cluster";
+            (Level::Fail, format!("{waiting} in the queue, and no worker answers"), Some(hint))
+        }
+        (false, false) if oldest >= LONG_SECONDS => {
+            let hint = "start more workers, or give them more --slots";
+            (Level::Warn, format!("{waiting} in the queue, the oldest for {oldest} s"), Some(hint))
+        }
+        (_, _) => (Level::Ok, format!("{waiting} in the queues of workers"), None),
+    };
+    findings.add("queues", level, found, hint);
+}
+
+/// Whether there are runs that should have ended long ago.
+pub(super) async fn old_runs(bus: &Bus, after: Duration, findings: &mut Findings) {
+    let status = vec![
+        ContextStatus::Submitted,
+        ContextStatus::Working,
+        ContextStatus::InputRequired,
+        ContextStatus::Paused,
+    ];
+    let until = Some(Clock::default().now().minus_millis(millis(after)));
+    let query = RunsQuery { limit: 500, status, until, ..RunsQuery::default() };
+    let Ok(QueryAnswer::Runs { runs, .. }) = client::query(bus, &Query::Runs(Box::new(query))).await else {
+        // Said already: no coordinator answers, or this role may not ask.
+        return;
+    };
+    let Some(oldest) = runs.iter().min_by_key(|run| run.started_at) else { return };
+    let days = Clock::default().now().millis_since(oldest.started_at) / 86_400_000;
+    let found = format!(
+        "{} not over long after it was submitted, the oldest, {}, after {}",
+        match runs.len() {
+            1 => "1 run is".to_owned(),
+            several => format!("{several} runs are"),
+        },
+        oldest.trace_id,
+        count(days, "day")
+    );
+    let hint = format!(
+        "what a run keeps stays as long as it lasts: `trellis runs describe {}` says what it waits for, `trellis runs cancel` ends it, \
+         and `timeout_ms` in a submission bounds the next ones",
+        oldest.trace_id
+    );
+    findings.add("old-runs", Level::Warn, found, Some(&hint));
 }
 
 /// Whether coordinators and exporters are behind.

@@ -75,7 +75,7 @@ pub(in crate::trace) fn amend(trace: &Trace, amend: &Amend) -> Result<Vec<Event>
         by: amend.by.clone(),
         plan: amend.plan.clone(),
     });
-    content::check_room(trace, &trace.settings().limits, content::added_by_all(&events))?;
+    content::check_room(trace, trace.settings(), content::added_by_all(&events))?;
     Ok(events)
 }
 

@@ -5,13 +5,13 @@ use serde_json::{Map, Value};
 use shared::{
     Amount, ContextKey, Json, Timestamp,
     graph::{Group, OutputDef, Policy},
-    wire::{EndStatus, Failure, FailureKind, GraphVerdict, Payload, StepStatus, exhausted},
+    wire::{EndStatus, Failure, FailureKind, GraphVerdict, Payload, StepStatus},
 };
 
 use super::view::result_of;
 use crate::trace::{
     ContextIndex, ContextNode, Event, GraphRun, Lowered, Requeue, Status, Trace, attempt, end,
-    graph_run::failed,
+    graph_run::failed, limit_text,
 };
 
 /// Ends a graph whose race is won, that is failing, or whose steps are all done.
@@ -131,7 +131,7 @@ fn fail(trace: &Trace, graph: ContextIndex, run: &GraphRun, group: &Group) -> Ev
     let error = Failure { kind: FailureKind::Step, message, retryable: false };
     match trace.blocked(graph) {
         Some((context, dimension)) => {
-            let reason = exhausted(&context.id, dimension);
+            let reason = limit_text::out_of_money(trace, context, dimension);
             end::with_error(trace, graph, EndStatus::Aborted, error, Some(reason))
         }
         None => end::with_error(trace, graph, EndStatus::Failed, error, None),

@@ -14,7 +14,8 @@ use super::{
     status_of, step, undo,
 };
 use crate::trace::{
-    ContextIndex, ContextNode, Event, GraphRun, Ran, Refusal, RunPhase, StepRun, Trace, content, rerun,
+    ContextIndex, ContextNode, Event, GraphRun, Ran, Refusal, RunPhase, StepRun, Trace, content, limit_text,
+    rerun,
 };
 
 /// The next events of a graph: a step is started, skipped or refused, or the graph ends. None if it waits
@@ -228,7 +229,8 @@ impl Start<'_> {
         let each = self.trace.plans[self.run.plan as usize].contexts_of(self.plan());
         if asked.saturating_mul(each).saturating_add(have) > max {
             let of = if each == 1 { String::new() } else { format!(" of {each} contexts each") };
-            let reason = format!("max_contexts: {asked} items{of} on {have} contexts would exceed {max}");
+            let limit = limit_text::of_settings(self.trace.settings(), "max_contexts");
+            let reason = format!("{asked} items{of} on {have} contexts would exceed {limit}");
             return vec![self.ended(StepStatus::Failed, Some(reason))];
         }
         // Each item has an order, with its element, and the last one room for its end.
@@ -236,7 +238,7 @@ impl Start<'_> {
         let all =
             bytes.saturating_mul(asked as u64).saturating_add(2 * list.size_bytes() + content::END_BYTES);
         if asked > 0
-            && let Err(refusal) = content::check_room(self.trace, &self.trace.settings().limits, all)
+            && let Err(refusal) = content::check_room(self.trace, self.trace.settings(), all)
         {
             let reason =
                 format!("{asked} items of {bytes} bytes each, and their list, {}", refused(&refusal));

@@ -9,6 +9,7 @@ use shared::{
     AgentId, ChildId, ContextKey, Json, Problems, StepPath,
     graph::{Body, Group, Input, Plan, Source, Step, StepIndex},
     problem::nearest,
+    set_limit::SetLimit,
     wire::{self, EndStatus, Payload, StepStatus, TakenFrom},
 };
 
@@ -93,8 +94,9 @@ impl Trace {
         let Found { kept, mut needs, done, .. } = found;
         let size = kept.iter().map(|(_, kept)| kept.size_bytes()).sum();
         if size > MAX_TAKEN_BYTES {
-            let limit = "what a rerun may take over; run more steps again, with `from`";
-            return Err(Refusal::TooLarge { size, max: MAX_TAKEN_BYTES, limit });
+            let limit = SetLimit::built_in("the most that a rerun takes over", MAX_TAKEN_BYTES);
+            let what = "what is to be taken over (run more steps again, with `from`),";
+            return Err(Refusal::TooLarge { size, what, limit: Box::new(limit) });
         }
         // What it took over itself, groups without their contexts among it, may refer to objects of others.
         needs.extend(self.rerun.iter().flat_map(|rerun| rerun.needs.iter().cloned()));

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, HashMap};
 use shared::{
     ContextKey, Json, StepId, StepPath, Timestamp,
     graph::{Body, Group, StepIndex},
-    limits::MAX_VALUE_BYTES,
     wire::{EndStatus, StepStatus},
 };
 
@@ -14,7 +13,8 @@ use super::{
     kept::{Kept, KeptStep, StepPlace, digest_of},
 };
 use crate::trace::{
-    ContextIndex, Ended, Event, GraphRun, Ran, Refusal, Trace, admission, context_store::full_key,
+    ContextIndex, Ended, Event, GraphRun, Ran, Refusal, Trace, admission,
+    context_store::{self, full_key},
     graph::begin_taken,
 };
 
@@ -172,15 +172,10 @@ fn inner_steps<'a>(
 
 /// L: what it wrote must fit into the shared store, whose limits may have been lowered since.
 fn check_room(trace: &Trace, kept: &Kept) -> Result<(), Refusal> {
-    let limits = &trace.settings().limits;
     let mut total = trace.store_bytes;
     for size in kept.own.values().chain(kept.values.values()).map(Json::size_bytes) {
-        let max = limits.max_context_value_bytes.min(MAX_VALUE_BYTES);
-        if size > max {
-            return Err(Refusal::TooLarge { size, max, limit: "max_context_value_bytes" });
-        }
+        context_store::check_value(trace.settings(), size)?;
         total += size;
     }
-    let (max, limit) = (limits.max_context_store_bytes, "max_context_store_bytes");
-    if total > max { Err(Refusal::TooLarge { size: total, max, limit }) } else { Ok(()) }
+    context_store::check_total(trace.settings(), "a shared store", total)
 }

@@ -22,7 +22,17 @@ const SHARED: Layers = &[
     &["agent.rs"],
     &["check.rs"],
     &["json_schema.rs"],
-    &["limits.rs", "ladder.rs", "labels.rs", "secrets.rs", "terms.rs", "usage.rs", "sandbox.rs", "tool.rs"],
+    &[
+        "limits.rs",
+        "set_limit.rs",
+        "ladder.rs",
+        "labels.rs",
+        "secrets.rs",
+        "terms.rs",
+        "usage.rs",
+        "sandbox.rs",
+        "tool.rs",
+    ],
     &["signature.rs"],
     &["clock.rs", "crash.rs", "disk", "keys.rs", "link.rs", "random.rs"],
     &[

@@ -220,5 +220,8 @@ fn g1_items_of_a_group_count_with_all_their_steps() {
     world.submit_graph(graph(json!({}))).unwrap();
     let report = world.trace.graph_outcome(world.trace.root().unwrap()).unwrap();
     let reason = report.steps[0].reason.clone().unwrap();
-    assert_eq!(reason, "max_contexts: 2 items of 3 contexts each on 1 contexts would exceed 6");
+    assert_eq!(
+        reason,
+        "2 items of 3 contexts each on 1 contexts would exceed max_contexts = 6 (the settings of the coordinators); raise `limits.max_contexts` in the settings of the coordinators"
+    );
 }

@@ -68,7 +68,8 @@ fn l_a_graph_with_more_steps_than_contexts_allowed_is_refused() {
     world.settings.limits.max_contexts = 3;
     let steps: Vec<Value> = (0..3).map(|n| step(&format!("s{n}"), json!({}))).collect();
     let refused = world.submit_graph(json!({"steps": steps})).unwrap_err();
-    assert_eq!(refused, Refusal::MaxContexts { asked: 4, have: 0, max: 3 });
+    let Refusal::MaxContexts { asked: 4, have: 0, limit } = refused else { panic!("{refused}") };
+    assert_eq!((limit.name, limit.value.as_str()), ("max_contexts", "3"));
 }
 
 #[test]

@@ -19,7 +19,9 @@ fn l_a_graph_that_may_have_no_children_is_refused() {
     let refused = world
         .submit_graph(json!({"limits": {"max_children": 0}, "steps": [step("a", json!({}))]}))
         .unwrap_err();
-    assert!(matches!(refused, Refusal::MaxChildren { max: 0, .. }));
+    let Refusal::MaxChildren { limit, .. } = refused else { panic!("{refused}") };
+    let said = "max_children = 0 (the submission); raise `limits.max_children` in the submission";
+    assert_eq!(limit.to_string(), said);
 }
 
 #[test]

@@ -230,7 +230,10 @@ fn g14_deadlines_of_a_graph_do_not_bound_its_undos_and_each_has_its_own() {
     let end = world.trace.outcome(&id("graph")).unwrap();
     assert_eq!(
         (end.context.status, end.context.reason.as_deref()),
-        (EndStatus::TimedOut, Some("its deadline has passed"))
+        (
+            EndStatus::TimedOut,
+            Some("`graph` reached timeout_ms = 5000 (the submission); raise `timeout_ms` in the submission")
+        )
     );
     world.rest();
 }

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use serde_json::Value;
 use shared::{
     Amount, CallId, Json,
+    set_limit::{SetLimit, Used},
     wire::{
         self, CALL_CONFLICT, Failure, FailureKind, ModelStep, Said, Seen, ToolOutput, Verdict, exhausted,
     },
@@ -21,7 +22,7 @@ use crate::{
         journaled, news,
         run::Run,
         tool_step,
-        verdict::{completed, failed, limit_exceeded, plain_question},
+        verdict::{beyond, completed, failed, failed_as, limit_exceeded, plain_question},
     },
     attempt::live_output::LiveOutput,
     billing::{
@@ -146,10 +147,10 @@ impl Session<'_> {
                 Event::Line(line) => self.redactor().line(line),
                 Event::TooLong => {
                     return self
-                        .end_program(limit_exceeded(format!(
-                            "the program wrote a line of more than {} bytes",
-                            sandbox::MAX_LINE_BYTES
-                        )))
+                        .end_program(beyond(
+                            "what the program wrote",
+                            &SetLimit::built_in("the most bytes of a line", sandbox::MAX_LINE_BYTES),
+                        ))
                         .await;
                 }
                 Event::Ended(status) => return self.ended(status.into(), &plain),
@@ -157,9 +158,10 @@ impl Session<'_> {
             written += line.len();
             if written > MAX_OUTPUT_BYTES {
                 return self
-                    .end_program(limit_exceeded(format!(
-                        "the program wrote more than {MAX_OUTPUT_BYTES} bytes"
-                    )))
+                    .end_program(beyond(
+                        "what the program wrote",
+                        &SetLimit::built_in("the most bytes of all its lines", MAX_OUTPUT_BYTES),
+                    ))
                     .await;
             }
             let answered = match parse_line(&line) {
@@ -168,9 +170,9 @@ impl Session<'_> {
                     continue;
                 }
                 ParsedLine::Invalid { why, .. } if self.invalid == MAX_INVALID => {
-                    let said =
-                        format!("the program sent more than {MAX_INVALID} invalid messages; the last: {why}");
-                    return self.end_program(limit_exceeded(said)).await;
+                    let said = format!("an invalid message of the program ({why})");
+                    let limit = SetLimit::built_in("the most invalid messages", MAX_INVALID);
+                    return self.end_program(beyond(&said, &limit)).await;
                 }
                 ParsedLine::Invalid { id, why } => {
                     tracing::warn!("a message of the program can't be read");
@@ -197,8 +199,8 @@ impl Session<'_> {
                     continue;
                 }
                 ParsedLine::Message(ProgramMessage::Cost { .. }) if self.costs == MAX_COSTS => {
-                    let said = format!("the program reported more than {MAX_COSTS} costs");
-                    return self.end_program(limit_exceeded(said)).await;
+                    let limit = SetLimit::built_in("the most costs that a program reports", MAX_COSTS);
+                    return self.end_program(beyond("one more cost", &limit)).await;
                 }
                 ParsedLine::Message(ProgramMessage::Cost { id, key, usd, tokens }) => {
                     self.costs += 1;
@@ -237,7 +239,7 @@ impl Session<'_> {
     async fn step(&mut self, request: ProgramRequest) -> Answered {
         let max = self.run.work().limits.max_steps;
         if self.steps >= max {
-            return Answered::Ends(limit_exceeded(format!("max_steps: {} of {max}", self.steps)));
+            return Answered::Ends(limit_exceeded(&Used::new("max_steps", self.steps, max)));
         }
         self.steps += 1;
         let steps = self.steps;
@@ -449,7 +451,7 @@ impl Session<'_> {
     /// The verdict of a program that ended without a result message: its plain output is the result.
     fn ended(&self, exit: Exit, plain: &[u8]) -> Verdict {
         if let Some(reason) = self.program.exceeded() {
-            return limit_exceeded(format!("the sandbox ended the program: {reason}"));
+            return failed_as(FailureKind::LimitExceeded, format!("the sandbox ended the program: {reason}"));
         }
         if let Some(why) = self.program.broken() {
             return failed(why);

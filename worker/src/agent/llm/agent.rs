@@ -4,6 +4,7 @@ use serde_json::Value;
 use shared::{
     ChildId, Json, Tokens,
     id::ModelName,
+    set_limit::Used,
     wire::{
         CheckedStep, Execute, Form, HistoryEntry, ModelStep, News, Payload, Seen, Text, ToolCall, Verdict,
     },
@@ -148,7 +149,7 @@ impl<'a> Agent<'a> {
 
     fn out_of_steps(&self) -> Option<Verdict> {
         let (has, max) = (self.conversation.steps(), self.work().limits.max_steps);
-        (has >= max).then(|| limit_exceeded(format!("max_steps: {has} of {max}")))
+        (has >= max).then(|| limit_exceeded(&Used::new("max_steps", has, max)))
     }
 
     /// A model that was told that it has no such tool, and calls it again, would do so until its steps are used up.
@@ -232,7 +233,10 @@ impl<'a> Agent<'a> {
         let output_schema = work.output_schema.as_ref().filter(|_| !closing);
         let fit = |window: &Window| {
             let messages = window.fit(self.size(), self.reserved(tools, closing), self.estimate());
-            messages.map_err(|overfull| limit_exceeded(format!("window: {overfull}")))
+            messages.map_err(|overfull| {
+                let why = "the role, the task, the tools and the newest step need so much";
+                limit_exceeded(&Used::new("window_tokens", overfull.needed, overfull.size).with(why))
+            })
         };
         let mut messages = fit(window)?;
         let last = self.conversation.last().and_then(|step| step.sent.as_deref());
@@ -362,14 +366,14 @@ impl<'a> Agent<'a> {
             return Ok(if step.max_tokens < max {
                 last_report(step)
             } else {
-                limit_exceeded(format!("max_tokens_per_step: {max} of {max}"))
+                limit_exceeded(&Used::new("max_tokens_per_step", max, max))
             });
         }
         let value = judge::judge(self.work(), step)?;
         let (has, max) = (value.size_bytes(), self.work().limits.max_result_bytes);
         // A result by reference can't be checked against a schema.
         Ok(if has > max && self.work().output_schema.is_some() {
-            limit_exceeded(format!("max_result_bytes: {has} of {max}"))
+            limit_exceeded(&Used::new("max_result_bytes", has, max))
         } else {
             completed(value)
         })

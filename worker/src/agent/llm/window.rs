@@ -57,8 +57,8 @@ impl Estimate {
     "the role, the task, the tools and the newest step need about {needed} tokens, and the window has {size}"
 )]
 pub(crate) struct Overfull {
-    needed: u64,
-    size: u64,
+    pub(super) needed: u64,
+    pub(super) size: u64,
 }
 
 impl Window {
