@@ -44,6 +44,8 @@ pub(crate) struct Handles {
     pub(crate) schedules: Schedules,
     pub(crate) graphs: Graphs,
     pub(crate) started_at: Timestamp,
+    /// Cancelled when another coordinator has had this one's id for longer.
+    pub(crate) twin: CancellationToken,
     /// Cancelled when a loop has panicked. The whole coordinator then ends, rather than go on without one
     /// of its loops.
     pub(crate) panicked: CancellationToken,

@@ -11,6 +11,7 @@ use std::{
     },
 };
 
+use serde::{Deserialize, Serialize};
 use shared::{
     Timestamp, WorkerId,
     id::PoolName,
@@ -25,9 +26,20 @@ use crate::{
     store::{Member, Members},
 };
 
+/// What a coordinator tells the others.
+#[derive(Debug, Serialize, Deserialize)]
+struct Said {
+    #[serde(flatten)]
+    policy: Policy,
+    /// When it was started: two that are alive under one id are two processes. Earlier versions did not say it.
+    #[serde(default)]
+    started_at: Timestamp,
+}
+
 #[derive(Debug)]
 pub(crate) struct Policies {
     own: Policy,
+    started_at: Timestamp,
     /// What holds, as far as the others were heard.
     holds: Mutex<Policy>,
     /// The coordinators whose keys differ so that one does not believe what the other writes.
@@ -37,7 +49,7 @@ pub(crate) struct Policies {
 }
 
 impl Policies {
-    pub(crate) fn new(config: &Config) -> Self {
+    pub(crate) fn new(config: &Config, started_at: Timestamp) -> Self {
         let own = Policy {
             retention_ms: millis(config.retention),
             max_cost_usd: config.settings.maximum.max_cost_usd,
@@ -46,6 +58,7 @@ impl Policies {
         Policies {
             holds: Mutex::new(own.clone()),
             own,
+            started_at,
             apart: Mutex::default(),
             alike: AtomicBool::new(false),
         }
@@ -53,7 +66,20 @@ impl Policies {
 
     /// What this coordinator tells the others.
     pub(crate) fn said(&self) -> String {
-        serde_json::to_string(&self.own).expect("a policy has string keys only")
+        let said = Said { policy: self.own.clone(), started_at: self.started_at };
+        serde_json::to_string(&said).expect("a policy has string keys only")
+    }
+
+    /// Whether it is an earlier process under our id.
+    pub(crate) fn is_before_us(&self, member: &Member, own: &WorkerId) -> bool {
+        let said = serde_json::from_str::<Said>(&member.says).ok();
+        member.id == *own && said.is_some_and(|said| said.started_at < self.started_at)
+    }
+
+    /// Whether it is an earlier process under our id, and said nothing else: there is no need to remember it.
+    pub(crate) fn is_replaced_by_us(&self, member: &Member, own: &WorkerId) -> bool {
+        let said = serde_json::from_str::<Policy>(&member.says).ok();
+        self.is_before_us(member, own) && said.as_ref() == Some(&self.own)
     }
 
     /// Takes note of what coordinators say. What can't be read was said by another version.
@@ -271,8 +297,9 @@ mod tests {
             config.keys = if digits.is_empty() { None } else { Some(Keys::parse(&keys(digits)).unwrap()) };
             config
         };
+        let policies = |config: &Config| Policies::new(config, Timestamp::from_millis(1_000));
         let apart = |own: &str, other: &str| {
-            let (own, other) = (Policies::new(&with("own", own)), Policies::new(&with("other", other)));
+            let (own, other) = (policies(&with("own", own)), policies(&with("other", other)));
             let member = |id: &str, of: &Policies| Member { id: id.parse().unwrap(), says: of.said() };
             let both = vec![member("own", &own), member("other", &other)];
             own.compare_keys(&Members { alive: both, silent: Vec::new() });

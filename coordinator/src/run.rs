@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, future::BoxFuture};
 use shared::{
+    WorkerId,
     bus::{self, Bus, Consumer, Service},
     subject::{Action, Subject, Topic},
     telemetry::{Outage, metrics},
@@ -61,6 +62,8 @@ pub enum Error {
     },
     #[error("a loop of the coordinator panicked; the log shows where")]
     Panicked,
+    #[error("another coordinator is alive under the id `{0}`; give each an --id of its own, or none")]
+    Twin(WorkerId),
 }
 
 impl From<directory::Error> for Error {
@@ -103,7 +106,7 @@ async fn run_until(config: Config, bus: Bus, store: Store, shutdown: BoxFuture<'
     let clock = Clock::new(config.clock, store.time().await?);
     let directory = Directory::new(store.clone(), bus.clone(), config.crash.clone());
     directory.refresh().await?;
-    let policies = Policies::new(&config);
+    let policies = Policies::new(&config, clock.now());
     let schedules = Schedules::new(bus.clone());
     let graphs = Graphs::new(bus.clone());
     let handles = Arc::new(Handles {
@@ -119,6 +122,7 @@ async fn run_until(config: Config, bus: Bus, store: Store, shutdown: BoxFuture<'
         directory,
         schedules,
         graphs,
+        twin: CancellationToken::new(),
         panicked: CancellationToken::new(),
         gone: CancellationToken::new(),
         damaged: Default::default(),
@@ -146,10 +150,11 @@ async fn run_until(config: Config, bus: Bus, store: Store, shutdown: BoxFuture<'
     exporting.close();
     tracing::info!(partitions = handles.config.topology.partitions, "coordinator is up");
 
-    let panicked = tokio::select! {
+    let ended = tokio::select! {
         biased;
-        () = shutdown => false,
-        () = handles.panicked.cancelled() => true,
+        () = shutdown => Ok(()),
+        () = handles.panicked.cancelled() => Err(Error::Panicked),
+        () = handles.twin.cancelled() => Err(Error::Twin(handles.config.id.clone())),
     };
     tracing::info!("coordinator is stopping");
     // Readers stop first; the shards finish what the readers gave them.
@@ -164,7 +169,7 @@ async fn run_until(config: Config, bus: Bus, store: Store, shutdown: BoxFuture<'
     if tokio::time::timeout(DRAIN_TIMEOUT, drained).await.is_err() {
         tracing::warn!("not all work was finished in time; its messages will be delivered again");
     }
-    if panicked { Err(Error::Panicked) } else { Ok(()) }
+    ended
 }
 
 async fn health_listener(handles: &Handles) -> Result<Option<TcpListener>, Error> {
@@ -236,6 +241,7 @@ impl Readers {
             owned,
             tasks: readers.tasks.clone(),
             serving: BTreeMap::new(),
+            began: handles.config.clock.mark(),
             beaten: handles.config.clock.mark(),
             silent: Default::default(),
             outage: Outage::new("the queue of a partition"),

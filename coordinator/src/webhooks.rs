@@ -321,8 +321,8 @@ impl Teller {
         }
     }
 
-    async fn give_up(&self, delivery: &Delivery, why: &'static str) {
-        tracing::warn!(webhook = %self.name, subject = delivery.subject, why, "a message to a webhook is given up");
+    async fn give_up(&self, delivery: &Delivery, cause: &'static str) {
+        tracing::warn!(webhook = %self.name, subject = delivery.subject, cause, "a message to a webhook is given up");
         metrics::webhook("given_up");
         delivery.ack().await;
     }

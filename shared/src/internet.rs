@@ -32,7 +32,7 @@ fn has_authorities() -> bool {
         let built = Client::builder().build();
         if let Err(error) = &built {
             tracing::warn!(
-                reason = with_causes(error),
+                error = with_causes(error),
                 "this machine has no CA certificates, so no model, tool, page or webhook can be reached over https. Install them (on \
                  Debian: ca-certificates), or name a file of them in SSL_CERT_FILE"
             );

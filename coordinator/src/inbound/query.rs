@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use shared::{
-    Problems, TraceId,
+    Problems, TraceId, WorkerId,
     bus::{Headers, Message},
     decode,
     graph::{self, Plan, Purpose, Resolved, Unresolved, Unverified},
@@ -177,10 +177,10 @@ fn refused(problems: Problems) -> QueryAnswer {
 async fn coordinators(handles: &Handles) -> Result<QueryAnswer, directory::Error> {
     let alive = handles.heartbeat().await?.alive;
     let policies = policy::read(&alive);
-    Ok(QueryAnswer::Coordinators {
-        coordinators: alive.into_iter().map(|member| member.id).collect(),
-        policies,
-    })
+    let mut coordinators: Vec<WorkerId> = alive.into_iter().map(|member| member.id).collect();
+    // One that was killed and is back may still be heard.
+    coordinators.dedup();
+    Ok(QueryAnswer::Coordinators { coordinators, policies })
 }
 
 async fn branches_of(handles: &Handles, trace_id: TraceId) -> Result<QueryAnswer, directory::Error> {

@@ -21,7 +21,7 @@ use crate::{
     handles::Handles,
     inbound::{ask::Asks, report::Reports},
     shard::dispatch::Dispatch,
-    store::Member,
+    store::{Member, Members},
     trouble,
 };
 
@@ -48,7 +48,8 @@ pub(crate) struct Membership {
     pub(crate) owned: watch::Sender<Arc<Vec<Partition>>>,
     pub(crate) tasks: TaskTracker,
     pub(crate) serving: BTreeMap<Partition, CancellationToken>,
-    /// When the last heartbeat was written.
+    /// When it began, and when the last heartbeat was written.
+    pub(crate) began: Mark,
     pub(crate) beaten: Mark,
     /// Coordinators that ended without saying so, or can't be heard.
     pub(crate) silent: BTreeSet<WorkerId>,
@@ -97,9 +98,11 @@ impl Membership {
             // Others may have taken over for a while.
             handles.epoch.watch_anew(handles.clock.now());
         }
+        self.look_for_twins(&members).await;
         let ids = |members: Vec<Member>| members.into_iter().map(|member| member.id);
         let alive: Vec<WorkerId> = ids(members.alive).collect();
-        let silent: BTreeSet<WorkerId> = ids(members.silent).collect();
+        // Who was started again under its id is not missing.
+        let silent: BTreeSet<WorkerId> = ids(members.silent).filter(|id| !alive.contains(id)).collect();
         if !silent.is_subset(&self.silent) {
             handles.epoch.doubt(handles.clock.now());
         }
@@ -118,6 +121,23 @@ impl Membership {
             all.filter(|partition| owner(*partition, &alive) == Some(&handles.config.id)).collect();
         self.serve(&mine).await;
         self.watch_store().await;
+    }
+
+    /// Whoever finds that another process has had its id for longer ends. One that was killed is heard for a moment longer, and
+    /// then forgotten.
+    async fn look_for_twins(&self, members: &Members) {
+        let Handles { config, policies, store, .. } = &*self.handles;
+        let up_for = config.clock.since(self.began);
+        if up_for > 2 * config.heartbeat_ttl
+            && members.alive.iter().any(|member| policies.is_before_us(member, &config.id))
+        {
+            self.handles.twin.cancel();
+        }
+        for earlier in members.silent.iter().filter(|member| policies.is_replaced_by_us(member, &config.id)) {
+            if let Err(error) = store.leave(earlier).await {
+                tracing::debug!(%error, "the process that this one replaces is remembered for an hour");
+            }
+        }
     }
 
     /// Checks that the store still has what it acknowledged, also while no message would show a loss:

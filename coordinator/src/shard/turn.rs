@@ -296,7 +296,7 @@ mod tests {
         let time = store::StoreTime { read: now, correction: Default::default() };
         let clock = Clock::new(config.clock, time);
         Arc::new(Handles {
-            policies: Policies::new(&config),
+            policies: Policies::new(&config, now),
             worker_policies: Default::default(),
             directory: Directory::new(store.clone(), bus.clone(), config.crash.clone()),
             schedules: Schedules::new(bus.clone()),
@@ -308,6 +308,7 @@ mod tests {
             epoch: Epoch::new(),
             room: Default::default(),
             started_at: now,
+            twin: Default::default(),
             panicked: Default::default(),
             gone: Default::default(),
             damaged: Default::default(),

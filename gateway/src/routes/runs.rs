@@ -5,7 +5,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use coordinator::trace::{ContextNode, Trace, account::Receipt};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 use shared::{
     ChildId, Problems, Timestamp, TraceId,
@@ -39,12 +39,19 @@ pub(super) fn keyed(call: &Call, what: &str) -> Result<Option<Uuid>, Box<Problem
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Named {
+    #[serde(deserialize_with = "given")]
     trace_id: Option<Value>,
+    #[serde(deserialize_with = "given")]
     child_id: Option<Value>,
     agent_id: Option<Value>,
     name: Option<Value>,
     steps: Option<serde::de::IgnoredAny>,
     rerun: Option<serde::de::IgnoredAny>,
+}
+
+/// A value that is there, which may be null.
+fn given<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(from).map(Some)
 }
 
 /// Submits; answered after the commit. The run has all its ids before it is sent, so that a second delivery is the same run.
@@ -75,6 +82,12 @@ fn with_ids(body: &[u8], key: Option<Uuid>) -> Result<Vec<u8>, Box<ProblemDetail
         return Err(wrong("a submission is a JSON object".into()));
     }
     let mut ids = Map::new();
+    for (name, given) in [("trace_id", &named.trace_id), ("child_id", &named.child_id)] {
+        if given == &Some(Value::Null) {
+            let hint = Some("leave it out to get a new one".into());
+            return Err(malformed(Problems::one(name, "null is no id", hint)));
+        }
+    }
     if named.trace_id.is_none() {
         let id = key.unwrap_or_else(Uuid::new_v4);
         let trace = TraceId::from_u128(id.as_u128()).expect("a version is not all zeros");
@@ -308,9 +321,17 @@ mod tests {
         assert_eq!(read(r#"{"rerun": {}}"#), json!({"rerun": {}, "trace_id": trace}));
         let whole = r#" {"trace_id":"a","child_id":"b","goal":"x","max_cost_usd":0.10}"#;
         assert_eq!(given(whole), whole);
-        for bad in
-            ["", "[]", "3", "{", "nonsense", "\"x\"", "{\"goal\": \"x\", \"trace_id\": 1, \"trace_id\": 2}"]
-        {
+        for bad in [
+            "",
+            "[]",
+            "3",
+            "{",
+            "nonsense",
+            "\"x\"",
+            "{\"goal\": \"x\", \"trace_id\": 1, \"trace_id\": 2}",
+            "{\"goal\": \"x\", \"trace_id\": null}",
+            "{\"goal\": \"x\", \"child_id\": null}",
+        ] {
             assert!(with_ids(bad.as_bytes(), None).is_err(), "{bad}");
         }
         assert!(with_ids("[".repeat(100_000).as_bytes(), None).is_err());

@@ -52,3 +52,29 @@ async fn policies(bus: &Bus) -> Vec<Policy> {
     let answer: Value = serde_json::from_slice(&answer).unwrap();
     serde_json::from_value(answer["coordinators"]["policies"].clone()).unwrap()
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_coordinators_with_one_id_the_later_one_ends_and_one_that_was_killed_comes_back() {
+    let with = || {
+        let mut config = coordinator::Config::new(name("same"));
+        config.heartbeat = Duration::from_millis(100);
+        config.heartbeat_ttl = Duration::from_millis(400);
+        config
+    };
+    let bus = Bus::Memory(bus::Memory::new(Default::default()));
+    let store = Store::Memory(Memory::new(with().topology.partitions));
+    let run = |config| coordinator::run(config, bus.clone(), store.clone(), std::future::pending());
+    let first = tokio::spawn(run(with()));
+    trellis_tests::cluster::eventually("it is up", async || !policies(&bus).await.is_empty()).await;
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let second = tokio::time::timeout(SOON, run(with())).await.expect("the second ends");
+    let why = second.expect_err("it says why").to_string();
+    assert!(why.contains("another coordinator is alive under the id `same`"), "{why}");
+    assert!(!first.is_finished(), "the first goes on");
+    first.abort();
+    let third = tokio::spawn(run(with()));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(!third.is_finished(), "a killed one is replaced at once");
+    assert_eq!(policies(&bus).await.len(), 1);
+    third.abort();
+}

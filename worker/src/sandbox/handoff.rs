@@ -119,12 +119,23 @@ pub(super) enum Error {
     Policy(#[from] serde_json::Error),
     #[error("unknown stage `{0}` of the sandbox")]
     Stage(String),
-    #[error("`{program}` could not be run: {source}")]
+    #[error("`{program}` could not be run: {source}{}", how_to_run(.source))]
     Program {
         program: String,
         #[source]
         source: io::Error,
     },
+}
+
+/// What to do about a program that could not be run.
+fn how_to_run(source: &io::Error) -> &'static str {
+    if source.kind() == io::ErrorKind::NotFound {
+        "\n\nhint: install it on the worker, in a directory of its PATH, or write its whole path and list that in `reads` of the profile"
+    } else if source.kind() == io::ErrorKind::PermissionDenied {
+        "\n\nhint: list its directory in `reads` of the profile, and let the worker's user run it"
+    } else {
+        ""
+    }
 }
 
 impl Error {

@@ -2,6 +2,8 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use super::program::SYSTEM_PATHS;
+
 /// Makes a path in a command absolute if it is beneath a path that the profile allows to read: as it is written, or as a file that is
 /// there. A word such as `python3` or `-u` is beneath `.` only if there is such a file.
 pub(crate) fn make_absolute_if_readable(word: &str, reads: &[String]) -> String {
@@ -14,6 +16,14 @@ pub(crate) fn make_absolute_if_readable(word: &str, reads: &[String]) -> String 
     let beneath =
         reads.iter().filter(|read| !read.is_empty()).any(|read| is_written_so(read) || is_there(read));
     if beneath { whole } else { word.to_owned() }
+}
+
+/// Whether the sandbox lets a program read a file, where the profile lists these paths.
+pub(crate) fn may_read(file: &str, reads: &[String]) -> bool {
+    let file = without_dots(file);
+    let listed =
+        reads.iter().filter(|read| !read.is_empty()).any(|read| file.starts_with(without_dots(read)));
+    listed || SYSTEM_PATHS.iter().any(|system| file.starts_with(system))
 }
 
 /// An absolute path without a `.` at its end.

@@ -37,7 +37,7 @@ const REFUSED: u8 = 126;
 const LANDLOCK_ABI: ABI = ABI::V9;
 
 /// Paths that every program may read, needed to run at all. Absent ones are skipped.
-const SYSTEM_PATHS: [&str; 17] = [
+pub(super) const SYSTEM_PATHS: [&str; 17] = [
     "/usr",
     "/bin",
     "/sbin",

@@ -188,6 +188,7 @@ async fn processes(bus: &Bus, args: &Args, findings: &mut Findings) {
             findings.add("workers", Level::Ok, said, None);
             worker_clocks(&found, findings);
             work::dropped_spans(&found, findings);
+            work::twins(&found, findings);
             for apart in workers::policies_apart(&found) {
                 let hint = "start all workers of a pool with the same --policy; `trellis workers list` shows them, `trellis admin-log` since when";
                 findings.add("worker-policies", Level::Warn, apart, Some(hint));

@@ -1,6 +1,6 @@
 //! What `trellis doctor` finds out about work: whether somebody takes it, whether it goes on, and whether it is seen.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use shared::{
     bus::{self, Backlog, Bus, Consumer},
@@ -208,6 +208,18 @@ pub(super) async fn stuck_runs(bus: &Bus, after: Duration, findings: &mut Findin
     let hint =
         format!("`trellis runs describe {trace_id}` says what it waits for; `trellis runs cancel` ends it");
     findings.add("stuck-runs", Level::Warn, found, Some(&hint));
+}
+
+/// Whether two workers have one name: then it is not clear whom `workers drain` means, or who has lost a context.
+pub(super) fn twins(workers: &[WorkerState], findings: &mut Findings) {
+    let mut seen = BTreeSet::new();
+    let twins: BTreeSet<&str> =
+        workers.iter().map(|worker| worker.worker_id.as_str()).filter(|id| !seen.insert(*id)).collect();
+    if !twins.is_empty() {
+        let found =
+            format!("more than one worker is called {}", twins.into_iter().collect::<Vec<_>>().join(", "));
+        findings.add("worker-ids", Level::Warn, found, Some("give each an --id of its own, or none"));
+    }
 }
 
 /// Whether workers lose spans.

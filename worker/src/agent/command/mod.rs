@@ -3,6 +3,7 @@
 //! a program that is started again gets the same answers.
 
 mod exit;
+mod hint;
 mod launch;
 mod message;
 mod replay;

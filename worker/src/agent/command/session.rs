@@ -13,7 +13,7 @@ use shared::{
 
 use super::{
     exit::Exit,
-    launch,
+    hint, launch,
     message::{self, Answer, ModelRequest, ParsedLine, ProgramMessage, Start, ToolRequest, parse_line},
     replay::Replay,
 };
@@ -467,6 +467,10 @@ impl Session<'_> {
             format!("the program {how}")
         } else {
             format!("the program {how}: {errors}")
+        };
+        let message = match hint::of(&self.run.work().agent, &errors) {
+            Some(hint) => format!("{message}\n\nhint: {hint}"),
+            None => message,
         };
         Verdict::Failed(Failure { kind: FailureKind::Agent, message, retryable: exit.is_retryable() })
     }
