@@ -27,7 +27,10 @@ async fn i4_f04_bombs_are_put_out_and_the_failure_says_which() {
     )
     .await;
     let run = async |id: &str| cluster.client.run(json!({"goal": "go", "agent_id": id})).await;
-    for (id, says) in [("forks", "more than the 20 allowed"), ("disk", "its workspace holds")] {
+    for (id, says) in [
+        ("forks", "more than resources.processes = 20; raise `resources.processes`"),
+        ("disk", "its workspace holds"),
+    ] {
         let outcome = run(id).await;
         assert_eq!(outcome.context.status, EndStatus::Failed, "{id}");
         assert!(error(&outcome).contains(says), "{id}: {}", error(&outcome));
@@ -55,12 +58,12 @@ const TOGETHER: [(&str, &str, &str); 10] = [
     (
         "memory",
         "def what():\n  kept = bytearray(os.urandom(1) * (60 << 20)); time.sleep(5)\nall_do(6, what)",
-        "bytes of memory together, more than the 201326592 allowed",
+        "bytes of memory together, more than resources.memory_bytes = 201326592",
     ),
     (
         "processor",
         "def what():\n  until = time.process_time() + 0.9\n  while time.process_time() < until: pass\nall_do(8, what)",
-        "s of processor time together, more than the 1 s allowed",
+        "s of processor time together, more than resources.cpu_seconds = 1",
     ),
     (
         "deleted-files",
@@ -84,7 +87,7 @@ const TOGETHER: [(&str, &str, &str); 10] = [
     (
         "sockets",
         "import socket\ndef what():\n  kept = [socket.socketpair() for _ in range(100)]; time.sleep(5)\nall_do(8, what)",
-        "bytes of memory together, more than the 201326592 allowed",
+        "bytes of memory together, more than resources.memory_bytes = 201326592",
     ),
     (
         "threads",
@@ -98,7 +101,7 @@ const TOGETHER: [(&str, &str, &str); 10] = [
         "import signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nfor _ in range(6):\n  if os.fork() == 0:\n    until = \
          time.process_time() + 0.9\n    while time.process_time() < until: pass\n    os._exit(0)\n  try: os.wait()\n  except \
          ChildProcessError: pass\nall_do(0, None)",
-        "s of processor time together, more than the 1 s allowed",
+        "s of processor time together, more than resources.cpu_seconds = 1",
     ),
     // Programs that may use the network can send open files, which then are in no process.
     (

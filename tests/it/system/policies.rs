@@ -65,7 +65,8 @@ async fn of_two_coordinators_with_one_id_the_later_one_ends_and_one_that_was_kil
     let store = Store::Memory(Memory::new(with().topology.partitions));
     let run = |config| coordinator::run(config, bus.clone(), store.clone(), std::future::pending());
     let first = tokio::spawn(run(with()));
-    trellis_tests::cluster::eventually("it is up", async || !policies(&bus).await.is_empty()).await;
+    let client = trellis_tests::cluster::Client { bus: bus.clone() };
+    client.accepted(json!({"goal": "it is up"})).await;
     tokio::time::sleep(Duration::from_millis(5)).await;
     let second = tokio::time::timeout(SOON, run(with())).await.expect("the second ends");
     let why = second.expect_err("it says why").to_string();

@@ -13,7 +13,7 @@ use async_nats::jetstream::{
     consumer::{self, AckPolicy, pull},
     stream::{self, ConsumerCreateStrictErrorKind, DiscardPolicy, RetentionPolicy, StorageType},
 };
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
 
 use super::{super::fill::Storage, Consumer, Error, Nats, Outgoing, Stream, Topology, failed, server_error};
 use crate::{
@@ -31,7 +31,12 @@ impl Nats {
         self.0.topology.get_or_init(|| topology.clone());
         // Boxed: each is large, and all of them together would be on the stack at once.
         let ensure = |stream| Box::pin(self.ensure_stream(self.stream_config(stream, topology)));
-        try_join_all(Stream::ALL.map(ensure)).await?;
+        let mut ensured = join_all(Stream::ALL.map(ensure)).await;
+        if ensured.iter().any(|ensured| matches!(ensured, Err(Error::NoRoom { .. }))) {
+            // Those that were there may reserve less now.
+            ensured = join_all(Stream::ALL.map(ensure)).await;
+        }
+        ensured.into_iter().collect::<Result<(), Error>>()?;
         let reports = Partition::all(topology.partitions).map(Consumer::Report);
         let pools = topology.pools.iter().cloned();
         self.pools().extend(pools.clone());
