@@ -1,12 +1,14 @@
 //! Runs: submitted, listed, shown, with their results and what they cost.
 
+use std::collections::BTreeMap;
+
 use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
 use coordinator::trace::{ContextNode, Trace, account::Receipt};
 use serde::{Deserialize, Deserializer};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value, json, value::RawValue};
 use shared::{
     ChildId, Problems, Timestamp, TraceId,
     bus::Bus,
@@ -54,6 +56,13 @@ fn given<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Value>, D::Error> 
     Value::deserialize(from).map(Some)
 }
 
+/// The message without ids that are null, which is as if they were not there.
+fn without_null_ids(body: &[u8]) -> Result<Vec<u8>, serde_json::Error> {
+    let mut fields: BTreeMap<String, &RawValue> = serde_json::from_slice(body)?;
+    fields.retain(|name, value| !(matches!(name.as_str(), "trace_id" | "child_id") && value.get() == "null"));
+    serde_json::to_vec(&fields)
+}
+
 /// Submits; answered after the commit. The run has all its ids before it is sent, so that a second delivery is the same run.
 pub(super) async fn submit(call: Call) -> Answered {
     let key = keyed(&call, "run")?;
@@ -81,13 +90,10 @@ fn with_ids(body: &[u8], key: Option<Uuid>) -> Result<Vec<u8>, Box<ProblemDetail
     if body.trim_ascii_start().first() != Some(&b'{') {
         return Err(wrong("a submission is a JSON object".into()));
     }
-    let mut ids = Map::new();
-    for (name, given) in [("trace_id", &named.trace_id), ("child_id", &named.child_id)] {
-        if given == &Some(Value::Null) {
-            let hint = Some("leave it out to get a new one".into());
-            return Err(malformed(Problems::one(name, "null is no id", hint)));
-        }
+    if [&named.trace_id, &named.child_id].contains(&&Some(Value::Null)) {
+        return with_ids(&without_null_ids(body).map_err(|error| wrong(error.to_string()))?, key);
     }
+    let mut ids = Map::new();
     if named.trace_id.is_none() {
         let id = key.unwrap_or_else(Uuid::new_v4);
         let trace = TraceId::from_u128(id.as_u128()).expect("a version is not all zeros");
@@ -316,22 +322,17 @@ mod tests {
         let read = |body: &str| serde_json::from_str::<Value>(&given(body)).unwrap();
         assert_eq!(read(r#"{"goal": "x"}"#), json!({"goal": "x", "trace_id": trace, "child_id": "root"}));
         assert_eq!(read("{ }"), json!({"trace_id": trace, "child_id": "root"}));
+        let null = r#"{"trace_id": null, "goal": "x", "child_id": null, "max_cost_usd": 0.10}"#;
+        assert!(given(null).contains("0.10") && !given(null).contains("null"), "{}", given(null));
+        assert_eq!(read(null)["trace_id"], json!(trace));
         assert_eq!(read(r#"{"goal": "x", "agent_id": "echo"}"#)["child_id"], "echo");
         assert_eq!(read(r#"{"steps": [], "name": "facts"}"#)["child_id"], "facts");
         assert_eq!(read(r#"{"rerun": {}}"#), json!({"rerun": {}, "trace_id": trace}));
         let whole = r#" {"trace_id":"a","child_id":"b","goal":"x","max_cost_usd":0.10}"#;
         assert_eq!(given(whole), whole);
-        for bad in [
-            "",
-            "[]",
-            "3",
-            "{",
-            "nonsense",
-            "\"x\"",
-            "{\"goal\": \"x\", \"trace_id\": 1, \"trace_id\": 2}",
-            "{\"goal\": \"x\", \"trace_id\": null}",
-            "{\"goal\": \"x\", \"child_id\": null}",
-        ] {
+        for bad in
+            ["", "[]", "3", "{", "nonsense", "\"x\"", "{\"goal\": \"x\", \"trace_id\": 1, \"trace_id\": 2}"]
+        {
             assert!(with_ids(bad.as_bytes(), None).is_err(), "{bad}");
         }
         assert!(with_ids("[".repeat(100_000).as_bytes(), None).is_err());
