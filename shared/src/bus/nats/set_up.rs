@@ -13,7 +13,7 @@ use async_nats::jetstream::{
     consumer::{self, AckPolicy, pull},
     stream::{self, ConsumerCreateStrictErrorKind, DiscardPolicy, RetentionPolicy, StorageType},
 };
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::try_join_all;
 
 use super::{super::fill::Storage, Consumer, Error, Nats, Outgoing, Stream, Topology, failed, server_error};
 use crate::{
@@ -29,14 +29,11 @@ impl Nats {
     pub(in super::super) async fn set_up(&self, topology: &Topology) -> Result<(), Error> {
         // Who set it up first sets it up again after a loss.
         self.0.topology.get_or_init(|| topology.clone());
-        // Boxed: each is large, and all of them together would be on the stack at once.
-        let ensure = |stream| Box::pin(self.ensure_stream(self.stream_config(stream, topology)));
-        let mut ensured = join_all(Stream::ALL.map(ensure)).await;
-        if ensured.iter().any(|ensured| matches!(ensured, Err(Error::NoRoom { .. }))) {
+        match self.ensure_streams(topology).await {
             // Those that were there may reserve less now.
-            ensured = join_all(Stream::ALL.map(ensure)).await;
+            Err(Error::NoRoom { .. }) => self.ensure_streams(topology).await?,
+            ensured => ensured?,
         }
-        ensured.into_iter().collect::<Result<(), Error>>()?;
         let reports = Partition::all(topology.partitions).map(Consumer::Report);
         let pools = topology.pools.iter().cloned();
         self.pools().extend(pools.clone());
@@ -47,6 +44,21 @@ impl Nats {
             self.ensure_bucket(storage, topology).await?;
         }
         Ok(())
+    }
+
+    /// One after another: a server looks whether there is room before it reserves it, so that streams made at once may
+    /// together reserve more than there is, and from then on it refuses every change, also to less. For want of room the
+    /// others are ensured all the same.
+    async fn ensure_streams(&self, topology: &Topology) -> Result<(), Error> {
+        let mut room = Ok(());
+        for stream in Stream::ALL {
+            // Boxed: it is large.
+            match Box::pin(self.ensure_stream(self.stream_config(stream, topology))).await {
+                Err(error @ Error::NoRoom { .. }) => room = room.and(Err(error)),
+                ensured => ensured?,
+            }
+        }
+        room
     }
 
     fn stream_config(&self, stream: Stream, topology: &Topology) -> stream::Config {
