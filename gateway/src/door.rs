@@ -124,6 +124,7 @@ impl Door {
         if OPEN.contains(&request.uri().path()) {
             return Ok(next.run(request).await);
         }
+        let too_many = |wait| ProblemDetails::too_many(wait, self.rate.per_second);
         let address =
             request.extensions().get::<Ends>().map_or(Who::Others, |ends| Who::Address(ends.remote));
         let (known, who) = match &self.tokens {
@@ -135,12 +136,12 @@ impl Door {
                 }
                 Err(refused) => {
                     // Whoever guesses has as few tries as others have requests.
-                    self.rate.take(address).map_err(ProblemDetails::too_many)?;
+                    self.rate.take(address).map_err(too_many)?;
                     return Err(refused);
                 }
             },
         };
-        self.rate.take(who).map_err(ProblemDetails::too_many)?;
+        self.rate.take(who).map_err(too_many)?;
         request.extensions_mut().insert(known.caller.clone());
         request.extensions_mut().insert(known);
         Ok(next.run(request).await)

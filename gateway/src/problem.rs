@@ -94,9 +94,11 @@ impl ProblemDetails {
         Self::new(StatusCode::CONFLICT, code, message)
     }
 
-    pub(crate) fn too_many(wait: Duration) -> Box<Self> {
+    pub(crate) fn too_many(wait: Duration, per_second: u32) -> Box<Self> {
         let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-        let message = format!("too many requests\n\nhint: wait {seconds} s");
+        let message = format!(
+            "too many requests: {per_second} a second are taken (built in)\n\nhint: wait {seconds} s"
+        );
         Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", message).again_after(seconds)
     }
 

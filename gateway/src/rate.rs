@@ -24,6 +24,7 @@ pub(crate) enum Who {
 
 #[derive(Debug)]
 pub(crate) struct Rate {
+    pub(crate) per_second: u32,
     /// The time of one request at the average rate.
     each: Duration,
     /// How far ahead of the average somebody may be.
@@ -55,7 +56,7 @@ impl Kept {
 impl Rate {
     pub(crate) fn new(per_second: u32, burst: u32) -> Self {
         let each = Duration::from_secs(1) / per_second.max(1);
-        Rate { each, ahead: each * burst.saturating_sub(1), kept: Mutex::default() }
+        Rate { per_second, each, ahead: each * burst.saturating_sub(1), kept: Mutex::default() }
     }
 
     /// Counts a request, or says how long to wait before the next.

@@ -33,7 +33,12 @@ impl Streams {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let (all, own) = (open.values().sum::<usize>(), open.get(caller).copied().unwrap_or_default());
         if all >= self.most || own >= self.most_of_one {
-            let message = "there are too many streams\n\nhint: close some that nobody looks at";
+            let (open, most) =
+                if own >= self.most_of_one { (own, self.most_of_one) } else { (all, self.most) };
+            let whose = if own >= self.most_of_one { "you have" } else { "all callers together have" };
+            let message = format!(
+                "{whose} {open} of at most {most} streams (built in)\n\nhint: close some that nobody looks at, or start another gateway"
+            );
             return Err(ProblemDetails::new(StatusCode::TOO_MANY_REQUESTS, "too_many_streams", message));
         }
         *open.entry(caller.to_owned()).or_default() += 1;

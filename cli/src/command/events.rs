@@ -21,7 +21,7 @@ use crate::{
     terminal::{
         ending::Ending,
         output::{self, Output},
-        text,
+        screen, text,
     },
 };
 
@@ -98,14 +98,23 @@ struct Printer<'a> {
     last: Option<Timestamp>,
 }
 
+/// An event on one line; on two, if the terminal is narrow.
+fn row(cells: [&str; 7], said: &str) -> String {
+    let [sequence, version, at, since, stored, child, kind] = cells;
+    let laid_out =
+        format!("{sequence:>8}  {version:>6}  {at:<20}  {since:>9}  {stored:>8}  {child:<20}  {kind:<16}");
+    // When it was stored, and how long after the one before, is told by a wider terminal.
+    text::row(&laid_out, &[sequence, at, child, kind], said, screen::columns_of_stdout())
+}
+
 impl Printer<'_> {
     fn heading(&self) -> anyhow::Result<()> {
         match self.output {
             Output::Json => Ok(()),
-            Output::Text => output::print(&format!(
-                "{:>8}  {:>6}  {:<20}  {:>9}  {:>8}  {:<20}  {:<16}  DETAIL\n",
-                "SEQUENCE", "EVENT", "AT", "SINCE", "STORED", "CONTEXT", "TYPE"
-            )),
+            Output::Text => {
+                let cells = ["SEQUENCE", "EVENT", "AT", "SINCE", "STORED", "CONTEXT", "TYPE"];
+                output::print(&row(cells, "DETAIL"))
+            }
         }
     }
 
@@ -127,12 +136,10 @@ impl Printer<'_> {
                     let stored = format!("+{} ms", stored_at.millis_since(logged.at));
                     let (since, child) = (format!("{since} ms"), text::cut(logged.child_id.as_str(), 20));
                     let said = text::cut(&text::flat(&detail(event)), SHOWN);
-                    let line = format!(
-                        "{sequence:>8}  {version:>6}  {:<20}  {since:>9}  {stored:>8}  {child:<20}  {:<16}  {said}",
-                        logged.at.to_string(),
-                        kind(event)
-                    );
-                    output::print(&format!("{}\n", line.trim_end()))?;
+                    let (sequence, version, at) =
+                        (sequence.to_string(), version.to_string(), logged.at.to_string());
+                    let cells = [&*sequence, &version, &at, &since, &stored, &child, &kind(event)];
+                    output::print(&row(cells, &said))?;
                 }
             }
         }

@@ -25,7 +25,7 @@ use crate::{
     terminal::{
         ending::Ending,
         output::{self, Output},
-        text,
+        screen, text,
     },
 };
 
@@ -115,9 +115,10 @@ fn costs(statement: anyhow::Result<Statement>, output: Output) -> anyhow::Result
 
 /// The lines beneath the steps: what the journal does not have, and the sum.
 fn sum(statement: &Statement) -> String {
+    let room = screen::columns_of_stdout();
     let line = |what: &str, who: &str, tokens: String, cost: String, said: &str| {
-        let text = format!("{:>20}  {what:<8} {who:<28} {tokens:>8} {cost:>12}  {said}", "");
-        format!("{}\n", text.trim_end())
+        let laid_out = format!("{:>20}  {what:<8} {who:<28} {tokens:>8} {cost:>12}", "");
+        text::row(&laid_out, &[what, who, &tokens, &cost], said, room)
     };
     let mut text = String::new();
     for difference in &statement.differences {
@@ -192,10 +193,10 @@ fn is_the_end(step: &HistoryStep) -> bool {
 }
 
 fn all(entries: &[HistoryEntry]) -> String {
-    let mut text = format!(
-        "{:>4}  {:>3}  {:>9}  {:<8} {:<28} {:>8} {:>12}  SAID\n",
-        "STEP", "TRY", "AT", "WHAT", "MODEL OR TOOL", "TOKENS", "COST"
-    );
+    let cells = ["STEP", "TRY", "AT", "WHAT", "MODEL OR TOOL", "TOKENS", "COST"];
+    let [step, attempt, at, what, who, tokens, cost] = cells;
+    let laid_out = format!("{step:>4}  {attempt:>3}  {at:>9}  {what:<8} {who:<28} {tokens:>8} {cost:>12}");
+    let mut text = text::row(&laid_out, &cells, "SAID", screen::columns_of_stdout());
     let first = entries.first().map_or(Timestamp::from_millis(0), |entry| entry.at);
     for entry in entries {
         text.push_str(&line(entry, first, is_taken_back(entry, entries)));
@@ -227,11 +228,11 @@ fn line(entry: &HistoryEntry, first: Timestamp, taken_back: bool) -> String {
     let at = format!("{} ms", entry.at.millis_since(first));
     let said = text::cut(&text::flat(&said), SHOWN);
     let said = if taken_back { format!("(taken back) {said}") } else { said };
-    let (number, attempt) = (entry.number, entry.attempt);
+    let (number, attempt) = (entry.number.to_string(), entry.attempt.to_string());
     let who = text::cut(&text::flat(&who), 28);
-    let text =
-        format!("{number:>4}  {attempt:>3}  {at:>9}  {what:<8} {who:<28} {tokens:>8} {cost:>12}  {said}");
-    format!("{}\n", text.trim_end())
+    let laid_out = format!("{number:>4}  {attempt:>3}  {at:>9}  {what:<8} {who:<28} {tokens:>8} {cost:>12}");
+    let cells = [&*number, &attempt, &at, what, &who, &tokens, &cost];
+    text::row(&laid_out, &cells, &said, screen::columns_of_stdout())
 }
 
 #[derive(Default)]

@@ -16,13 +16,19 @@ use crate::{
     terminal::{
         ending::Ending,
         output::{self, Output},
-        text,
+        screen, text,
     },
 };
 
 /// Characters of the bar of time, and of the bar of money.
 const TIME_BAR: usize = 32;
 const MONEY_BAR: usize = 8;
+/// A bar of time that would be shorter is left out.
+const LEAST_BAR: usize = 8;
+/// Below so many columns there are no bars of money.
+const LEAST_WITH_MONEY: usize = 56;
+/// What is left of a name at least.
+const LEAST_NAME: usize = 12;
 /// Characters of a name.
 const SHOWN: usize = 48;
 /// The attributes that hold what a span cost, in the order in which they are looked for.
@@ -59,13 +65,16 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let spans = log.spans(&journals, Clock::default().now());
     match output {
         Output::Json => output::print_json(&json!({"trace_id": trace, "spans": spans}))?,
-        Output::Text => output::print(&tree(&spans, args.depth.unwrap_or(usize::MAX)))?,
+        Output::Text => {
+            let depth = args.depth.unwrap_or(usize::MAX);
+            output::print(&tree(&spans, depth, screen::columns_of_stdout()))?;
+        }
     }
     Ok(Ending::Completed)
 }
 
 /// The spans as a tree, a line each.
-fn tree(spans: &[Span], depth: usize) -> String {
+fn tree(spans: &[Span], depth: usize, columns: Option<usize>) -> String {
     let ids: std::collections::HashSet<SpanId> = spans.iter().map(|span| span.span_id).collect();
     let mut beneath: BTreeMap<Option<SpanId>, Vec<&Span>> = BTreeMap::new();
     // The first is the root, whatever a caller says that it hangs beneath.
@@ -83,13 +92,15 @@ fn tree(spans: &[Span], depth: usize) -> String {
     for root in roots {
         tree.add(root, "", "", 1);
     }
-    tree.shown()
+    tree.shown(columns)
 }
 
 struct Row {
     name: String,
     time: String,
-    bar: String,
+    from: Moment,
+    to: Moment,
+    money: String,
     cost: String,
     note: String,
 }
@@ -122,8 +133,12 @@ impl<'a> Tree<'a> {
         self.rows.push(Row {
             name: text::cut(&text::flat(&format!("{stem}{fork}{}", name(span))), SHOWN),
             time: duration(span),
-            bar: self.time_bar(span),
-            cost: self.money(span),
+            from: span.start,
+            to: span.end,
+            money: self.money(span),
+            cost: cost(span)
+                .filter(|cost| *cost > Usd::ZERO)
+                .map_or_else(String::new, |cost| cost.to_string()),
             note: note.trim().to_owned(),
         });
         let stem = match fork {
@@ -137,16 +152,16 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Where the span lies in the whole run.
-    fn time_bar(&self, span: &Span) -> String {
+    /// Where a row lies in the whole run, in a bar of so many characters.
+    fn time_bar(&self, row: &Row, length: usize) -> String {
         let whole = self.end.since(self.start).as_nanos().max(1);
         let place = |at: Moment| {
-            let passed = at.since(self.start).as_nanos() * (TIME_BAR as u128) / whole;
-            usize::try_from(passed).unwrap_or(TIME_BAR).min(TIME_BAR)
+            let passed = at.since(self.start).as_nanos() * (length as u128) / whole;
+            usize::try_from(passed).unwrap_or(length).min(length)
         };
-        let from = place(span.start).min(TIME_BAR - 1);
-        let to = place(span.end).max(from + 1);
-        format!("{}{}{}", "·".repeat(from), "█".repeat(to - from), "·".repeat(TIME_BAR - to))
+        let from = place(row.from).min(length - 1);
+        let to = place(row.to).max(from + 1);
+        format!("{}{}{}", "·".repeat(from), "█".repeat(to - from), "·".repeat(length - to))
     }
 
     fn money(&self, span: &Span) -> String {
@@ -154,17 +169,32 @@ impl<'a> Tree<'a> {
         let of = u128::from(self.total.nanos().max(1));
         let filled = (u128::from(cost.nanos()) * (MONEY_BAR as u128)).div_ceil(of);
         let filled = usize::try_from(filled).unwrap_or(MONEY_BAR).min(MONEY_BAR);
-        format!("{}{} {cost}", "▪".repeat(filled), " ".repeat(MONEY_BAR - filled))
+        format!("{}{}", "▪".repeat(filled), " ".repeat(MONEY_BAR - filled))
     }
 
-    fn shown(&self) -> String {
+    /// On a narrow terminal the bars of time are shorter or left out, and then names are cut.
+    fn shown(&self, columns: Option<usize>) -> String {
         let width =
             |of: fn(&Row) -> &str| self.rows.iter().map(|row| of(row).chars().count()).max().unwrap_or(0);
         let (names, times, costs) = (width(|row| &row.name), width(|row| &row.time), width(|row| &row.cost));
+        // Amounts are never cut, their bars are left out.
+        let money = if columns.is_none_or(|columns| columns >= LEAST_WITH_MONEY) { MONEY_BAR + 1 } else { 0 };
+        let without_names = times + money + costs + 6;
+        let room = columns.map_or(TIME_BAR, |columns| columns.saturating_sub(names + without_names + 2));
+        let length = Some(room.min(TIME_BAR)).filter(|length| *length >= LEAST_BAR);
+        let names = match (columns, length) {
+            (Some(columns), None) => names.min(columns.saturating_sub(without_names)).max(LEAST_NAME),
+            (_, _) => names,
+        };
         let mut out = String::new();
-        for Row { name, time, bar, cost, note } in &self.rows {
-            let line = format!("{name:<names$}  {time:>times$}  {bar}  {cost:<costs$}  {note}");
-            out.push_str(line.trim_end());
+        for row in &self.rows {
+            let Row { time, cost, note, .. } = row;
+            let filled = if money > 0 { &row.money } else { "" };
+            let name = text::fit(&row.name, names);
+            let bar = length.map_or_else(String::new, |length| format!("{}  ", self.time_bar(row, length)));
+            let line = format!("{name:<names$}  {time:>times$}  {bar}{filled:<money$}{cost:<costs$}  {note}");
+            let line = line.trim_end();
+            out.push_str(&columns.map_or(line.to_owned(), |columns| text::fit(line, columns)));
             out.push('\n');
         }
         out

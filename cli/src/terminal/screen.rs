@@ -20,6 +20,11 @@ pub(crate) fn of_stdout() -> Option<Size> {
     stdout.is_terminal().then(|| size(terminal_size_of(stdout)))
 }
 
+/// The columns of that terminal.
+pub(crate) fn columns_of_stdout() -> Option<usize> {
+    of_stdout().map(|size| size.columns)
+}
+
 /// The same of stderr.
 pub(crate) fn of_stderr() -> Option<Size> {
     let stderr = std::io::stderr();

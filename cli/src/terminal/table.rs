@@ -30,7 +30,7 @@ const GOAL: &str = "GOAL";
 
 /// For stdout as it is.
 pub(crate) fn show<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> String {
-    fit(heading, rows, screen::of_stdout().map(|size| size.columns))
+    fit(heading, rows, screen::columns_of_stdout())
 }
 
 /// With nothing cut.

@@ -4,6 +4,9 @@ use serde_json::Value;
 use shared::{Json, Usd};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
+/// The least room for what is said at the end of a row.
+const LEAST_SAID: usize = 18;
+
 /// A status or kind as the word it has in JSON.
 pub(crate) fn plain(word: serde_json::Result<Value>) -> String {
     word.ok().and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_default()
@@ -61,6 +64,28 @@ pub(crate) fn fit(line: &str, columns: usize) -> String {
         kept.push('…');
     }
     kept
+}
+
+/// A row whose last cell is free text. On a terminal with too little room for the row as it is laid out, its cells stand one after another,
+/// and the text below them.
+pub(crate) fn row(laid_out: &str, cells: &[&str], said: &str, room: Option<usize>) -> String {
+    let line = format!("{laid_out}  {said}");
+    let Some(room) = room.filter(|room| width(laid_out) + LEAST_SAID > *room) else {
+        let line = room.map_or(line.clone(), |room| fit(&line, room));
+        return format!("{}\n", line.trim_end());
+    };
+    let mut lines: Vec<String> = Vec::new();
+    for cell in cells.iter().filter(|cell| !cell.is_empty()) {
+        match lines.last_mut() {
+            Some(last) if width(last) + 2 + width(cell) <= room => last.push_str(&format!("  {cell}")),
+            Some(_) => lines.push(format!("    {cell}")),
+            None => lines.push((*cell).to_owned()),
+        }
+    }
+    if !said.is_empty() {
+        lines.push(format!("    {said}"));
+    }
+    lines.iter().map(|line| format!("{}\n", fit(line, room))).collect()
 }
 
 /// At most so many characters.

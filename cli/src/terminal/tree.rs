@@ -16,7 +16,7 @@ const SHOWN: usize = 70;
 
 /// The tree, the reason of its end, and the values of the shared store, for stdout as it is.
 pub(crate) fn show(trace: &Trace) -> String {
-    let columns = screen::of_stdout().map(|size| size.columns);
+    let columns = screen::columns_of_stdout();
     let mut text: String = lay_out(&lines(trace), columns).iter().map(|line| format!("{line}\n")).collect();
     if let Some(why) = trace.root().and_then(why) {
         line(&mut text, &format!("\n{why}"));

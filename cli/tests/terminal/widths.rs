@@ -53,6 +53,42 @@ fn g17_lists_fit_the_terminal_and_cut_no_number() {
 }
 
 #[test]
+fn g17_journals_events_and_spans_fit_the_terminal_and_cut_no_number() {
+    let kept = Kept::new();
+    let script = json!([{"say": "They follow a trail, which fades unless others follow it too, and so do wrong turns."}]);
+    let agent = json!([{"agent_id": "writer", "kind": "llm", "model": "scripted", "script": script}]);
+    let agents = kept.file("agents.json", &agent.to_string());
+    let file = kept.file("ants.json", &json!({"goal": GOAL, "agent_id": "writer"}).to_string());
+    let (_, why, code) = kept.says(&["run", "--agents", &agents, &file]);
+    assert_eq!(code, Some(0), "{why}");
+    for (command, parts) in [
+        ("history", ["$0.", "model", "scripted"]),
+        ("events", ["call_id 1-1", "held", "settled"]),
+        ("trace", ["$0.", "chat scripted", " ms"]),
+    ] {
+        let (whole, _, _) = kept.says(&[command, "@last"]);
+        let cost = |said: &str| {
+            let amounts =
+                said.split_whitespace().filter(|word| word.starts_with('$') && !word.ends_with('…'));
+            amounts.map(str::to_owned).collect::<Vec<_>>()
+        };
+        for columns in SIZES {
+            let (said, code) = kept.at_terminal(&[command, "@last"], columns, 60).ended();
+            assert_eq!(code, Some(0), "{said}");
+            let said = plain(&said);
+            for line in said.lines() {
+                assert!(line.chars().count() <= columns.into(), "{command} {columns}: {line}");
+            }
+            for part in parts {
+                assert!(said.contains(part), "{command} {columns}: no {part} in {said}");
+            }
+            // What is said of an event is free text.
+            assert!(command == "events" || cost(&said) == cost(&whole), "{command} {columns}: {said}");
+        }
+    }
+}
+
+#[test]
 fn g17_a_run_is_described_with_its_goal_times_and_whole_result() {
     let kept = kept();
     let (said, _, code) = kept.says(&["runs", "describe", "@last"]);

@@ -28,8 +28,8 @@ pub(super) fn explained(trace: &Trace, at: ContextIndex, failure: Failure) -> Fa
     match (failure.kind, failure.message.parse::<Used>()) {
         (FailureKind::LimitExceeded, Ok(used)) => Failure { message: said(trace, at, &used), ..failure },
         (FailureKind::Budget, _) => match tightest(trace, at) {
-            Some(context) => {
-                let hint = ceiling(trace, context, Dimension::Cost).hint();
+            Some((context, dimension)) => {
+                let hint = ceiling(trace, context, dimension).hint();
                 Failure { message: format!("{}; {hint}", failure.message), ..failure }
             }
             None => failure,
@@ -262,23 +262,35 @@ fn raise_now(trace: &Trace, context: &ContextNode, dimension: Dimension) -> Stri
     format!("go on with `trellis budget raise {}/{} {option}`", trace.id(), context.id)
 }
 
-/// The context, here or above, that has the least left.
-fn tightest(trace: &Trace, at: ContextIndex) -> Option<&ContextNode> {
-    let all = trace.chain_of_undo(at).map(|(_, node)| node);
-    all.min_by_key(|node| node.budget.room(false).cost_usd)
+/// The context, here or above, that has the least left, and of what: of cost and tokens, that of which the smaller part is left.
+fn tightest(trace: &Trace, at: ContextIndex) -> Option<(&ContextNode, Dimension)> {
+    let all = || trace.chain_of_undo(at).map(|(_, node)| node);
+    let cost = all().min_by_key(|node| node.budget.room(false).cost_usd)?;
+    let tokens = all().min_by_key(|node| node.budget.room(false).tokens)?;
+    let millionths = |left: u64, limit: u64| u128::from(left) * 1_000_000 / u128::from(limit).max(1);
+    let (room, limit) = (cost.budget.room(false).cost_usd, cost.budget.limit.cost_usd);
+    let cost_left = millionths(room.nanos(), limit.nanos());
+    let (room, limit) = (tokens.budget.room(false).tokens, tokens.budget.limit.tokens);
+    match millionths(room.count(), limit.count()) < cost_left {
+        true => Some((tokens, Dimension::Tokens)),
+        false => Some((cost, Dimension::Cost)),
+    }
 }
 
 /// Why too little is left for the next call of a context, and what to do: the ceiling, here or above, of which the least
 /// is left.
 pub(super) fn too_little_left(trace: &Trace, at: ContextIndex, status: Option<EndStatus>) -> String {
     let what = "its budget is too small for the next call";
-    let Some(context) = tightest(trace, at) else { return what.to_owned() };
-    let limit = ceiling(trace, context, Dimension::Cost);
+    let Some((context, dimension)) = tightest(trace, at) else { return what.to_owned() };
+    let limit = ceiling(trace, context, dimension);
     let SetLimit { name, value, set_in, .. } = &limit;
-    let left = context.budget.room(false).cost_usd;
+    let left = match dimension {
+        Dimension::Cost => context.budget.room(false).cost_usd.to_string(),
+        Dimension::Tokens => context.budget.room(false).tokens.to_string(),
+    };
     let what = format!("{what}: `{}` has {left} left of {name} = {value} ({set_in})", context.id);
     match status {
-        None => format!("{what}; {}", raise_now(trace, context, Dimension::Cost)),
+        None => format!("{what}; {}", raise_now(trace, context, dimension)),
         Some(_) => format!("{what}; {}", limit.hint()),
     }
 }

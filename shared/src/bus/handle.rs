@@ -584,6 +584,15 @@ impl Bus {
         }
     }
 
+    /// How the streams of a server differ from those that a coordinator makes; what is within a process, or behind another
+    /// server, can't.
+    pub async fn differences(&self) -> Result<Vec<String>, Error> {
+        match self {
+            Bus::Nats(nats) => nats.differences().await,
+            Bus::Memory(_) | Bus::Disk(_) | Bus::Http(_) => Ok(Vec::new()),
+        }
+    }
+
     /// Measures a round trip to the server.
     pub async fn ping(&self) -> Result<Duration, Error> {
         match self {

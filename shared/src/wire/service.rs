@@ -401,4 +401,7 @@ pub struct WorkerState {
     /// Spans that no collector took.
     #[serde(default, skip_serializing_if = "super::report::is_zero")]
     pub spans_dropped: u64,
+    /// The names of the MCP servers in its settings. None: it is of a version that does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mcp_servers: Option<Vec<String>>,
 }

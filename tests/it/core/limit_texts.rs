@@ -2,7 +2,10 @@
 //! origin.
 
 use serde_json::{Value, json};
-use shared::wire::{Failure, FailureKind, Progress, Verdict};
+use shared::{
+    Amount, Tokens, Usd,
+    wire::{Failure, FailureKind, Progress, Verdict},
+};
 use trellis_tests::World;
 
 const COORDINATORS: &str = "the settings of the coordinators";
@@ -228,4 +231,16 @@ fn b8_too_little_for_the_next_call_names_who_has_too_little() {
     let world = short(json!({"on_exhausted": "pause"}));
     let command = format!("go on with `trellis budget raise {}/c --max-cost-usd USD`", world.trace.id());
     assert_eq!(world.trace.snapshot(world.node("c")).waits, Some(format!("{said}{command}")));
+}
+
+#[test]
+fn b8_too_few_tokens_for_the_next_call_are_told_as_tokens() {
+    let mut world = World::with_root(json!({"max_cost_usd": 1, "max_tokens": 1_000}));
+    let root = world.claim("root");
+    world.pay(&root, "k", Amount::new(Usd::from_cents(1), Tokens::new(900))).unwrap();
+    world.report(&root, Verdict::OutOfBudget).unwrap();
+    assert_eq!(
+        why(&world, "root"),
+        "its budget is too small for the next call: `root` has 100 left of max_tokens = 1000 (the submission); raise `max_tokens` in the submission"
+    );
 }

@@ -1,5 +1,7 @@
 //! What `trellis doctor` says of queues, dead letters and the collector of spans.
 
+use std::process::Stdio;
+
 use serde_json::{Value, json};
 use shared::subject::Subject;
 use trellis_tests::{
@@ -15,7 +17,7 @@ async fn checked(cluster: &Processes, check: &str, more: &[(String, String)]) ->
         .args(["doctor", "-o", "json"])
         .env("NATS_URL", cluster.nats.url())
         .env("REDIS_URL", cluster.redis.url());
-    command.args(["--stuck-after", "1s"]).envs(more.iter().cloned());
+    command.args(["--stuck-after", "1s", "--old-after", "1s"]).envs(more.iter().cloned());
     let said = command.output().await.unwrap();
     let found: Value =
         serde_json::from_slice(&said.stdout).unwrap_or_else(|error| panic!("{error}: {said:?}"));
@@ -62,4 +64,52 @@ async fn the_doctor_tells_of_work_that_nobody_takes_of_refused_messages_and_of_t
         found.is_some_and(|(level, found)| level == "warn" && found.contains("agent.dead.spawn"))
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_doctor_tells_of_tools_that_nobody_has_of_changed_streams_of_old_runs_and_of_twins() {
+    let cluster = Processes::start(1, 1).await;
+    let told = async |cluster: &Processes, check: &str| {
+        checked(cluster, check, &[]).await.filter(|found| found.0 == "warn").map(|found| found.1)
+    };
+    cluster.apply(json!([{"agent_id": "coder", "kind": "llm", "model": "scripted", "tools": ["git:log", "fs.read"]}])).await;
+    let tools = told(&cluster, "tools").await.unwrap();
+    assert!(
+        tools.contains("pool `default` has the MCP server `git`") && tools.ends_with("of coder"),
+        "{tools}"
+    );
+
+    assert_eq!(told(&cluster, "stream-settings").await, None);
+    let raw = async_nats::jetstream::new(async_nats::connect(cluster.nats.url()).await.unwrap());
+    let mut profiles = raw.get_stream("AGENT_PROFILE").await.unwrap().cached_info().config.clone();
+    profiles.max_messages_per_subject = 5;
+    raw.update_stream(profiles).await.unwrap();
+    let settings = told(&cluster, "stream-settings").await.unwrap();
+    assert!(settings.contains("of `AGENT_PROFILE`, `max_msgs_per_subject` should be"), "{settings}");
+
+    assert_eq!(told(&cluster, "old-runs").await, None);
+    let run = cluster.begin(json!({"goal": "x", "agent_id": "sleep", "inputs": {"ms": 600_000}})).await;
+    cluster.until(run, "begun", |trace| trace.root().is_some()).await;
+    let found = eventually_told(&cluster, "old-runs").await;
+    assert!(found.starts_with("1 run is not over long after") && found.contains(&run.to_string()), "{found}");
+
+    assert_eq!(told(&cluster, "worker-ids").await, None);
+    let mut twin = tokio::process::Command::new(binary());
+    twin.args(["worker", "--id", "w1"]).env("NATS_URL", cluster.nats.url()).kill_on_drop(true);
+    let _twin = twin.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    assert_eq!(eventually_told(&cluster, "worker-ids").await, "more than one worker is called w1");
+}
+
+/// What is found, once it is worth a warning.
+async fn eventually_told(cluster: &Processes, check: &str) -> String {
+    let told = std::sync::Mutex::new(String::new());
+    eventually(&format!("{check} is told"), async || {
+        let found = checked(cluster, check, &[]).await.filter(|found| found.0 == "warn");
+        found.is_some_and(|(_, found)| {
+            *told.lock().unwrap() = found;
+            true
+        })
+    })
+    .await;
+    told.into_inner().unwrap()
 }

@@ -63,6 +63,7 @@ impl Description {
         };
         if let Some(to) = &message.reply_to {
             let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+            let servers = config.settings.mcp.keys().filter(|server| config.policy.allows_server(server));
             let state = WorkerState {
                 worker_id: config.id.clone(),
                 pool: config.pool.clone(),
@@ -75,6 +76,7 @@ impl Description {
                 policy: config.policy.summary(),
                 policy_digest: config.policy.digest(),
                 spans_dropped: telemetry::spans_dropped(),
+                mcp_servers: Some(servers.cloned().collect()),
             };
             let payload = serde_json::to_vec(&state).expect("a message has string keys").into();
             if let Err(error) = bus.reply(to, payload).await {

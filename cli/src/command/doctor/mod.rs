@@ -129,6 +129,7 @@ async fn nats(args: &Args, servers: &Servers, findings: &mut Findings) {
     }
     role(&bus, findings).await;
     streams(&bus, findings).await;
+    stream_settings(&bus, findings).await;
     storage(&bus, findings).await;
     let hint = "set `sync_interval: always` in nats-server's jetstream block, or run three replicas";
     findings.add("nats-sync", Level::Warn, "NATS does not tell clients how it syncs to disk", Some(hint));
@@ -189,6 +190,7 @@ async fn processes(bus: &Bus, args: &Args, findings: &mut Findings) {
             worker_clocks(&found, findings);
             work::dropped_spans(&found, findings);
             work::twins(&found, findings);
+            work::unknown_tools(bus, &found, findings).await;
             for apart in workers::policies_apart(&found) {
                 let hint = "start all workers of a pool with the same --policy; `trellis workers list` shows them, `trellis admin-log` since when";
                 findings.add("worker-policies", Level::Warn, apart, Some(hint));
@@ -286,8 +288,17 @@ fn differences(policies: &[Policy], findings: &mut Findings) {
     findings.add("options", Level::Warn, found, Some(hint));
 }
 
-/// Checks that the streams exist. Their configuration is checked by every coordinator when it starts; it does not
-/// start if it differs.
+/// Whether somebody changed the streams. A coordinator that runs goes on with them; one that starts may not.
+async fn stream_settings(bus: &Bus, findings: &mut Findings) {
+    let Ok(differences) = bus.differences().await else { return };
+    if !differences.is_empty() {
+        let hint = "`trellis provision` sets what can be changed, given the sizes and replicas that the coordinators were started \
+                    with; a stream whose retention, storage or discard differs must be made anew, and no coordinator starts before";
+        findings.add("stream-settings", Level::Warn, differences.join("; "), Some(hint));
+    }
+}
+
+/// Checks that the streams exist.
 async fn streams(bus: &Bus, findings: &mut Findings) {
     let (mut missing, mut hidden, mut why) = (Vec::new(), 0, None);
     for stream in Stream::ALL {

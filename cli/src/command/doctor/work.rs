@@ -1,10 +1,14 @@
 //! What `trellis doctor` finds out about work: whether somebody takes it, whether it goes on, and whether it is seen.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use shared::{
     bus::{self, Backlog, Bus, Consumer},
     clock::Clock,
+    id::PoolName,
     subject::{Filter, Subject},
     text::count,
     time::millis,
@@ -18,6 +22,8 @@ use crate::cluster::client;
 const LONG_SECONDS: u64 = 60;
 /// A dead letter that is younger is worth a warning.
 const RECENT_MINUTES: u64 = 60;
+/// Of so many MCP servers that nobody has, each is told.
+const TOLD_SERVERS: usize = 10;
 /// Of so many runs, the oldest ones, the newest event is read.
 const RUNS_READ: usize = 50;
 
@@ -219,6 +225,41 @@ pub(super) fn twins(workers: &[WorkerState], findings: &mut Findings) {
         let found =
             format!("more than one worker is called {}", twins.into_iter().collect::<Vec<_>>().join(", "));
         findings.add("worker-ids", Level::Warn, found, Some("give each an --id of its own, or none"));
+    }
+}
+
+/// Whether agents have tools of MCP servers that no worker of their pool has. Other tools are checked when an agent is applied.
+pub(super) async fn unknown_tools(bus: &Bus, workers: &[WorkerState], findings: &mut Findings) {
+    let Ok(QueryAnswer::Agents { agents, .. }) = client::query(bus, &Query::Agents).await else {
+        // Said already: no coordinator answers, or this role may not ask.
+        return;
+    };
+    let default_pool = PoolName::default_pool();
+    // By server and pool: the agents.
+    let mut unknown: BTreeMap<(&str, &str), BTreeSet<&str>> = BTreeMap::new();
+    for agent in &agents {
+        let pool = agent.pool.as_ref().unwrap_or(&default_pool);
+        // One that does not say may have any.
+        let of_pool = workers.iter().filter(|worker| worker.pool == *pool);
+        let servers: Option<Vec<&Vec<String>>> = of_pool.map(|worker| worker.mcp_servers.as_ref()).collect();
+        let Some(servers) = servers.filter(|servers| !servers.is_empty()) else { continue };
+        let tools = agent.tools.iter().flatten();
+        for server in tools.filter_map(|tool| tool.as_str().split_once(':')).map(|(server, _)| server) {
+            if !servers.iter().any(|names| names.iter().any(|name| name == server)) {
+                unknown.entry((server, pool.as_str())).or_default().insert(agent.agent_id.as_str());
+            }
+        }
+    }
+    for ((server, pool), agents) in unknown.iter().take(TOLD_SERVERS) {
+        let found = format!(
+            "no worker of the pool `{pool}` has the MCP server `{server}`, whose tools are in the {} of {}",
+            if agents.len() == 1 { "profile" } else { "profiles" },
+            agents.iter().copied().collect::<Vec<_>>().join(", ")
+        );
+        let hint = format!(
+            "add `{server}` under `mcp` in the settings of a worker of the pool (--config), or take its tools out of `tools`"
+        );
+        findings.add("tools", Level::Warn, found, Some(&hint));
     }
 }
 

@@ -92,9 +92,7 @@ impl Nats {
         };
         let differs = |difference| Error::Mismatch { what: "stream", name: name.clone(), difference };
         same("subjects", &set(&ours.subjects), &set(&found.subjects)).map_err(differs)?;
-        same("retention", &ours.retention, &found.retention).map_err(differs)?;
-        same("discard", &ours.discard, &found.discard).map_err(differs)?;
-        same("storage", &ours.storage, &found.storage).map_err(differs)?;
+        have_same_form(&ours, &found).map_err(differs)?;
         let tuned = stream::Config {
             max_bytes: ours.max_bytes,
             max_age: ours.max_age,
@@ -120,6 +118,41 @@ impl Nats {
             }
         }
         Ok(())
+    }
+
+    /// How the streams differ from those that a coordinator makes, apart from sizes and ages, which it was given.
+    pub(in super::super) async fn differences(&self) -> Result<Vec<String>, Error> {
+        let topology = Topology::default();
+        let (mut differences, mut replicas) = (Vec::new(), BTreeSet::new());
+        for stream in Stream::ALL {
+            let ours = self.stream_config(stream, &topology);
+            let found = match self.find_stream(&ours.name).await {
+                Ok(Some(found)) => found,
+                Ok(None) | Err(Error::Denied(_)) => continue,
+                Err(error) => return Err(error),
+            };
+            replicas.insert(found.num_replicas);
+            // The subjects of reports depend on the number of partitions.
+            let subjects = match stream == Stream::Report {
+                true => Ok(()),
+                false => same("subjects", &set(&ours.subjects), &set(&found.subjects)),
+            };
+            let per_subject =
+                same("max_msgs_per_subject", &ours.max_messages_per_subject, &found.max_messages_per_subject);
+            let new = same(
+                "discard_new_per_subject",
+                &ours.discard_new_per_subject,
+                &found.discard_new_per_subject,
+            );
+            let checks = [subjects, have_same_form(&ours, &found), per_subject, new];
+            let of = |difference| format!("of `{}`, {difference}", ours.name);
+            differences.extend(checks.into_iter().filter_map(Result::err).map(of));
+        }
+        if replicas.len() > 1 {
+            differences
+                .push(format!("`num_replicas` is not the same in all of them, but one of {replicas:?}"));
+        }
+        Ok(differences)
     }
 
     /// The configuration of a stream, if it exists.
@@ -341,6 +374,13 @@ fn set(subjects: &[String]) -> BTreeSet<&str> {
 fn filters(config: &consumer::Config) -> BTreeSet<&str> {
     let single = Some(config.filter_subject.as_str()).filter(|filter| !filter.is_empty());
     config.filter_subjects.iter().map(String::as_str).chain(single).collect()
+}
+
+/// What can't be changed once a stream is there.
+fn have_same_form(ours: &stream::Config, found: &stream::Config) -> Result<(), String> {
+    same("retention", &ours.retention, &found.retention)?;
+    same("discard", &ours.discard, &found.discard)?;
+    same("storage", &ours.storage, &found.storage)
 }
 
 fn same<T: PartialEq + Debug>(field: &str, ours: &T, found: &T) -> Result<(), String> {

@@ -82,8 +82,8 @@ impl Server {
                 }
                 let ms = self.timeout.as_millis();
                 Err(format!(
-                    "`{}` did not answer within {ms} ms; whether the call had an effect is not known",
-                    offer.spec.name
+                    "`{}` did not answer within {ms} ms; whether the call had an effect is not known\n\nhint: `timeout_ms` of `mcp.{}` in the settings of the worker gives it more time",
+                    offer.spec.name, self.name
                 ))
             }
         }
