@@ -13,7 +13,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use schemars::JsonSchema;
 use serde::{Serialize, de::DeserializeOwned};
-use shared::{Problems, bus::Bus, decode, problem::nearest};
+use shared::{Problems, bus::Bus, decode, problem::nearest, role::senders, subject::Subject};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -21,7 +21,9 @@ use crate::{
     config::{Caller, Limits},
     parameter::{MAX_KEY_BYTES, MAX_NUMBER, Parameter},
     problem::ProblemDetails,
+    session::Sessions,
     streams::Streams,
+    token::Known,
 };
 
 /// Bodies up to this size are read where they are; larger ones where nothing else waits for them.
@@ -36,15 +38,26 @@ pub(crate) struct Call {
     pub(crate) limits: Limits,
     pub(crate) headers: HeaderMap,
     pub(crate) path: Vec<(String, String)>,
+    /// The path as it came, for links to places on the same page, and the way from there to where all others count from.
+    pub(crate) here: String,
+    pub(crate) base: String,
     pub(crate) query: Vec<(String, String)>,
     pub(crate) body: Bytes,
     /// The streams that are open.
     pub(crate) streams: Arc<Streams>,
+    pub(crate) sessions: Arc<Sessions>,
+    /// The token or session that it came with.
+    pub(crate) known: Option<Known>,
     /// The server stops, or the token does not count any more: a stream ends.
     pub(crate) ends: CancellationToken,
 }
 
 impl Call {
+    /// Whether the caller may send this: what it may not is not offered.
+    pub(crate) fn may_send(&self, subject: &Subject) -> bool {
+        senders(subject).iter().any(|kind| self.caller.kinds.contains(kind))
+    }
+
     /// A part of the path.
     pub(crate) fn part<T: FromStr<Err: Display>>(&self, name: &str) -> Result<T, Box<ProblemDetails>> {
         let text = self.path.iter().find(|(of, _)| of == name).map_or("", |(_, text)| text.as_str());

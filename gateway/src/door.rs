@@ -10,10 +10,14 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
+use shared::clock::Clock;
+
 use crate::{
+    page,
     problem::ProblemDetails,
     rate::{Rate, Who},
     seen::Seen,
+    session::Sessions,
     token::{Known, Tokens},
 };
 
@@ -22,10 +26,12 @@ const METHODS: &str = "GET, HEAD, POST, PUT, DELETE";
 const SENT: &str =
     "authorization, content-type, idempotency-key, if-none-match, if-range, last-event-id, range";
 const READ: &str = "accept-ranges, content-disposition, content-range, etag, location, retry-after";
+/// The longest form that signs in.
+const MAX_FORM_BYTES: usize = 4096;
 /// How long a browser may remember that.
 const REMEMBERED: &str = "600";
 
-/// The paths that need no token: whether the process is there is for everybody who reaches it.
+/// The paths that need no token: whether the process is there is for everybody who reaches it, and so is how the page looks.
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 
 /// The two ends of a connection.
@@ -42,6 +48,7 @@ pub(crate) struct Door {
     /// None: whoever comes in may do everything.
     pub(crate) tokens: Option<Tokens>,
     pub(crate) everybody: Known,
+    pub(crate) sessions: Arc<Sessions>,
     pub(crate) rate: Rate,
     pub(crate) seen: Seen,
 }
@@ -57,7 +64,12 @@ pub(crate) async fn pass(State(door): State<Arc<Door>>, request: Request, next: 
     };
     let response = match &other_origin {
         Some(_) if is_preflight(&request) => preflight(),
-        Some(_) | None => door.admit(request, next).await.unwrap_or_else(IntoResponse::into_response),
+        Some(_) => door.admit(request, next, false).await.unwrap_or_else(IntoResponse::into_response),
+        None => {
+            let place = page::Place::of(&request);
+            let admitted = door.admit(request, next, true).await;
+            admitted.unwrap_or_else(|refused| page::refused(refused, place))
+        }
     };
     finished(response, other_origin)
 }
@@ -120,8 +132,10 @@ impl Door {
         if listed { Ok(Some(origin.clone())) } else { Err(foreign()) }
     }
 
-    async fn admit(&self, mut request: Request, next: Next) -> Result<Response, Refused> {
-        if OPEN.contains(&request.uri().path()) {
+    /// `is_ours`: no page of another origin asks.
+    async fn admit(&self, mut request: Request, next: Next, is_ours: bool) -> Result<Response, Refused> {
+        let path = request.uri().path();
+        if OPEN.contains(&path) || path.starts_with(page::ASSETS) {
             return Ok(next.run(request).await);
         }
         let too_many = |wait| ProblemDetails::too_many(wait, self.rate.per_second);
@@ -129,13 +143,17 @@ impl Door {
             request.extensions().get::<Ends>().map_or(Who::Others, |ends| Who::Address(ends.remote));
         let (known, who) = match &self.tokens {
             None => (self.everybody.clone(), address),
-            Some(tokens) => match known(tokens, request.headers()) {
+            Some(_) if path == page::SIGN_IN && request.method() == Method::POST => {
+                // Whoever guesses has as few tries as others have requests.
+                self.rate.take(address).map_err(too_many)?;
+                return self.sign_in(request).await;
+            }
+            Some(tokens) => match self.known(tokens, &request, is_ours) {
                 Ok(known) => {
                     let who = Who::Token(known.caller.name.clone());
                     (known, who)
                 }
                 Err(refused) => {
-                    // Whoever guesses has as few tries as others have requests.
                     self.rate.take(address).map_err(too_many)?;
                     return Err(refused);
                 }
@@ -146,6 +164,59 @@ impl Door {
         request.extensions_mut().insert(known);
         Ok(next.run(request).await)
     }
+
+    /// Who asks: by a token, or from the page by a session.
+    fn known(&self, tokens: &Tokens, request: &Request, is_ours: bool) -> Result<Known, Refused> {
+        let headers = request.headers();
+        if is_ours && !headers.contains_key(header::AUTHORIZATION) && is_of_the_page(request) {
+            if let Some(known) = self.sessions.find(tokens, headers, Clock::Machine.now()) {
+                return Ok(known);
+            }
+        }
+        known(tokens, headers)
+    }
+
+    /// Begins a session for whoever shows a token, or a code that was made for one.
+    async fn sign_in(&self, request: Request) -> Result<Response, Refused> {
+        let (parts, body) = request.into_parts();
+        // A form that a page of another origin sends has that origin.
+        if !parts.headers.contains_key(header::ORIGIN) {
+            return Err(foreign());
+        }
+        let body = axum::body::to_bytes(body, MAX_FORM_BYTES).await;
+        let body = body.map_err(|_| ProblemDetails::wrong("", "the form is too long", None))?;
+        let given = |name: &str| {
+            let mut fields = form_urlencoded::parse(&body);
+            fields.find(|(of, _)| of == name).map(|(_, value)| value.trim().to_owned())
+        };
+        let by_token = given("token").and_then(|token| self.tokens.as_ref()?.find(&token));
+        let known = by_token.or_else(|| given("code").and_then(|code| self.sessions.redeem(&code)));
+        let Some(known) = known else {
+            let message = match given("code") {
+                Some(_) => {
+                    "this link was used, or is more than ten minutes old\n\nhint: `trellis page` shows a new one, or give a token"
+                }
+                None => "this token is not known\n\nhint: it may have been taken off the file of tokens",
+            };
+            return Err(ProblemDetails::new(StatusCode::UNAUTHORIZED, "unauthenticated", message));
+        };
+        let forwarded = parts.headers.get("x-forwarded-proto");
+        let is_secure = forwarded.is_some_and(|proto| proto.as_bytes().eq_ignore_ascii_case(b"https"));
+        let mut response = (StatusCode::SEE_OTHER, [(header::LOCATION, "./")]).into_response();
+        let cookie = self.sessions.begin(&known, Clock::Machine.now(), is_secure);
+        response.headers_mut().extend(cookie.map(|cookie| (header::SET_COOKIE, cookie)));
+        Ok(response)
+    }
+}
+
+/// Whether a browser says that the page itself asks, or that its user opened the address. What changes something says of which origin
+/// it is, and the door has let only ours in.
+fn is_of_the_page(request: &Request) -> bool {
+    let headers = request.headers();
+    let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    // An image or a link of another server of this machine is of the same site.
+    !matches!(site, Some(b"cross-site" | b"same-site")) && (reads || headers.contains_key(header::ORIGIN))
 }
 
 fn known(tokens: &Tokens, headers: &HeaderMap) -> Result<Known, Refused> {

@@ -59,6 +59,15 @@ pub(crate) const RUNS: &[Parameter] = &[
     one("prefix", "Its id begins with these digits.", of::<TracePrefix>),
 ];
 
+pub(crate) const RUN_VIEW: &[Parameter] = &[
+    one("version", "The events that the page shows.", |_| number()),
+    one("open", "The contexts whose rows were loaded, with commas between them.", of::<String>),
+];
+
+pub(crate) const ASSET: &[Parameter] = &[one("v", "The version that the page wants.", of::<String>)];
+
+pub(crate) const ROWS: &[Parameter] = &[one("from", "The rows before it are there.", |_| count(1_000_000))];
+
 pub(crate) const QUESTIONS: &[Parameter] = &[
     one("limit", "The most runs whose questions are listed; 50 if absent.", |_| count(100)),
     one("after", "The `next` of the page before.", |_| cursor()),

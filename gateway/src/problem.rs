@@ -71,6 +71,19 @@ impl ProblemDetails {
         self.with_header(header::RETRY_AFTER, &seconds.to_string())
     }
 
+    pub(crate) fn status(&self) -> StatusCode {
+        StatusCode::from_u16(self.status).expect("it was made from a status")
+    }
+
+    /// What is wrong, and what may help.
+    pub(crate) fn told(&self) -> (&str, Option<&str>) {
+        (&self.detail, self.hint.as_deref())
+    }
+
+    pub(crate) fn headers(&self) -> Vec<(HeaderName, HeaderValue)> {
+        self.headers.clone()
+    }
+
     /// The request can't be read: every problem of it.
     pub(crate) fn malformed(problems: &Problems) -> Box<Self> {
         Self::of(StatusCode::BAD_REQUEST, Refusal::invalid(problems))
@@ -236,7 +249,7 @@ impl IntoResponse for Box<ProblemDetails> {
     fn into_response(self) -> Response {
         let bytes = serde_json::to_vec(&*self).expect("texts and numbers");
         let mut response = Response::new(Body::from(bytes));
-        *response.status_mut() = StatusCode::from_u16(self.status).expect("it was made from a status");
+        *response.status_mut() = self.status();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
         headers.extend(self.headers);

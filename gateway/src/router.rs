@@ -17,15 +17,16 @@ use crate::{
     call::{self, Answered, Call},
     carried,
     config::{Caller, Limits},
-    openapi,
+    openapi, page,
     problem::ProblemDetails,
     route::Route,
     routes,
+    session::Sessions,
     streams::Streams,
     token::Known,
 };
 
-pub(crate) fn router(bus: &Bus, limits: &Limits, streams: &Arc<Streams>) -> Router {
+pub(crate) fn router(bus: &Bus, limits: &Limits, streams: &Arc<Streams>, sessions: &Arc<Sessions>) -> Router {
     let table = routes::table();
     let document = Bytes::from(openapi::document(&table).to_string());
     let mut router = Router::new().route(
@@ -35,12 +36,16 @@ pub(crate) fn router(bus: &Bus, limits: &Limits, streams: &Arc<Streams>) -> Rout
             move || async move { ([(header::CONTENT_TYPE, "application/json")], document) },
         ),
     );
-    for route in table {
+    // The page is for browsers: no program is told of it.
+    for route in table.into_iter().chain(page::table()) {
         let filter = MethodFilter::try_from(route.method.clone()).expect("the table has plain methods");
         let (path, route) = (route.path, Arc::new(route));
-        let (bus, limits, streams) = (bus.clone(), limits.clone(), streams.clone());
+        let (bus, limits) = (bus.clone(), limits.clone());
+        let (streams, sessions) = (streams.clone(), sessions.clone());
         let handler = move |request: Request| async move {
-            answer(&route, bus, limits, streams, request).await.unwrap_or_else(IntoResponse::into_response)
+            let place = page::Place::of(&request);
+            let answered = answer(&route, bus, limits, streams, sessions, request).await;
+            answered.unwrap_or_else(|problem| page::refused(problem, place))
         };
         router = router.route(path, on(filter, handler));
     }
@@ -55,15 +60,17 @@ async fn answer(
     bus: Bus,
     limits: Limits,
     streams: Arc<Streams>,
+    sessions: Arc<Sessions>,
     request: Request,
 ) -> Answered {
     let (mut parts, body) = request.into_parts();
     let known = parts.extensions.remove::<Known>();
-    let (caller, ends) = match known {
+    let (caller, ends) = match known.clone() {
         Some(known) => (known.caller, known.ends),
         None => (Caller { name: String::new(), kinds: Vec::new() }, CancellationToken::new()),
     };
     route.admit(&caller)?;
+    let (here, base) = (parts.uri.path().trim_start_matches('/').to_owned(), page::base(parts.uri.path()));
     let path = RawPathParams::from_request_parts(&mut parts, &()).await;
     let path = path.map_err(|error| ProblemDetails::wrong("path", error.to_string(), None))?;
     let path = path.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
@@ -79,8 +86,22 @@ async fn answer(
     if ends.is_cancelled() {
         return Err(ProblemDetails::no_more());
     }
-    (route.handler)(Call { bus, caller, limits, streams, headers: parts.headers, path, query, body, ends })
-        .await
+    (route.handler)(Call {
+        bus,
+        caller,
+        limits,
+        streams,
+        sessions,
+        known,
+        headers: parts.headers,
+        path,
+        here,
+        base,
+        query,
+        body,
+        ends,
+    })
+    .await
 }
 
 async fn unknown() -> Response {

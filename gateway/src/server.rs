@@ -27,6 +27,7 @@ use crate::{
     rate::Rate,
     router,
     seen::Seen,
+    session::Sessions,
     streams::Streams,
     token::{self, Tokens},
 };
@@ -80,12 +81,14 @@ impl Server {
         let stopping = CancellationToken::new();
         let tokens = Tokens::read(tokens, token.as_deref(), &stopping).await?;
         let (everybody, rate) = (token::everybody(&stopping), Rate::new(limits.per_second, limits.burst));
-        let door = Arc::new(Door { hosts, origins, tokens, everybody, rate, seen: Seen::default() });
+        let sessions = Arc::new(Sessions::new(token.as_deref()));
+        let (seen, signing_in) = (Seen::default(), sessions.clone());
+        let door = Arc::new(Door { hosts, origins, tokens, everybody, sessions, rate, seen });
         allow_open_files(limits.connections);
         let cannot = |source| Error::Listen { address: listen, source };
         let listener = TcpListener::bind(listen).await.map_err(cannot)?;
         let address = listener.local_addr().map_err(cannot)?;
-        let router = router::router(&bus, &limits, &Streams::of(limits.connections))
+        let router = router::router(&bus, &limits, &Streams::of(limits.connections), &signing_in)
             .layer(from_fn_with_state(door.clone(), pass));
         Ok(Server { listener, address, router, door, limits, stopping })
     }
@@ -93,6 +96,12 @@ impl Server {
     /// When somebody asked last.
     pub fn seen(&self) -> Seen {
         self.door.seen.clone()
+    }
+
+    /// A code that signs its owner in to the page once; none if nobody needs to.
+    pub fn sign_in_code(&self) -> Option<String> {
+        let owner = self.door.tokens.as_ref()?.owner()?;
+        Some(self.door.sessions.code_for(owner))
     }
 
     /// Where it listens.

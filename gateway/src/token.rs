@@ -82,6 +82,11 @@ impl Known {
         self.caller.name == OWNER
     }
 
+    /// By which it is told from another token of the same name.
+    pub(crate) fn digest(&self) -> &str {
+        &self.sha256
+    }
+
     fn is_same(&self, other: &Known) -> bool {
         self.caller == other.caller && self.sha256 == other.sha256
     }
@@ -126,6 +131,17 @@ impl Tokens {
             }
         }
         found
+    }
+
+    /// Who has the token of the server itself.
+    pub(crate) fn owner(&self) -> Option<Known> {
+        self.owner.clone()
+    }
+
+    /// All that have this name: a token that is being changed has two.
+    pub(crate) fn named(&self, name: &str) -> Vec<Known> {
+        let all = self.all.read().unwrap_or_else(PoisonError::into_inner).clone();
+        all.iter().chain(&self.owner).filter(|known| known.caller.name == name).cloned().collect()
     }
 
     /// Reads the file again as it changes, for ever.
@@ -214,7 +230,7 @@ fn parsed(line: &str) -> Result<Known, &'static str> {
 }
 
 /// In the same time, wherever they differ.
-fn is_equal(one: &[u8], other: &[u8]) -> bool {
+pub(crate) fn is_equal(one: &[u8], other: &[u8]) -> bool {
     let differ = one
         .iter()
         .zip(other)

@@ -249,6 +249,12 @@ pub(crate) struct Coordinators {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct SignInCode {
+    /// What follows `#in=` in the address of the page. None: nobody needs to sign in.
+    pub(crate) code: Option<String>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct ToldToDrain {
     pub(crate) worker_id: WorkerId,
 }

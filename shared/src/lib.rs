@@ -43,6 +43,7 @@ pub mod tls;
 pub mod tool;
 pub mod usage;
 pub mod webhook;
+pub mod when;
 pub mod wire;
 
 pub use agent::AgentProfile;

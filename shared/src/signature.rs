@@ -25,6 +25,11 @@ impl Secret {
         Secret(bits.iter().flat_map(|bits| bits.to_be_bytes()).collect())
     }
 
+    /// One that follows from a text that nobody can guess.
+    pub fn of(text: &str) -> Self {
+        Secret(text.as_bytes().to_vec())
+    }
+
     /// As it stands in the file, and as the receiver is given it.
     pub fn reveal(&self) -> String {
         format!("{PREFIX}{}", BASE64_STANDARD.encode(&self.0))

@@ -169,16 +169,19 @@ impl Deployment {
         Ok(Self::of(bus, tasks, stop))
     }
 
-    /// Serves others over HTTP until it is closed. Returns the address.
-    pub(crate) async fn serve(&mut self, mut config: gateway::Config) -> Result<SocketAddr, gateway::Error> {
+    /// Serves others over HTTP until it is closed. Returns the address, and a code that signs its owner in to the page, if one is needed.
+    pub(crate) async fn serve(
+        &mut self,
+        mut config: gateway::Config,
+    ) -> Result<(SocketAddr, Option<String>), gateway::Error> {
         // Whoever waits for the end of this process waits for its clients, too.
         config.limits.stop_within = CLIENTS_END;
         let server = gateway::Server::bind(config, self.bus.clone()).await?;
-        let address = server.address();
+        let told = (server.address(), server.sign_in_code());
         self.seen = Some(server.seen());
         let serving = server.serve(self.stop.clone().cancelled_owned());
         self.tasks.spawn(async { serving.await.context("the HTTP server in this process failed") });
-        Ok(address)
+        Ok(told)
     }
 
     /// Tells those who would open the directory how to reach this process instead.

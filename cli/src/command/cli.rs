@@ -8,8 +8,8 @@ use crate::{
     cluster::connect::Servers,
     command::{
         admin_log, agents, answer, audit, auth, budget, charge, completions, dead, dev, doctor, events,
-        gateway, graph, graphs, history, man, outputs, receipt, result, run, runs, runtime, schedule, schema,
-        serve, submit, tell, trace, webhooks, workers,
+        gateway, graph, graphs, history, man, outputs, page, receipt, result, run, runs, runtime, schedule,
+        schema, serve, submit, tell, trace, webhooks, workers,
     },
     terminal::{
         ending::{EXIT_CODES, Ending},
@@ -105,6 +105,7 @@ pub(crate) enum Online {
     Provision(serve::ProvisionArgs),
     Worker(serve::WorkerArgs),
     Gateway(gateway::Args),
+    Page(page::Args),
     /// Check and try the webhooks of a deployment, which are told of outcomes and questions.
     #[command(subcommand)]
     Webhooks(webhooks::Command),
@@ -188,6 +189,7 @@ async fn talk(command: Online, servers: &Servers, format: Format) -> anyhow::Res
         Online::Coordinator(args) => serve::coordinator(args, servers).await,
         Online::Worker(args) => serve::worker(args, servers).await,
         Online::Gateway(args) => gateway::run(args, servers, output).await,
+        Online::Page(args) => page::run(args, servers, output).await,
         Online::Webhooks(command) => webhooks::run(command, output).await,
         Online::Doctor(args) => doctor::run(args, servers, output).await,
     }
@@ -221,6 +223,7 @@ fn service(command: &Online) -> (&'static str, bool) {
         | Online::AdminLog(_)
         | Online::Dead(_)
         | Online::Provision(_)
+        | Online::Page(_)
         | Online::Webhooks(_)
         | Online::Doctor(_) => ("trellis", true),
     }

@@ -29,7 +29,7 @@ use crate::{
         place,
         watch::Watch,
     },
-    command::{agents, gateway::FrontDoor, runtime, webhooks::WebhookFile},
+    command::{agents, gateway::FrontDoor, page, runtime, webhooks::WebhookFile},
     input::{document::Document, parse, profiles, task, uses::read_as_far, worker_config::WorkerConfig},
     terminal::{
         ending::{EXIT_CODES, Ending},
@@ -108,7 +108,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let directory = directory.as_deref();
     let shape = Shape { directory, health, schedules: true, webhooks, crashes: args.crashes };
     let mut deployment = Deployment::embedded(servers.namespace(), shape, settings, policy).await?;
-    let (address, token) = listen(&mut deployment, args.door, directory).await?;
+    let Listening { address, token, code } = listen(&mut deployment, args.door, directory).await?;
     let bus = deployment.bus().clone();
     let work = async {
         if let Some(ending) = agents::apply(&bus, agents, output).await? {
@@ -129,6 +129,11 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
                 format!("other commands reach it with TRELLIS_URL=http://{address} TRELLIS_TOKEN={token}")
             }
         });
+        let url = format!("http://{address}");
+        output::note(&format!(
+            "the page: {} (the link signs in once; `trellis page` makes another)",
+            page::link(&url, code.as_deref())
+        ));
         if let Some(health) = health {
             output::note(&format!("health checks on http://{health}/healthz"));
         }
@@ -156,13 +161,20 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     ended
 }
 
-/// Serves HTTP at the address that is named, or else at the default one, or at any if another process has that. Returns the address, and
-/// the token of its owner, unless everybody may come in.
+/// Where a server listens.
+struct Listening {
+    address: SocketAddr,
+    /// The token of its owner, and a code that signs in to the page, unless everybody may come in.
+    token: Option<String>,
+    code: Option<String>,
+}
+
+/// Serves HTTP at the address that is named, or else at the default one, or at any if another process has that.
 async fn listen(
     deployment: &mut Deployment,
     door: FrontDoor,
     directory: Option<&Path>,
-) -> anyhow::Result<(SocketAddr, Option<String>)> {
+) -> anyhow::Result<Listening> {
     let is_named = door.is_named();
     let mut config = door.config()?;
     if !config.is_open {
@@ -173,7 +185,7 @@ async fn listen(
         config.token = Some(of_directory.unwrap_or_else(|| Ok(gateway::token::fresh()))?);
     }
     let token = config.token.clone();
-    let address = match deployment.serve(config.clone()).await {
+    let (address, code) = match deployment.serve(config.clone()).await {
         Err(gateway::Error::Listen { .. }) if !is_named => {
             output::note(&format!("note: another process listens at {}", config.listen));
             let anywhere = gateway::Config { listen: (config.listen.ip(), 0).into(), ..config };
@@ -185,7 +197,7 @@ async fn listen(
         let told = deployment.tell(directory, address, token.clone(), true);
         told.with_context(|| format!("can't say in {} where this process listens", directory.display()))?;
     }
-    Ok((address, token))
+    Ok(Listening { address, token, code })
 }
 
 /// The address, with a free port if it has port 0, so that the port can be printed.

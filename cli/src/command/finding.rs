@@ -10,6 +10,7 @@ use shared::{
     clock::Clock,
     id::{LabelKey, LabelValue},
     text::count,
+    when,
     wire::{
         ContextStatus, PendingQuery, PendingQuestion, Query, QueryAnswer, RunSummary, RunsCursor, RunsQuery,
         Text,
@@ -23,7 +24,7 @@ use crate::{
         ending::Ending,
         output::{self, Output},
         questions::{example, expected},
-        screen, table, text, tree, when,
+        screen, table, text, tree,
     },
 };
 

@@ -24,6 +24,7 @@ pub(crate) mod graphs;
 pub(crate) mod history;
 pub(crate) mod man;
 pub(crate) mod outputs;
+pub(crate) mod page;
 pub(crate) mod plan;
 pub(crate) mod receipt;
 pub(crate) mod rehearse;

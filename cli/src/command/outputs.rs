@@ -28,7 +28,7 @@ use crate::{
     terminal::{
         ending::Ending,
         output::{self, Output},
-        table, text, tree,
+        table, text,
     },
 };
 
@@ -92,7 +92,7 @@ fn why_none(trace: &Trace, child: &ChildId) -> String {
         Some(node) => format!(
             "`{child}` ended as {}, and its files were not collected\n\nhint: files are collected when an agent ends by \
              itself, not when it is stopped; `trellis history` shows what it wrote with `fs.write`",
-            tree::word(trace, node)
+            trace.word(node)
         ),
     }
 }

@@ -12,7 +12,7 @@ use crate::{
     terminal::{
         ending::{EXIT_CODES, Ending},
         output::{self, Output},
-        pager, text, tree,
+        pager, text,
     },
 };
 
@@ -41,7 +41,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let node = find(&trace, child.as_ref())?;
     let named = child.map_or_else(|| "the run".to_owned(), |child| format!("`{child}`"));
     let Some(end) = node.end() else {
-        let (id, word) = (trace.id(), tree::word(&trace, node));
+        let (id, word) = (trace.id(), trace.word(node));
         output::error(&format!(
             "{named} is not over: it is {word}\n\nhint: `trellis runs watch {id}` waits for its end, and prints its result"
         ));
@@ -78,11 +78,11 @@ fn find<'a>(trace: &'a Trace, child: Option<&ChildId>) -> anyhow::Result<&'a Con
 
 /// Why there is no result.
 fn without(trace: &Trace, node: &ContextNode, named: &str) -> String {
-    let (id, word) = (trace.id(), tree::word(trace, node));
+    let (id, word) = (trace.id(), trace.word(node));
     if node.deleted {
         return format!("the result of {named} was deleted");
     }
-    match tree::why(node) {
+    match node.why() {
         Some(why) => format!("{named} has no result: it is {word}: {why}"),
         None => format!(
             "{named} is {word} and has no result of its own\n\nhint: `trellis result {id}/STEP` prints that of a step; `trellis runs describe {id}` shows them"

@@ -156,7 +156,7 @@ async fn here(
 async fn let_look(deployment: &mut Deployment, directory: &Path) -> anyhow::Result<()> {
     let token = Some(gateway::token::fresh());
     let listen = (Ipv4Addr::LOCALHOST, 0).into();
-    let address =
+    let (address, _) =
         deployment.serve(gateway::Config { token: token.clone(), ..gateway::Config::new(listen) }).await?;
     Ok(deployment.tell(directory, address, token, false)?)
 }

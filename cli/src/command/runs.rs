@@ -13,6 +13,7 @@ use shared::{
     bus::Bus,
     clock::Clock,
     id::ModelName,
+    when,
     wire::{EndStatus, HistoryStep, Text},
 };
 
@@ -31,7 +32,7 @@ use crate::{
         output::{self, Output},
         pager,
         questions::{Answerer, Questions, expected},
-        table, text, tree, when,
+        table, text, tree,
     },
 };
 

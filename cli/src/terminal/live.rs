@@ -171,7 +171,7 @@ impl Display {
             let messages = news::counts(node);
             let comma = if messages.is_empty() { "" } else { ", " };
             let checks = tree::checks(node).map_or_else(String::new, |checks| format!(" (checks: {checks})"));
-            let word = format!("{}{comma}{messages}{checks}", tree::word(trace, node));
+            let word = format!("{}{comma}{messages}{checks}", trace.word(node));
             if said.get(&node.id) != Some(&word) {
                 news.push((node, word));
             }

@@ -15,4 +15,3 @@ pub(crate) mod signals;
 pub(crate) mod table;
 pub(crate) mod text;
 pub(crate) mod tree;
-pub(crate) mod when;

@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 
-use coordinator::trace::{ContextNode, Status, Trace};
+use coordinator::trace::{ContextNode, Now, Row, Trace, now_of_step, word_of_step};
 use serde_json::{Value, json};
-use shared::wire::{BudgetSnapshot, CheckCounts, EndStatus, GraphVerdict, Payload, StepReport, StepStatus};
+use shared::wire::{BudgetSnapshot, CheckCounts};
 
 use super::{
     colour, news, screen,
-    text::{cut, fit, flat, plain, width},
+    text::{cut, fit, flat, width},
 };
 
 /// Characters of an answer or a reason that are shown on a line.
@@ -18,7 +18,7 @@ const SHOWN: usize = 70;
 pub(crate) fn show(trace: &Trace) -> String {
     let columns = screen::columns_of_stdout();
     let mut text: String = lay_out(&lines(trace), columns).iter().map(|line| format!("{line}\n")).collect();
-    if let Some(why) = trace.root().and_then(why) {
+    if let Some(why) = trace.root().and_then(ContextNode::why) {
         line(&mut text, &format!("\n{why}"));
     }
     if !trace.outputs().is_empty() {
@@ -29,14 +29,6 @@ pub(crate) fn show(trace: &Trace) -> String {
         }
     }
     text
-}
-
-/// What a context or a step does now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Now {
-    Runs,
-    Waits,
-    Ended,
 }
 
 /// A line of the tree: a context, or a step without one.
@@ -127,13 +119,6 @@ pub(crate) fn checks(node: &ContextNode) -> Option<String> {
     (!counts.is_empty()).then(|| counts.join(", "))
 }
 
-/// A row below a context.
-enum Row<'a> {
-    Context(&'a ContextNode),
-    /// A step without a context, or with several.
-    Step(Box<StepReport>),
-}
-
 /// One line for a context, then its descendants.
 fn branch(trace: &Trace, node: &ContextNode, stem: &str, fork: &str, lines: &mut Vec<Line>) {
     let taken = node.taken.as_ref();
@@ -145,115 +130,34 @@ fn branch(trace: &Trace, node: &ContextNode, stem: &str, fork: &str, lines: &mut
     let messages = news::counts(node);
     let messages = if messages.is_empty() { messages } else { format!("{messages}  ") };
     let checks = checks(node).map_or_else(String::new, |checks| format!("checks: {checks}  "));
-    let said = if fork.is_empty() { answer(node) } else { answer(node).or_else(|| why(node)) };
+    let said = if fork.is_empty() { node.says() } else { node.says().or_else(|| node.why()) };
     let said = cut(&flat(&said.unwrap_or_default()), SHOWN);
     lines.push(Line {
         name: format!("{stem}{fork}{}", node.id),
-        word: word(trace, node),
+        word: trace.word(node),
         money: money(&node.budget.snapshot()),
         rest: format!("{taken}{uses}{undoes}{tries}{messages}{checks}{said}"),
-        now: now(node),
+        now: node.now(),
     });
     let below = match fork {
         "" => String::new(),
         "└─ " => format!("{stem}   "),
         _ => format!("{stem}│  "),
     };
-    let rows = rows(trace, node);
+    let rows = trace.rows(node);
     for (number, row) in rows.iter().enumerate() {
         let fork = if number + 1 == rows.len() { "└─ " } else { "├─ " };
         match row {
             Row::Context(child) => branch(trace, child, &below, fork, lines),
             Row::Step(step) => lines.push(Line {
                 name: format!("{below}{fork}{}", step.id),
-                word: step_word(step),
+                word: word_of_step(step),
                 money: String::new(),
                 rest: cut(&flat(step.reason.as_deref().unwrap_or_default()), 2 * SHOWN),
-                now: match step.status {
-                    StepStatus::Pending => Now::Waits,
-                    StepStatus::Running => Now::Runs,
-                    StepStatus::Succeeded
-                    | StepStatus::Failed
-                    | StepStatus::Cancelled
-                    | StepStatus::TimedOut
-                    | StepStatus::Aborted
-                    | StepStatus::Skipped => Now::Ended,
-                },
+                now: now_of_step(step),
             }),
         }
     }
-}
-
-/// What waits for a human counts as what runs: somebody has to see it.
-fn now(node: &ContextNode) -> Now {
-    match &node.status {
-        Status::Submitted { .. } => Now::Waits,
-        Status::Working(_) | Status::InputRequired { .. } | Status::Paused { .. } => Now::Runs,
-        Status::Ended(_) => Now::Ended,
-    }
-}
-
-/// The children of an agent in order of their spawns; of a graph, in order of its steps.
-fn rows<'a>(trace: &'a Trace, node: &'a ContextNode) -> Vec<Row<'a>> {
-    let child = |index: &'a _| Row::Context(trace.node(*index));
-    let Some(outcome) = trace.graph_outcome(node) else { return node.children.iter().map(child).collect() };
-    let mut rows = Vec::new();
-    for step in outcome.steps {
-        let ran: Vec<&ContextNode> = step.contexts.iter().filter_map(|id| trace.context(id)).collect();
-        // A step with one context needs no row of its own; a step with items or rounds gets a row with its reason.
-        let summed_up = ran.is_empty() || ran.len() > 1 && step.reason.is_some() && !step.fallback;
-        rows.extend(ran.into_iter().map(Row::Context));
-        if summed_up {
-            rows.push(Row::Step(Box::new(step)));
-        }
-    }
-    let undos = node.children.iter().filter(|child| trace.node(**child).undoes.is_some());
-    rows.extend(undos.map(child));
-    rows
-}
-
-/// The status of a context; `partial` for a graph that completed in part, `undoing` for one that undoes.
-pub(crate) fn word(trace: &Trace, node: &ContextNode) -> String {
-    let completed = node.end().is_some_and(|end| end.status == EndStatus::Completed);
-    if completed && trace.graph_verdict(node) == Some(GraphVerdict::Partial) {
-        return "partial".into();
-    }
-    let word = plain(serde_json::to_value(node.status_word()));
-    // While an undo asks a human, that is what people need to know.
-    if node.is_undoing() && word == "working" { "undoing".into() } else { word }
-}
-
-/// The status of a step, in the words for contexts.
-fn step_word(step: &StepReport) -> String {
-    match (step.partial, step.status) {
-        (true, _) => "partial".into(),
-        (false, StepStatus::Succeeded) => "completed".into(),
-        (false, status) => plain(serde_json::to_value(status)),
-    }
-}
-
-/// The result of a context; the question or reason of one that waits.
-fn answer(node: &ContextNode) -> Option<String> {
-    match &node.status {
-        Status::Submitted { .. } | Status::Working(_) => None,
-        Status::InputRequired { question, .. } => Some(format!("asks: {question}")),
-        Status::Paused { reason } => Some(reason.clone()),
-        Status::Ended(end) => end.result.as_ref().map(payload),
-    }
-}
-
-/// A result as text; a stored object by its name.
-pub(crate) fn payload(result: &Payload) -> String {
-    match result {
-        Payload::Inline(value) => value.to_text(),
-        Payload::Reference(reference) => format!("→ {}", reference.object),
-    }
-}
-
-/// Why a context ended as it did, if it did not succeed.
-pub(crate) fn why(node: &ContextNode) -> Option<String> {
-    let end = node.end()?;
-    end.error.as_ref().map(|error| error.message.clone()).or_else(|| end.reason.clone())
 }
 
 fn line(text: &mut String, what: &str) {

@@ -16,7 +16,7 @@ use crate::{
     call::{Answered, Call, blocking, json, json_bytes},
     cluster,
     problem::ProblemDetails,
-    types::{Coordinators, KeptLetter, LettersPage, ToldToDrain},
+    types::{Coordinators, KeptLetter, LettersPage, SignInCode, ToldToDrain},
 };
 
 /// A bus that does not answer within this time is not ready.
@@ -93,6 +93,14 @@ pub(super) async fn one_letter(call: Call) -> Answered {
     let found = call.bus.follow(&[filter], From::Sequence(sequence)).await?.next().await?;
     let found = letter(&found).filter(|found| found.sequence == sequence).ok_or_else(none)?;
     json(StatusCode::OK, &found)
+}
+
+/// A code that signs whoever asks in to the page, once.
+pub(super) async fn sign_in_code(call: Call) -> Answered {
+    // Where nobody needs to sign in, any code is as good.
+    let known = call.known.clone().filter(|known| !known.digest().is_empty());
+    let code = known.map(|known| call.sessions.code_for(known));
+    json(StatusCode::CREATED, &SignInCode { code })
 }
 
 pub(super) async fn health(_: Call) -> Answered {

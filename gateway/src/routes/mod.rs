@@ -9,6 +9,8 @@ mod graphs;
 mod runs;
 mod schedules;
 
+pub(crate) use runs::{context, wanted as wanted_runs};
+
 use axum::http::{Method, StatusCode};
 use shared::{
     AgentProfile, ChildId, PoolName, TraceId,
@@ -364,7 +366,7 @@ pub(crate) fn table() -> Vec<Route> {
         .sends(Subject::Worker)
         .gives::<Vec<WorkerState>>(ok, "Each with what it does."),
         Route::new(
-            post,
+            post.clone(),
             "/v1/workers/{worker}/drain",
             "drainWorker",
             "Have a worker take no more work, and end",
@@ -397,6 +399,14 @@ pub(crate) fn table() -> Vec<Route> {
         })
         .hears(dead())
         .gives::<types::KeptLetter>(ok, "The letter."),
+        Route::new(
+            post,
+            "/v1/sign-in-codes",
+            "makeSignInCode",
+            "Make a code that opens the page in a browser, once, within ten minutes",
+            |c| Box::pin(deployment::sign_in_code(c)),
+        )
+        .gives::<types::SignInCode>(created, "The code."),
         Route::new(get.clone(), "/healthz", "getHealth", "Whether the gateway runs", |c| {
             Box::pin(deployment::health(c))
         })

@@ -131,7 +131,7 @@ fn millis(text: &str) -> Option<u64> {
 }
 
 /// The filters, with everything that is wrong with them.
-fn wanted(call: &Call) -> Result<RunsQuery, Box<ProblemDetails>> {
+pub(crate) fn wanted(call: &Call) -> Result<RunsQuery, Box<ProblemDetails>> {
     let mut problems = Problems::default();
     let mut query = Map::new();
     query.insert("limit".into(), json!(call.limit(RunsQuery::default().limit, 500)?));
@@ -239,7 +239,7 @@ pub(super) async fn context_result(call: Call) -> Answered {
     result_of(&call.bus, Some(context(&trace, &child)?)).await
 }
 
-pub(super) fn context<'a>(trace: &'a Trace, child: &ChildId) -> Result<&'a ContextNode, Box<ProblemDetails>> {
+pub(crate) fn context<'a>(trace: &'a Trace, child: &ChildId) -> Result<&'a ContextNode, Box<ProblemDetails>> {
     trace.context(child).ok_or_else(|| {
         let message = format!(
             "there is no context `{child}` in this run\n\nhint: `GET /v1/runs/{}` lists them",

@@ -110,6 +110,22 @@ impl Http {
         &self.url
     }
 
+    /// A code that signs whoever has our token in to the page of the gateway, once; none if nobody needs to sign in.
+    pub async fn sign_in_code(&self) -> Result<Option<String>, Error> {
+        let doing = "making a code for the page";
+        let mut request = self.client.post(format!("{}/v1/sign-in-codes", self.url));
+        if let Some(token) = &self.token {
+            request = request.header(AUTHORIZATION, token.clone());
+        }
+        let answer = request.send().await.map_err(|error| self.failed(doing)(unreached(&error)))?;
+        if !answer.status().is_success() {
+            return Err(self.failed(doing)(refused(answer).await));
+        }
+        let strange = |reason: String| Error::Failed { doing: doing.into(), reason };
+        let body: Value = answer.json().await.map_err(|error| strange(with_causes(&error)))?;
+        Ok(body["code"].as_str().map(str::to_owned))
+    }
+
     pub(in super::super) fn namespace(&self) -> &Namespace {
         &self.namespace
     }

@@ -1,9 +1,9 @@
 //! Times in words, as people say them.
 
-use shared::Timestamp;
+use crate::Timestamp;
 
 /// How long ago something was.
-pub(crate) fn ago(now: Timestamp, at: Timestamp) -> String {
+pub fn ago(now: Timestamp, at: Timestamp) -> String {
     let seconds = now.millis_since(at) / 1000;
     match seconds {
         0..=4 => "just now".into(),
@@ -15,7 +15,7 @@ pub(crate) fn ago(now: Timestamp, at: Timestamp) -> String {
 }
 
 /// How long something took: below ten seconds to a tenth of one, else in the two largest units.
-pub(crate) fn lasts(millis: u64) -> String {
+pub fn lasts(millis: u64) -> String {
     match millis {
         0..=999 => format!("{millis} ms"),
         1_000..=9_999 => format!("{}.{} s", millis / 1000, millis % 1000 / 100),
@@ -24,7 +24,7 @@ pub(crate) fn lasts(millis: u64) -> String {
 }
 
 /// In the two largest units.
-pub(crate) fn age(millis: u64) -> String {
+pub fn age(millis: u64) -> String {
     let seconds = millis / 1000;
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
     match (days, hours, minutes) {

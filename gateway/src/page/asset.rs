@@ -1,0 +1,28 @@
+//! The page's style and script. They have the digest of their content in their names' query, so that a browser keeps them until they change.
+
+use std::sync::LazyLock;
+
+use axum::{http::header, response::IntoResponse};
+use shared::digest;
+
+use crate::{
+    call::{Answered, Call},
+    problem::ProblemDetails,
+};
+
+pub(super) const STYLE: &str = include_str!("page.css");
+pub(super) const SCRIPT: &str = include_str!("page.js");
+
+/// What is added to the address of either.
+pub(super) static VERSION: LazyLock<String> =
+    LazyLock::new(|| digest::sha256([STYLE, SCRIPT].concat())[..16].to_owned());
+
+pub(super) async fn get(call: Call) -> Answered {
+    let (kind, content) = match call.part::<String>("name")?.as_str() {
+        "page.css" => ("text/css; charset=utf-8", STYLE),
+        "page.js" => ("text/javascript; charset=utf-8", SCRIPT),
+        _ => return Err(ProblemDetails::not_found("no_route", "there is no such file")),
+    };
+    let kept = "public, max-age=31536000, immutable";
+    Ok(([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, kept)], content).into_response())
+}

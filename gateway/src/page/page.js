@@ -1,0 +1,163 @@
+// The page's script: it keeps what the server has drawn up to date, and sends what a button asks for. It makes no markup of its own: whatever is
+// shown comes from the server, as HTML of rows, or is set as text.
+"use strict";
+
+const $ = (id) => document.getElementById(id);
+
+/** The element that a piece of HTML is. */
+function parsed(html) {
+    const template = document.createElement("template");
+    template.innerHTML = html;
+    return template.content.firstElementChild;
+}
+
+// A link of `trellis page` has a code behind its `#`, which is sent nowhere but here, once.
+async function signIn() {
+    const code = new URLSearchParams(location.hash.slice(1)).get("in");
+    if (!code) return false;
+    history.replaceState(null, "", location.pathname + location.search);
+    const answer = await fetch("sign-in", { method: "POST", body: new URLSearchParams({ code }), headers: { accept: "text/html" } });
+    if (answer.ok || answer.redirected) location.reload();
+    else document.body.replaceChildren(...new DOMParser().parseFromString(await answer.text(), "text/html").body.childNodes);
+    return true;
+}
+
+// Times that go on.
+const UNITS = [[86400, "d", 3600, "h"], [3600, "h", 60, "min"], [60, "min", 1, "s"]];
+function lasts(seconds) {
+    for (const [unit, name, next, small] of UNITS)
+        if (seconds >= unit) return `${Math.floor(seconds / unit)} ${name} ${Math.floor((seconds % unit) / next)} ${small}`;
+    return `${seconds} s`;
+}
+function tick() {
+    for (const time of document.querySelectorAll("time[data-since]"))
+        time.textContent = lasts(Math.max(0, Math.floor((Date.now() - time.dataset.since) / 1000)));
+}
+
+/** A row changes in place, and glows once. */
+function glow(element) {
+    element.classList.add("new");
+    setTimeout(() => element.classList.remove("new"), 1200);
+}
+
+function replace(id, html) {
+    const old = $(id);
+    if (!old) return;
+    const fresh = parsed(html);
+    // Whoever stands on a link of the row stands on it still.
+    const had = old.contains(document.activeElement);
+    old.replaceWith(fresh);
+    if (had) fresh.querySelector("a, button")?.focus({ preventScroll: true });
+    glow(fresh);
+    tick();
+}
+
+/** A context whose list changed: what was opened or loaded stays. */
+function branch(id, html) {
+    const old = $(id);
+    if (!old) return;
+    const fresh = parsed(html);
+    const [was, is] = [old, fresh].map((item) => item.querySelector(":scope > ul"));
+    if (!was || !is) return void old.replaceWith(fresh);
+    old.querySelector(":scope > .fold > .row").replaceWith(fresh.querySelector(":scope > .fold > .row"));
+    if (was.dataset.load) return;
+    const there = new Map([...was.children].map((item) => [item.id, item]));
+    // A step is its row; a context has news of its own.
+    was.replaceChildren(...[...is.children].map((item) => (item.querySelector(":scope > .step") ? item : there.get(item.id) ?? item)));
+    tick();
+}
+
+let stream;
+function watch() {
+    stream?.close();
+    const place = document.querySelector("[data-live^='runs/'], [data-live^='live']");
+    const lamp = $("live");
+    if (!place) return;
+    const open = [...document.querySelectorAll("ul[data-loaded]")].map((list) => list.dataset.rows);
+    const version = $("head")?.dataset.version;
+    const url = version ? place.dataset.live.replace(/version=\d+/, `version=${version}`) : place.dataset.live;
+    stream = new EventSource(open.length ? `${url}&open=${encodeURIComponent(open.join(","))}` : url);
+    const on = (name, act) => stream.addEventListener(name, (event) => act(JSON.parse(event.data)));
+    stream.onopen = () => { lamp.textContent = "● live"; };
+    stream.onerror = () => { lamp.textContent = "○ reconnecting"; };
+    on("row", ({ id, html }) => replace(id, html));
+    on("head", ({ id, html }) => replace(id, html));
+    on("branch", ({ id, html }) => branch(id, html));
+    on("words", ({ id, text }) => { const now = $(id)?.querySelector(".now[data-live]"); if (now) now.textContent = text; });
+    on("new", (count) => { const news = $("news"); if (!news) return; news.hidden = count === 0; news.replaceChildren(Object.assign(document.createElement("a"), { href: location.href, textContent: `${count} new` })); });
+    on("end", () => { stream.close(); lamp.textContent = ""; refresh(); });
+}
+
+/** The view again, as it is now. */
+async function refresh() {
+    const answer = await fetch(location.href, { headers: { accept: "text/html" } });
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
+    if (fresh) $("main").replaceWith(fresh);
+    tick();
+}
+
+async function load(list, url) {
+    const answer = await fetch(url, { headers: { accept: "text/html" } });
+    const rows = document.createElement("template");
+    rows.innerHTML = await answer.text();
+    list.append(rows.content);
+    list.dataset.loaded = "";
+    delete list.dataset.load;
+    tick();
+    watch();
+}
+
+// What the server can't do is told where it was asked for.
+async function send(button, url, body) {
+    button.disabled = true;
+    const answer = await fetch(url, { method: "POST", body, headers: { "content-type": "application/json" } }).catch(() => null);
+    const told = answer?.ok ? null : await answer?.json().catch(() => null);
+    button.disabled = false;
+    let said = button.parentNode.querySelector(".told");
+    if (!said) button.parentNode.append(said = Object.assign(document.createElement("p"), { className: "told" }));
+    said.setAttribute("role", "alert");
+    said.textContent = answer?.ok ? "Done." : told ? [told.detail, told.hint].filter(Boolean).join(": ") : "The server can't be reached.";
+    return Boolean(answer?.ok);
+}
+
+document.addEventListener("click", (event) => {
+    const button = event.target.closest("button");
+    if (!button) return;
+    const list = $(button.getAttribute("aria-controls"));
+    if (list) {
+        list.hidden = !list.hidden;
+        button.setAttribute("aria-expanded", String(!list.hidden));
+        if (list.dataset.load) load(list, list.dataset.load);
+    }
+    const { post, body, ask, more, raise, child, now } = button.dataset;
+    if (post && (!ask || confirm(ask))) send(button, post, body ?? "{}");
+    if (more) {
+        const [item, list] = [button.closest("li"), button.closest("ul")];
+        item.remove();
+        load(list, more);
+    }
+    if (raise) {
+        const usd = prompt(`The most that ${child} may cost, in dollars. It is ${now} now, and can only be raised.`, now);
+        if (usd?.trim()) send(button, raise, JSON.stringify({ child_id: child, max_cost_usd: Number(usd) }));
+    }
+});
+
+const KEYS = "Keys:\n/ search\nj, k next and previous row\nEnter open\nEsc back\nc cancel (asks)\n? this help";
+document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea")) return;
+    const links = [...document.querySelectorAll(".runs .goal, .tree .name[href]")].filter((link) => link.offsetParent);
+    const at = links.indexOf(document.activeElement);
+    const keys = {
+        "/": () => $("search")?.focus(),
+        j: () => links[Math.min(at + 1, links.length - 1)]?.focus(),
+        k: () => links[Math.max(at - 1, 0)]?.focus(),
+        Escape: () => history.back(),
+        c: () => document.querySelector(".actions [data-ask]")?.click(),
+        "?": () => alert(KEYS),
+    };
+    if (!keys[event.key]) return;
+    event.preventDefault();
+    keys[event.key]();
+});
+
+signIn().then((signs) => { if (!signs) { tick(); setInterval(tick, 1000); watch(); } });

@@ -1,0 +1,96 @@
+//! One run: what it does, what it costs, and its tree.
+
+use axum::{
+    http::{StatusCode, header},
+    response::IntoResponse,
+};
+use coordinator::trace::{ContextNode, Trace};
+use maud::{Markup, html};
+use shared::{
+    subject::{Action, Subject},
+    wire::Text,
+};
+
+use super::{money, row, shell::Here, status};
+use crate::{
+    call::{Answered, Call, blocking},
+    cluster,
+    problem::ProblemDetails,
+    routes::context,
+};
+
+/// Characters of a goal in the title.
+const TITLE: usize = 80;
+
+/// What a run is called: its goal, else the name of its graph.
+pub(super) fn title(root: &ContextNode) -> String {
+    let goal = root.order.goal.as_ref().map(Text::as_str).filter(|goal| !goal.is_empty());
+    row::short(goal.unwrap_or(root.id.as_str()), TITLE)
+}
+
+/// The first lines of the view: what the run does, what it waits for, and its money.
+pub(super) fn head(trace: &Trace, root: &ContextNode) -> Markup {
+    let budget = root.budget.snapshot();
+    let asks = root.questions;
+    html! {
+        header class="head" id="head" data-version=(trace.version()) {
+            h1 { (title(root)) }
+            p class="state" {
+                (status::mark(&trace.word(root))) " · " (row::lasts(root.started_at, root.end().map(|end| end.at)))
+                @if asks > 0 { " · " strong { (shared::text::count(asks, "question")) " open" } }
+                @if root.is_live() { " · " (row::doing(trace, root)) }
+            }
+            div class="money" { (money::bar(&budget)) span { (money::told(&budget)) } }
+            @if let Some(why) = root.why() { p class="wrong" { (row::short(&why, 600)) } }
+        }
+    }
+}
+
+/// What may be done about a run, by whoever may.
+fn actions(call: &Call, trace: &Trace, root: &ContextNode) -> Markup {
+    let path = format!("v1/runs/{}", trace.id());
+    html! {
+        div class="actions" {
+            @if root.is_live() && call.may_send(&Subject::Cancel) {
+                button type="button" data-post={ (path) "/cancel" } data-body="{}"
+                    data-ask="Cancel this run? Every agent in it is stopped; what was spent stays spent." { "Cancel" }
+            }
+            @if root.is_live() && call.may_send(&Subject::Admin(Action::Raise)) {
+                button type="button" data-raise={ (path) "/raise" } data-child=(root.id)
+                    data-now=(root.budget.limit.cost_usd.to_string().trim_start_matches('$')) { "Raise" }
+            }
+            a href={ (path) "/receipt" } { "Receipt" }
+            a href={ (path) "/events" } { "Events" }
+            a href=(path) { "JSON" }
+        }
+    }
+}
+
+pub(super) async fn show(call: Call) -> Answered {
+    let trace = cluster::replay(&call.bus, call.part("trace")?).await?;
+    let Some(root) = trace.root() else { return Err(cluster::no_trace(trace.id())) };
+    let result = root.end().and_then(|end| end.result.as_ref()).map(|_| root.says().unwrap_or_default());
+    let live = root.is_live().then(|| format!("runs/{}/live?version={}", trace.id(), trace.version()));
+    let title = title(root);
+    let body = html! {
+        (head(&trace, root))
+        (actions(&call, &trace, root))
+        section aria-label="Agents" data-live=[live] { (row::tree(&trace)) }
+        @if let Some(result) = result {
+            section class="result" { h2 { "Result" } pre { (result) } }
+        }
+        p class="id" { "run " code { (trace.id()) } }
+    };
+    super::page(&call, &title, Here::Runs, &body)
+}
+
+/// The rows beneath a context, when somebody opens it.
+pub(super) async fn rows(call: Call) -> Answered {
+    let from = call.one::<usize>("from")?.unwrap_or(0);
+    let child = call.part("child")?;
+    let trace = cluster::replay(&call.bus, call.part("trace")?).await?;
+    context(&trace, &child)?;
+    let rows = blocking(move || trace.context(&child).map(|node| row::beneath(&trace, node, from)));
+    let rows = rows.await?.ok_or_else(|| ProblemDetails::not_found("unknown_context", "it is gone"))?;
+    Ok((StatusCode::OK, [(header::CONTENT_TYPE, "text/html; charset=utf-8")], rows.0).into_response())
+}

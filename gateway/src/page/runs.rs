@@ -1,0 +1,210 @@
+//! The list of runs: filters that live in the address, newest first, and changes in place. New runs announce themselves instead of pushing the
+//! rows down.
+
+use std::{
+    collections::HashMap,
+    hash::{DefaultHasher, Hash, Hasher},
+    time::Duration,
+};
+
+use axum::response::sse::Event;
+use futures_util::stream;
+use maud::{Markup, html};
+use serde_json::json;
+use shared::{
+    TraceId,
+    bus::Bus,
+    clock::Clock,
+    when,
+    wire::{Query, QueryAnswer, RunSummary, RunsCursor, RunsQuery},
+};
+
+use super::{money, row, shell::Here, status};
+use crate::{
+    call::{Answered, Call},
+    cluster,
+    config::Caller,
+    problem::ProblemDetails,
+    routes::wanted_runs,
+    sse,
+};
+
+/// How often the list is looked at again while somebody watches it.
+const LOOK: Duration = Duration::from_secs(1);
+/// Characters of a goal.
+const GOAL: usize = 90;
+
+struct Found {
+    runs: Vec<RunSummary>,
+    next: Option<RunsCursor>,
+}
+
+async fn find(bus: &Bus, caller: &Caller, query: &RunsQuery) -> Result<Found, Box<ProblemDetails>> {
+    let answer = cluster::answer(bus, caller, &Query::Runs(Box::new(query.clone()))).await?;
+    let QueryAnswer::Runs { runs, next, .. } = answer else { return Err(cluster::unexpected()) };
+    Ok(Found { runs, next })
+}
+
+/// The filters of the form: what is empty was not asked for.
+fn wanted(call: &mut Call) -> Result<RunsQuery, Box<ProblemDetails>> {
+    call.query.retain(|(_, value)| !value.trim().is_empty());
+    wanted_runs(call)
+}
+
+pub(super) async fn list(mut call: Call) -> Answered {
+    let query = wanted(&mut call)?;
+    let Found { runs, next } = find(&call.bus, &call.caller, &query).await?;
+    let rest: String = form_urlencoded::Serializer::new(String::new())
+        .extend_pairs(call.query.iter().filter(|(name, _)| name != "after"))
+        .finish();
+    let first = runs.first().map(|run| run.started_at.millis()).unwrap_or_default();
+    let live = format!("live?{rest}&since={first}");
+    let body = html! {
+        h1 { "Runs" }
+        (filters(&call))
+        @if runs.is_empty() && call.query.is_empty() {
+            (first_steps())
+        } @else if runs.is_empty() {
+            p { "No run fits. " a href="./" { "Show all" } }
+        } @else {
+            p id="news" hidden {}
+            ul class="runs" data-live=[call.all("after").next().is_none().then_some(live)] {
+                @for run in &runs { (line(run)) }
+            }
+        }
+        nav class="pages" aria-label="Pages" {
+            @if call.all("after").next().is_some() { a href={ "./?" (rest) } { "Newest" } }
+            @if let Some(next) = next { a href={ "./?" (rest) "&after=" (next.to_string()) } { "Older" } }
+        }
+    };
+    super::page(&call, "runs", Here::Runs, &body)
+}
+
+fn first_steps() -> Markup {
+    html! {
+        section class="empty" {
+            p { "There are no runs yet. In a shell on this machine:" }
+            pre { "trellis submit examples/research.yaml\ntrellis run --goal \"Say hello\"" }
+        }
+    }
+}
+
+fn filters(call: &Call) -> Markup {
+    let given = |name: &str| call.all(name).next().unwrap_or_default().to_owned();
+    let statuses =
+        ["working", "input_required", "paused", "completed", "failed", "cancelled", "timed_out", "aborted"];
+    html! {
+        form class="filters" method="get" action="./" role="search" {
+            label { "Status "
+                select name="status" {
+                    option value="" { "any" }
+                    @for one in statuses {
+                        option value=(one) selected[given("status") == one] { (status::words(one)) }
+                    }
+                }
+            }
+            label { "Agent " input name="agent_id" value=(given("agent_id")) size="12"; }
+            label { "Label " input name="label" value=(given("label")) placeholder="env=prod" size="12"; }
+            label { "Id " input name="prefix" id="search" value=(given("prefix")) placeholder="begins with" size="10"; }
+            label { "Costs at least $" input name="min_cost_usd" value=(given("min_cost_usd")) inputmode="decimal" size="5"; }
+            label class="check" {
+                input type="checkbox" name="waiting_for_human" value="true" checked[given("waiting_for_human") == "true"];
+                " waits for a human"
+            }
+            button type="submit" { "Filter" }
+            @if !call.query.is_empty() { a href="./" { "Clear" } }
+        }
+    }
+}
+
+/// The row of a run.
+fn line(run: &RunSummary) -> Markup {
+    let goal =
+        run.goal.as_ref().map_or_else(|| run.child_id.to_string(), |goal| row::short(goal.as_str(), GOAL));
+    let id = run.trace_id.to_string();
+    html! {
+        li id={ "t-" (id) } class="run" {
+            (status::mark(run.status.name()))
+            span class="about" {
+                a class="goal" href={ "runs/" (id) } { (goal) }
+                @if let Some(agent) = &run.agent_id { span class="kind" { (agent) } }
+                span class="labels" { @for (key, value) in run.labels.iter() { span { (key) "=" (value) } } }
+                @if run.questions > 0 { span class="asks" { (shared::text::count(run.questions, "question")) } }
+            }
+            (money::bar(&run.budget))
+            span class="amount" { (run.budget.spent.cost_usd) span class="of" { " of " (run.budget.limit.cost_usd) } }
+            (row::lasts(run.started_at, run.ended_at))
+            span class="ago" title=(run.started_at) { (when::ago(Clock::Machine.now(), run.started_at)) }
+            code class="id" { (id.get(..8).unwrap_or(&id)) }
+        }
+    }
+}
+
+/// What a row shows, in a number; times apart, which the script counts.
+fn print(run: &RunSummary) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let budget = &run.budget;
+    (run.status.name(), run.questions, run.ended_at.map(|end| end.millis())).hash(&mut hasher);
+    for amount in [budget.limit, budget.spent, budget.held, budget.estimated] {
+        amount.cost_usd.nanos().hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// Changes of the rows that a page shows, and how many runs are newer than its first.
+pub(super) async fn live(mut call: Call) -> Answered {
+    // The page says from which run on it shows.
+    let first = call.number("since")?.unwrap_or(0);
+    call.query.retain(|(name, _)| name != "since");
+    let query = wanted(&mut call)?;
+    let watch = Watch {
+        bus: call.bus.clone(),
+        caller: call.caller.clone(),
+        query,
+        first,
+        newer: 0,
+        prints: HashMap::new(),
+    };
+    let events = stream::unfold((watch, Vec::new()), |(mut watch, mut waiting)| async move {
+        loop {
+            if let Some(event) = waiting.pop() {
+                return Some((event, (watch, waiting)));
+            }
+            tokio::time::sleep(LOOK).await;
+            waiting = watch.look().await?;
+        }
+    });
+    sse::stream(&call, events)
+}
+
+struct Watch {
+    bus: Bus,
+    caller: Caller,
+    query: RunsQuery,
+    first: u64,
+    newer: usize,
+    prints: HashMap<TraceId, u64>,
+}
+
+impl Watch {
+    /// None: the cluster can't be asked any more, and the browser comes again.
+    async fn look(&mut self) -> Option<Vec<Event>> {
+        let found = find(&self.bus, &self.caller, &self.query).await.ok()?;
+        let mut events = Vec::new();
+        let (newer, shown): (Vec<_>, Vec<_>) =
+            found.runs.iter().partition(|run| run.started_at.millis() > self.first);
+        if newer.len() != self.newer {
+            self.newer = newer.len();
+            events.push(Event::default().event("new").data(self.newer.to_string()));
+        }
+        for run in shown {
+            let print = print(run);
+            // What changed since the page was made is not known: the first look tells of all.
+            if self.prints.insert(run.trace_id, print) != Some(print) {
+                let data = json!({"id": format!("t-{}", run.trace_id), "html": line(run).0});
+                events.push(Event::default().event("row").data(data.to_string()));
+            }
+        }
+        Some(events)
+    }
+}
