@@ -64,6 +64,12 @@ pub(crate) const RUN_VIEW: &[Parameter] = &[
     one("open", "The contexts whose rows were loaded, with commas between them.", of::<String>),
 ];
 
+pub(crate) const CONTEXT_VIEW: &[Parameter] = &[
+    one("before", "Of the journal, the steps before this place.", |_| number()),
+    one("version", "The events that the page shows.", |_| number()),
+    one("step", "The last step that the page shows.", |_| number()),
+];
+
 pub(crate) const ASSET: &[Parameter] = &[one("v", "The version that the page wants.", of::<String>)];
 
 pub(crate) const ROWS: &[Parameter] = &[one("from", "The rows before it are there.", |_| count(1_000_000))];

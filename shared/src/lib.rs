@@ -16,6 +16,7 @@ pub mod graph;
 pub mod health;
 pub mod id;
 pub mod internet;
+pub mod journal_text;
 pub mod json;
 pub mod json_schema;
 pub mod keys;

@@ -11,10 +11,10 @@ use futures_util::{Stream, StreamExt, stream};
 use serde_json::json;
 use shared::{
     ChildId, TraceId,
-    bus::{self, Bus, From, Stored, Subscription},
+    bus::{self, Bus, FirstWriters, From, Stored, Subscription},
     decode,
     subject::Filter,
-    wire::{Said, StreamPiece},
+    wire::{HistoryEntry, Said, StreamPiece},
 };
 use tokio::{
     sync::mpsc,
@@ -36,6 +36,8 @@ const READ_AHEAD: usize = 256;
 const MOST_OPEN: usize = 256;
 /// The last characters of what an agent says.
 const TAIL: usize = 120;
+/// The same on the page of one agent.
+const WORDS: usize = 4000;
 
 pub(super) async fn run(call: Call) -> Answered {
     let trace_id: TraceId = call.part("trace")?;
@@ -46,7 +48,7 @@ pub(super) async fn run(call: Call) -> Answered {
         return Err(cluster::no_trace(trace_id));
     }
     let heard = call.bus.subscribe(&Filter::StreamsOf(trace_id)).await?;
-    let (incoming, reader) = read(&call.bus, trace_id).await?;
+    let (incoming, reader) = read(&call.bus, Filter::EventsOf(trace_id)).await?;
     let live = Live {
         bus: call.bus.clone(),
         replay: Replay::new(Trace::new(trace_id)),
@@ -64,9 +66,9 @@ pub(super) async fn run(call: Call) -> Answered {
 
 type Reader = (mpsc::Receiver<Result<Stored, bus::Error>>, AbortOnDropHandle<()>);
 
-/// Reads the log from its start, in a task of its own, so that waiting for the next message is cancel-safe.
-async fn read(bus: &Bus, trace_id: TraceId) -> Result<Reader, bus::Error> {
-    let mut follow = bus.follow(&[Filter::EventsOf(trace_id)], From::Start).await?;
+/// Reads a log from its start, in a task of its own, so that waiting for the next message is cancel-safe.
+async fn read(bus: &Bus, filter: Filter) -> Result<Reader, bus::Error> {
+    let mut follow = bus.follow(&[filter], From::Start).await?;
     let (sender, incoming) = mpsc::channel(READ_AHEAD);
     let reader = tokio::spawn(async move {
         loop {
@@ -149,7 +151,8 @@ impl Live {
     async fn take(&mut self, stored: Stored) -> Option<()> {
         let logged = cluster::logged(&stored.payload).ok()?;
         if let Err(Superseded) = self.replay.add(logged) {
-            (self.incoming, self._reader) = read(&self.bus, self.replay.trace().id()).await.ok()?;
+            (self.incoming, self._reader) =
+                read(&self.bus, Filter::EventsOf(self.replay.trace().id())).await.ok()?;
             self.replay.restart();
         }
         if self.known.is_none() && self.replay.trace().version() >= self.since {
@@ -161,16 +164,8 @@ impl Live {
     fn hear(&mut self, payload: &[u8]) {
         let Ok(piece) = decode::json::<StreamPiece>(payload) else { return };
         let said = self.said.entry(piece.child_id).or_default();
-        match piece.said {
-            Said::Text(text) => said.push_str(&text),
-            Said::Again { .. } => said.clear(),
-            Said::Tool { tool } => *said = format!("calls {tool}"),
-            Said::Progress { message } => *said = message,
-        }
-        let longer = said.chars().count().saturating_sub(TAIL);
-        if let Some((from, _)) = said.char_indices().nth(longer).filter(|_| longer > 0) {
-            said.drain(..from);
-        }
+        add(said, piece.said);
+        keep_last(said, TAIL);
     }
 
     /// The rows that the page shows, by their contexts.
@@ -198,23 +193,22 @@ impl Live {
         let mut events = VecDeque::new();
         let Some(known) = self.known.take() else { return events };
         let (shown, trace) = (self.shown(), self.replay.trace());
-        let named = |name: &str, data: serde_json::Value| Event::default().event(name).data(data.to_string());
         for (child, print) in &shown {
             let (Some(node), Some(before)) = (trace.context(child), known.get(child)) else { continue };
             if before.list != print.list {
                 let data = json!({"id": row::id(child), "html": row::branch(trace, node).0});
-                events.push_back(named("branch", data));
+                events.push_back(named("branch", &data));
             } else if before.row != print.row {
                 let data = json!({"id": format!("r-{child}"), "html": row::context(trace, node).0});
-                events.push_back(named("row", data));
+                events.push_back(named("row", &data));
             }
         }
         if let Some(root) = trace.root().filter(|root| known.get(&root.id) != shown.get(&root.id)) {
-            events.push_back(named("head", json!({"id": "head", "html": run::head(trace, root).0})));
+            events.push_back(named("head", &json!({"id": "head", "html": run::head(trace, root).0})));
         }
         for (child, said) in std::mem::take(&mut self.said) {
             if shown.contains_key(&child) {
-                events.push_back(named("words", json!({"id": format!("r-{child}"), "text": said})));
+                events.push_back(named("words", &json!({"id": format!("r-{child}"), "text": said})));
                 // More may follow what was said so far.
                 self.said.insert(child, said);
             }
@@ -225,5 +219,166 @@ impl Live {
         }
         self.known = Some(shown);
         events
+    }
+}
+
+/// One agent as it works: its money, its journal as it grows, and what it says.
+pub(super) async fn context(call: Call) -> Answered {
+    let (trace_id, child): (TraceId, ChildId) = (call.part("trace")?, call.part("child")?);
+    if call.bus.last(&Filter::EventsOf(trace_id)).await?.is_none() {
+        return Err(cluster::no_trace(trace_id));
+    }
+    let heard = call.bus.subscribe(&Filter::StreamsOf(trace_id)).await?;
+    let (events, events_reader) = read(&call.bus, Filter::EventsOf(trace_id)).await?;
+    let (entries, entries_reader) = read(&call.bus, Filter::JournalOf(trace_id, child.clone())).await?;
+    let one = One {
+        replay: Replay::new(Trace::new(trace_id)),
+        since: call.number("version")?.unwrap_or(0),
+        step: call.number("step")?.unwrap_or(0),
+        may_restore: super::context::may_restore(&call),
+        child,
+        print: None,
+        grown: Vec::new(),
+        writers: FirstWriters::default(),
+        said: None,
+        events,
+        entries,
+        _readers: [events_reader, entries_reader],
+        heard,
+        is_over: false,
+    };
+    let stream = stream::unfold((one, VecDeque::new()), |(mut one, mut waiting)| async move {
+        loop {
+            if let Some(event) = waiting.pop_front() {
+                return Some((event, (one, waiting)));
+            }
+            if one.is_over {
+                return None;
+            }
+            one.wait().await?;
+            waiting = one.news();
+        }
+    });
+    sse::stream(&call, stream.boxed())
+}
+
+struct One {
+    replay: Replay,
+    child: ChildId,
+    since: u64,
+    /// The last entry that the page has.
+    step: u64,
+    may_restore: bool,
+    /// What the page has of it; none until the log is replayed to where the page was made.
+    print: Option<u64>,
+    grown: Vec<HistoryEntry>,
+    /// Others than its first writer may have written there.
+    writers: FirstWriters,
+    /// What it says of the answer that it is at.
+    said: Option<String>,
+    events: mpsc::Receiver<Result<Stored, bus::Error>>,
+    entries: mpsc::Receiver<Result<Stored, bus::Error>>,
+    _readers: [AbortOnDropHandle<()>; 2],
+    heard: Subscription,
+    is_over: bool,
+}
+
+impl One {
+    /// Waits for the first message, and takes all that come soon after it. None: the browser comes again.
+    async fn wait(&mut self) -> Option<()> {
+        let mut until = None;
+        loop {
+            let taken = async {
+                tokio::select! {
+                    biased;
+                    stored = self.events.recv() => {
+                        let logged = cluster::logged(&stored?.ok()?.payload).ok()?;
+                        // Another chain of commits counts: the browser asks again from the start.
+                        self.replay.add(logged).ok()?;
+                    }
+                    stored = self.entries.recv() => {
+                        let stored = stored?.ok()?;
+                        let entry: HistoryEntry = decode::json(&stored.payload).ok()?;
+                        if self.writers.takes(&stored.subject) && u64::from(entry.number) > self.step {
+                            self.step = u64::from(entry.number);
+                            self.grown.push(entry);
+                            self.said = Some(String::new());
+                        }
+                    }
+                    message = self.heard.next() => {
+                        let piece = decode::json::<StreamPiece>(&message?.payload).ok();
+                        if let Some(piece) = piece.filter(|piece| piece.child_id == self.child) {
+                            let said = self.said.get_or_insert_default();
+                            add(said, piece.said);
+                            keep_last(said, WORDS);
+                        }
+                    }
+                }
+                Some(())
+            };
+            match until {
+                None => taken.await?,
+                Some(until) => match timeout_at(until, taken).await {
+                    Ok(taken) => taken?,
+                    Err(_) => return Some(()),
+                },
+            }
+            if self.print.is_none() && self.replay.trace().version() >= self.since {
+                self.print = self.printed();
+            }
+            until.get_or_insert_with(|| Instant::now() + TOGETHER);
+        }
+    }
+
+    fn printed(&self) -> Option<u64> {
+        let trace = self.replay.trace();
+        trace.context(&self.child).map(|node| row::print(trace, node))
+    }
+
+    fn news(&mut self) -> VecDeque<Event> {
+        let mut events = VecDeque::new();
+        let (print, trace) = (self.printed(), self.replay.trace());
+        let Some(node) = trace.context(&self.child).filter(|_| self.print.is_some()) else { return events };
+        if print != self.print {
+            self.print = print;
+            events.push_back(named(
+                "head",
+                &json!({"id": "head", "html": super::context::head(trace, node).0}),
+            ));
+        }
+        for entry in self.grown.drain(..) {
+            let html = super::context::step(trace, &entry, self.may_restore).0;
+            events.push_back(named("entry", &json!({"id": format!("e-{}", entry.number), "html": html})));
+        }
+        if let Some(said) = &self.said {
+            events.push_back(named("said", &json!({"text": said})));
+        }
+        if !node.is_live() {
+            self.is_over = true;
+            events.push_back(Event::default().event("end").data("{}"));
+        }
+        events
+    }
+}
+
+fn named(name: &str, data: &serde_json::Value) -> Event {
+    Event::default().event(name).data(data.to_string())
+}
+
+/// Adds a piece to what an agent says.
+fn add(said: &mut String, piece: Said) {
+    match piece {
+        Said::Text(text) => said.push_str(&text),
+        Said::Again { .. } => said.clear(),
+        Said::Tool { tool } => *said = format!("calls {tool}"),
+        Said::Progress { message } => *said = message,
+    }
+}
+
+/// Keeps the last characters.
+fn keep_last(said: &mut String, most: usize) {
+    let longer = said.chars().count().saturating_sub(most);
+    if let Some((from, _)) = said.char_indices().nth(longer).filter(|_| longer > 0) {
+        said.drain(..from);
     }
 }

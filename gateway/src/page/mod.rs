@@ -2,6 +2,7 @@
 //! little script. Whatever agents, tools and users say is text on it: every value is escaped, and nothing but this folder makes markup.
 
 mod asset;
+mod context;
 mod live;
 mod money;
 mod row;
@@ -17,13 +18,13 @@ use axum::{
 };
 use maud::{Markup, html};
 use shared::{
-    ChildId, TraceId,
+    ChildId, PoolName, TraceId,
     subject::{Subject, Topic},
 };
 
 use crate::{
     call::{Answered, Call},
-    parameter::{ASSET, ROWS, RUN_VIEW, RUNS},
+    parameter::{ASSET, CONTEXT_VIEW, ROWS, RUN_VIEW, RUNS},
     problem::ProblemDetails,
     route::Route,
 };
@@ -42,6 +43,7 @@ pub(crate) fn table() -> Vec<Route> {
     let (trace, child) = (TraceId::from_u128(1).expect("not all zeros"), ChildId::whole_trace());
     let event = || Subject::Event(trace, child.clone());
     let words = || Subject::Stream(trace, child.clone());
+    let history = || Subject::History(PoolName::default_pool(), trace, child.clone());
     let get = |path, id, handler| Route::new(Method::GET, path, id, "", handler);
     vec![
         get("/", "pageOfRuns", |call| Box::pin(runs::list(call)))
@@ -58,6 +60,15 @@ pub(crate) fn table() -> Vec<Route> {
         get("/runs/{trace}/rows/{child}", "rowsOfContext", |call| Box::pin(run::rows(call)))
             .hears(event())
             .query(ROWS),
+        get("/runs/{trace}/contexts/{child}", "pageOfContext", |call| Box::pin(context::show(call)))
+            .hears(event())
+            .hears(history())
+            .query(CONTEXT_VIEW),
+        get("/runs/{trace}/contexts/{child}/live", "liveContext", |call| Box::pin(live::context(call)))
+            .hears(event())
+            .hears(history())
+            .hears(words())
+            .query(CONTEXT_VIEW),
         get("/assets/{name}", "asset", |call| Box::pin(asset::get(call))).open().query(ASSET),
     ]
 }

@@ -70,12 +70,15 @@ function branch(id, html) {
 let stream;
 function watch() {
     stream?.close();
-    const place = document.querySelector("[data-live^='runs/'], [data-live^='live']");
+    const place = document.querySelector("[data-live^='runs/'], [data-live^='live?']");
     const lamp = $("live");
     if (!place) return;
     const open = [...document.querySelectorAll("ul[data-loaded]")].map((list) => list.dataset.rows);
     const version = $("head")?.dataset.version;
-    const url = version ? place.dataset.live.replace(/version=\d+/, `version=${version}`) : place.dataset.live;
+    const last = $("journal")?.lastElementChild?.id.slice(2);
+    let url = place.dataset.live;
+    if (version) url = url.replace(/version=\d+/, `version=${version}`);
+    if (last) url = url.replace(/step=\d+/, `step=${last}`);
     stream = new EventSource(open.length ? `${url}&open=${encodeURIComponent(open.join(","))}` : url);
     const on = (name, act) => stream.addEventListener(name, (event) => act(JSON.parse(event.data)));
     stream.onopen = () => { lamp.textContent = "● live"; };
@@ -84,6 +87,8 @@ function watch() {
     on("head", ({ id, html }) => replace(id, html));
     on("branch", ({ id, html }) => branch(id, html));
     on("words", ({ id, text }) => { const now = $(id)?.querySelector(".now[data-live]"); if (now) now.textContent = text; });
+    on("entry", ({ id, html }) => { if (!$(id)) { const entry = parsed(html); $("journal").append(entry); glow(entry); } });
+    on("said", ({ text }) => { $("words").textContent = text; });
     on("new", (count) => { const news = $("news"); if (!news) return; news.hidden = count === 0; news.replaceChildren(Object.assign(document.createElement("a"), { href: location.href, textContent: `${count} new` })); });
     on("end", () => { stream.close(); lamp.textContent = ""; refresh(); });
 }
@@ -119,6 +124,15 @@ async function send(button, url, body) {
     said.textContent = answer?.ok ? "Done." : told ? [told.detail, told.hint].filter(Boolean).join(": ") : "The server can't be reached.";
     return Boolean(answer?.ok);
 }
+
+// A form whose fields are a message in JSON.
+document.addEventListener("submit", async (event) => {
+    const form = event.target;
+    if (!form.dataset.json) return;
+    event.preventDefault();
+    const fields = Object.fromEntries([...new FormData(form, event.submitter)].filter(([, value]) => value !== ""));
+    if (await send(form.querySelector("button"), form.dataset.json, JSON.stringify(fields))) form.reset();
+});
 
 document.addEventListener("click", (event) => {
     const button = event.target.closest("button");

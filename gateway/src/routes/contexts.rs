@@ -32,12 +32,15 @@ pub(super) async fn outputs(call: Call) -> Answered {
     json(StatusCode::OK, &left(&call.bus, call.part("trace")?, &call.part("child")?).await?)
 }
 
+/// The files that the last result in a journal lists; none if there is no result.
+pub(crate) fn outputs_of(entries: &[HistoryEntry]) -> Option<Vec<OutputFile>> {
+    entries.iter().rev().find_map(|entry| Some(entry.step.as_result()?.outputs.clone()))
+}
+
 /// The files listed by the last result; a refusal if the context has not ended.
 async fn left(bus: &Bus, trace: TraceId, child: &ChildId) -> Result<Vec<OutputFile>, Box<ProblemDetails>> {
     let entries = cluster::journal(bus, trace, child).await?;
-    let listed =
-        entries.iter().rev().find_map(|entry: &HistoryEntry| Some(entry.step.as_result()?.outputs.clone()));
-    if let Some(files) = listed {
+    if let Some(files) = outputs_of(&entries) {
         return Ok(files);
     }
     let trace = cluster::replay(bus, trace).await?;

@@ -9,6 +9,7 @@ mod graphs;
 mod runs;
 mod schedules;
 
+pub(crate) use contexts::outputs_of;
 pub(crate) use runs::{context, wanted as wanted_runs};
 
 use axum::http::{Method, StatusCode};

@@ -1,0 +1,229 @@
+//! One agent: its goal and limits, its journal step by step, its files, and what may be done about it.
+
+use coordinator::trace::{ContextNode, Status, Trace};
+use maud::{Markup, html};
+use shared::{
+    journal_text::{self, Line},
+    subject::{Action, Subject},
+    wire::{HistoryEntry, HistoryStep, OutputFile, Text},
+};
+
+use super::{money, row, run, shell::Here, status};
+use crate::{
+    call::{Answered, Call},
+    cluster,
+    routes::{context, outputs_of},
+};
+
+/// Entries of one page of a journal.
+const ENTRIES: usize = 200;
+/// Characters of what an entry says on its line.
+const SAID: usize = 200;
+
+pub(super) async fn show(call: Call) -> Answered {
+    let (trace_id, child) = (call.part("trace")?, call.part("child")?);
+    let trace = cluster::replay(&call.bus, trace_id).await?;
+    let node = context(&trace, &child)?;
+    // Graphs and built-in agents keep none.
+    let entries = cluster::journal(&call.bus, trace_id, &child).await.unwrap_or_default();
+    let before =
+        call.number("before")?.map_or(usize::MAX, |before| usize::try_from(before).unwrap_or(usize::MAX));
+    let path = format!("runs/{trace_id}/contexts/{child}");
+    let live = node.is_live().then(|| {
+        format!(
+            "{path}/live?version={}&step={}",
+            trace.version(),
+            entries.last().map_or(0, |entry| entry.number)
+        )
+    });
+    let body = html! {
+        (way(&trace, node))
+        div id="agent" data-live=[live] { (agent(&call, &trace, node, &entries, before)) }
+    };
+    super::page(&call, child.as_str(), Here::Runs, &body)
+}
+
+/// The way from the run to an agent.
+fn way(trace: &Trace, node: &ContextNode) -> Markup {
+    let mut above = Vec::new();
+    let mut at = node.parent;
+    while let Some(index) = at {
+        let parent = trace.node(index);
+        above.push(parent);
+        at = parent.parent;
+    }
+    html! {
+        nav class="way" aria-label="The way here" {
+            a href={ "runs/" (trace.id()) } { @match trace.root() { Some(root) => (run::title(root)), None => "run" } }
+            @for parent in above.iter().rev() {
+                " › " a href={ "runs/" (trace.id()) "/contexts/" (parent.id) } { (parent.id) }
+            }
+        }
+    }
+}
+
+/// What changes while an agent works, besides its journal.
+pub(super) fn head(trace: &Trace, node: &ContextNode) -> Markup {
+    let budget = node.budget.snapshot();
+    html! {
+        header class="head" id="head" data-version=(trace.version()) {
+            h1 { (node.id) }
+            p class="state" {
+                (status::mark(&trace.word(node))) " · " (row::lasts(node.started_at, node.end().map(|end| end.at)))
+                @if let Some(attempt) = node.attempts.iter().last() {
+                    " · attempt " (node.attempt()) " on " (attempt.worker_id)
+                }
+                @if node.progress.steps > 0 { " · step " (node.progress.steps) " of " (node.limits.max_steps) }
+                @if node.is_live() { " · " (row::doing(trace, node)) }
+            }
+            div class="money" { (money::bar(&budget)) span { (money::told(&budget)) } }
+            @if let Some(why) = node.why() { p class="wrong" { (why) } }
+        }
+    }
+}
+
+fn agent(call: &Call, trace: &Trace, node: &ContextNode, entries: &[HistoryEntry], before: usize) -> Markup {
+    let result = node.end().and_then(|end| end.result.as_ref()).and_then(|_| node.says());
+    html! {
+        (head(trace, node))
+        (actions(call, trace, node))
+        (facts(trace, node))
+        (journal(call, trace, node, entries, before))
+        (files(trace, node, &outputs_of(entries).unwrap_or_default()))
+        @if let Some(result) = result { section class="result" { h2 { "Result" } pre { (result) } } }
+    }
+}
+
+fn actions(call: &Call, trace: &Trace, node: &ContextNode) -> Markup {
+    let path = format!("v1/runs/{}", trace.id());
+    let asks = matches!(node.status, Status::InputRequired { .. });
+    html! {
+        @if node.is_live() && call.may_send(&Subject::Steer) && node.graph.is_none() {
+            form class="tell" data-json={ (path) "/contexts/" (node.id) "/tell" } {
+                label for="tell" { "Tell it" }
+                input id="tell" name="text" required maxlength="4000";
+                button type="submit" { "Tell" }
+            }
+        }
+        @if asks { p { a href="questions" { "Answer its question" } } }
+        @if node.is_live() && call.may_send(&Subject::Cancel) {
+            div class="actions" {
+                button type="button" data-post={ (path) "/cancel" } data-body=(serde_json::json!({"child_id": node.id}))
+                    data-ask={ "Cancel " (node.id) " and everything beneath it? What was spent stays spent." } { "Cancel" }
+            }
+        }
+    }
+}
+
+/// What it was asked for, and within which bounds.
+fn facts(trace: &Trace, node: &ContextNode) -> Markup {
+    let profile = node.order.agent_id.as_ref().and_then(|agent| trace.agent(agent));
+    let model = profile.and_then(|profile| profile.model.as_ref());
+    let tools: Vec<&str> =
+        node.tools.iter().flat_map(|tools| tools.iter().map(|tool| tool.as_str())).collect();
+    html! {
+        dl class="facts" {
+            @if let Some(goal) = node.order.goal.as_ref().map(Text::as_str) { dt { "Goal" } dd class="said" { (goal) } }
+            @if let Some(agent) = &node.order.agent_id { dt { "Agent" } dd { (agent) } }
+            @if let Some(model) = model { dt { "Model" } dd { (model) } }
+            @if !tools.is_empty() { dt { "Tools" } dd { (tools.join(", ")) } }
+            dt { "Pool" } dd { (trace.pool_of(node)) }
+            @if !node.adjusted.is_empty() {
+                dt { "Lower than asked" }
+                dd { @for one in &node.adjusted { span { (one.to_string()) } " " } }
+            }
+            @for note in node.notes.iter() { dt { "Note" } dd { (note) } }
+        }
+    }
+}
+
+/// Whether the caller may take an agent back to a step.
+pub(super) fn may_restore(call: &Call) -> bool {
+    call.may_send(&Subject::Admin(Action::Restore))
+}
+
+fn journal(
+    call: &Call,
+    trace: &Trace,
+    node: &ContextNode,
+    entries: &[HistoryEntry],
+    before: usize,
+) -> Markup {
+    let until = entries.len().min(before);
+    let from = until.saturating_sub(ENTRIES);
+    let may_restore = node.is_live() && may_restore(call);
+    let shown = entries.get(from..until).unwrap_or_default();
+    html! {
+        @if !entries.is_empty() || node.is_live() && node.graph.is_none() {
+            section {
+                h2 { "Journal" }
+                @if from > 0 {
+                    p { a href={ (call.here) "?before=" (from) } { (from) " earlier steps" } }
+                }
+                ol class="journal" id="journal" { @for entry in shown { (step(trace, entry, may_restore)) } }
+                p class="now said" id="words" {}
+            }
+        }
+    }
+}
+
+/// An entry of its journal.
+pub(super) fn step(trace: &Trace, entry: &HistoryEntry, may_restore: bool) -> Markup {
+    let Line { what, who, tokens, cost, said } = journal_text::line(&entry.step);
+    let is_wrong = matches!(&entry.step, HistoryStep::Tool(step) if step.is_error)
+        || matches!(entry.step, HistoryStep::Lost(_));
+    html! {
+        li id={ "e-" (entry.number) } {
+            span class="number" { (entry.number) }
+            span class="what" { (what) }
+            span class="kind" { (who) }
+            span class="amount" { (cost) @if !tokens.is_empty() { span class="of" { " · " (tokens) " tokens" } } }
+            span class=[is_wrong.then_some("wrong")] { (row::short(&said, SAID)) }
+            @if may_restore {
+                button type="button" data-post={ "v1/runs/" (trace.id()) "/restore" }
+                    data-body=(serde_json::json!({"child_id": entry.child_id, "to": entry.number}))
+                    data-ask={ "Take " (entry.child_id) " back to step " (entry.number) "? What it did after that no longer counts; what it cost stays spent." } {
+                    "Restore" span class="unseen" { " to step " (entry.number) }
+                }
+            }
+            details {
+                summary { "Whole" span class="unseen" { " step " (entry.number) } }
+                @for (name, value) in journal_text::parts(&entry.step) { h3 { (name) } pre { (value) } }
+            }
+        }
+    }
+}
+
+fn files(trace: &Trace, node: &ContextNode, files: &[OutputFile]) -> Markup {
+    html! {
+        @if !files.is_empty() {
+            section {
+                h2 { "Files" }
+                ul class="files" {
+                    @for file in files {
+                        li {
+                            a href={ "v1/runs/" (trace.id()) "/contexts/" (node.id) "/outputs/" (path(&file.path)) } download { (file.path) }
+                            " " span class="kind" { (shared::text::size(file.object.size_bytes)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A path as a part of an address.
+fn path(path: &str) -> String {
+    path.split('/')
+        .map(|part| form_urlencoded::byte_serialize(part.as_bytes()).collect::<String>().replace('+', "%20"))
+        .collect::<Vec<_>>()
+        .join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_path_stays_one_in_an_address() {
+        assert_eq!(super::path("a b/c?d#e/<f>"), "a%20b/c%3Fd%23e/%3Cf%3E");
+    }
+}
