@@ -1,14 +1,19 @@
 //! The page: what a browser shows of runs, agents, money and workers. It is made here as HTML and SVG, and kept alive by server-sent events and a
 //! little script. Whatever agents, tools and users say is text on it: every value is escaped, and nothing but this folder makes markup.
 
+mod agents;
 mod asset;
+mod dead;
 mod live;
 mod money;
+mod questions;
 mod row;
 mod run;
 mod runs;
+mod schedules;
 mod shell;
 mod status;
+mod workers;
 
 use axum::{
     extract::Request,
@@ -23,7 +28,7 @@ use shared::{
 
 use crate::{
     call::{Answered, Call},
-    parameter::{ASSET, ROWS, RUN_VIEW, RUNS},
+    parameter::{ASSET, LETTERS, QUESTIONS, ROWS, RUN_VIEW, RUNS, SCHEDULES},
     problem::ProblemDetails,
     route::Route,
 };
@@ -58,6 +63,20 @@ pub(crate) fn table() -> Vec<Route> {
         get("/runs/{trace}/rows/{child}", "rowsOfContext", |call| Box::pin(run::rows(call)))
             .hears(event())
             .query(ROWS),
+        get("/questions", "pageOfQuestions", |call| Box::pin(questions::list(call)))
+            .sends(Subject::Query(Topic::Runs))
+            .query(QUESTIONS),
+        get("/workers", "pageOfWorkers", |call| Box::pin(workers::list(call)))
+            .sends(Subject::Query(Topic::Coordinators))
+            .sends(Subject::Worker),
+        get("/agents", "pageOfAgents", |call| Box::pin(agents::list(call)))
+            .sends(Subject::Query(Topic::Agents)),
+        get("/schedules", "pageOfSchedules", |call| Box::pin(schedules::list(call)))
+            .sends(Subject::Query(Topic::Schedules))
+            .query(SCHEDULES),
+        get("/dead", "pageOfDeadLetters", |call| Box::pin(dead::list(call)))
+            .hears(Subject::Dead(child.clone()))
+            .query(LETTERS),
         get("/assets/{name}", "asset", |call| Box::pin(asset::get(call))).open().query(ASSET),
     ]
 }

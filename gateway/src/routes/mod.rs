@@ -9,7 +9,10 @@ mod graphs;
 mod runs;
 mod schedules;
 
-pub(crate) use runs::{context, wanted as wanted_runs};
+pub(crate) use agents::profiles;
+pub(crate) use deployment::{coordinators_now, dead_letters};
+pub(crate) use runs::{context, open_questions, wanted as wanted_runs};
+pub(crate) use schedules::page as page_of_schedules;
 
 use axum::http::{Method, StatusCode};
 use shared::{
