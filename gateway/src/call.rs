@@ -13,7 +13,14 @@ use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use schemars::JsonSchema;
 use serde::{Serialize, de::DeserializeOwned};
-use shared::{Problems, bus::Bus, decode, problem::nearest, role::senders, subject::Subject};
+use shared::{
+    Problems,
+    bus::Bus,
+    decode,
+    problem::nearest,
+    role::{hearers, senders},
+    subject::Subject,
+};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -56,6 +63,11 @@ impl Call {
     /// Whether the caller may send this: what it may not is not offered.
     pub(crate) fn may_send(&self, subject: &Subject) -> bool {
         senders(subject).iter().any(|kind| self.caller.kinds.contains(kind))
+    }
+
+    /// Whether the caller may read what is stored of this.
+    pub(crate) fn may_hear(&self, subject: &Subject) -> bool {
+        hearers(subject).iter().any(|kind| self.caller.kinds.contains(kind))
     }
 
     /// A part of the path.

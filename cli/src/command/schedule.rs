@@ -9,7 +9,7 @@ use shared::{
     clock::Clock,
     schedule::{self, Timetable},
     text::count,
-    wire::{Query, QueryAnswer, ScheduleShown, ScheduleSummary, TickOutcome, TickRecord},
+    wire::{Query, QueryAnswer, ScheduleShown, ScheduleSummary, TickRecord},
 };
 
 use crate::{
@@ -230,7 +230,7 @@ fn row(one: &ScheduleSummary) -> [String; 8] {
         },
         (None, false, None) => "none".to_owned(),
     };
-    let last = one.last.as_ref().map_or_else(String::new, |last| word(last.outcome).to_owned());
+    let last = one.last.as_ref().map_or_else(String::new, |last| last.outcome.words().to_owned());
     [
         one.name.to_string(),
         text::cut(&text::flat(&one.cron), 40),
@@ -241,20 +241,6 @@ fn row(one: &ScheduleSummary) -> [String; 8] {
         one.skipped.to_string(),
         one.missed.to_string(),
     ]
-}
-
-fn word(outcome: TickOutcome) -> &'static str {
-    match outcome {
-        TickOutcome::Decided => "to be submitted",
-        TickOutcome::Submitted => "run",
-        TickOutcome::Refused => "refused",
-        TickOutcome::GivenUp => "given up",
-        TickOutcome::SkippedOverlap => "skipped: overlap",
-        TickOutcome::SkippedBudget => "skipped: budget",
-        TickOutcome::Missed => "missed",
-        TickOutcome::Paused => "paused",
-        TickOutcome::Resumed => "resumed",
-    }
 }
 
 fn show(shown: &ScheduleShown, output: Output) -> anyhow::Result<Ending> {
@@ -297,7 +283,7 @@ fn show(shown: &ScheduleShown, output: Output) -> anyhow::Result<Ending> {
                 let asked = asked.then(|| "asked for".to_owned());
                 [
                     at.to_string(),
-                    word(*outcome).to_owned(),
+                    outcome.words().to_owned(),
                     trace_id.map_or_else(String::new, |id| id.to_string()),
                     status.unwrap_or_default(),
                     tick.cost_usd.map_or_else(String::new, |cost| cost.to_string()),

@@ -8,7 +8,7 @@ use shared::{
     wire::{HistoryEntry, HistoryStep, OutputFile, Text},
 };
 
-use super::{money, row, run, shell::Here, status};
+use super::{answer, money, row, run, shell::Here, status};
 use crate::{
     call::{Answered, Call},
     cluster,
@@ -40,7 +40,7 @@ pub(super) async fn show(call: Call) -> Answered {
         (way(&trace, node))
         div id="agent" data-live=[live] { (agent(&call, &trace, node, &entries, before)) }
     };
-    super::page(&call, child.as_str(), Here::Runs, &body)
+    answer::page(&call, child.as_str(), Here::Runs, &body)
 }
 
 /// The way from the run to an agent.
@@ -99,7 +99,7 @@ fn actions(call: &Call, trace: &Trace, node: &ContextNode) -> Markup {
     let asks = matches!(node.status, Status::InputRequired { .. });
     html! {
         @if node.is_live() && call.may_send(&Subject::Steer) && node.graph.is_none() {
-            form class="tell" data-json={ (path) "/contexts/" (node.id) "/tell" } {
+            form class="tell" data-again data-json={ (path) "/contexts/" (node.id) "/tell" } {
                 label for="tell" { "Tell it" }
                 input id="tell" name="text" required maxlength="4000";
                 button type="submit" { "Tell" }

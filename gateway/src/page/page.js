@@ -112,26 +112,37 @@ async function load(list, url) {
     watch();
 }
 
-// What the server can't do is told where it was asked for.
-async function send(button, url, body) {
-    button.disabled = true;
+// What the server can't do is told where it was asked for. What was done is not asked for twice in a form.
+async function post(place, controls, url, body, done) {
+    for (const control of controls) control.disabled = true;
     const answer = await fetch(url, { method: "POST", body, headers: { "content-type": "application/json" } }).catch(() => null);
     const told = answer?.ok ? null : await answer?.json().catch(() => null);
-    button.disabled = false;
-    let said = button.parentNode.querySelector(".told");
-    if (!said) button.parentNode.append(said = Object.assign(document.createElement("p"), { className: "told" }));
+    for (const control of controls) control.disabled = Boolean(answer?.ok && done);
+    let said = place.querySelector(".told");
+    if (!said) place.append(said = Object.assign(document.createElement("p"), { className: "told" }));
     said.setAttribute("role", "alert");
-    said.textContent = answer?.ok ? "Done." : told ? [told.detail, told.hint].filter(Boolean).join(": ") : "The server can't be reached.";
+    const problems = (told?.problems ?? []).map(({ message }) => message).filter((message) => !told.detail.includes(message));
+    said.textContent = answer?.ok ? done ?? "Done." : told ? [told.detail, ...problems, told.hint].filter(Boolean).join(": ") : "The server can't be reached.";
     return Boolean(answer?.ok);
 }
+const send = (button, url, body) => post(button.parentNode, [button], url, body);
 
-// A form whose fields are a message in JSON.
+/** A form whose fields are a JSON body: fields of one name are one text, with a colon between them. */
 document.addEventListener("submit", async (event) => {
     const form = event.target;
-    if (!form.dataset.json) return;
+    const { json, done, again } = form.dataset;
+    if (!json) return;
     event.preventDefault();
-    const fields = Object.fromEntries([...new FormData(form, event.submitter)].filter(([, value]) => value !== ""));
-    if (await send(form.querySelector("button"), form.dataset.json, JSON.stringify(fields))) form.reset();
+    const fields = new FormData(form, event.submitter);
+    const text = (name) => fields.getAll(name).filter((value) => value.trim()).join(": ");
+    const ask = event.submitter?.dataset.ask;
+    if (ask && !confirm(ask)) return;
+    // Forms of one question are answered together.
+    const place = form.closest(".answers") ?? form;
+    const body = Object.fromEntries([...new Set(fields.keys())].map((name) => [name, text(name)]));
+    const controls = place.querySelectorAll("button, input, select, textarea");
+    const sent = await post(place, controls, json, JSON.stringify(body), again === undefined ? done ?? "Done." : undefined);
+    if (sent && again !== undefined) form.reset();
 });
 
 document.addEventListener("click", (event) => {
@@ -159,7 +170,7 @@ document.addEventListener("click", (event) => {
 const KEYS = "Keys:\n/ search\nj, k next and previous row\nEnter open\nEsc back\nc cancel (asks)\n? this help";
 document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea")) return;
-    const links = [...document.querySelectorAll(".runs .goal, .tree .name[href]")].filter((link) => link.offsetParent);
+    const links = [...document.querySelectorAll(".runs .goal, .tree .name[href], .card .name, .list th a")].filter((link) => link.offsetParent);
     const at = links.indexOf(document.activeElement);
     const keys = {
         "/": () => $("search")?.focus(),

@@ -11,7 +11,7 @@ use shared::{
     wire::Text,
 };
 
-use super::{money, row, shell::Here, status};
+use super::{answer, money, row, shell::Here, status};
 use crate::{
     call::{Answered, Call, blocking},
     cluster,
@@ -81,7 +81,7 @@ pub(super) async fn show(call: Call) -> Answered {
         }
         p class="id" { "run " code { (trace.id()) } }
     };
-    super::page(&call, &title, Here::Runs, &body)
+    answer::page(&call, &title, Here::Runs, &body)
 }
 
 /// The rows beneath a context, when somebody opens it.

@@ -19,7 +19,7 @@ use shared::{
     wire::{Query, QueryAnswer, RunSummary, RunsCursor, RunsQuery},
 };
 
-use super::{money, row, shell::Here, status};
+use super::{answer, money, row, shell::Here, status};
 use crate::{
     call::{Answered, Call},
     cluster,
@@ -77,7 +77,7 @@ pub(super) async fn list(mut call: Call) -> Answered {
             @if let Some(next) = next { a href={ "./?" (rest) "&after=" (next.to_string()) } { "Older" } }
         }
     };
-    super::page(&call, "runs", Here::Runs, &body)
+    answer::page(&call, "runs", Here::Runs, &body)
 }
 
 fn first_steps() -> Markup {

@@ -1,6 +1,10 @@
 //! What stands around every view: head, navigation, and who is signed in.
 
 use maud::{DOCTYPE, Markup, html};
+use shared::{
+    ChildId,
+    subject::{Subject, Topic},
+};
 
 use super::asset;
 use crate::call::Call;
@@ -9,14 +13,37 @@ use crate::call::Call;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Here {
     Runs,
+    Questions,
+    Workers,
+    Agents,
+    Schedules,
+    Dead,
 }
 
 impl Here {
-    const ALL: [Here; 1] = [Here::Runs];
+    const ALL: [Here; 6] =
+        [Here::Runs, Here::Questions, Here::Workers, Here::Agents, Here::Schedules, Here::Dead];
 
     fn link(self) -> (&'static str, &'static str) {
         match self {
             Here::Runs => ("./", "Runs"),
+            Here::Questions => ("questions", "Questions"),
+            Here::Workers => ("workers", "Workers"),
+            Here::Agents => ("agents", "Agents"),
+            Here::Schedules => ("schedules", "Schedules"),
+            Here::Dead => ("dead", "Dead letters"),
+        }
+    }
+
+    /// Whether the caller may see it: what it may not is not offered.
+    pub(super) fn is_for(self, call: &Call) -> bool {
+        let may_ask = |topic| call.may_send(&Subject::Query(topic));
+        match self {
+            Here::Runs | Here::Questions => may_ask(Topic::Runs),
+            Here::Workers => may_ask(Topic::Coordinators) && call.may_send(&Subject::Worker),
+            Here::Agents => may_ask(Topic::Agents),
+            Here::Schedules => may_ask(Topic::Schedules),
+            Here::Dead => call.may_hear(&Subject::Dead(ChildId::whole_trace())),
         }
     }
 }
@@ -58,7 +85,7 @@ pub(super) fn whole(call: &Call, title: &str, here: Here, body: &Markup) -> Mark
                 header class="top" {
                     a class="name" href="./" { "trellis" }
                     nav aria-label="Views" {
-                        @for one in Here::ALL {
+                        @for one in Here::ALL.into_iter().filter(|one| one.is_for(call)) {
                             @let (href, name) = one.link();
                             a href=(href) aria-current=[(one == here).then_some("page")] { (name) }
                         }

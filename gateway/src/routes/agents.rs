@@ -14,11 +14,15 @@ use crate::{
 };
 
 pub(super) async fn list(call: Call) -> Answered {
+    json(StatusCode::OK, &profiles(&call).await?)
+}
+
+pub(crate) async fn profiles(call: &Call) -> Result<Agents, Box<ProblemDetails>> {
     let answer = cluster::answer(&call.bus, &call.caller, &Query::Agents).await?;
     let QueryAnswer::Agents { agents, versions } = answer else {
         return Err(cluster::unexpected());
     };
-    json(StatusCode::OK, &Agents { agents, versions })
+    Ok(Agents { agents, versions })
 }
 
 pub(super) async fn show(call: Call) -> Answered {

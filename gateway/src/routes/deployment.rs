@@ -45,11 +45,15 @@ pub(super) async fn drain(call: Call) -> Answered {
 }
 
 pub(super) async fn coordinators(call: Call) -> Answered {
+    json(StatusCode::OK, &coordinators_now(&call).await?)
+}
+
+pub(crate) async fn coordinators_now(call: &Call) -> Result<Coordinators, Box<ProblemDetails>> {
     let answer = cluster::answer(&call.bus, &call.caller, &Query::Coordinators).await?;
     let QueryAnswer::Coordinators { coordinators, policies } = answer else {
         return Err(cluster::unexpected());
     };
-    json(StatusCode::OK, &Coordinators { coordinators, policies })
+    Ok(Coordinators { coordinators, policies })
 }
 
 /// A dead letter, if it can be read: whatever else is there is no letter.
@@ -60,22 +64,28 @@ fn letter(stored: &Stored) -> Option<KeptLetter> {
 }
 
 pub(super) async fn letters(call: Call) -> Answered {
+    let page = dead_letters(&call).await?;
+    let bytes = blocking(move || serde_json::to_vec(&page)).await?;
+    let bytes =
+        bytes.map_err(|error| ProblemDetails::internal("the letters could not be written", &error))?;
+    Ok(json_bytes(StatusCode::OK, bytes))
+}
+
+/// The page of dead letters that is asked for.
+pub(crate) async fn dead_letters(call: &Call) -> Result<LettersPage, Box<ProblemDetails>> {
     let limit = call.limit(100, 500)? as usize;
     let before = call.number("before")?.unwrap_or(u64::MAX);
     let filter = call.one::<ChildId>("kind")?.map_or(Filter::Dead, |kind| Filter::One(Subject::Dead(kind)));
     let stored = call.bus.read(&filter).await?;
-    let written = blocking(move || {
+    let page = blocking(move || {
         let earlier = stored.iter().rev().filter(|stored| stored.sequence < before);
         let mut letters: Vec<KeptLetter> = earlier.filter_map(letter).take(limit + 1).collect();
         let more = letters.len() > limit;
         letters.truncate(limit);
         let next = letters.last().filter(|_| more).map(|last| last.sequence);
-        serde_json::to_vec(&LettersPage { letters, next })
+        LettersPage { letters, next }
     });
-    let bytes = written
-        .await?
-        .map_err(|error| ProblemDetails::internal("the letters could not be written", &error))?;
-    Ok(json_bytes(StatusCode::OK, bytes))
+    page.await
 }
 
 pub(super) async fn one_letter(call: Call) -> Answered {

@@ -9,8 +9,11 @@ mod graphs;
 mod runs;
 mod schedules;
 
+pub(crate) use agents::profiles;
 pub(crate) use contexts::outputs_of;
-pub(crate) use runs::{context, wanted as wanted_runs};
+pub(crate) use deployment::{coordinators_now, dead_letters};
+pub(crate) use runs::{context, open_questions, wanted as wanted_runs};
+pub(crate) use schedules::page as page_of_schedules;
 
 use axum::http::{Method, StatusCode};
 use shared::{

@@ -185,12 +185,17 @@ pub(crate) fn wanted(call: &Call) -> Result<RunsQuery, Box<ProblemDetails>> {
 }
 
 pub(super) async fn questions(call: Call) -> Answered {
+    json(StatusCode::OK, &open_questions(&call).await?)
+}
+
+/// The page of open questions that is asked for.
+pub(crate) async fn open_questions(call: &Call) -> Result<QuestionsPage, Box<ProblemDetails>> {
     let query = PendingQuery { limit: call.limit(50, 100)?, after: call.one::<RunsCursor>("after")? };
     let answer = cluster::answer(&call.bus, &call.caller, &Query::Pending(query)).await?;
     let QueryAnswer::Pending { questions, next, left_out } = answer else {
         return Err(cluster::unexpected());
     };
-    json(StatusCode::OK, &QuestionsPage { questions, next, left_out })
+    Ok(QuestionsPage { questions, next, left_out })
 }
 
 /// The run with its tree. Its tag is that of its last commit: the same tag is the same state.

@@ -16,12 +16,17 @@ use crate::{
 };
 
 pub(super) async fn list(call: Call) -> Answered {
+    json(StatusCode::OK, &page(&call).await?)
+}
+
+/// The page of them that is asked for.
+pub(crate) async fn page(call: &Call) -> Result<SchedulesPage, Box<ProblemDetails>> {
     let query = Query::Schedules { after: call.one("after")?, limit: call.limit(100, 500)? };
     let answer = cluster::answer(&call.bus, &call.caller, &query).await?;
     let QueryAnswer::Schedules { schedules, next } = answer else {
         return Err(cluster::unexpected());
     };
-    json(StatusCode::OK, &SchedulesPage { schedules, next })
+    Ok(SchedulesPage { schedules, next })
 }
 
 pub(super) async fn show(call: Call) -> Answered {

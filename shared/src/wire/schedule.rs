@@ -130,6 +130,23 @@ pub enum TickOutcome {
     Resumed,
 }
 
+impl TickOutcome {
+    /// In a few words, for people.
+    pub fn words(self) -> &'static str {
+        match self {
+            TickOutcome::Decided => "to be submitted",
+            TickOutcome::Submitted => "run",
+            TickOutcome::Refused => "refused",
+            TickOutcome::GivenUp => "given up",
+            TickOutcome::SkippedOverlap => "skipped: overlap",
+            TickOutcome::SkippedBudget => "skipped: budget",
+            TickOutcome::Missed => "missed",
+            TickOutcome::Paused => "paused",
+            TickOutcome::Resumed => "resumed",
+        }
+    }
+}
+
 /// A schedule in a list.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ScheduleSummary {

@@ -1,0 +1,92 @@
+//! Dead letters: messages that were refused for good, the newest first, with why.
+
+use maud::{Markup, html};
+use shared::{clock::Clock, when, wire::DeadLetter};
+
+use super::{answer, shell::Here};
+use crate::{
+    call::{Answered, Call},
+    routes::dead_letters,
+    types::{KeptLetter, LettersPage},
+};
+
+pub(super) async fn list(mut call: Call) -> Answered {
+    // What is empty in the form was not asked for.
+    call.query.retain(|(_, value)| !value.trim().is_empty());
+    let LettersPage { letters, next } = dead_letters(&call).await?;
+    let kind = call.all("kind").next().unwrap_or_default();
+    let is_first = call.all("before").next().is_none();
+    let rest: String = form_urlencoded::Serializer::new(String::new())
+        .extend_pairs(call.query.iter().filter(|(name, _)| name != "before"))
+        .finish();
+    let body = html! {
+        h1 { "Dead letters" }
+        form class="filters" method="get" action="dead" role="search" {
+            label { "Kind " input name="kind" id="search" value=(kind) placeholder="such as cancel" size="16"; }
+            button type="submit" { "Filter" }
+            @if !call.query.is_empty() { a href="dead" { "Clear" } }
+        }
+        @if letters.is_empty() && call.query.is_empty() {
+            section class="empty" {
+                p { "There are none: every message was taken. A message that is refused for good is kept here with the reason, for a limited time." }
+            }
+        } @else if letters.is_empty() {
+            p { "No letter fits. " a href="dead" { "Show all" } }
+        } @else {
+            (table(&letters))
+        }
+        nav class="pages" aria-label="Pages" {
+            @if !is_first { a href={ "dead?" (rest) } { "Newest" } }
+            @if let Some(next) = next { a href={ "dead?" (rest) "&before=" (next) } { "Older" } }
+        }
+    };
+    answer::page(&call, "dead letters", Here::Dead, &body)
+}
+
+fn table(letters: &[KeptLetter]) -> Markup {
+    html! {
+        table class="list" {
+            caption class="unseen" { "Messages that were refused for good, the newest first" }
+            thead { tr { @for name in ["Kind", "When", "Why", "Subject", "About", "As it is"] { th scope="col" { (name) } } } }
+            tbody { @for one in letters { (line(one)) } }
+        }
+    }
+}
+
+fn line(kept: &KeptLetter) -> Markup {
+    let KeptLetter { kind, sequence, stored_at, letter } = kept;
+    let DeadLetter { subject, refusal, trace_id, child_id, .. } = letter;
+    html! {
+        tr {
+            th scope="row" { a href={ "dead?kind=" (kind) } { (kind) } }
+            td data-name="When" title=(stored_at) { (when::ago(Clock::Machine.now(), *stored_at)) }
+            td data-name="Why" { span class="said" { (refusal.to_text()) } " " code class="id" { (refusal.code) " " (refusal.rule) } }
+            td data-name="Subject" { code { (subject) } }
+            td data-name="About" {
+                @if let Some(trace) = trace_id { a href={ "runs/" (trace) } { "run " code { (trace.to_string().get(..8).unwrap_or_default()) } } " " }
+                @if let Some(child) = child_id { span class="kind" { (child) } }
+            }
+            td data-name="As it is" { a href={ "v1/dead/" (kind) "/" (sequence) } { "JSON" span class="unseen" { " of letter " (sequence) } } }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shared::{ChildId, Timestamp, wire::Refusal};
+
+    #[test]
+    fn what_was_refused_stays_text() {
+        let hostile = "<img src=x onerror=alert(1)>";
+        let kept = KeptLetter {
+            kind: ChildId::new("cancel").expect("an id"),
+            sequence: 7,
+            stored_at: Timestamp::from_millis(0),
+            letter: DeadLetter::new(hostile, None, Refusal::new(hostile, hostile, hostile)),
+        };
+        let shown = line(&kept).0;
+        assert_eq!(shown.matches("&lt;img src=x onerror=alert(1)&gt;").count(), 4, "{shown}");
+        assert!(!shown.contains("<img") && shown.contains("v1/dead/cancel/7"), "{shown}");
+    }
+}

@@ -1,0 +1,170 @@
+//! Open questions: a card each, with what may be answered. Whoever may not answer sees the question alone.
+
+use maud::{Markup, html};
+use shared::{
+    subject::Subject,
+    text::count,
+    when,
+    wire::{Form, PendingQuestion, Question},
+};
+
+use super::{answer, shell::Here};
+use crate::{
+    call::{Answered, Call},
+    routes::open_questions,
+    types::QuestionsPage,
+};
+
+pub(super) async fn list(call: Call) -> Answered {
+    let QuestionsPage { questions, next, left_out } = open_questions(&call).await?;
+    let may_answer = call.may_send(&Subject::Steer);
+    let is_first = call.all("after").next().is_none();
+    let limit = call.all("limit").next().map(|limit| format!("&limit={limit}")).unwrap_or_default();
+    let body = html! {
+        h1 { "Questions" }
+        @if questions.is_empty() && is_first {
+            section class="empty" {
+                p { "Nobody waits for an answer. Agents that ask, and steps that need an approval, show up here. To try one, in a shell:" }
+                pre { "trellis submit examples/approval.yaml" }
+            }
+        } @else if questions.is_empty() {
+            p { "There are no older ones." }
+        } @else if !may_answer {
+            p class="hint" { "You may read these, and not answer them: that needs a token with the role client." }
+        }
+        ul class="cards" { @for one in &questions { (card(one, may_answer)) } }
+        @if left_out > 0 {
+            p class="hint" { "These runs have " (count(left_out, "more question")) ", which would be too much at once. They show up when these are answered." }
+        }
+        nav class="pages" aria-label="Pages" {
+            @if !is_first { a href="questions" { "Newest" } }
+            @if let Some(next) = next { a href={ "questions?after=" (next) (limit) } { "Older" } }
+        }
+    };
+    answer::page(&call, "questions", Here::Questions, &body)
+}
+
+/// A question with its answers.
+fn card(pending: &PendingQuestion, may_answer: bool) -> Markup {
+    let PendingQuestion { question, asked_at, age_ms } = pending;
+    let run = question.trace_id.to_string();
+    let path: Vec<&str> = question.path.iter().map(shared::ChildId::as_str).collect();
+    // The same words of several agents are told apart by where they come from.
+    let id = format!("q-{run}-{}-{}", question.child_id, question.number);
+    html! {
+        li class="card" {
+            article aria-labelledby=(id) {
+                p class="from" {
+                    a class="name" href={ "runs/" (run) } { "Run " code { (run.get(..8).unwrap_or(&run)) } }
+                    span class="kind" { (path.join(" › ")) }
+                    span class="kind" { "waits " time data-since=(asked_at.millis()) { (when::age(*age_ms)) } }
+                    @if question.reminder > 0 { span class="kind" { "asked again " (count(question.reminder, "time")) } }
+                }
+                h2 class="said" id=(id) { (question.question) }
+                @if let Some(who) = &question.form.who { p class="hint" { "For " (who) } }
+                @if let Some(told) = otherwise(question) { p class="hint" { (told) } }
+                @if may_answer { (answers(question, &id)) }
+            }
+        }
+    }
+}
+
+/// What happens without an answer.
+fn otherwise(question: &Question) -> Option<String> {
+    let by = question.answer_by?;
+    Some(match &question.form.default {
+        Some(default) => format!("Without an answer until {by}, it is answered “{default}”."),
+        None => format!("Without an answer until {by}, the agent that asks fails."),
+    })
+}
+
+/// The forms of the answers. The script sends them.
+fn answers(question: &Question, id: &str) -> Markup {
+    let Question { trace_id, child_id, number, form, .. } = question;
+    let url = format!("v1/runs/{trace_id}/contexts/{child_id}/answers/{number}");
+    let choices: Vec<&str> = match form {
+        Form { choices, approval: true, .. } if choices.is_empty() => vec!["approve"],
+        Form { choices, .. } => choices.iter().map(shared::wire::Text::as_str).collect(),
+    };
+    let done = "Answered: the run goes on.";
+    html! {
+        div class="answers" {
+            @if !choices.is_empty() {
+                form method="post" action="questions" data-json=(url) data-done=(done) {
+                    @for choice in &choices {
+                        button type="submit" name="answer" value=(choice)
+                            data-ask={ "Answer “" (choice) "”? The run goes on with it, and it can't be taken back." } { (choice) }
+                    }
+                }
+            }
+            @if form.approval {
+                form method="post" action="questions" data-json=(url) data-done=(done) {
+                    // Fields of one name are one answer: `deny: REASON`.
+                    button type="submit" name="answer" value="deny"
+                        data-ask="Deny it? What needs the approval is not done, and it can't be taken back." { "deny" }
+                    label for={ (id) "-why" } { "Reason, if any" }
+                    input id={ (id) "-why" } name="answer" autocomplete="off";
+                }
+            } @else if choices.is_empty() {
+                form method="post" action="questions" data-json=(url) data-done=(done) {
+                    label for={ (id) "-text" } { @if form.schema.is_some() { "Answer, as JSON" } @else { "Answer" } }
+                    textarea id={ (id) "-text" } name="answer" rows="3" required {}
+                    @if let Some(schema) = &form.schema {
+                        details { summary { "What it must be (JSON Schema)" } pre { (schema.schema().to_text()) } }
+                    }
+                    button type="submit" data-ask="Send this answer? The run goes on with it, and it can't be taken back." { "Send answer" }
+                }
+            }
+            p class="told" role="alert" {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    const HOSTILE: &str = "<img src=x onerror=alert(1)>";
+
+    fn pending(form: &Value) -> PendingQuestion {
+        let mut whole = json!({
+            "trace_id": "0af7651916cd43dd8448eb211c80319c", "child_id": "asker", "number": 2, "question": HOSTILE,
+            "path": ["root", "asker"], "asked_at": 0, "age_ms": 61_000,
+        });
+        let (Some(fields), Some(form)) = (whole.as_object_mut(), form.as_object()) else { unreachable!() };
+        fields.extend(form.clone());
+        serde_json::from_value(whole).expect("a question")
+    }
+
+    #[test]
+    fn what_an_agent_asks_stays_text() {
+        let shown =
+            card(&pending(&json!({"who": HOSTILE, "choices": [HOSTILE, "\" autofocus x=\""]})), true).0;
+        assert!(shown.contains("&lt;img src=x onerror=alert(1)&gt;"), "{shown}");
+        assert!(!shown.contains("<img") && !shown.contains("\" autofocus"), "{shown}");
+    }
+
+    #[test]
+    fn a_card_offers_what_answers_its_question() {
+        let place = "v1/runs/0af7651916cd43dd8448eb211c80319c/contexts/asker/answers/2";
+        for (form, offered, not_offered) in [
+            (json!({}), vec!["<textarea"], vec!["value=\"deny\""]),
+            (json!({"choices": ["red", "blue"]}), vec!["value=\"red\"", "value=\"blue\""], vec!["<textarea"]),
+            (json!({"approval": true}), vec!["value=\"approve\"", "value=\"deny\""], vec!["<textarea"]),
+            (
+                json!({"approval": true, "choices": ["now"]}),
+                vec!["value=\"now\"", "value=\"deny\""],
+                vec!["value=\"approve\""],
+            ),
+            (json!({"schema": {"type": "integer"}}), vec!["<textarea", "integer"], vec!["value=\"deny\""]),
+        ] {
+            let shown = card(&pending(&form), true).0;
+            assert!(shown.contains(place), "{form}: {shown}");
+            assert!(offered.iter().all(|words| shown.contains(words)), "{form}: {shown}");
+            assert!(!not_offered.iter().any(|words| shown.contains(words)), "{form}: {shown}");
+            let read = card(&pending(&form), false).0;
+            assert!(!read.contains("<form") && !read.contains("<button"), "{form}: {read}");
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Workers, one row each, with their slots; and the coordinators.
+
+use axum::http::StatusCode;
+use maud::{Markup, html};
+use shared::{
+    subject::{Action, Subject},
+    text::count,
+    when,
+    wire::WorkerState,
+};
+
+use super::{answer, row, shell::Here};
+use crate::{
+    call::{Answered, Call},
+    cluster,
+    problem::ProblemDetails,
+    routes::coordinators_now,
+    types::Coordinators,
+};
+
+/// More slots than this are told as a number alone.
+const MOST_DOTS: u32 = 40;
+
+pub(super) async fn list(call: Call) -> Answered {
+    let (workers, coordinators) = tokio::join!(cluster::workers(&call.bus), coordinators_now(&call));
+    let (workers, may_drain) = (workers?, call.may_send(&Subject::Admin(Action::Drain)));
+    // Without a coordinator the workers are what is looked for.
+    let coordinators = match coordinators {
+        Err(problem) if problem.status() != StatusCode::SERVICE_UNAVAILABLE => return Err(problem),
+        told => told,
+    };
+    let body = html! {
+        h1 { "Workers" }
+        p class="state" { (summary(&workers)) }
+        @if workers.is_empty() {
+            section class="empty" {
+                p { "No worker answers, so nothing is run. Start one, in a shell:" }
+                pre { "trellis worker" }
+                p class="hint" { "A `trellis dev` has its own: if it is the one that serves this page, restart it." }
+            }
+        } @else {
+            (table(&workers, may_drain))
+        }
+        (told(&coordinators))
+        @if Here::Dead.is_for(&call) {
+            p { "What workers and coordinators refused for good: " a href="dead" { "dead letters" } }
+        }
+    };
+    answer::page(&call, "workers", Here::Workers, &body)
+}
+
+/// All of them in a line.
+fn summary(workers: &[WorkerState]) -> String {
+    let sum = |of: fn(&WorkerState) -> u32| workers.iter().map(|worker| u64::from(of(worker))).sum::<u64>();
+    let mut told = format!(
+        "{} · {} of {} busy",
+        count(workers.len(), "worker"),
+        sum(|worker| worker.running),
+        count(sum(|worker| worker.slots), "slot")
+    );
+    let draining = workers.iter().filter(|worker| worker.draining).count();
+    if draining > 0 {
+        told.push_str(&format!(" · {draining} draining"));
+    }
+    told
+}
+
+fn table(workers: &[WorkerState], may_drain: bool) -> Markup {
+    html! {
+        table class="list" {
+            caption class="unseen" { "Workers that answer now" }
+            thead {
+                tr {
+                    @for name in ["Worker", "Pool", "Slots", "State", "Version", "Runs since", "Clock", "Takes"] { th scope="col" { (name) } }
+                    @if may_drain { th scope="col" { span class="unseen" { "Actions" } } }
+                }
+            }
+            tbody { @for worker in workers { (line(worker, may_drain)) } }
+        }
+    }
+}
+
+fn line(worker: &WorkerState, may_drain: bool) -> Markup {
+    let WorkerState { worker_id, pool, version, started_at, policy, draining, .. } = worker;
+    html! {
+        tr {
+            th scope="row" { (worker_id) }
+            td data-name="Pool" { (pool) }
+            td data-name="Slots" { (dots(worker)) }
+            td data-name="State" {
+                @if *draining { span class="mark asks" { "ends soon: takes no more work" } } @else { span class="mark good" { "takes work" } }
+            }
+            td data-name="Version" { (version) }
+            td data-name="Runs since" title=(started_at) { (row::lasts(*started_at, None)) }
+            td data-name="Clock" { (clock(worker.clock_ahead_ms)) }
+            td data-name="Takes" { (policy) }
+            @if may_drain {
+                td {
+                    @if !*draining {
+                        button type="button" data-post={ "v1/workers/" (worker_id) "/drain" }
+                            data-ask={ "Drain " (worker_id) "? It takes no more work, finishes or hands back what it has, and ends." } {
+                            "Drain" span class="unseen" { " " (worker_id) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A dot is a slot, and a full one an agent that runs.
+fn dots(worker: &WorkerState) -> Markup {
+    let WorkerState { slots, running, .. } = *worker;
+    let full = running.min(slots);
+    html! {
+        @if slots <= MOST_DOTS {
+            span class="dots" aria-hidden="true" { @for slot in 0..slots { @if slot < full { "●" } @else { "○" } } } " "
+        }
+        span class="of" { (running) " of " (slots) }
+    }
+}
+
+fn clock(ahead_ms: Option<i64>) -> Markup {
+    html! {
+        @match ahead_ms {
+            None => span class="of" { "right" },
+            Some(ahead) => span class="mark bad" {
+                (when::lasts(ahead.unsigned_abs())) @if ahead < 0 { " behind" } @else { " ahead" }
+            },
+        }
+    }
+}
+
+fn told(coordinators: &Result<Coordinators, Box<ProblemDetails>>) -> Markup {
+    html! {
+        h2 { "Coordinators" }
+        @match coordinators {
+            Ok(Coordinators { coordinators, policies }) => {
+                ul class="plain" { @for one in coordinators { li { code { (one) } } } }
+                @if policies.len() > 1 {
+                    p class="wrong" { "They have different settings: how long runs are kept, and what one may cost, is then chance." }
+                }
+                @for policy in policies {
+                    p class="hint" {
+                        "Runs are kept " (when::age(policy.retention_ms))
+                        @if let Some(most) = policy.max_cost_usd { ", and one may cost " (most) " at most" } "."
+                    }
+                }
+            }
+            Err(problem) => {
+                @let (detail, hint) = problem.told();
+                p class="wrong" { (detail) @if let Some(hint) = hint { ": " (hint) } }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn worker(slots: u32, running: u32) -> WorkerState {
+        serde_json::from_value(json!({
+            "worker_id": "w1", "pool": "default", "slots": slots, "running": running, "draining": false,
+            "version": "<img src=x onerror=alert(1)>", "started_at": 0, "policy": "<b>all</b>",
+        }))
+        .expect("a worker")
+    }
+
+    #[test]
+    fn what_a_worker_says_stays_text() {
+        let shown = line(&worker(2, 1), true).0;
+        assert!(
+            shown.contains("&lt;img src=x onerror=alert(1)&gt;") && shown.contains("&lt;b&gt;"),
+            "{shown}"
+        );
+        assert!(!shown.contains("<img") && !shown.contains("<b>"), "{shown}");
+    }
+
+    #[test]
+    fn a_dot_is_a_slot_and_too_many_are_a_number() {
+        for (slots, running, full, free) in [(4, 1, 1, 3), (2, 5, 2, 0), (41, 3, 0, 0)] {
+            let shown = dots(&worker(slots, running)).0;
+            assert_eq!((shown.matches('●').count(), shown.matches('○').count()), (full, free), "{shown}");
+            assert!(shown.contains(&format!("{running} of {slots}")), "{shown}");
+        }
+    }
+
+    #[test]
+    fn only_who_may_drain_sees_how() {
+        assert!(line(&worker(1, 0), true).0.contains("v1/workers/w1/drain"));
+        assert!(!line(&worker(1, 0), false).0.contains("drain"));
+    }
+}
