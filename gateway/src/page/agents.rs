@@ -27,7 +27,7 @@ pub(super) async fn list(call: Call) -> Answered {
         @if !built_in.is_empty() {
             h2 { "Built in" }
             p class="hint" { "Every worker has these. They need no model: for first steps and tests." }
-            ul class="cards" { @for agent in built_in { (card(agent, None)) } }
+            ul class="cards small" { @for agent in built_in { (card(agent, None)) } }
         }
     };
     answer::page(&call, "agents", Here::Agents, &body)
@@ -81,7 +81,7 @@ fn facts(agent: &AgentProfile) -> Vec<(&'static str, String)> {
     ];
     let ceilings: Vec<String> = ceilings.into_iter().flatten().collect();
     let facts = [
-        ("Runs", agent.builtin.clone().filter(|builtin| builtin != agent.agent_id.as_str())),
+        ("Built-in", agent.builtin.clone().filter(|builtin| builtin != agent.agent_id.as_str())),
         ("Command", (!agent.command.is_empty()).then(|| agent.command.join(" "))),
         ("Model", model),
         ("Tools", tools),

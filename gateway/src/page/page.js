@@ -123,7 +123,8 @@ async function post(place, controls, url, body, done) {
     said.setAttribute("role", "alert");
     const problems = (told?.problems ?? []).map(({ message }) => message).filter((message) => !told.detail.includes(message));
     said.textContent = answer?.ok ? done ?? "Done." : told ? [told.detail, ...problems, told.hint].filter(Boolean).join(": ") : "The server can't be reached.";
-    return Boolean(answer?.ok);
+    // Whoever pressed what is off now stands on what came of it.
+    if (answer?.ok && done) { said.tabIndex = -1; said.focus(); }
 }
 const send = (button, url, body) => post(button.parentNode, [button], url, body);
 

@@ -49,7 +49,8 @@ fn card(pending: &PendingQuestion, may_answer: bool) -> Markup {
     let PendingQuestion { question, asked_at, age_ms } = pending;
     let run = question.trace_id.to_string();
     let path: Vec<&str> = question.path.iter().map(shared::ChildId::as_str).collect();
-    // The same words of several agents are told apart by where they come from.
+    let (asked, more) =
+        question.question.as_str().split_once('\n').unwrap_or((question.question.as_str(), ""));
     let id = format!("q-{run}-{}-{}", question.child_id, question.number);
     html! {
         li class="card" {
@@ -60,7 +61,8 @@ fn card(pending: &PendingQuestion, may_answer: bool) -> Markup {
                     span class="kind" { "waits " time data-since=(asked_at.millis()) { (when::age(*age_ms)) } }
                     @if question.reminder > 0 { span class="kind" { "asked again " (count(question.reminder, "time")) } }
                 }
-                h2 class="said" id=(id) { (question.question) }
+                h2 class="said" id=(id) { (asked) }
+                @if !more.trim().is_empty() { p class="said" { (more.trim()) } }
                 @if let Some(who) = &question.form.who { p class="hint" { "For " (who) } }
                 @if let Some(told) = otherwise(question) { p class="hint" { (told) } }
                 @if may_answer { (answers(question, &id)) }
@@ -86,7 +88,7 @@ fn answers(question: &Question, id: &str) -> Markup {
         Form { choices, approval: true, .. } if choices.is_empty() => vec!["approve"],
         Form { choices, .. } => choices.iter().map(shared::wire::Text::as_str).collect(),
     };
-    let done = "Answered: the run goes on.";
+    let done = "Answered.";
     html! {
         div class="answers" {
             @if !choices.is_empty() {

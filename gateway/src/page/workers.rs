@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// More slots than this are told as a number alone.
-const MOST_DOTS: u32 = 40;
+const MOST_DOTS: u32 = 64;
 
 pub(super) async fn list(call: Call) -> Answered {
     let (workers, coordinators) = tokio::join!(cluster::workers(&call.bus), coordinators_now(&call));
@@ -43,7 +43,7 @@ pub(super) async fn list(call: Call) -> Answered {
         }
         (told(&coordinators))
         @if Here::Dead.is_for(&call) {
-            p { "What workers and coordinators refused for good: " a href="dead" { "dead letters" } }
+            p { a href="dead" { "Dead letters: messages that were refused for good" } }
         }
     };
     answer::page(&call, "workers", Here::Workers, &body)
@@ -71,7 +71,7 @@ fn table(workers: &[WorkerState], may_drain: bool) -> Markup {
             caption class="unseen" { "Workers that answer now" }
             thead {
                 tr {
-                    @for name in ["Worker", "Pool", "Slots", "State", "Version", "Runs since", "Clock", "Takes"] { th scope="col" { (name) } }
+                    @for name in ["Worker", "Pool", "Slots", "State", "Version", "Up for", "Clock", "Policy"] { th scope="col" { (name) } }
                     @if may_drain { th scope="col" { span class="unseen" { "Actions" } } }
                 }
             }
@@ -91,9 +91,9 @@ fn line(worker: &WorkerState, may_drain: bool) -> Markup {
                 @if *draining { span class="mark asks" { "ends soon: takes no more work" } } @else { span class="mark good" { "takes work" } }
             }
             td data-name="Version" { (version) }
-            td data-name="Runs since" title=(started_at) { (row::lasts(*started_at, None)) }
+            td data-name="Up for" title=(started_at) { (row::lasts(*started_at, None)) }
             td data-name="Clock" { (clock(worker.clock_ahead_ms)) }
-            td data-name="Takes" { (policy) }
+            td data-name="Policy" { (policy) }
             @if may_drain {
                 td {
                     @if !*draining {
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_dot_is_a_slot_and_too_many_are_a_number() {
-        for (slots, running, full, free) in [(4, 1, 1, 3), (2, 5, 2, 0), (41, 3, 0, 0)] {
+        for (slots, running, full, free) in [(4, 1, 1, 3), (2, 5, 2, 0), (65, 3, 0, 0)] {
             let shown = dots(&worker(slots, running)).0;
             assert_eq!((shown.matches('●').count(), shown.matches('○').count()), (full, free), "{shown}");
             assert!(shown.contains(&format!("{running} of {slots}")), "{shown}");

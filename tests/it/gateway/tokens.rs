@@ -143,6 +143,38 @@ async fn s1_each_role_may_what_its_subjects_allow_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn s1_the_page_offers_each_role_what_it_may_and_nothing_else() {
+    let tokens = Tokens::new();
+    let front = Front::with(tokens.config(), Cluster::embedded()).await;
+    let asks = json!({"goal": "<img src=x>", "agent_id": "ask", "child_id": "w"});
+    told(front.post("/v1/runs", &asks).bearer_auth("client").send().await.unwrap(), 201).await;
+    let look = async |path: &str, kind: Kind| {
+        let asked = front.get(path).header("accept", "text/html").bearer_auth(kind.name());
+        let answer = asked.send().await.unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    };
+    eventually("it asks", async || look("/questions", Kind::Client).await.1.contains("&lt;img src=x&gt;"))
+        .await;
+    for (kind, bit) in ROLES {
+        for (path, allowed) in
+            [("/questions", ALL), ("/workers", ALL), ("/agents", ALL), ("/schedules", ALL), ("/dead", A)]
+        {
+            let (status, page) = look(path, kind).await;
+            assert_eq!(status, if allowed & bit == 0 { 403 } else { 200 }, "{path} as {kind}: {page}");
+            let link = format!("href=\"{}\"", path.trim_start_matches('/'));
+            let (_, runs) = look("/", kind).await;
+            assert_eq!(runs.contains(&link), allowed & bit != 0, "{path} as {kind}");
+            assert!(!page.contains("<img"), "{path}: {page}");
+        }
+        for (path, offered, allowed) in [("/questions", "data-json", C), ("/workers", "data-post", A)] {
+            let (_, page) = look(path, kind).await;
+            assert_eq!(page.contains(offered), allowed & bit != 0, "{path} as {kind}: {page}");
+        }
+    }
+    front.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn s7_what_administrators_ask_for_is_recorded_with_the_name_of_their_token() {
     let tokens = Tokens::new();
     tokens.write(&token::line("ops-anna", &[Kind::Admin], "t").unwrap());
