@@ -4,6 +4,7 @@ mod bounds;
 mod deployment;
 mod document;
 mod hostile;
+mod page;
 mod runs;
 mod streams;
 mod tokens;
