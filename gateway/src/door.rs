@@ -168,10 +168,12 @@ impl Door {
     /// Who asks: by a token, or from the page by a session.
     fn known(&self, tokens: &Tokens, request: &Request, is_ours: bool) -> Result<Known, Refused> {
         let headers = request.headers();
-        if is_ours && !headers.contains_key(header::AUTHORIZATION) && is_of_the_page(request) {
-            if let Some(known) = self.sessions.find(tokens, headers, Clock::Machine.now()) {
-                return Ok(known);
-            }
+        if is_ours
+            && !headers.contains_key(header::AUTHORIZATION)
+            && is_of_the_page(request)
+            && let Some(known) = self.sessions.find(tokens, headers, Clock::Machine.now())
+        {
+            return Ok(known);
         }
         known(tokens, headers)
     }

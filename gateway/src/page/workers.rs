@@ -3,6 +3,7 @@
 use axum::http::StatusCode;
 use maud::{Markup, html};
 use shared::{
+    bus::Bus,
     subject::{Action, Subject},
     text::count,
     when,
@@ -23,7 +24,8 @@ const MOST_DOTS: u32 = 64;
 
 pub(super) async fn list(call: Call) -> Answered {
     let (workers, coordinators) = tokio::join!(cluster::workers(&call.bus), coordinators_now(&call));
-    let (workers, may_drain) = (workers?, call.may_send(&Subject::Admin(Action::Drain)));
+    let workers = workers?;
+    let drain = call.may_send(&Subject::Admin(Action::Drain)).then(|| ask(&call.bus));
     // Without a coordinator the workers are what is looked for.
     let coordinators = match coordinators {
         Err(problem) if problem.status() != StatusCode::SERVICE_UNAVAILABLE => return Err(problem),
@@ -39,7 +41,7 @@ pub(super) async fn list(call: Call) -> Answered {
                 p class="hint" { "A `trellis dev` has its own: if it is the one that serves this page, restart it." }
             }
         } @else {
-            (table(&workers, may_drain))
+            (table(&workers, drain))
         }
         (told(&coordinators))
         @if Here::Dead.is_for(&call) {
@@ -47,6 +49,17 @@ pub(super) async fn list(call: Call) -> Answered {
         }
     };
     answer::page(&call, "workers", Here::Workers, &body)
+}
+
+/// What draining does.
+fn ask(bus: &Bus) -> &'static str {
+    match bus {
+        Bus::Nats(_) | Bus::Http(_) => "It takes no more work, finishes or hands back what it has, and ends.",
+        // One process is all there is, and does not go on without its worker.
+        Bus::Disk(_) | Bus::Memory(_) => {
+            "It finishes or hands back what it has, and ends. The `trellis dev` that serves this page ends with it."
+        }
+    }
 }
 
 /// All of them in a line.
@@ -65,22 +78,22 @@ fn summary(workers: &[WorkerState]) -> String {
     told
 }
 
-fn table(workers: &[WorkerState], may_drain: bool) -> Markup {
+fn table(workers: &[WorkerState], drain: Option<&str>) -> Markup {
     html! {
         table class="list" {
             caption class="unseen" { "Workers that answer now" }
             thead {
                 tr {
                     @for name in ["Worker", "Pool", "Slots", "State", "Version", "Up for", "Clock", "Policy"] { th scope="col" { (name) } }
-                    @if may_drain { th scope="col" { span class="unseen" { "Actions" } } }
+                    @if drain.is_some() { th scope="col" { span class="unseen" { "Actions" } } }
                 }
             }
-            tbody { @for worker in workers { (line(worker, may_drain)) } }
+            tbody { @for worker in workers { (line(worker, drain)) } }
         }
     }
 }
 
-fn line(worker: &WorkerState, may_drain: bool) -> Markup {
+fn line(worker: &WorkerState, drain: Option<&str>) -> Markup {
     let WorkerState { worker_id, pool, version, started_at, policy, draining, .. } = worker;
     html! {
         tr {
@@ -94,11 +107,11 @@ fn line(worker: &WorkerState, may_drain: bool) -> Markup {
             td data-name="Up for" title=(started_at) { (row::lasts(*started_at, None)) }
             td data-name="Clock" { (clock(worker.clock_ahead_ms)) }
             td data-name="Policy" { (policy) }
-            @if may_drain {
+            @if let Some(ask) = drain {
                 td {
                     @if !*draining {
                         button type="button" data-post={ "v1/workers/" (worker_id) "/drain" }
-                            data-ask={ "Drain " (worker_id) "? It takes no more work, finishes or hands back what it has, and ends." } {
+                            data-ask={ "Drain " (worker_id) "? " (ask) } {
                             "Drain" span class="unseen" { " " (worker_id) }
                         }
                     }
@@ -170,7 +183,7 @@ mod tests {
 
     #[test]
     fn what_a_worker_says_stays_text() {
-        let shown = line(&worker(2, 1), true).0;
+        let shown = line(&worker(2, 1), Some("It ends.")).0;
         assert!(
             shown.contains("&lt;img src=x onerror=alert(1)&gt;") && shown.contains("&lt;b&gt;"),
             "{shown}"
@@ -189,7 +202,7 @@ mod tests {
 
     #[test]
     fn only_who_may_drain_sees_how() {
-        assert!(line(&worker(1, 0), true).0.contains("v1/workers/w1/drain"));
-        assert!(!line(&worker(1, 0), false).0.contains("drain"));
+        assert!(line(&worker(1, 0), Some("It ends.")).0.contains("v1/workers/w1/drain"));
+        assert!(!line(&worker(1, 0), None).0.contains("drain"));
     }
 }
