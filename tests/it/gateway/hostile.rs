@@ -11,7 +11,6 @@ async fn hostile_paths_are_refused_in_words() {
     let long = "a".repeat(5000);
     let zeros = format!("/v1/runs/{}", "0".repeat(32));
     for path in [
-        "/",
         "//",
         "/v1",
         "/v1/",
@@ -133,9 +132,10 @@ async fn hostile_bodies_are_refused_in_words() {
     .map(|text| text.as_bytes().to_vec())
     .chain([vec![0xff, 0xfe], b"{\"goal\": \"\xff\"}".to_vec(), vec![0; 1000]])
     .collect();
-    // Whoever drains waits for workers to answer, and reads no body.
-    let taken =
-        |(method, path, _): &&(&str, &str, u8)| ["POST", "PUT"].contains(method) && !path.ends_with("/drain");
+    // Whoever drains waits for workers to answer, and reads no body; a code is made whatever the body.
+    let taken = |(method, path, _): &&(&str, &str, u8)| {
+        ["POST", "PUT"].contains(method) && !path.ends_with("/drain") && !path.ends_with("/sign-in-codes")
+    };
     for (method, path, _) in ROUTES.iter().filter(taken) {
         let path = path.replace("{trace}", "0af7651916cd43dd8448eb211c80319c").replace("{number}", "1");
         let path = path
