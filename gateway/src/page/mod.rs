@@ -15,6 +15,7 @@ mod runs;
 mod schedules;
 mod shell;
 mod status;
+mod timeline;
 mod workers;
 
 use axum::http::Method;
@@ -49,6 +50,9 @@ pub(crate) fn table() -> Vec<Route> {
             .hears(event())
             .hears(words())
             .query(RUN_VIEW),
+        get("/runs/{trace}/timeline", "timelineOfRun", |call| Box::pin(timeline::show(call)))
+            .hears(event())
+            .hears(history()),
         get("/runs/{trace}/rows/{child}", "rowsOfContext", |call| Box::pin(run::rows(call)))
             .hears(event())
             .query(ROWS),

@@ -168,6 +168,32 @@ document.addEventListener("click", (event) => {
     }
 });
 
+// A timeline is looked at closer by dragging over it, and whole again by a double click.
+let drag;
+const plots = () => [...document.querySelectorAll(".timeline svg")];
+function zoom(from, width) {
+    for (const plot of plots()) plot.setAttribute("viewBox", `${from} 0 ${width} 10`);
+}
+function at(plot, x) {
+    const [from, , width] = plot.getAttribute("viewBox").split(" ").map(Number);
+    const box = plot.getBoundingClientRect();
+    return from + (Math.min(Math.max(x - box.left, 0), box.width) / box.width) * width;
+}
+document.addEventListener("pointerdown", (event) => {
+    const plot = event.target.closest(".timeline svg");
+    drag = plot && { plot, from: at(plot, event.clientX) };
+});
+document.addEventListener("pointerup", (event) => {
+    if (!drag) return;
+    const [one, other] = [drag.from, at(drag.plot, event.clientX)].sort((a, b) => a - b);
+    drag = undefined;
+    if (other - one > 10) zoom(one, other - one);
+});
+document.addEventListener("dblclick", (event) => {
+    const table = event.target.closest(".timeline");
+    if (table) zoom(0, Number(table.dataset.zoom));
+});
+
 const KEYS = "Keys:\n/ search\nj, k next and previous row\nEnter open\nEsc back\nc cancel (asks)\n? this help";
 document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea")) return;

@@ -46,6 +46,24 @@ pub(super) fn head(trace: &Trace, root: &ContextNode) -> Markup {
     }
 }
 
+/// The ways to look at a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum View {
+    Tree,
+    Timeline,
+}
+
+/// The links between them.
+pub(super) fn views(trace: &Trace, here: View) -> Markup {
+    let path = format!("runs/{}", trace.id());
+    let views = [(View::Tree, "Tree", path.clone()), (View::Timeline, "Timeline", format!("{path}/timeline"))];
+    html! {
+        nav class="views" aria-label="Ways to look at this run" {
+            @for (view, name, href) in views { a href=(href) aria-current=[(view == here).then_some("page")] { (name) } }
+        }
+    }
+}
+
 /// What may be done about a run, by whoever may.
 fn actions(call: &Call, trace: &Trace, root: &ContextNode) -> Markup {
     let path = format!("v1/runs/{}", trace.id());
@@ -75,6 +93,7 @@ pub(super) async fn show(call: Call) -> Answered {
     let body = html! {
         (head(&trace, root))
         (actions(&call, &trace, root))
+        (views(&trace, View::Tree))
         section aria-label="Agents" data-live=[live] { (row::tree(&trace)) }
         @if let Some(result) = result {
             section class="result" { h2 { "Result" } pre { (result) } }

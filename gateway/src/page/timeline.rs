@@ -1,0 +1,164 @@
+//! A run over time: a row for each agent, indented as the tree, with its waits, attempts, calls and tools. Made from the same spans as
+//! `trellis trace` shows.
+
+use std::collections::HashMap;
+
+use coordinator::trace::{ContextNode, Row, Trace};
+use maud::{Markup, html};
+use shared::{
+    clock::Clock,
+    telemetry::{Moment, Span, SpanId, Value},
+    when,
+};
+
+use super::{answer, run, shell::Here};
+use crate::{
+    call::{Answered, Call, blocking},
+    cluster,
+};
+
+/// Rows that are drawn; a longer run is shown by its tree.
+const MOST_ROWS: usize = 1_000;
+/// The width of a row in its own units.
+const WIDTH: u64 = 10_000;
+
+/// A bar of a row.
+#[derive(Debug)]
+struct Bar {
+    class: &'static str,
+    from: u64,
+    width: u64,
+    told: String,
+}
+
+pub(super) async fn show(call: Call) -> Answered {
+    let trace_id = call.part("trace")?;
+    let trace = cluster::replay(&call.bus, trace_id).await?;
+    let (log, _, journals) = cluster::account(&call.bus, trace_id).await?;
+    let (drawn, trace) = blocking(move || {
+        let spans = log.spans(&journals, Clock::Machine.now());
+        (draw(&trace, &spans), trace)
+    })
+    .await?;
+    let Some(root) = trace.root() else { return Err(cluster::no_trace(trace_id)) };
+    let body = html! {
+        (run::head(&trace, root))
+        (run::views(&trace, run::View::Timeline))
+        (drawn)
+    };
+    answer::page(&call, &run::title(root), Here::Runs, &body)
+}
+
+/// What a span is on a row; none if it is drawn by others.
+fn class(span: &Span) -> Option<&'static str> {
+    let name: &str = &span.name;
+    let begins = |word: &str| name.starts_with(word);
+    match () {
+        () if begins("queue wait") => Some("queue"),
+        () if begins("wait ") => Some("waits"),
+        () if begins("attempt ") && span.error.is_some() => Some("lost"),
+        () if begins("attempt ") => Some("attempt"),
+        () if begins("chat ") || begins("call ") => Some("chat"),
+        () if begins("execute_tool ") => Some("tool"),
+        () => None,
+    }
+}
+
+fn text_of<'a>(span: &'a Span, wanted: &str) -> Option<&'a str> {
+    let (_, value) = span.attributes.iter().find(|(name, _)| name == wanted)?;
+    if let Value::Text(text) = value { Some(text) } else { None }
+}
+
+/// The bars of each context, by its id.
+fn bars(spans: &[Span], start: Moment, end: Moment) -> HashMap<String, Vec<Bar>> {
+    let by_id: HashMap<SpanId, &Span> = spans.iter().map(|span| (span.span_id, span)).collect();
+    let whole = end.since(start).as_nanos().max(1);
+    let place = |at: Moment| {
+        let passed = at.since(start).as_nanos() * u128::from(WIDTH) / whole;
+        u64::try_from(passed).unwrap_or(WIDTH).min(WIDTH)
+    };
+    let mut bars: HashMap<String, Vec<Bar>> = HashMap::new();
+    for span in spans {
+        let Some(class) = class(span) else { continue };
+        // The span of its context is the first above it that has a status.
+        let mut above = Some(span);
+        let context = loop {
+            let Some(one) = above else { break None };
+            if text_of(one, "trellis.status").is_some() {
+                break text_of(one, "trellis.child_id");
+            }
+            above = one.parent.and_then(|parent| by_id.get(&parent).copied());
+        };
+        let Some(context) = context else { continue };
+        let (from, to) = (place(span.start), place(span.end));
+        let lasts = u64::try_from(span.end.since(span.start).as_millis()).unwrap_or(u64::MAX);
+        let error = span.error.as_ref().map_or_else(String::new, |error| format!(", {error}"));
+        let told = format!("{}, {}{error}", span.name, when::lasts(lasts));
+        bars.entry(context.to_owned()).or_default().push(Bar { class, from, width: (to - from).max(20), told });
+    }
+    bars
+}
+
+fn draw(trace: &Trace, spans: &[Span]) -> Markup {
+    let (start, end) = (spans.iter().map(|span| span.start).min(), spans.iter().map(|span| span.end).max());
+    let (Some(start), Some(end)) = (start, end) else { return html! { p { "Nothing has happened yet." } } };
+    let bars = bars(spans, start, end);
+    let mut rows = Vec::new();
+    if let Some(root) = trace.root() {
+        collect(trace, root, &mut rows);
+    }
+    let lasts = u64::try_from(end.since(start).as_millis()).unwrap_or(u64::MAX);
+    html! {
+        p class="legend" {
+            @for (class, word) in [("queue", "in the queue"), ("attempt", "attempt"), ("chat", "model"), ("tool", "tool"), ("waits", "waits"), ("lost", "lost")] {
+                span { svg class="key" viewBox="0 0 10 10" aria-hidden="true" { rect class=(class) width="10" height="10" {} } " " (word) }
+            }
+            span class="kind" { "the whole is " (when::lasts(lasts)) "; drag over it to look closer, double-click to see all" }
+        }
+        @if rows.len() > MOST_ROWS { p { "The first " (MOST_ROWS) " of " (rows.len()) " agents." } }
+        table class="timeline" data-zoom=(WIDTH) {
+            thead class="unseen" { tr { th scope="col" { "Agent" } th scope="col" { "What it did" } } }
+            tbody {
+                @for node in rows.iter().take(MOST_ROWS) {
+                    @let own = bars.get(node.id.as_str()).map(Vec::as_slice).unwrap_or_default();
+                    tr {
+                        th scope="row" class={ "d" (node.depth.min(6)) } {
+                            a href={ "runs/" (trace.id()) "/contexts/" (node.id) } { (node.id) }
+                        }
+                        td {
+                            svg viewBox={ "0 0 " (WIDTH) " 10" } preserveAspectRatio="none" role="img" aria-label=(summary(own)) {
+                                @for bar in own {
+                                    rect class=(bar.class) x=(bar.from) width=(bar.width)
+                                        y=(if bar.class == "attempt" || bar.class == "lost" { 1 } else { 3 })
+                                        height=(if bar.class == "attempt" || bar.class == "lost" { 8 } else { 4 }) {
+                                        title { (bar.told) }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A row in words.
+fn summary(bars: &[Bar]) -> String {
+    let count = |class: &str| bars.iter().filter(|bar| bar.class == class).count();
+    let word = |class: &str, word: &str| {
+        let number = count(class);
+        (number > 0).then(|| shared::text::count(number, word))
+    };
+    let words = [word("attempt", "attempt"), word("lost", "lost attempt"), word("chat", "model call"), word("tool", "tool call"), word("waits", "wait")];
+    words.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+fn collect<'a>(trace: &'a Trace, node: &'a ContextNode, into: &mut Vec<&'a ContextNode>) {
+    into.push(node);
+    for row in trace.rows(node) {
+        if let Row::Context(child) = row {
+            collect(trace, child, into);
+        }
+    }
+}
