@@ -70,6 +70,9 @@ pub(crate) const CONTEXT_VIEW: &[Parameter] = &[
     one("step", "The last step that the page shows.", |_| number()),
 ];
 
+pub(crate) const GRAPH_VIEW: &[Parameter] =
+    &[one("of", "The context whose graph is drawn; that of the root if absent.", of::<ChildId>)];
+
 pub(crate) const ASSET: &[Parameter] = &[one("v", "The version that the page wants.", of::<String>)];
 
 pub(crate) const ROWS: &[Parameter] = &[one("from", "The rows before it are there.", |_| count(1_000_000))];

@@ -6,6 +6,7 @@ mod answer;
 mod asset;
 mod context;
 mod dead;
+mod graph;
 mod live;
 mod money;
 mod questions;
@@ -27,7 +28,7 @@ use shared::{
 pub(crate) use answer::{ASSETS, Place, SIGN_IN, base, refused};
 
 use crate::{
-    parameter::{ASSET, CONTEXT_VIEW, LETTERS, QUESTIONS, ROWS, RUN_VIEW, RUNS, SCHEDULES},
+    parameter::{ASSET, CONTEXT_VIEW, GRAPH_VIEW, LETTERS, QUESTIONS, ROWS, RUN_VIEW, RUNS, SCHEDULES},
     route::Route,
 };
 
@@ -50,6 +51,9 @@ pub(crate) fn table() -> Vec<Route> {
             .hears(event())
             .hears(words())
             .query(RUN_VIEW),
+        get("/runs/{trace}/graph", "graphOfRun", |call| Box::pin(graph::show(call)))
+            .hears(event())
+            .query(GRAPH_VIEW),
         get("/runs/{trace}/timeline", "timelineOfRun", |call| Box::pin(timeline::show(call)))
             .hears(event())
             .hears(history()),

@@ -50,13 +50,18 @@ pub(super) fn head(trace: &Trace, root: &ContextNode) -> Markup {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum View {
     Tree,
+    Graph,
     Timeline,
 }
 
 /// The links between them.
 pub(super) fn views(trace: &Trace, here: View) -> Markup {
     let path = format!("runs/{}", trace.id());
-    let views = [(View::Tree, "Tree", path.clone()), (View::Timeline, "Timeline", format!("{path}/timeline"))];
+    let mut views = vec![(View::Tree, "Tree", path.clone())];
+    if trace.root().is_some_and(|root| root.graph.is_some()) {
+        views.push((View::Graph, "Graph", format!("{path}/graph")));
+    }
+    views.push((View::Timeline, "Timeline", format!("{path}/timeline")));
     html! {
         nav class="views" aria-label="Ways to look at this run" {
             @for (view, name, href) in views { a href=(href) aria-current=[(view == here).then_some("page")] { (name) } }

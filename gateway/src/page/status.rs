@@ -16,6 +16,16 @@ fn sign(word: &str) -> (&'static str, &'static str) {
     }
 }
 
+/// The class of a status.
+pub(super) fn class(word: &str) -> &'static str {
+    sign(word).1
+}
+
+/// The sign of a status.
+pub(super) fn sign_of(word: &str) -> &'static str {
+    sign(word).0
+}
+
 /// A status as people read it.
 pub(super) fn words(word: &str) -> &str {
     match word {

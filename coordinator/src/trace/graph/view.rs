@@ -45,6 +45,11 @@ impl Trace {
         Some((run, self.plans[run.plan as usize].group(run.group)))
     }
 
+    /// The steps of the graph that a context runs; none for a context that runs an agent.
+    pub fn plan_of<'a>(&'a self, node: &'a ContextNode) -> Option<&'a Group> {
+        self.run_of(node).map(|(_, group)| group)
+    }
+
     /// What the graph of a context is kept as, if a step used it by name: `facts@2` (G18).
     pub fn used_as(&self, node: &ContextNode) -> Option<Text> {
         self.run_of(node)?.1.used.as_ref()?.name.clone()

@@ -1,0 +1,142 @@
+//! The graph of a run, drawn from left to right: a card for each step, with its state and cost, behind those that it waits for.
+
+use coordinator::trace::{ContextNode, Trace, word_of_step};
+use maud::{Markup, html};
+use shared::{
+    graph::Group,
+    wire::{StepReport, StepStatus},
+};
+
+use super::{answer, row, run, shell::Here, status};
+use crate::{
+    call::{Answered, Call},
+    cluster,
+    problem::ProblemDetails,
+    routes::context,
+};
+
+/// The size of a card, and the room between two.
+const CARD: (usize, usize) = (180, 58);
+const GAP: (usize, usize) = (60, 18);
+/// Characters of a name on a card, and of a reason.
+const NAME: usize = 20;
+const REASON: usize = 26;
+/// A graph with more steps is shown by its tree.
+const MOST_STEPS: usize = 400;
+
+pub(super) async fn show(call: Call) -> Answered {
+    let trace = cluster::replay(&call.bus, call.part("trace")?).await?;
+    let Some(root) = trace.root() else { return Err(cluster::no_trace(trace.id())) };
+    let node = match call.one("of")? {
+        Some(child) => context(&trace, &child)?,
+        None => root,
+    };
+    let Some(group) = trace.plan_of(node) else {
+        return Err(ProblemDetails::not_found("no_graph", format!("`{}` is no graph", node.id)));
+    };
+    let body = html! {
+        (run::head(&trace, root))
+        (run::views(&trace, run::View::Graph))
+        @if node.parent.is_some() { p { a href={ "runs/" (trace.id()) "/graph" } { "The whole graph" } " › " (node.id) } }
+        @if group.steps.len() > MOST_STEPS {
+            p { "It has " (group.steps.len()) " steps: look at its tree." }
+        } @else {
+            div class="graph" tabindex="0" role="region" aria-label="The graph" { (draw(&trace, node, group)) }
+        }
+    };
+    answer::page(&call, &run::title(root), Here::Runs, &body)
+}
+
+/// In which column each step stands: behind all that it waits for.
+fn columns(group: &Group) -> Vec<usize> {
+    let mut columns = vec![0; group.steps.len()];
+    // A step waits for earlier ones only; as many rounds as there are steps are enough whatever their order.
+    for _ in 0..group.steps.len() {
+        let mut moved = false;
+        for (place, step) in group.steps.iter().enumerate() {
+            let column = step.waits_for.iter().map(|on| columns[*on as usize] + 1).max().unwrap_or(0);
+            if column > columns[place] {
+                columns[place] = column;
+                moved = true;
+            }
+        }
+        if !moved {
+            break;
+        }
+    }
+    columns
+}
+
+fn draw(trace: &Trace, node: &ContextNode, group: &Group) -> Markup {
+    let steps = trace.graph_outcome(node).map(|outcome| outcome.steps).unwrap_or_default();
+    let columns = columns(group);
+    let mut rows = vec![0; columns.len()];
+    let mut taken = vec![0; columns.iter().max().map_or(1, |last| last + 1)];
+    for (place, column) in columns.iter().enumerate() {
+        rows[place] = taken[*column];
+        taken[*column] += 1;
+    }
+    let at = |place: usize| (columns[place] * (CARD.0 + GAP.0) + 2, rows[place] * (CARD.1 + GAP.1) + 2);
+    let width = taken.len() * (CARD.0 + GAP.0) - GAP.0 + 4;
+    let height = taken.iter().max().copied().unwrap_or(1) * (CARD.1 + GAP.1) + 4;
+    html! {
+        svg width=(width) height=(height) viewBox={ "0 0 " (width) " " (height) } {
+            @for (place, step) in group.steps.iter().enumerate() {
+                @for on in &step.waits_for {
+                    @let (from, to) = (at(*on as usize), at(place));
+                    @let (x1, y1, x2, y2) = (from.0 + CARD.0, from.1 + CARD.1 / 2, to.0, to.1 + CARD.1 / 2);
+                    @let middle = (x1 + x2) / 2;
+                    path class="edge" d={ "M" (x1) " " (y1) " C" (middle) " " (y1) " " (middle) " " (y2) " " (x2) " " (y2) } {}
+                }
+            }
+            @for (place, report) in steps.iter().enumerate().filter(|(place, _)| *place < columns.len()) {
+                (card(trace, report, at(place)))
+            }
+        }
+    }
+}
+
+fn card(trace: &Trace, step: &StepReport, (x, y): (usize, usize)) -> Markup {
+    let word = word_of_step(step);
+    let context = step.contexts.last().and_then(|id| trace.context(id));
+    let href = context.map(|node| match node.graph {
+        Some(_) => format!("runs/{}/graph?of={}", trace.id(), node.id),
+        None => format!("runs/{}/contexts/{}", trace.id(), node.id),
+    });
+    let many = if step.contexts.len() > 1 { format!(" ×{}", step.contexts.len()) } else { String::new() };
+    let pale = matches!(step.status, StepStatus::Skipped | StepStatus::Pending);
+    let reason = step.reason.as_deref().unwrap_or_default();
+    let content = html! {
+        title { (step.id) ", " (status::words(&word)) @if !reason.is_empty() { ": " (row::short(reason, 400)) } }
+        rect class={ "card " (status::class(&word)) } x=(x) y=(y) width=(CARD.0) height=(CARD.1) rx="6" {}
+        text x=(x + 10) y=(y + 23) class="step" { (status::sign_of(&word)) " " (row::short(step.id.as_str(), NAME)) (many) }
+        text x=(x + 10) y=(y + 44) class="note" {
+            @if reason.is_empty() { (step.cost_usd) } @else { (row::short(reason, REASON)) }
+        }
+    };
+    html! {
+        g class=[pale.then_some("pale")] {
+            @match href { Some(href) => a href=(href) { (content) }, None => (content) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use shared::{decode::Format, graph};
+
+    use super::*;
+
+    #[test]
+    fn a_step_stands_behind_all_that_it_waits_for() {
+        let graph = json!({"name": "g", "steps": [
+            {"id": "a", "agent_id": "x", "task_description": "a"},
+            {"id": "b", "agent_id": "x", "task_description": "b", "depends_on": ["a"]},
+            {"id": "c", "agent_id": "x", "task_description": "c"},
+            {"id": "d", "agent_id": "x", "task_description": "d", "depends_on": ["b", "c"]},
+        ]});
+        let (_, plan) = graph::read(graph.to_string().as_bytes(), Format::Json).unwrap();
+        assert_eq!(columns(plan.group(0)), [0, 1, 0, 2]);
+    }
+}
