@@ -1,7 +1,7 @@
 //! What every request has to pass before a handler sees it: its `Host`, so that a web page can't reach us under a name of its own;
 //! its `Origin`; its token; and how often it asks.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use axum::{
     extract::{Request, State},
@@ -11,6 +11,7 @@ use axum::{
 };
 
 use shared::clock::Clock;
+use tokio::time::timeout;
 
 use crate::{
     page,
@@ -49,6 +50,8 @@ pub(crate) struct Door {
     pub(crate) tokens: Option<Tokens>,
     pub(crate) everybody: Known,
     pub(crate) sessions: Arc<Sessions>,
+    /// Within this time a form must have come.
+    pub(crate) form_within: Duration,
     pub(crate) rate: Rate,
     pub(crate) seen: Seen,
 }
@@ -143,7 +146,7 @@ impl Door {
             request.extensions().get::<Ends>().map_or(Who::Others, |ends| Who::Address(ends.remote));
         let (known, who) = match &self.tokens {
             None => (self.everybody.clone(), address),
-            Some(_) if path == page::SIGN_IN && request.method() == Method::POST => {
+            Some(_) if is_ours && path == page::SIGN_IN && request.method() == Method::POST => {
                 // Whoever guesses has as few tries as others have requests.
                 self.rate.take(address).map_err(too_many)?;
                 return self.sign_in(request).await;
@@ -185,8 +188,10 @@ impl Door {
         if !parts.headers.contains_key(header::ORIGIN) {
             return Err(foreign());
         }
-        let body = axum::body::to_bytes(body, MAX_FORM_BYTES).await;
-        let body = body.map_err(|_| ProblemDetails::wrong("", "the form is too long", None))?;
+        let body = timeout(self.form_within, axum::body::to_bytes(body, MAX_FORM_BYTES)).await;
+        let Ok(Ok(body)) = body else {
+            return Err(ProblemDetails::wrong("", "the form is too long, or did not come in time", None));
+        };
         let given = |name: &str| {
             let mut fields = form_urlencoded::parse(&body);
             fields.find(|(of, _)| of == name).map(|(_, value)| value.trim().to_owned())

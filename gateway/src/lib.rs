@@ -26,4 +26,4 @@ mod types;
 
 pub use config::{Caller, Config, Limits};
 pub use seen::Seen;
-pub use server::{Error, Server};
+pub use server::{Error, Server, SignIn};

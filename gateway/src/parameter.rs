@@ -59,6 +59,27 @@ pub(crate) const RUNS: &[Parameter] = &[
     one("prefix", "Its id begins with these digits.", of::<TracePrefix>),
 ];
 
+/// The same, and from which run on the page shows them.
+pub(crate) const LIVE_RUNS: &[Parameter] = &[
+    one("limit", "The most runs of one page; 50 if absent.", |_| count(500)),
+    one("after", "The `next` of the page before.", |_| cursor()),
+    many(
+        "label",
+        "`KEY=VALUE`: the run has all of these.",
+        |_| json_schema!({"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_./-]{0,63}=[A-Za-z0-9][A-Za-z0-9_.:/@+-]{0,127}$"}),
+    ),
+    one("thread_id", "The thread of the run.", of::<ThreadId>),
+    many("status", "The status of the root is one of these.", |_| statuses()),
+    one("agent_id", "The agent of the root.", of::<AgentId>),
+    one("waiting_for_human", "Whether something in it waits for a human.", of::<bool>),
+    one("min_cost_usd", "It has spent at least this.", |_| usd()),
+    one("max_cost_usd", "It has spent at most this.", |_| usd()),
+    one("since", "It was submitted then or later: milliseconds since 1970, or a time in UTC.", |_| moment()),
+    one("until", "It was submitted before then.", |_| moment()),
+    one("prefix", "Its id begins with these digits.", of::<TracePrefix>),
+    one("shown", "When the newest run that is shown was submitted.", |_| number()),
+];
+
 pub(crate) const RUN_VIEW: &[Parameter] = &[
     one("version", "The events that the page shows.", |_| number()),
     one("open", "The contexts whose rows were loaded, with commas between them.", of::<String>),

@@ -75,6 +75,11 @@ impl ProblemDetails {
         StatusCode::from_u16(self.status).expect("it was made from a status")
     }
 
+    /// Whether this is why.
+    pub(crate) fn is(&self, code: &str) -> bool {
+        self.code == code
+    }
+
     /// What is wrong, and what may help.
     pub(crate) fn told(&self) -> (&str, Option<&str>) {
         (&self.detail, self.hint.as_deref())

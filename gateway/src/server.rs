@@ -56,6 +56,15 @@ pub enum Error {
     Tokens(#[from] token::Error),
 }
 
+/// What a link to the page has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SignIn {
+    /// It stands behind `#in=`, and counts once.
+    pub code: String,
+    /// The name under which the page is best looked at on this machine.
+    pub host: Option<String>,
+}
+
 /// A gateway that listens and does not answer yet.
 #[derive(Debug)]
 pub struct Server {
@@ -71,7 +80,7 @@ pub struct Server {
 impl Server {
     /// Listens. An address that other machines reach needs tokens.
     pub async fn bind(config: Config, bus: Bus) -> Result<Server, Error> {
-        let Config { listen, tokens, hosts, origins, token, is_open, limits } = config;
+        let Config { listen, tokens, mut hosts, origins, token, is_open, limits } = config;
         if !listen.ip().to_canonical().is_loopback() && tokens.is_none() {
             return Err(Error::Open(listen));
         }
@@ -81,9 +90,11 @@ impl Server {
         let stopping = CancellationToken::new();
         let tokens = Tokens::read(tokens, token.as_deref(), &stopping).await?;
         let (everybody, rate) = (token::everybody(&stopping), Rate::new(limits.per_second, limits.burst));
-        let sessions = Arc::new(Sessions::new(token.as_deref()));
+        let sessions = Arc::new(Sessions::new(token.as_deref(), listen.ip().to_canonical().is_loopback()));
+        hosts.extend(sessions.host.clone());
         let (seen, signing_in) = (Seen::default(), sessions.clone());
-        let door = Arc::new(Door { hosts, origins, tokens, everybody, sessions, rate, seen });
+        let form_within = limits.body_within;
+        let door = Arc::new(Door { hosts, origins, tokens, everybody, sessions, form_within, rate, seen });
         allow_open_files(limits.connections);
         let cannot = |source| Error::Listen { address: listen, source };
         let listener = TcpListener::bind(listen).await.map_err(cannot)?;
@@ -98,10 +109,10 @@ impl Server {
         self.door.seen.clone()
     }
 
-    /// A code that signs its owner in to the page once; none if nobody needs to.
-    pub fn sign_in_code(&self) -> Option<String> {
+    /// What signs its owner in to the page once; none if nobody needs to.
+    pub fn sign_in(&self) -> Option<SignIn> {
         let owner = self.door.tokens.as_ref()?.owner()?;
-        Some(self.door.sessions.code_for(owner))
+        Some(SignIn { code: self.door.sessions.code_for(owner), host: self.door.sessions.host.clone() })
     }
 
     /// Where it listens.

@@ -17,16 +17,21 @@ use tokio::time::Instant;
 
 use crate::token::{Known, Tokens, is_equal};
 
-const COOKIE: &str = "trellis_session";
 /// How long a session lasts.
 const SECONDS: u64 = 12 * 3600;
-/// How long a code may be used, and how many there are at most.
+/// How long a code may be used, and how many somebody has at most.
 const CODE_WITHIN: Duration = Duration::from_secs(600);
-const MOST_CODES: usize = 64;
+const MOST_CODES: usize = 8;
 
 #[derive(Debug)]
 pub(crate) struct Sessions {
     secret: Secret,
+    /// The name of the cookie: another server of this machine, whose port a browser does not look at, has another.
+    cookie: String,
+    /// A name of this machine that nobody else can guess: no other server of it is sent the cookie of a page under that name.
+    pub(crate) host: Option<String>,
+    /// A name of this machine that only this server's page has, so that no other server of it is sent the cookie.
+    pub(crate) host: Option<String>,
     codes: Mutex<Vec<Code>>,
 }
 
@@ -39,9 +44,12 @@ struct Code {
 
 impl Sessions {
     /// Those of a server with a token of its own outlast it, as the token does.
-    pub(crate) fn new(owner: Option<&str>) -> Self {
+    /// `is_local`: only this machine reaches it.
+    pub(crate) fn new(owner: Option<&str>, is_local: bool) -> Self {
         let secret = owner.map_or_else(Secret::fresh, |token| Secret::of(&format!("sessions of {token}")));
-        Sessions { secret, codes: Mutex::default() }
+        let digest = digest::sha256(signatures(std::slice::from_ref(&secret), "cookie", 0, b""));
+        let host = owner.filter(|_| is_local).map(|_| format!("trellis-{}.localhost", &digest[8..24]));
+        Sessions { secret, cookie: format!("trellis_{}", &digest[..8]), host, codes: Mutex::default() }
     }
 
     /// The value of `Set-Cookie` that begins a session. Without a path: it counts below the folder of the page that set it, so that the page may
@@ -50,8 +58,13 @@ impl Sessions {
         let until = now.millis() / 1000 + SECONDS;
         let value = format!("{}.{until}.{}", known.caller.name, self.code(known, until));
         let secure = if is_secure { "; Secure" } else { "" };
-        let cookie = format!("{COOKIE}={value}; Max-Age={SECONDS}; HttpOnly; SameSite=Strict{secure}");
+        let cookie = format!("{}={value}; Max-Age={SECONDS}; HttpOnly; SameSite=Strict{secure}", self.cookie);
         HeaderValue::try_from(cookie).ok()
+    }
+
+    /// The value that ends it.
+    pub(crate) fn end(&self) -> Option<HeaderValue> {
+        HeaderValue::try_from(format!("{}=; Max-Age=0; HttpOnly; SameSite=Strict", self.cookie)).ok()
     }
 
     /// Whose session a request is of.
@@ -59,7 +72,7 @@ impl Sessions {
         let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
         let mut values = cookies
             .flat_map(|cookies| cookies.split(';'))
-            .filter_map(|cookie| cookie.trim().strip_prefix(COOKIE)?.strip_prefix('='));
+            .filter_map(|cookie| cookie.trim().strip_prefix(self.cookie.as_str())?.strip_prefix('='));
         // Another server of this machine may have set one of the same name.
         values.find_map(|value| {
             let mut parts = value.rsplitn(3, '.');
@@ -68,7 +81,8 @@ impl Sessions {
                 return None;
             }
             let is_its = |known: &Known| is_equal(self.code(known, until).as_bytes(), code.as_bytes());
-            tokens.named(name).into_iter().find(is_its)
+            let known = tokens.named(name).into_iter().find(is_its)?;
+            Some(Known { until: Some(Timestamp::from_millis(until * 1000)), ..known })
         })
     }
 
@@ -83,8 +97,11 @@ impl Sessions {
         let mut codes = self.codes.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         codes.retain(|code| code.until > now);
-        if codes.len() >= MOST_CODES {
-            codes.remove(0);
+        let is_own = |code: &Code| code.known.caller.name == known.caller.name;
+        if codes.iter().filter(|code| is_own(code)).count() >= MOST_CODES
+            && let Some(oldest) = codes.iter().position(is_own)
+        {
+            codes.remove(oldest);
         }
         codes.push(Code { sha256: digest::sha256(&code), known, until: now + CODE_WITHIN });
         code
@@ -115,23 +132,24 @@ mod tests {
 
     fn sent(set: &HeaderValue) -> HeaderMap {
         let value = set.to_str().unwrap().split(';').next().unwrap().to_owned();
-        let cookies = format!("theme=dark; trellis_session=of.another.server; {value}");
+        let name = value.split('=').next().unwrap();
+        let cookies = format!("theme=dark; {name}=of.another.server; {value}");
         HeaderMap::from_iter([(header::COOKIE, HeaderValue::try_from(cookies).unwrap())])
     }
 
     #[tokio::test]
     async fn a_session_is_its_tokens_and_ends_with_it_and_after_half_a_day() {
-        let (sessions, owner) = (Sessions::new(Some("secret")), tokens("secret").await);
+        let (sessions, owner) = (Sessions::new(Some("secret"), true), tokens("secret").await);
         let known = owner.find("secret").unwrap();
         let cookie = sent(&sessions.begin(&known, NOW, false).unwrap());
         let name = |sessions: &Sessions, tokens: &Tokens, at| {
             sessions.find(tokens, &cookie, at).map(|known| known.caller.name)
         };
         assert_eq!(name(&sessions, &owner, NOW).as_deref(), Some("local"));
-        assert_eq!(name(&Sessions::new(Some("secret")), &owner, NOW).as_deref(), Some("local"), "restarted");
+        assert_eq!(name(&Sessions::new(Some("secret"), true), &owner, NOW).as_deref(), Some("local"), "restarted");
         assert_eq!(name(&sessions, &owner, NOW.plus_millis(12 * 3_600_000)), None, "too late");
         assert_eq!(name(&sessions, &tokens("another").await, NOW), None, "the token was changed");
-        assert_eq!(name(&Sessions::new(None), &owner, NOW), None, "another server made it");
+        assert_eq!(name(&Sessions::new(None, true), &owner, NOW), None, "another server made it");
         let shown = sessions.begin(&known, NOW, true).unwrap();
         let shown = shown.to_str().unwrap();
         assert!(shown.contains("HttpOnly; SameSite=Strict; Secure") && !shown.contains("secret"), "{shown}");
@@ -139,7 +157,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_code_signs_in_once_and_not_for_long() {
-        let (sessions, owner) = (Sessions::new(Some("secret")), tokens("secret").await);
+        let (sessions, owner) = (Sessions::new(Some("secret"), true), tokens("secret").await);
         let known = owner.find("secret").unwrap();
         let code = sessions.code_for(known.clone());
         assert!(sessions.redeem("another").is_none());

@@ -1,27 +1,47 @@
 //! Streams of server-sent events: each ends when the server stops or the token does not count any more, and says that it is there
 //! while it is silent.
 
-use std::convert::Infallible;
+use std::{convert::Infallible, time::Duration};
 
 use axum::response::{
     IntoResponse,
     sse::{Event, KeepAlive, Sse},
 };
 use futures_util::{Stream, StreamExt};
+use shared::clock::Clock;
+use tokio::time::timeout;
 
 use crate::call::{Answered, Call};
 
 /// The answer that is a stream of events.
 pub(crate) fn stream(call: &Call, events: impl Stream<Item = Event> + Send + 'static) -> Answered {
     let place = call.streams.take(&call.caller.name)?;
+    let left = call.known.as_ref().and_then(|known| known.until).map(|until| until.millis_since(Clock::Machine.now()));
+    let ends = call.ends.clone();
+    // A session ends before its token does.
+    let over = async move {
+        match left {
+            Some(millis) => timeout(Duration::from_millis(millis), ends.cancelled()).await.unwrap_or_default(),
+            None => ends.cancelled().await,
+        }
+    };
     let events = events.map(move |event| {
         let _held = &place;
         Ok::<Event, Infallible>(event)
     });
-    let events = events.take_until(call.ends.clone().cancelled_owned());
+    let events = events.take_until(Box::pin(over));
     let heartbeat = KeepAlive::new().interval(call.limits.heartbeat).text("still here");
     // Proxies that collect what they pass on would keep events for themselves.
     Ok(([("x-accel-buffering", "no")], Sse::new(events).keep_alive(heartbeat)).into_response())
+}
+
+/// The same for a page, which holds a run in memory while it is looked at: of these somebody has few.
+pub(crate) fn of_page(call: &Call, events: impl Stream<Item = Event> + Send + 'static) -> Answered {
+    let place = call.streams.take_few(&call.caller.name)?;
+    stream(call, events.map(move |event| {
+        let _held = &place;
+        event
+    }))
 }
 
 /// Whether a client wants a stream of events.

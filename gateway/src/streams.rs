@@ -9,6 +9,9 @@ use axum::http::StatusCode;
 
 use crate::problem::ProblemDetails;
 
+/// The most pages that change for one caller.
+const MOST_PAGES: usize = 64;
+
 #[derive(Debug)]
 pub(crate) struct Streams {
     most: usize,
@@ -27,6 +30,17 @@ impl Streams {
     /// Of so many connections three quarters may be streams, and half may be one caller's.
     pub(crate) fn of(connections: usize) -> Arc<Self> {
         Arc::new(Streams { most: connections / 4 * 3, most_of_one: connections / 2, open: Mutex::default() })
+    }
+
+    /// A place among the few streams of pages that a caller may have. It counts as one more.
+    pub(crate) fn take_few(self: &Arc<Self>, caller: &str) -> Result<Place, Box<ProblemDetails>> {
+        let pages = format!("pages of {caller}");
+        let own = self.open.lock().unwrap_or_else(PoisonError::into_inner).get(&pages).copied();
+        if own.is_some_and(|own| own >= MOST_PAGES) {
+            let message = format!("you look at {MOST_PAGES} pages that change (built in)\n\nhint: close some");
+            return Err(ProblemDetails::new(StatusCode::TOO_MANY_REQUESTS, "too_many_streams", message));
+        }
+        self.take(&pages)
     }
 
     pub(crate) fn take(self: &Arc<Self>, caller: &str) -> Result<Place, Box<ProblemDetails>> {

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use shared::{digest, random::Random, role::Kind};
+use shared::{Timestamp, digest, random::Random, role::Kind};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Caller;
@@ -73,6 +73,8 @@ fn is_name(text: &str) -> bool {
 pub(crate) struct Known {
     pub(crate) caller: Caller,
     pub(crate) ends: CancellationToken,
+    /// Of a session: when it ends.
+    pub(crate) until: Option<Timestamp>,
     sha256: String,
 }
 
@@ -183,7 +185,7 @@ impl Tokens {
 /// Whoever asks where there are no tokens.
 pub(crate) fn everybody(stop: &CancellationToken) -> Known {
     let caller = Caller { name: OWNER.into(), kinds: ROLES.to_vec() };
-    Known { caller, ends: stop.child_token(), sha256: String::new() }
+    Known { caller, ends: stop.child_token(), until: None, sha256: String::new() }
 }
 
 async fn contents(path: &Path) -> Result<String, Error> {
@@ -226,7 +228,7 @@ fn parsed(line: &str) -> Result<Known, &'static str> {
         return Err("the last word is no SHA-256 in hexadecimal digits");
     }
     let caller = Caller { name: name.to_owned(), kinds };
-    Ok(Known { caller, ends: CancellationToken::new(), sha256: sha256.to_ascii_lowercase() })
+    Ok(Known { caller, ends: CancellationToken::new(), until: None, sha256: sha256.to_ascii_lowercase() })
 }
 
 /// In the same time, wherever they differ.

@@ -252,6 +252,9 @@ pub(crate) struct Coordinators {
 pub(crate) struct SignInCode {
     /// What follows `#in=` in the address of the page. None: nobody needs to sign in.
     pub(crate) code: Option<String>,
+    /// The name under which the page is best looked at on the machine of the server: no other server of it is sent the cookie.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) host: Option<String>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]

@@ -169,15 +169,15 @@ impl Deployment {
         Ok(Self::of(bus, tasks, stop))
     }
 
-    /// Serves others over HTTP until it is closed. Returns the address, and a code that signs its owner in to the page, if one is needed.
+    /// Serves others over HTTP until it is closed. Returns the address, and what signs its owner in to the page, if that is needed.
     pub(crate) async fn serve(
         &mut self,
         mut config: gateway::Config,
-    ) -> Result<(SocketAddr, Option<String>), gateway::Error> {
+    ) -> Result<(SocketAddr, Option<gateway::SignIn>), gateway::Error> {
         // Whoever waits for the end of this process waits for its clients, too.
         config.limits.stop_within = CLIENTS_END;
         let server = gateway::Server::bind(config, self.bus.clone()).await?;
-        let told = (server.address(), server.sign_in_code());
+        let told = (server.address(), server.sign_in());
         self.seen = Some(server.seen());
         let serving = server.serve(self.stop.clone().cancelled_owned());
         self.tasks.spawn(async { serving.await.context("the HTTP server in this process failed") });
@@ -192,12 +192,7 @@ impl Deployment {
         token: Option<String>,
         is_open: bool,
     ) -> std::io::Result<()> {
-        let ip = match address.ip() {
-            IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-            IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-            ip @ (IpAddr::V4(_) | IpAddr::V6(_)) => ip,
-        };
-        let url = format!("http://{}", SocketAddr::new(ip, address.port()));
+        let url = url_of(address);
         Door { url, token, is_open }.put(directory)?;
         self.door = Some(directory.to_owned());
         Ok(())
@@ -265,4 +260,14 @@ async fn kept(namespace: &Namespace, directory: &Path, partitions: u16) -> anyho
     let bus = bus::Disk::open(&disk, namespace.clone()).await?;
     let store = coordinator::store::Disk::new(disk, partitions);
     Ok((Bus::Disk(bus), Store::Disk(store)))
+}
+
+/// The address of a server for whoever is on its machine.
+pub(crate) fn url_of(address: SocketAddr) -> String {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip @ (IpAddr::V4(_) | IpAddr::V6(_)) => ip,
+    };
+    format!("http://{}", SocketAddr::new(ip, address.port()))
 }

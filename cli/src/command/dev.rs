@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::Context;
+use gateway::SignIn;
 use serde_json::{Value, json};
 use shared::{
     TraceId,
@@ -25,7 +26,7 @@ use crate::{
     cluster::{
         client::{self, Submission},
         connect::Servers,
-        embedded::{Crashes, Deployment, Shape},
+        embedded::{Crashes, Deployment, Shape, url_of},
         place,
         watch::Watch,
     },
@@ -108,7 +109,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let directory = directory.as_deref();
     let shape = Shape { directory, health, schedules: true, webhooks, crashes: args.crashes };
     let mut deployment = Deployment::embedded(servers.namespace(), shape, settings, policy).await?;
-    let Listening { address, token, code } = listen(&mut deployment, args.door, directory).await?;
+    let Listening { address, token, sign_in } = listen(&mut deployment, args.door, directory).await?;
     let bus = deployment.bus().clone();
     let work = async {
         if let Some(ending) = agents::apply(&bus, agents, output).await? {
@@ -129,11 +130,14 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
                 format!("other commands reach it with TRELLIS_URL=http://{address} TRELLIS_TOKEN={token}")
             }
         });
-        let url = format!("http://{address}");
-        output::note(&format!(
-            "the page: {} (the link signs in once; `trellis page` makes another)",
-            page::link(&url, code.as_deref())
-        ));
+        let url = url_of(address);
+        output::note(&match &sign_in {
+            Some(SignIn { code, host }) => format!(
+                "the page: {} (the link signs in once; `trellis page` makes another)",
+                page::link(&url, Some(code), host.as_deref())
+            ),
+            None => format!("the page: {url}/"),
+        });
         if let Some(health) = health {
             output::note(&format!("health checks on http://{health}/healthz"));
         }
@@ -164,9 +168,9 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
 /// Where a server listens.
 struct Listening {
     address: SocketAddr,
-    /// The token of its owner, and a code that signs in to the page, unless everybody may come in.
+    /// The token of its owner, and what signs in to the page, unless everybody may come in.
     token: Option<String>,
-    code: Option<String>,
+    sign_in: Option<gateway::SignIn>,
 }
 
 /// Serves HTTP at the address that is named, or else at the default one, or at any if another process has that.
@@ -185,7 +189,7 @@ async fn listen(
         config.token = Some(of_directory.unwrap_or_else(|| Ok(gateway::token::fresh()))?);
     }
     let token = config.token.clone();
-    let (address, code) = match deployment.serve(config.clone()).await {
+    let (address, sign_in) = match deployment.serve(config.clone()).await {
         Err(gateway::Error::Listen { .. }) if !is_named => {
             output::note(&format!("note: another process listens at {}", config.listen));
             let anywhere = gateway::Config { listen: (config.listen.ip(), 0).into(), ..config };
@@ -197,7 +201,7 @@ async fn listen(
         let told = deployment.tell(directory, address, token.clone(), true);
         told.with_context(|| format!("can't say in {} where this process listens", directory.display()))?;
     }
-    Ok(Listening { address, token, code })
+    Ok(Listening { address, token, sign_in })
 }
 
 /// The address, with a free port if it has port 0, so that the port can be printed.

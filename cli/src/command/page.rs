@@ -19,10 +19,16 @@ use crate::{
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Args {}
 
-/// The address of the page, with the code that signs in, if one is needed.
-pub(crate) fn link(url: &str, code: Option<&str>) -> String {
+/// The address of the page, with the code that signs in, if one is needed, under the name that is best for it.
+pub(crate) fn link(url: &str, code: Option<&str>, host: Option<&str>) -> String {
     let code = code.map_or_else(String::new, |code| format!("#in={code}"));
-    format!("{}/{code}", url.trim_end_matches('/'))
+    let url = url.trim_end_matches('/');
+    match (host, url.rsplit_once(':')) {
+        (Some(host), Some((_, port))) if url.starts_with("http://127.") || url.starts_with("http://[::1]") => {
+            format!("http://{host}:{port}/{code}")
+        }
+        (_, _) => format!("{url}/{code}"),
+    }
 }
 
 pub(crate) async fn run(_: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
@@ -35,11 +41,24 @@ pub(crate) async fn run(_: Args, servers: &Servers, output: Output) -> anyhow::R
             "the page of a cluster is at its gateways\n\nhint: set TRELLIS_URL to the address of one, or start one: `trellis gateway`"
         ),
     };
-    let code = http.sign_in_code().await.map_err(|error| unreachable(&error))?;
-    let link = link(http.url(), code.as_deref());
+    let (code, host) = http.sign_in_code().await.map_err(|error| unreachable(&error))?;
+    let link = link(http.url(), code.as_deref(), host.as_deref());
     match output {
         Output::Text => output::print(&format!("{link}\n"))?,
         Output::Json => output::print_json_line(&json!({"url": link}))?,
     }
     Ok(Ending::Completed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::link;
+
+    #[test]
+    fn a_link_has_the_name_of_the_page_if_it_is_of_this_machine() {
+        let host = Some("trellis-x.localhost");
+        assert_eq!(link("http://127.0.0.1:7420", Some("c"), host), "http://trellis-x.localhost:7420/#in=c");
+        assert_eq!(link("https://t.example.com/trellis/", Some("c"), host), "https://t.example.com/trellis/#in=c");
+        assert_eq!(link("http://127.0.0.1:7420", None, None), "http://127.0.0.1:7420/");
+    }
 }

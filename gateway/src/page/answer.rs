@@ -64,7 +64,7 @@ pub(crate) fn refused(problem: Box<ProblemDetails>, place: Place) -> Response {
     let asks_to_sign_in = status == StatusCode::UNAUTHORIZED;
     let body = if asks_to_sign_in { sign_in(told) } else { wrong(told) };
     let title = if asks_to_sign_in { "sign in" } else { "not shown" };
-    let mut response = document(status, &shell::bare(&place.base, title, &body));
+    let mut response = document(status, shell::bare(&place.base, title, &body));
     response.headers_mut().extend(problem.headers());
     response
 }
@@ -102,14 +102,14 @@ fn sign_in((detail, hint): (&str, Option<&str>)) -> Markup {
 }
 
 /// An answer that is a page.
-fn document(status: StatusCode, page: &Markup) -> Response {
+pub(super) fn document(status: StatusCode, page: Markup) -> Response {
     let headers = [
         (header::CONTENT_TYPE, "text/html; charset=utf-8"),
         (header::CONTENT_SECURITY_POLICY, POLICY),
-        (header::REFERRER_POLICY, "no-referrer"),
+        (header::REFERRER_POLICY, "same-origin"),
         (header::CACHE_CONTROL, "no-store"),
     ];
-    let mut response = (status, headers, page.0.clone()).into_response();
+    let mut response = (status, headers, page.0).into_response();
     // No page of another origin shares a process with it, or gets hold of its window.
     let own = HeaderValue::from_static("same-origin");
     for name in ["cross-origin-opener-policy", "cross-origin-resource-policy"] {
@@ -118,9 +118,16 @@ fn document(status: StatusCode, page: &Markup) -> Response {
     response
 }
 
+/// Ends the session of a browser.
+pub(super) async fn sign_out(call: Call) -> Answered {
+    let mut response = (StatusCode::SEE_OTHER, [(header::LOCATION, "./")]).into_response();
+    response.headers_mut().extend(call.sessions.end().map(|cookie| (header::SET_COOKIE, cookie)));
+    Ok(response)
+}
+
 /// A page of somebody who is signed in.
 pub(super) fn page(call: &Call, title: &str, here: shell::Here, body: &Markup) -> Answered {
-    Ok(document(StatusCode::OK, &shell::whole(call, title, here, body)))
+    Ok(document(StatusCode::OK, shell::whole(call, title, here, body)))
 }
 
 #[cfg(test)]

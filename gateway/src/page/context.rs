@@ -17,6 +17,8 @@ use crate::{
 
 /// Entries of one page of a journal.
 const ENTRIES: usize = 200;
+/// Bytes of a part of an entry.
+const PART: usize = 16 << 10;
 /// Characters of what an entry says on its line.
 const SAID: usize = 200;
 
@@ -25,11 +27,15 @@ pub(super) async fn show(call: Call) -> Answered {
     let trace = cluster::replay(&call.bus, trace_id).await?;
     let node = context(&trace, &child)?;
     // Graphs and built-in agents keep none.
-    let entries = cluster::journal(&call.bus, trace_id, &child).await.unwrap_or_default();
+    let entries = match cluster::journal(&call.bus, trace_id, &child).await {
+        Ok(entries) => entries,
+        Err(problem) if problem.is("no_journal") => Vec::new(),
+        Err(problem) => return Err(problem),
+    };
     let before =
         call.number("before")?.map_or(usize::MAX, |before| usize::try_from(before).unwrap_or(usize::MAX));
     let path = format!("runs/{trace_id}/contexts/{child}");
-    let live = node.is_live().then(|| {
+    let live = (node.is_live() && before == usize::MAX).then(|| {
         format!(
             "{path}/live?version={}&step={}",
             trace.version(),
@@ -86,11 +92,11 @@ fn agent(call: &Call, trace: &Trace, node: &ContextNode, entries: &[HistoryEntry
     let result = node.end().and_then(|end| end.result.as_ref()).and_then(|_| node.says());
     html! {
         (head(trace, node))
-        (actions(call, trace, node))
+        div id="actions" { (actions(call, trace, node)) }
         (facts(trace, node))
         (journal(call, trace, node, entries, before))
         (files(trace, node, &outputs_of(entries).unwrap_or_default()))
-        @if let Some(result) = result { section class="result" { h2 { "Result" } pre { (result) } } }
+        section class="result" id="result" { @if let Some(result) = result { h2 { "Result" } pre { (result) } } }
     }
 }
 
@@ -188,7 +194,13 @@ pub(super) fn step(trace: &Trace, entry: &HistoryEntry, may_restore: bool) -> Ma
             }
             details {
                 summary { "Whole" span class="unseen" { " step " (entry.number) } }
-                @for (name, value) in journal_text::parts(&entry.step) { h3 { (name) } pre { (value) } }
+                @for (name, value) in journal_text::parts(&entry.step) {
+                    h3 { (name) }
+                    pre { (row::cut(&value, PART)) }
+                    @if value.len() > PART {
+                        p { a href={ "v1/runs/" (trace.id()) "/contexts/" (entry.child_id) "/journal" } { "The rest is in the journal" } }
+                    }
+                }
             }
         }
     }

@@ -1,7 +1,8 @@
 //! A run as it goes on: rows that changed, lists that grew, and what agents say, a few times a second at most. Only what the page shows is sent.
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    cell::RefCell,
+    collections::{BTreeSet, HashMap, HashSet, VecDeque},
     time::Duration,
 };
 
@@ -54,14 +55,18 @@ pub(super) async fn run(call: Call) -> Answered {
         replay: Replay::new(Trace::new(trace_id)),
         since,
         open,
+        told: 0,
+        is_behind: false,
         known: None,
-        said: BTreeMap::new(),
+        said: HashMap::new(),
+        heard_of: BTreeSet::new(),
+        opened: RefCell::default(),
         incoming,
         _reader: reader,
         heard,
         is_over: false,
     };
-    sse::stream(&call, live.stream())
+    sse::of_page(&call, live.stream())
 }
 
 type Reader = (mpsc::Receiver<Result<Stored, bus::Error>>, AbortOnDropHandle<()>);
@@ -95,10 +100,16 @@ struct Live {
     /// The events that the page was made from.
     since: u64,
     open: Vec<ChildId>,
+    /// The events that were told last, and whether another chain of them counts since.
+    told: u64,
+    is_behind: bool,
     /// None until the log is replayed to where the page was made.
     known: Option<HashMap<ChildId, Shown>>,
-    /// What agents said since it was last told.
-    said: BTreeMap<ChildId, String>,
+    /// What agents say of the answer that each is at, and who has said more since it was last told.
+    said: HashMap<ChildId, Words>,
+    heard_of: BTreeSet<ChildId>,
+    /// Lists that were open: they stay so, however long they become.
+    opened: RefCell<HashSet<ChildId>>,
     incoming: mpsc::Receiver<Result<Stored, bus::Error>>,
     _reader: AbortOnDropHandle<()>,
     heard: Subscription,
@@ -154,18 +165,25 @@ impl Live {
             (self.incoming, self._reader) =
                 read(&self.bus, Filter::EventsOf(self.replay.trace().id())).await.ok()?;
             self.replay.restart();
+            // What the page has is told anew, once the log is read to there.
+            self.since = self.since.max(self.told);
+            self.known = None;
+            self.is_behind = true;
         }
         if self.known.is_none() && self.replay.trace().version() >= self.since {
-            self.known = Some(self.shown());
+            let shown = self.shown();
+            // Rows whose state is not known on the page differ from all.
+            let unknown = Shown { row: 0, list: 0 };
+            let is_behind = std::mem::take(&mut self.is_behind);
+            self.known = Some(if is_behind { shown.into_keys().map(|child| (child, unknown)).collect() } else { shown });
         }
         Some(())
     }
 
     fn hear(&mut self, payload: &[u8]) {
         let Ok(piece) = decode::json::<StreamPiece>(payload) else { return };
-        let said = self.said.entry(piece.child_id).or_default();
-        add(said, piece.said);
-        keep_last(said, TAIL);
+        self.said.entry(piece.child_id.clone()).or_default().add(&piece);
+        self.heard_of.insert(piece.child_id);
     }
 
     /// The rows that the page shows, by their contexts.
@@ -177,7 +195,9 @@ impl Live {
             let rows = trace.rows(node);
             let print = Shown { row: row::print(trace, node), list: row::print_of_list(trace, node) };
             shown.insert(node.id.clone(), print);
-            if row::is_open(node, rows.len()) || self.open.contains(&node.id) {
+            let mut opened = self.opened.borrow_mut();
+            if row::is_open(node, rows.len()) || self.open.contains(&node.id) || opened.contains(&node.id) {
+                opened.insert(node.id.clone());
                 let child =
                     |row: Row<'_>| if let Row::Context(child) = row { Some(child.id.clone()) } else { None };
                 let children: Vec<ChildId> =
@@ -206,17 +226,22 @@ impl Live {
         if let Some(root) = trace.root().filter(|root| known.get(&root.id) != shown.get(&root.id)) {
             events.push_back(named("head", &json!({"id": "head", "html": run::head(trace, root).0})));
         }
-        for (child, said) in std::mem::take(&mut self.said) {
-            if shown.contains_key(&child) {
-                events.push_back(named("words", &json!({"id": format!("r-{child}"), "text": said})));
-                // More may follow what was said so far.
-                self.said.insert(child, said);
+        for child in std::mem::take(&mut self.heard_of) {
+            let is_as_before = known.get(&child).map(|shown| shown.row) == shown.get(&child).map(|shown| shown.row);
+            match self.said.get(&child) {
+                // A row that is new says what its context does now.
+                Some(words) if shown.contains_key(&child) && is_as_before => {
+                    let text = last(&words.text, TAIL);
+                    events.push_back(named("words", &json!({"id": format!("r-{child}"), "text": text})));
+                }
+                Some(_) | None => drop(self.said.remove(&child)),
             }
         }
         if trace.root().is_some_and(|root| !root.is_live()) {
             self.is_over = true;
             events.push_back(Event::default().event("end").data("{}"));
         }
+        self.told = trace.version();
         self.known = Some(shown);
         events
     }
@@ -232,6 +257,7 @@ pub(super) async fn context(call: Call) -> Answered {
     let (events, events_reader) = read(&call.bus, Filter::EventsOf(trace_id)).await?;
     let (entries, entries_reader) = read(&call.bus, Filter::JournalOf(trace_id, child.clone())).await?;
     let one = One {
+        bus: call.bus.clone(),
         replay: Replay::new(Trace::new(trace_id)),
         since: call.number("version")?.unwrap_or(0),
         step: call.number("step")?.unwrap_or(0),
@@ -240,7 +266,8 @@ pub(super) async fn context(call: Call) -> Answered {
         print: None,
         grown: Vec::new(),
         writers: FirstWriters::default(),
-        said: None,
+        said: Words::default(),
+        is_told: true,
         events,
         entries,
         _readers: [events_reader, entries_reader],
@@ -259,10 +286,11 @@ pub(super) async fn context(call: Call) -> Answered {
             waiting = one.news();
         }
     });
-    sse::stream(&call, stream.boxed())
+    sse::of_page(&call, stream.boxed())
 }
 
 struct One {
+    bus: Bus,
     replay: Replay,
     child: ChildId,
     since: u64,
@@ -274,8 +302,9 @@ struct One {
     grown: Vec<HistoryEntry>,
     /// Others than its first writer may have written there.
     writers: FirstWriters,
-    /// What it says of the answer that it is at.
-    said: Option<String>,
+    /// What it says of the answer that it is at, and whether that is told.
+    said: Words,
+    is_told: bool,
     events: mpsc::Receiver<Result<Stored, bus::Error>>,
     entries: mpsc::Receiver<Result<Stored, bus::Error>>,
     _readers: [AbortOnDropHandle<()>; 2],
@@ -293,8 +322,11 @@ impl One {
                     biased;
                     stored = self.events.recv() => {
                         let logged = cluster::logged(&stored?.ok()?.payload).ok()?;
-                        // Another chain of commits counts: the browser asks again from the start.
-                        self.replay.add(logged).ok()?;
+                        if let Err(Superseded) = self.replay.add(logged) {
+                            let filter = Filter::EventsOf(self.replay.trace().id());
+                            (self.events, self._readers[0]) = read(&self.bus, filter).await.ok()?;
+                            self.replay.restart();
+                        }
                     }
                     stored = self.entries.recv() => {
                         let stored = stored?.ok()?;
@@ -302,15 +334,14 @@ impl One {
                         if self.writers.takes(&stored.subject) && u64::from(entry.number) > self.step {
                             self.step = u64::from(entry.number);
                             self.grown.push(entry);
-                            self.said = Some(String::new());
+                            (self.said, self.is_told) = (Words::default(), false);
                         }
                     }
                     message = self.heard.next() => {
                         let piece = decode::json::<StreamPiece>(&message?.payload).ok();
                         if let Some(piece) = piece.filter(|piece| piece.child_id == self.child) {
-                            let said = self.said.get_or_insert_default();
-                            add(said, piece.said);
-                            keep_last(said, WORDS);
+                            self.said.add(&piece);
+                            self.is_told = false;
                         }
                     }
                 }
@@ -350,8 +381,8 @@ impl One {
             let html = super::context::step(trace, &entry, self.may_restore).0;
             events.push_back(named("entry", &json!({"id": format!("e-{}", entry.number), "html": html})));
         }
-        if let Some(said) = &self.said {
-            events.push_back(named("said", &json!({"text": said})));
+        if !std::mem::replace(&mut self.is_told, true) {
+            events.push_back(named("said", &json!({"text": self.said.text})));
         }
         if !node.is_live() {
             self.is_over = true;
@@ -365,20 +396,65 @@ fn named(name: &str, data: &serde_json::Value) -> Event {
     Event::default().event(name).data(data.to_string())
 }
 
-/// Adds a piece to what an agent says.
-fn add(said: &mut String, piece: Said) {
-    match piece {
-        Said::Text(text) => said.push_str(&text),
-        Said::Again { .. } => said.clear(),
-        Said::Tool { tool } => *said = format!("calls {tool}"),
-        Said::Progress { message } => *said = message,
+/// What an agent says of one answer.
+#[derive(Debug, Default)]
+struct Words {
+    attempt: u32,
+    number: u32,
+    text: String,
+    /// The text is what it does, not what it says.
+    is_act: bool,
+}
+
+impl Words {
+    fn add(&mut self, piece: &StreamPiece) {
+        if (self.attempt, self.number) != (piece.attempt, piece.number) {
+            *self = Words { attempt: piece.attempt, number: piece.number, ..Words::default() };
+        }
+        match &piece.said {
+            Said::Text(text) => {
+                if std::mem::take(&mut self.is_act) {
+                    self.text.clear();
+                }
+                self.text.push_str(text);
+            }
+            Said::Again { .. } => self.text.clear(),
+            Said::Tool { tool } => (self.text, self.is_act) = (format!("calls {tool}"), true),
+            Said::Progress { message } => (self.text, self.is_act) = (message.clone(), true),
+        }
+        let kept = last(&self.text, WORDS).len();
+        self.text.drain(..self.text.len() - kept);
     }
 }
 
-/// Keeps the last characters.
-fn keep_last(said: &mut String, most: usize) {
-    let longer = said.chars().count().saturating_sub(most);
-    if let Some((from, _)) = said.char_indices().nth(longer).filter(|_| longer > 0) {
-        said.drain(..from);
+/// The last characters of a text.
+fn last(text: &str, most: usize) -> &str {
+    let longer = text.chars().count().saturating_sub(most);
+    text.char_indices().nth(longer).map_or("", |(from, _)| &text[from..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(number: u32, said: Said) -> StreamPiece {
+        StreamPiece { trace_id: TraceId::from_u128(1).unwrap(), child_id: ChildId::whole_trace(), attempt: 1, number, said }
+    }
+
+    #[test]
+    fn g9_words_of_one_answer_stand_together_and_acts_alone() {
+        let mut words = Words::default();
+        let mut say = |number, said| {
+            words.add(&piece(number, said));
+            words.text.clone()
+        };
+        let text = |text: &str| Said::Text(text.into());
+        assert_eq!(say(1, text("so ")), "so ");
+        assert_eq!(say(1, text("scouts")), "so scouts");
+        assert_eq!(say(1, Said::Tool { tool: "http.get".into() }), "calls http.get");
+        assert_eq!(say(1, text("then")), "then");
+        assert_eq!(say(2, text("next")), "next");
+        assert_eq!(say(2, Said::Again { why: "busy".into() }), "");
+        assert_eq!(last("ööö", 2), "öö");
     }
 }

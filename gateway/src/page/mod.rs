@@ -28,7 +28,7 @@ use shared::{
 pub(crate) use answer::{ASSETS, Place, SIGN_IN, base, refused};
 
 use crate::{
-    parameter::{ASSET, CONTEXT_VIEW, GRAPH_VIEW, LETTERS, QUESTIONS, ROWS, RUN_VIEW, RUNS, SCHEDULES},
+    parameter::{ASSET, CONTEXT_VIEW, GRAPH_VIEW, LETTERS, LIVE_RUNS, QUESTIONS, ROWS, RUN_VIEW, RUNS, SCHEDULES},
     route::Route,
 };
 
@@ -45,7 +45,7 @@ pub(crate) fn table() -> Vec<Route> {
             .query(RUNS),
         get("/live", "liveRuns", |call| Box::pin(runs::live(call)))
             .sends(Subject::Query(Topic::Runs))
-            .query(RUNS),
+            .query(LIVE_RUNS),
         get("/runs/{trace}", "pageOfRun", |call| Box::pin(run::show(call))).hears(event()).query(RUN_VIEW),
         get("/runs/{trace}/live", "liveRun", |call| Box::pin(live::run(call)))
             .hears(event())
@@ -83,6 +83,7 @@ pub(crate) fn table() -> Vec<Route> {
         get("/dead", "pageOfDeadLetters", |call| Box::pin(dead::list(call)))
             .hears(Subject::Dead(child.clone()))
             .query(LETTERS),
+        Route::new(Method::POST, "/sign-out", "signOut", "", |call| Box::pin(answer::sign_out(call))),
         get("/assets/{name}", "asset", |call| Box::pin(asset::get(call))).open().query(ASSET),
     ]
 }

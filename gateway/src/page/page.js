@@ -15,9 +15,12 @@ function parsed(html) {
 async function signIn() {
     const code = new URLSearchParams(location.hash.slice(1)).get("in");
     if (!code) return false;
+    // Whoever is signed in stays who they are.
+    const stays = !$("sign-in");
     history.replaceState(null, "", location.pathname + location.search);
+    if (stays) return false;
     const answer = await fetch("sign-in", { method: "POST", body: new URLSearchParams({ code }), headers: { accept: "text/html" } });
-    if (answer.ok || answer.redirected) location.reload();
+    if (answer.ok || answer.redirected) location.replace(location.pathname + location.search);
     else document.body.replaceChildren(...new DOMParser().parseFromString(await answer.text(), "text/html").body.childNodes);
     return true;
 }
@@ -46,6 +49,7 @@ function replace(id, html) {
     const fresh = parsed(html);
     // Whoever stands on a link of the row stands on it still.
     const had = old.contains(document.activeElement);
+    if (old.isEqualNode(fresh)) return;
     old.replaceWith(fresh);
     if (had) fresh.querySelector("a, button")?.focus({ preventScroll: true });
     glow(fresh);
@@ -58,9 +62,14 @@ function branch(id, html) {
     if (!old) return;
     const fresh = parsed(html);
     const [was, is] = [old, fresh].map((item) => item.querySelector(":scope > ul"));
-    if (!was || !is) return void old.replaceWith(fresh);
+        if (!was || !is) return void old.replaceWith(fresh);
     old.querySelector(":scope > .fold > .row").replaceWith(fresh.querySelector(":scope > .fold > .row"));
     if (was.dataset.load) return;
+    // It is long now, and loaded as it is looked at.
+    if (is.dataset.load) {
+        was.replaceChildren();
+        return void load(was, is.dataset.load);
+    }
     const there = new Map([...was.children].map((item) => [item.id, item]));
     // A step is its row; a context has news of its own.
     was.replaceChildren(...[...is.children].map((item) => (item.querySelector(":scope > .step") ? item : there.get(item.id) ?? item)));
@@ -82,7 +91,12 @@ function watch() {
     stream = new EventSource(open.length ? `${url}&open=${encodeURIComponent(open.join(","))}` : url);
     const on = (name, act) => stream.addEventListener(name, (event) => act(JSON.parse(event.data)));
     stream.onopen = () => { lamp.textContent = "● live"; };
-    stream.onerror = () => { lamp.textContent = "○ reconnecting"; };
+    // A stream that is refused does not come again by itself: the session may be over, or the server full.
+    stream.onerror = () => {
+        const refused = stream.readyState === EventSource.CLOSED;
+        lamp.textContent = refused ? "○ stopped" : "○ reconnecting";
+        if (refused) setTimeout(again, 5000);
+    };
     on("row", ({ id, html }) => replace(id, html));
     on("head", ({ id, html }) => replace(id, html));
     on("branch", ({ id, html }) => branch(id, html));
@@ -90,19 +104,39 @@ function watch() {
     on("entry", ({ id, html }) => { if (!$(id)) { const entry = parsed(html); $("journal").append(entry); glow(entry); } });
     on("said", ({ text }) => { $("words").textContent = text; });
     on("new", (count) => { const news = $("news"); if (!news) return; news.hidden = count === 0; news.replaceChildren(Object.assign(document.createElement("a"), { href: location.href, textContent: `${count} new` })); });
+    on("gone", ({ id }) => { $(id)?.classList.add("gone"); });
     on("end", () => { stream.close(); lamp.textContent = ""; refresh(); });
 }
 
-/** The view again, as it is now. */
+/** The view again, as it is now: what changes at the end, and not the rows that somebody opened. */
 async function refresh() {
-    const answer = await fetch(location.href, { headers: { accept: "text/html" } });
-    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
-    if (fresh) $("main").replaceWith(fresh);
+    const answer = await fetch(location.href, { headers: { accept: "text/html" } }).catch(() => null);
+    if (answer?.status === 401) return void location.reload();
+    if (!answer?.ok) return;
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    for (const part of ["head", "actions", "result"]) {
+        const [old, now] = [$(part), fresh.getElementById(part)];
+        if (old && now) old.replaceWith(now);
+    }
     tick();
 }
 
+async function again() {
+    await refresh();
+    if (!document.hidden) watch();
+}
+
+// A browser has few connections for one server: a page that nobody sees needs none.
+document.addEventListener("visibilitychange", () => {
+    if (document.hidden) stream?.close();
+    else again();
+});
+
 async function load(list, url) {
-    const answer = await fetch(url, { headers: { accept: "text/html" } });
+    const answer = await fetch(url, { headers: { accept: "text/html" } }).catch(() => null);
+    if (answer?.status === 401) return void location.reload();
+    if (!answer?.ok) return;
+    list.querySelector(":scope > .more")?.remove();
     const rows = document.createElement("template");
     rows.innerHTML = await answer.text();
     list.append(rows.content);
@@ -125,6 +159,7 @@ async function post(place, controls, url, body, done) {
     said.textContent = answer?.ok ? done ?? "Done." : told ? [told.detail, ...problems, told.hint].filter(Boolean).join(": ") : "The server can't be reached.";
     // Whoever pressed what is off now stands on what came of it.
     if (answer?.ok && done) { said.tabIndex = -1; said.focus(); }
+    return Boolean(answer?.ok);
 }
 const send = (button, url, body) => post(button.parentNode, [button], url, body);
 
@@ -158,9 +193,7 @@ document.addEventListener("click", (event) => {
     const { post, body, ask, more, raise, child, now } = button.dataset;
     if (post && (!ask || confirm(ask))) send(button, post, body ?? "{}");
     if (more) {
-        const [item, list] = [button.closest("li"), button.closest("ul")];
-        item.remove();
-        load(list, more);
+        load(button.closest("ul"), more);
     }
     if (raise) {
         const usd = prompt(`The most that ${child} may cost, in dollars. It is ${now} now, and can only be raised.`, now);

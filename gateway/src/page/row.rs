@@ -26,6 +26,12 @@ pub(super) fn short(text: &str, most: usize) -> String {
     flat
 }
 
+/// At most so many bytes.
+pub(super) fn cut(text: &str, most: usize) -> &str {
+    let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    &text[..end]
+}
+
 /// Whether the rows beneath a context are there before anybody opens it.
 pub(super) fn is_open(node: &ContextNode, rows: usize) -> bool {
     node.depth < OPEN_DEPTH && rows <= OPEN_ROWS
@@ -181,7 +187,7 @@ pub(super) fn print(trace: &Trace, node: &ContextNode) -> u64 {
     for amount in [budget.limit, budget.spent, budget.held, budget.estimated] {
         (amount.cost_usd.nanos(), amount.tokens.count()).hash(&mut hasher);
     }
-    (node.attempt(), node.children.len(), node.live_children, node.waiting.len()).hash(&mut hasher);
+    (node.attempt(), node.children.len(), node.live_children, node.waiting.len(), node.questions).hash(&mut hasher);
     match &node.status {
         Status::Working(Phase::Waiting { children, .. }) => children.len().hash(&mut hasher),
         Status::Working(Phase::Queued { .. }) => "queued".hash(&mut hasher),

@@ -73,7 +73,7 @@ pub(super) fn views(trace: &Trace, here: View) -> Markup {
 fn actions(call: &Call, trace: &Trace, root: &ContextNode) -> Markup {
     let path = format!("v1/runs/{}", trace.id());
     html! {
-        div class="actions" {
+        div class="actions" id="actions" {
             @if root.is_live() && call.may_send(&Subject::Cancel) {
                 button type="button" data-post={ (path) "/cancel" } data-body="{}"
                     data-ask="Cancel this run? Every agent in it is stopped; what was spent stays spent." { "Cancel" }
@@ -100,8 +100,8 @@ pub(super) async fn show(call: Call) -> Answered {
         (actions(&call, &trace, root))
         (views(&trace, View::Tree))
         section aria-label="Agents" data-live=[live] { (row::tree(&trace)) }
-        @if let Some(result) = result {
-            section class="result" { h2 { "Result" } pre { (result) } }
+        section class="result" id="result" {
+            @if let Some(result) = result { h2 { "Result" } pre { (result) } }
         }
         p class="id" { "run " code { (trace.id()) } }
     };
@@ -116,5 +116,5 @@ pub(super) async fn rows(call: Call) -> Answered {
     context(&trace, &child)?;
     let rows = blocking(move || trace.context(&child).map(|node| row::beneath(&trace, node, from)));
     let rows = rows.await?.ok_or_else(|| ProblemDetails::not_found("unknown_context", "it is gone"))?;
-    Ok((StatusCode::OK, [(header::CONTENT_TYPE, "text/html; charset=utf-8")], rows.0).into_response())
+    Ok(answer::document(StatusCode::OK, rows))
 }

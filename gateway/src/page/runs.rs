@@ -58,16 +58,16 @@ pub(super) async fn list(mut call: Call) -> Answered {
         .extend_pairs(call.query.iter().filter(|(name, _)| name != "after"))
         .finish();
     let first = runs.first().map(|run| run.started_at.millis()).unwrap_or_default();
-    let live = format!("live?{rest}&since={first}");
+    let live = format!("live?{rest}&shown={first}");
     let body = html! {
         h1 { "Runs" }
         (filters(&call))
+        p id="news" role="status" hidden {}
         @if runs.is_empty() && call.query.is_empty() {
-            (first_steps())
+            div data-live=(live) { (first_steps()) }
         } @else if runs.is_empty() {
             p { "No run fits. " a href="./" { "Show all" } }
         } @else {
-            p id="news" hidden {}
             ul class="runs" data-live=[call.all("after").next().is_none().then_some(live)] {
                 @for run in &runs { (line(run)) }
             }
@@ -154,8 +154,8 @@ fn print(run: &RunSummary) -> u64 {
 /// Changes of the rows that a page shows, and how many runs are newer than its first.
 pub(super) async fn live(mut call: Call) -> Answered {
     // The page says from which run on it shows.
-    let first = call.number("since")?.unwrap_or(0);
-    call.query.retain(|(name, _)| name != "since");
+    let first = call.number("shown")?.unwrap_or(0);
+    call.query.retain(|(name, _)| name != "shown");
     let query = wanted(&mut call)?;
     let watch = Watch {
         bus: call.bus.clone(),
@@ -174,7 +174,7 @@ pub(super) async fn live(mut call: Call) -> Answered {
             waiting = watch.look().await?;
         }
     });
-    sse::stream(&call, events)
+    sse::of_page(&call, events)
 }
 
 struct Watch {
@@ -204,6 +204,13 @@ impl Watch {
                 let data = json!({"id": format!("t-{}", run.trace_id), "html": line(run).0});
                 events.push(Event::default().event("row").data(data.to_string()));
             }
+        }
+        // A run that does not fit any more, or has left the first page.
+        let is_gone = |trace: &TraceId| !found.runs.iter().any(|run| run.trace_id == *trace);
+        let gone: Vec<TraceId> = self.prints.keys().copied().filter(is_gone).collect();
+        for trace in gone {
+            self.prints.remove(&trace);
+            events.push(Event::default().event("gone").data(json!({"id": format!("t-{trace}")}).to_string()));
         }
         Some(events)
     }

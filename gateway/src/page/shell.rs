@@ -92,6 +92,9 @@ pub(super) fn whole(call: &Call, title: &str, here: Here, body: &Markup) -> Mark
                     }
                     span id="live" class="live" role="status" { "" }
                     span class="who" { (call.caller.name) }
+                    @if call.known.as_ref().is_some_and(|known| known.until.is_some()) {
+                        form method="post" action="sign-out" { button type="submit" { "Sign out" } }
+                    }
                 }
                 main id="main" { (body) }
             }

@@ -109,8 +109,12 @@ pub(super) async fn one_letter(call: Call) -> Answered {
 pub(super) async fn sign_in_code(call: Call) -> Answered {
     // Where nobody needs to sign in, any code is as good.
     let known = call.known.clone().filter(|known| !known.digest().is_empty());
+    if known.as_ref().is_some_and(|known| known.until.is_some()) {
+        let message = "a session makes no further sessions\n\nhint: ask with a token";
+        return Err(ProblemDetails::new(StatusCode::FORBIDDEN, "denied", message));
+    }
     let code = known.map(|known| call.sessions.code_for(known));
-    json(StatusCode::CREATED, &SignInCode { code })
+    json(StatusCode::CREATED, &SignInCode { host: code.as_ref().and(call.sessions.host.clone()), code })
 }
 
 pub(super) async fn health(_: Call) -> Answered {

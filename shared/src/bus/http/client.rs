@@ -110,8 +110,9 @@ impl Http {
         &self.url
     }
 
-    /// A code that signs whoever has our token in to the page of the gateway, once; none if nobody needs to sign in.
-    pub async fn sign_in_code(&self) -> Result<Option<String>, Error> {
+    /// A code that signs whoever has our token in to the page of the gateway, once, and the name of the machine under which it is best looked
+    /// at; none if nobody needs to sign in.
+    pub async fn sign_in_code(&self) -> Result<(Option<String>, Option<String>), Error> {
         let doing = "making a code for the page";
         let mut request = self.client.post(format!("{}/v1/sign-in-codes", self.url));
         if let Some(token) = &self.token {
@@ -123,7 +124,8 @@ impl Http {
         }
         let strange = |reason: String| Error::Failed { doing: doing.into(), reason };
         let body: Value = answer.json().await.map_err(|error| strange(with_causes(&error)))?;
-        Ok(body["code"].as_str().map(str::to_owned))
+        let field = |name: &str| body[name].as_str().map(str::to_owned);
+        Ok((field("code"), field("host")))
     }
 
     pub(in super::super) fn namespace(&self) -> &Namespace {
