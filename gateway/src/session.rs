@@ -30,8 +30,6 @@ pub(crate) struct Sessions {
     cookie: String,
     /// A name of this machine that nobody else can guess: no other server of it is sent the cookie of a page under that name.
     pub(crate) host: Option<String>,
-    /// A name of this machine that only this server's page has, so that no other server of it is sent the cookie.
-    pub(crate) host: Option<String>,
     codes: Mutex<Vec<Code>>,
 }
 
@@ -82,7 +80,7 @@ impl Sessions {
             }
             let is_its = |known: &Known| is_equal(self.code(known, until).as_bytes(), code.as_bytes());
             let known = tokens.named(name).into_iter().find(is_its)?;
-            Some(Known { until: Some(Timestamp::from_millis(until * 1000)), ..known })
+            Some(known.until(Timestamp::from_millis(until * 1000)))
         })
     }
 
@@ -146,7 +144,11 @@ mod tests {
             sessions.find(tokens, &cookie, at).map(|known| known.caller.name)
         };
         assert_eq!(name(&sessions, &owner, NOW).as_deref(), Some("local"));
-        assert_eq!(name(&Sessions::new(Some("secret"), true), &owner, NOW).as_deref(), Some("local"), "restarted");
+        assert_eq!(
+            name(&Sessions::new(Some("secret"), true), &owner, NOW).as_deref(),
+            Some("local"),
+            "restarted"
+        );
         assert_eq!(name(&sessions, &owner, NOW.plus_millis(12 * 3_600_000)), None, "too late");
         assert_eq!(name(&sessions, &tokens("another").await, NOW), None, "the token was changed");
         assert_eq!(name(&Sessions::new(None, true), &owner, NOW), None, "another server made it");

@@ -16,12 +16,18 @@ use crate::call::{Answered, Call};
 /// The answer that is a stream of events.
 pub(crate) fn stream(call: &Call, events: impl Stream<Item = Event> + Send + 'static) -> Answered {
     let place = call.streams.take(&call.caller.name)?;
-    let left = call.known.as_ref().and_then(|known| known.until).map(|until| until.millis_since(Clock::Machine.now()));
+    let left = call
+        .known
+        .as_ref()
+        .and_then(|known| known.until)
+        .map(|until| until.millis_since(Clock::Machine.now()));
     let ends = call.ends.clone();
     // A session ends before its token does.
     let over = async move {
         match left {
-            Some(millis) => timeout(Duration::from_millis(millis), ends.cancelled()).await.unwrap_or_default(),
+            Some(millis) => {
+                timeout(Duration::from_millis(millis), ends.cancelled()).await.unwrap_or_default()
+            }
             None => ends.cancelled().await,
         }
     };
@@ -38,10 +44,13 @@ pub(crate) fn stream(call: &Call, events: impl Stream<Item = Event> + Send + 'st
 /// The same for a page, which holds a run in memory while it is looked at: of these somebody has few.
 pub(crate) fn of_page(call: &Call, events: impl Stream<Item = Event> + Send + 'static) -> Answered {
     let place = call.streams.take_few(&call.caller.name)?;
-    stream(call, events.map(move |event| {
-        let _held = &place;
-        event
-    }))
+    stream(
+        call,
+        events.map(move |event| {
+            let _held = &place;
+            event
+        }),
+    )
 }
 
 /// Whether a client wants a stream of events.

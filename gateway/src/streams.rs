@@ -37,7 +37,8 @@ impl Streams {
         let pages = format!("pages of {caller}");
         let own = self.open.lock().unwrap_or_else(PoisonError::into_inner).get(&pages).copied();
         if own.is_some_and(|own| own >= MOST_PAGES) {
-            let message = format!("you look at {MOST_PAGES} pages that change (built in)\n\nhint: close some");
+            let message =
+                format!("you look at {MOST_PAGES} pages that change (built in)\n\nhint: close some");
             return Err(ProblemDetails::new(StatusCode::TOO_MANY_REQUESTS, "too_many_streams", message));
         }
         self.take(&pages)

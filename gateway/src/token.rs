@@ -84,6 +84,11 @@ impl Known {
         self.caller.name == OWNER
     }
 
+    /// For a session, which ends then.
+    pub(crate) fn until(self, until: Timestamp) -> Self {
+        Known { until: Some(until), ..self }
+    }
+
     /// By which it is told from another token of the same name.
     pub(crate) fn digest(&self) -> &str {
         &self.sha256

@@ -24,7 +24,9 @@ pub(crate) fn link(url: &str, code: Option<&str>, host: Option<&str>) -> String 
     let code = code.map_or_else(String::new, |code| format!("#in={code}"));
     let url = url.trim_end_matches('/');
     match (host, url.rsplit_once(':')) {
-        (Some(host), Some((_, port))) if url.starts_with("http://127.") || url.starts_with("http://[::1]") => {
+        (Some(host), Some((_, port)))
+            if url.starts_with("http://127.") || url.starts_with("http://[::1]") =>
+        {
             format!("http://{host}:{port}/{code}")
         }
         (_, _) => format!("{url}/{code}"),
@@ -58,7 +60,10 @@ mod tests {
     fn a_link_has_the_name_of_the_page_if_it_is_of_this_machine() {
         let host = Some("trellis-x.localhost");
         assert_eq!(link("http://127.0.0.1:7420", Some("c"), host), "http://trellis-x.localhost:7420/#in=c");
-        assert_eq!(link("https://t.example.com/trellis/", Some("c"), host), "https://t.example.com/trellis/#in=c");
+        assert_eq!(
+            link("https://t.example.com/trellis/", Some("c"), host),
+            "https://t.example.com/trellis/#in=c"
+        );
         assert_eq!(link("http://127.0.0.1:7420", None, None), "http://127.0.0.1:7420/");
     }
 }

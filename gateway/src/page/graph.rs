@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_step_stands_behind_all_that_it_waits_for() {
-        let graph = json!({"name": "g", "steps": [
+        let graph = json!({"name": "g", "mode": "parallel", "steps": [
             {"id": "a", "agent_id": "x", "task_description": "a"},
             {"id": "b", "agent_id": "x", "task_description": "b", "depends_on": ["a"]},
             {"id": "c", "agent_id": "x", "task_description": "c"},

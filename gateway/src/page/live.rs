@@ -175,7 +175,11 @@ impl Live {
             // Rows whose state is not known on the page differ from all.
             let unknown = Shown { row: 0, list: 0 };
             let is_behind = std::mem::take(&mut self.is_behind);
-            self.known = Some(if is_behind { shown.into_keys().map(|child| (child, unknown)).collect() } else { shown });
+            self.known = Some(if is_behind {
+                shown.into_keys().map(|child| (child, unknown)).collect()
+            } else {
+                shown
+            });
         }
         Some(())
     }
@@ -227,7 +231,8 @@ impl Live {
             events.push_back(named("head", &json!({"id": "head", "html": run::head(trace, root).0})));
         }
         for child in std::mem::take(&mut self.heard_of) {
-            let is_as_before = known.get(&child).map(|shown| shown.row) == shown.get(&child).map(|shown| shown.row);
+            let is_as_before =
+                known.get(&child).map(|shown| shown.row) == shown.get(&child).map(|shown| shown.row);
             match self.said.get(&child) {
                 // A row that is new says what its context does now.
                 Some(words) if shown.contains_key(&child) && is_as_before => {
@@ -438,7 +443,13 @@ mod tests {
     use super::*;
 
     fn piece(number: u32, said: Said) -> StreamPiece {
-        StreamPiece { trace_id: TraceId::from_u128(1).unwrap(), child_id: ChildId::whole_trace(), attempt: 1, number, said }
+        StreamPiece {
+            trace_id: TraceId::from_u128(1).unwrap(),
+            child_id: ChildId::whole_trace(),
+            attempt: 1,
+            number,
+            said,
+        }
     }
 
     #[test]

@@ -28,7 +28,9 @@ use shared::{
 pub(crate) use answer::{ASSETS, Place, SIGN_IN, base, refused};
 
 use crate::{
-    parameter::{ASSET, CONTEXT_VIEW, GRAPH_VIEW, LETTERS, LIVE_RUNS, QUESTIONS, ROWS, RUN_VIEW, RUNS, SCHEDULES},
+    parameter::{
+        ASSET, CONTEXT_VIEW, GRAPH_VIEW, LETTERS, LIVE_RUNS, QUESTIONS, ROWS, RUN_VIEW, RUNS, SCHEDULES,
+    },
     route::Route,
 };
 

@@ -187,7 +187,8 @@ pub(super) fn print(trace: &Trace, node: &ContextNode) -> u64 {
     for amount in [budget.limit, budget.spent, budget.held, budget.estimated] {
         (amount.cost_usd.nanos(), amount.tokens.count()).hash(&mut hasher);
     }
-    (node.attempt(), node.children.len(), node.live_children, node.waiting.len(), node.questions).hash(&mut hasher);
+    (node.attempt(), node.children.len(), node.live_children, node.waiting.len(), node.questions)
+        .hash(&mut hasher);
     match &node.status {
         Status::Working(Phase::Waiting { children, .. }) => children.len().hash(&mut hasher),
         Status::Working(Phase::Queued { .. }) => "queued".hash(&mut hasher),

@@ -1,9 +1,6 @@
 //! One run: what it does, what it costs, and its tree.
 
-use axum::{
-    http::{StatusCode, header},
-    response::IntoResponse,
-};
+use axum::http::StatusCode;
 use coordinator::trace::{ContextNode, Trace};
 use maud::{Markup, html};
 use shared::{

@@ -94,7 +94,12 @@ fn bars(spans: &[Span], start: Moment, end: Moment) -> HashMap<String, Vec<Bar>>
         let lasts = u64::try_from(span.end.since(span.start).as_millis()).unwrap_or(u64::MAX);
         let error = span.error.as_ref().map_or_else(String::new, |error| format!(", {error}"));
         let told = format!("{}, {}{error}", span.name, when::lasts(lasts));
-        bars.entry(context.to_owned()).or_default().push(Bar { class, from, width: (to - from).max(20), told });
+        bars.entry(context.to_owned()).or_default().push(Bar {
+            class,
+            from,
+            width: (to - from).max(20),
+            told,
+        });
     }
     bars
 }
@@ -150,7 +155,13 @@ fn summary(bars: &[Bar]) -> String {
         let number = count(class);
         (number > 0).then(|| shared::text::count(number, word))
     };
-    let words = [word("attempt", "attempt"), word("lost", "lost attempt"), word("chat", "model call"), word("tool", "tool call"), word("waits", "wait")];
+    let words = [
+        word("attempt", "attempt"),
+        word("lost", "lost attempt"),
+        word("chat", "model call"),
+        word("tool", "tool call"),
+        word("waits", "wait"),
+    ];
     words.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
