@@ -18,10 +18,11 @@ pub(crate) async fn asked(what: &str, yes: bool) -> anyhow::Result<Option<Ending
             "this {what}, and nobody can be asked, because stdin or stderr is no terminal\n\nhint: add --yes"
         );
     }
+    // Before the question is seen: a Ctrl-C that answers it ends the command as a no does.
+    let mut signals = Signals::listen()?;
     std::io::stderr().write_all(format!("this {}; go on? [y/N] ", text::printable(what)).as_bytes()).ok();
     let mut line = String::new();
     let mut stdin = BufReader::new(tokio::io::stdin());
-    let mut signals = Signals::listen()?;
     tokio::select! {
         read = stdin.read_line(&mut line) => { read.context("could not read stdin")?; }
         () = signals.next() => output::note(""),

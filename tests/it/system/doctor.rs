@@ -1,4 +1,4 @@
-//! What `trellis doctor` says of queues, dead letters and the collector of spans.
+//! What `trellis doctor` says of queues, dead letters and the collector of spans; of tools, streams, old runs and workers with one name.
 
 use std::process::Stdio;
 
