@@ -25,12 +25,14 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    blocking::blocking,
     config::{Caller, Limits},
     parameter::{MAX_KEY_BYTES, MAX_NUMBER, Parameter},
     problem::ProblemDetails,
     session::Sessions,
     streams::Streams,
     token::Known,
+    watched::Watched,
 };
 
 /// Bodies up to this size are read where they are; larger ones where nothing else waits for them.
@@ -53,6 +55,8 @@ pub(crate) struct Call {
     /// The streams that are open.
     pub(crate) streams: Arc<Streams>,
     pub(crate) sessions: Arc<Sessions>,
+    /// The runs and lists that somebody looks at.
+    pub(crate) watched: Arc<Watched>,
     /// The token or session that it came with.
     pub(crate) known: Option<Known>,
     /// The server stops, or the token does not count any more: a stream ends.
@@ -157,14 +161,6 @@ pub(crate) fn is_named(field: &str, named: &str, path: &str) -> Result<(), Box<P
     }
     let message = format!("the body is about another than the path\n\nhint: write `{path}` as its `{field}`");
     Err(ProblemDetails::new(StatusCode::UNPROCESSABLE_ENTITY, "other_name", message))
-}
-
-/// Does what takes long where nothing else waits for it.
-pub(crate) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Box<ProblemDetails>> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| ProblemDetails::internal("the answer could not be made", &error))
 }
 
 /// An answer in JSON.

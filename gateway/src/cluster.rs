@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use coordinator::trace::{
-    self, Command, Logged, Replay, Trace,
+    self, Command, ContextNode, Logged, Replay, Trace,
     account::{Journals, Ledger, LogMessage, ReadLog},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -18,7 +18,7 @@ use shared::{
 };
 use uuid::Uuid;
 
-use crate::{call::blocking, config::Caller, problem::ProblemDetails};
+use crate::{blocking::blocking, config::Caller, problem::ProblemDetails};
 
 /// Timeout of one request. The coordinator answers after its commit.
 const REQUEST: Duration = Duration::from_secs(10);
@@ -124,14 +124,20 @@ pub(crate) fn no_trace(trace_id: TraceId) -> Box<ProblemDetails> {
 /// The run replayed from its log up to now; a refusal if there is no such run.
 pub(crate) async fn replay(bus: &Bus, trace_id: TraceId) -> Told<Trace> {
     let trace = find(bus, trace_id).await?.ok_or_else(|| no_trace(trace_id))?;
+    root(&trace)?;
+    Ok(trace)
+}
+
+/// The root of a run; a refusal if there is none: the beginning of its log may be gone.
+pub(crate) fn root(trace: &Trace) -> Told<&ContextNode> {
     match (trace.root(), trace.version()) {
-        (Some(_), _) => Ok(trace),
+        (Some(root), _) => Ok(root),
         (None, 0) => {
-            let message = format!("the beginning of the event log of {trace_id} has expired");
+            let message = format!("the beginning of the event log of {} has expired", trace.id());
             Err(ProblemDetails::not_found("expired", message))
         }
         (None, _) => {
-            let message = format!("{trace_id} was cancelled before any context began");
+            let message = format!("{} was cancelled before any context began", trace.id());
             Err(ProblemDetails::not_found("not_begun", message))
         }
     }

@@ -1,6 +1,7 @@
 //! The HTTP front door of Trellis: REST and server-sent events over a bus. It keeps nothing: whatever it answers comes from
 //! coordinators, workers and the logs, and any number of gateways may stand before one deployment.
 
+mod blocking;
 mod call;
 mod carried;
 mod cluster;
@@ -23,6 +24,7 @@ mod sse;
 mod streams;
 pub mod token;
 mod types;
+mod watched;
 
 pub use config::{Caller, Config, Limits};
 pub use seen::Seen;

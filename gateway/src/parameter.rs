@@ -82,17 +82,25 @@ pub(crate) const LIVE_RUNS: &[Parameter] = &[
 
 pub(crate) const RUN_VIEW: &[Parameter] = &[
     one("version", "The events that the page shows.", |_| number()),
-    one("open", "The contexts whose rows were loaded, with commas between them.", of::<String>),
+    one(
+        "open",
+        "The contexts whose rows were loaded and how many of them, such as `research:200`, with commas between them.",
+        of::<String>,
+    ),
 ];
 
 pub(crate) const CONTEXT_VIEW: &[Parameter] = &[
     one("before", "Of the journal, the steps before this place.", |_| number()),
-    one("version", "The events that the page shows.", |_| number()),
     one("step", "The last step that the page shows.", |_| number()),
 ];
 
 pub(crate) const GRAPH_VIEW: &[Parameter] =
-    &[one("of", "The context whose graph is drawn; that of the root if absent.", of::<ChildId>)];
+    &[one("of", "The context that is drawn; the root if absent.", of::<ChildId>)];
+
+pub(crate) const MONEY_VIEW: &[Parameter] = &[
+    one("of", "The context whose money is drawn; the root if absent.", of::<ChildId>),
+    one("at", "After which event; after the last if absent.", |_| number()),
+];
 
 pub(crate) const ASSET: &[Parameter] = &[one("v", "The version that the page wants.", of::<String>)];
 

@@ -171,7 +171,7 @@ impl ProblemDetails {
         )
     }
 
-    fn unavailable(message: &str) -> Box<Self> {
+    pub(crate) fn unavailable(message: &str) -> Box<Self> {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message).again_after(SOON)
     }
 

@@ -24,11 +24,13 @@ use crate::{
     session::Sessions,
     streams::Streams,
     token::Known,
+    watched::Watched,
 };
 
 pub(crate) fn router(bus: &Bus, limits: &Limits, streams: &Arc<Streams>, sessions: &Arc<Sessions>) -> Router {
     let table = routes::table();
     let document = Bytes::from(openapi::document(&table).to_string());
+    let watched = Watched::of(bus);
     let mut router = Router::new().route(
         openapi::PATH,
         on(
@@ -41,10 +43,10 @@ pub(crate) fn router(bus: &Bus, limits: &Limits, streams: &Arc<Streams>, session
         let filter = MethodFilter::try_from(route.method.clone()).expect("the table has plain methods");
         let (path, route) = (route.path, Arc::new(route));
         let (bus, limits) = (bus.clone(), limits.clone());
-        let (streams, sessions) = (streams.clone(), sessions.clone());
+        let (streams, sessions, watched) = (streams.clone(), sessions.clone(), watched.clone());
         let handler = move |request: Request| async move {
             let place = page::Place::of(&request);
-            let answered = answer(&route, bus, limits, streams, sessions, request).await;
+            let answered = answer(&route, bus, limits, streams, sessions, watched, request).await;
             answered.unwrap_or_else(|problem| page::refused(problem, place))
         };
         router = router.route(path, on(filter, handler));
@@ -61,6 +63,7 @@ async fn answer(
     limits: Limits,
     streams: Arc<Streams>,
     sessions: Arc<Sessions>,
+    watched: Arc<Watched>,
     request: Request,
 ) -> Answered {
     let (mut parts, body) = request.into_parts();
@@ -92,6 +95,7 @@ async fn answer(
         limits,
         streams,
         sessions,
+        watched,
         known,
         headers: parts.headers,
         path,

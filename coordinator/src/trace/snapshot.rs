@@ -122,7 +122,8 @@ impl Trace {
         path
     }
 
-    fn waits(&self, node: &ContextNode) -> Option<String> {
+    /// What holds up a context that is paused, or whose call waits for room in a budget.
+    pub fn waits(&self, node: &ContextNode) -> Option<String> {
         let reason = if let Status::Paused { reason } = &node.status { Some(reason.clone()) } else { None };
         let Some(hold) = node.waiting.first() else { return reason };
         let at = self.find(&node.id)?;

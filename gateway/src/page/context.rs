@@ -5,10 +5,10 @@ use maud::{Markup, html};
 use shared::{
     journal_text::{self, Line},
     subject::{Action, Subject},
-    wire::{HistoryEntry, HistoryStep, OutputFile, Text},
+    wire::{HistoryEntry, HistoryStep, Text},
 };
 
-use super::{answer, money, row, run, shell::Here, status};
+use super::{answer, files, money, row, run, shell::Here, status};
 use crate::{
     call::{Answered, Call},
     cluster,
@@ -24,29 +24,27 @@ const SAID: usize = 200;
 
 pub(super) async fn show(call: Call) -> Answered {
     let (trace_id, child) = (call.part("trace")?, call.part("child")?);
-    let trace = cluster::replay(&call.bus, trace_id).await?;
-    let node = context(&trace, &child)?;
+    let before =
+        call.number("before")?.map_or(usize::MAX, |before| usize::try_from(before).unwrap_or(usize::MAX));
+    let run = call.watched.run(trace_id).await?;
     // Graphs and built-in agents keep none.
     let entries = match cluster::journal(&call.bus, trace_id, &child).await {
         Ok(entries) => entries,
         Err(problem) if problem.is("no_journal") => Vec::new(),
         Err(problem) => return Err(problem),
     };
-    let before =
-        call.number("before")?.map_or(usize::MAX, |before| usize::try_from(before).unwrap_or(usize::MAX));
-    let path = format!("runs/{trace_id}/contexts/{child}");
-    let live = (node.is_live() && before == usize::MAX).then(|| {
-        format!(
-            "{path}/live?version={}&step={}",
-            trace.version(),
-            entries.last().map_or(0, |entry| entry.number)
-        )
-    });
-    let body = html! {
-        (way(&trace, node))
-        div id="agent" data-live=[live] { (agent(&call, &trace, node, &entries, before)) }
-    };
-    answer::page(&call, child.as_str(), Here::Runs, &body)
+    run.show(move |trace| {
+        let node = context(trace, &child)?;
+        let step = entries.last().map_or(0, |entry| entry.number);
+        let live = (node.is_live() && before == usize::MAX)
+            .then(|| format!("runs/{trace_id}/contexts/{child}/live?step={step}"));
+        let body = html! {
+            (way(trace, node))
+            div id="agent" data-live=[live] { (agent(&call, trace, node, &entries, before)) }
+        };
+        answer::page(&call, child.as_str(), Here::Runs, &body)
+    })
+    .await
 }
 
 /// The way from the run to an agent.
@@ -95,7 +93,8 @@ fn agent(call: &Call, trace: &Trace, node: &ContextNode, entries: &[HistoryEntry
         div id="actions" { (actions(call, trace, node)) }
         (facts(trace, node))
         (journal(call, trace, node, entries, before))
-        (files(trace, node, &outputs_of(entries).unwrap_or_default()))
+        @let files = outputs_of(entries).unwrap_or_default();
+        @if !files.is_empty() { section { h2 { "Files" } (files::of_context(trace.id(), &node.id, &files)) } }
         section class="result" id="result" { @if let Some(result) = result { h2 { "Result" } pre { (result) } } }
     }
 }
@@ -203,39 +202,5 @@ pub(super) fn step(trace: &Trace, entry: &HistoryEntry, may_restore: bool) -> Ma
                 }
             }
         }
-    }
-}
-
-fn files(trace: &Trace, node: &ContextNode, files: &[OutputFile]) -> Markup {
-    html! {
-        @if !files.is_empty() {
-            section {
-                h2 { "Files" }
-                ul class="files" {
-                    @for file in files {
-                        li {
-                            a href={ "v1/runs/" (trace.id()) "/contexts/" (node.id) "/outputs/" (path(&file.path)) } download { (file.path) }
-                            " " span class="kind" { (shared::text::size(file.object.size_bytes)) }
-                        }
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// A path as a part of an address.
-fn path(path: &str) -> String {
-    path.split('/')
-        .map(|part| form_urlencoded::byte_serialize(part.as_bytes()).collect::<String>().replace('+', "%20"))
-        .collect::<Vec<_>>()
-        .join("/")
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn a_path_stays_one_in_an_address() {
-        assert_eq!(super::path("a b/c?d#e/<f>"), "a%20b/c%3Fd%23e/%3Cf%3E");
     }
 }

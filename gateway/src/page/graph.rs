@@ -3,11 +3,12 @@
 use coordinator::trace::{ContextNode, Trace, word_of_step};
 use maud::{Markup, html};
 use shared::{
+    ChildId,
     graph::Group,
     wire::{StepReport, StepStatus},
 };
 
-use super::{answer, row, run, shell::Here, status};
+use super::{answer, live, row, run, shell::Here, status};
 use crate::{
     call::{Answered, Call},
     cluster,
@@ -25,26 +26,47 @@ const REASON: usize = 26;
 const MOST_STEPS: usize = 400;
 
 pub(super) async fn show(call: Call) -> Answered {
-    let trace = cluster::replay(&call.bus, call.part("trace")?).await?;
-    let Some(root) = trace.root() else { return Err(cluster::no_trace(trace.id())) };
-    let node = match call.one("of")? {
-        Some(child) => context(&trace, &child)?,
-        None => root,
+    let run = call.watched.run(call.part("trace")?).await?;
+    let of = call.one("of")?;
+    run.show(move |trace| {
+        let root = cluster::root(trace)?;
+        let node = match &of {
+            Some(child) => context(trace, child)?,
+            None => root,
+        };
+        let Some(group) = trace.plan_of(node) else {
+            return Err(ProblemDetails::not_found("no_graph", format!("`{}` is no graph", node.id)));
+        };
+        let live = root.is_live().then(|| format!("runs/{}/graph/live?of={}", trace.id(), node.id));
+        let body = html! {
+            (run::head(trace, root))
+            (run::views(trace, run::View::Graph))
+            @if node.parent.is_some() { p { a href={ "runs/" (trace.id()) "/graph" } { "The whole graph" } " › " (node.id) } }
+            div class="graph" id="part" tabindex="0" role="region" aria-label="The graph" data-live=[live] { (part(trace, node, group)) }
+        };
+        answer::page(&call, &run::title(root), Here::Runs, &body)
+    })
+    .await
+}
+
+/// The graph as it goes on.
+pub(super) async fn live(call: Call) -> Answered {
+    let of = call.one::<ChildId>("of")?;
+    let draw = move |trace: &Trace| {
+        let node = of.as_ref().map_or_else(|| trace.root(), |child| trace.context(child))?;
+        Some(part(trace, node, trace.plan_of(node)?))
     };
-    let Some(group) = trace.plan_of(node) else {
-        return Err(ProblemDetails::not_found("no_graph", format!("`{}` is no graph", node.id)));
-    };
-    let body = html! {
-        (run::head(&trace, root))
-        (run::views(&trace, run::View::Graph))
-        @if node.parent.is_some() { p { a href={ "runs/" (trace.id()) "/graph" } { "The whole graph" } " › " (node.id) } }
+    live::part(call, draw).await
+}
+
+fn part(trace: &Trace, node: &ContextNode, group: &Group) -> Markup {
+    html! {
         @if group.steps.len() > MOST_STEPS {
             p { "It has " (group.steps.len()) " steps: look at its tree." }
         } @else {
-            div class="graph" tabindex="0" role="region" aria-label="The graph" { (draw(&trace, node, group)) }
+            (draw(trace, node, group))
         }
-    };
-    answer::page(&call, &run::title(root), Here::Runs, &body)
+    }
 }
 
 /// In which column each step stands: behind all that it waits for.

@@ -1,90 +1,132 @@
-//! A run as it goes on: rows that changed, lists that grew, and what agents say, a few times a second at most. Only what the page shows is sent.
+//! A run and an agent as they go on: rows that changed, lists that grew, and what agents say, a few times a second at most. Only what the page
+//! shows is sent.
 
 use std::{
-    cell::RefCell,
-    collections::{BTreeSet, HashMap, HashSet, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
+    sync::Arc,
     time::Duration,
 };
 
 use axum::response::sse::Event;
-use coordinator::trace::{ContextNode, Replay, Row, Superseded, Trace};
+use coordinator::trace::{ContextNode, Row, Trace};
 use futures_util::{Stream, StreamExt, stream};
-use serde_json::json;
+use maud::Markup;
+use serde_json::{Value, json};
 use shared::{
     ChildId, TraceId,
-    bus::{self, Bus, FirstWriters, From, Stored, Subscription},
+    bus::{FirstWriters, Follow, From},
     decode,
     subject::Filter,
-    wire::{HistoryEntry, Said, StreamPiece},
+    wire::HistoryEntry,
 };
 use tokio::{
-    sync::mpsc,
-    time::{Instant, timeout_at},
+    sync::{mpsc, watch},
+    time::{Instant, sleep, timeout_at},
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{row, run};
+use super::{
+    context,
+    row::{self, Beneath, LOADED_ROWS},
+    run,
+};
 use crate::{
     call::{Answered, Call},
-    cluster, sse,
+    sse,
+    watched::{Run, State, TOGETHER},
 };
 
-/// Changes are told together, so often at most.
-const TOGETHER: Duration = Duration::from_millis(250);
-/// Messages that are read before they are replayed.
+/// Entries that are read before they are shown.
 const READ_AHEAD: usize = 256;
-/// Contexts whose rows a page may have loaded beyond those that it began with.
-const MOST_OPEN: usize = 256;
-/// The last characters of what an agent says.
+/// Lists of a page that are open, and its rows that change.
+const MOST_OPEN: usize = 500;
+const MOST_ROWS: usize = 5_000;
+/// The last characters of what an agent says on its row.
 const TAIL: usize = 120;
-/// The same on the page of one agent.
-const WORDS: usize = 4000;
+/// A page that takes long to look at is looked at less often: so many times as long passes between.
+const REST: u32 = 10;
+const LONGEST_REST: Duration = Duration::from_secs(5);
+/// Of parts that are drawn anew, so many bytes are sent in a second.
+const PART_BYTES: usize = 64 << 10;
+
+/// What a page shows, and what changed of it.
+trait View: Send + 'static {
+    /// What changed since it was last asked, for the browser.
+    fn news(&mut self, state: &State) -> VecDeque<Event>;
+
+    /// Whether anything was told.
+    fn is_told(&self) -> bool;
+
+    /// Nothing will change any more.
+    fn is_over(&self) -> bool;
+
+    /// How long the browser is left alone after what was told last.
+    fn rest(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+/// A view, whenever its run changes.
+struct Watch<V> {
+    run: Arc<Run>,
+    news: watch::Receiver<u64>,
+    view: V,
+}
+
+impl<V: View> Watch<V> {
+    /// What changed of the view. None: the run can't be looked at any more, and the browser comes again.
+    async fn look(self) -> Option<(VecDeque<Event>, Self)> {
+        let Watch { run, news, mut view } = self;
+        let began = Instant::now();
+        let (events, view) = run.look(move |state| (view.news(state), view)).await.ok()?;
+        sleep(began.elapsed().saturating_mul(REST).max(view.rest()).min(LONGEST_REST)).await;
+        Some((events, Watch { run, news, view }))
+    }
+
+    fn stream(self) -> impl Stream<Item = Event> + Send {
+        stream::unfold((self, VecDeque::new()), |(mut watch, mut waiting)| async move {
+            loop {
+                if let Some(event) = waiting.pop_front() {
+                    return Some((event, (watch, waiting)));
+                }
+                if watch.view.is_over() {
+                    return None;
+                }
+                // The first time at once: what changed since the page was made is told.
+                if watch.view.is_told() {
+                    watch.news.changed().await.ok()?;
+                }
+                (waiting, watch) = watch.look().await?;
+            }
+        })
+        .boxed()
+    }
+}
 
 pub(super) async fn run(call: Call) -> Answered {
     let trace_id: TraceId = call.part("trace")?;
     let since = call.number("version")?.unwrap_or(0);
-    let open = call.all("open").flat_map(|ids| ids.split(',')).filter_map(|id| ChildId::new(id).ok());
-    let open: Vec<ChildId> = open.take(MOST_OPEN).collect();
-    if call.bus.last(&Filter::EventsOf(trace_id)).await?.is_none() {
-        return Err(cluster::no_trace(trace_id));
-    }
-    let heard = call.bus.subscribe(&Filter::StreamsOf(trace_id)).await?;
-    let (incoming, reader) = read(&call.bus, Filter::EventsOf(trace_id)).await?;
-    let live = Live {
-        bus: call.bus.clone(),
-        replay: Replay::new(Trace::new(trace_id)),
+    let open = call.all("open").flat_map(|open| open.split(',')).filter_map(opened);
+    let open = open.take(MOST_OPEN).collect();
+    let run = call.watched.run(trace_id).await?;
+    let tree = Tree {
         since,
         open,
-        told: 0,
-        is_behind: false,
-        known: None,
-        said: HashMap::new(),
-        heard_of: BTreeSet::new(),
-        opened: RefCell::default(),
-        incoming,
-        _reader: reader,
-        heard,
+        closed: HashSet::new(),
+        rows: 0,
+        chain: 0,
+        known: HashMap::new(),
+        heard: 0,
         is_over: false,
     };
-    sse::of_page(&call, live.stream())
+    let watch = Watch { news: run.news(), run, view: tree };
+    sse::of_page(&call, watch.stream())
 }
 
-type Reader = (mpsc::Receiver<Result<Stored, bus::Error>>, AbortOnDropHandle<()>);
-
-/// Reads a log from its start, in a task of its own, so that waiting for the next message is cancel-safe.
-async fn read(bus: &Bus, filter: Filter) -> Result<Reader, bus::Error> {
-    let mut follow = bus.follow(&[filter], From::Start).await?;
-    let (sender, incoming) = mpsc::channel(READ_AHEAD);
-    let reader = tokio::spawn(async move {
-        loop {
-            let next = follow.next().await;
-            let failed = next.is_err();
-            if sender.send(next).await.is_err() || failed {
-                return;
-            }
-        }
-    });
-    Ok((incoming, AbortOnDropHandle::new(reader)))
+/// A list that the page has loaded, and how many of its rows.
+fn opened(text: &str) -> Option<(ChildId, usize)> {
+    let (child, rows) = text.split_once(':')?;
+    Some((ChildId::new(child).ok()?, rows.parse().ok()?))
 }
 
 /// What the page has of a row, and of the rows beneath it.
@@ -94,300 +136,308 @@ struct Shown {
     list: u64,
 }
 
-struct Live {
-    bus: Bus,
-    replay: Replay,
+/// The tree of a run.
+struct Tree {
     /// The events that the page was made from.
     since: u64,
-    open: Vec<ChildId>,
-    /// The events that were told last, and whether another chain of them counts since.
-    told: u64,
-    is_behind: bool,
-    /// None until the log is replayed to where the page was made.
-    known: Option<HashMap<ChildId, Shown>>,
-    /// What agents say of the answer that each is at, and who has said more since it was last told.
-    said: HashMap<ChildId, Words>,
-    heard_of: BTreeSet<ChildId>,
-    /// Lists that were open: they stay so, however long they become.
-    opened: RefCell<HashSet<ChildId>>,
-    incoming: mpsc::Receiver<Result<Stored, bus::Error>>,
-    _reader: AbortOnDropHandle<()>,
-    heard: Subscription,
+    /// Lists that are open, and how many of their rows are loaded: they stay so, however long they become.
+    open: HashMap<ChildId, usize>,
+    closed: HashSet<ChildId>,
+    /// The rows that are shown.
+    rows: usize,
+    /// The chain of events that was told last; 0: none was.
+    chain: u64,
+    known: HashMap<ChildId, Shown>,
+    /// How often something had been said when it was told.
+    heard: u64,
     is_over: bool,
 }
 
-impl Live {
-    fn stream(self) -> impl Stream<Item = Event> + Send {
-        stream::unfold((self, VecDeque::new()), |(mut live, mut waiting)| async move {
-            loop {
-                if let Some(event) = waiting.pop_front() {
-                    return Some((event, (live, waiting)));
-                }
-                if live.is_over {
-                    return None;
-                }
-                live.wait().await?;
-                waiting = live.news();
+impl Tree {
+    /// The rows that are shown beneath a context; none if its list is closed.
+    fn rows<'a>(&mut self, trace: &'a Trace, node: &'a ContextNode) -> Option<Vec<Row<'a>>> {
+        if !row::has_rows(node) || self.closed.contains(&node.id) {
+            return None;
+        }
+        let rows = trace.rows(node);
+        if !self.open.contains_key(&node.id) {
+            // The page has said which lists it has open. Lists that come later are open while there are few rows.
+            if self.chain == 0 || self.rows + rows.len() > row::OPEN_ROWS {
+                self.closed.insert(node.id.clone());
+                return None;
             }
-        })
-        .boxed()
+            self.rows += rows.len();
+            self.open.insert(node.id.clone(), LOADED_ROWS);
+        }
+        Some(rows)
     }
 
-    /// Waits for the first message, and takes all that come soon after it. None: the log can't be read, and the browser comes again.
-    async fn wait(&mut self) -> Option<()> {
-        let mut until = None;
-        loop {
-            let next = async {
-                tokio::select! {
-                    biased;
-                    stored = self.incoming.recv() => stored?.ok().map(Ok),
-                    message = self.heard.next() => message.map(Err),
-                }
-            };
-            let next = match until {
-                None => next.await?,
-                Some(until) => match timeout_at(until, next).await {
-                    Ok(next) => next?,
-                    Err(_) => return Some(()),
-                },
-            };
-            match next {
-                Ok(stored) => self.take(stored).await?,
-                Err(message) => self.hear(&message.payload),
+    /// How many rows of a list the page has, or may have.
+    fn loaded(&self, node: &ContextNode) -> usize {
+        self.open.get(&node.id).copied().unwrap_or(LOADED_ROWS).max(LOADED_ROWS)
+    }
+
+    /// The contexts that the page shows, each before those beneath it.
+    fn shown(&mut self, trace: &Trace) -> Vec<(ChildId, Shown)> {
+        let mut shown = Vec::new();
+        let mut beneath: VecDeque<&ContextNode> = trace.root().into_iter().collect();
+        while let Some(node) = beneath.pop_front() {
+            let rows = self.rows(trace, node);
+            let list = row::print_of_list(node, rows.as_deref());
+            shown.push((node.id.clone(), Shown { row: row::print(trace, node), list }));
+            if shown.len() >= MOST_ROWS {
+                break;
             }
-            until.get_or_insert_with(|| Instant::now() + TOGETHER);
-        }
-    }
-
-    async fn take(&mut self, stored: Stored) -> Option<()> {
-        let logged = cluster::logged(&stored.payload).ok()?;
-        if let Err(Superseded) = self.replay.add(logged) {
-            (self.incoming, self._reader) =
-                read(&self.bus, Filter::EventsOf(self.replay.trace().id())).await.ok()?;
-            self.replay.restart();
-            // What the page has is told anew, once the log is read to there.
-            self.since = self.since.max(self.told);
-            self.known = None;
-            self.is_behind = true;
-        }
-        if self.known.is_none() && self.replay.trace().version() >= self.since {
-            let shown = self.shown();
-            // Rows whose state is not known on the page differ from all.
-            let unknown = Shown { row: 0, list: 0 };
-            let is_behind = std::mem::take(&mut self.is_behind);
-            self.known = Some(if is_behind {
-                shown.into_keys().map(|child| (child, unknown)).collect()
-            } else {
-                shown
-            });
-        }
-        Some(())
-    }
-
-    fn hear(&mut self, payload: &[u8]) {
-        let Ok(piece) = decode::json::<StreamPiece>(payload) else { return };
-        self.said.entry(piece.child_id.clone()).or_default().add(&piece);
-        self.heard_of.insert(piece.child_id);
-    }
-
-    /// The rows that the page shows, by their contexts.
-    fn shown(&self) -> HashMap<ChildId, Shown> {
-        let trace = self.replay.trace();
-        let mut shown = HashMap::new();
-        let mut beneath: Vec<&ContextNode> = trace.root().into_iter().collect();
-        while let Some(node) = beneath.pop() {
-            let rows = trace.rows(node);
-            let print = Shown { row: row::print(trace, node), list: row::print_of_list(trace, node) };
-            shown.insert(node.id.clone(), print);
-            let mut opened = self.opened.borrow_mut();
-            if row::is_open(node, rows.len()) || self.open.contains(&node.id) || opened.contains(&node.id) {
-                opened.insert(node.id.clone());
-                let child =
-                    |row: Row<'_>| if let Row::Context(child) = row { Some(child.id.clone()) } else { None };
-                let children: Vec<ChildId> =
-                    rows.into_iter().take(row::LOADED_ROWS).filter_map(child).collect();
-                beneath.extend(children.iter().filter_map(|child| trace.context(child)));
+            for row in rows.unwrap_or_default().into_iter().take(self.loaded(node)) {
+                if let Row::Context(child) = row {
+                    beneath.push_back(child);
+                }
             }
         }
+        self.rows = shown.len();
         shown
     }
 
-    /// What changed since it was last told.
-    fn news(&mut self) -> VecDeque<Event> {
-        let mut events = VecDeque::new();
-        let Some(known) = self.known.take() else { return events };
-        let (shown, trace) = (self.shown(), self.replay.trace());
+    /// A context whose list changed: which rows it has, in their order, and those that the page lacks.
+    fn list(&mut self, trace: &Trace, node: &ContextNode, told: &mut HashSet<ChildId>) -> Value {
+        told.insert(node.id.clone());
+        let rows = self.rows(trace, node).unwrap_or_default();
+        let loaded = self.loaded(node);
+        let mut items = Vec::new();
+        for row in rows.iter().take(loaded) {
+            items.push(match row {
+                Row::Context(child)
+                    if self.known.get(&child.id).is_some_and(|known| known.row != UNKNOWN.row) =>
+                {
+                    json!([row::id(&child.id), null])
+                }
+                Row::Context(child) => {
+                    told.insert(child.id.clone());
+                    json!([row::id(&child.id), self.item(trace, child)])
+                }
+                Row::Step(report) => json!([row::id_of_step(node, report), row::step(node, report).0]),
+            });
+        }
+        let more = (rows.len() > loaded).then(|| row::more(trace, node, loaded, rows.len()).0);
+        json!({"id": row::id(&node.id), "html": self.item(trace, node), "items": items, "more": more})
+    }
+
+    /// A context without the rows beneath it: these are told apart.
+    fn item(&mut self, trace: &Trace, node: &ContextNode) -> String {
+        let beneath = match self.rows(trace, node) {
+            Some(_) => Beneath::Open,
+            None if row::has_rows(node) => Beneath::Closed,
+            None => Beneath::Nothing,
+        };
+        row::item(trace, node, beneath, &Markup::default()).0
+    }
+}
+
+/// Of what the page has of a row, nothing is known.
+const UNKNOWN: Shown = Shown { row: 0, list: 0 };
+
+impl View for Tree {
+    fn news(&mut self, state: &State) -> VecDeque<Event> {
+        let (mut events, trace) = (VecDeque::new(), state.trace());
+        let (chain, version) = state.version();
+        let shown = self.shown(trace);
+        if self.chain == 0 && version == self.since {
+            self.known = shown.iter().cloned().collect();
+        } else if self.chain != chain {
+            self.known = shown.iter().map(|(child, _)| (child.clone(), UNKNOWN)).collect();
+        }
+        self.chain = chain;
+        let root = trace.root().and_then(|root| shown.iter().find(|(child, _)| *child == root.id));
+        let is_changed = root.is_some_and(|(child, print)| self.known.get(child) != Some(print));
+        // What was told with a list is not told again.
+        let mut told = HashSet::new();
         for (child, print) in &shown {
-            let (Some(node), Some(before)) = (trace.context(child), known.get(child)) else { continue };
-            if before.list != print.list {
-                let data = json!({"id": row::id(child), "html": row::branch(trace, node).0});
-                events.push_back(named("branch", &data));
-            } else if before.row != print.row {
+            let Some(node) = trace.context(child) else { continue };
+            let before = self.known.get(child).copied().unwrap_or(UNKNOWN);
+            let is_told = told.contains(child);
+            if before.list != print.list && !(is_told && print.list == row::CLOSED) {
+                events.push_back(named("list", &self.list(trace, node, &mut told)));
+            } else if before.row != print.row && !is_told {
                 let data = json!({"id": format!("r-{child}"), "html": row::context(trace, node).0});
                 events.push_back(named("row", &data));
             }
         }
-        if let Some(root) = trace.root().filter(|root| known.get(&root.id) != shown.get(&root.id)) {
+        if let Some(root) = trace.root().filter(|_| is_changed) {
             events.push_back(named("head", &json!({"id": "head", "html": run::head(trace, root).0})));
         }
-        for child in std::mem::take(&mut self.heard_of) {
-            let is_as_before =
-                known.get(&child).map(|shown| shown.row) == shown.get(&child).map(|shown| shown.row);
-            match self.said.get(&child) {
-                // A row that is new says what its context does now.
-                Some(words) if shown.contains_key(&child) && is_as_before => {
-                    let text = last(&words.text, TAIL);
-                    events.push_back(named("words", &json!({"id": format!("r-{child}"), "text": text})));
-                }
-                Some(_) | None => drop(self.said.remove(&child)),
-            }
+        let shown: HashMap<ChildId, Shown> = shown.into_iter().collect();
+        for (child, words) in state.heard_since(self.heard).filter(|(child, _)| shown.contains_key(*child)) {
+            events.push_back(named("words", &json!({"id": format!("r-{child}"), "text": words.last(TAIL)})));
         }
+        (self.heard, self.known) = (state.heard(), shown);
         if trace.root().is_some_and(|root| !root.is_live()) {
             self.is_over = true;
             events.push_back(Event::default().event("end").data("{}"));
         }
-        self.told = trace.version();
-        self.known = Some(shown);
         events
+    }
+
+    fn is_told(&self) -> bool {
+        self.chain > 0
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over
+    }
+}
+
+/// A part of a view that is drawn anew when it changes.
+pub(super) async fn part(call: Call, draw: impl Fn(&Trace) -> Option<Markup> + Send + 'static) -> Answered {
+    let run = call.watched.run(call.part("trace")?).await?;
+    let part = Part { draw, shown: None, is_over: false };
+    let watch = Watch { news: run.news(), run, view: part };
+    sse::of_page(&call, watch.stream())
+}
+
+struct Part<D> {
+    draw: D,
+    shown: Option<String>,
+    is_over: bool,
+}
+
+impl<D: Fn(&Trace) -> Option<Markup> + Send + 'static> View for Part<D> {
+    fn news(&mut self, state: &State) -> VecDeque<Event> {
+        let (mut events, trace) = (VecDeque::new(), state.trace());
+        let drawn = (self.draw)(trace).map(|markup| markup.0).unwrap_or_default();
+        let is_changed = self.shown.as_deref() != Some(drawn.as_str());
+        if let Some(root) = trace.root().filter(|_| is_changed) {
+            events.push_back(named("head", &json!({"id": "head", "html": run::head(trace, root).0})));
+            events.push_back(named("part", &json!({"id": "part", "html": drawn})));
+        }
+        self.shown = Some(drawn);
+        if trace.root().is_some_and(|root| !root.is_live()) {
+            self.is_over = true;
+            events.push_back(Event::default().event("end").data("{}"));
+        }
+        events
+    }
+
+    fn is_told(&self) -> bool {
+        self.shown.is_some()
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    fn rest(&self) -> Duration {
+        let bytes = self.shown.as_ref().map_or(0, String::len);
+        Duration::from_millis(u64::try_from(bytes * 1000 / PART_BYTES).unwrap_or(u64::MAX))
     }
 }
 
 /// One agent as it works: its money, its journal as it grows, and what it says.
 pub(super) async fn context(call: Call) -> Answered {
     let (trace_id, child): (TraceId, ChildId) = (call.part("trace")?, call.part("child")?);
-    if call.bus.last(&Filter::EventsOf(trace_id)).await?.is_none() {
-        return Err(cluster::no_trace(trace_id));
-    }
-    let heard = call.bus.subscribe(&Filter::StreamsOf(trace_id)).await?;
-    let (events, events_reader) = read(&call.bus, Filter::EventsOf(trace_id)).await?;
-    let (entries, entries_reader) = read(&call.bus, Filter::JournalOf(trace_id, child.clone())).await?;
-    let one = One {
-        bus: call.bus.clone(),
-        replay: Replay::new(Trace::new(trace_id)),
-        since: call.number("version")?.unwrap_or(0),
-        step: call.number("step")?.unwrap_or(0),
-        may_restore: super::context::may_restore(&call),
+    let run = call.watched.run(trace_id).await?;
+    let journal = call.bus.follow(&[Filter::JournalOf(trace_id, child.clone())], From::Start).await?;
+    let agent = Agent {
         child,
+        may_restore: context::may_restore(&call),
         print: None,
         grown: Vec::new(),
-        writers: FirstWriters::default(),
-        said: Words::default(),
-        is_told: true,
-        events,
-        entries,
-        _readers: [events_reader, entries_reader],
-        heard,
+        heard: 0,
         is_over: false,
     };
-    let stream = stream::unfold((one, VecDeque::new()), |(mut one, mut waiting)| async move {
-        loop {
-            if let Some(event) = waiting.pop_front() {
-                return Some((event, (one, waiting)));
+    let watch = Watch { news: run.news(), run, view: agent };
+    let journal = Journal::read(journal, call.number("step")?.unwrap_or(0));
+    let events = stream::unfold(
+        (watch, journal, VecDeque::new()),
+        |(mut watch, mut journal, mut waiting)| async move {
+            loop {
+                if let Some(event) = waiting.pop_front() {
+                    return Some((event, (watch, journal, waiting)));
+                }
+                if watch.view.is_over() {
+                    return None;
+                }
+                if watch.view.print.is_some() {
+                    journal.wait(&mut watch).await?;
+                }
+                (waiting, watch) = watch.look().await?;
             }
-            if one.is_over {
-                return None;
-            }
-            one.wait().await?;
-            waiting = one.news();
-        }
-    });
-    sse::of_page(&call, stream.boxed())
+        },
+    );
+    sse::of_page(&call, events.boxed())
 }
 
-struct One {
-    bus: Bus,
-    replay: Replay,
+/// The journal of an agent, from an entry on.
+struct Journal {
+    entries: mpsc::Receiver<HistoryEntry>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Journal {
+    fn read(mut follow: Follow, mut step: u64) -> Self {
+        let (sender, entries) = mpsc::channel(READ_AHEAD);
+        let task = tokio::spawn(async move {
+            // Others than its first writer may have written there.
+            let mut writers = FirstWriters::default();
+            while let Ok(stored) = follow.next().await {
+                let Ok(entry) = decode::json::<HistoryEntry>(&stored.payload) else { return };
+                if writers.takes(&stored.subject) && u64::from(entry.number) > step {
+                    step = u64::from(entry.number);
+                    if sender.send(entry).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        });
+        Journal { entries, _task: AbortOnDropHandle::new(task) }
+    }
+
+    /// Waits until the run or the journal changes, and takes the entries that come soon after.
+    async fn wait(&mut self, watch: &mut Watch<Agent>) -> Option<()> {
+        tokio::select! {
+            biased;
+            changed = watch.news.changed() => return changed.ok(),
+            entry = self.entries.recv() => watch.view.grown.push(entry?),
+        }
+        let until = Instant::now() + TOGETHER;
+        while let Ok(entry) = timeout_at(until, self.entries.recv()).await {
+            watch.view.grown.push(entry?);
+        }
+        Some(())
+    }
+}
+
+struct Agent {
     child: ChildId,
-    since: u64,
-    /// The last entry that the page has.
-    step: u64,
     may_restore: bool,
-    /// What the page has of it; none until the log is replayed to where the page was made.
+    /// What the page has of it; none before it was told anything.
     print: Option<u64>,
     grown: Vec<HistoryEntry>,
-    /// Others than its first writer may have written there.
-    writers: FirstWriters,
-    /// What it says of the answer that it is at, and whether that is told.
-    said: Words,
-    is_told: bool,
-    events: mpsc::Receiver<Result<Stored, bus::Error>>,
-    entries: mpsc::Receiver<Result<Stored, bus::Error>>,
-    _readers: [AbortOnDropHandle<()>; 2],
-    heard: Subscription,
+    heard: u64,
     is_over: bool,
 }
 
-impl One {
-    /// Waits for the first message, and takes all that come soon after it. None: the browser comes again.
-    async fn wait(&mut self) -> Option<()> {
-        let mut until = None;
-        loop {
-            let taken = async {
-                tokio::select! {
-                    biased;
-                    stored = self.events.recv() => {
-                        let logged = cluster::logged(&stored?.ok()?.payload).ok()?;
-                        if let Err(Superseded) = self.replay.add(logged) {
-                            let filter = Filter::EventsOf(self.replay.trace().id());
-                            (self.events, self._readers[0]) = read(&self.bus, filter).await.ok()?;
-                            self.replay.restart();
-                        }
-                    }
-                    stored = self.entries.recv() => {
-                        let stored = stored?.ok()?;
-                        let entry: HistoryEntry = decode::json(&stored.payload).ok()?;
-                        if self.writers.takes(&stored.subject) && u64::from(entry.number) > self.step {
-                            self.step = u64::from(entry.number);
-                            self.grown.push(entry);
-                            (self.said, self.is_told) = (Words::default(), false);
-                        }
-                    }
-                    message = self.heard.next() => {
-                        let piece = decode::json::<StreamPiece>(&message?.payload).ok();
-                        if let Some(piece) = piece.filter(|piece| piece.child_id == self.child) {
-                            self.said.add(&piece);
-                            self.is_told = false;
-                        }
-                    }
-                }
-                Some(())
-            };
-            match until {
-                None => taken.await?,
-                Some(until) => match timeout_at(until, taken).await {
-                    Ok(taken) => taken?,
-                    Err(_) => return Some(()),
-                },
-            }
-            if self.print.is_none() && self.replay.trace().version() >= self.since {
-                self.print = self.printed();
-            }
-            until.get_or_insert_with(|| Instant::now() + TOGETHER);
+impl View for Agent {
+    fn news(&mut self, state: &State) -> VecDeque<Event> {
+        let (mut events, trace) = (VecDeque::new(), state.trace());
+        let Some(node) = trace.context(&self.child) else {
+            self.is_over = true;
+            return events;
+        };
+        let print = Some(row::print(trace, node));
+        if std::mem::replace(&mut self.print, print) != print {
+            let html = context::head(trace, node).0;
+            events.push_back(named("head", &json!({"id": "head", "html": html})));
         }
-    }
-
-    fn printed(&self) -> Option<u64> {
-        let trace = self.replay.trace();
-        trace.context(&self.child).map(|node| row::print(trace, node))
-    }
-
-    fn news(&mut self) -> VecDeque<Event> {
-        let mut events = VecDeque::new();
-        let (print, trace) = (self.printed(), self.replay.trace());
-        let Some(node) = trace.context(&self.child).filter(|_| self.print.is_some()) else { return events };
-        if print != self.print {
-            self.print = print;
-            events.push_back(named(
-                "head",
-                &json!({"id": "head", "html": super::context::head(trace, node).0}),
-            ));
-        }
+        let has_grown = !self.grown.is_empty();
         for entry in self.grown.drain(..) {
-            let html = super::context::step(trace, &entry, self.may_restore).0;
+            let html = context::step(trace, &entry, self.may_restore).0;
             events.push_back(named("entry", &json!({"id": format!("e-{}", entry.number), "html": html})));
         }
-        if !std::mem::replace(&mut self.is_told, true) {
-            events.push_back(named("said", &json!({"text": self.said.text})));
+        let heard = std::mem::replace(&mut self.heard, state.heard());
+        let words = state.said(&self.child).filter(|words| words.is_since(heard));
+        if has_grown || words.is_some() {
+            // What an entry holds is said no more.
+            events.push_back(named("said", &json!({"text": words.map_or("", |words| words.text())})));
         }
         if !node.is_live() {
             self.is_over = true;
@@ -395,77 +445,16 @@ impl One {
         }
         events
     }
+
+    fn is_told(&self) -> bool {
+        self.print.is_some()
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over
+    }
 }
 
-fn named(name: &str, data: &serde_json::Value) -> Event {
+fn named(name: &str, data: &Value) -> Event {
     Event::default().event(name).data(data.to_string())
-}
-
-/// What an agent says of one answer.
-#[derive(Debug, Default)]
-struct Words {
-    attempt: u32,
-    number: u32,
-    text: String,
-    /// The text is what it does, not what it says.
-    is_act: bool,
-}
-
-impl Words {
-    fn add(&mut self, piece: &StreamPiece) {
-        if (self.attempt, self.number) != (piece.attempt, piece.number) {
-            *self = Words { attempt: piece.attempt, number: piece.number, ..Words::default() };
-        }
-        match &piece.said {
-            Said::Text(text) => {
-                if std::mem::take(&mut self.is_act) {
-                    self.text.clear();
-                }
-                self.text.push_str(text);
-            }
-            Said::Again { .. } => self.text.clear(),
-            Said::Tool { tool } => (self.text, self.is_act) = (format!("calls {tool}"), true),
-            Said::Progress { message } => (self.text, self.is_act) = (message.clone(), true),
-        }
-        let kept = last(&self.text, WORDS).len();
-        self.text.drain(..self.text.len() - kept);
-    }
-}
-
-/// The last characters of a text.
-fn last(text: &str, most: usize) -> &str {
-    let longer = text.chars().count().saturating_sub(most);
-    text.char_indices().nth(longer).map_or("", |(from, _)| &text[from..])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn piece(number: u32, said: Said) -> StreamPiece {
-        StreamPiece {
-            trace_id: TraceId::from_u128(1).unwrap(),
-            child_id: ChildId::whole_trace(),
-            attempt: 1,
-            number,
-            said,
-        }
-    }
-
-    #[test]
-    fn g9_words_of_one_answer_stand_together_and_acts_alone() {
-        let mut words = Words::default();
-        let mut say = |number, said| {
-            words.add(&piece(number, said));
-            words.text.clone()
-        };
-        let text = |text: &str| Said::Text(text.into());
-        assert_eq!(say(1, text("so ")), "so ");
-        assert_eq!(say(1, text("scouts")), "so scouts");
-        assert_eq!(say(1, Said::Tool { tool: "http.get".into() }), "calls http.get");
-        assert_eq!(say(1, text("then")), "then");
-        assert_eq!(say(2, text("next")), "next");
-        assert_eq!(say(2, Said::Again { why: "busy".into() }), "");
-        assert_eq!(last("ööö", 2), "öö");
-    }
 }

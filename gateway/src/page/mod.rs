@@ -4,8 +4,10 @@
 mod agents;
 mod answer;
 mod asset;
+mod books;
 mod context;
 mod dead;
+mod files;
 mod graph;
 mod live;
 mod money;
@@ -29,7 +31,8 @@ pub(crate) use answer::{ASSETS, Place, SIGN_IN, base, refused};
 
 use crate::{
     parameter::{
-        ASSET, CONTEXT_VIEW, GRAPH_VIEW, LETTERS, LIVE_RUNS, QUESTIONS, ROWS, RUN_VIEW, RUNS, SCHEDULES,
+        ASSET, CONTEXT_VIEW, GRAPH_VIEW, LETTERS, LIVE_RUNS, MONEY_VIEW, QUESTIONS, ROWS, RUN_VIEW, RUNS,
+        SCHEDULES,
     },
     route::Route,
 };
@@ -56,6 +59,23 @@ pub(crate) fn table() -> Vec<Route> {
         get("/runs/{trace}/graph", "graphOfRun", |call| Box::pin(graph::show(call)))
             .hears(event())
             .query(GRAPH_VIEW),
+        get("/runs/{trace}/graph/live", "liveGraph", |call| Box::pin(graph::live(call)))
+            .hears(event())
+            .query(GRAPH_VIEW),
+        get("/runs/{trace}/money", "moneyOfRun", |call| Box::pin(books::show(call)))
+            .hears(event())
+            .query(MONEY_VIEW),
+        get("/runs/{trace}/money/live", "liveMoney", |call| Box::pin(books::live(call)))
+            .hears(event())
+            .query(GRAPH_VIEW),
+        get("/runs/{trace}/files", "filesOfRun", |call| Box::pin(files::list(call)))
+            .hears(event())
+            .hears(history()),
+        get("/runs/{trace}/contexts/{child}/files/{*path}", "fileOfContext", |call| {
+            Box::pin(files::show(call))
+        })
+        .hears(event())
+        .hears(history()),
         get("/runs/{trace}/timeline", "timelineOfRun", |call| Box::pin(timeline::show(call)))
             .hears(event())
             .hears(history()),

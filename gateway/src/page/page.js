@@ -56,25 +56,78 @@ function replace(id, html) {
     tick();
 }
 
-/** A context whose list changed: what was opened or loaded stays. */
-function branch(id, html) {
+/** A context whose list changed: its rows stand in their order, and what was opened or loaded stays. */
+function list({ id, html, items, more }) {
     const old = $(id);
     if (!old) return;
     const fresh = parsed(html);
-    const [was, is] = [old, fresh].map((item) => item.querySelector(":scope > ul"));
-        if (!was || !is) return void old.replaceWith(fresh);
-    old.querySelector(":scope > .fold > .row").replaceWith(fresh.querySelector(":scope > .fold > .row"));
-    if (was.dataset.load) return;
-    // It is long now, and loaded as it is looked at.
-    if (is.dataset.load) {
-        was.replaceChildren();
-        return void load(was, is.dataset.load);
+    const rows = take(old, fresh).querySelector(":scope > ul");
+    if (!rows || rows.dataset.load) return;
+    let at = rows.firstElementChild;
+    const place = (item) => {
+        if (item === at) at = at.nextElementSibling;
+        else rows.insertBefore(item, at);
+    };
+    for (const [id, html] of items) {
+        const there = $(id);
+        const item = html === null ? there : there ? take(there, parsed(html)) : parsed(html);
+        if (!item) continue;
+        // It may have taken the place of the one that was there.
+        if (there === at) at = item;
+        if (!there) glow(item);
+        place(item);
     }
-    const there = new Map([...was.children].map((item) => [item.id, item]));
-    // A step is its row; a context has news of its own.
-    was.replaceChildren(...[...is.children].map((item) => (item.querySelector(":scope > .step") ? item : there.get(item.id) ?? item)));
+    while (at) {
+        const gone = at;
+        at = at.nextElementSibling;
+        gone.remove();
+    }
+    if (more) rows.append(parsed(more));
     tick();
 }
+
+/** An item of the tree as it is now: what stands beneath it stays. */
+function take(old, fresh) {
+    const row = (item) => item.querySelector(":scope > .row, :scope > .fold > .row");
+    const has = (item) => item.querySelector(":scope > ul") !== null;
+    if (has(old) !== has(fresh)) {
+        old.replaceWith(fresh);
+        return fresh;
+    }
+    replace(row(old).id, row(fresh).outerHTML);
+    return old;
+}
+
+/** A part that is drawn anew: whoever stands on a link of it stands on it still. */
+function part(place, html) {
+    if (!place) return;
+    const at = place.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+    const fresh = document.createElement("template");
+    fresh.innerHTML = html;
+    place.replaceChildren(fresh.content);
+    if (at) [...place.querySelectorAll("a")].find((link) => link.getAttribute("href") === at)?.focus({ preventScroll: true });
+}
+
+// A slider shows the view as it was, without a new page.
+let sliding;
+document.addEventListener("input", (event) => {
+    const form = event.target.closest("form[data-slide]");
+    if (!form) return;
+    const to = event.target.value;
+    form.querySelector("output").textContent = `${to} of ${event.target.max}`;
+    clearTimeout(sliding);
+    sliding = setTimeout(async () => {
+        stream?.close();
+        $("live").textContent = "";
+        const url = `${form.action}?${new URLSearchParams(new FormData(form))}`;
+        const answer = await fetch(url, { headers: { accept: "text/html" } }).catch(() => null);
+        if (!answer?.ok || form.elements.at.value !== to) return;
+        const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+        for (const id of ["head", "part"]) $(id)?.replaceChildren(...(fresh.getElementById(id)?.childNodes ?? []));
+        history.replaceState(null, "", url);
+        tick();
+    }, 120);
+});
 
 let stream;
 function watch() {
@@ -82,7 +135,8 @@ function watch() {
     const place = document.querySelector("[data-live^='runs/'], [data-live^='live?']");
     const lamp = $("live");
     if (!place) return;
-    const open = [...document.querySelectorAll("ul[data-loaded]")].map((list) => list.dataset.rows);
+    // Lists that are there, and how much of each.
+    const open = [...document.querySelectorAll("ul[data-rows]:not([data-load])")].map((list) => `${list.dataset.rows}:${list.childElementCount}`);
     const version = $("head")?.dataset.version;
     const last = $("journal")?.lastElementChild?.id.slice(2);
     let url = place.dataset.live;
@@ -99,8 +153,9 @@ function watch() {
     };
     on("row", ({ id, html }) => replace(id, html));
     on("head", ({ id, html }) => replace(id, html));
-    on("branch", ({ id, html }) => branch(id, html));
+    on("list", list);
     on("words", ({ id, text }) => { const now = $(id)?.querySelector(".now[data-live]"); if (now) now.textContent = text; });
+    on("part", ({ id, html }) => part($(id), html));
     on("entry", ({ id, html }) => { if (!$(id)) { const entry = parsed(html); $("journal").append(entry); glow(entry); } });
     on("said", ({ text }) => { $("words").textContent = text; });
     on("new", (count) => { const news = $("news"); if (!news) return; news.hidden = count === 0; news.replaceChildren(Object.assign(document.createElement("a"), { href: location.href, textContent: `${count} new` })); });
@@ -118,6 +173,7 @@ async function refresh() {
         const [old, now] = [$(part), fresh.getElementById(part)];
         if (old && now) old.replaceWith(now);
     }
+    for (const entry of fresh.querySelectorAll("#journal > li")) if (!$(entry.id)) $("journal")?.append(entry);
     tick();
 }
 
@@ -140,7 +196,6 @@ async function load(list, url) {
     const rows = document.createElement("template");
     rows.innerHTML = await answer.text();
     list.append(rows.content);
-    list.dataset.loaded = "";
     delete list.dataset.load;
     tick();
     watch();

@@ -1,6 +1,9 @@
 //! One row of the tree of a run: a context or a step, its money, and what it does now. And the rows beneath one.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::{
+    collections::{HashMap, VecDeque},
+    hash::{DefaultHasher, Hash, Hasher},
+};
 
 use coordinator::trace::{ContextNode, Phase, Row, Status, Trace, word_of_step};
 use maud::{Markup, html};
@@ -8,9 +11,8 @@ use shared::{ChildId, Timestamp, wire::StepReport};
 
 use super::{money, status};
 
-/// Contexts this deep, and lists longer than this, are loaded when they are opened.
-const OPEN_DEPTH: u32 = 3;
-const OPEN_ROWS: usize = 50;
+/// Lists are open, those above first, until so many rows are shown; the others are loaded when somebody opens them.
+pub(super) const OPEN_ROWS: usize = 200;
 /// Rows that are loaded at once.
 pub(super) const LOADED_ROWS: usize = 200;
 /// Characters of what a context says.
@@ -32,9 +34,12 @@ pub(super) fn cut(text: &str, most: usize) -> &str {
     &text[..end]
 }
 
-/// Whether the rows beneath a context are there before anybody opens it.
-pub(super) fn is_open(node: &ContextNode, rows: usize) -> bool {
-    node.depth < OPEN_DEPTH && rows <= OPEN_ROWS
+/// The print of a list that is loaded when it is opened.
+pub(super) const CLOSED: u64 = 1;
+
+/// Whether there is anything beneath a context.
+pub(super) fn has_rows(node: &ContextNode) -> bool {
+    node.graph.is_some() || !node.children.is_empty()
 }
 
 /// What a context does now, or what came of it.
@@ -47,7 +52,7 @@ pub(super) fn doing(trace: &Trace, node: &ContextNode) -> String {
         }
         names.join(", ")
     };
-    let waits = trace.snapshot(node).waits;
+    let waits = trace.waits(node);
     match &node.status {
         Status::Submitted { .. } => format!("waits for a worker of the pool {}", trace.pool_of(node)),
         Status::Working(Phase::Queued { .. }) => "waits to be tried again".into(),
@@ -71,7 +76,7 @@ pub(super) fn id(child: &ChildId) -> String {
     format!("c-{child}")
 }
 
-fn id_of_step(node: &ContextNode, step: &StepReport) -> String {
+pub(super) fn id_of_step(node: &ContextNode, step: &StepReport) -> String {
     format!("s-{}-{}", node.id, step.id)
 }
 
@@ -108,7 +113,7 @@ pub(super) fn context(trace: &Trace, node: &ContextNode) -> Markup {
     }
 }
 
-fn step(node: &ContextNode, step: &StepReport) -> Markup {
+pub(super) fn step(node: &ContextNode, step: &StepReport) -> Markup {
     let reason = step.reason.as_deref().unwrap_or_default();
     html! {
         li id=(id_of_step(node, step)) {
@@ -122,51 +127,93 @@ fn step(node: &ContextNode, step: &StepReport) -> Markup {
     }
 }
 
-/// A context with what is beneath it.
-pub(super) fn branch(trace: &Trace, node: &ContextNode) -> Markup {
-    let rows = trace.rows(node);
-    let open = is_open(node, rows.len());
+/// What is beneath a context on the page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Beneath {
+    Nothing,
+    /// It is loaded when somebody opens it.
+    Closed,
+    Open,
+}
+
+/// A context without the rows beneath it: these follow.
+pub(super) fn item(trace: &Trace, node: &ContextNode, beneath: Beneath, rows: &Markup) -> Markup {
+    let is_open = beneath == Beneath::Open;
     html! {
         li id=(id(&node.id)) {
-            @if rows.is_empty() {
+            @if beneath == Beneath::Nothing {
                 (context(trace, node))
             } @else {
                 div class="fold" {
-                    button type="button" aria-expanded=(open) aria-controls={ "u-" (node.id) } {
+                    button type="button" aria-expanded=(is_open) aria-controls={ "u-" (node.id) } {
                         span class="unseen" { "what is beneath " (node.id) }
                     }
                     (context(trace, node))
                 }
-                ul id={ "u-" (node.id) } hidden[!open] data-rows=(node.id) data-load=[(!open).then(|| format!("runs/{}/rows/{}", trace.id(), node.id))] {
-                    @if open { (list(trace, node, &rows)) }
+                ul id={ "u-" (node.id) } hidden[!is_open] data-rows=(node.id) data-load=[(!is_open).then(|| format!("runs/{}/rows/{}", trace.id(), node.id))] {
+                    (rows)
                 }
             }
         }
     }
 }
 
-fn list(trace: &Trace, node: &ContextNode, rows: &[Row<'_>]) -> Markup {
+/// The lists that are open from the start, with their rows.
+type Open<'a> = HashMap<&'a str, Vec<Row<'a>>>;
+
+fn opened(trace: &Trace) -> Open<'_> {
+    let (mut open, mut shown) = (Open::new(), 0);
+    let mut beneath: VecDeque<&ContextNode> = trace.root().into_iter().collect();
+    while let Some(node) = beneath.pop_front().filter(|_| shown < OPEN_ROWS) {
+        let rows = trace.rows(node);
+        let is_open = node.parent.is_none() || shown + rows.len() <= OPEN_ROWS;
+        if rows.is_empty() || !is_open {
+            continue;
+        }
+        shown += rows.len();
+        let contexts =
+            rows.iter().filter_map(|row| if let Row::Context(child) = row { Some(*child) } else { None });
+        beneath.extend(contexts);
+        open.insert(node.id.as_str(), rows);
+    }
+    open
+}
+
+/// A context with what is beneath it.
+fn branch(trace: &Trace, node: &ContextNode, open: &Open<'_>) -> Markup {
+    let nothing = Markup::default();
+    match open.get(node.id.as_str()) {
+        _ if !has_rows(node) => item(trace, node, Beneath::Nothing, &nothing),
+        None => item(trace, node, Beneath::Closed, &nothing),
+        Some(rows) => item(trace, node, Beneath::Open, &list(trace, node, rows, 0, open)),
+    }
+}
+
+/// Rows of a list from a place on, and how to get the rest.
+fn list(trace: &Trace, node: &ContextNode, rows: &[Row<'_>], from: usize, open: &Open<'_>) -> Markup {
+    let until = rows.len().min(from.saturating_add(LOADED_ROWS));
     html! {
-        @for row in rows {
+        @for row in rows.get(from..until).unwrap_or_default() {
             @match row {
-                Row::Context(child) => (branch(trace, child)),
+                Row::Context(child) => (branch(trace, child, open)),
                 Row::Step(report) => (step(node, report)),
             }
         }
+        @if until < rows.len() { (more(trace, node, until, rows.len())) }
     }
 }
 
-/// The rows beneath a context, from a place on, and how to get the rest.
+/// The rows beneath a context that somebody opens, from a place on. What is beneath these is closed.
 pub(super) fn beneath(trace: &Trace, node: &ContextNode, from: usize) -> Markup {
-    let rows = trace.rows(node);
-    let until = rows.len().min(from.saturating_add(LOADED_ROWS));
+    list(trace, node, &trace.rows(node), from, &Open::new())
+}
+
+/// How to get the rows of a list from a place on.
+pub(super) fn more(trace: &Trace, node: &ContextNode, from: usize, rows: usize) -> Markup {
     html! {
-        (list(trace, node, rows.get(from..until).unwrap_or_default()))
-        @if until < rows.len() {
-            li class="more" {
-                button type="button" data-more={ "runs/" (trace.id()) "/rows/" (node.id) "?from=" (until) } {
-                    (rows.len() - until) " more"
-                }
+        li class="more" {
+            button type="button" data-more={ "runs/" (trace.id()) "/rows/" (node.id) "?from=" (from) } {
+                (rows - from) " more"
             }
         }
     }
@@ -175,7 +222,7 @@ pub(super) fn beneath(trace: &Trace, node: &ContextNode, from: usize) -> Markup 
 /// The whole tree.
 pub(super) fn tree(trace: &Trace) -> Markup {
     html! {
-        ul class="tree" { @if let Some(root) = trace.root() { (branch(trace, root)) } }
+        ul class="tree" { @if let Some(root) = trace.root() { (branch(trace, root, &opened(trace))) } }
     }
 }
 
@@ -201,17 +248,17 @@ pub(super) fn print(trace: &Trace, node: &ContextNode) -> u64 {
     hasher.finish()
 }
 
-/// Which rows are beneath a context, and the state of its steps, in a number.
-pub(super) fn print_of_list(trace: &Trace, node: &ContextNode) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    if node.graph.is_none() {
-        node.children.len().hash(&mut hasher);
-        return hasher.finish();
+/// Which rows are shown beneath a context, and the state of its steps, in a number; 0 if there are none.
+pub(super) fn print_of_list(node: &ContextNode, shown: Option<&[Row<'_>]>) -> u64 {
+    let Some(rows) = shown else { return if has_rows(node) { CLOSED } else { 0 } };
+    if rows.is_empty() {
+        return 0;
     }
-    for row in trace.rows(node) {
+    let mut hasher = DefaultHasher::new();
+    for row in rows {
         match row {
             Row::Context(child) => child.id.as_str().hash(&mut hasher),
-            Row::Step(step) => (step.id.as_str(), word_of_step(&step)).hash(&mut hasher),
+            Row::Step(step) => (step.id.as_str(), word_of_step(step)).hash(&mut hasher),
         }
     }
     hasher.finish()

@@ -10,9 +10,8 @@ use shared::{
 
 use super::{answer, money, row, shell::Here, status};
 use crate::{
-    call::{Answered, Call, blocking},
+    call::{Answered, Call},
     cluster,
-    problem::ProblemDetails,
     routes::context,
 };
 
@@ -49,6 +48,8 @@ pub(super) enum View {
     Tree,
     Graph,
     Timeline,
+    Money,
+    Files,
 }
 
 /// The links between them.
@@ -59,6 +60,8 @@ pub(super) fn views(trace: &Trace, here: View) -> Markup {
         views.push((View::Graph, "Graph", format!("{path}/graph")));
     }
     views.push((View::Timeline, "Timeline", format!("{path}/timeline")));
+    views.push((View::Money, "Money", format!("{path}/money")));
+    views.push((View::Files, "Files", format!("{path}/files")));
     html! {
         nav class="views" aria-label="Ways to look at this run" {
             @for (view, name, href) in views { a href=(href) aria-current=[(view == here).then_some("page")] { (name) } }
@@ -87,31 +90,34 @@ fn actions(call: &Call, trace: &Trace, root: &ContextNode) -> Markup {
 }
 
 pub(super) async fn show(call: Call) -> Answered {
-    let trace = cluster::replay(&call.bus, call.part("trace")?).await?;
-    let Some(root) = trace.root() else { return Err(cluster::no_trace(trace.id())) };
-    let result = root.end().and_then(|end| end.result.as_ref()).map(|_| root.says().unwrap_or_default());
-    let live = root.is_live().then(|| format!("runs/{}/live?version={}", trace.id(), trace.version()));
-    let title = title(root);
-    let body = html! {
-        (head(&trace, root))
-        (actions(&call, &trace, root))
-        (views(&trace, View::Tree))
-        section aria-label="Agents" data-live=[live] { (row::tree(&trace)) }
-        section class="result" id="result" {
-            @if let Some(result) = result { h2 { "Result" } pre { (result) } }
-        }
-        p class="id" { "run " code { (trace.id()) } }
-    };
-    answer::page(&call, &title, Here::Runs, &body)
+    let run = call.watched.run(call.part("trace")?).await?;
+    run.show(move |trace| {
+        let root = cluster::root(trace)?;
+        let result = root.end().and_then(|end| end.result.as_ref()).map(|_| root.says().unwrap_or_default());
+        let live = root.is_live().then(|| format!("runs/{}/live?version={}", trace.id(), trace.version()));
+        let body = html! {
+            (head(trace, root))
+            (actions(&call, trace, root))
+            (views(trace, View::Tree))
+            section aria-label="Agents" data-live=[live] { (row::tree(trace)) }
+            section class="result" id="result" {
+                @if let Some(result) = result { h2 { "Result" } pre { (result) } }
+            }
+            p class="id" { "run " code { (trace.id()) } }
+        };
+        answer::page(&call, &title(root), Here::Runs, &body)
+    })
+    .await
 }
 
 /// The rows beneath a context, when somebody opens it.
 pub(super) async fn rows(call: Call) -> Answered {
     let from = call.one::<usize>("from")?.unwrap_or(0);
     let child = call.part("child")?;
-    let trace = cluster::replay(&call.bus, call.part("trace")?).await?;
-    context(&trace, &child)?;
-    let rows = blocking(move || trace.context(&child).map(|node| row::beneath(&trace, node, from)));
-    let rows = rows.await?.ok_or_else(|| ProblemDetails::not_found("unknown_context", "it is gone"))?;
-    Ok(answer::document(StatusCode::OK, rows))
+    let run = call.watched.run(call.part("trace")?).await?;
+    run.show(move |trace| {
+        let node = context(trace, &child)?;
+        Ok(answer::document(StatusCode::OK, row::beneath(trace, node, from)))
+    })
+    .await
 }

@@ -4,7 +4,7 @@
 use std::{
     collections::HashMap,
     hash::{DefaultHasher, Hash, Hasher},
-    time::Duration,
+    sync::Arc,
 };
 
 use axum::response::sse::Event;
@@ -13,37 +13,23 @@ use maud::{Markup, html};
 use serde_json::json;
 use shared::{
     TraceId,
-    bus::Bus,
     clock::Clock,
     when,
-    wire::{Query, QueryAnswer, RunSummary, RunsCursor, RunsQuery},
+    wire::{RunSummary, RunsQuery},
 };
+use tokio::sync::watch;
 
 use super::{answer, money, row, shell::Here, status};
 use crate::{
     call::{Answered, Call},
-    cluster,
-    config::Caller,
     problem::ProblemDetails,
     routes::wanted_runs,
     sse,
+    watched::{Found, List, find},
 };
 
-/// How often the list is looked at again while somebody watches it.
-const LOOK: Duration = Duration::from_secs(1);
 /// Characters of a goal.
 const GOAL: usize = 90;
-
-struct Found {
-    runs: Vec<RunSummary>,
-    next: Option<RunsCursor>,
-}
-
-async fn find(bus: &Bus, caller: &Caller, query: &RunsQuery) -> Result<Found, Box<ProblemDetails>> {
-    let answer = cluster::answer(bus, caller, &Query::Runs(Box::new(query.clone()))).await?;
-    let QueryAnswer::Runs { runs, next, .. } = answer else { return Err(cluster::unexpected()) };
-    Ok(Found { runs, next })
-}
 
 /// The filters of the form: what is empty was not asked for.
 fn wanted(call: &mut Call) -> Result<RunsQuery, Box<ProblemDetails>> {
@@ -157,20 +143,13 @@ pub(super) async fn live(mut call: Call) -> Answered {
     let first = call.number("shown")?.unwrap_or(0);
     call.query.retain(|(name, _)| name != "shown");
     let query = wanted(&mut call)?;
-    let watch = Watch {
-        bus: call.bus.clone(),
-        caller: call.caller.clone(),
-        query,
-        first,
-        newer: 0,
-        prints: HashMap::new(),
-    };
+    let list = call.watched.list(&call.caller, &query);
+    let watch = Watch { news: list.news(), _list: list, first, newer: 0, prints: HashMap::new() };
     let events = stream::unfold((watch, Vec::new()), |(mut watch, mut waiting)| async move {
         loop {
             if let Some(event) = waiting.pop() {
                 return Some((event, (watch, waiting)));
             }
-            tokio::time::sleep(LOOK).await;
             waiting = watch.look().await?;
         }
     });
@@ -178,9 +157,9 @@ pub(super) async fn live(mut call: Call) -> Answered {
 }
 
 struct Watch {
-    bus: Bus,
-    caller: Caller,
-    query: RunsQuery,
+    news: watch::Receiver<Option<Arc<Found>>>,
+    _list: Arc<List>,
+    /// When the newest run that is shown was submitted.
     first: u64,
     newer: usize,
     prints: HashMap<TraceId, u64>,
@@ -189,7 +168,9 @@ struct Watch {
 impl Watch {
     /// None: the cluster can't be asked any more, and the browser comes again.
     async fn look(&mut self) -> Option<Vec<Event>> {
-        let found = find(&self.bus, &self.caller, &self.query).await.ok()?;
+        self.news.changed().await.ok()?;
+        let found = self.news.borrow_and_update().clone();
+        let Some(found) = found else { return Some(Vec::new()) };
         let mut events = Vec::new();
         let (newer, shown): (Vec<_>, Vec<_>) =
             found.runs.iter().partition(|run| run.started_at.millis() > self.first);

@@ -13,7 +13,7 @@ use shared::{
 
 use super::{answer, run, shell::Here};
 use crate::{
-    call::{Answered, Call, blocking},
+    call::{Answered, Call},
     cluster,
 };
 
@@ -33,20 +33,19 @@ struct Bar {
 
 pub(super) async fn show(call: Call) -> Answered {
     let trace_id = call.part("trace")?;
-    let trace = cluster::replay(&call.bus, trace_id).await?;
+    let run = call.watched.run(trace_id).await?;
     let (log, _, journals) = cluster::account(&call.bus, trace_id).await?;
-    let (drawn, trace) = blocking(move || {
+    run.show(move |trace| {
+        let root = cluster::root(trace)?;
         let spans = log.spans(&journals, Clock::Machine.now());
-        (draw(&trace, &spans), trace)
+        let body = html! {
+            (run::head(trace, root))
+            (run::views(trace, run::View::Timeline))
+            (draw(trace, &spans))
+        };
+        answer::page(&call, &run::title(root), Here::Runs, &body)
     })
-    .await?;
-    let Some(root) = trace.root() else { return Err(cluster::no_trace(trace_id)) };
-    let body = html! {
-        (run::head(&trace, root))
-        (run::views(&trace, run::View::Timeline))
-        (drawn)
-    };
-    answer::page(&call, &run::title(root), Here::Runs, &body)
+    .await
 }
 
 /// What a span is on a row; none if it is drawn by others.

@@ -14,7 +14,8 @@ use shared::{
 
 use super::runs::{content, is_known, tagged};
 use crate::{
-    call::{Answered, Call, blocking, json, json_bytes},
+    blocking::blocking,
+    call::{Answered, Call, json, json_bytes},
     cluster,
     problem::ProblemDetails,
     range::{self, Wanted},
@@ -58,12 +59,12 @@ async fn left(bus: &Bus, trace: TraceId, child: &ChildId) -> Result<Vec<OutputFi
     })
 }
 
-/// One file, or a part of it.
-pub(super) async fn output(call: Call) -> Answered {
+/// The file that a request names.
+pub(crate) async fn named_file(call: &Call) -> Result<OutputFile, Box<ProblemDetails>> {
     let child: ChildId = call.part("child")?;
     let path: String = call.part("path")?;
-    let files = left(&call.bus, call.part("trace")?, &child).await?;
-    let Some(file) = files.iter().find(|file| file.path == path) else {
+    let mut files = left(&call.bus, call.part("trace")?, &child).await?;
+    let Some(place) = files.iter().position(|file| file.path == path) else {
         let hint = match nearest(&path, files.iter().map(|file| file.path.as_str())) {
             Some(meant) => format!("did you mean `{meant}`?"),
             None => "the path above this one lists all files".into(),
@@ -71,6 +72,12 @@ pub(super) async fn output(call: Call) -> Answered {
         let message = format!("`{child}` left no such file\n\nhint: {hint}");
         return Err(ProblemDetails::not_found("no_file", message));
     };
+    Ok(files.swap_remove(place))
+}
+
+/// One file, or a part of it.
+pub(super) async fn output(call: Call) -> Answered {
+    let file = named_file(&call).await?;
     let tag = format!("\"{}\"", file.object.sha256);
     if is_known(&call, &tag) {
         return Ok(tagged(StatusCode::NOT_MODIFIED.into_response(), &tag));
@@ -98,7 +105,7 @@ pub(super) async fn output(call: Call) -> Answered {
         }
     }
     set(&mut response, header::CONTENT_TYPE, "application/octet-stream");
-    set(&mut response, header::CONTENT_DISPOSITION, &disposition(&path));
+    set(&mut response, header::CONTENT_DISPOSITION, &disposition(&file.path));
     set(&mut response, header::ACCEPT_RANGES, "bytes");
     // Whatever it is, no page of it runs anything.
     set(&mut response, header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'");

@@ -13,7 +13,8 @@ use shared::{
 use tokio::time::timeout;
 
 use crate::{
-    call::{Answered, Call, blocking, json, json_bytes},
+    blocking::blocking,
+    call::{Answered, Call, json, json_bytes},
     cluster,
     problem::ProblemDetails,
     types::{Coordinators, KeptLetter, LettersPage, SignInCode, ToldToDrain},

@@ -21,7 +21,8 @@ use shared::{
 };
 
 use crate::{
-    call::{Answered, Call, blocking, json_bytes},
+    blocking::blocking,
+    call::{Answered, Call, json_bytes},
     cluster,
     problem::ProblemDetails,
     sse,

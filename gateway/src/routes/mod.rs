@@ -10,9 +10,9 @@ mod runs;
 mod schedules;
 
 pub(crate) use agents::profiles;
-pub(crate) use contexts::outputs_of;
+pub(crate) use contexts::{named_file, outputs_of};
 pub(crate) use deployment::{coordinators_now, dead_letters};
-pub(crate) use runs::{context, open_questions, wanted as wanted_runs};
+pub(crate) use runs::{content, context, open_questions, wanted as wanted_runs};
 pub(crate) use schedules::page as page_of_schedules;
 
 use axum::http::{Method, StatusCode};

@@ -20,7 +20,8 @@ use shared::{
 use uuid::Uuid;
 
 use crate::{
-    call::{Answered, Call, blocking, json, json_bytes},
+    blocking::blocking,
+    call::{Answered, Call, json, json_bytes},
     cluster,
     parameter::MAX_NUMBER,
     problem::ProblemDetails,
@@ -275,7 +276,7 @@ async fn result_of(bus: &Bus, node: Option<&ContextNode>) -> Answered {
 }
 
 /// An object, if it is what it was.
-pub(super) async fn content(
+pub(crate) async fn content(
     bus: &Bus,
     reference: &ObjectReference,
 ) -> Result<bytes::Bytes, Box<ProblemDetails>> {

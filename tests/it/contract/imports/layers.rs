@@ -89,9 +89,11 @@ const GATEWAY: Layers = &[
     &["router.rs", "door.rs"],
     &["page"],
     &["routes", "carried.rs", "openapi.rs"],
-    &["route.rs", "cluster.rs", "sse.rs"],
+    &["route.rs", "sse.rs"],
     &["call.rs", "types.rs"],
-    &["session.rs", "streams.rs"],
+    &["watched.rs"],
+    &["cluster.rs"],
+    &["blocking.rs", "session.rs", "streams.rs"],
     &["parameter.rs", "problem.rs", "token.rs"],
     &["config.rs", "patience.rs", "range.rs", "rate.rs", "seen.rs"],
 ];

@@ -1,0 +1,11 @@
+//! Work that takes long, where nothing else waits for it.
+
+use crate::problem::ProblemDetails;
+
+/// Does what takes long where nothing else waits for it.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Box<ProblemDetails>> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| ProblemDetails::internal("the answer could not be made", &error))
+}

@@ -1,0 +1,298 @@
+//! The money of a run: who has spent it, who holds it, and who could still. Drawn as nested bars, each as wide as what its context takes of the
+//! one above: what it spent, and what it holds there. A slider goes back through the events of the run.
+
+use coordinator::trace::{ContextNode, Replay, Trace};
+use maud::{Markup, html};
+use shared::{ChildId, Usd, subject::Filter, text::count};
+
+use super::{answer, live, run, shell::Here};
+use crate::{
+    blocking::blocking,
+    call::{Answered, Call},
+    cluster,
+    problem::ProblemDetails,
+    routes::context,
+};
+
+/// The height of a bar, and of its row.
+const BAR: usize = 30;
+const ROW: usize = 34;
+/// Bars narrower than this, in thousandths of the whole, are drawn together.
+const NARROWEST: f64 = 4.0;
+/// Bars that are drawn, rows of them, and rows of the table.
+const MOST_BARS: usize = 300;
+const MOST_ROWS: usize = 12;
+const LISTED: usize = 50;
+/// Bars that are wide enough for a name.
+const NAMED: f64 = 60.0;
+
+pub(super) async fn show(call: Call) -> Answered {
+    let of = call.one::<ChildId>("of")?;
+    let at = call.number("at")?;
+    let run = call.watched.run(call.part("trace")?).await?;
+    let (then, last) = match at {
+        None => (None, run.look(|state| state.trace().version()).await?),
+        Some(at) => {
+            let (trace, last) = earlier(&call, at).await?;
+            (Some(trace), last)
+        }
+    };
+    let page = move |trace: &Trace| {
+        let root = cluster::root(trace)?;
+        let path = format!("runs/{}/money", trace.id());
+        let live = (root.is_live() && at.is_none())
+            .then(|| format!("{path}/live{}", of.as_ref().map_or(String::new(), |of| format!("?of={of}"))));
+        let body = html! {
+            (run::head(trace, root))
+            (run::views(trace, run::View::Money))
+            form class="slider" method="get" action=(path) data-slide {
+                @if let Some(of) = &of { input type="hidden" name="of" value=(of.as_str()); }
+                label for="at" { "After event" }
+                input type="range" id="at" name="at" min="1" max=(last) value=(trace.version());
+                output for="at" { (trace.version()) " of " (last) }
+                button type="submit" { "Show" }
+                @if at.is_some() { a href=(path) { "Now" } }
+            }
+            div id="part" data-live=[live] { (part(trace, of.as_ref())?) }
+        };
+        answer::page(&call, &run::title(root), Here::Runs, &body)
+    };
+    match then {
+        Some(then) => blocking(move || page(&then)).await?,
+        None => run.show(page).await,
+    }
+}
+
+/// The run as it was after an event, and how many events there are.
+async fn earlier(call: &Call, at: u64) -> Result<(Trace, u64), Box<ProblemDetails>> {
+    let trace_id = call.part("trace")?;
+    let stored = call.bus.read(&Filter::EventsOf(trace_id)).await?;
+    let replayed = blocking(move || {
+        let mut log =
+            stored.iter().map(|stored| cluster::logged(&stored.payload)).collect::<Result<Vec<_>, _>>()?;
+        let last = log.iter().map(|logged| logged.commit().last).max().unwrap_or(0);
+        // The first commit is shown in any case: before it there is nothing.
+        let at = at.max(log.iter().map(|logged| logged.commit().last).min().unwrap_or(0));
+        log.retain(|logged| logged.commit().last <= at);
+        Ok((Replay::all(Trace::new(trace_id), log).0, last))
+    });
+    replayed.await?
+}
+
+pub(super) async fn live(call: Call) -> Answered {
+    let of = call.one("of")?;
+    live::part(call, move |trace| part(trace, of.as_ref()).ok()).await
+}
+
+fn part(trace: &Trace, of: Option<&ChildId>) -> Result<Markup, Box<ProblemDetails>> {
+    let root = cluster::root(trace)?;
+    let node = match of {
+        Some(child) => context(trace, child)?,
+        None => root,
+    };
+    let path = format!("runs/{}/money", trace.id());
+    Ok(html! {
+        @if node.parent.is_some() {
+            p { a href=(path) { "The whole run" } " › " a href={ "runs/" (trace.id()) "/contexts/" (node.id) } { (node.id) } }
+        }
+        (picture(trace, node))
+        (table(trace))
+    })
+}
+
+/// What a context takes of the one above it: what it spent, and what it holds there.
+fn share(node: &ContextNode) -> u64 {
+    let hold = node.budget.parent_hold(node.is_live());
+    node.budget.spent.cost_usd.nanos().saturating_add(hold.cost_usd.nanos())
+}
+
+/// What a context itself has spent, and holds for calls in flight.
+fn own(trace: &Trace, node: &ContextNode) -> (Usd, Usd) {
+    let children = node.children.iter().map(|child| trace.node(*child));
+    let theirs: u64 = children.map(|child| child.budget.parent_hold(child.is_live()).cost_usd.nanos()).sum();
+    let held = node.budget.held.cost_usd.nanos();
+    let own = held.saturating_sub(theirs).saturating_sub(node.budget.reserved.cost_usd.nanos());
+    (node.budget.own.cost_usd, Usd::from_nanos(own))
+}
+
+/// A bar of the picture, in thousandths of its width.
+struct Bar<'a> {
+    from: f64,
+    width: f64,
+    row: usize,
+    of: Drawn<'a>,
+}
+
+enum Drawn<'a> {
+    Context(&'a ContextNode),
+    /// What a context does itself.
+    Own(&'a ContextNode, Usd, Usd),
+    /// Contexts that are too narrow.
+    Many(usize, u64),
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a place on the screen")]
+fn part_of(nanos: u64, whole: u64) -> f64 {
+    nanos as f64 / whole.max(1) as f64 * 1000.0
+}
+
+fn bars<'a>(
+    trace: &'a Trace,
+    node: &'a ContextNode,
+    from: f64,
+    whole: u64,
+    row: usize,
+    into: &mut Vec<Bar<'a>>,
+) {
+    let width = part_of(share(node), whole);
+    into.push(Bar { from, width, row, of: Drawn::Context(node) });
+    if row + 1 >= MOST_ROWS || node.children.is_empty() {
+        return;
+    }
+    let (mut at, mut narrow) = (from, (0, 0));
+    for child in node.children.iter().map(|child| trace.node(*child)) {
+        let width = part_of(share(child), whole);
+        if width < NARROWEST || into.len() >= MOST_BARS {
+            narrow = (narrow.0 + 1, narrow.1 + share(child));
+            continue;
+        }
+        bars(trace, child, at, whole, row + 1, into);
+        at += width;
+    }
+    if narrow.1 > 0 {
+        let width = part_of(narrow.1, whole);
+        into.push(Bar { from: at, width, row: row + 1, of: Drawn::Many(narrow.0, narrow.1) });
+        at += width;
+    }
+    let (spent, held) = own(trace, node);
+    let width = part_of(spent.nanos() + held.nanos(), whole);
+    if width > 0.0 {
+        into.push(Bar { from: at, width, row: row + 1, of: Drawn::Own(node, spent, held) });
+    }
+}
+
+fn picture(trace: &Trace, node: &ContextNode) -> Markup {
+    let limit = node.budget.limit.cost_usd.nanos();
+    let taken = share(node).max(node.budget.spent.cost_usd.nanos() + node.budget.held.cost_usd.nanos());
+    // Where little is taken, that little is what is looked for.
+    let whole = if taken.saturating_mul(5) >= limit || taken == 0 { limit.max(taken) } else { taken };
+    let mut drawn = Vec::new();
+    bars(trace, node, 0.0, whole, 0, &mut drawn);
+    let height = drawn.iter().map(|bar| bar.row + 1).max().unwrap_or(1) * ROW;
+    html! {
+        p class="hint" {
+            "The whole width is " (Usd::from_nanos(whole))
+            @if whole == limit { ", all that " (node.id) " may cost." } @else { ", what is spent or held of " (Usd::from_nanos(limit)) "." }
+            " A bar is as wide as what its agent takes of the one above: what it spent, and what it holds."
+        }
+        svg class="books" width="100%" height=(height) role="group" aria-label="Who has the money" {
+            @for bar in &drawn { (one(trace, bar)) }
+        }
+        p class="legend" {
+            @for (class, word) in [("spent", "spent"), ("estimated", "of it estimated"), ("held", "held for calls"), ("carved", "granted, not spent"), ("many", "smaller ones")] {
+                span { svg class="key books" viewBox="0 0 10 10" aria-hidden="true" { rect class=(class) width="10" height="10" {} } " " (word) }
+            }
+        }
+    }
+}
+
+fn percent(thousandths: f64) -> String {
+    format!("{:.3}%", thousandths / 10.0)
+}
+
+fn one(trace: &Trace, bar: &Bar<'_>) -> Markup {
+    let Bar { from, width, row, of } = bar;
+    let inner = |share: u64, parts: &[(&str, u64)]| {
+        let mut at = 0.0;
+        html! {
+            rect class="whole" width="100%" height=(BAR) {}
+            @for (class, nanos) in parts {
+                @let width = part_of(*nanos, share);
+                @if width > 0.0 { rect class=(*class) x=(percent(at)) width=(percent(width)) height=(BAR) {} }
+                @let _ = at += width;
+            }
+        }
+    };
+    let (told, href, name, parts) = match of {
+        Drawn::Context(node) => {
+            let budget = &node.budget;
+            let (spent, estimated) = (budget.spent.cost_usd.nanos(), budget.estimated.cost_usd.nanos());
+            let (held, carved) = (budget.held.cost_usd.nanos(), budget.carved.cost_usd.nanos());
+            let rest = share(node).saturating_sub(spent).saturating_sub(held);
+            let parts = [
+                ("spent", spent.saturating_sub(estimated)),
+                ("estimated", estimated.min(spent)),
+                ("held", held.saturating_sub(carved)),
+                ("carved", carved + rest),
+            ];
+            let told = format!("{}: {}", node.id, super::money::told(&budget.snapshot()));
+            let href = match node.children.is_empty() {
+                true => format!("runs/{}/contexts/{}", trace.id(), node.id),
+                false => format!("runs/{}/money?of={}", trace.id(), node.id),
+            };
+            (told, Some(href), node.id.to_string(), inner(share(node), &parts))
+        }
+        Drawn::Own(node, spent, held) => {
+            let told = format!("{} itself: {spent} spent, {held} held", node.id);
+            let href = format!("runs/{}/contexts/{}", trace.id(), node.id);
+            let parts = [("spent", spent.nanos()), ("held", held.nanos())];
+            (told, Some(href), "itself".to_owned(), inner(spent.nanos() + held.nanos(), &parts))
+        }
+        Drawn::Many(number, nanos) => {
+            let told = format!("{} with {} together", count(*number, "agent"), Usd::from_nanos(*nanos));
+            (told, None, count(*number, "agent"), inner(*nanos, &[("many", *nanos)]))
+        }
+    };
+    let content = html! {
+        svg x=(percent(*from)) y=(row * ROW) width=(percent(*width)) height=(BAR) {
+            title { (told) }
+            (parts)
+            @if *width >= NAMED { text x="6" y="20" { (name) } }
+        }
+    };
+    html! {
+        @match href {
+            Some(href) => a href=(href) aria-label=(told) { (content) },
+            None => (content),
+        }
+    }
+}
+
+/// Who spent most, and what they could still.
+fn table(trace: &Trace) -> Markup {
+    let mut rows: Vec<(&ContextNode, Usd, Usd)> = trace
+        .contexts()
+        .iter()
+        .map(|node| {
+            let (spent, held) = own(trace, node);
+            (node, spent, held)
+        })
+        .collect();
+    rows.sort_by_key(|(node, spent, held)| (std::cmp::Reverse(spent.nanos() + held.nanos()), node.depth));
+    let more = rows.len().saturating_sub(LISTED);
+    html! {
+        table class="list" {
+            caption class="unseen" { "Who has spent it, and who holds it" }
+            thead { tr { @for name in ["Agent", "Spent by itself", "Held for its calls", "With all beneath it", "Ceiling", "Could still spend"] { th scope="col" { (name) } } } }
+            tbody {
+                @for (node, spent, held) in rows.iter().take(LISTED) {
+                    tr {
+                        th scope="row" { a href={ "runs/" (trace.id()) "/contexts/" (node.id) } { (node.id) } }
+                        td data-name="Spent by itself" { (spent) }
+                        td data-name="Held for its calls" { (held) }
+                        td data-name="With all beneath it" {
+                            (node.budget.spent.cost_usd)
+                            @if node.budget.estimated.cost_usd > Usd::ZERO { span class="of" { " (" (node.budget.estimated.cost_usd) " estimated)" } }
+                        }
+                        td data-name="Ceiling" {
+                            (node.budget.limit.cost_usd)
+                            @if node.parent.is_some() { span class="of" { @if node.budget.granted.cost { " granted" } @else { " shared" } } }
+                        }
+                        td data-name="Could still spend" { @if node.is_live() { (trace.left(node).cost_usd) } @else { "nothing: it has ended" } }
+                    }
+                }
+            }
+        }
+        @if more > 0 { p class="hint" { "And " (count(more, "agent")) " that took less." } }
+    }
+}

@@ -1,0 +1,140 @@
+//! The files that agents left: all of a run, and the text of one.
+
+use std::collections::BTreeMap;
+
+use maud::{Markup, html};
+use shared::{
+    ChildId, TraceId,
+    bus::{Bus, FirstWriters, From},
+    decode,
+    subject::Filter,
+    text::{count, size},
+    wire::{HistoryEntry, OutputFile},
+};
+
+use super::{answer, run, shell::Here};
+use crate::{
+    call::{Answered, Call},
+    cluster,
+    problem::ProblemDetails,
+    routes::{content, named_file},
+};
+
+/// Text that is shown; longer files are only saved.
+const SHOWN_BYTES: u64 = 256 << 10;
+
+pub(super) async fn list(call: Call) -> Answered {
+    let trace_id = call.part("trace")?;
+    let run = call.watched.run(trace_id).await?;
+    let files = left(&call.bus, trace_id).await?;
+    run.show(move |trace| {
+        let root = cluster::root(trace)?;
+        let number = files.values().map(Vec::len).sum::<usize>();
+        let body = html! {
+            (run::head(trace, root))
+            (run::views(trace, run::View::Files))
+            @if files.is_empty() {
+                section class="empty" {
+                    p { "No agent has left a file yet. What an agent writes beneath " code { "outputs/" } " is collected when it ends." }
+                }
+            } @else {
+                p class="hint" { (count(number, "file")) " of " (count(files.len(), "agent")) }
+                @for (child, files) in &files {
+                    section {
+                        h2 { a href={ "runs/" (trace_id) "/contexts/" (child) } { (child) } }
+                        (of_context(trace_id, child, files))
+                    }
+                }
+            }
+        };
+        answer::page(&call, &run::title(root), Here::Runs, &body)
+    })
+    .await
+}
+
+/// The files of every context that left some: those that its last result lists.
+async fn left(
+    bus: &Bus,
+    trace_id: TraceId,
+) -> Result<BTreeMap<ChildId, Vec<OutputFile>>, Box<ProblemDetails>> {
+    let filter = Filter::HistoriesOf(trace_id);
+    let mut files = BTreeMap::new();
+    let Some(last) = bus.last(&filter).await? else { return Ok(files) };
+    let mut entries = bus.follow(&[filter], From::Start).await?;
+    let mut writers = FirstWriters::default();
+    loop {
+        let stored = entries.next().await?;
+        if writers.takes(&stored.subject)
+            && let Ok(entry) = decode::json::<HistoryEntry>(&stored.payload)
+            && let Some(result) = entry.step.as_result()
+        {
+            files.insert(entry.child_id, result.outputs.clone());
+        }
+        if stored.sequence >= last.sequence {
+            files.retain(|_, files| !files.is_empty());
+            return Ok(files);
+        }
+    }
+}
+
+/// The files of one context.
+pub(super) fn of_context(trace_id: TraceId, child: &ChildId, files: &[OutputFile]) -> Markup {
+    html! {
+        ul class="files" {
+            @for file in files {
+                @let path = address(&file.path);
+                li {
+                    @if file.object.size_bytes <= SHOWN_BYTES {
+                        a href={ "runs/" (trace_id) "/contexts/" (child) "/files/" (path) } { (file.path) }
+                    } @else {
+                        (file.path)
+                    }
+                    " " span class="kind" { (size(file.object.size_bytes)) } " "
+                    a href={ "v1/runs/" (trace_id) "/contexts/" (child) "/outputs/" (path) } download {
+                        "Save" span class="unseen" { " " (file.path) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A file whose text is shown.
+pub(super) async fn show(call: Call) -> Answered {
+    let (trace_id, child): (TraceId, ChildId) = (call.part("trace")?, call.part("child")?);
+    let file = named_file(&call).await?;
+    let is_short = file.object.size_bytes <= SHOWN_BYTES;
+    let bytes = if is_short { content(&call.bus, &file.object).await? } else { Default::default() };
+    let text = std::str::from_utf8(&bytes).ok().filter(|text| is_short && !text.contains('\0'));
+    let body = html! {
+        nav class="way" aria-label="The way here" {
+            a href={ "runs/" (trace_id) "/files" } { "Files" } " › " a href={ "runs/" (trace_id) "/contexts/" (child) } { (child) }
+        }
+        h1 { (file.path) }
+        p class="actions" {
+            span class="kind" { (size(file.object.size_bytes)) }
+            a href={ "v1/runs/" (trace_id) "/contexts/" (child) "/outputs/" (address(&file.path)) } download { "Save" }
+        }
+        @match text {
+            Some(text) => pre tabindex="0" { (text) },
+            None => p { "It is not shown: it is no text, or too long." },
+        }
+    };
+    answer::page(&call, &file.path, Here::Runs, &body)
+}
+
+/// A path as a part of an address.
+fn address(path: &str) -> String {
+    path.split('/')
+        .map(|part| form_urlencoded::byte_serialize(part.as_bytes()).collect::<String>().replace('+', "%20"))
+        .collect::<Vec<_>>()
+        .join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_path_stays_one_in_an_address() {
+        assert_eq!(super::address("a b/c?d#e/<f>"), "a%20b/c%3Fd%23e/%3Cf%3E");
+    }
+}

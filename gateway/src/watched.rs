@@ -1,0 +1,478 @@
+//! What people look at: a run is replayed once and a list is asked for once, however many look at it. Both go on while somebody looks, a run
+//! also for a short while after.
+
+use std::{
+    collections::HashMap,
+    hash::Hash,
+    sync::{
+        Arc, Mutex, PoisonError, RwLock, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use coordinator::trace::{Logged, Replay, Superseded, Trace};
+use shared::{
+    ChildId, TraceId,
+    bus::{Bus, Follow, From, Stored, Subscription},
+    decode,
+    subject::Filter,
+    wire::{Query, QueryAnswer, RunSummary, RunsCursor, RunsQuery, Said, StreamPiece},
+};
+use tokio::{
+    sync::{Semaphore, mpsc, watch},
+    time::{Instant, sleep, timeout, timeout_at},
+};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::{blocking::blocking, cluster, config::Caller, problem::ProblemDetails};
+
+/// Changes of a run are told together, so often at most.
+pub(crate) const TOGETHER: Duration = Duration::from_millis(250);
+/// How often a list is asked for.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long a run is kept after it was looked at, and how many are.
+const KEPT: Duration = Duration::from_secs(20);
+const MOST_KEPT: usize = 8;
+/// How long the log of a run may take to be read.
+const READ: Duration = Duration::from_secs(30);
+/// Messages that are read before they are replayed.
+const READ_AHEAD: usize = 256;
+/// The last characters of what an agent says.
+const WORDS: usize = 4000;
+
+type Told<T> = Result<T, Box<ProblemDetails>>;
+
+/// What there is one of for each key while somebody has it.
+#[derive(Debug)]
+struct Once<K, V>(Mutex<HashMap<K, Weak<V>>>);
+
+impl<K: Eq + Hash, V> Once<K, V> {
+    fn get(&self, key: K, is_over: impl FnOnce(&V) -> bool, make: impl FnOnce() -> V) -> Arc<V> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(there) = all.get(&key).and_then(Weak::upgrade).filter(|there| !is_over(there)) {
+            return there;
+        }
+        all.retain(|_, one| one.strong_count() > 0);
+        let made = Arc::new(make());
+        all.insert(key, Arc::downgrade(&made));
+        made
+    }
+}
+
+impl<K, V> Default for Once<K, V> {
+    fn default() -> Self {
+        Once(Mutex::default())
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Watched {
+    bus: Bus,
+    runs: Once<TraceId, Run>,
+    lists: Once<String, List>,
+    kept: Arc<Semaphore>,
+}
+
+impl Watched {
+    pub(crate) fn of(bus: &Bus) -> Arc<Self> {
+        let kept = Arc::new(Semaphore::new(MOST_KEPT));
+        Arc::new(Watched { bus: bus.clone(), runs: Once::default(), lists: Once::default(), kept })
+    }
+
+    /// A run as it is now, or a moment later.
+    pub(crate) async fn run(&self, trace_id: TraceId) -> Told<Arc<Run>> {
+        let filter = Filter::EventsOf(trace_id);
+        let last = self.bus.last(&filter).await?.ok_or_else(|| cluster::no_trace(trace_id))?;
+        let run = self.runs.get(trace_id, Run::is_over, || Run::begin(&self.bus, trace_id));
+        run.keep(&self.kept);
+        let is_read = |_: &u64| run.state.read().is_ok_and(|state| state.sequence >= last.sequence);
+        let mut news = run.news.clone();
+        if !matches!(timeout(READ, news.wait_for(is_read)).await, Ok(Ok(_))) {
+            return Err(ProblemDetails::unavailable(&format!(
+                "the log of {trace_id} can't be read now\n\nhint: try again in a moment"
+            )));
+        }
+        Ok(run)
+    }
+
+    /// The first page of a list of runs, again and again.
+    pub(crate) fn list(&self, caller: &Caller, query: &RunsQuery) -> Arc<List> {
+        let key = serde_json::to_string(query).unwrap_or_default();
+        self.lists.get(key, List::is_over, || List::begin(&self.bus, caller, query))
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) runs: Vec<RunSummary>,
+    pub(crate) next: Option<RunsCursor>,
+}
+
+pub(crate) async fn find(bus: &Bus, caller: &Caller, query: &RunsQuery) -> Told<Found> {
+    let answer = cluster::answer(bus, caller, &Query::Runs(Box::new(query.clone()))).await?;
+    let QueryAnswer::Runs { runs, next, .. } = answer else { return Err(cluster::unexpected()) };
+    Ok(Found { runs, next })
+}
+
+/// A list of runs that is asked for while somebody has it.
+#[derive(Debug)]
+pub(crate) struct List {
+    /// None before the first answer.
+    news: watch::Receiver<Option<Arc<Found>>>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl List {
+    fn begin(bus: &Bus, caller: &Caller, query: &RunsQuery) -> Self {
+        let (tell, news) = watch::channel(None);
+        let (bus, caller, query) = (bus.clone(), caller.clone(), query.clone());
+        let task = tokio::spawn(async move {
+            // Without an answer it ends, and whoever looks comes again.
+            while let Ok(found) = find(&bus, &caller, &query).await {
+                tell.send_replace(Some(Arc::new(found)));
+                sleep(LOOK).await;
+            }
+        });
+        List { news, _task: AbortOnDropHandle::new(task) }
+    }
+
+    fn is_over(&self) -> bool {
+        self.news.has_changed().is_err()
+    }
+
+    /// What was found last, and every time after.
+    pub(crate) fn news(&self) -> watch::Receiver<Option<Arc<Found>>> {
+        let mut news = self.news.clone();
+        news.mark_changed();
+        news
+    }
+}
+
+/// A run that is replayed while somebody has it.
+#[derive(Debug)]
+pub(crate) struct Run {
+    state: Arc<RwLock<State>>,
+    /// How often it has changed.
+    news: watch::Receiver<u64>,
+    is_kept: AtomicBool,
+    task: AbortOnDropHandle<Option<()>>,
+}
+
+impl Run {
+    fn begin(bus: &Bus, trace_id: TraceId) -> Self {
+        let state = Arc::new(RwLock::new(State {
+            replay: Replay::new(Trace::new(trace_id)),
+            sequence: 0,
+            chain: 0,
+            said: HashMap::new(),
+            heard: 0,
+        }));
+        let (tell, news) = watch::channel(0);
+        let reader = Reader { bus: bus.clone(), trace_id, state: state.clone(), tell };
+        let task = AbortOnDropHandle::new(tokio::spawn(reader.go_on()));
+        Run { state, news, is_kept: AtomicBool::new(false), task }
+    }
+
+    fn is_over(&self) -> bool {
+        self.task.is_finished()
+    }
+
+    /// It stays for a while, so that whoever looks at another part of it need not wait until it is replayed.
+    fn keep(self: &Arc<Self>, places: &Arc<Semaphore>) {
+        if self.is_kept.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let Ok(place) = places.clone().try_acquire_owned() else {
+            self.is_kept.store(false, Ordering::Relaxed);
+            return;
+        };
+        let run = self.clone();
+        tokio::spawn(async move {
+            sleep(KEPT).await;
+            run.is_kept.store(false, Ordering::Relaxed);
+            drop(place);
+        });
+    }
+
+    /// Changes whenever the run does. It ends if the run can't be followed any more.
+    pub(crate) fn news(&self) -> watch::Receiver<u64> {
+        self.news.clone()
+    }
+
+    /// Looks at the run where nothing else waits for it: a large run takes a while.
+    pub(crate) async fn look<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&State) -> T + Send + 'static,
+    ) -> Told<T> {
+        let state = self.state.clone();
+        blocking(move || look(&state.read().unwrap_or_else(PoisonError::into_inner))).await
+    }
+
+    /// The same, for what may be refused.
+    pub(crate) async fn show<T: Send + 'static>(
+        &self,
+        show: impl FnOnce(&Trace) -> Told<T> + Send + 'static,
+    ) -> Told<T> {
+        self.look(|state| show(state.trace())).await?
+    }
+}
+
+/// A run, and what its agents say.
+#[derive(Debug)]
+pub(crate) struct State {
+    replay: Replay,
+    /// The last message of its log that was read.
+    sequence: u64,
+    /// How often another chain of events took the place of one that was shown.
+    chain: u64,
+    said: HashMap<ChildId, Words>,
+    /// How often an agent said something.
+    heard: u64,
+}
+
+impl State {
+    pub(crate) fn trace(&self) -> &Trace {
+        self.replay.trace()
+    }
+
+    /// Which chain of events this is, and how long it is: both stay as long as nothing changes.
+    pub(crate) fn version(&self) -> (u64, u64) {
+        (self.chain, self.trace().version())
+    }
+
+    /// What an agent says.
+    pub(crate) fn said(&self, child: &ChildId) -> Option<&Words> {
+        self.said.get(child)
+    }
+
+    /// How often something was said until now.
+    pub(crate) fn heard(&self) -> u64 {
+        self.heard
+    }
+
+    /// Who has said something since.
+    pub(crate) fn heard_since(&self, since: u64) -> impl Iterator<Item = (&ChildId, &Words)> {
+        self.said.iter().filter(move |(_, words)| words.is_since(since))
+    }
+
+    fn hear(&mut self, piece: &StreamPiece) {
+        // Whoever has ended says nothing more.
+        if self.trace().context(&piece.child_id).is_none_or(|node| !node.is_live()) {
+            return;
+        }
+        self.heard += 1;
+        let words = self.said.entry(piece.child_id.clone()).or_default();
+        words.add(piece);
+        words.heard = self.heard;
+    }
+
+    fn forget_the_ended(&mut self) {
+        let trace = self.replay.trace();
+        self.said.retain(|child, _| trace.context(child).is_some_and(|node| node.is_live()));
+    }
+}
+
+/// Reads the log of a run as it grows, and what its agents say.
+struct Reader {
+    bus: Bus,
+    trace_id: TraceId,
+    state: Arc<RwLock<State>>,
+    tell: watch::Sender<u64>,
+}
+
+/// What came of the messages that were taken.
+enum Taken {
+    All,
+    Superseded,
+}
+
+impl Reader {
+    /// None: the log can't be read. Whoever looks comes again.
+    async fn go_on(self) -> Option<()> {
+        let mut heard = self.bus.subscribe(&Filter::StreamsOf(self.trace_id)).await.ok()?;
+        loop {
+            let mut log = self.read_again().await?;
+            while let Taken::All = self.take(&mut log, &mut heard).await? {}
+        }
+    }
+
+    /// The run from the start of its log, in the place of what is known of it.
+    async fn read_again(&self) -> Option<Log> {
+        let filter = Filter::EventsOf(self.trace_id);
+        // It keeps which commits others took the place of.
+        let mut replay = self.state.read().unwrap_or_else(PoisonError::into_inner).replay.clone();
+        loop {
+            replay.restart();
+            let last = self.bus.last(&filter).await.ok()??.sequence;
+            let mut log = Log::read(self.bus.follow(&[filter.clone()], From::Start).await.ok()?);
+            let read = loop {
+                let (sequence, logged) = log.next().await?;
+                if replay.add(logged).is_err() {
+                    break None;
+                }
+                if sequence >= last {
+                    break Some(sequence);
+                }
+            };
+            let Some(sequence) = read else { continue };
+            self.change(|state| {
+                (state.replay, state.sequence) = (replay, sequence);
+                state.chain += 1;
+            });
+            return Some(log);
+        }
+    }
+
+    /// Waits for the first message, and takes all that come soon after it.
+    async fn take(&self, log: &mut Log, heard: &mut Subscription) -> Option<Taken> {
+        let mut until = None;
+        let (mut events, mut pieces) = (Vec::new(), Vec::new());
+        loop {
+            let next = async {
+                tokio::select! {
+                    biased;
+                    event = log.next() => event.map(|event| events.push(event)),
+                    piece = heard.next() => piece.map(|piece| pieces.extend(decode::json::<StreamPiece>(&piece.payload).ok())),
+                }
+            };
+            match until {
+                None => next.await?,
+                Some(until) => match timeout_at(until, next).await {
+                    Ok(next) => next?,
+                    Err(_) => break,
+                },
+            }
+            until.get_or_insert_with(|| Instant::now() + TOGETHER);
+        }
+        let mut taken = Taken::All;
+        self.change(|state| {
+            for (sequence, logged) in events {
+                if let Err(Superseded) = state.replay.add(logged) {
+                    taken = Taken::Superseded;
+                    return;
+                }
+                state.sequence = sequence;
+            }
+            pieces.iter().for_each(|piece| state.hear(piece));
+            state.forget_the_ended();
+        });
+        Some(taken)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state.write().unwrap_or_else(PoisonError::into_inner));
+        self.tell.send_modify(|times| *times += 1);
+    }
+}
+
+/// A log that is read in a task of its own, so that waiting for the next message is cancel-safe.
+struct Log {
+    incoming: mpsc::Receiver<(u64, Logged)>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Log {
+    fn read(mut follow: Follow) -> Self {
+        let (sender, incoming) = mpsc::channel(READ_AHEAD);
+        let task = tokio::spawn(async move {
+            while let Ok(Stored { sequence, payload, .. }) = follow.next().await {
+                let Ok(logged) = cluster::logged(&payload) else { return };
+                if sender.send((sequence, logged)).await.is_err() {
+                    return;
+                }
+            }
+        });
+        Log { incoming, _task: AbortOnDropHandle::new(task) }
+    }
+
+    /// None: it can't be read any more.
+    async fn next(&mut self) -> Option<(u64, Logged)> {
+        self.incoming.recv().await
+    }
+}
+
+/// What an agent says of one answer.
+#[derive(Debug, Default)]
+pub(crate) struct Words {
+    attempt: u32,
+    number: u32,
+    text: String,
+    /// The text is what it does, not what it says.
+    is_act: bool,
+    /// How often something was said when it last said something.
+    heard: u64,
+}
+
+impl Words {
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The last of it.
+    pub(crate) fn last(&self, most: usize) -> &str {
+        last(&self.text, most)
+    }
+
+    /// Whether something was said since.
+    pub(crate) fn is_since(&self, since: u64) -> bool {
+        self.heard > since
+    }
+
+    fn add(&mut self, piece: &StreamPiece) {
+        if (self.attempt, self.number) != (piece.attempt, piece.number) {
+            *self = Words { attempt: piece.attempt, number: piece.number, ..Words::default() };
+        }
+        match &piece.said {
+            Said::Text(text) => {
+                if std::mem::take(&mut self.is_act) {
+                    self.text.clear();
+                }
+                self.text.push_str(text);
+            }
+            Said::Again { .. } => self.text.clear(),
+            Said::Tool { tool } => (self.text, self.is_act) = (format!("calls {tool}"), true),
+            Said::Progress { message } => (self.text, self.is_act) = (message.clone(), true),
+        }
+        let kept = self.last(WORDS).len();
+        self.text.drain(..self.text.len() - kept);
+    }
+}
+
+/// The last characters of a text.
+fn last(text: &str, most: usize) -> &str {
+    let longer = text.chars().count().saturating_sub(most);
+    text.char_indices().nth(longer).map_or("", |(from, _)| &text[from..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(number: u32, said: Said) -> StreamPiece {
+        StreamPiece {
+            trace_id: TraceId::from_u128(1).unwrap(),
+            child_id: ChildId::whole_trace(),
+            attempt: 1,
+            number,
+            said,
+        }
+    }
+
+    #[test]
+    fn g9_words_of_one_answer_stand_together_and_acts_alone() {
+        let mut words = Words::default();
+        let mut say = |number, said| {
+            words.add(&piece(number, said));
+            words.text.clone()
+        };
+        let text = |text: &str| Said::Text(text.into());
+        assert_eq!(say(1, text("so ")), "so ");
+        assert_eq!(say(1, text("scouts")), "so scouts");
+        assert_eq!(say(1, Said::Tool { tool: "http.get".into() }), "calls http.get");
+        assert_eq!(say(1, text("then")), "then");
+        assert_eq!(say(2, text("next")), "next");
+        assert_eq!(say(2, Said::Again { why: "busy".into() }), "");
+        assert_eq!(last("ööö", 2), "öö");
+    }
+}
