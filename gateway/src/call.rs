@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     blocking::blocking,
-    config::{Caller, Limits},
+    config::{Caller, Limits, Playground, TraceUrl},
     parameter::{MAX_KEY_BYTES, MAX_NUMBER, Parameter},
     problem::ProblemDetails,
     session::Sessions,
@@ -57,6 +57,9 @@ pub(crate) struct Call {
     pub(crate) sessions: Arc<Sessions>,
     /// The runs and lists that somebody looks at.
     pub(crate) watched: Arc<Watched>,
+    /// Where the spans of runs are seen.
+    pub(crate) trace_url: Option<TraceUrl>,
+    pub(crate) playground: Option<Playground>,
     /// The token or session that it came with.
     pub(crate) known: Option<Known>,
     /// The server stops, or the token does not count any more: a stream ends.
@@ -64,6 +67,14 @@ pub(crate) struct Call {
 }
 
 impl Call {
+    /// The address of a place on the page that is asked for.
+    pub(crate) fn place(&self, id: &str) -> String {
+        let query: String =
+            form_urlencoded::Serializer::new(String::new()).extend_pairs(&self.query).finish();
+        let mark = if query.is_empty() { "" } else { "?" };
+        format!("{}{mark}{query}#{id}", self.here)
+    }
+
     /// Whether the caller may send this: what it may not is not offered.
     pub(crate) fn may_send(&self, subject: &Subject) -> bool {
         senders(subject).iter().any(|kind| self.caller.kinds.contains(kind))

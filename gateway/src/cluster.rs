@@ -21,7 +21,7 @@ use uuid::Uuid;
 use crate::{blocking::blocking, config::Caller, problem::ProblemDetails};
 
 /// Timeout of one request. The coordinator answers after its commit.
-const REQUEST: Duration = Duration::from_secs(10);
+pub(crate) const REQUEST: Duration = Duration::from_secs(10);
 /// How long workers have to answer a broadcast.
 pub(crate) const WORKERS_ANSWER: Duration = Duration::from_millis(500);
 

@@ -1,8 +1,9 @@
 //! What a gateway is started with, the bounds on what a client may cost, and who a client is.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
-use shared::role::Kind;
+use shared::{TraceId, role::Kind};
+use tokio::sync::Notify;
 
 /// What a gateway is started with.
 #[derive(Debug, Clone)]
@@ -19,6 +20,10 @@ pub struct Config {
     pub token: Option<String>,
     /// Whoever reaches it may do everything, if there are no tokens.
     pub is_open: bool,
+    /// Where the spans of runs are seen: the page links there.
+    pub trace_url: Option<TraceUrl>,
+    /// The page has a playground, which may kill the worker of this process.
+    pub playground: Option<Playground>,
     pub limits: Limits,
 }
 
@@ -33,8 +38,53 @@ impl Config {
             origins,
             token: None,
             is_open: false,
+            trace_url: None,
+            playground: None,
             limits: Limits::default(),
         }
+    }
+}
+
+/// The address of a viewer of traces, such as `http://localhost:16686/trace/{trace_id}`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TraceUrl(String);
+
+impl TraceUrl {
+    /// The address of one trace.
+    pub(crate) fn of(&self, trace_id: TraceId) -> String {
+        self.0.replace(TraceUrl::PLACE, &trace_id.to_string())
+    }
+
+    const PLACE: &str = "{trace_id}";
+}
+
+impl FromStr for TraceUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let is_address = text.starts_with("http://") || text.starts_with("https://");
+        match is_address && text.contains(TraceUrl::PLACE) {
+            true => Ok(TraceUrl(text.to_owned())),
+            false => {
+                Err("it is an address with {trace_id} in it, such as http://localhost:16686/trace/{trace_id}"
+                    .into())
+            }
+        }
+    }
+}
+
+/// What a playground may do to the process that it runs in.
+#[derive(Debug, Clone, Default)]
+pub struct Playground(Arc<Notify>);
+
+impl Playground {
+    pub(crate) fn kill_worker(&self) {
+        self.0.notify_one();
+    }
+
+    /// Waits until the worker of this process is to be killed.
+    pub async fn kills_worker(&self) {
+        self.0.notified().await;
     }
 }
 

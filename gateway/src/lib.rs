@@ -6,6 +6,7 @@ mod call;
 mod carried;
 mod cluster;
 mod config;
+pub mod doctor;
 mod door;
 mod openapi;
 mod page;
@@ -26,6 +27,6 @@ pub mod token;
 mod types;
 mod watched;
 
-pub use config::{Caller, Config, Limits};
+pub use config::{Caller, Config, Limits, Playground, TraceUrl};
 pub use seen::Seen;
 pub use server::{Error, Server, SignIn};

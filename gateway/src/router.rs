@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     call::{self, Answered, Call},
     carried,
-    config::{Caller, Limits},
+    config::{Caller, Limits, Playground, TraceUrl},
     openapi, page,
     problem::ProblemDetails,
     route::Route,
@@ -27,10 +27,21 @@ use crate::{
     watched::Watched,
 };
 
-pub(crate) fn router(bus: &Bus, limits: &Limits, streams: &Arc<Streams>, sessions: &Arc<Sessions>) -> Router {
+/// What every request is answered with.
+#[derive(Debug, Clone)]
+pub(crate) struct Means {
+    pub(crate) bus: Bus,
+    pub(crate) limits: Limits,
+    pub(crate) streams: Arc<Streams>,
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) watched: Arc<Watched>,
+    pub(crate) trace_url: Option<TraceUrl>,
+    pub(crate) playground: Option<Playground>,
+}
+
+pub(crate) fn router(means: &Means) -> Router {
     let table = routes::table();
     let document = Bytes::from(openapi::document(&table).to_string());
-    let watched = Watched::of(bus);
     let mut router = Router::new().route(
         openapi::PATH,
         on(
@@ -42,30 +53,22 @@ pub(crate) fn router(bus: &Bus, limits: &Limits, streams: &Arc<Streams>, session
     for route in table.into_iter().chain(page::table()) {
         let filter = MethodFilter::try_from(route.method.clone()).expect("the table has plain methods");
         let (path, route) = (route.path, Arc::new(route));
-        let (bus, limits) = (bus.clone(), limits.clone());
-        let (streams, sessions, watched) = (streams.clone(), sessions.clone(), watched.clone());
+        let means = means.clone();
         let handler = move |request: Request| async move {
             let place = page::Place::of(&request);
-            let answered = answer(&route, bus, limits, streams, sessions, watched, request).await;
+            let answered = answer(&route, means, request).await;
             answered.unwrap_or_else(|problem| page::refused(problem, place))
         };
         router = router.route(path, on(filter, handler));
     }
-    let (bus, limits, streams) = (bus.clone(), limits.clone(), streams.clone());
+    let Means { bus, limits, streams, .. } = means.clone();
     let carry = move |request: Request| carried::carry(bus, limits, streams, request);
     router = router.route(shared::bus::http::PATH, on(MethodFilter::POST, carry));
     router.fallback(unknown).method_not_allowed_fallback(not_allowed)
 }
 
-async fn answer(
-    route: &Route,
-    bus: Bus,
-    limits: Limits,
-    streams: Arc<Streams>,
-    sessions: Arc<Sessions>,
-    watched: Arc<Watched>,
-    request: Request,
-) -> Answered {
+async fn answer(route: &Route, means: Means, request: Request) -> Answered {
+    let Means { bus, limits, streams, sessions, watched, trace_url, playground } = means;
     let (mut parts, body) = request.into_parts();
     let known = parts.extensions.remove::<Known>();
     let (caller, ends) = match known.clone() {
@@ -96,6 +99,8 @@ async fn answer(
         streams,
         sessions,
         watched,
+        trace_url,
+        playground,
         known,
         headers: parts.headers,
         path,
@@ -108,9 +113,9 @@ async fn answer(
     .await
 }
 
-async fn unknown() -> Response {
+async fn unknown(request: Request) -> Response {
     let message = "there is nothing at this path\n\nhint: /openapi.json lists what there is";
-    ProblemDetails::not_found("no_route", message).into_response()
+    page::refused(ProblemDetails::not_found("no_route", message), page::Place::of(&request))
 }
 
 async fn not_allowed(method: Method) -> Response {

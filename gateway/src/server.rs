@@ -25,11 +25,12 @@ use crate::{
     door::{Door, Ends, pass},
     patience::Patient,
     rate::Rate,
-    router,
+    router::{self, Means},
     seen::Seen,
     session::Sessions,
     streams::Streams,
     token::{self, Tokens},
+    watched::Watched,
 };
 
 /// Files that a process has open besides its connections.
@@ -80,7 +81,8 @@ pub struct Server {
 impl Server {
     /// Listens. An address that other machines reach needs tokens.
     pub async fn bind(config: Config, bus: Bus) -> Result<Server, Error> {
-        let Config { listen, tokens, mut hosts, origins, token, is_open, limits } = config;
+        let Config { listen, tokens, mut hosts, origins, token, is_open, trace_url, playground, limits } =
+            config;
         if !listen.ip().to_canonical().is_loopback() && tokens.is_none() {
             return Err(Error::Open(listen));
         }
@@ -99,8 +101,17 @@ impl Server {
         let cannot = |source| Error::Listen { address: listen, source };
         let listener = TcpListener::bind(listen).await.map_err(cannot)?;
         let address = listener.local_addr().map_err(cannot)?;
-        let router = router::router(&bus, &limits, &Streams::of(limits.connections), &signing_in)
-            .layer(from_fn_with_state(door.clone(), pass));
+        let (streams, watched) = (Streams::of(limits.connections), Watched::of(&bus));
+        let means = Means {
+            bus,
+            limits: limits.clone(),
+            streams,
+            sessions: signing_in,
+            watched,
+            trace_url,
+            playground,
+        };
+        let router = router::router(&means).layer(from_fn_with_state(door.clone(), pass));
         Ok(Server { listener, address, router, door, limits, stopping })
     }
 

@@ -246,6 +246,8 @@ pub(crate) struct GraphDeleted {
 pub(crate) struct Coordinators {
     pub(crate) coordinators: Vec<WorkerId>,
     pub(crate) policies: Vec<Policy>,
+    /// The partitions of each of them, in the same order.
+    pub(crate) partitions: Vec<Vec<u16>>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]

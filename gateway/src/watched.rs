@@ -25,10 +25,18 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::{blocking::blocking, cluster, config::Caller, problem::ProblemDetails};
+use crate::{
+    blocking::blocking,
+    cluster,
+    config::Caller,
+    doctor::{self, Bounds, Findings},
+    problem::ProblemDetails,
+};
 
 /// Changes of a run are told together, so often at most.
 pub(crate) const TOGETHER: Duration = Duration::from_millis(250);
+/// How long it is told what ails a deployment before it is looked at again.
+const EXAMINED: Duration = Duration::from_secs(5);
 /// How often a list is asked for.
 const LOOK: Duration = Duration::from_secs(1);
 /// How long a run is kept after it was looked at, and how many are.
@@ -72,12 +80,30 @@ pub(crate) struct Watched {
     runs: Once<TraceId, Run>,
     lists: Once<String, List>,
     kept: Arc<Semaphore>,
+    /// What ails the deployment, and when that was looked at.
+    examined: tokio::sync::Mutex<Option<(Instant, Arc<Findings>)>>,
 }
 
 impl Watched {
     pub(crate) fn of(bus: &Bus) -> Arc<Self> {
         let kept = Arc::new(Semaphore::new(MOST_KEPT));
-        Arc::new(Watched { bus: bus.clone(), runs: Once::default(), lists: Once::default(), kept })
+        let (runs, lists, examined) = (Once::default(), Once::default(), tokio::sync::Mutex::default());
+        Arc::new(Watched { bus: bus.clone(), runs, lists, kept, examined })
+    }
+
+    /// What ails the deployment, as of a moment ago: whoever asks while it is looked at waits for that.
+    pub(crate) async fn findings(&self) -> Arc<Findings> {
+        let mut examined = self.examined.lock().await;
+        if let Some((_, found)) = examined.as_ref().filter(|(at, _)| at.elapsed() < EXAMINED) {
+            return found.clone();
+        }
+        let mut found = Findings::default();
+        doctor::storage(&self.bus, &mut found).await;
+        doctor::stream_settings(&self.bus, &mut found).await;
+        doctor::processes(&self.bus, &Bounds::default(), &mut found).await;
+        let found = Arc::new(found);
+        *examined = Some((Instant::now(), found.clone()));
+        found
     }
 
     /// A run as it is now, or a moment later.
@@ -305,7 +331,7 @@ impl Reader {
         loop {
             replay.restart();
             let last = self.bus.last(&filter).await.ok()??.sequence;
-            let mut log = Log::read(self.bus.follow(&[filter.clone()], From::Start).await.ok()?);
+            let mut log = Log::read(self.bus.follow(std::slice::from_ref(&filter), From::Start).await.ok()?);
             let read = loop {
                 let (sequence, logged) = log.next().await?;
                 if replay.add(logged).is_err() {

@@ -41,7 +41,7 @@ pub(crate) struct Servers {
     redis_url: Option<String>,
     /// A directory in which a cluster of one process keeps everything: without a server, commands use it, or whoever has it open.
     /// If none is named: trellis in XDG_DATA_HOME, or ~/.local/share/trellis.
-    #[arg(long, global = true, value_name = "DIR", env = "TRELLIS_DATA", hide_env_values = true)]
+    #[arg(long, global = true, value_name = "DIR", env = "TRELLIS_DATA", hide_env_values = true, value_parser = place::file())]
     data: Option<PathBuf>,
     /// Prefix of every subject, stream and key, so that deployments can share servers.
     #[arg(

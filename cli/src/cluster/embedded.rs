@@ -91,12 +91,15 @@ pub(crate) struct Deployment {
     door: Option<PathBuf>,
     /// When others asked it last.
     seen: Option<gateway::Seen>,
+    /// Where the worker in this process may be killed.
+    playground: gateway::Playground,
 }
 
 impl Deployment {
     fn of(bus: Bus, tasks: JoinSet<anyhow::Result<()>>, stop: CancellationToken) -> Self {
         let drain = CancellationToken::new();
-        Deployment { bus, tasks, stop, drain, drained: None, door: None, seen: None }
+        let playground = gateway::Playground::default();
+        Deployment { bus, tasks, stop, drain, drained: None, door: None, seen: None, playground }
     }
 
     /// A cluster whose processes are others.
@@ -123,11 +126,22 @@ impl Deployment {
             sandbox: Some(worker::OWN_EXECUTABLE.into()),
             ..worker::Config::new(process_id::fresh("worker"))
         };
-        let ended = worker::run(config, deployment.bus.clone(), deployment.drain.clone().cancelled_owned());
+        let (bus, drain, playground) =
+            (deployment.bus.clone(), deployment.drain.clone(), deployment.playground.clone());
         let drained = deployment.drained.insert(CancellationToken::new()).clone().drop_guard();
-        deployment.tasks.spawn(async {
+        deployment.tasks.spawn(async move {
             let _drained = drained;
-            ended.await.context("the worker in this process failed")
+            loop {
+                let id = process_id::fresh("worker");
+                let config = worker::Config { id, ..config.clone() };
+                tokio::select! {
+                    ended = worker::run(config, bus.clone(), drain.clone().cancelled_owned()) => {
+                        return ended.context("the worker in this process failed");
+                    }
+                    // All that it was at is dropped, as by a power cut: its leases expire.
+                    () = playground.kills_worker() => tracing::warn!("the worker was killed on the playground; another one begins"),
+                }
+            }
         });
         Ok(deployment)
     }
@@ -176,6 +190,7 @@ impl Deployment {
     ) -> Result<(SocketAddr, Option<gateway::SignIn>), gateway::Error> {
         // Whoever waits for the end of this process waits for its clients, too.
         config.limits.stop_within = CLIENTS_END;
+        config.playground = self.drained.is_some().then(|| self.playground.clone());
         let server = gateway::Server::bind(config, self.bus.clone()).await?;
         let told = (server.address(), server.sign_in());
         self.seen = Some(server.seen());

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use serde::{Deserialize, Serialize};
 use shared::{
     bus::{Bus, Http},
@@ -136,4 +137,9 @@ pub(crate) fn default_directory() -> Option<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let data = absolute("XDG_DATA_HOME").or_else(|| Some(absolute("HOME")?.join(".local/share")))?;
     Some(data.join("trellis"))
+}
+
+/// A file or directory. Unlike clap's own parser it takes an empty text, which names none: shells and compose files unset variables that way.
+pub(crate) fn file() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().map(PathBuf::from)
 }

@@ -2,13 +2,14 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
+use gateway::TraceUrl;
 use shared::role::Kind;
 
 use crate::{
     cluster::{
         connect::Servers,
-        place::{DEFAULT_ADDRESS, LISTEN},
+        place::{self, DEFAULT_ADDRESS, LISTEN},
     },
     command::serve,
     terminal::{
@@ -25,7 +26,7 @@ pub(crate) struct FrontDoor {
     #[arg(long, value_name = "ADDRESS", env = LISTEN)]
     listen: Option<String>,
     /// A file with a line for each token, as `trellis gateway token` writes it. It is read again when it changes.
-    #[arg(long, value_name = "FILE", env = "TRELLIS_TOKENS")]
+    #[arg(long, value_name = "FILE", env = "TRELLIS_TOKENS", value_parser = place::file())]
     tokens: Option<PathBuf>,
     /// Let everybody in who reaches it from this machine, without a token: every user, and every agent with a network.
     #[arg(long)]
@@ -36,6 +37,9 @@ pub(crate) struct FrontDoor {
     /// A web page's origin that may ask from a browser, such as `https://app.example.com`; may be given more than once.
     #[arg(long = "origin", value_name = "ORIGIN")]
     origins: Vec<String>,
+    /// A viewer of traces, to which the page links each run, such as http://localhost:16686/trace/{trace_id}.
+    #[arg(long, value_name = "URL", env = "TRELLIS_TRACE_URL")]
+    trace_url: Option<String>,
 }
 
 impl FrontDoor {
@@ -46,7 +50,7 @@ impl FrontDoor {
 
     pub(crate) fn config(self) -> anyhow::Result<gateway::Config> {
         let is_named = self.is_named();
-        let FrontDoor { listen, tokens, open: is_open, hosts, origins } = self;
+        let FrontDoor { listen, tokens, open: is_open, hosts, origins, trace_url } = self;
         let listen: SocketAddr = match listen.filter(|_| is_named) {
             Some(address) => address.parse().with_context(|| {
                 format!("`{address}` is no address\n\nhint: --listen has an address and a port, such as 127.0.0.1:7420")
@@ -54,7 +58,9 @@ impl FrontDoor {
             None => DEFAULT_ADDRESS,
         };
         let tokens = tokens.filter(|path| !path.as_os_str().is_empty());
-        Ok(gateway::Config { tokens, is_open, hosts, origins, ..gateway::Config::new(listen) })
+        let trace_url = trace_url.filter(|url| !url.is_empty()).map(|url| url.parse::<TraceUrl>());
+        let trace_url = trace_url.transpose().map_err(|why| anyhow!("--trace-url: {why}"))?;
+        Ok(gateway::Config { tokens, is_open, hosts, origins, trace_url, ..gateway::Config::new(listen) })
     }
 }
 

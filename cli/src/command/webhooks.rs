@@ -13,10 +13,13 @@ use shared::{
     wire::WebhookBody,
 };
 
-use crate::terminal::{
-    ending::{EXIT_CODES, Ending},
-    output::{self, Output},
-    table,
+use crate::{
+    cluster::place,
+    terminal::{
+        ending::{EXIT_CODES, Ending},
+        output::{self, Output},
+        table,
+    },
 };
 
 /// Who is told of outcomes and questions.
@@ -24,7 +27,7 @@ use crate::terminal::{
 pub(crate) struct WebhookFile {
     /// Who is told of outcomes and questions over HTTP: YAML or JSON, the same for all coordinators (docs/webhooks.md). It is read again
     /// when it changes.
-    #[arg(long, value_name = "FILE", env = "TRELLIS_WEBHOOKS")]
+    #[arg(long, value_name = "FILE", env = "TRELLIS_WEBHOOKS", value_parser = place::file())]
     webhooks: Option<PathBuf>,
 }
 

@@ -1,12 +1,9 @@
 //! `trellis workers`: lists the workers of a cluster, and drains one.
 
-use std::collections::BTreeMap;
-
 use serde_json::json;
 use shared::{
     WorkerId,
     bus::Bus,
-    id::PoolName,
     text::count,
     wire::{Drain, Query, Refusal, WorkerState},
 };
@@ -85,7 +82,7 @@ fn list(bus: &Bus, workers: &[WorkerState], output: Output) -> anyhow::Result<En
     };
     let rows: Vec<_> = workers.iter().map(row).collect();
     output::print(&table::show(["WORKER", "POOL", "RUNNING", "STATE", "VERSION", "POLICY"], &rows))?;
-    for apart in policies_apart(workers) {
+    for apart in gateway::doctor::policies_apart(workers) {
         output::note(&format!("warning: {apart}"));
     }
     Ok(Ending::Completed)
@@ -97,26 +94,6 @@ fn policy(worker: &WorkerState) -> String {
         Some(digest) => format!("{} [{digest}]", worker.policy),
         None => worker.policy.clone(),
     }
-}
-
-/// Pools whose workers have different policies: which of them refuses a profile is then chance.
-pub(crate) fn policies_apart(workers: &[WorkerState]) -> Vec<String> {
-    let mut pools: BTreeMap<&PoolName, BTreeMap<&str, Vec<&str>>> = BTreeMap::new();
-    for worker in workers.iter().filter(|worker| !worker.policy_digest.is_empty()) {
-        let of_pool = pools.entry(&worker.pool).or_default();
-        of_pool.entry(&worker.policy_digest).or_default().push(worker.worker_id.as_str());
-    }
-    let apart = pools.into_iter().filter(|(_, policies)| policies.len() > 1);
-    let words = apart.map(|(pool, policies)| {
-        let groups = policies.iter().map(|(digest, workers)| {
-            let more =
-                if workers.len() > 1 { format!(" and {} more", workers.len() - 1) } else { String::new() };
-            format!("{} ({}{more})", digest.get(..8).unwrap_or(digest), workers[0])
-        });
-        let groups: Vec<String> = groups.collect();
-        format!("the workers of the pool `{pool}` have different policies: {}", groups.join(", "))
-    });
-    words.collect()
 }
 
 async fn drain(bus: &Bus, id: WorkerId, output: Output) -> anyhow::Result<Ending> {

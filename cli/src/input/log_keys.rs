@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use shared::keys::Keys;
 
-use crate::terminal::{ending::Ending, output};
+use crate::{
+    cluster::place,
+    terminal::{ending::Ending, output},
+};
 
 /// Not an option: everybody on the machine sees the arguments of a process.
 const VARIABLE: &str = "TRELLIS_LOG_KEY";
@@ -13,7 +16,7 @@ const VARIABLE: &str = "TRELLIS_LOG_KEY";
 pub(crate) struct LogKeys {
     /// The key of the deployment: what coordinators write to the logs and the store is signed with it. A line for each key,
     /// 64 hexadecimal digits; the first signs, all verify. Or the same text in the variable TRELLIS_LOG_KEY.
-    #[arg(long, value_name = "FILE", env = "TRELLIS_LOG_KEY_FILE")]
+    #[arg(long, value_name = "FILE", env = "TRELLIS_LOG_KEY_FILE", value_parser = place::file())]
     log_key_file: Option<PathBuf>,
 }
 

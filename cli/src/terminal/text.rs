@@ -14,7 +14,7 @@ pub(crate) fn plain(word: serde_json::Result<Value>) -> String {
 
 /// On one line, without control characters.
 pub(crate) fn flat(text: &str) -> String {
-    printable(text).replace(['\n', '\t'], " ")
+    printable(text).replace('\r', "").replace(['\n', '\t'], " ")
 }
 
 /// Without control characters: no text may move the cursor, colour the screen or reverse the reading direction.
@@ -24,7 +24,14 @@ pub(crate) fn printable(text: &str) -> String {
         '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
         other => other.is_control(),
     };
-    text.chars().map(|character| if is_control(character) { '\u{fffd}' } else { character }).collect()
+    let mut characters = text.chars().peekable();
+    let mut out = String::with_capacity(text.len());
+    while let Some(character) = characters.next() {
+        // The end of a line of CSV is no more than an end of a line.
+        let ends_line = character == '\r' && characters.peek() == Some(&'\n');
+        out.push(if is_control(character) && !ends_line { '\u{fffd}' } else { character });
+    }
+    out
 }
 
 /// A result with nothing cut: a text as it is, anything else as JSON on lines of its own. It ends with its line.

@@ -8,7 +8,7 @@ use shared::{
     bus::{Headers, Message},
     decode,
     graph::{self, Plan, Purpose, Resolved, Unresolved, Unverified},
-    subject::Subject,
+    subject::{Partition, Subject},
     wire::{self, Drain, Query, QueryAnswer, Refusal, StateDigest},
 };
 
@@ -16,6 +16,7 @@ use super::{agents, finding, kept, names, schedules};
 use crate::{
     audit, branches, dead_letter, directory,
     handles::Handles,
+    ownership::owner::owner,
     policy,
     sealed::{Broken, Found},
     shard::{
@@ -180,7 +181,12 @@ async fn coordinators(handles: &Handles) -> Result<QueryAnswer, directory::Error
     let mut coordinators: Vec<WorkerId> = alive.into_iter().map(|member| member.id).collect();
     // One that was killed and is back may still be heard.
     coordinators.dedup();
-    Ok(QueryAnswer::Coordinators { coordinators, policies })
+    let all = || Partition::all(handles.config.topology.partitions);
+    let owned = |id: &WorkerId| {
+        all().filter(|one| owner(*one, &coordinators) == Some(id)).map(Partition::number).collect()
+    };
+    let partitions = coordinators.iter().map(owned).collect();
+    Ok(QueryAnswer::Coordinators { coordinators, policies, partitions })
 }
 
 async fn branches_of(handles: &Handles, trace_id: TraceId) -> Result<QueryAnswer, directory::Error> {

@@ -5,6 +5,7 @@
 pub(crate) mod copies;
 pub(crate) mod mark;
 pub(crate) mod membership;
+pub(crate) mod owner;
 pub(crate) mod queues;
 pub(crate) mod retention;
 pub(crate) mod schedules;

@@ -17,14 +17,16 @@ use crate::{
 /// The height of a bar, and of its row.
 const BAR: usize = 30;
 const ROW: usize = 34;
-/// Bars narrower than this, in thousandths of the whole, are drawn together.
-const NARROWEST: f64 = 4.0;
+/// The whole width: thousandths of a percent.
+const WIDTH: u64 = 100_000;
+/// Bars narrower than this are drawn together.
+const NARROWEST: u64 = WIDTH / 250;
 /// Bars that are drawn, rows of them, and rows of the table.
 const MOST_BARS: usize = 300;
 const MOST_ROWS: usize = 12;
 const LISTED: usize = 50;
 /// Bars that are wide enough for a name.
-const NAMED: f64 = 60.0;
+const NAMED: u64 = WIDTH / 16;
 
 pub(super) async fn show(call: Call) -> Answered {
     let of = call.one::<ChildId>("of")?;
@@ -115,10 +117,10 @@ fn own(trace: &Trace, node: &ContextNode) -> (Usd, Usd) {
     (node.budget.own.cost_usd, Usd::from_nanos(own))
 }
 
-/// A bar of the picture, in thousandths of its width.
+/// A bar of the picture.
 struct Bar<'a> {
-    from: f64,
-    width: f64,
+    from: u64,
+    width: u64,
     row: usize,
     of: Drawn<'a>,
 }
@@ -131,15 +133,16 @@ enum Drawn<'a> {
     Many(usize, u64),
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a place on the screen")]
-fn part_of(nanos: u64, whole: u64) -> f64 {
-    nanos as f64 / whole.max(1) as f64 * 1000.0
+/// How wide an amount is, if `whole` is all of the width.
+fn part_of(nanos: u64, whole: u64) -> u64 {
+    let part = u128::from(nanos) * u128::from(WIDTH) / u128::from(whole.max(1));
+    u64::try_from(part).unwrap_or(WIDTH).min(WIDTH)
 }
 
 fn bars<'a>(
     trace: &'a Trace,
     node: &'a ContextNode,
-    from: f64,
+    from: u64,
     whole: u64,
     row: usize,
     into: &mut Vec<Bar<'a>>,
@@ -166,7 +169,7 @@ fn bars<'a>(
     }
     let (spent, held) = own(trace, node);
     let width = part_of(spent.nanos() + held.nanos(), whole);
-    if width > 0.0 {
+    if width > 0 {
         into.push(Bar { from: at, width, row: row + 1, of: Drawn::Own(node, spent, held) });
     }
 }
@@ -177,7 +180,7 @@ fn picture(trace: &Trace, node: &ContextNode) -> Markup {
     // Where little is taken, that little is what is looked for.
     let whole = if taken.saturating_mul(5) >= limit || taken == 0 { limit.max(taken) } else { taken };
     let mut drawn = Vec::new();
-    bars(trace, node, 0.0, whole, 0, &mut drawn);
+    bars(trace, node, 0, whole, 0, &mut drawn);
     let height = drawn.iter().map(|bar| bar.row + 1).max().unwrap_or(1) * ROW;
     html! {
         p class="hint" {
@@ -196,20 +199,22 @@ fn picture(trace: &Trace, node: &ContextNode) -> Markup {
     }
 }
 
-fn percent(thousandths: f64) -> String {
-    format!("{:.3}%", thousandths / 10.0)
+fn percent(width: u64) -> String {
+    format!("{}.{:03}%", width / 1000, width % 1000)
 }
 
 fn one(trace: &Trace, bar: &Bar<'_>) -> Markup {
     let Bar { from, width, row, of } = bar;
     let inner = |share: u64, parts: &[(&str, u64)]| {
-        let mut at = 0.0;
+        let places = parts.iter().scan(0, |taken, (class, nanos)| {
+            let from = part_of(*taken, share);
+            *taken += nanos;
+            Some((*class, from, part_of(*taken, share) - from))
+        });
         html! {
             rect class="whole" width="100%" height=(BAR) {}
-            @for (class, nanos) in parts {
-                @let width = part_of(*nanos, share);
-                @if width > 0.0 { rect class=(*class) x=(percent(at)) width=(percent(width)) height=(BAR) {} }
-                @let _ = at += width;
+            @for (class, from, width) in places.filter(|(_, _, width)| *width > 0) {
+                rect class=(class) x=(percent(from)) width=(percent(width)) height=(BAR) {}
             }
         }
     };
@@ -294,5 +299,17 @@ fn table(trace: &Trace) -> Markup {
             }
         }
         @if more > 0 { p class="hint" { "And " (count(more, "agent")) " that took less." } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_a_share_of_the_width_and_never_more() {
+        assert_eq!(part_of(1, 4), WIDTH / 4);
+        assert_eq!((part_of(0, 0), part_of(5, 0), part_of(u64::MAX, 1)), (0, WIDTH, WIDTH));
+        assert_eq!([0, 1, 12_345, WIDTH].map(percent), ["0.000%", "0.001%", "12.345%", "100.000%"]);
     }
 }

@@ -2,6 +2,7 @@
 
 use coordinator::trace::{ContextNode, Status, Trace};
 use maud::{Markup, html};
+use serde_json::json;
 use shared::{
     journal_text::{self, Line},
     subject::{Action, Subject},
@@ -95,6 +96,7 @@ fn agent(call: &Call, trace: &Trace, node: &ContextNode, entries: &[HistoryEntry
         (journal(call, trace, node, entries, before))
         @let files = outputs_of(entries).unwrap_or_default();
         @if !files.is_empty() { section { h2 { "Files" } (files::of_context(trace.id(), &node.id, &files)) } }
+        (branch(call, trace, node, entries))
         section class="result" id="result" { @if let Some(result) = result { h2 { "Result" } pre { (result) } } }
     }
 }
@@ -113,7 +115,7 @@ fn actions(call: &Call, trace: &Trace, node: &ContextNode) -> Markup {
         @if asks { p { a href="questions" { "Answer its question" } } }
         @if node.is_live() && call.may_send(&Subject::Cancel) {
             div class="actions" {
-                button type="button" data-post={ (path) "/cancel" } data-body=(serde_json::json!({"child_id": node.id}))
+                button type="button" data-post={ (path) "/cancel" } data-body=(json!({"child_id": node.id}))
                     data-ask={ "Cancel " (node.id) " and everything beneath it? What was spent stays spent." } { "Cancel" }
             }
         }
@@ -138,6 +140,35 @@ fn facts(trace: &Trace, node: &ContextNode) -> Markup {
                 dd { @for one in &node.adjusted { span { (one.to_string()) } " " } }
             }
             @for note in node.notes.iter() { dt { "Note" } dd { (note) } }
+        }
+    }
+}
+
+/// A new run that begins with what this agent has done up to a step.
+fn branch(call: &Call, trace: &Trace, node: &ContextNode, entries: &[HistoryEntry]) -> Markup {
+    let Some(last) = entries.last().map(|entry| entry.number).filter(|_| call.may_send(&Subject::Submit))
+    else {
+        return Markup::default();
+    };
+    let fixed = json!({
+        "agent_id": node.order.agent_id,
+        "branch_from": {"trace_id": trace.id(), "child_id": node.id},
+    });
+    let goal = node.order.goal.as_ref().map(Text::as_str).unwrap_or_default();
+    html! {
+        details class="branch" {
+            summary { "Branch: a new run from here" }
+            form data-json="v1/runs" data-go="runs/" data-body=(fixed) {
+                p class="hint" {
+                    "The new run begins with a copy of this journal up to a step, and goes on from there. This run stays as it is, and \
+                     what it cost is not paid again."
+                }
+                label { "After step " input type="number" name="branch_from.step" min="1" max=(last) value=(last) required; }
+                label { "Goal " textarea name="goal" rows="3" maxlength="100000" { (goal) } }
+                label { "Model " input name="model" placeholder="as it is" size="24"; }
+                label { "Costs at most $" input name="max_cost_usd" inputmode="decimal" size="6" placeholder="as by default"; }
+                button type="submit" { "Begin" }
+            }
         }
     }
 }
@@ -186,7 +217,7 @@ pub(super) fn step(trace: &Trace, entry: &HistoryEntry, may_restore: bool) -> Ma
             span class=[is_wrong.then_some("wrong")] { (row::short(&said, SAID)) }
             @if may_restore {
                 button type="button" data-post={ "v1/runs/" (trace.id()) "/restore" }
-                    data-body=(serde_json::json!({"child_id": entry.child_id, "to": entry.number}))
+                    data-body=(json!({"child_id": entry.child_id, "to": entry.number}))
                     data-ask={ "Take " (entry.child_id) " back to step " (entry.number) "? What it did after that no longer counts; what it cost stays spent." } {
                     "Restore" span class="unseen" { " to step " (entry.number) }
                 }

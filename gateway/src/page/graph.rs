@@ -89,8 +89,19 @@ fn columns(group: &Group) -> Vec<usize> {
     columns
 }
 
-fn draw(trace: &Trace, node: &ContextNode, group: &Group) -> Markup {
-    let steps = trace.graph_outcome(node).map(|outcome| outcome.steps).unwrap_or_default();
+/// A card of the drawing.
+#[derive(Debug, Default)]
+pub(super) struct Card {
+    pub(super) title: String,
+    pub(super) class: &'static str,
+    pub(super) name: String,
+    pub(super) note: String,
+    pub(super) href: Option<String>,
+    pub(super) is_pale: bool,
+}
+
+/// The steps of a graph or group as cards, each behind those that it waits for.
+pub(super) fn lay_out(group: &Group, cards: &[Card]) -> Markup {
     let columns = columns(group);
     let mut rows = vec![0; columns.len()];
     let mut taken = vec![0; columns.iter().max().map_or(1, |last| last + 1)];
@@ -111,14 +122,33 @@ fn draw(trace: &Trace, node: &ContextNode, group: &Group) -> Markup {
                     path class="edge" d={ "M" (x1) " " (y1) " C" (middle) " " (y1) " " (middle) " " (y2) " " (x2) " " (y2) } {}
                 }
             }
-            @for (place, report) in steps.iter().enumerate().filter(|(place, _)| *place < columns.len()) {
-                (card(trace, report, at(place)))
-            }
+            @for (place, card) in cards.iter().enumerate().take(columns.len()) { (drawn(card, at(place))) }
         }
     }
 }
 
-fn card(trace: &Trace, step: &StepReport, (x, y): (usize, usize)) -> Markup {
+fn drawn(card: &Card, (x, y): (usize, usize)) -> Markup {
+    let content = html! {
+        title { (card.title) }
+        rect class={ "card " (card.class) } x=(x) y=(y) width=(CARD.0) height=(CARD.1) rx="6" {}
+        text x=(x + 10) y=(y + 23) class="step" { (row::short(&card.name, NAME)) }
+        text x=(x + 10) y=(y + 44) class="note" { (row::short(&card.note, REASON)) }
+    };
+    html! {
+        g class=[card.is_pale.then_some("pale")] {
+            @match &card.href { Some(href) => a href=(href) { (content) }, None => (content) }
+        }
+    }
+}
+
+fn draw(trace: &Trace, node: &ContextNode, group: &Group) -> Markup {
+    let steps = trace.graph_outcome(node).map(|outcome| outcome.steps).unwrap_or_default();
+    let cards: Vec<Card> = steps.iter().map(|step| card(trace, step)).collect();
+    lay_out(group, &cards)
+}
+
+/// A step as it is now.
+fn card(trace: &Trace, step: &StepReport) -> Card {
     let word = word_of_step(step);
     let context = step.contexts.last().and_then(|id| trace.context(id));
     let href = context.map(|node| match node.graph {
@@ -126,20 +156,15 @@ fn card(trace: &Trace, step: &StepReport, (x, y): (usize, usize)) -> Markup {
         None => format!("runs/{}/contexts/{}", trace.id(), node.id),
     });
     let many = if step.contexts.len() > 1 { format!(" ×{}", step.contexts.len()) } else { String::new() };
-    let pale = matches!(step.status, StepStatus::Skipped | StepStatus::Pending);
     let reason = step.reason.as_deref().unwrap_or_default();
-    let content = html! {
-        title { (step.id) ", " (status::words(&word)) @if !reason.is_empty() { ": " (row::short(reason, 400)) } }
-        rect class={ "card " (status::class(&word)) } x=(x) y=(y) width=(CARD.0) height=(CARD.1) rx="6" {}
-        text x=(x + 10) y=(y + 23) class="step" { (status::sign_of(&word)) " " (row::short(step.id.as_str(), NAME)) (many) }
-        text x=(x + 10) y=(y + 44) class="note" {
-            @if reason.is_empty() { (step.cost_usd) } @else { (row::short(reason, REASON)) }
-        }
-    };
-    html! {
-        g class=[pale.then_some("pale")] {
-            @match href { Some(href) => a href=(href) { (content) }, None => (content) }
-        }
+    let why = if reason.is_empty() { String::new() } else { format!(": {}", row::short(reason, 400)) };
+    Card {
+        title: format!("{}, {}{why}", step.id, status::words(&word)),
+        class: status::class(&word),
+        name: format!("{} {}{many}", status::sign_of(&word), step.id),
+        note: if reason.is_empty() { step.cost_usd.to_string() } else { reason.to_owned() },
+        href,
+        is_pale: matches!(step.status, StepStatus::Skipped | StepStatus::Pending),
     }
 }
 

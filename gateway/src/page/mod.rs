@@ -11,6 +11,8 @@ mod files;
 mod graph;
 mod live;
 mod money;
+mod operations;
+mod playground;
 mod questions;
 mod row;
 mod run;
@@ -24,7 +26,7 @@ mod workers;
 use axum::http::Method;
 use shared::{
     ChildId, PoolName, TraceId,
-    subject::{Subject, Topic},
+    subject::{Action, Subject, Topic},
 };
 
 pub(crate) use answer::{ASSETS, Place, SIGN_IN, base, refused};
@@ -94,7 +96,10 @@ pub(crate) fn table() -> Vec<Route> {
         get("/questions", "pageOfQuestions", |call| Box::pin(questions::list(call)))
             .sends(Subject::Query(Topic::Runs))
             .query(QUESTIONS),
-        get("/workers", "pageOfWorkers", |call| Box::pin(workers::list(call)))
+        get("/questions/count", "countOfQuestions", |call| Box::pin(questions::count_open(call)))
+            .sends(Subject::Query(Topic::Runs)),
+        get("/workers", "pageOfWorkers", |call| Box::pin(workers::list(call))).sends(Subject::Worker),
+        get("/operations", "pageOfOperations", |call| Box::pin(operations::show(call)))
             .sends(Subject::Query(Topic::Coordinators))
             .sends(Subject::Worker),
         get("/agents", "pageOfAgents", |call| Box::pin(agents::list(call)))
@@ -105,6 +110,19 @@ pub(crate) fn table() -> Vec<Route> {
         get("/dead", "pageOfDeadLetters", |call| Box::pin(dead::list(call)))
             .hears(Subject::Dead(child.clone()))
             .query(LETTERS),
+        get("/playground", "pageOfPlayground", |call| Box::pin(playground::show(call)))
+            .sends(Subject::Submit),
+        Route::new(Method::POST, "/playground/check", "checkGraph", "", |call| {
+            Box::pin(playground::check(call))
+        })
+        .sends(Subject::Submit)
+        .sends(Subject::Query(Topic::Agents))
+        .takes::<playground::Typed>(),
+        Route::new(Method::POST, "/playground/kill", "killWorker", "", |call| {
+            Box::pin(playground::kill(call))
+        })
+        .sends(Subject::Admin(Action::Drain))
+        .may_take::<playground::Nothing>(),
         Route::new(Method::POST, "/sign-out", "signOut", "", |call| Box::pin(answer::sign_out(call))),
         get("/assets/{name}", "asset", |call| Box::pin(asset::get(call))).open().query(ASSET),
     ]

@@ -202,10 +202,11 @@ async function load(list, url) {
 }
 
 // What the server can't do is told where it was asked for. What was done is not asked for twice in a form.
-async function post(place, controls, url, body, done) {
+async function post(place, controls, url, body, done, go) {
     for (const control of controls) control.disabled = true;
     const answer = await fetch(url, { method: "POST", body, headers: { "content-type": "application/json" } }).catch(() => null);
-    const told = answer?.ok ? null : await answer?.json().catch(() => null);
+    const told = await answer?.json().catch(() => null);
+    if (answer?.ok && go && told) return void location.assign(go + told.trace_id);
     for (const control of controls) control.disabled = Boolean(answer?.ok && done);
     let said = place.querySelector(".told");
     if (!said) place.append(said = Object.assign(document.createElement("p"), { className: "told" }));
@@ -216,23 +217,34 @@ async function post(place, controls, url, body, done) {
     if (answer?.ok && done) { said.tabIndex = -1; said.focus(); }
     return Boolean(answer?.ok);
 }
-const send = (button, url, body) => post(button.parentNode, [button], url, body);
+const send = (button, url, body) => post(button.parentNode, [button], url, body, undefined, button.dataset.go);
 
-/** A form whose fields are a JSON body: fields of one name are one text, with a colon between them. */
+/** The body that a form is: fields of one name are one text with a colon between them, `a.b` is within `a`, and what is empty is left out. */
+function bodyOf(form, fields) {
+    const body = JSON.parse(form.dataset.body ?? "{}");
+    for (const name of new Set(fields.keys())) {
+        const text = fields.getAll(name).filter((value) => value.trim()).join(": ");
+        if (!text && form.dataset.body) continue;
+        const path = name.split(".");
+        const last = path.pop();
+        const place = path.reduce((within, part) => (within[part] ??= {}), body);
+        place[last] = form.elements[name]?.type === "number" ? Number(text) : text;
+    }
+    return JSON.stringify(body);
+}
+
 document.addEventListener("submit", async (event) => {
     const form = event.target;
-    const { json, done, again } = form.dataset;
+    const { json, done, again, go } = form.dataset;
     if (!json) return;
     event.preventDefault();
     const fields = new FormData(form, event.submitter);
-    const text = (name) => fields.getAll(name).filter((value) => value.trim()).join(": ");
     const ask = event.submitter?.dataset.ask;
     if (ask && !confirm(ask)) return;
     // Forms of one question are answered together.
     const place = form.closest(".answers") ?? form;
-    const body = Object.fromEntries([...new Set(fields.keys())].map((name) => [name, text(name)]));
     const controls = place.querySelectorAll("button, input, select, textarea");
-    const sent = await post(place, controls, json, JSON.stringify(body), again === undefined ? done ?? "Done." : undefined);
+    const sent = await post(place, controls, json, bodyOf(form, fields), again === undefined ? done ?? "Done." : undefined, go);
     if (sent && again !== undefined) form.reset();
 });
 
@@ -282,6 +294,61 @@ document.addEventListener("dblclick", (event) => {
     if (table) zoom(0, Number(table.dataset.zoom));
 });
 
+// The playground: what is typed is checked, drawn and planned by the server.
+let checking;
+let typed = 0;
+async function check(fail) {
+    const mine = ++typed;
+    const answer = await fetch("playground/check", { method: "POST", body: JSON.stringify({ text: $("graph-text").value, fail: fail || null }), headers: { "content-type": "application/json" } }).catch(() => null);
+    const told = answer?.ok ? await answer.json().catch(() => null) : null;
+    if (mine !== typed || !told) return told;
+    part($("checked"), told.checked);
+    if (!$("part").dataset.live) part($("part"), told.drawn);
+    const [list, chosen] = [$("fail-step"), $("fail-step").value];
+    list.replaceChildren(list.firstElementChild, ...told.steps.map((step) => new Option(step, step, false, step === chosen)));
+    $("run-graph").disabled = told.graph === null;
+    return told;
+}
+async function play() {
+    const [said, fail] = [$("played"), $("fail-step").value];
+    const json = { "content-type": "application/json" };
+    const told = await check(fail);
+    if (!told?.graph) return;
+    said.textContent = "Submitting…";
+    const answer = await fetch("v1/runs", { method: "POST", body: JSON.stringify(told.graph), headers: json }).catch(() => null);
+    const got = await answer?.json().catch(() => null);
+    if (!answer?.ok) return void (said.textContent = got ? [got.detail, got.hint].filter(Boolean).join(": ") : "The server can't be reached.");
+    const link = Object.assign(document.createElement("a"), { href: `runs/${got.trace_id}`, textContent: `Run ${got.trace_id.slice(0, 8)}` });
+    said.replaceChildren(link, " is on its way; the graph follows it.");
+    $("part").dataset.live = `runs/${got.trace_id}/graph/live`;
+    watch();
+}
+if ($("playground")) {
+    const text = $("graph-text");
+    text.addEventListener("input", () => {
+        // What is typed is drawn again, and the run before it is left.
+        stream?.close();
+        delete $("part").dataset.live;
+        clearTimeout(checking);
+        checking = setTimeout(check, 300);
+    });
+    $("open-file").addEventListener("change", async (event) => {
+        const [file] = event.target.files;
+        if (file) text.value = await file.text();
+        text.dispatchEvent(new Event("input", { bubbles: true }));
+    });
+    $("run-graph").addEventListener("click", play);
+    $("checked").addEventListener("click", (event) => {
+        const line = Number(event.target.closest("[data-line]")?.dataset.line);
+        if (!line) return;
+        const lines = text.value.split("\n");
+        const from = lines.slice(0, line - 1).join("\n").length + (line > 1 ? 1 : 0);
+        text.focus();
+        text.setSelectionRange(from, from + (lines[line - 1]?.length ?? 0));
+    });
+    check();
+}
+
 const KEYS = "Keys:\n/ search\nj, k next and previous row\nEnter open\nEsc back\nc cancel (asks)\n? this help";
 document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea")) return;
@@ -300,4 +367,13 @@ document.addEventListener("keydown", (event) => {
     keys[event.key]();
 });
 
-signIn().then((signs) => { if (!signs) { tick(); setInterval(tick, 1000); watch(); } });
+// How many questions are open, wherever somebody is.
+async function count() {
+    const place = $("open-questions");
+    if (!place || document.hidden) return;
+    const answer = await fetch("questions/count").catch(() => null);
+    const told = answer?.ok ? await answer.json().catch(() => null) : null;
+    if (told) place.textContent = told.questions ? `${told.questions}${told.are_all ? "" : "+"}` : "";
+}
+
+signIn().then((signs) => { if (!signs) { tick(); setInterval(tick, 1000); watch(); count(); setInterval(count, 10000); } });

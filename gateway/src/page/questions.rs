@@ -1,18 +1,20 @@
 //! Open questions: a card each, with what may be answered. Whoever may not answer sees the question alone.
 
+use axum::http::StatusCode;
 use maud::{Markup, html};
 use shared::{
     subject::Subject,
     text::count,
     when,
-    wire::{Form, PendingQuestion, Question},
+    wire::{Form, PendingQuestion, Question, RunsQuery},
 };
 
 use super::{answer, shell::Here};
 use crate::{
-    call::{Answered, Call},
+    call::{Answered, Call, json},
     routes::open_questions,
     types::QuestionsPage,
+    watched::find,
 };
 
 pub(super) async fn list(call: Call) -> Answered {
@@ -42,6 +44,14 @@ pub(super) async fn list(call: Call) -> Answered {
         }
     };
     answer::page(&call, "questions", Here::Questions, &body)
+}
+
+/// How many questions are open, of as many runs as one page lists.
+pub(super) async fn count_open(call: Call) -> Answered {
+    let query = RunsQuery { waiting_for_human: Some(true), ..RunsQuery::default() };
+    let found = find(&call.bus, &call.caller, &query).await?;
+    let questions: u32 = found.runs.iter().map(|run| run.questions).sum();
+    json(StatusCode::OK, &serde_json::json!({"questions": questions, "are_all": found.next.is_none()}))
 }
 
 /// A question with its answers.

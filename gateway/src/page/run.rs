@@ -3,6 +3,7 @@
 use axum::http::StatusCode;
 use coordinator::trace::{ContextNode, Trace};
 use maud::{Markup, html};
+use serde_json::json;
 use shared::{
     subject::{Action, Subject},
     wire::Text,
@@ -82,6 +83,11 @@ fn actions(call: &Call, trace: &Trace, root: &ContextNode) -> Markup {
                 button type="button" data-raise={ (path) "/raise" } data-child=(root.id)
                     data-now=(root.budget.limit.cost_usd.to_string().trim_start_matches('$')) { "Raise" }
             }
+            @if !root.is_live() && root.graph.is_some() && call.may_send(&Subject::Submit) {
+                button type="button" data-post="v1/runs" data-go="runs/" data-body=(json!({"rerun": {"trace_id": trace.id()}}))
+                    data-ask={ "Run what did not succeed again, as a new run? It may cost " (root.budget.limit.cost_usd) " at most; what succeeded is taken over." } { "Rerun" }
+            }
+            @if let Some(url) = call.trace_url.as_ref().map(|url| url.of(trace.id())) { a href=(url) target="_blank" rel="noopener noreferrer" { "Trace ↗" } }
             a href={ (path) "/receipt" } { "Receipt" }
             a href={ (path) "/events" } { "Events" }
             a href=(path) { "JSON" }

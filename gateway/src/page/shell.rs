@@ -17,12 +17,22 @@ pub(super) enum Here {
     Workers,
     Agents,
     Schedules,
+    Operations,
     Dead,
+    Playground,
 }
 
 impl Here {
-    const ALL: [Here; 6] =
-        [Here::Runs, Here::Questions, Here::Workers, Here::Agents, Here::Schedules, Here::Dead];
+    const ALL: [Here; 8] = [
+        Here::Runs,
+        Here::Questions,
+        Here::Workers,
+        Here::Agents,
+        Here::Schedules,
+        Here::Operations,
+        Here::Dead,
+        Here::Playground,
+    ];
 
     fn link(self) -> (&'static str, &'static str) {
         match self {
@@ -31,7 +41,9 @@ impl Here {
             Here::Workers => ("workers", "Workers"),
             Here::Agents => ("agents", "Agents"),
             Here::Schedules => ("schedules", "Schedules"),
+            Here::Operations => ("operations", "Operations"),
             Here::Dead => ("dead", "Dead letters"),
+            Here::Playground => ("playground", "Playground"),
         }
     }
 
@@ -40,9 +52,11 @@ impl Here {
         let may_ask = |topic| call.may_send(&Subject::Query(topic));
         match self {
             Here::Runs | Here::Questions => may_ask(Topic::Runs),
-            Here::Workers => may_ask(Topic::Coordinators) && call.may_send(&Subject::Worker),
+            Here::Workers => call.may_send(&Subject::Worker),
+            Here::Operations => may_ask(Topic::Coordinators) && call.may_send(&Subject::Worker),
             Here::Agents => may_ask(Topic::Agents),
             Here::Schedules => may_ask(Topic::Schedules),
+            Here::Playground => call.playground.is_some() && call.may_send(&Subject::Submit),
             Here::Dead => call.may_hear(&Subject::Dead(ChildId::whole_trace())),
         }
     }
@@ -81,13 +95,15 @@ pub(super) fn whole(call: &Call, title: &str, here: Here, body: &Markup) -> Mark
         html lang="en" {
             (head(&call.base, title))
             body {
-                a class="skip" href={ (call.here) "#main" } { "To the content" }
+                a class="skip" href=(call.place("main")) { "To the content" }
                 header class="top" {
                     a class="name" href="./" { "trellis" }
                     nav aria-label="Views" {
                         @for one in Here::ALL.into_iter().filter(|one| one.is_for(call)) {
                             @let (href, name) = one.link();
-                            a href=(href) aria-current=[(one == here).then_some("page")] { (name) }
+                            a href=(href) aria-current=[(one == here).then_some("page")] {
+                                (name) @if one == Here::Questions { " " span class="count" id="open-questions" {} }
+                            }
                         }
                     }
                     span id="live" class="live" role="status" { "" }

@@ -1,6 +1,5 @@
-//! Workers, one row each, with their slots; and the coordinators.
+//! Workers, one row each, with their slots.
 
-use axum::http::StatusCode;
 use maud::{Markup, html};
 use shared::{
     bus::Bus,
@@ -14,23 +13,14 @@ use super::{answer, row, shell::Here};
 use crate::{
     call::{Answered, Call},
     cluster,
-    problem::ProblemDetails,
-    routes::coordinators_now,
-    types::Coordinators,
 };
 
 /// More slots than this are told as a number alone.
 const MOST_DOTS: u32 = 64;
 
 pub(super) async fn list(call: Call) -> Answered {
-    let (workers, coordinators) = tokio::join!(cluster::workers(&call.bus), coordinators_now(&call));
-    let workers = workers?;
+    let workers = cluster::workers(&call.bus).await?;
     let drain = call.may_send(&Subject::Admin(Action::Drain)).then(|| ask(&call.bus));
-    // Without a coordinator the workers are what is looked for.
-    let coordinators = match coordinators {
-        Err(problem) if problem.status() != StatusCode::SERVICE_UNAVAILABLE => return Err(problem),
-        told => told,
-    };
     let body = html! {
         h1 { "Workers" }
         p class="state" { (summary(&workers)) }
@@ -42,10 +32,6 @@ pub(super) async fn list(call: Call) -> Answered {
             }
         } @else {
             (table(&workers, drain))
-        }
-        (told(&coordinators))
-        @if Here::Dead.is_for(&call) {
-            p { a href="dead" { "Dead letters: messages that were refused for good" } }
         }
     };
     answer::page(&call, "workers", Here::Workers, &body)
@@ -140,30 +126,6 @@ fn clock(ahead_ms: Option<i64>) -> Markup {
             Some(ahead) => span class="mark bad" {
                 (when::lasts(ahead.unsigned_abs())) @if ahead < 0 { " behind" } @else { " ahead" }
             },
-        }
-    }
-}
-
-fn told(coordinators: &Result<Coordinators, Box<ProblemDetails>>) -> Markup {
-    html! {
-        h2 { "Coordinators" }
-        @match coordinators {
-            Ok(Coordinators { coordinators, policies }) => {
-                ul class="plain" { @for one in coordinators { li { code { (one) } } } }
-                @if policies.len() > 1 {
-                    p class="wrong" { "They have different settings: how long runs are kept, and what one may cost, is then chance." }
-                }
-                @for policy in policies {
-                    p class="hint" {
-                        "Runs are kept " (when::age(policy.retention_ms))
-                        @if let Some(most) = policy.max_cost_usd { ", and one may cost " (most) " at most" } "."
-                    }
-                }
-            }
-            Err(problem) => {
-                @let (detail, hint) = problem.told();
-                p class="wrong" { (detail) @if let Some(hint) = hint { ": " (hint) } }
-            }
         }
     }
 }

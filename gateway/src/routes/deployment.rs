@@ -51,10 +51,10 @@ pub(super) async fn coordinators(call: Call) -> Answered {
 
 pub(crate) async fn coordinators_now(call: &Call) -> Result<Coordinators, Box<ProblemDetails>> {
     let answer = cluster::answer(&call.bus, &call.caller, &Query::Coordinators).await?;
-    let QueryAnswer::Coordinators { coordinators, policies } = answer else {
+    let QueryAnswer::Coordinators { coordinators, policies, partitions } = answer else {
         return Err(cluster::unexpected());
     };
-    Ok(Coordinators { coordinators, policies })
+    Ok(Coordinators { coordinators, policies, partitions })
 }
 
 /// A dead letter, if it can be read: whatever else is there is no letter.

@@ -198,6 +198,9 @@ pub enum QueryAnswer {
     Coordinators {
         coordinators: Vec<WorkerId>,
         policies: Vec<Policy>,
+        /// The partitions of each of them, in the same order.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        partitions: Vec<Vec<u16>>,
     },
     Branches {
         branches: Vec<Branch>,

@@ -2,41 +2,34 @@
 
 mod findings;
 mod secrets;
-mod work;
 
 use std::{path::Path, time::Duration};
 
 use coordinator::store::{Durability, Store};
+use gateway::doctor::{self, Bounds, Findings, Level, shown};
 use shared::{
     ChildId, TraceId,
-    bus::{self, Bus, Fill, Storage, Stream, Topology},
+    bus::{Bus, Topology},
     role,
     subject::Subject,
     telemetry,
-    text::{size, with_causes},
-    wire::{Policy, Query, QueryAnswer, WorkerState},
+    text::with_causes,
 };
 use tokio::time::Instant;
 
-use findings::{Findings, Level};
+use findings::{add_error, print};
 
 use crate::{
     cluster::{
-        client,
-        connect::{Denied, Servers, unreachable},
+        connect::{Servers, unreachable},
         place,
     },
-    command::workers,
     input::parse,
     terminal::{ending::Ending, output::Output},
 };
 
-/// From here on coordinators refuse new runs.
-const REFUSED_FROM_PERCENT: u64 = coordinator::MARK_PERCENT;
 /// How long the collector may take to answer.
 const COLLECTOR_WITHIN: Duration = Duration::from_secs(5);
-/// A log that drops its oldest is about to.
-const DROPS_FROM_PERCENT: u64 = 95;
 
 /// Check the servers and processes of a cluster, with a hint for each problem.
 ///
@@ -55,6 +48,12 @@ pub(crate) struct Args {
     old_after: Duration,
 }
 
+impl Args {
+    fn bounds(&self) -> Bounds {
+        Bounds { stuck_after: self.stuck_after, old_after: self.old_after }
+    }
+}
+
 pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
     let mut findings = Findings::default();
     secrets::files(&servers.secret_files(), &mut findings);
@@ -67,7 +66,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         }
         one_address(&args, servers, &mut findings).await;
         collector(&mut findings).await;
-        return findings.print(output);
+        return print(&findings, output);
     }
     match servers.nats_url() {
         Some(_) => nats(&args, servers, &mut findings).await,
@@ -78,7 +77,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         None => findings.add("redis", Level::Warn, "not checked", Some("set REDIS_URL")),
     }
     collector(&mut findings).await;
-    findings.print(output)
+    print(&findings, output)
 }
 
 /// A cluster that is one address for us: a server of Trellis, or a directory, and the work in it.
@@ -87,18 +86,18 @@ async fn one_address(args: &Args, servers: &Servers, findings: &mut Findings) {
     let asked = Instant::now();
     let bus = match servers.cluster().await {
         Ok(bus) => bus,
-        Err(error) => return findings.add_error(named, &error),
+        Err(error) => return add_error(findings, named, &error),
     };
     match (&bus, servers.directory()) {
         (Bus::Http(http), _) => match bus.ping().await {
             Ok(took) => {
                 let found = format!("{} answers in {}", http.url(), shown(took));
                 findings.add("server", Level::Ok, found, None);
-                storage(&bus, findings).await;
-                processes(&bus, args, findings).await;
+                doctor::storage(&bus, findings).await;
+                doctor::processes(&bus, &args.bounds(), findings).await;
                 return;
             }
-            Err(error) => return findings.add_error("server", &unreachable(&error)),
+            Err(error) => return add_error(findings, "server", &unreachable(&error)),
         },
         (_, path) => {
             let path = path.map(Path::to_owned).or_else(place::default_directory).unwrap_or_default();
@@ -110,16 +109,13 @@ async fn one_address(args: &Args, servers: &Servers, findings: &mut Findings) {
             findings.add("directory", Level::Ok, found, None);
         }
     }
-    storage(&bus, findings).await;
-    work::dead_letters(&bus, findings).await;
-    work::stuck_runs(&bus, args.stuck_after, findings).await;
-    work::old_runs(&bus, args.old_after, findings).await;
+    doctor::examine_work(&bus, &args.bounds(), findings).await;
 }
 
 async fn nats(args: &Args, servers: &Servers, findings: &mut Findings) {
     let bus = match servers.cluster().await {
         Ok(bus) => bus,
-        Err(error) => return findings.add_error("nats", &error),
+        Err(error) => return add_error(findings, "nats", &error),
     };
     match bus.ping().await {
         Ok(took) => {
@@ -128,76 +124,12 @@ async fn nats(args: &Args, servers: &Servers, findings: &mut Findings) {
         Err(error) => findings.add("nats", Level::Fail, error.to_string(), None),
     }
     role(&bus, findings).await;
-    streams(&bus, findings).await;
-    stream_settings(&bus, findings).await;
-    storage(&bus, findings).await;
+    doctor::streams(&bus, findings).await;
+    doctor::stream_settings(&bus, findings).await;
+    doctor::storage(&bus, findings).await;
     let hint = "set `sync_interval: always` in nats-server's jetstream block, or run three replicas";
     findings.add("nats-sync", Level::Warn, "NATS does not tell clients how it syncs to disk", Some(hint));
-    processes(&bus, args, findings).await;
-}
-
-/// Coordinators, workers, and what they work on.
-async fn processes(bus: &Bus, args: &Args, findings: &mut Findings) {
-    let asked = Instant::now();
-    match client::query(bus, &Query::Coordinators).await {
-        Ok(QueryAnswer::Coordinators { coordinators, policies }) => {
-            let names: Vec<&str> = coordinators.iter().map(|id| id.as_str()).collect();
-            let found =
-                format!("{} alive, answer in {}: {}", names.len(), shown(asked.elapsed()), names.join(", "));
-            findings.add("coordinators", Level::Ok, found, None);
-            differences(&policies, findings);
-        }
-        Ok(QueryAnswer::Refused(refusal)) => {
-            let hint = "their log says why; if Redis is away, `redis` below says so";
-            findings.add(
-                "coordinators",
-                Level::Fail,
-                format!("answer, but refuse: {}", refusal.message),
-                Some(hint),
-            );
-        }
-        Ok(_) => {
-            let hint = "they may have another version than this command: `trellis --version`";
-            findings.add(
-                "coordinators",
-                Level::Fail,
-                "gave an answer that does not fit the query",
-                Some(hint),
-            );
-        }
-        Err(error) if error.is::<Denied>() => findings.not_checked("coordinators"),
-        Err(_) => findings.add(
-            "coordinators",
-            Level::Fail,
-            "none answers",
-            Some("start one: `trellis coordinator`"),
-        ),
-    }
-    let workers = client::workers(bus).await;
-    work::queues(bus, workers.as_deref().unwrap_or_default(), findings).await;
-    work::dead_letters(bus, findings).await;
-    work::stuck_runs(bus, args.stuck_after, findings).await;
-    work::old_runs(bus, args.old_after, findings).await;
-    match workers {
-        Ok(found) if found.is_empty() => {
-            findings.add("workers", Level::Fail, "none answers", Some("start one: `trellis worker`"));
-        }
-        Ok(found) => {
-            let slots: u32 = found.iter().map(|worker| worker.slots).sum();
-            let running: u32 = found.iter().map(|worker| worker.running).sum();
-            let said = format!("{} alive, {running} of {slots} slots in use", found.len());
-            findings.add("workers", Level::Ok, said, None);
-            worker_clocks(&found, findings);
-            work::dropped_spans(&found, findings);
-            work::twins(&found, findings);
-            work::unknown_tools(bus, &found, findings).await;
-            for apart in workers::policies_apart(&found) {
-                let hint = "start all workers of a pool with the same --policy; `trellis workers list` shows them, `trellis admin-log` since when";
-                findings.add("worker-policies", Level::Warn, apart, Some(hint));
-            }
-        }
-        Err(error) => findings.add_error("workers", &error),
-    }
+    doctor::processes(&bus, &args.bounds(), findings).await;
 }
 
 /// Who we are, and whether that is more than anybody needs.
@@ -249,89 +181,6 @@ async fn role(bus: &Bus, findings: &mut Findings) {
     }
 }
 
-/// A wrong clock does not harm a run, but the times in its journal and spans.
-fn worker_clocks(workers: &[WorkerState], findings: &mut Findings) {
-    let wrong = |worker: &WorkerState| {
-        let ahead = worker.clock_ahead_ms? / 1000;
-        let side = if ahead < 0 { "behind" } else { "ahead" };
-        Some(format!("{} {} s {side}", worker.worker_id, ahead.unsigned_abs()))
-    };
-    let wrong: Vec<String> = workers.iter().filter_map(wrong).collect();
-    if !wrong.is_empty() {
-        let said = format!("differ from the coordinators': {}", wrong.join(", "));
-        findings.add("worker-clocks", Level::Warn, said, Some("set them by NTP"));
-    }
-}
-
-/// Whether all coordinators were started with the same options.
-fn differences(policies: &[Policy], findings: &mut Findings) {
-    let Some((first, others)) = policies.split_first() else { return };
-    if policies.iter().any(|one| policies.iter().any(|other| other.keys_are_apart(one))) {
-        let found =
-            "have different keys: what one writes, another does not believe, and decides nothing about it";
-        let hint = "give all of them the same --log-key-file; docs/authenticity.md says in which order keys are changed";
-        findings.add("log-keys", Level::Warn, found.to_owned(), Some(hint));
-    }
-    let same =
-        |other: &Policy| (other.retention_ms, other.max_cost_usd) == (first.retention_ms, first.max_cost_usd);
-    if others.iter().all(same) {
-        return;
-    }
-    let holds = others.iter().fold(first.clone(), |all, other| all.and(other));
-    let retention = Duration::from_millis(holds.retention_ms);
-    let maximum = holds.max_cost_usd.map_or("none".to_owned(), |usd| usd.to_string());
-    let found = format!(
-        "were started with different options; what holds: --retention {}s, --max-cost-usd {maximum}",
-        retention.as_secs()
-    );
-    let hint = "start all of them with the same --retention and --max-cost-usd; the longest retention and the lowest maximum hold";
-    findings.add("options", Level::Warn, found, Some(hint));
-}
-
-/// Whether somebody changed the streams. A coordinator that runs goes on with them; one that starts may not.
-async fn stream_settings(bus: &Bus, findings: &mut Findings) {
-    let Ok(differences) = bus.differences().await else { return };
-    if !differences.is_empty() {
-        let hint = "`trellis provision` sets what can be changed, given the sizes and replicas that the coordinators were started \
-                    with; a stream whose retention, storage or discard differs must be made anew, and no coordinator starts before";
-        findings.add("stream-settings", Level::Warn, differences.join("; "), Some(hint));
-    }
-}
-
-/// Checks that the streams exist.
-async fn streams(bus: &Bus, findings: &mut Findings) {
-    let (mut missing, mut hidden, mut why) = (Vec::new(), 0, None);
-    for stream in Stream::ALL {
-        for filter in stream.filters().iter().take(1) {
-            match bus.last(filter).await {
-                Ok(_) => {}
-                // Of this role.
-                Err(bus::Error::Denied(_)) => hidden += 1,
-                Err(error) => {
-                    missing.push(stream.name());
-                    why = Some(error.to_string());
-                }
-            }
-        }
-    }
-    if hidden == Stream::ALL.len() {
-        return findings.not_checked("streams");
-    }
-    let Some(why) = why else {
-        let found = match hidden {
-            0 => format!("all {} exist", Stream::ALL.len()),
-            _ => format!("all {} that this role may read exist", Stream::ALL.len() - hidden),
-        };
-        return findings.add("streams", Level::Ok, found, None);
-    };
-    let hint = format!(
-        "the first coordinator creates them, or `trellis provision`; nats-server needs {} of storage for them, or less with smaller sizes \
-         (--max-log-bytes, --max-queue-bytes)",
-        size(Topology::default().reserved_bytes())
-    );
-    findings.add("streams", Level::Fail, format!("can't read {}: {why}", missing.join(", ")), Some(&hint));
-}
-
 /// Whether the collector takes spans, if the environment names one here.
 async fn collector(findings: &mut Findings) {
     if !telemetry::is_on() {
@@ -350,74 +199,12 @@ async fn collector(findings: &mut Findings) {
     }
 }
 
-/// How full each stream and the bucket are. Full journals and objects refuse new runs, full queues messages; full logs drop
-/// their oldest.
-async fn storage(bus: &Bus, findings: &mut Findings) {
-    let fills = match bus.fill().await {
-        Ok(fills) => fills,
-        // Said already: the streams don't exist.
-        Err(_) => return,
-    };
-    let word = |fill: &Fill| format!("{} {} %", fill.storage.name(), fill.percent());
-    let words = |wanted: &dyn Fn(&Fill) -> bool| {
-        fills.iter().filter(|fill| wanted(fill)).map(word).collect::<Vec<_>>().join(", ")
-    };
-    let refusing = words(&|fill| fill.storage.is_kept_for_runs() && fill.percent() >= REFUSED_FROM_PERCENT);
-    let is_dropping = |fill: &Fill| fill.storage.drops_the_oldest() && fill.percent() >= DROPS_FROM_PERCENT;
-    let dropping = words(&is_dropping);
-    if !refusing.is_empty() {
-        let hint = "delete runs (`trellis runs delete`), or give the coordinators a shorter --retention or larger sizes \
-                    (--max-journal-bytes, --max-output-bytes)";
-        findings.add("storage", Level::Fail, format!("new runs are refused: {refusing}"), Some(hint));
-    }
-    if !dropping.is_empty() {
-        let hint = hint_for_full_logs(fills.iter().filter(|fill| is_dropping(fill)).map(|fill| fill.storage));
-        findings.add(
-            "storage",
-            Level::Warn,
-            format!("the oldest messages are dropped: {dropping}"),
-            Some(&hint),
-        );
-    }
-    let queue = |fill: &Fill| !fill.storage.is_kept_for_runs() && !fill.storage.drops_the_oldest();
-    let queued = words(&|fill| queue(fill) && fill.percent() >= REFUSED_FROM_PERCENT);
-    if !queued.is_empty() {
-        let hint = "start more workers or coordinators, or raise --max-queue-bytes of the coordinators";
-        findings.add(
-            "storage",
-            Level::Warn,
-            format!("messages wait, with little room left: {queued}"),
-            Some(hint),
-        );
-    }
-    if refusing.is_empty() && dropping.is_empty() && queued.is_empty() {
-        let reserved: u64 = fills.iter().filter_map(|fill| fill.max_bytes).sum();
-        // Only a server of NATS sets space aside; a directory grows.
-        let most = match bus {
-            Bus::Nats(_) => format!("{} reserved", size(reserved)),
-            Bus::Memory(_) | Bus::Disk(_) | Bus::Http(_) => format!("at most {}", size(reserved)),
-        };
-        findings.add("storage", Level::Ok, format!("{}; {most}", words(&|_| true)), None);
-    }
-}
-
-/// What helps where logs drop their oldest messages.
-fn hint_for_full_logs(full: impl Iterator<Item = Storage>) -> String {
-    let (audit, others): (Vec<Storage>, Vec<Storage>) =
-        full.partition(|storage| *storage == Storage::Stream(Stream::Audit));
-    let raise = (!others.is_empty()).then_some("raise --max-log-bytes of the coordinators");
-    let keep = (!audit.is_empty()).then_some(
-        "AGENT_AUDIT never has more than 64 MiB, whatever --max-log-bytes says: store what `trellis admin-log -o json` shows elsewhere, in time",
-    );
-    raise.into_iter().chain(keep).collect::<Vec<_>>().join("; ")
-}
-
 async fn redis(url: &str, servers: &Servers, findings: &mut Findings) {
     // Any number will do: nothing is written, and no trace is read.
     let partitions = Topology::default().partitions;
     let connected = match servers.redis(url, partitions).await {
         Ok(connected) => connected,
-        Err(error) => return findings.add_error("redis", &error),
+        Err(error) => return add_error(findings, "redis", &error),
     };
     let store = match connected {
         Ok(redis) => Store::Redis(redis),
@@ -456,7 +243,7 @@ async fn redis(url: &str, servers: &Servers, findings: &mut Findings) {
             Some("name the file of `trellis auth init` as its `aclfile`: it turns the default user off"),
         ),
         Ok(false) => findings.add("redis-users", Level::Ok, "nobody gets in without a login", None),
-        Err(error) => findings.add_error("redis-users", &error),
+        Err(error) => add_error(findings, "redis-users", &error),
     }
 }
 
@@ -499,23 +286,5 @@ fn judge(durability: &Durability, findings: &mut Findings) {
                 Some(hint),
             );
         }
-    }
-}
-
-fn shown(took: Duration) -> String {
-    format!("{}.{:03} ms", took.as_millis(), took.subsec_micros() % 1000)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_has_a_full_log_of_administrators_is_not_told_to_make_it_larger() {
-        let hint = |streams: &[Stream]| hint_for_full_logs(streams.iter().copied().map(Storage::Stream));
-        assert_eq!(hint(&[Stream::Event, Stream::Dead]), "raise --max-log-bytes of the coordinators");
-        let audit = hint(&[Stream::Audit]);
-        assert!(audit.contains("admin-log") && !audit.contains("raise"), "{audit}");
-        assert_eq!(hint(&[Stream::Event, Stream::Audit]), format!("{}; {audit}", hint(&[Stream::Event])));
     }
 }

@@ -3,7 +3,7 @@
 
 use std::{net::IpAddr, os::unix::fs::MetadataExt as _, path::PathBuf};
 
-use super::findings::{Findings, Level};
+use gateway::doctor::{Findings, Level};
 
 /// Of the mode of a file: others than its owner may read it.
 const READABLE_BY_OTHERS: u32 = 0o044;

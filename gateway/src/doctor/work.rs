@@ -1,4 +1,4 @@
-//! What `trellis doctor` finds out about work: whether somebody takes it, whether it goes on, and whether it is seen.
+//! What ails work: whether somebody takes it, whether it goes on, and whether it is seen.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,8 +15,10 @@ use shared::{
     wire::{ContextStatus, Query, QueryAnswer, RunSummary, RunsQuery, WorkerState},
 };
 
-use super::findings::{Findings, Level};
-use crate::cluster::client;
+use super::{
+    ask,
+    findings::{Findings, Level},
+};
 
 /// What waits for so long is worth a warning.
 const LONG_SECONDS: u64 = 60;
@@ -81,7 +83,7 @@ pub(super) async fn queues(bus: &Bus, workers: &[WorkerState], findings: &mut Fi
 async fn waiting_runs(bus: &Bus, workers: &[WorkerState], findings: &mut Findings) {
     let status = vec![ContextStatus::Submitted];
     let query = RunsQuery { limit: 500, status, ..RunsQuery::default() };
-    let Ok(QueryAnswer::Runs { runs, .. }) = client::query(bus, &Query::Runs(Box::new(query))).await else {
+    let Ok(QueryAnswer::Runs { runs, .. }) = ask(bus, &Query::Runs(Box::new(query))).await else {
         return findings.not_checked("queues");
     };
     let now = Clock::default().now();
@@ -111,7 +113,7 @@ pub(super) async fn old_runs(bus: &Bus, after: Duration, findings: &mut Findings
     ];
     let until = Some(Clock::default().now().minus_millis(millis(after)));
     let query = RunsQuery { limit: 500, status, until, ..RunsQuery::default() };
-    let Ok(QueryAnswer::Runs { runs, .. }) = client::query(bus, &Query::Runs(Box::new(query))).await else {
+    let Ok(QueryAnswer::Runs { runs, .. }) = ask(bus, &Query::Runs(Box::new(query))).await else {
         // Said already: no coordinator answers, or this role may not ask.
         return;
     };
@@ -188,7 +190,7 @@ pub(super) async fn stuck_runs(bus: &Bus, after: Duration, findings: &mut Findin
         until: Some(now.minus_millis(millis(after))),
         ..RunsQuery::default()
     };
-    let mut runs: Vec<RunSummary> = match client::query(bus, &Query::Runs(Box::new(query.clone()))).await {
+    let mut runs: Vec<RunSummary> = match ask(bus, &Query::Runs(Box::new(query.clone()))).await {
         Ok(QueryAnswer::Runs { runs, .. }) => runs,
         // Said already: no coordinator answers, or this role may not ask.
         Ok(_) | Err(_) => return,
@@ -230,7 +232,7 @@ pub(super) fn twins(workers: &[WorkerState], findings: &mut Findings) {
 
 /// Whether agents have tools of MCP servers that no worker of their pool has. Other tools are checked when an agent is applied.
 pub(super) async fn unknown_tools(bus: &Bus, workers: &[WorkerState], findings: &mut Findings) {
-    let Ok(QueryAnswer::Agents { agents, .. }) = client::query(bus, &Query::Agents).await else {
+    let Ok(QueryAnswer::Agents { agents, .. }) = ask(bus, &Query::Agents).await else {
         // Said already: no coordinator answers, or this role may not ask.
         return;
     };

@@ -1,0 +1,318 @@
+//! What ails a deployment: whether its processes answer, whether work goes on, and whether there is room. Changes nothing. `trellis doctor` and
+//! the page tell it.
+
+mod findings;
+mod work;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use shared::{
+    PoolName,
+    bus::{self, Bus, Fill, Headers, RequestError, Storage, Stream, Topology},
+    subject::Subject,
+    text::size,
+    wire::{Policy, Query, QueryAnswer, WorkerState},
+};
+use tokio::time::Instant;
+
+use crate::cluster;
+pub use findings::{Finding, Findings, Level};
+
+/// From here on coordinators refuse new runs.
+const REFUSED_FROM_PERCENT: u64 = coordinator::MARK_PERCENT;
+/// A log that drops its oldest is about to.
+const DROPS_FROM_PERCENT: u64 = 95;
+
+/// What is told of runs.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// A run in which nothing has happened for so long, and that does not wait for a human, stands still.
+    pub stuck_after: Duration,
+    /// A run should have ended so long after its submission.
+    pub old_after: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Bounds { stuck_after: Duration::from_secs(10 * 60), old_after: Duration::from_secs(7 * 24 * 60 * 60) }
+    }
+}
+
+/// What is stored, and what is worked on, where nobody need answer: a directory.
+pub async fn examine_work(bus: &Bus, bounds: &Bounds, findings: &mut Findings) {
+    storage(bus, findings).await;
+    work::dead_letters(bus, findings).await;
+    work::stuck_runs(bus, bounds.stuck_after, findings).await;
+    work::old_runs(bus, bounds.old_after, findings).await;
+}
+
+/// Why a question to the coordinators has no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NotAsked {
+    /// These credentials may not ask.
+    Denied,
+    Failed,
+}
+
+async fn ask(bus: &Bus, query: &Query) -> Result<QueryAnswer, NotAsked> {
+    let payload = serde_json::to_vec(query).map_err(|_| NotAsked::Failed)?;
+    let asked =
+        bus.request(&Subject::of_query(query), &Headers::new(), payload.into(), cluster::REQUEST).await;
+    let answer = asked.map_err(|error| match error {
+        RequestError::Denied(_) => NotAsked::Denied,
+        RequestError::TimedOut | RequestError::NoResponders | RequestError::Other(_) => NotAsked::Failed,
+    })?;
+    serde_json::from_slice(&answer).map_err(|_| NotAsked::Failed)
+}
+
+/// Coordinators, workers, and what they work on.
+pub async fn processes(bus: &Bus, bounds: &Bounds, findings: &mut Findings) {
+    let asked = Instant::now();
+    match ask(bus, &Query::Coordinators).await {
+        Ok(QueryAnswer::Coordinators { coordinators, policies, .. }) => {
+            let names: Vec<&str> = coordinators.iter().map(|id| id.as_str()).collect();
+            let found =
+                format!("{} alive, answer in {}: {}", names.len(), shown(asked.elapsed()), names.join(", "));
+            findings.add("coordinators", Level::Ok, found, None);
+            differences(&policies, findings);
+        }
+        Ok(QueryAnswer::Refused(refusal)) => {
+            let hint = "their log says why; if Redis is away, `redis` below says so";
+            findings.add(
+                "coordinators",
+                Level::Fail,
+                format!("answer, but refuse: {}", refusal.message),
+                Some(hint),
+            );
+        }
+        Ok(_) => {
+            let hint = "they may have another version than this command: `trellis --version`";
+            findings.add(
+                "coordinators",
+                Level::Fail,
+                "gave an answer that does not fit the query",
+                Some(hint),
+            );
+        }
+        Err(NotAsked::Denied) => findings.not_checked("coordinators"),
+        Err(NotAsked::Failed) => findings.add(
+            "coordinators",
+            Level::Fail,
+            "none answers",
+            Some("start one: `trellis coordinator`"),
+        ),
+    }
+    let workers = cluster::workers(bus).await;
+    work::queues(bus, workers.as_deref().unwrap_or_default(), findings).await;
+    work::dead_letters(bus, findings).await;
+    work::stuck_runs(bus, bounds.stuck_after, findings).await;
+    work::old_runs(bus, bounds.old_after, findings).await;
+    match workers {
+        Ok(found) if found.is_empty() => {
+            findings.add("workers", Level::Fail, "none answers", Some("start one: `trellis worker`"));
+        }
+        Ok(found) => {
+            let slots: u32 = found.iter().map(|worker| worker.slots).sum();
+            let running: u32 = found.iter().map(|worker| worker.running).sum();
+            let said = format!("{} alive, {running} of {slots} slots in use", found.len());
+            findings.add("workers", Level::Ok, said, None);
+            worker_clocks(&found, findings);
+            work::dropped_spans(&found, findings);
+            work::twins(&found, findings);
+            work::unknown_tools(bus, &found, findings).await;
+            for apart in policies_apart(&found) {
+                let hint = "start all workers of a pool with the same --policy; `trellis workers list` shows them, `trellis admin-log` since when";
+                findings.add("worker-policies", Level::Warn, apart, Some(hint));
+            }
+        }
+        Err(problem) if problem.is("denied") => findings.not_checked("workers"),
+        Err(problem) => {
+            let (found, hint) = problem.told();
+            findings.add("workers", Level::Fail, found, hint);
+        }
+    }
+}
+
+/// A wrong clock does not harm a run, but the times in its journal and spans.
+fn worker_clocks(workers: &[WorkerState], findings: &mut Findings) {
+    let wrong = |worker: &WorkerState| {
+        let ahead = worker.clock_ahead_ms? / 1000;
+        let side = if ahead < 0 { "behind" } else { "ahead" };
+        Some(format!("{} {} s {side}", worker.worker_id, ahead.unsigned_abs()))
+    };
+    let wrong: Vec<String> = workers.iter().filter_map(wrong).collect();
+    if !wrong.is_empty() {
+        let said = format!("differ from the coordinators': {}", wrong.join(", "));
+        findings.add("worker-clocks", Level::Warn, said, Some("set them by NTP"));
+    }
+}
+
+/// Whether all coordinators were started with the same options.
+fn differences(policies: &[Policy], findings: &mut Findings) {
+    let Some((first, others)) = policies.split_first() else { return };
+    if policies.iter().any(|one| policies.iter().any(|other| other.keys_are_apart(one))) {
+        let found =
+            "have different keys: what one writes, another does not believe, and decides nothing about it";
+        let hint = "give all of them the same --log-key-file; docs/authenticity.md says in which order keys are changed";
+        findings.add("log-keys", Level::Warn, found.to_owned(), Some(hint));
+    }
+    let same =
+        |other: &Policy| (other.retention_ms, other.max_cost_usd) == (first.retention_ms, first.max_cost_usd);
+    if others.iter().all(same) {
+        return;
+    }
+    let holds = others.iter().fold(first.clone(), |all, other| all.and(other));
+    let retention = Duration::from_millis(holds.retention_ms);
+    let maximum = holds.max_cost_usd.map_or("none".to_owned(), |usd| usd.to_string());
+    let found = format!(
+        "were started with different options; what holds: --retention {}s, --max-cost-usd {maximum}",
+        retention.as_secs()
+    );
+    let hint = "start all of them with the same --retention and --max-cost-usd; the longest retention and the lowest maximum hold";
+    findings.add("options", Level::Warn, found, Some(hint));
+}
+
+/// Pools whose workers have different policies: which of them refuses a profile is then chance.
+pub fn policies_apart(workers: &[WorkerState]) -> Vec<String> {
+    let mut pools: BTreeMap<&PoolName, BTreeMap<&str, Vec<&str>>> = BTreeMap::new();
+    for worker in workers.iter().filter(|worker| !worker.policy_digest.is_empty()) {
+        let of_pool = pools.entry(&worker.pool).or_default();
+        of_pool.entry(&worker.policy_digest).or_default().push(worker.worker_id.as_str());
+    }
+    let apart = pools.into_iter().filter(|(_, policies)| policies.len() > 1);
+    let words = apart.map(|(pool, policies)| {
+        let groups = policies.iter().map(|(digest, workers)| {
+            let more =
+                if workers.len() > 1 { format!(" and {} more", workers.len() - 1) } else { String::new() };
+            format!("{} ({}{more})", digest.get(..8).unwrap_or(digest), workers[0])
+        });
+        let groups: Vec<String> = groups.collect();
+        format!("the workers of the pool `{pool}` have different policies: {}", groups.join(", "))
+    });
+    words.collect()
+}
+
+/// Whether somebody changed the streams. A coordinator that runs goes on with them; one that starts may not.
+pub async fn stream_settings(bus: &Bus, findings: &mut Findings) {
+    let Ok(differences) = bus.differences().await else { return };
+    if !differences.is_empty() {
+        let hint = "`trellis provision` sets what can be changed, given the sizes and replicas that the coordinators were started \
+                    with; a stream whose retention, storage or discard differs must be made anew, and no coordinator starts before";
+        findings.add("stream-settings", Level::Warn, differences.join("; "), Some(hint));
+    }
+}
+
+/// Checks that the streams exist.
+pub async fn streams(bus: &Bus, findings: &mut Findings) {
+    let (mut missing, mut hidden, mut why) = (Vec::new(), 0, None);
+    for stream in Stream::ALL {
+        for filter in stream.filters().iter().take(1) {
+            match bus.last(filter).await {
+                Ok(_) => {}
+                // Of this role.
+                Err(bus::Error::Denied(_)) => hidden += 1,
+                Err(error) => {
+                    missing.push(stream.name());
+                    why = Some(error.to_string());
+                }
+            }
+        }
+    }
+    if hidden == Stream::ALL.len() {
+        return findings.not_checked("streams");
+    }
+    let Some(why) = why else {
+        let found = match hidden {
+            0 => format!("all {} exist", Stream::ALL.len()),
+            _ => format!("all {} that this role may read exist", Stream::ALL.len() - hidden),
+        };
+        return findings.add("streams", Level::Ok, found, None);
+    };
+    let hint = format!(
+        "the first coordinator creates them, or `trellis provision`; nats-server needs {} of storage for them, or less with smaller sizes \
+         (--max-log-bytes, --max-queue-bytes)",
+        size(Topology::default().reserved_bytes())
+    );
+    findings.add("streams", Level::Fail, format!("can't read {}: {why}", missing.join(", ")), Some(&hint));
+}
+
+/// How full each stream and the bucket are. Full journals and objects refuse new runs, full queues messages; full logs drop
+/// their oldest.
+pub async fn storage(bus: &Bus, findings: &mut Findings) {
+    let fills = match bus.fill().await {
+        Ok(fills) => fills,
+        // Said already: the streams don't exist.
+        Err(_) => return,
+    };
+    let word = |fill: &Fill| format!("{} {} %", fill.storage.name(), fill.percent());
+    let words = |wanted: &dyn Fn(&Fill) -> bool| {
+        fills.iter().filter(|fill| wanted(fill)).map(word).collect::<Vec<_>>().join(", ")
+    };
+    let refusing = words(&|fill| fill.storage.is_kept_for_runs() && fill.percent() >= REFUSED_FROM_PERCENT);
+    let is_dropping = |fill: &Fill| fill.storage.drops_the_oldest() && fill.percent() >= DROPS_FROM_PERCENT;
+    let dropping = words(&is_dropping);
+    if !refusing.is_empty() {
+        let hint = "delete runs (`trellis runs delete`), or give the coordinators a shorter --retention or larger sizes \
+                    (--max-journal-bytes, --max-output-bytes)";
+        findings.add("storage", Level::Fail, format!("new runs are refused: {refusing}"), Some(hint));
+    }
+    if !dropping.is_empty() {
+        let hint = hint_for_full_logs(fills.iter().filter(|fill| is_dropping(fill)).map(|fill| fill.storage));
+        findings.add(
+            "storage",
+            Level::Warn,
+            format!("the oldest messages are dropped: {dropping}"),
+            Some(&hint),
+        );
+    }
+    let queue = |fill: &Fill| !fill.storage.is_kept_for_runs() && !fill.storage.drops_the_oldest();
+    let queued = words(&|fill| queue(fill) && fill.percent() >= REFUSED_FROM_PERCENT);
+    if !queued.is_empty() {
+        let hint = "start more workers or coordinators, or raise --max-queue-bytes of the coordinators";
+        findings.add(
+            "storage",
+            Level::Warn,
+            format!("messages wait, with little room left: {queued}"),
+            Some(hint),
+        );
+    }
+    if refusing.is_empty() && dropping.is_empty() && queued.is_empty() {
+        let reserved: u64 = fills.iter().filter_map(|fill| fill.max_bytes).sum();
+        // Only a server of NATS sets space aside; a directory grows.
+        let most = match bus {
+            Bus::Nats(_) => format!("{} reserved", size(reserved)),
+            Bus::Memory(_) | Bus::Disk(_) | Bus::Http(_) => format!("at most {}", size(reserved)),
+        };
+        findings.add("storage", Level::Ok, format!("{}; {most}", words(&|_| true)), None);
+    }
+}
+
+/// What helps where logs drop their oldest messages.
+fn hint_for_full_logs(full: impl Iterator<Item = Storage>) -> String {
+    let (audit, others): (Vec<Storage>, Vec<Storage>) =
+        full.partition(|storage| *storage == Storage::Stream(Stream::Audit));
+    let raise = (!others.is_empty()).then_some("raise --max-log-bytes of the coordinators");
+    let keep = (!audit.is_empty()).then_some(
+        "AGENT_AUDIT never has more than 64 MiB, whatever --max-log-bytes says: store what `trellis admin-log -o json` shows elsewhere, in time",
+    );
+    raise.into_iter().chain(keep).collect::<Vec<_>>().join("; ")
+}
+
+/// A duration as it is told.
+pub fn shown(took: Duration) -> String {
+    format!("{}.{:03} ms", took.as_millis(), took.subsec_micros() % 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_a_full_log_of_administrators_is_not_told_to_make_it_larger() {
+        let hint = |streams: &[Stream]| hint_for_full_logs(streams.iter().copied().map(Storage::Stream));
+        assert_eq!(hint(&[Stream::Event, Stream::Dead]), "raise --max-log-bytes of the coordinators");
+        let audit = hint(&[Stream::Audit]);
+        assert!(audit.contains("admin-log") && !audit.contains("raise"), "{audit}");
+        assert_eq!(hint(&[Stream::Event, Stream::Audit]), format!("{}; {audit}", hint(&[Stream::Event])));
+    }
+}

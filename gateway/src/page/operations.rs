@@ -1,0 +1,249 @@
+//! How the deployment is: what ails it, its coordinators and their partitions, its queues, and how full its streams are.
+
+use axum::http::StatusCode;
+use maud::{Markup, html};
+use shared::{
+    bus::{Backlog, Bus, Consumer, Fill},
+    clock::Clock,
+    subject::{Filter, Subject},
+    text::size,
+    when,
+};
+
+use super::{answer, shell::Here};
+use crate::{
+    call::{Answered, Call},
+    doctor::{Finding, Findings, Level},
+    problem::ProblemDetails,
+    routes::coordinators_now,
+    types::Coordinators,
+};
+
+pub(super) async fn show(call: Call) -> Answered {
+    let (findings, coordinators) = tokio::join!(call.watched.findings(), coordinators_now(&call));
+    // Without a coordinator the rest is what is looked for.
+    let coordinators = match coordinators {
+        Err(problem) if problem.status() != StatusCode::SERVICE_UNAVAILABLE => return Err(problem),
+        told => told,
+    };
+    let (queues, fills) = tokio::join!(queues(&call.bus), call.bus.fill());
+    let may_see_dead = Here::Dead.is_for(&call);
+    let body = html! {
+        h1 { "Operations" }
+        p class="state" { (summary(&findings)) }
+        (told(&findings, may_see_dead))
+        (of_coordinators(&coordinators))
+        (of_queues(&queues))
+        @if let Ok(fills) = &fills { (of_streams(fills)) }
+        p class="hint" { "This server is version " (env!("CARGO_PKG_VERSION")) ". " a href="workers" { "Workers" } " have theirs in their rows." }
+    };
+    answer::page(&call, "operations", Here::Operations, &body)
+}
+
+/// All findings in a line.
+fn summary(findings: &Findings) -> Markup {
+    let number =
+        |wanted: &[Level]| findings.0.iter().filter(|finding| wanted.contains(&finding.level)).count();
+    let (bad, odd) = (number(&[Level::Fail, Level::Unreachable]), number(&[Level::Warn]));
+    html! {
+        @match (bad, odd) {
+            (0, 0) => span class="mark good" { "✓ nothing is wrong" },
+            (0, _) => span class="mark asks" { "◐ " (shared::text::count(odd, "warning")) },
+            (_, _) => span class="mark bad" { "✕ " (shared::text::count(bad, "check")) " failed" @if odd > 0 { ", " (shared::text::count(odd, "warning")) } },
+        }
+    }
+}
+
+/// What was found, the worst first.
+fn told(findings: &Findings, may_see_dead: bool) -> Markup {
+    let mut all: Vec<&Finding> =
+        findings.0.iter().filter(|finding| may_see_dead || finding.check != "dead-letters").collect();
+    all.sort_by_key(|finding| match finding.level {
+        Level::Unreachable | Level::Fail => 0,
+        Level::Warn => 1,
+        Level::Ok => 2,
+        Level::NotChecked => 3,
+    });
+    html! {
+        h2 { "Findings" }
+        ul class="plain findings" {
+            @for Finding { check, level, found, hint } in all {
+                li {
+                    (mark(*level)) " " strong { (check) } " " span class="said" { (found) }
+                    @if let Some(hint) = hint { p class="hint" { (hint) } }
+                }
+            }
+        }
+        p class="hint" { code { "trellis doctor" } " tells the same, and of what only a shell reaches: Redis, the rights of its login, files of keys." }
+    }
+}
+
+fn mark(level: Level) -> Markup {
+    let (class, sign, word) = match level {
+        Level::Ok => ("good", "✓", "ok"),
+        Level::NotChecked => ("idle", "○", "not checked"),
+        Level::Warn => ("asks", "◐", "warning"),
+        Level::Fail | Level::Unreachable => ("bad", "✕", "failed"),
+    };
+    html! { span class={ "mark " (class) } { span aria-hidden="true" { (sign) } span class="unseen" { (word) } } }
+}
+
+fn of_coordinators(coordinators: &Result<Coordinators, Box<ProblemDetails>>) -> Markup {
+    html! {
+        h2 { "Coordinators" }
+        @match coordinators {
+            Ok(Coordinators { coordinators, policies, partitions }) => {
+                table class="list" {
+                    caption class="unseen" { "Coordinators that are alive" }
+                    thead { tr { th scope="col" { "Coordinator" } th scope="col" { "Partitions" } } }
+                    tbody {
+                        @for (place, one) in coordinators.iter().enumerate() {
+                            tr {
+                                th scope="row" { (one) }
+                                td data-name="Partitions" { (partitions.get(place).map(|owned| ranges(owned)).unwrap_or_default()) }
+                            }
+                        }
+                    }
+                }
+                @if policies.len() > 1 {
+                    p class="wrong" { "They have different settings: how long runs are kept, and what one may cost, is then chance." }
+                }
+                @for policy in policies {
+                    p class="hint" {
+                        "Runs are kept " (when::age(policy.retention_ms))
+                        @if let Some(most) = policy.max_cost_usd { ", and one may cost " (most) " at most" } "."
+                    }
+                }
+            }
+            Err(problem) => {
+                @let (detail, hint) = problem.told();
+                p class="wrong" { (detail) @if let Some(hint) = hint { ": " (hint) } }
+            }
+        }
+    }
+}
+
+/// Numbers in order, neighbours together: `0-2, 5`.
+fn ranges(numbers: &[u16]) -> String {
+    let mut ranges: Vec<(u16, u16)> = Vec::new();
+    for number in numbers {
+        match ranges.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(*number) => *last = *number,
+            Some(_) | None => ranges.push((*number, *number)),
+        }
+    }
+    let word = |(first, last): &(u16, u16)| {
+        if first == last { first.to_string() } else { format!("{first}-{last}") }
+    };
+    ranges.iter().map(word).collect::<Vec<_>>().join(", ")
+}
+
+/// What waits, by its queue.
+struct Queue {
+    name: String,
+    waits: &'static str,
+    backlog: Backlog,
+}
+
+/// The queues that can be asked about; none where nobody may.
+async fn queues(bus: &Bus) -> Vec<Queue> {
+    let mut asked = vec![
+        (Consumer::Intake, "intake".to_owned(), "messages of clients, for a coordinator"),
+        (Consumer::Span, "spans".to_owned(), "contexts whose spans are to be exported"),
+    ];
+    for subject in bus.subjects(&Filter::Executes).await.unwrap_or_default() {
+        if let Subject::Execute(pool) = subject {
+            let name = format!("pool {pool}");
+            asked.insert(0, (Consumer::Execute(pool), name, "tasks, for a worker"));
+        }
+    }
+    let mut queues = Vec::new();
+    for (consumer, name, waits) in asked {
+        if let Ok(backlog) = bus.backlog(&consumer).await {
+            queues.push(Queue { name, waits, backlog });
+        }
+    }
+    queues
+}
+
+fn of_queues(queues: &[Queue]) -> Markup {
+    html! {
+        h2 { "Queues" }
+        @if queues.is_empty() { p class="hint" { "The credentials of this server may not look at them." } }
+        @else {
+            table class="list" {
+                caption class="unseen" { "What waits" }
+                thead { tr { @for name in ["Queue", "Waiting", "Taken, not done", "The oldest waits"] { th scope="col" { (name) } } } }
+                tbody {
+                    @for Queue { name, waits, backlog } in queues {
+                        tr {
+                            th scope="row" { (name) " " span class="kind" { (waits) } }
+                            td data-name="Waiting" { (backlog.pending) }
+                            td data-name="Taken, not done" { (backlog.unacknowledged) }
+                            td data-name="The oldest waits" {
+                                @match backlog.oldest {
+                                    Some(oldest) => (when::lasts(Clock::Machine.now().millis_since(oldest))),
+                                    None => span class="of" { "nothing waits" },
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn of_streams(fills: &[Fill]) -> Markup {
+    html! {
+        h2 { "Streams" }
+        table class="list" {
+            caption class="unseen" { "How full each stream is" }
+            thead { tr { @for name in ["Stream", "Stored", "Of at most", "Full", "Messages"] { th scope="col" { (name) } } } }
+            tbody {
+                @for fill in fills {
+                    tr {
+                        th scope="row" { (fill.storage.name()) }
+                        td data-name="Stored" { (size(fill.bytes)) }
+                        td data-name="Of at most" { @match fill.max_bytes { Some(most) => (size(most)), None => "no limit" } }
+                        td data-name="Full" { (fill.percent()) " %" }
+                        td data-name="Messages" { @if fill.last >= fill.first && fill.last > 0 { (fill.first) " to " (fill.last) } @else { "none" } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partitions_that_are_neighbours_stand_together() {
+        for (numbers, told) in
+            [(&[][..], ""), (&[3], "3"), (&[0, 1, 2, 5, 7, 8], "0-2, 5, 7-8"), (&[u16::MAX], "65535")]
+        {
+            assert_eq!(ranges(numbers), told);
+        }
+    }
+
+    #[test]
+    fn what_was_found_is_told_the_worst_first_and_stays_text() {
+        let mut findings = Findings::default();
+        findings.add("storage", Level::Ok, "<b>fine</b>", None);
+        findings.add("dead-letters", Level::Warn, "of others", Some("look"));
+        findings.add("workers", Level::Fail, "none answers", Some("start one"));
+        let shown = told(&findings, true).0;
+        let place = |text: &str| shown.find(text).unwrap_or(usize::MAX);
+        assert!(
+            place("none answers") < place("of others") && place("of others") < place("&lt;b&gt;fine"),
+            "{shown}"
+        );
+        assert!(
+            !told(&findings, false).0.contains("of others"),
+            "who may not read dead letters is not told of them"
+        );
+        assert!(summary(&findings).0.contains("1 check failed, 1 warning"), "{}", summary(&findings).0);
+    }
+}

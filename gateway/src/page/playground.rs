@@ -1,0 +1,277 @@
+//! The playground of a `trellis dev`: a graph that is drawn and checked as it is typed, its plan and cost, and a run of it that may be broken on
+//! purpose: a step that fails, a worker that is killed.
+
+use std::collections::BTreeMap;
+
+use axum::http::StatusCode;
+use maud::{Markup, html};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use shared::{
+    AgentId, Usd,
+    agent::AgentProfile,
+    decode::{self, Format},
+    graph::{self, Body, CriticalPath, Estimate, Known, Plan, StepEstimate, StepKind, TaskGraph},
+    lines::Lines,
+    problem::Problem,
+};
+
+use super::{
+    answer,
+    graph::{Card, lay_out},
+    shell::Here,
+};
+use crate::{
+    blocking::blocking,
+    call::{Answered, Call, json as json_answer},
+    problem::ProblemDetails,
+    routes::profiles,
+};
+
+/// What stands in the editor at first. Its agents are built in, and their money is not real.
+const EXAMPLE: &str = "\
+name: playground
+max_cost_usd: 1
+mode: parallel
+inputs: {calls: 5, ms: 1000, usd: 0.01}    # each agent below pays five calls of a second and a cent
+steps:
+  - id: ants
+    agent_id: spend
+    task_description: How do ants find food?
+    input_from: [calls, ms, usd]
+    output_to: ants
+  - id: bees
+    agent_id: spend
+    task_description: How do bees find food?
+    input_from: [calls, ms, usd]
+    output_to: bees
+  - id: compare
+    agent_id: sleep
+    task_description: What do both have in common?
+    input_from: [ants, bees]
+    fallback: {agent_id: echo, task_description: Nobody knows what they have in common.}
+";
+/// The agent of a step that is to fail.
+const FAILS: &str = "fail";
+/// Steps that are drawn.
+const MOST_STEPS: usize = 200;
+
+fn is_here(call: &Call) -> Result<(), Box<ProblemDetails>> {
+    let message = "only a `trellis dev` has a playground";
+    if call.playground.is_some() { Ok(()) } else { Err(ProblemDetails::not_found("no_playground", message)) }
+}
+
+pub(super) async fn show(call: Call) -> Answered {
+    is_here(&call)?;
+    let body = html! {
+        h1 { "Playground" }
+        div class="playground" id="playground" {
+            section class="editor" aria-label="The graph as text" {
+                div class="actions" {
+                    label for="open-file" { "Open " input type="file" id="open-file" accept=".yaml,.yml,.json"; }
+                }
+                label class="unseen" for="graph-text" { "A graph, as YAML or JSON" }
+                textarea id="graph-text" spellcheck="false" rows="22" { (EXAMPLE) }
+                div class="actions" {
+                    button type="button" id="run-graph" { "Run" }
+                    label { "and fail " select id="fail-step" { option value="" { "no step" } } }
+                    button type="button" data-post="playground/kill"
+                        data-ask="Kill the worker of this process in the middle of its work, as a power cut would? Another one begins, and takes over what the first one had once its lease is over, after about 10 seconds." {
+                        "Kill the worker"
+                    }
+                }
+                p id="played" role="status" {}
+            }
+            section class="drawn" aria-label="The graph, checked" {
+                div id="checked" aria-live="polite" {}
+                div class="graph" id="part" tabindex="0" role="region" aria-label="The graph" {}
+            }
+        }
+    };
+    answer::page(&call, "playground", Here::Playground, &body)
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Typed {
+    text: String,
+    /// The step whose agent is to fail.
+    #[serde(default)]
+    fail: Option<String>,
+}
+
+/// Checks what was typed: its mistakes with their lines, or its plan, and the graph as it would be submitted.
+pub(super) async fn check(call: Call) -> Answered {
+    is_here(&call)?;
+    let typed: Typed = serde_json::from_slice(&call.body).map_err(|error| {
+        ProblemDetails::wrong("", format!("not what the playground sends: {error}"), None)
+    })?;
+    let agents = profiles(&call).await?.agents;
+    let told = blocking(move || told(&typed, &agents)).await?;
+    json_answer(StatusCode::OK, &told)
+}
+
+fn told(typed: &Typed, agents: &[AgentProfile]) -> Value {
+    let text = typed.text.as_bytes();
+    let format = if typed.text.trim_start().starts_with('{') { Format::Json } else { Format::Yaml };
+    let read = decode::parse(text, format).and_then(|value| Ok((value, graph::read(text, format)?)));
+    match read {
+        Err(problems) => {
+            let lines = Lines::of(text, format);
+            let problems: Vec<&Problem> = problems.iter().collect();
+            json!({"checked": mistakes(&problems, &lines).0, "graph": null, "drawn": "", "steps": []})
+        }
+        Ok((value, (definition, plan))) => {
+            let lines = Lines::of(text, format);
+            let unknown = unknown_agents(&plan, agents);
+            let steps: Vec<&str> = plan.group(0).steps.iter().map(|step| step.id.as_str()).collect();
+            json!({
+                "checked": html! {
+                    (mistakes(&unknown.iter().collect::<Vec<_>>(), &lines))
+                    (planned(&definition, &plan, agents))
+                }.0,
+                "graph": if unknown.is_empty() { with_failure(value.clone(), typed.fail.as_deref()) } else { Value::Null },
+                "drawn": sketch(&plan).0,
+                "steps": steps,
+            })
+        }
+    }
+}
+
+fn agent_of(step: &graph::Step) -> Option<&AgentId> {
+    if let Body::Agent { agent_id, .. } = &step.body { Some(agent_id) } else { None }
+}
+
+/// Agents that nobody has applied.
+fn unknown_agents(plan: &Plan, agents: &[AgentProfile]) -> Vec<Problem> {
+    let is_known = |id: &AgentId| agents.iter().any(|agent| agent.agent_id == *id);
+    let mut unknown = Vec::new();
+    for (place, step) in plan.group(0).steps.iter().enumerate() {
+        let Some(agent) = agent_of(step).filter(|agent| !is_known(agent)) else { continue };
+        let names = agents.iter().map(|agent| agent.agent_id.as_str());
+        let hint = match shared::problem::nearest(agent.as_str(), names) {
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None => {
+                "`trellis agents apply FILE` adds agents; the view Agents lists those there are".to_owned()
+            }
+        };
+        let message = format!("there is no agent `{agent}`");
+        unknown.push(Problem { path: format!("steps[{place}].agent_id"), message, hint: Some(hint) });
+    }
+    unknown
+}
+
+/// Mistakes, each at its line.
+fn mistakes(problems: &[&Problem], lines: &Lines) -> Markup {
+    html! {
+        @if !problems.is_empty() {
+            p class="mark bad" { "✕ " (shared::text::count(problems.len(), "mistake")) }
+            ul class="plain mistakes" {
+                @for problem in problems {
+                    @let place = lines.find(&problem.path);
+                    li {
+                        @if let Some(place) = place {
+                            button type="button" data-line=(place.line) { "line " (place.line) } " "
+                        }
+                        @if !problem.path.is_empty() { code { (problem.path) } " " }
+                        span class="said" { (problem.message) }
+                        @if let Some(hint) = &problem.hint { p class="hint" { (hint) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The graph as it would be submitted, with a step that fails.
+fn with_failure(mut graph: Value, step: Option<&str>) -> Value {
+    let steps = graph.get_mut("steps").and_then(Value::as_array_mut);
+    for one in steps.into_iter().flatten().filter(|one| step.is_some() && one["id"].as_str() == step) {
+        if one.get("agent_id").is_some() {
+            one["agent_id"] = json!(FAILS);
+        }
+    }
+    graph
+}
+
+/// What it may cost, and what it takes.
+fn planned(definition: &TaskGraph, plan: &Plan, agents: &[AgentProfile]) -> Markup {
+    let ceilings: BTreeMap<AgentId, Usd> =
+        agents.iter().filter_map(|agent| Some((agent.agent_id.clone(), agent.max_cost_usd?))).collect();
+    let inputs = definition.filled_inputs();
+    let estimate = Estimate::of(plan, &Known { inputs: &inputs, profiles: &ceilings, items: None });
+    let needs = estimate.needs(definition.closing_reserve_usd.unwrap_or_default());
+    let path = CriticalPath::of(plan, &BTreeMap::new());
+    html! {
+        p class="mark good" { "✓ " (shared::text::count(estimate.steps.len(), "step")) }
+        dl class="facts" {
+            dt { "Worst case" }
+            dd {
+                @match (needs, definition.max_cost_usd) {
+                    (Some(needs), Some(budget)) if needs > budget => { (needs) " in all steps; it is stopped at " (budget) },
+                    (Some(needs), _) => (needs),
+                    (None, Some(budget)) => { "bounded by its budget of " (budget) " alone" },
+                    (None, None) => "bounded by nothing but what the deployment allows: give it max_cost_usd",
+                }
+            }
+            dt { "Longest way" } dd { (path.steps.iter().map(|step| step.as_str()).collect::<Vec<_>>().join(" → ")) }
+        }
+        details {
+            summary { "Each step" }
+            table class="list" {
+                thead { tr { @for name in ["Step", "Agent", "Runs", "At most"] { th scope="col" { (name) } } } }
+                tbody { @for step in &estimate.steps { (line(step)) } }
+            }
+        }
+    }
+}
+
+fn line(step: &StepEstimate) -> Markup {
+    let runs = step.runs.map_or_else(|| "?".to_owned(), |runs| runs.to_string());
+    html! {
+        tr {
+            th scope="row" { (step.id) }
+            td data-name="Agent" {
+                @match (&step.agent_id, step.kind) {
+                    (Some(agent), _) => (agent),
+                    (None, StepKind::Approve) => "a human",
+                    (None, StepKind::Group | StepKind::Graph) => "a group of steps",
+                    (None, StepKind::Agent) => "",
+                }
+            }
+            td data-name="Runs" { (runs) @if step.has_fallback { " + fallback" } }
+            td data-name="At most" { @match step.worst { Some(worst) => (worst), None => "what is left" } }
+        }
+    }
+}
+
+/// The graph before it runs.
+fn sketch(plan: &Plan) -> Markup {
+    let group = plan.group(0);
+    if group.steps.len() > MOST_STEPS {
+        return html! { p { "It has " (group.steps.len()) " steps, which is too many to draw." } };
+    }
+    let card = |step: &graph::Step| Card {
+        title: step.id.to_string(),
+        class: "idle",
+        name: format!("○ {}", step.id),
+        note: agent_of(step).map_or_else(String::new, ToString::to_string),
+        ..Card::default()
+    };
+    lay_out(group, &group.steps.iter().map(card).collect::<Vec<_>>())
+}
+
+/// The body of a request that says nothing.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Nothing {}
+
+/// Kills the worker of this process.
+pub(super) async fn kill(call: Call) -> Answered {
+    is_here(&call)?;
+    if let Some(playground) = &call.playground {
+        playground.kill_worker();
+    }
+    json_answer(StatusCode::ACCEPTED, &json!({"killed": true}))
+}
