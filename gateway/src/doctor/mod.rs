@@ -1,6 +1,7 @@
 //! What ails a deployment: whether its processes answer, whether work goes on, and whether there is room. Changes nothing. `trellis doctor` and
 //! the page tell it.
 
+mod ask;
 mod findings;
 mod work;
 
@@ -8,13 +9,13 @@ use std::{collections::BTreeMap, time::Duration};
 
 use shared::{
     PoolName,
-    bus::{self, Bus, Fill, Headers, RequestError, Storage, Stream, Topology},
-    subject::Subject,
+    bus::{self, Bus, Fill, Storage, Stream, Topology},
     text::size,
     wire::{Policy, Query, QueryAnswer, WorkerState},
 };
 use tokio::time::Instant;
 
+use self::ask::{NotAsked, ask};
 use crate::cluster;
 pub use findings::{Finding, Findings, Level};
 
@@ -44,25 +45,6 @@ pub async fn examine_work(bus: &Bus, bounds: &Bounds, findings: &mut Findings) {
     work::dead_letters(bus, findings).await;
     work::stuck_runs(bus, bounds.stuck_after, findings).await;
     work::old_runs(bus, bounds.old_after, findings).await;
-}
-
-/// Why a question to the coordinators has no answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum NotAsked {
-    /// These credentials may not ask.
-    Denied,
-    Failed,
-}
-
-async fn ask(bus: &Bus, query: &Query) -> Result<QueryAnswer, NotAsked> {
-    let payload = serde_json::to_vec(query).map_err(|_| NotAsked::Failed)?;
-    let asked =
-        bus.request(&Subject::of_query(query), &Headers::new(), payload.into(), cluster::REQUEST).await;
-    let answer = asked.map_err(|error| match error {
-        RequestError::Denied(_) => NotAsked::Denied,
-        RequestError::TimedOut | RequestError::NoResponders | RequestError::Other(_) => NotAsked::Failed,
-    })?;
-    serde_json::from_slice(&answer).map_err(|_| NotAsked::Failed)
 }
 
 /// Coordinators, workers, and what they work on.

@@ -16,7 +16,7 @@ use shared::{
 };
 
 use super::{
-    ask,
+    ask::ask,
     findings::{Findings, Level},
 };
 

@@ -110,6 +110,9 @@ async fn x10_what_agents_say_stays_text_on_the_page() {
             "/agents".to_owned(),
             format!("/runs/{trace}"),
             format!("/runs/{trace}/contexts/bad"),
+            format!("/runs/{trace}/money"),
+            format!("/runs/{trace}/timeline"),
+            format!("/runs/{trace}/files"),
         ] {
             let answer = page(front.get(&path)).send().await.unwrap();
             assert_eq!(answer.status(), 200, "{path}");
@@ -136,14 +139,113 @@ async fn x10_the_page_of_a_run_goes_on_as_the_run_does() {
         "{shown}"
     );
     // From a page that was made before all of it.
-    for path in
-        [format!("/runs/{trace}/live?version=1"), format!("/runs/{trace}/contexts/w/live?version=1&step=0")]
-    {
+    for path in [format!("/runs/{trace}/live?version=1"), format!("/runs/{trace}/contexts/w/live?step=0")] {
         let told = front.get(&path).send().await.unwrap().text().await.unwrap();
         assert!(told.contains("event: head") && told.contains("completed"), "{path}: {told}");
         assert!(told.contains("event: end"), "{path}: {told}");
     }
     assert_eq!(status(front.get("/assets/page.js?v=1")).await, 200);
     assert_eq!(status(front.get("/assets/other")).await, 404);
+    front.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn x10_the_money_of_a_run_is_shown_as_it_is_and_as_it_was() {
+    let front = Front::start().await;
+    let inputs = json!({"depth": 1, "width": 3, "leaf": "spend", "usd": 0.02});
+    let run = json!({"goal": "pay", "agent_id": "tree", "child_id": "w", "inputs": inputs});
+    let trace = front.run(run).await;
+    let look = async |query: &str| {
+        let answer = page(front.get(&format!("/runs/{trace}/money{query}"))).send().await.unwrap();
+        assert_eq!(answer.status(), 200, "{query}");
+        answer.text().await.unwrap()
+    };
+    let now = look("").await;
+    assert!(
+        now.contains("$0.06 spent") && now.matches("<td data-name=\"Spent by itself\">$0.02").count() == 3,
+        "{now}"
+    );
+    let first = look("?at=1").await;
+    assert!(first.contains("$0.00 spent") && !first.contains("$0.06 spent"), "{first}");
+    assert!(look("?at=9007199254740991").await.contains("$0.06 spent"));
+    assert!(look("?of=w-1").await.contains("The whole run"));
+    assert_eq!(status(front.get(&format!("/runs/{trace}/money?of=nobody"))).await, 404);
+    let told = front.get(&format!("/runs/{trace}/money/live")).send().await.unwrap().text().await.unwrap();
+    assert!(told.contains("event: part") && told.contains("$0.06") && told.contains("event: end"), "{told}");
+    front.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn x10_a_list_that_grew_since_the_page_was_made_is_told_with_its_rows_in_order() {
+    let front = Front::start().await;
+    let inputs = json!({"depth": 1, "width": 250, "leaf": "echo"});
+    let run =
+        json!({"goal": "wide", "agent_id": "tree", "child_id": "w", "inputs": inputs, "limits": {"max_children": 300}});
+    let trace = front.run(run).await;
+    let shown = page(front.get(&format!("/runs/{trace}"))).send().await.unwrap().text().await.unwrap();
+    assert!(shown.contains("id=\"r-w-200\"") && !shown.contains("id=\"r-w-201\""), "the first 200 rows");
+    assert!(shown.contains(">50 more<"), "{shown}");
+    let rest = page(front.get(&format!("/runs/{trace}/rows/w?from=200"))).send().await.unwrap();
+    let rest = rest.text().await.unwrap();
+    assert!(
+        rest.contains("id=\"r-w-201\"") && rest.contains("id=\"r-w-250\"") && !rest.contains("more<"),
+        "{rest}"
+    );
+    // A page that was made when there was one row has the list open: it is told of all of them, in order.
+    let live = async |open: &str| {
+        let path = format!("/runs/{trace}/live?version=1&open={open}");
+        front.get(&path).send().await.unwrap().text().await.unwrap()
+    };
+    let told = live("w:1").await;
+    let place =
+        |row: &str| told.find(&format!("\"c-w-{row}\"")).unwrap_or_else(|| panic!("{row} is not told"));
+    assert!(place("1") < place("2") && place("2") < place("200"), "{told}");
+    assert!(!told.contains("\"c-w-201\"") && told.contains("50 more"), "no more than was loaded");
+    assert!(live("w:250").await.contains("\"c-w-250\""), "rows that were loaded change, too");
+    assert!(!live("").await.contains("\"c-w-1\""), "a list that is closed is not told");
+    front.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn x10_a_playground_checks_what_is_typed_and_only_a_dev_has_one() {
+    let front = Front::start().await;
+    assert_eq!(status(page(front.get("/playground"))).await, 404);
+    assert_eq!(status(front.post("/playground/check", &json!({"text": ""}))).await, 404);
+    assert_eq!(status(front.post("/playground/kill", &json!({}))).await, 404);
+    front.stop().await;
+    let playground = gateway::Playground::default();
+    let config = gateway::Config { playground: Some(playground.clone()), ..config() };
+    let front = Front::with(config, Cluster::embedded()).await;
+    assert_eq!(status(page(front.get("/playground"))).await, 200);
+    let check = async |text: &str, fail: Option<&str>| {
+        told(front.post("/playground/check", &json!({"text": text, "fail": fail})).send().await.unwrap(), 200)
+            .await
+    };
+    let good = "name: g\nsteps:\n  - {id: one, agent_id: echo, task_description: hi}\n";
+    let checked = check(good, None).await;
+    assert_eq!(
+        (&checked["graph"]["steps"][0]["agent_id"], &checked["steps"]),
+        (&json!("echo"), &json!(["one"]))
+    );
+    assert!(checked["drawn"].as_str().unwrap().contains("<svg"), "{checked}");
+    assert_eq!(check(good, Some("one")).await["graph"]["steps"][0]["agent_id"], "fail");
+    for (text, line, mistake) in [
+        (good.replace("echo", "eccho"), 3, "did you mean `echo`?"),
+        (good.replace("agent_id: echo", "agent: echo"), 3, "agent"),
+        ("name: g\nsteps: [".to_owned(), 0, "YAML"),
+        ("{\n\"name\": \"g\",\n\"steps\": []}".to_owned(), 3, "steps"),
+    ] {
+        let checked = check(&text, None).await;
+        let said = checked["checked"].as_str().unwrap();
+        assert!(checked["graph"].is_null() && said.contains(mistake), "{text}: {said}");
+        assert!(line == 0 || said.contains(&format!("data-line=\"{line}\"")), "{text}: {said}");
+    }
+    for hostile in HOSTILE {
+        let typed = json!({"name": "g", "steps": [{"id": hostile, "agent_id": hostile, "task_description": hostile}]});
+        let checked = check(&typed.to_string(), Some(hostile)).await;
+        assert!(!checked["checked"].as_str().unwrap().contains(hostile), "{checked}");
+    }
+    assert_eq!(status(front.post("/playground/kill", &json!({}))).await, 202);
+    playground.kills_worker().await;
     front.stop().await;
 }

@@ -157,9 +157,14 @@ async fn s1_the_page_offers_each_role_what_it_may_and_nothing_else() {
     eventually("it asks", async || look("/questions", Kind::Client).await.1.contains("&lt;img src=x&gt;"))
         .await;
     for (kind, bit) in ROLES {
-        for (path, allowed) in
-            [("/questions", ALL), ("/workers", ALL), ("/agents", ALL), ("/schedules", ALL), ("/dead", A)]
-        {
+        for (path, allowed) in [
+            ("/questions", ALL),
+            ("/workers", ALL),
+            ("/agents", ALL),
+            ("/schedules", ALL),
+            ("/operations", ALL),
+            ("/dead", A),
+        ] {
             let (status, page) = look(path, kind).await;
             assert_eq!(status, if allowed & bit == 0 { 403 } else { 200 }, "{path} as {kind}: {page}");
             let link = format!("href=\"{}\"", path.trim_start_matches('/'));
