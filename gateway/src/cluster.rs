@@ -14,7 +14,10 @@ use shared::{
     clock::Clock,
     decode,
     subject::{Filter, Subject},
-    wire::{BY_HEADER, Control, HistoryEntry, Query, QueryAnswer, Refusal, WorkerCall, WorkerState},
+    wire::{
+        BY_HEADER, Control, HistoryEntry, Query, QueryAnswer, Refusal, RunSummary, RunsCursor, RunsQuery,
+        WorkerCall, WorkerState,
+    },
 };
 use uuid::Uuid;
 
@@ -72,6 +75,19 @@ pub(crate) async fn answer(bus: &Bus, caller: &Caller, query: &Query) -> Told<Qu
 /// An answer that belongs to another query.
 pub(crate) fn unexpected() -> Box<ProblemDetails> {
     ProblemDetails::refused(Refusal::unexpected("query"))
+}
+
+/// A page of a list of runs.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) runs: Vec<RunSummary>,
+    pub(crate) next: Option<RunsCursor>,
+}
+
+pub(crate) async fn find_runs(bus: &Bus, caller: &Caller, query: &RunsQuery) -> Told<Found> {
+    let answer = answer(bus, caller, &Query::Runs(Box::new(query.clone()))).await?;
+    let QueryAnswer::Runs { runs, next, .. } = answer else { return Err(unexpected()) };
+    Ok(Found { runs, next })
 }
 
 /// Publishes a message for the coordinators. It is stored when this returns.

@@ -23,6 +23,7 @@ mod server;
 mod session;
 mod sse;
 mod streams;
+mod today;
 pub mod token;
 mod types;
 mod watched;

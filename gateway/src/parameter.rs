@@ -77,6 +77,7 @@ pub(crate) const LIVE_RUNS: &[Parameter] = &[
     one("since", "It was submitted then or later: milliseconds since 1970, or a time in UTC.", |_| moment()),
     one("until", "It was submitted before then.", |_| moment()),
     one("prefix", "Its id begins with these digits.", of::<TracePrefix>),
+    one("q", "What its goal, its label or the beginning of its id has.", of::<String>),
     one("shown", "When the newest run that is shown was submitted.", |_| number()),
 ];
 

@@ -3,6 +3,7 @@
 
 use std::{
     collections::HashMap,
+    convert::Infallible,
     hash::Hash,
     sync::{
         Arc, Mutex, PoisonError, RwLock, Weak,
@@ -17,7 +18,7 @@ use shared::{
     bus::{Bus, Follow, From, Stored, Subscription},
     decode,
     subject::Filter,
-    wire::{Query, QueryAnswer, RunSummary, RunsCursor, RunsQuery, Said, StreamPiece},
+    wire::{RunsQuery, Said, StreamPiece},
 };
 use tokio::{
     sync::{Semaphore, mpsc, watch},
@@ -27,16 +28,17 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
     blocking::blocking,
-    cluster,
+    cluster::{self, Found, find_runs},
     config::Caller,
     doctor::{self, Bounds, Findings},
     problem::ProblemDetails,
+    today::Today,
 };
 
 /// Changes of a run are told together, so often at most.
 pub(crate) const TOGETHER: Duration = Duration::from_millis(250);
-/// How long it is told what ails a deployment before it is looked at again.
-const EXAMINED: Duration = Duration::from_secs(5);
+/// How long it is told what was found before it is looked for again.
+const RECENT: Duration = Duration::from_secs(5);
 /// How often a list is asked for.
 const LOOK: Duration = Duration::from_secs(1);
 /// How long a run is kept after it was looked at, and how many are.
@@ -74,36 +76,62 @@ impl<K, V> Default for Once<K, V> {
     }
 }
 
+/// What takes long to find, and is told for a while after.
+#[derive(Debug)]
+struct Recent<T>(tokio::sync::Mutex<Option<(Instant, Arc<T>)>>);
+
+impl<T> Recent<T> {
+    /// Whoever asks while it is looked for waits for that.
+    async fn get<E>(&self, look: impl Future<Output = Result<T, E>>) -> Result<Arc<T>, E> {
+        let mut known = self.0.lock().await;
+        if let Some((_, found)) = known.as_ref().filter(|(at, _)| at.elapsed() < RECENT) {
+            return Ok(found.clone());
+        }
+        let found = Arc::new(look.await?);
+        *known = Some((Instant::now(), found.clone()));
+        Ok(found)
+    }
+}
+
+impl<T> Default for Recent<T> {
+    fn default() -> Self {
+        Recent(tokio::sync::Mutex::default())
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Watched {
     bus: Bus,
     runs: Once<TraceId, Run>,
     lists: Once<String, List>,
     kept: Arc<Semaphore>,
-    /// What ails the deployment, and when that was looked at.
-    examined: tokio::sync::Mutex<Option<(Instant, Arc<Findings>)>>,
+    examined: Recent<Findings>,
+    today: Recent<Today>,
 }
 
 impl Watched {
     pub(crate) fn of(bus: &Bus) -> Arc<Self> {
         let kept = Arc::new(Semaphore::new(MOST_KEPT));
-        let (runs, lists, examined) = (Once::default(), Once::default(), tokio::sync::Mutex::default());
-        Arc::new(Watched { bus: bus.clone(), runs, lists, kept, examined })
+        let (runs, lists) = (Once::default(), Once::default());
+        let (examined, today) = (Recent::default(), Recent::default());
+        Arc::new(Watched { bus: bus.clone(), runs, lists, kept, examined, today })
     }
 
-    /// What ails the deployment, as of a moment ago: whoever asks while it is looked at waits for that.
+    /// What ails the deployment, as of a moment ago.
     pub(crate) async fn findings(&self) -> Arc<Findings> {
-        let mut examined = self.examined.lock().await;
-        if let Some((_, found)) = examined.as_ref().filter(|(at, _)| at.elapsed() < EXAMINED) {
-            return found.clone();
-        }
-        let mut found = Findings::default();
-        doctor::storage(&self.bus, &mut found).await;
-        doctor::stream_settings(&self.bus, &mut found).await;
-        doctor::processes(&self.bus, &Bounds::default(), &mut found).await;
-        let found = Arc::new(found);
-        *examined = Some((Instant::now(), found.clone()));
-        found
+        let look = async {
+            let mut found = Findings::default();
+            doctor::storage(&self.bus, &mut found).await;
+            doctor::stream_settings(&self.bus, &mut found).await;
+            doctor::processes(&self.bus, &Bounds::default(), &mut found).await;
+            Ok::<_, Infallible>(found)
+        };
+        self.examined.get(look).await.unwrap_or_else(|never| match never {})
+    }
+
+    /// What was spent in the last 24 hours, as of a moment ago.
+    pub(crate) async fn today(&self, caller: &Caller) -> Told<Arc<Today>> {
+        self.today.get(Today::of(&self.bus, caller)).await
     }
 
     /// A run as it is now, or a moment later.
@@ -129,18 +157,6 @@ impl Watched {
     }
 }
 
-#[derive(Debug)]
-pub(crate) struct Found {
-    pub(crate) runs: Vec<RunSummary>,
-    pub(crate) next: Option<RunsCursor>,
-}
-
-pub(crate) async fn find(bus: &Bus, caller: &Caller, query: &RunsQuery) -> Told<Found> {
-    let answer = cluster::answer(bus, caller, &Query::Runs(Box::new(query.clone()))).await?;
-    let QueryAnswer::Runs { runs, next, .. } = answer else { return Err(cluster::unexpected()) };
-    Ok(Found { runs, next })
-}
-
 /// A list of runs that is asked for while somebody has it.
 #[derive(Debug)]
 pub(crate) struct List {
@@ -155,7 +171,7 @@ impl List {
         let (bus, caller, query) = (bus.clone(), caller.clone(), query.clone());
         let task = tokio::spawn(async move {
             // Without an answer it ends, and whoever looks comes again.
-            while let Ok(found) = find(&bus, &caller, &query).await {
+            while let Ok(found) = find_runs(&bus, &caller, &query).await {
                 tell.send_replace(Some(Arc::new(found)));
                 sleep(LOOK).await;
             }

@@ -21,6 +21,7 @@ mod schedules;
 mod shell;
 mod status;
 mod timeline;
+mod today;
 mod workers;
 
 use axum::http::Method;
@@ -33,8 +34,7 @@ pub(crate) use answer::{ASSETS, Place, SIGN_IN, base, refused};
 
 use crate::{
     parameter::{
-        ASSET, CONTEXT_VIEW, GRAPH_VIEW, LETTERS, LIVE_RUNS, MONEY_VIEW, QUESTIONS, ROWS, RUN_VIEW, RUNS,
-        SCHEDULES,
+        ASSET, CONTEXT_VIEW, GRAPH_VIEW, LETTERS, LIVE_RUNS, MONEY_VIEW, QUESTIONS, ROWS, RUN_VIEW, SCHEDULES,
     },
     route::Route,
 };
@@ -49,10 +49,11 @@ pub(crate) fn table() -> Vec<Route> {
     vec![
         get("/", "pageOfRuns", |call| Box::pin(runs::list(call)))
             .sends(Subject::Query(Topic::Runs))
-            .query(RUNS),
+            .query(LIVE_RUNS),
         get("/live", "liveRuns", |call| Box::pin(runs::live(call)))
             .sends(Subject::Query(Topic::Runs))
             .query(LIVE_RUNS),
+        get("/today", "spentToday", |call| Box::pin(today::show(call))).sends(Subject::Query(Topic::Runs)),
         get("/runs/{trace}", "pageOfRun", |call| Box::pin(run::show(call))).hears(event()).query(RUN_VIEW),
         get("/runs/{trace}/live", "liveRun", |call| Box::pin(live::run(call)))
             .hears(event())

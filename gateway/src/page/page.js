@@ -367,6 +367,14 @@ document.addEventListener("keydown", (event) => {
     keys[event.key]();
 });
 
+// What takes the server a while is loaded after the rest.
+async function later() {
+    for (const place of document.querySelectorAll("[data-later]")) {
+        const answer = await fetch(place.dataset.later, { headers: { accept: "text/html" } }).catch(() => null);
+        if (answer?.ok) part(place, await answer.text());
+    }
+}
+
 // How many questions are open, wherever somebody is.
 async function count() {
     const place = $("open-questions");
@@ -376,4 +384,4 @@ async function count() {
     if (told) place.textContent = told.questions ? `${told.questions}${told.are_all ? "" : "+"}` : "";
 }
 
-signIn().then((signs) => { if (!signs) { tick(); setInterval(tick, 1000); watch(); count(); setInterval(count, 10000); } });
+signIn().then((signs) => { if (!signs) { tick(); setInterval(tick, 1000); watch(); later(); count(); setInterval(count, 10000); } });

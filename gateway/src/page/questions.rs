@@ -12,9 +12,9 @@ use shared::{
 use super::{answer, shell::Here};
 use crate::{
     call::{Answered, Call, json},
+    cluster::find_runs,
     routes::open_questions,
     types::QuestionsPage,
-    watched::find,
 };
 
 pub(super) async fn list(call: Call) -> Answered {
@@ -49,7 +49,7 @@ pub(super) async fn list(call: Call) -> Answered {
 /// How many questions are open, of as many runs as one page lists.
 pub(super) async fn count_open(call: Call) -> Answered {
     let query = RunsQuery { waiting_for_human: Some(true), ..RunsQuery::default() };
-    let found = find(&call.bus, &call.caller, &query).await?;
+    let found = find_runs(&call.bus, &call.caller, &query).await?;
     let questions: u32 = found.runs.iter().map(|run| run.questions).sum();
     json(StatusCode::OK, &serde_json::json!({"questions": questions, "are_all": found.next.is_none()}))
 }

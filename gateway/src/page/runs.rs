@@ -14,6 +14,7 @@ use serde_json::json;
 use shared::{
     TraceId,
     clock::Clock,
+    labels::Labels,
     when,
     wire::{RunSummary, RunsQuery},
 };
@@ -22,39 +23,93 @@ use tokio::sync::watch;
 use super::{answer, money, row, shell::Here, status};
 use crate::{
     call::{Answered, Call},
+    cluster::{Found, find_runs},
     problem::ProblemDetails,
     routes::wanted_runs,
     sse,
-    watched::{Found, List, find},
+    watched::List,
 };
 
 /// Characters of a goal.
 const GOAL: usize = 90;
 
-/// The filters of the form: what is empty was not asked for.
-fn wanted(call: &mut Call) -> Result<RunsQuery, Box<ProblemDetails>> {
+/// Digits from which on a search is for an id.
+const ID_DIGITS: usize = 6;
+/// Runs whose goals are read for one page of a search.
+const SEARCHED: usize = 2_500;
+
+/// What is looked for.
+struct Wanted {
+    query: RunsQuery,
+    /// What a goal has to contain. Nothing lists goals: they are read.
+    goal: Option<String>,
+}
+
+/// The filters of the form: what is empty was not asked for. What is searched for is an id, a label or a part of a goal.
+fn wanted(call: &mut Call) -> Result<Wanted, Box<ProblemDetails>> {
     call.query.retain(|(_, value)| !value.trim().is_empty());
-    wanted_runs(call)
+    let mut query = wanted_runs(call)?;
+    let searched = call.all("q").next().map(|text| text.trim().to_lowercase());
+    let Some(text) = searched else { return Ok(Wanted { query, goal: None }) };
+    let is_id = text.len() >= ID_DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if let (true, Ok(prefix)) = (is_id, text.parse()) {
+        query.prefix = Some(prefix);
+        return Ok(Wanted { query, goal: None });
+    }
+    let label = call.all("q").next().and_then(|text| text.trim().split_once('='));
+    if let Some((Ok(key), Ok(value))) = label.map(|(key, value)| (key.parse(), value.parse())) {
+        let mut labels = (*query.labels).clone();
+        labels.insert(key, value);
+        query.labels = Labels::new(labels).map_err(|why| ProblemDetails::wrong("query.q", why, None))?;
+        return Ok(Wanted { query, goal: None });
+    }
+    Ok(Wanted { query, goal: Some(text) })
+}
+
+/// A page of the runs that are looked for.
+async fn find(call: &Call, Wanted { query, goal }: &Wanted) -> Result<Found, Box<ProblemDetails>> {
+    let Some(goal) = goal else { return find_runs(&call.bus, &call.caller, query).await };
+    let most = usize::try_from(query.limit).unwrap_or(usize::MAX);
+    let mut query = RunsQuery { limit: 500, ..query.clone() };
+    let (mut runs, mut read) = (Vec::new(), 0);
+    loop {
+        let found = find_runs(&call.bus, &call.caller, &query).await?;
+        read += found.runs.len();
+        let fits = |run: &RunSummary| {
+            run.goal
+                .as_ref()
+                .map_or(run.child_id.as_str(), |goal| goal.as_str())
+                .to_lowercase()
+                .contains(goal)
+        };
+        runs.extend(found.runs.into_iter().filter(fits));
+        query.after = found.next;
+        if query.after.is_none() || runs.len() >= most || read >= SEARCHED {
+            return Ok(Found { runs, next: query.after });
+        }
+    }
 }
 
 pub(super) async fn list(mut call: Call) -> Answered {
-    let query = wanted(&mut call)?;
-    let Found { runs, next } = find(&call.bus, &call.caller, &query).await?;
+    let wanted = wanted(&mut call)?;
+    let Found { runs, next } = find(&call, &wanted).await?;
     let rest: String = form_urlencoded::Serializer::new(String::new())
         .extend_pairs(call.query.iter().filter(|(name, _)| name != "after"))
         .finish();
     let first = runs.first().map(|run| run.started_at.millis()).unwrap_or_default();
     let live = format!("live?{rest}&shown={first}");
+    let is_live = wanted.goal.is_none() && call.all("after").next().is_none();
     let body = html! {
         h1 { "Runs" }
         (filters(&call))
+        section class="today" data-later="today" aria-label="Spent in the last 24 hours" {}
         p id="news" role="status" hidden {}
         @if runs.is_empty() && call.query.is_empty() {
             div data-live=(live) { (first_steps()) }
         } @else if runs.is_empty() {
-            p { "No run fits. " a href="./" { "Show all" } }
+            p { @if next.is_some() { "No run of the newest fits. " } @else { "No run fits. " } a href="./" { "Show all" } }
         } @else {
-            ul class="runs" data-live=[call.all("after").next().is_none().then_some(live)] {
+            ul class="runs" data-live=[is_live.then_some(live)] {
                 @for run in &runs { (line(run)) }
             }
         }
@@ -91,7 +146,9 @@ fn filters(call: &Call) -> Markup {
             }
             label { "Agent " input name="agent_id" value=(given("agent_id")) size="12"; }
             label { "Label " input name="label" value=(given("label")) placeholder="env=prod" size="12"; }
-            label { "Id " input name="prefix" id="search" value=(given("prefix")) placeholder="begins with" size="10"; }
+            label { "Search " input type="search" name="q" id="search" value=(given("q")) placeholder="goal, id, label" size="16"; }
+            label { "Thread " input name="thread_id" value=(given("thread_id")) size="10"; }
+            label { "Since " input type="date" name="since" value=(given("since")); }
             label { "Costs at least $" input name="min_cost_usd" value=(given("min_cost_usd")) inputmode="decimal" size="5"; }
             label class="check" {
                 input type="checkbox" name="waiting_for_human" value="true" checked[given("waiting_for_human") == "true"];
@@ -142,7 +199,7 @@ pub(super) async fn live(mut call: Call) -> Answered {
     // The page says from which run on it shows.
     let first = call.number("shown")?.unwrap_or(0);
     call.query.retain(|(name, _)| name != "shown");
-    let query = wanted(&mut call)?;
+    let query = wanted(&mut call)?.query;
     let list = call.watched.list(&call.caller, &query);
     let watch = Watch { news: list.news(), _list: list, first, newer: 0, prints: HashMap::new() };
     let events = stream::unfold((watch, Vec::new()), |(mut watch, mut waiting)| async move {

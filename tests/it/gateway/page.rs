@@ -179,8 +179,7 @@ async fn x10_the_money_of_a_run_is_shown_as_it_is_and_as_it_was() {
 async fn x10_a_list_that_grew_since_the_page_was_made_is_told_with_its_rows_in_order() {
     let front = Front::start().await;
     let inputs = json!({"depth": 1, "width": 250, "leaf": "echo"});
-    let run =
-        json!({"goal": "wide", "agent_id": "tree", "child_id": "w", "inputs": inputs, "limits": {"max_children": 300}});
+    let run = json!({"goal": "wide", "agent_id": "tree", "child_id": "w", "inputs": inputs, "limits": {"max_children": 300}});
     let trace = front.run(run).await;
     let shown = page(front.get(&format!("/runs/{trace}"))).send().await.unwrap().text().await.unwrap();
     assert!(shown.contains("id=\"r-w-200\"") && !shown.contains("id=\"r-w-201\""), "the first 200 rows");

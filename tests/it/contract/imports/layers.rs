@@ -92,7 +92,7 @@ const GATEWAY: Layers = &[
     &["route.rs", "sse.rs"],
     &["call.rs", "types.rs"],
     &["watched.rs"],
-    &["doctor"],
+    &["doctor", "today.rs"],
     &["cluster.rs"],
     &["blocking.rs", "session.rs", "streams.rs"],
     &["parameter.rs", "problem.rs", "token.rs"],

@@ -1,0 +1,75 @@
+//! What was spent in the last 24 hours, as a small chart.
+
+use axum::http::StatusCode;
+use maud::{Markup, html};
+use shared::Usd;
+
+use super::answer;
+use crate::{
+    call::{Answered, Call},
+    today::{HOURS, Today},
+};
+
+/// Agents that are told by name.
+const NAMED: usize = 5;
+/// The size of the chart.
+const WIDTH: usize = 120;
+const HEIGHT: u64 = 24;
+
+/// The chart alone: it is loaded after the list.
+pub(super) async fn show(call: Call) -> Answered {
+    let today = call.watched.today(&call.caller).await?;
+    Ok(answer::document(StatusCode::OK, chart(&today)))
+}
+
+fn sum<'a>(amounts: impl Iterator<Item = &'a Usd>) -> Usd {
+    Usd::from_nanos(amounts.fold(0, |sum, amount| sum.saturating_add(amount.nanos())))
+}
+
+fn chart(today: &Today) -> Markup {
+    let Today { hours, agents, is_cut } = today;
+    let total = sum(hours.iter());
+    let most = hours.iter().map(|hour| hour.nanos()).max().unwrap_or(0).max(1);
+    let rest = sum(agents.iter().skip(NAMED).map(|(_, spent)| spent));
+    // As high as its part of the most: what was spent is seen, however little.
+    let height = |hour: Usd| {
+        let part = u128::from(hour.nanos()) * u128::from(HEIGHT) / u128::from(most);
+        u64::try_from(part).unwrap_or(HEIGHT).max(u64::from(hour > Usd::ZERO))
+    };
+    html! {
+        @if total > Usd::ZERO {
+            span { "Spent in 24 h " strong { (total) @if *is_cut { " or more" } } }
+            svg width=(WIDTH) height=(HEIGHT) role="img" aria-label={ "Spent by the hour, at most " (Usd::from_nanos(most)) } {
+                @for (place, hour) in hours.iter().enumerate() {
+                    rect x=(place * WIDTH / HOURS) y=(HEIGHT - height(*hour)) width=(WIDTH / HOURS - 1) height=(height(*hour)) {
+                        title { (HOURS - 1 - place) " h ago: " (hour) }
+                    }
+                }
+            }
+            ul class="plain" aria-label="By agent" {
+                @for (agent, spent) in agents.iter().take(NAMED) { li { (agent) " " span class="of" { (spent) } } }
+                @if rest > Usd::ZERO { li { "others " span class="of" { (rest) } } }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chart_names_who_spent_and_stays_text() {
+        let mut today = Today::default();
+        assert!(chart(&today).0.is_empty(), "where nothing was spent there is nothing to draw");
+        (today.hours[3], today.hours[23]) = (Usd::from_cents(40), Usd::from_nanos(1));
+        today.agents = vec![("<b>".to_owned(), Usd::from_cents(40))];
+        let shown = chart(&today).0;
+        assert!(shown.contains("&lt;b&gt;") && !shown.contains("<b>"), "{shown}");
+        assert!(
+            shown.contains("height=\"24\"><title>20 h ago: $0.40")
+                && shown.contains("height=\"1\"><title>0 h ago"),
+            "{shown}"
+        );
+    }
+}
