@@ -277,3 +277,33 @@ fn the_default_agent_of_a_directory_stays_as_it_was_applied() {
     assert!(dev.status.success(), "{dev:?}");
     assert!(home.says(&["agents", "show", "default"]).contains("spend"));
 }
+
+/// proves: a worker that is killed in the middle of its work on the playground is replaced, and what it was at goes on.
+#[test]
+fn f01_a_worker_killed_on_the_playground_is_replaced_and_its_run_goes_on() {
+    let home = Home::new();
+    let (child, address) = home.dev(&[]);
+    let token = std::fs::read_to_string(home.data().join("token")).unwrap();
+    let said = home.says(&[
+        "submit", "--goal", "pay", "--agent", "spend", "--input", "calls=4", "--input", "ms=700", "--input",
+        "usd=0.01", "-q",
+    ]);
+    let trace = said.split_whitespace().next().unwrap();
+    let described = || home.says(&["runs", "describe", trace, "-o", "json"]);
+    while !described().contains("\"status\": \"working\"") {
+        thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let request = format!(
+        "POST /playground/kill HTTP/1.1\nHost: {address}\nAuthorization: Bearer {}\nContent-Length: 0\nConnection: close\n\n",
+        token.trim()
+    );
+    assert_eq!(answered(&address, &request), "HTTP/1.1 202 Accepted");
+    let ended = home.says(&["runs", "watch", trace]);
+    assert!(ended.contains("completed"), "{ended}");
+    let described: serde_json::Value = serde_json::from_str(&described()).unwrap();
+    let context = &described["contexts"][0];
+    assert_eq!(context["attempts"], 2, "{described}");
+    let spent: f64 = context["budget"]["spent"]["cost_usd"].as_f64().unwrap();
+    assert!((0.04..=0.05).contains(&spent), "four calls, and one of unknown end at most: {described}");
+    kill(child);
+}
