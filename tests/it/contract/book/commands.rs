@@ -32,8 +32,7 @@ const LONGEST: Duration = Duration::from_secs(240);
 const AT_ONCE: usize = 3;
 
 /// What the shell of every page has: `eventually COMMAND` tries it again until it succeeds, for a minute or so.
-const PRELUDE: &str =
-    "set -o pipefail\neventually() { local n; for n in $(seq 300); do \"$@\" && return; sleep 0.2; done; return 1; }\n";
+const PRELUDE: &str = "set -o pipefail\neventually() { local n; for n in $(seq 300); do \"$@\" && return; sleep 0.2; done; return 1; }\n";
 /// Lines of output that are told of a command that did something else.
 const SHOWN: usize = 60;
 
