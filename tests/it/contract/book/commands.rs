@@ -93,7 +93,7 @@ impl Place {
 
     fn shell(&mut self, script: &Path) -> Command {
         let listen = self.placed("127.0.0.1:7420");
-        let path = std::env::var("PATH").unwrap_or_default();
+        let path = std::env::var_os("PATH").unwrap_or_default();
         let tool = |name: &str, variable: &str| {
             installed(variable, &Path::new("bin").join(name)).parent().unwrap().display().to_string()
         };
@@ -102,7 +102,7 @@ impl Place {
                 .join(":");
         let mut command = Command::new("bash");
         command.arg("--norc").arg(script).current_dir(&self.dir).env_clear();
-        command.env("PATH", format!("{}:{path}:{tools}", self.dir.join(".steps/bin").display()));
+        command.env("PATH", format!("{}:{}:{tools}", self.dir.join(".steps/bin").display(), path.display()));
         command.env("HOME", &self.dir).env("TMPDIR", &self.dir).env("TRELLIS_LISTEN", listen);
         command.env("LANG", "C.UTF-8").env("COLUMNS", "120").env("PYTHONDONTWRITEBYTECODE", "1");
         let folder = |variable: &str, name: &str| installed(variable, Path::new(name));
@@ -210,9 +210,9 @@ async fn run(name: &str, text: &str) -> Vec<String> {
 
 /// The pages whose commands readers are to try: not the changelog, and not what is about the code.
 fn tried() -> Vec<String> {
-    let only = std::env::var("TRELLIS_BOOK_PAGE").ok();
+    let only = std::env::var_os("TRELLIS_BOOK_PAGE");
     let pages = super::beneath("docs", "md").into_iter().chain(["README.md".to_owned()]);
-    pages.filter(|path| only.as_ref().is_none_or(|only| only == path)).collect()
+    pages.filter(|path| only.as_ref().is_none_or(|only| only.as_os_str() == path.as_str())).collect()
 }
 
 #[test]
