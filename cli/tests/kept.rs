@@ -155,13 +155,16 @@ fn a_run_that_was_kept_is_shown_by_every_command_without_a_server() {
     std::fs::remove_file(graph).ok();
 }
 
-/// proves: a run that waits for a human waits on, whoever opens its directory meanwhile, and goes on when it has its answer.
+/// proves: a run that waits for a human waits on, whoever opens its directory meanwhile, and goes on when it has its answer:
+/// what was asked and answered is not waited for again.
 #[test]
 fn a_run_that_waits_for_a_human_is_left_alone_until_it_has_its_answer() {
     let kept = Kept::new();
     let mut dev = kept.dev();
     let ask = json!({"id": "ask", "approve": {"who": "me", "question": "Ship it?"}});
-    dev.submit(&json!({"trace_id": TRACE, "name": "ship", "steps": [ask]}));
+    // Longer than a process that ends waits for its agents.
+    let ship = json!({"id": "ship", "agent_id": "careful-model", "task_description": "Ship it.", "input_from": ["ms"], "depends_on": ["ask"]});
+    dev.submit(&json!({"trace_id": TRACE, "name": "ship", "inputs": {"ms": 7000}, "steps": [ask, ship]}));
     assert_eq!(dev.accepted().as_deref(), Some(TRACE));
     dev.kill();
     let goes_on = || kept.output(&["dev", "--agents", "examples/agents.yaml"]);

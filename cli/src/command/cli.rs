@@ -8,8 +8,8 @@ use crate::{
     cluster::connect::Servers,
     command::{
         admin_log, agents, answer, audit, auth, budget, charge, completions, dead, dev, doctor, events,
-        gateway, graph, graphs, history, man, outputs, page, receipt, result, run, runs, runtime, schedule,
-        schema, serve, submit, tell, trace, webhooks, workers,
+        gateway, graph, graphs, history, man, outputs, page, receipt, reference, result, run, runs, runtime,
+        schedule, schema, serve, submit, tell, trace, webhooks, workers,
     },
     terminal::{
         ending::{EXIT_CODES, Ending},
@@ -132,7 +132,12 @@ pub(crate) enum Offline {
     Completions { shell: clap_complete::Shell },
     /// Write the manual pages of all commands into a directory: scripts/package packs them.
     #[command(hide = true)]
-    Man { dir: PathBuf },
+    Man {
+        dir: PathBuf,
+        /// The reference of the book instead.
+        #[arg(long)]
+        markdown: bool,
+    },
 }
 
 pub(crate) fn run_offline(
@@ -146,7 +151,8 @@ pub(crate) fn run_offline(
         Offline::Auth(command) => auth::run(command, servers, output),
         Offline::Schema { name } => schema::run(name.as_deref(), output),
         Offline::Completions { shell } => completions::script(shell),
-        Offline::Man { dir } => man::run(Cli::command(), &dir),
+        Offline::Man { dir, markdown: false } => man::run(Cli::command(), &dir),
+        Offline::Man { dir, markdown: true } => reference::run(Cli::command(), &dir),
     }
 }
 

@@ -28,7 +28,7 @@ use crate::{
         connect::Servers,
         embedded::{Crashes, Deployment, Shape, url_of},
         place,
-        watch::Watch,
+        watch::{self, Watch},
     },
     command::{agents, gateway::FrontDoor, page, runtime, webhooks::WebhookFile},
     input::{document::Document, parse, profiles, task, uses::read_as_far, worker_config::WorkerConfig},
@@ -342,7 +342,10 @@ fn read(line: &str) -> Result<Submission, String> {
 async fn await_end(bus: &Bus, trace_id: TraceId) -> anyhow::Result<Option<Outcome>> {
     let mut watch = Watch::begin(bus, trace_id).await?;
     while watch.outcome().is_none() {
-        if !watch.questions().is_empty() {
+        // The log is read from its start: what was asked then may have its answer now.
+        if !watch.questions().is_empty()
+            && !watch::questions(&client::replay(bus, trace_id).await?).is_empty()
+        {
             output::note(&format!("{trace_id} waits for a human: `trellis runs pending` says what it asks"));
             return Ok(None);
         }

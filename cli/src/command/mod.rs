@@ -27,6 +27,7 @@ pub(crate) mod outputs;
 pub(crate) mod page;
 pub(crate) mod plan;
 pub(crate) mod receipt;
+pub(crate) mod reference;
 pub(crate) mod rehearse;
 pub(crate) mod rerun;
 pub(crate) mod result;

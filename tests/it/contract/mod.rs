@@ -1,6 +1,7 @@
 //! Promises to readers and users: boundaries and layers of the code, the protocol and its schemas, the documents, the
 //! deployment files.
 
+mod book;
 mod boundaries;
 mod deploy;
 mod imports;
