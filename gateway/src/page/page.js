@@ -43,13 +43,20 @@ function glow(element) {
     setTimeout(() => element.classList.remove("new"), 1200);
 }
 
+/** A row without its times, which go on by themselves. */
+function timeless(row) {
+    const copy = row.cloneNode(true);
+    for (const time of copy.querySelectorAll("time[data-since], .ago")) time.textContent = "";
+    return copy;
+}
+
 function replace(id, html) {
     const old = $(id);
     if (!old) return;
     const fresh = parsed(html);
     // Whoever stands on a link of the row stands on it still.
     const had = old.contains(document.activeElement);
-    if (old.isEqualNode(fresh)) return;
+    if (timeless(old).isEqualNode(timeless(fresh))) return;
     old.replaceWith(fresh);
     if (had) fresh.querySelector("a, button")?.focus({ preventScroll: true });
     glow(fresh);
