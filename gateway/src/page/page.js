@@ -204,7 +204,8 @@ document.addEventListener("click", (event) => {
     }
     if (raise) {
         const usd = prompt(`The most that ${child} may cost, in dollars. It is ${now} now, and can only be raised.`, now);
-        if (usd?.trim()) send(button, raise, JSON.stringify({ child_id: child, max_cost_usd: Number(usd) }));
+        // As a text: the server says what is wrong with it.
+        if (usd?.trim()) send(button, raise, JSON.stringify({ child_id: child, max_cost_usd: usd.trim() }));
     }
 });
 

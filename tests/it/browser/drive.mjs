@@ -1,9 +1,11 @@
-// node drive.mjs URL SCRIPT…: runs scripts in one browser, one after the other, against the page at URL. The first that fails is the last. A line
+// node drive.mjs --url URL [--quick] SCRIPT…: runs scripts in one browser, one after the other, against the page at URL. The first that fails is the last. A line
 // `ask …` on stdout asks whoever started it to do something about the server; the answer is a line on stdin.
+// Quick: what is the same wherever the page stands is left out.
 import { createInterface } from "node:readline";
+import { parseArgs } from "node:util";
 import { Client, launch } from "./page.mjs";
 
-const [url, ...scripts] = process.argv.slice(2);
+const { values: { url, quick: isQuick }, positionals: scripts } = parseArgs({ allowPositionals: true, options: { url: { type: "string" }, quick: { type: "boolean" } } });
 const answers = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 const browser = await launch();
 
@@ -11,6 +13,7 @@ const browser = await launch();
 const place = {
     url,
     browser,
+    isQuick,
     tokens: { anna: "anna-token", bert: "bert-token", olga: "olga-token" },
     client: new Client(url, "anna-token"),
     async ask(words) {

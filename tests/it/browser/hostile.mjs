@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { Person } from "./page.mjs";
 
 const RUNS = "globalThis.__hit=1;alert(1)";
-const WORDS = [
+const MARKUP = [
     `<script>${RUNS}</script>`,
     `"><img src=x onerror="${RUNS}">`,
     `</pre></main></textarea></title></style><svg onload="${RUNS}"><animate onbegin="${RUNS}">`,
@@ -11,9 +11,11 @@ const WORDS = [
     "<base href=//evil.example/><meta http-equiv=refresh content=\"0;url=//evil.example/\"><link rel=stylesheet href=//evil.example/x.css>",
     `<iframe srcdoc="<script>${RUNS}</script>"></iframe><form action=//evil.example/><button>Press</button></form>`,
     "&lt;b&gt; &#x3c;b> \\u003cb> %3Cb%3E ${7*7} {{7*7}} <!--",
-    "\u202eright to left\u202c \u2066isolated\u2069 \u200b\u200f\ufeff",
-    "before\u0000after\u0007\u001b[31mred\u0085\u2028\u2029",
-    "x".repeat(60_000),
+];
+const WORDS = [
+    MARKUP.join("\n"),
+    "\u202eright to left\u202c \u2066isolated\u2069 \u200b\u200f\ufeff before\u0000after\u0007\u001b[31mred\u0085\u2028\u2029",
+    "x".repeat(100_000),
     `${"<b>".repeat(300)}${"é".repeat(3000)}`,
 ];
 /** Elements that no view makes. */
@@ -25,44 +27,52 @@ export default async function hostile(place) {
     const harmless = async () => {
         assert.equal(await anna.page.evaluate(() => globalThis.__hit), undefined);
         assert.equal(await anna.count(MADE), 0, `${anna.page.url()} has made ${await anna.find(MADE).evaluateAll((all) => all.map((one) => one.outerHTML.slice(0, 200)))}`);
-        const wider = await anna.page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-        assert.ok(wider <= 0, `${anna.page.url()} is ${wider} wider than its screen`);
+        await anna.fits();
     };
-    const said = (text) => text.replace(/[\s\0]+/g, " ").trim().slice(0, 60);
+    // Signs that nobody sees are not compared.
+    const said = (text) => text.replace(/[\s\p{C}]+/gu, "");
     const shows = async (selector, words) => {
         const found = await anna.find(selector).first().evaluate((one) => one.textContent);
-        assert.ok(said(found).includes(said(words).slice(0, 40)), `${anna.page.url()} ${selector}: ${said(found)}, not ${said(words)}`);
+        const begins = said(words).slice(0, 40);
+        assert.ok(said(found).includes(begins), `${anna.page.url()} ${selector}: ${said(found).slice(0, 200)}, not ${begins}`);
     };
-    const bad = { agent_id: "bad", kind: "llm", model: "scripted", tools: ["fs.write", "ask_human"] };
+    const bad = { agent_id: "bad", kind: "llm", model: "scripted", tools: ["fs.write", "ask_human"], limits: { max_tokens_per_step: 100_000 } };
+    // Long words cost no more than short ones.
+    const usage = { input_tokens: 100, output_tokens: 10 };
     const runs = [];
-    for (const [number, words] of WORDS.entries()) {
+    for (const words of WORDS) {
         const short = words.slice(0, 3000);
         await client.apply({ ...bad, description: short, system_prompt: short, script: [
-            { say: words, call: [{ tool: "fs.write", arguments: { path: "outputs/page.html", content: words } }] },
-            { say: words, call: [{ tool: "ask_human", arguments: { question: short, choices: [short.slice(0, 500), "other"] } }] },
-            { say: `{last} ${words}` },
+            { usage, say: words, call: [{ tool: "fs.write", arguments: { path: "outputs/page.html", content: words } }] },
+            { usage, say: words, call: [{ tool: "ask_human", arguments: { question: short, choices: [short.slice(0, 500), "other"] } }] },
+            { usage, say: `{last} ${words}` },
         ] });
-        const trace = await client.submit({ goal: words, agent_id: "bad", child_id: "bad", labels: { number: `n${number}` } });
-        runs.push({ trace, words, number });
+        const trace = await client.submit({ goal: words.slice(0, 60_000), agent_id: "bad", child_id: "bad", max_cost_usd: 20 });
+        runs.push({ trace, words });
     }
-    for (const { trace } of runs) await client.reaches(trace, "input_required");
+    const asking = [...runs];
+    for (const words of MARKUP) {
+        const trace = await client.submit({ goal: words, agent_id: "ask", inputs: { question: words, form: { choices: [words, "other"] } } });
+        asking.push({ trace, words });
+    }
+    for (const { trace } of asking) await client.reaches(trace, "input_required");
 
     // While they ask: live rows, cards, and the words on their buttons.
     await anna.go("", "#live:text('● live')");
     await harmless();
-    for (const { trace, words } of runs) await shows(`#t-${trace} .goal`, words);
+    for (const { trace, words } of asking) await shows(`#t-${trace} .goal`, words);
     await anna.go("questions", ".card");
     await harmless();
-    for (const { trace, words } of runs) await shows(`.card:has(a[href='runs/${trace}'])`, words.slice(0, 3000).split("\n")[0]);
+    for (const { trace, words } of asking) await shows(`.card:has(a[href='runs/${trace}'])`, words.slice(0, 3000).split("\n")[0]);
     await anna.go("agents", "#a-bad");
     await harmless();
-    for (const { trace, words, number } of runs) {
+    for (const [number, { trace, words }] of runs.entries()) {
         await anna.go(`runs/${trace}/contexts/bad`, "#live:text('● live')", "#e-1");
         await harmless();
         await shows(".facts .said", words);
         for (const one of await anna.find("summary").all()) await one.evaluate((summary) => { summary.parentNode.open = true; });
         await harmless();
-        await shows("#e-1 pre", words);
+        await shows("#e-1 details", words);
         // Whoever looks sees the end come by itself.
         const { questions } = await client.ask("GET", "questions?limit=100");
         const asked = questions.find((one) => one.trace_id === trace);
@@ -80,8 +90,9 @@ export default async function hostile(place) {
         assert.equal(download.suggestedFilename(), "page.html");
     }
     // In the address, too.
-    for (const words of WORDS.slice(0, 7)) {
-        await anna.go(`?agent_id=${encodeURIComponent("x")}&label=${encodeURIComponent(`a=${words}`)}`).catch(() => {});
+    anna.allow("status of 400");
+    for (const words of MARKUP) {
+        await anna.go(`?label=${encodeURIComponent(`a=${words}`)}`, "h1:text(\"This can't be shown\")");
         await harmless();
     }
     await anna.leave();

@@ -5,7 +5,7 @@ import { Person, until } from "./page.mjs";
 /** It takes long enough to be killed, and goes on from its journal. */
 const SLOW = {
     agent_id: "slow", kind: "llm", model: "scripted", tools: ["fs.list"],
-    script: [...Array(12)].map((_, number) => ({ say: `Look ${number}.`, call: [{ tool: "fs.list", arguments: {} }], ms: 700 })).concat([{ say: "Seen all." }]),
+    script: [...Array(12)].map((_, number) => ({ say: `Look ${number}.`, call: [{ tool: "fs.list", arguments: {} }], ms: 500 })).concat([{ say: "Seen all." }]),
 };
 
 export default async function lost(place) {

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { Agent, createServer, request } from "node:http";
 import { Person, until } from "./page.mjs";
+import { longGraph } from "./tree.mjs";
 import { VIEWS, furnish } from "./views.mjs";
 
 const PREFIX = "/team/trellis/";
@@ -39,7 +40,7 @@ export default async function prefix(place) {
     for (const { path, sees, isLive } of VIEWS(made)) {
         await anna.go(path, ...sees);
         if (isLive) await anna.sees("#live:text('● live')");
-        const hrefs = await anna.find("a[href], form[action]").evaluateAll((links) => links.map((link) => link.href ?? link.action));
+        const hrefs = await anna.find("a[href], form[action]").evaluateAll((links) => links.map((link) => new URL(link.getAttribute("href") ?? link.getAttribute("action"), document.baseURI).href));
         assert.deepEqual(hrefs.filter((href) => !href.startsWith(before.base)), [], `links of ${path}`);
     }
     // Links, filters, buttons, and what changes by itself.
@@ -58,10 +59,12 @@ export default async function prefix(place) {
     await anna.replying("", () => card.locator("button:text('red')").click());
     await anna.sees(".told:text('Answered.')");
     await client.reaches(made.asks, "completed");
-    const wide = await client.finish({ goal: "spread", agent_id: "tree", child_id: "w", inputs: { depth: 1, width: 60 } });
-    await anna.go(`runs/${wide}`);
-    await anna.find("[aria-controls='u-w']").click();
-    await anna.sees("#r-w-60");
+    const long = await client.submit(longGraph(60));
+    await client.reaches(long, "input_required");
+    await anna.go(`runs/${long}`);
+    await anna.find("[aria-controls='u-long']").click();
+    await anna.sees("#s-long-n60");
+    await client.ask("POST", `runs/${long}/cancel`, {});
     await anna.find("button:text('Sign out')").click();
     await anna.sees("#sign-in");
     await until("she is back at the beginning", async () => anna.page.url() === before.base);

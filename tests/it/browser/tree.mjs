@@ -2,6 +2,12 @@
 import assert from "node:assert/strict";
 import { Person, until } from "./page.mjs";
 
+/** A graph of so many steps that all wait for the first, which asks. */
+export function longGraph(steps) {
+    const step = (number) => ({ id: `n${number}`, agent_id: number === 1 ? "ask" : "echo", task_description: `Do ${number}`, depends_on: number === 1 ? [] : ["n1"] });
+    return { name: "long", mode: "parallel", steps: [...Array(steps)].map((_, place) => step(place + 1)) };
+}
+
 export default async function tree(place) {
     const { client } = place;
     const anna = await Person.enter(place, place.tokens.anna);
@@ -19,14 +25,16 @@ export default async function tree(place) {
     await anna.sees(row("t-1-1-1"));
 
     // What is long is loaded when it is opened, a part at a time.
-    const wide = await client.finish({ goal: "spread", agent_id: "tree", child_id: "w", inputs: { depth: 1, width: 205 } });
-    await anna.go(`runs/${wide}`, row("w"));
-    assert.equal(await anna.count(row("w-1")), 0);
-    await fold("w").click();
-    await anna.sees(row("w-200"));
+    const long = await client.submit(longGraph(205));
+    await client.reaches(long, "input_required");
+    await anna.go(`runs/${long}`, row("long"));
+    assert.equal(await anna.count("#s-long-n2"), 0);
+    await fold("long").click();
+    await anna.sees("#s-long-n200");
     await anna.find(".more button:text('5 more')").click();
-    await anna.sees(row("w-205"));
+    await anna.sees("#s-long-n205");
     assert.equal(await anna.count(".more"), 0);
+    await client.ask("POST", `runs/${long}/cancel`, {});
 
     // It goes on as the run does, whatever was folded.
     const graph = { name: "g", mode: "sequential", steps: [
