@@ -9,6 +9,7 @@
 )]
 
 mod agents;
+mod browser;
 mod conformance;
 mod contract;
 mod core;

@@ -43,13 +43,20 @@ function glow(element) {
     setTimeout(() => element.classList.remove("new"), 1200);
 }
 
+/** A row without its times, which go on by themselves. */
+function timeless(row) {
+    const copy = row.cloneNode(true);
+    for (const time of copy.querySelectorAll("time[data-since], .ago")) time.textContent = "";
+    return copy;
+}
+
 function replace(id, html) {
     const old = $(id);
     if (!old) return;
     const fresh = parsed(html);
     // Whoever stands on a link of the row stands on it still.
     const had = old.contains(document.activeElement);
-    if (old.isEqualNode(fresh)) return;
+    if (timeless(old).isEqualNode(timeless(fresh))) return;
     old.replaceWith(fresh);
     if (had) fresh.querySelector("a, button")?.focus({ preventScroll: true });
     glow(fresh);
@@ -264,7 +271,8 @@ document.addEventListener("click", (event) => {
     }
     if (raise) {
         const usd = prompt(`The most that ${child} may cost, in dollars. It is ${now} now, and can only be raised.`, now);
-        if (usd?.trim()) send(button, raise, JSON.stringify({ child_id: child, max_cost_usd: Number(usd) }));
+        // As a text: the server says what is wrong with it.
+        if (usd?.trim()) send(button, raise, JSON.stringify({ child_id: child, max_cost_usd: usd.trim() }));
     }
 });
 

@@ -161,7 +161,8 @@ fn summary(bars: &[Bar]) -> String {
         word("tool", "tool call"),
         word("waits", "wait"),
     ];
-    words.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    let told: Vec<String> = words.into_iter().flatten().collect();
+    if told.is_empty() { "nothing of its own".into() } else { told.join(", ") }
 }
 
 fn collect<'a>(trace: &'a Trace, node: &'a ContextNode, into: &mut Vec<&'a ContextNode>) {

@@ -13,6 +13,7 @@ mod process;
 mod proxy;
 mod redis;
 mod rotel;
+mod trellis;
 
 pub use aimock::{AiMock, Billed};
 pub use collector::{Collector, Received, check_tree, drawn, exporting_to};
@@ -26,3 +27,4 @@ pub use process::{Process, free_port, installed};
 pub use proxy::{Proxy, Way};
 pub use redis::RedisServer;
 pub use rotel::Rotel;
+pub use trellis::Trellis;

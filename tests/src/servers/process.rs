@@ -22,6 +22,7 @@ use nix::{
 };
 
 use super::disk::Disk;
+use crate::processes::binary;
 
 /// Time between two checks of a starting server, and how many checks: three minutes, to bound a hang.
 const LOOK: Duration = Duration::from_millis(20);
@@ -49,6 +50,8 @@ pub(super) enum Place {
     Variable(&'static str),
     /// An interpreter of this name on the PATH.
     Path(&'static str),
+    /// The `trellis` binary.
+    Built,
 }
 
 #[derive(Debug)]
@@ -203,10 +206,15 @@ impl Process {
         if let Some(disk) = &self.settings.disk {
             (path, arguments) = disk.start(path, arguments);
         }
-        let child = Command::new(&path)
+        let mut command = Command::new(&path);
+        if let Place::Built = self.program.place {
+            command.env_clear();
+        }
+        // A `trellis dev` ends with what it reads.
+        let child = command
             .args(arguments)
             .current_dir(&self.settings.dir)
-            .stdin(Stdio::null())
+            .stdin(Stdio::piped())
             .stdout(file.try_clone().expect("a file can be shared"))
             .stderr(file)
             .spawn();
@@ -239,6 +247,7 @@ fn locate(program: &Program) -> PathBuf {
     match program.place {
         Place::Variable(variable) => installed(variable, &Path::new("bin").join(program.name)),
         Place::Path(interpreter) => interpreter.into(),
+        Place::Built => binary(),
     }
 }
 

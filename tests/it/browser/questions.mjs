@@ -1,0 +1,66 @@
+// Questions are answered in every form that they have. Of two people the first counts, and the other is told.
+import assert from "node:assert/strict";
+import { Person, until } from "./page.mjs";
+
+export default async function questions(place) {
+    const { client } = place;
+    const ask = async (question, form = {}) => {
+        const trace = await client.submit({ goal: question, agent_id: "ask", child_id: "asks", inputs: { question, form } });
+        await client.reaches(trace, "input_required");
+        return trace;
+    };
+    const [anna, bert] = [await Person.enter(place, place.tokens.anna), await Person.enter(place, place.tokens.bert)];
+    const card = (person, question) => person.find(`.card:has(h2:text-is('${question}'))`);
+    const result = (trace) => until(`${trace} has ended`, async () => (await client.run(trace)).outcome?.result);
+
+    // Two people have the same question before them.
+    const trace = await ask("Red or blue?", { choices: ["red", "blue"] });
+    for (const person of [anna, bert]) await person.go("questions", "h2:text-is('Red or blue?')");
+    assert.match(await anna.replying(undefined, () => card(anna, "Red or blue?").locator("button:text('red')").click()), /Answer “red”\?/);
+    await bert.replying("", () => card(bert, "Red or blue?").locator("button:text('blue')").click());
+    await bert.sees(".told:text('Answered.')");
+    assert.ok(await card(bert, "Red or blue?").locator("button:text('red')").isDisabled(), "it is not answered twice");
+    assert.equal(await result(trace), "blue");
+    anna.allow("status of 4");
+    await anna.replying("", () => card(anna, "Red or blue?").locator("button:text('red')").click());
+    const told = card(anna, "Red or blue?").locator(".told");
+    await until("she is told", async () => (await told.textContent()) !== "");
+    assert.notEqual(await told.textContent(), "Answered.");
+    assert.doesNotMatch(await told.textContent(), /can't be reached/);
+    assert.equal(await result(trace), "blue");
+    await anna.isAccessible();
+
+    // In words, and as JSON.
+    for (const [question, form, answer] of [["How?", {}, "Slowly\nand well"], ["How many?", { schema: { type: "integer" } }, "7"]]) {
+        const asked = await ask(question, form);
+        await anna.go("questions", `h2:text-is('${question}')`);
+        await card(anna, question).locator("textarea").fill(answer);
+        await anna.replying("", () => card(anna, question).locator("button").click());
+        await anna.sees(".told:text('Answered.')");
+        assert.equal(String(await result(asked)), answer);
+    }
+    // An approval, and one that is denied with a reason.
+    for (const [button, reason, verdict] of [["approve", "", "succeeded"], ["deny", "too late", "denied by anna: too late"]]) {
+        const question = `May I? ${button}`;
+        const asked = await client.submit({ name: "approval", steps: [{ id: "release", approve: { who: "the editor", question } }] });
+        await client.reaches(asked, "input_required");
+        await anna.go("questions", `h2:text-is('${question}')`, "text=For the editor");
+        await card(anna, question).locator("input").fill(reason);
+        await anna.replying("", () => card(anna, question).locator(`button:text('${button}')`).click());
+        await anna.sees(".told:text('Answered.')");
+        const { graph } = await until("it has ended", async () => (await client.run(asked)).outcome);
+        assert.ok([graph.verdict, graph.steps[0].reason].includes(verdict), JSON.stringify(graph));
+    }
+    // What does not fit is told, and may be put right.
+    const number = await ask("How many more?", { schema: { type: "integer" } });
+    await anna.go("questions", "h2:text-is('How many more?')");
+    const one = card(anna, "How many more?");
+    await one.locator("textarea").fill("many");
+    await anna.replying("", () => one.locator("button").click());
+    await until("it says what is wrong", async () => !["", "Answered."].includes(await one.locator(".told").textContent()));
+    await one.locator("textarea").fill("8");
+    await anna.replying("", () => one.locator("button").click());
+    await anna.sees(".told:text('Answered.')");
+    assert.equal(String(await result(number)), "8");
+    await Promise.all([anna.leave(), bert.leave()]);
+}

@@ -1,0 +1,80 @@
+// The list of runs: each filter, rows that change in place, and new runs that announce themselves.
+import assert from "node:assert/strict";
+import { Person } from "./page.mjs";
+
+const LABEL = { part: "filters" };
+
+export default async function runs(place) {
+    const { client } = place;
+    const submit = (run) => client.submit({ ...run, labels: { ...LABEL, ...run.labels } });
+    const made = {
+        completed: await submit({ goal: "It is done", agent_id: "echo", labels: { which: "one" } }),
+        failed: await submit({ goal: "It fails", agent_id: "fail", inputs: { retryable: false } }),
+        input_required: await submit({ goal: "It asks", agent_id: "ask" }),
+        working: await submit({ goal: "It sleeps", agent_id: "sleep", inputs: { ms: 3_600_000 } }),
+        paused: await submit({ goal: "It pauses", agent_id: "spend", max_cost_usd: 0.03, on_exhausted: "pause", inputs: { usd: 0.01, calls: 5 } }),
+        cancelled: await submit({ goal: "It is cancelled", agent_id: "sleep", inputs: { ms: 3_600_000 } }),
+        timed_out: await submit({ goal: "It is late", agent_id: "sleep", timeout_ms: 200, inputs: { ms: 3_600_000 } }),
+    };
+    await client.ask("POST", `runs/${made.cancelled}/cancel`, {});
+    for (const [status, trace] of Object.entries(made)) await client.reaches(trace, status);
+    const anna = await Person.enter(place, place.tokens.anna);
+    const rows = async () => (await anna.find("li.run").evaluateAll((rows) => rows.map((row) => row.id.slice(2)))).sort();
+    const names = (traces) => traces.map((trace) => Object.keys(made).find((name) => made[name] === trace) ?? trace).sort();
+    /** Fills the form in, and leaves the rest of it empty; what is listed then. */
+    const filtered = async (fields) => {
+        const wanted = { status: "", agent_id: "", label: "part=filters", prefix: "", min_cost_usd: "", ...fields };
+        for (const [name, value] of Object.entries(wanted)) {
+            const field = anna.find(`form.filters [name=${name}]`);
+            if (name === "status") await field.selectOption(value);
+            else if (name === "waiting_for_human") await field.check();
+            else await field.fill(value);
+        }
+        await Promise.all([anna.page.waitForEvent("load"), anna.find("button:text('Filter')").click()]);
+        await anna.sees("a:text('Clear')");
+        return names(await rows());
+    };
+    await anna.go("");
+    assert.deepEqual(await filtered({}), Object.keys(made).sort());
+    // The address is the view: somebody else sees the same.
+    const bert = await Person.enter(place, place.tokens.bert);
+    await bert.page.goto(anna.page.url());
+    assert.equal(await bert.count("li.run"), Object.keys(made).length);
+    await bert.leave();
+    for (const status of [...Object.keys(made), "aborted"]) {
+        assert.deepEqual(await filtered({ status }), made[status] ? [status] : []);
+    }
+    for (const [fields, found] of [
+        [{ agent_id: "ask" }, "input_required"],
+        [{ label: "which=one" }, "completed"],
+        [{ prefix: made.failed.slice(0, 12) }, "failed"],
+        [{ min_cost_usd: "0.03" }, "paused"],
+    ]) assert.deepEqual(await filtered(fields), [found], JSON.stringify(fields));
+    // Whether a paused run waits for somebody depends on why it is paused.
+    const waiting = await filtered({ waiting_for_human: true });
+    assert.deepEqual(waiting.filter((name) => name !== "paused"), ["input_required"]);
+    await Promise.all([anna.page.waitForURL(anna.base), anna.find("a:text('Clear')").click()]);
+
+    // A row changes in place, others stay as they are, and what is new waits to be asked for.
+    await anna.go("?label=part%3Dfilters", "#live:text('● live')");
+    const same = `#t-${made.completed}`;
+    for (const row of [same, `#t-${made.paused}`]) await anna.find(row).evaluate((row) => { row.isAsItWas = true; });
+    await client.ask("POST", `runs/${made.working}/cancel`, {});
+    await anna.sees(`#t-${made.working} .mark:has-text('cancelled')`);
+    await client.finish({ goal: "It is new", agent_id: "echo", labels: LABEL });
+    await anna.sees("#news a:text('1 new')");
+    for (const row of [same, `#t-${made.paused}`]) assert.ok(await anna.find(row).evaluate((row) => row.isAsItWas), `${row} was not drawn again`);
+    assert.equal(await anna.count(".goal:text('It is new')"), 0);
+    await anna.find("#news a").click();
+    await anna.sees(".goal:text('It is new')");
+    // A run that does not fit any more is still there to be read.
+    await anna.go("?label=part%3Dfilters&status=input_required", "#live:text('● live')", `#t-${made.input_required}`);
+    const { questions } = await client.ask("GET", "questions?limit=100");
+    const asked = questions.find(({ trace_id }) => trace_id === made.input_required);
+    // The list was looked at again when it knows of a new one.
+    await submit({ goal: "It asks as well", agent_id: "ask" });
+    await anna.sees("#news a:text('1 new')");
+    await client.ask("POST", `runs/${made.input_required}/contexts/${asked.child_id}/answers/${asked.number}`, { answer: "yes" });
+    await anna.sees(`#t-${made.input_required}.gone`);
+    await anna.leave();
+}

@@ -1,0 +1,48 @@
+// The graph of a run, and its timeline: a part of it is looked at closer by dragging over it, and all of it by a double click.
+import assert from "node:assert/strict";
+import { Person, until } from "./page.mjs";
+import { WRITER } from "./views.mjs";
+
+export default async function timeline(place) {
+    const { client } = place;
+    await client.apply(WRITER);
+    const trace = await client.finish({ name: "chart", mode: "sequential", steps: [
+        { id: "one", agent_id: "writer", task_description: "Write one" },
+        { id: "two", agent_id: "sleep", task_description: "Wait a little" },
+        { id: "three", agent_id: "echo", task_description: "Say three" },
+    ] });
+    const anna = await Person.enter(place, place.tokens.anna);
+    await anna.go(`runs/${trace}`);
+    await anna.find(".views a:text('Graph')").click();
+    await anna.sees(".graph .card.good");
+    assert.equal(await anna.count(".graph .edge"), 2);
+    assert.deepEqual(await anna.find(".graph text.step").allTextContents(), ["✓ one", "✓ two", "✓ three"]);
+    await anna.find(".graph a:has-text('one')").click();
+    await anna.sees(".journal #e-1");
+    await anna.page.goBack();
+
+    await anna.find(".views a:text('Timeline')").click();
+    await anna.sees(".timeline rect.chat");
+    const plot = anna.find(".timeline svg").first();
+    const shown = async () => (await plot.getAttribute("viewBox")).split(" ").map(Number);
+    assert.deepEqual(await shown(), [0, 0, 10000, 10]);
+    const drag = async (from, to) => {
+        const box = await plot.boundingBox();
+        const y = box.y + box.height / 2;
+        await anna.page.mouse.move(box.x + box.width * from, y);
+        await anna.page.mouse.down();
+        await anna.page.mouse.move(box.x + box.width * to, y, { steps: 4 });
+        await anna.page.mouse.up();
+    };
+    const near = ([from, , width], wanted) => assert.ok(Math.abs(from - wanted[0]) < 100 && Math.abs(width - wanted[1]) < 100, `${[from, width]}, not ${wanted}`);
+    await drag(0.25, 0.75);
+    near(await shown(), [2500, 5000]);
+    // To the left as to the right, and closer still.
+    await drag(0.5, 0);
+    near(await shown(), [2500, 2500]);
+    const all = new Set(await anna.find(".timeline svg").evaluateAll((plots) => plots.map((plot) => plot.getAttribute("viewBox"))));
+    assert.equal(all.size, 1, "all rows show the same time");
+    await plot.dblclick();
+    await until("all is shown again", async () => (await shown())[2] === 10000);
+    await anna.leave();
+}

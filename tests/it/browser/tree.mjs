@@ -1,0 +1,84 @@
+// A run: its tree is folded, loaded, and changes as the run does; it is cancelled and raised.
+import assert from "node:assert/strict";
+import { Person, until } from "./page.mjs";
+
+/** A graph of so many steps that all wait for the first, which asks. */
+export function longGraph(steps) {
+    const step = (number) => ({ id: `n${number}`, agent_id: number === 1 ? "ask" : "echo", task_description: `Do ${number}`, depends_on: number === 1 ? [] : ["n1"] });
+    return { name: "long", mode: "parallel", steps: [...Array(steps)].map((_, place) => step(place + 1)) };
+}
+
+export default async function tree(place) {
+    const { client } = place;
+    const anna = await Person.enter(place, place.tokens.anna);
+    const row = (child) => `#r-${child}`;
+
+    // What is open is folded, and opened again.
+    const deep = await client.finish({ goal: "grow", agent_id: "tree", child_id: "t", inputs: { depth: 3, width: 1 } });
+    await anna.go(`runs/${deep}`, row("t-1-1-1"), ".result pre");
+    const fold = (child) => anna.find(`[aria-controls='u-${child}']`);
+    await fold("t-1").click();
+    await until("it is folded", async () => !(await anna.find(row("t-1-1-1")).isVisible()));
+    assert.equal(await fold("t-1").getAttribute("aria-expanded"), "false");
+    await anna.sees(row("t-1"));
+    await fold("t-1").click();
+    await anna.sees(row("t-1-1-1"));
+
+    // What is long is loaded when it is opened, a part at a time.
+    const long = await client.submit(longGraph(205));
+    await client.reaches(long, "input_required");
+    await anna.go(`runs/${long}`, row("long"));
+    assert.equal(await anna.count("#s-long-n2"), 0);
+    await fold("long").click();
+    await anna.sees("#s-long-n200");
+    await anna.find(".more button:text('5 more')").click();
+    await anna.sees("#s-long-n205");
+    assert.equal(await anna.count(".more"), 0);
+    await client.ask("POST", `runs/${long}/cancel`, {});
+
+    // It goes on as the run does, whatever was folded.
+    const graph = { name: "g", mode: "sequential", steps: [
+        { id: "first", agent_id: "ask", task_description: "First?" },
+        { id: "second", agent_id: "ask", task_description: "Second?" },
+    ] };
+    const asks = await client.submit(graph);
+    await client.reaches(asks, "input_required");
+    await anna.go(`runs/${asks}`, "#live:text('● live')", `${row("first")} .mark.asks`, "#head strong:text('1 question open')");
+    const answer = async (child) => {
+        const { questions } = await client.ask("GET", "questions?limit=100");
+        const { number } = questions.find((one) => one.trace_id === asks && one.child_id === child);
+        await client.ask("POST", `runs/${asks}/contexts/${child}/answers/${number}`, { answer: `${child} is done` });
+    };
+    await anna.find(row("first")).evaluate((row) => { row.ownerDocument.isTheSame = true; });
+    await answer("first");
+    await anna.sees(`${row("first")} .mark.good`);
+    await anna.sees(`${row("second")} .mark.asks`);
+    await answer("second");
+    await anna.sees("#head .mark.good");
+    await until("nothing may be done about it any more", async () => (await anna.count("#actions button")) === 0);
+    assert.ok(await anna.page.evaluate(() => document.isTheSame), "the page was not loaded again");
+    assert.equal(await anna.find("#live").textContent(), "");
+
+    // Cancel asks first.
+    const sleeps = await client.submit({ goal: "Sleep", agent_id: "sleep", child_id: "s", inputs: { ms: 3_600_000 } });
+    await anna.go(`runs/${sleeps}`, "#live:text('● live')");
+    const cancel = () => anna.find("#actions button:text('Cancel')").click();
+    assert.match(await anna.replying(undefined, cancel), /Cancel this run\?/);
+    assert.equal((await client.run(sleeps)).outcome ?? null, null);
+    await anna.replying("", cancel);
+    await anna.sees("#head .mark:has-text('cancelled')");
+    await until("it can't be cancelled twice", async () => (await anna.count("#actions button")) === 0);
+
+    // Raise asks for how much, and says what can't be.
+    const paused = await client.submit({ goal: "Spend", agent_id: "spend", child_id: "p", max_cost_usd: 0.03, on_exhausted: "pause", inputs: { usd: 0.01, calls: 5 } });
+    await client.reaches(paused, "paused");
+    await anna.go(`runs/${paused}`, "#live:text('● live')", "#head .mark:has-text('paused')");
+    const raise = () => anna.find("#actions button:text('Raise')").click();
+    anna.allow("status of 4");
+    assert.match(await anna.replying("abc", raise), /may cost.*0\.03/);
+    await anna.sees(".told[role=alert]");
+    await until("it says what is wrong", async () => !["", "Done."].includes(await anna.find(".told").textContent()));
+    await anna.replying("0.05", raise);
+    await anna.sees("#head .mark.good");
+    await anna.leave();
+}
