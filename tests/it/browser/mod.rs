@@ -86,6 +86,11 @@ async fn x10_the_page_goes_on_when_its_server_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn x10_a_graph_is_typed_run_and_broken_on_the_playground() {
+    drive(Place::dev(), &["playground"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn x10_what_agents_say_stays_text_in_a_browser() {
     drive(Place::dev(), &["hostile"]).await;
 }

@@ -23,7 +23,7 @@ export default async function runs(place) {
     const names = (traces) => traces.map((trace) => Object.keys(made).find((name) => made[name] === trace) ?? trace).sort();
     /** Fills the form in, and leaves the rest of it empty; what is listed then. */
     const filtered = async (fields) => {
-        const wanted = { status: "", agent_id: "", label: "part=filters", prefix: "", min_cost_usd: "", ...fields };
+        const wanted = { status: "", agent_id: "", label: "part=filters", q: "", min_cost_usd: "", ...fields };
         for (const [name, value] of Object.entries(wanted)) {
             const field = anna.find(`form.filters [name=${name}]`);
             if (name === "status") await field.selectOption(value);
@@ -47,7 +47,7 @@ export default async function runs(place) {
     for (const [fields, found] of [
         [{ agent_id: "ask" }, "input_required"],
         [{ label: "which=one" }, "completed"],
-        [{ prefix: made.failed.slice(0, 12) }, "failed"],
+        [{ q: made.failed.slice(0, 12) }, "failed"],
         [{ min_cost_usd: "0.03" }, "paused"],
     ]) assert.deepEqual(await filtered(fields), [found], JSON.stringify(fields));
     // Whether a paused run waits for somebody depends on why it is paused.

@@ -24,13 +24,19 @@ export default async function tree(place) {
     await fold("t-1").click();
     await anna.sees(row("t-1-1-1"));
 
-    // What is long is loaded when it is opened, a part at a time.
+    // What is far down is loaded when it is opened.
+    const wide = await client.finish({ goal: "grow", agent_id: "tree", child_id: "t", inputs: { depth: 2, width: 20 }, limits: { max_contexts: 500 } });
+    await anna.go(`runs/${wide}`, row("t-1-1"), row("t-20"));
+    assert.equal(await anna.count(row("t-20-1")), 0);
+    await fold("t-20").click();
+    await anna.sees(row("t-20-20"));
+
+    // What is long is loaded a part at a time.
     const long = await client.submit(longGraph(205));
     await client.reaches(long, "input_required");
     await anna.go(`runs/${long}`, row("long"));
-    assert.equal(await anna.count("#s-long-n2"), 0);
-    await fold("long").click();
     await anna.sees("#s-long-n200");
+    assert.equal(await anna.count("#s-long-n201"), 0);
     await anna.find(".more button:text('5 more')").click();
     await anna.sees("#s-long-n205");
     assert.equal(await anna.count(".more"), 0);
@@ -55,7 +61,7 @@ export default async function tree(place) {
     await anna.sees(`${row("second")} .mark.asks`);
     await answer("second");
     await anna.sees("#head .mark.good");
-    await until("nothing may be done about it any more", async () => (await anna.count("#actions button")) === 0);
+    await until("nothing may be done about it any more", async () => (await anna.count("#actions button:text('Cancel')")) === 0);
     assert.ok(await anna.page.evaluate(() => document.isTheSame), "the page was not loaded again");
     assert.equal(await anna.find("#live").textContent(), "");
 
@@ -67,7 +73,7 @@ export default async function tree(place) {
     assert.equal((await client.run(sleeps)).outcome ?? null, null);
     await anna.replying("", cancel);
     await anna.sees("#head .mark:has-text('cancelled')");
-    await until("it can't be cancelled twice", async () => (await anna.count("#actions button")) === 0);
+    await until("it can't be cancelled twice", async () => (await anna.count("#actions button:text('Cancel')")) === 0);
 
     // Raise asks for how much, and says what can't be.
     const paused = await client.submit({ goal: "Spend", agent_id: "spend", child_id: "p", max_cost_usd: 0.03, on_exhausted: "pause", inputs: { usd: 0.01, calls: 5 } });

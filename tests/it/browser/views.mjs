@@ -41,11 +41,18 @@ export const VIEWS = ({ graph, written, asks, sleeps }) => [
     { path: `runs/${graph}`, sees: [".views a:text('Graph')", ".row:has-text('left')", "#head .mark.good"] },
     { path: `runs/${graph}/graph`, sees: [".graph text:has-text('both')", ".views [aria-current]:text('Graph')"] },
     { path: `runs/${graph}/timeline`, sees: [".timeline th:has-text('left')", ".timeline rect.attempt", ".legend"] },
+    { path: `runs/${graph}/money`, sees: [".books text:has-text('report')", "#at", "caption:has-text('Who has spent it')", ".views [aria-current]:text('Money')"] },
+    { path: `runs/${graph}/money?at=1`, sees: ["output:has-text('of')", "a:text('Now')"] },
+    { path: `runs/${sleeps}/money`, sees: [".list th:has-text('sleeper')"], isLive: true },
+    { path: `runs/${written}/files`, sees: ["h2:has-text('ants')", ".files a[download]", ".files a:text('ants and bees.md')"] },
+    { path: `runs/${written}/contexts/ants/files/ants%20and%20bees.md`, sees: ["pre:text('# Ants')", "a:text('Save')"] },
     { path: `runs/${sleeps}`, sees: ["#r-sleeper .now:has-text('runs on')", "#actions button:text('Cancel')", "#actions button:text('Raise')"], isLive: true },
     { path: `runs/${sleeps}/contexts/sleeper`, sees: ["h1:text('sleeper')", "form.tell", "#actions button:text('Cancel')"], isLive: true },
     { path: `runs/${written}/contexts/ants`, sees: [".journal #e-1", ".journal li:has-text('fs.write')", ".files a[download]", ".result pre:text('It is written.')"] },
     { path: "questions", sees: ["h2:text('Which colour?')", "button:text('red')", "text=It is a long fence."] },
-    { path: "workers", sees: ["caption", ".list tbody th", "button:has-text('Drain')", "h2:text('Coordinators')"] },
+    { path: "workers", sees: ["caption", ".list tbody th", "button:has-text('Drain')"] },
+    { path: "operations", sees: ["h2:text('Findings')", ".findings li:has-text('coordinators')", ".list caption", "h2:text('Queues')", "h2:text('Streams')"] },
+    { path: "?q=fence", sees: [`#t-${asks}`] },
     { path: "agents", sees: ["#a-writer :text('Writes a page')", "h2:text('Built in')"] },
     { path: "schedules", sees: [".list th:has-text('nightly')", "code:text('30 2 * * mon-fri')"] },
     { path: "dead", sees: [".list th:has-text('submit')", ".list td .said"] },
@@ -65,7 +72,7 @@ export default async function views(place) {
     for (const one of await anna.find("summary").all()) await one.click();
     await anna.sees(".journal pre:has-text('# Ants')");
     await anna.isAccessible();
-    const [download] = await Promise.all([anna.page.waitForEvent("download"), anna.find(".files a").click()]);
+    const [download] = await Promise.all([anna.page.waitForEvent("download"), anna.find(".files a[download]").click()]);
     if (download.suggestedFilename() !== "ants and bees.md") throw new Error(`it is called ${download.suggestedFilename()}`);
     await place.client.ask("POST", `runs/${made.sleeps}/cancel`, {});
     await anna.leave();

@@ -1,0 +1,37 @@
+// The playground of a `trellis dev`: what is typed is checked and drawn, runs, and goes on although a step fails and the worker is killed.
+import assert from "node:assert/strict";
+import { Person } from "./page.mjs";
+
+const GRAPH = `name: played
+inputs: {calls: 3, ms: 1500, usd: 0.01}
+steps:
+  - {id: pay, agent_id: spend, task_description: Pay, input_from: [calls, ms, usd]}
+  - {id: say, agent_id: echo, task_description: Say it, fallback: {agent_id: echo, task_description: Say less}}
+`;
+
+export default async function playground(place) {
+    const anna = await Person.enter(place, place.tokens.anna);
+    await anna.go("playground", "h1:text('Playground')", "#checked .mark.good", "#part svg");
+    await anna.isAccessible();
+    const text = anna.find("#graph-text");
+    await text.fill(GRAPH.replace("spend", "spennd"));
+    await anna.sees("#checked .mark.bad", "#checked button:text('line 4')", "text=did you mean `spend`?");
+    assert.ok(await anna.find("#run-graph").isDisabled(), "what is wrong can't be run");
+    await anna.isAccessible();
+    await anna.find("#checked button:text('line 4')").click();
+    const chosen = await text.evaluate((area) => area.value.slice(area.selectionStart, area.selectionEnd));
+    assert.match(chosen, /id: pay/);
+    await text.fill("name: [");
+    await anna.sees("#checked .mark.bad");
+    await text.fill(GRAPH);
+    await anna.sees("#checked .mark.good", "#part text:has-text('pay')", "#checked dd:text('pay → say')");
+    await anna.find("#fail-step").selectOption("say");
+    await anna.find("#run-graph").click();
+    await anna.sees("#played a", "#part .card.busy");
+    anna.page.once("dialog", (dialog) => dialog.accept());
+    await anna.find("button:text('Kill the worker')").click();
+    await anna.sees("#part .card.good >> nth=1");
+    await anna.find("#played a").click();
+    await anna.sees("#head .mark.good", ".row:has-text('attempt 2')");
+    await anna.leave();
+}
