@@ -140,7 +140,7 @@ impl Watched {
         let last = self.bus.last(&filter).await?.ok_or_else(|| cluster::no_trace(trace_id))?;
         let run = self.runs.get(trace_id, Run::is_over, || Run::begin(&self.bus, trace_id));
         run.keep(&self.kept);
-        let is_read = |_: &u64| run.state.read().is_ok_and(|state| state.sequence >= last.sequence);
+        let is_read = |news: &News| news.sequence >= last.sequence;
         let mut news = run.news.clone();
         if !matches!(timeout(READ, news.wait_for(is_read)).await, Ok(Ok(_))) {
             return Err(ProblemDetails::unavailable(&format!(
@@ -195,9 +195,10 @@ impl List {
 #[derive(Debug)]
 pub(crate) struct Run {
     state: Arc<RwLock<State>>,
-    /// How often it has changed.
-    news: watch::Receiver<u64>,
+    news: watch::Receiver<News>,
     is_kept: AtomicBool,
+    /// Somebody has looked at it lately.
+    is_looked_at: AtomicBool,
     task: AbortOnDropHandle<Option<()>>,
 }
 
@@ -205,15 +206,14 @@ impl Run {
     fn begin(bus: &Bus, trace_id: TraceId) -> Self {
         let state = Arc::new(RwLock::new(State {
             replay: Replay::new(Trace::new(trace_id)),
-            sequence: 0,
             chain: 0,
             said: HashMap::new(),
             heard: 0,
         }));
-        let (tell, news) = watch::channel(0);
+        let (tell, news) = watch::channel(News::default());
         let reader = Reader { bus: bus.clone(), trace_id, state: state.clone(), tell };
         let task = AbortOnDropHandle::new(tokio::spawn(reader.go_on()));
-        Run { state, news, is_kept: AtomicBool::new(false), task }
+        Run { state, news, is_kept: AtomicBool::new(false), is_looked_at: AtomicBool::new(true), task }
     }
 
     fn is_over(&self) -> bool {
@@ -222,6 +222,7 @@ impl Run {
 
     /// It stays for a while, so that whoever looks at another part of it need not wait until it is replayed.
     fn keep(self: &Arc<Self>, places: &Arc<Semaphore>) {
+        self.is_looked_at.store(true, Ordering::Relaxed);
         if self.is_kept.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -231,14 +232,16 @@ impl Run {
         };
         let run = self.clone();
         tokio::spawn(async move {
-            sleep(KEPT).await;
+            while run.is_looked_at.swap(false, Ordering::Relaxed) {
+                sleep(KEPT).await;
+            }
             run.is_kept.store(false, Ordering::Relaxed);
             drop(place);
         });
     }
 
     /// Changes whenever the run does. It ends if the run can't be followed any more.
-    pub(crate) fn news(&self) -> watch::Receiver<u64> {
+    pub(crate) fn news(&self) -> watch::Receiver<News> {
         self.news.clone()
     }
 
@@ -260,12 +263,19 @@ impl Run {
     }
 }
 
+/// That a run has changed.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct News {
+    /// How often.
+    times: u64,
+    /// The last message of its log that was read.
+    sequence: u64,
+}
+
 /// A run, and what its agents say.
 #[derive(Debug)]
 pub(crate) struct State {
     replay: Replay,
-    /// The last message of its log that was read.
-    sequence: u64,
     /// How often another chain of events took the place of one that was shown.
     chain: u64,
     said: HashMap<ChildId, Words>,
@@ -293,9 +303,9 @@ impl State {
         self.heard
     }
 
-    /// Who has said something since.
-    pub(crate) fn heard_since(&self, since: u64) -> impl Iterator<Item = (&ChildId, &Words)> {
-        self.said.iter().filter(move |(_, words)| words.is_since(since))
+    /// What each agent says that works.
+    pub(crate) fn words(&self) -> impl Iterator<Item = (&ChildId, &Words)> {
+        self.said.iter()
     }
 
     fn hear(&mut self, piece: &StreamPiece) {
@@ -320,7 +330,7 @@ struct Reader {
     bus: Bus,
     trace_id: TraceId,
     state: Arc<RwLock<State>>,
-    tell: watch::Sender<u64>,
+    tell: watch::Sender<News>,
 }
 
 /// What came of the messages that were taken.
@@ -343,7 +353,9 @@ impl Reader {
     async fn read_again(&self) -> Option<Log> {
         let filter = Filter::EventsOf(self.trace_id);
         // It keeps which commits others took the place of.
-        let mut replay = self.state.read().unwrap_or_else(PoisonError::into_inner).replay.clone();
+        let state = self.state.clone();
+        let known = blocking(move || state.read().unwrap_or_else(PoisonError::into_inner).replay.clone());
+        let mut replay = known.await.ok()?;
         loop {
             replay.restart();
             let last = self.bus.last(&filter).await.ok()??.sequence;
@@ -358,10 +370,11 @@ impl Reader {
                 }
             };
             let Some(sequence) = read else { continue };
-            self.change(|state| {
-                (state.replay, state.sequence) = (replay, sequence);
+            self.change(sequence, |state| {
+                state.replay = replay;
                 state.chain += 1;
-            });
+            })
+            .await?;
             return Some(log);
         }
     }
@@ -387,24 +400,34 @@ impl Reader {
             }
             until.get_or_insert_with(|| Instant::now() + TOGETHER);
         }
-        let mut taken = Taken::All;
-        self.change(|state| {
-            for (sequence, logged) in events {
+        let sequence = events.last().map_or(0, |(sequence, _)| *sequence);
+        self.change(sequence, move |state| {
+            for (_, logged) in events {
                 if let Err(Superseded) = state.replay.add(logged) {
-                    taken = Taken::Superseded;
-                    return;
+                    return Taken::Superseded;
                 }
-                state.sequence = sequence;
             }
             pieces.iter().for_each(|piece| state.hear(piece));
             state.forget_the_ended();
-        });
-        Some(taken)
+            Taken::All
+        })
+        .await
     }
 
-    fn change(&self, change: impl FnOnce(&mut State)) {
-        change(&mut self.state.write().unwrap_or_else(PoisonError::into_inner));
-        self.tell.send_modify(|times| *times += 1);
+    /// Changes the run where it may wait for those who look at it, and tells that it has changed.
+    async fn change<T: Send + 'static>(
+        &self,
+        sequence: u64,
+        change: impl FnOnce(&mut State) -> T + Send + 'static,
+    ) -> Option<T> {
+        let state = self.state.clone();
+        let changed = blocking(move || change(&mut state.write().unwrap_or_else(PoisonError::into_inner)));
+        let changed = changed.await.ok()?;
+        self.tell.send_modify(|news| {
+            news.times += 1;
+            news.sequence = news.sequence.max(sequence);
+        });
+        Some(changed)
     }
 }
 

@@ -94,8 +94,8 @@ pub async fn processes(bus: &Bus, bounds: &Bounds, findings: &mut Findings) {
             findings.add("workers", Level::Fail, "none answers", Some("start one: `trellis worker`"));
         }
         Ok(found) => {
-            let slots: u32 = found.iter().map(|worker| worker.slots).sum();
-            let running: u32 = found.iter().map(|worker| worker.running).sum();
+            let slots: u64 = found.iter().map(|worker| u64::from(worker.slots)).sum();
+            let running: u64 = found.iter().map(|worker| u64::from(worker.running)).sum();
             let said = format!("{} alive, {running} of {slots} slots in use", found.len());
             findings.add("workers", Level::Ok, said, None);
             worker_clocks(&found, findings);

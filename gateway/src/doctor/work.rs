@@ -267,7 +267,7 @@ pub(super) async fn unknown_tools(bus: &Bus, workers: &[WorkerState], findings: 
 
 /// Whether workers lose spans.
 pub(super) fn dropped_spans(workers: &[WorkerState], findings: &mut Findings) {
-    let dropped: u64 = workers.iter().map(|worker| worker.spans_dropped).sum();
+    let dropped = workers.iter().fold(0_u64, |sum, worker| sum.saturating_add(worker.spans_dropped));
     if dropped > 0 {
         let found = format!("workers have dropped {} since they started", count(dropped, "span"));
         let hint = "their collector is away or too slow: their log says since when, `trellis_spans_dropped_total` which worker";

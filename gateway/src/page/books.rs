@@ -53,7 +53,7 @@ pub(super) async fn show(call: Call) -> Answered {
                 input type="range" id="at" name="at" min="1" max=(last) value=(trace.version());
                 output for="at" { (trace.version()) " of " (last) }
                 button type="submit" { "Show" }
-                @if at.is_some() { a href=(path) { "Now" } }
+                a href=(path) { "Now" }
             }
             div id="part" data-live=[live] { (part(trace, of.as_ref())?) }
         };

@@ -1,16 +1,17 @@
 //! The files that agents left: all of a run, and the text of one.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use maud::{Markup, html};
 use shared::{
     ChildId, TraceId,
     bus::{Bus, FirstWriters, From},
     decode,
-    subject::Filter,
+    subject::{Filter, Subject},
     text::{count, size},
     wire::{HistoryEntry, OutputFile},
 };
+use tokio::time::{Instant, timeout_at};
 
 use super::{answer, run, shell::Here};
 use crate::{
@@ -22,6 +23,8 @@ use crate::{
 
 /// Text that is shown; longer files are only saved.
 const SHOWN_BYTES: u64 = 256 << 10;
+/// How long reading the journals of a run may take.
+const WITHIN: Duration = Duration::from_secs(30);
 
 pub(super) async fn list(call: Call) -> Answered {
     let trace_id = call.part("trace")?;
@@ -62,13 +65,21 @@ async fn left(
     let Some(last) = bus.last(&filter).await? else { return Ok(files) };
     let mut entries = bus.follow(&[filter], From::Start).await?;
     let mut writers = FirstWriters::default();
+    let late = || {
+        ProblemDetails::unavailable(
+            "the journals of the run can't be read now\n\nhint: try again in a moment",
+        )
+    };
+    let until = Instant::now() + WITHIN;
     loop {
-        let stored = entries.next().await?;
+        let stored = timeout_at(until, entries.next()).await.map_err(|_| late())??;
+        // Whose it is, the subject says: who may write there is checked.
         if writers.takes(&stored.subject)
             && let Ok(entry) = decode::json::<HistoryEntry>(&stored.payload)
             && let Some(result) = entry.step.as_result()
+            && let Subject::History(_, _, child) = &stored.subject
         {
-            files.insert(entry.child_id, result.outputs.clone());
+            files.insert(child.clone(), result.outputs.clone());
         }
         if stored.sequence >= last.sequence {
             files.retain(|_, files| !files.is_empty());

@@ -21,7 +21,7 @@ use shared::{
 };
 use tokio::{
     sync::{mpsc, watch},
-    time::{Instant, sleep, timeout_at},
+    time::{Instant, sleep_until, timeout_at},
 };
 use tokio_util::task::AbortOnDropHandle;
 
@@ -32,8 +32,9 @@ use super::{
 };
 use crate::{
     call::{Answered, Call},
+    routes::context as one_of,
     sse,
-    watched::{Run, State, TOGETHER},
+    watched::{News, Run, State, TOGETHER, Words},
 };
 
 /// Entries that are read before they are shown.
@@ -69,18 +70,25 @@ trait View: Send + 'static {
 /// A view, whenever its run changes.
 struct Watch<V> {
     run: Arc<Run>,
-    news: watch::Receiver<u64>,
+    news: watch::Receiver<News>,
     view: V,
+    /// The browser is left alone until then.
+    rests_until: Instant,
 }
 
 impl<V: View> Watch<V> {
     /// What changed of the view. None: the run can't be looked at any more, and the browser comes again.
     async fn look(self) -> Option<(VecDeque<Event>, Self)> {
-        let Watch { run, news, mut view } = self;
+        let Watch { run, news, mut view, rests_until } = self;
+        sleep_until(rests_until).await;
         let began = Instant::now();
         let (events, view) = run.look(move |state| (view.news(state), view)).await.ok()?;
-        sleep(began.elapsed().saturating_mul(REST).max(view.rest()).min(LONGEST_REST)).await;
-        Some((events, Watch { run, news, view }))
+        let rest = began.elapsed().saturating_mul(REST).max(view.rest()).min(LONGEST_REST);
+        Some((events, Watch { run, news, view, rests_until: Instant::now() + rest }))
+    }
+
+    fn of(run: Arc<Run>, view: V) -> Self {
+        Watch { news: run.news(), run, view, rests_until: Instant::now() }
     }
 
     fn stream(self) -> impl Stream<Item = Event> + Send {
@@ -114,19 +122,19 @@ pub(super) async fn run(call: Call) -> Answered {
         open,
         closed: HashSet::new(),
         rows: 0,
+        is_as_shown: false,
         chain: 0,
         known: HashMap::new(),
         heard: 0,
         is_over: false,
     };
-    let watch = Watch { news: run.news(), run, view: tree };
-    sse::of_page(&call, watch.stream())
+    sse::of_page(&call, Watch::of(run, tree).stream())
 }
 
 /// A list that the page has loaded, and how many of its rows.
 fn opened(text: &str) -> Option<(ChildId, usize)> {
     let (child, rows) = text.split_once(':')?;
-    Some((ChildId::new(child).ok()?, rows.parse().ok()?))
+    Some((ChildId::new(child).ok()?, rows.parse::<usize>().ok()?.min(MOST_ROWS)))
 }
 
 /// What the page has of a row, and of the rows beneath it.
@@ -145,6 +153,8 @@ struct Tree {
     closed: HashSet<ChildId>,
     /// The rows that are shown.
     rows: usize,
+    /// The page shows all that there is: it has said which lists are open.
+    is_as_shown: bool,
     /// The chain of events that was told last; 0: none was.
     chain: u64,
     known: HashMap<ChildId, Shown>,
@@ -161,8 +171,8 @@ impl Tree {
         }
         let rows = trace.rows(node);
         if !self.open.contains_key(&node.id) {
-            // The page has said which lists it has open. Lists that come later are open while there are few rows.
-            if self.chain == 0 || self.rows + rows.len() > row::OPEN_ROWS {
+            // The page has said which lists it has open. Lists that came later are open while there are few rows.
+            if self.is_as_shown || self.rows + rows.len() > row::OPEN_ROWS {
                 self.closed.insert(node.id.clone());
                 return None;
             }
@@ -201,7 +211,9 @@ impl Tree {
     /// A context whose list changed: which rows it has, in their order, and those that the page lacks.
     fn list(&mut self, trace: &Trace, node: &ContextNode, told: &mut HashSet<ChildId>) -> Value {
         told.insert(node.id.clone());
-        let rows = self.rows(trace, node).unwrap_or_default();
+        let Some(rows) = self.rows(trace, node) else {
+            return json!({"id": row::id(&node.id), "html": self.item(trace, node), "items": null, "more": null});
+        };
         let loaded = self.loaded(node);
         let mut items = Vec::new();
         for row in rows.iter().take(loaded) {
@@ -240,17 +252,23 @@ impl View for Tree {
     fn news(&mut self, state: &State) -> VecDeque<Event> {
         let (mut events, trace) = (VecDeque::new(), state.trace());
         let (chain, version) = state.version();
+        // Other events took the place of those that were told: nothing that the page has is sure.
+        if self.chain != 0 && self.chain != chain {
+            self.is_over = true;
+            return [Event::default().event("reload").data("{}")].into();
+        }
+        self.is_as_shown = self.chain == 0 && version == self.since;
         let shown = self.shown(trace);
-        if self.chain == 0 && version == self.since {
+        if self.is_as_shown {
             self.known = shown.iter().cloned().collect();
-        } else if self.chain != chain {
+        } else if self.chain == 0 {
             self.known = shown.iter().map(|(child, _)| (child.clone(), UNKNOWN)).collect();
         }
         self.chain = chain;
         let root = trace.root().and_then(|root| shown.iter().find(|(child, _)| *child == root.id));
         let is_changed = root.is_some_and(|(child, print)| self.known.get(child) != Some(print));
         // What was told with a list is not told again.
-        let mut told = HashSet::new();
+        let (mut told, mut again) = (HashSet::new(), HashSet::new());
         for (child, print) in &shown {
             let Some(node) = trace.context(child) else { continue };
             let before = self.known.get(child).copied().unwrap_or(UNKNOWN);
@@ -260,13 +278,18 @@ impl View for Tree {
             } else if before.row != print.row && !is_told {
                 let data = json!({"id": format!("r-{child}"), "html": row::context(trace, node).0});
                 events.push_back(named("row", &data));
+                again.insert(child.clone());
             }
         }
         if let Some(root) = trace.root().filter(|_| is_changed) {
             events.push_back(named("head", &json!({"id": "head", "html": run::head(trace, root).0})));
         }
         let shown: HashMap<ChildId, Shown> = shown.into_iter().collect();
-        for (child, words) in state.heard_since(self.heard).filter(|(child, _)| shown.contains_key(*child)) {
+        // A row that is told anew says what its agent says still.
+        let is_told = |child: &ChildId, words: &Words| words.is_since(self.heard) || again.contains(child);
+        let heard =
+            state.words().filter(|(child, words)| shown.contains_key(*child) && is_told(child, words));
+        for (child, words) in heard {
             events.push_back(named("words", &json!({"id": format!("r-{child}"), "text": words.last(TAIL)})));
         }
         (self.heard, self.known) = (state.heard(), shown);
@@ -290,8 +313,7 @@ impl View for Tree {
 pub(super) async fn part(call: Call, draw: impl Fn(&Trace) -> Option<Markup> + Send + 'static) -> Answered {
     let run = call.watched.run(call.part("trace")?).await?;
     let part = Part { draw, shown: None, is_over: false };
-    let watch = Watch { news: run.news(), run, view: part };
-    sse::of_page(&call, watch.stream())
+    sse::of_page(&call, Watch::of(run, part).stream())
 }
 
 struct Part<D> {
@@ -335,6 +357,8 @@ impl<D: Fn(&Trace) -> Option<Markup> + Send + 'static> View for Part<D> {
 pub(super) async fn context(call: Call) -> Answered {
     let (trace_id, child): (TraceId, ChildId) = (call.part("trace")?, call.part("child")?);
     let run = call.watched.run(trace_id).await?;
+    let named = child.clone();
+    run.show(move |trace| one_of(trace, &named).map(drop)).await?;
     let journal = call.bus.follow(&[Filter::JournalOf(trace_id, child.clone())], From::Start).await?;
     let agent = Agent {
         child,
@@ -344,7 +368,7 @@ pub(super) async fn context(call: Call) -> Answered {
         heard: 0,
         is_over: false,
     };
-    let watch = Watch { news: run.news(), run, view: agent };
+    let watch = Watch::of(run, agent);
     let journal = Journal::read(journal, call.number("step")?.unwrap_or(0));
     let events = stream::unfold(
         (watch, journal, VecDeque::new()),
@@ -395,7 +419,13 @@ impl Journal {
     async fn wait(&mut self, watch: &mut Watch<Agent>) -> Option<()> {
         tokio::select! {
             biased;
-            changed = watch.news.changed() => return changed.ok(),
+            changed = watch.news.changed() => {
+                // Whatever else has come is told with it.
+                while let Ok(entry) = self.entries.try_recv() {
+                    watch.view.grown.push(entry);
+                }
+                return changed.ok();
+            }
             entry = self.entries.recv() => watch.view.grown.push(entry?),
         }
         let until = Instant::now() + TOGETHER;

@@ -69,7 +69,8 @@ function list({ id, html, items, more }) {
     if (!old) return;
     const fresh = parsed(html);
     const rows = take(old, fresh).querySelector(":scope > ul");
-    if (!rows || rows.dataset.load) return;
+    // A list that is closed has no rows to be told of.
+    if (!items || !rows || rows.dataset.load) return;
     let at = rows.firstElementChild;
     const place = (item) => {
         if (item === at) at = at.nextElementSibling;
@@ -80,7 +81,7 @@ function list({ id, html, items, more }) {
         const item = html === null ? there : there ? take(there, parsed(html)) : parsed(html);
         if (!item) continue;
         // It may have taken the place of the one that was there.
-        if (there === at) at = item;
+        if (there && there === at) at = item;
         if (!there) glow(item);
         place(item);
     }
@@ -101,7 +102,9 @@ function take(old, fresh) {
         old.replaceWith(fresh);
         return fresh;
     }
-    replace(row(old).id, row(fresh).outerHTML);
+    // A step has no news but these.
+    if (row(old).id) replace(row(old).id, row(fresh).outerHTML);
+    else if (!row(old).isEqualNode(row(fresh))) row(old).replaceWith(row(fresh));
     return old;
 }
 
@@ -125,6 +128,8 @@ document.addEventListener("input", (event) => {
     clearTimeout(sliding);
     sliding = setTimeout(async () => {
         stream?.close();
+        // What was is not followed.
+        delete $("part").dataset.live;
         $("live").textContent = "";
         const url = `${form.action}?${new URLSearchParams(new FormData(form))}`;
         const answer = await fetch(url, { headers: { accept: "text/html" } }).catch(() => null);
@@ -137,14 +142,15 @@ document.addEventListener("input", (event) => {
 });
 
 let stream;
-function watch() {
+let retry;
+function watch(version = $("head")?.dataset.version) {
     stream?.close();
+    clearTimeout(retry);
     const place = document.querySelector("[data-live^='runs/'], [data-live^='live?']");
     const lamp = $("live");
     if (!place) return;
     // Lists that are there, and how much of each.
-    const open = [...document.querySelectorAll("ul[data-rows]:not([data-load])")].map((list) => `${list.dataset.rows}:${list.childElementCount}`);
-    const version = $("head")?.dataset.version;
+    const open = [...document.querySelectorAll("ul[data-rows]:not([data-load])")].map((list) => `${list.dataset.rows}:${list.querySelectorAll(":scope > li:not(.more)").length}`);
     const last = $("journal")?.lastElementChild?.id.slice(2);
     let url = place.dataset.live;
     if (version) url = url.replace(/version=\d+/, `version=${version}`);
@@ -152,11 +158,12 @@ function watch() {
     stream = new EventSource(open.length ? `${url}&open=${encodeURIComponent(open.join(","))}` : url);
     const on = (name, act) => stream.addEventListener(name, (event) => act(JSON.parse(event.data)));
     stream.onopen = () => { lamp.textContent = "● live"; };
-    // A stream that is refused does not come again by itself: the session may be over, or the server full.
+    // A stream that broke is asked for anew, with what the page has by now. One that is refused: the session may be over, or the server full.
     stream.onerror = () => {
         const refused = stream.readyState === EventSource.CLOSED;
+        stream.close();
         lamp.textContent = refused ? "○ stopped" : "○ reconnecting";
-        if (refused) setTimeout(again, 5000);
+        retry = setTimeout(again, refused ? 5000 : 1000);
     };
     on("row", ({ id, html }) => replace(id, html));
     on("head", ({ id, html }) => replace(id, html));
@@ -167,6 +174,7 @@ function watch() {
     on("said", ({ text }) => { $("words").textContent = text; });
     on("new", (count) => { const news = $("news"); if (!news) return; news.hidden = count === 0; news.replaceChildren(Object.assign(document.createElement("a"), { href: location.href, textContent: `${count} new` })); });
     on("gone", ({ id }) => { $(id)?.classList.add("gone"); });
+    on("reload", () => location.reload());
     on("end", () => { stream.close(); lamp.textContent = ""; refresh(); });
 }
 
@@ -185,8 +193,10 @@ async function refresh() {
 }
 
 async function again() {
+    // The rows are as old as they were: only they say from where on news is wanted.
+    const version = $("head")?.dataset.version;
     await refresh();
-    if (!document.hidden) watch();
+    if (!document.hidden) watch(version);
 }
 
 // A browser has few connections for one server: a page that nobody sees needs none.
@@ -196,9 +206,15 @@ document.addEventListener("visibilitychange", () => {
 });
 
 async function load(list, url) {
+    if (list.dataset.loading) return;
+    list.dataset.loading = "yes";
     const answer = await fetch(url, { headers: { accept: "text/html" } }).catch(() => null);
     if (answer?.status === 401) return void location.reload();
-    if (!answer?.ok) return;
+    delete list.dataset.loading;
+    if (!answer?.ok) {
+        $("live").textContent = "○ these rows could not be loaded; try again";
+        return;
+    }
     list.querySelector(":scope > .more")?.remove();
     const rows = document.createElement("template");
     rows.innerHTML = await answer.text();
@@ -309,7 +325,9 @@ async function check(fail) {
     const mine = ++typed;
     const answer = await fetch("playground/check", { method: "POST", body: JSON.stringify({ text: $("graph-text").value, fail: fail || null }), headers: { "content-type": "application/json" } }).catch(() => null);
     const told = answer?.ok ? await answer.json().catch(() => null) : null;
-    if (mine !== typed || !told) return told;
+    if (mine !== typed) return null;
+    $("played").textContent = told ? "" : "It could not be checked: the server can't be reached, or refuses it.";
+    if (!told) return null;
     part($("checked"), told.checked);
     if (!$("part").dataset.live) part($("part"), told.drawn);
     const [list, chosen] = [$("fail-step"), $("fail-step").value];
@@ -367,7 +385,7 @@ document.addEventListener("keydown", (event) => {
         j: () => links[Math.min(at + 1, links.length - 1)]?.focus(),
         k: () => links[Math.max(at - 1, 0)]?.focus(),
         Escape: () => history.back(),
-        c: () => document.querySelector(".actions [data-ask]")?.click(),
+        c: () => document.querySelector('.actions [data-post$="/cancel"]')?.click(),
         "?": () => alert(KEYS),
     };
     if (!keys[event.key]) return;

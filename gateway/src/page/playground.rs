@@ -15,6 +15,7 @@ use shared::{
     graph::{self, Body, CriticalPath, Estimate, Known, Plan, StepEstimate, StepKind, TaskGraph},
     lines::Lines,
     problem::Problem,
+    subject::{Action, Subject},
 };
 
 use super::{
@@ -76,10 +77,10 @@ pub(super) async fn show(call: Call) -> Answered {
                 div class="actions" {
                     button type="button" id="run-graph" { "Run" }
                     label { "and fail " select id="fail-step" { option value="" { "no step" } } }
-                    button type="button" data-post="playground/kill"
+                    @if call.may_send(&Subject::Admin(Action::Drain)) { button type="button" data-post="playground/kill"
                         data-ask="Kill the worker of this process in the middle of its work, as a power cut would? Another one begins, and takes over what the first one had once its lease is over, after about 10 seconds." {
                         "Kill the worker"
-                    }
+                    } }
                 }
                 p id="played" role="status" {}
             }
@@ -125,7 +126,8 @@ fn told(typed: &Typed, agents: &[AgentProfile]) -> Value {
         Ok((value, (definition, plan))) => {
             let lines = Lines::of(text, format);
             let unknown = unknown_agents(&plan, agents);
-            let steps: Vec<&str> = plan.group(0).steps.iter().map(|step| step.id.as_str()).collect();
+            let of_agents = plan.group(0).steps.iter().filter(|step| agent_of(step).is_some());
+            let steps: Vec<&str> = of_agents.map(|step| step.id.as_str()).collect();
             json!({
                 "checked": html! {
                     (mistakes(&unknown.iter().collect::<Vec<_>>(), &lines))
@@ -147,17 +149,20 @@ fn agent_of(step: &graph::Step) -> Option<&AgentId> {
 fn unknown_agents(plan: &Plan, agents: &[AgentProfile]) -> Vec<Problem> {
     let is_known = |id: &AgentId| agents.iter().any(|agent| agent.agent_id == *id);
     let mut unknown = Vec::new();
-    for (place, step) in plan.group(0).steps.iter().enumerate() {
-        let Some(agent) = agent_of(step).filter(|agent| !is_known(agent)) else { continue };
-        let names = agents.iter().map(|agent| agent.agent_id.as_str());
-        let hint = match shared::problem::nearest(agent.as_str(), names) {
-            Some(meant) => format!("did you mean `{meant}`?"),
-            None => {
-                "`trellis agents apply FILE` adds agents; the view Agents lists those there are".to_owned()
-            }
-        };
-        let message = format!("there is no agent `{agent}`");
-        unknown.push(Problem { path: format!("steps[{place}].agent_id"), message, hint: Some(hint) });
+    for (number, group) in plan.groups().iter().enumerate() {
+        for (place, step) in group.steps.iter().enumerate() {
+            let Some(agent) = agent_of(step).filter(|agent| !is_known(agent)) else { continue };
+            let names = agents.iter().map(|agent| agent.agent_id.as_str());
+            let hint = match shared::problem::nearest(agent.as_str(), names) {
+                Some(meant) => format!("did you mean `{meant}`?"),
+                None => "`trellis agents apply FILE` adds agents; the view Agents lists those there are"
+                    .to_owned(),
+            };
+            // The steps of the graph itself are the first group: only they have a line.
+            let path = if number == 0 { format!("steps[{place}].agent_id") } else { String::new() };
+            let message = format!("there is no agent `{agent}`, which the step `{}` names", step.path);
+            unknown.push(Problem { path, message, hint: Some(hint) });
+        }
     }
     unknown
 }

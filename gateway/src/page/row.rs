@@ -258,7 +258,7 @@ pub(super) fn print_of_list(node: &ContextNode, shown: Option<&[Row<'_>]>) -> u6
     for row in rows {
         match row {
             Row::Context(child) => child.id.as_str().hash(&mut hasher),
-            Row::Step(step) => (step.id.as_str(), word_of_step(step)).hash(&mut hasher),
+            Row::Step(step) => (step.id.as_str(), word_of_step(step), &step.reason).hash(&mut hasher),
         }
     }
     hasher.finish()

@@ -13,6 +13,7 @@ use shared::{
 
 use super::{answer, run, shell::Here};
 use crate::{
+    blocking::blocking,
     call::{Answered, Call},
     cluster,
 };
@@ -35,9 +36,9 @@ pub(super) async fn show(call: Call) -> Answered {
     let trace_id = call.part("trace")?;
     let run = call.watched.run(trace_id).await?;
     let (log, _, journals) = cluster::account(&call.bus, trace_id).await?;
+    let spans = blocking(move || log.spans(&journals, Clock::Machine.now())).await?;
     run.show(move |trace| {
         let root = cluster::root(trace)?;
-        let spans = log.spans(&journals, Clock::Machine.now());
         let body = html! {
             (run::head(trace, root))
             (run::views(trace, run::View::Timeline))

@@ -86,7 +86,7 @@ export default async function hostile(place) {
         }
         await shows(".result pre", words);
         // What it wrote is a file to keep, not a page.
-        const [download] = await Promise.all([anna.page.waitForEvent("download"), anna.find(".files a").click()]);
+        const [download] = await Promise.all([anna.page.waitForEvent("download"), anna.find(".files a[download]").click()]);
         assert.equal(download.suggestedFilename(), "page.html");
     }
     // In the address, too.

@@ -86,6 +86,11 @@ async fn x10_the_page_goes_on_when_its_server_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn x10_a_page_that_is_looked_at_from_the_start_shows_at_the_end_what_one_shows_that_is_made_then() {
+    drive(Place::dev(), &["grows"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn x10_a_graph_is_typed_run_and_broken_on_the_playground() {
     drive(Place::dev(), &["playground"]).await;
 }

@@ -15,7 +15,7 @@ export default async function playground(place) {
     await anna.isAccessible();
     const text = anna.find("#graph-text");
     await text.fill(GRAPH.replace("spend", "spennd"));
-    await anna.sees("#checked .mark.bad", "#checked button:text('line 4')", "text=did you mean `spend`?");
+    for (const seen of ["#checked .mark.bad", "#checked button:text('line 4')", "text=did you mean `spend`?"]) await anna.sees(seen);
     assert.ok(await anna.find("#run-graph").isDisabled(), "what is wrong can't be run");
     await anna.isAccessible();
     await anna.find("#checked button:text('line 4')").click();
@@ -24,14 +24,13 @@ export default async function playground(place) {
     await text.fill("name: [");
     await anna.sees("#checked .mark.bad");
     await text.fill(GRAPH);
-    await anna.sees("#checked .mark.good", "#part text:has-text('pay')", "#checked dd:text('pay → say')");
+    for (const seen of ["#checked .mark.good", "#part text:has-text('pay')", "#checked dd:text('pay → say')"]) await anna.sees(seen);
     await anna.find("#fail-step").selectOption("say");
     await anna.find("#run-graph").click();
-    await anna.sees("#played a", "#part .card.busy");
-    anna.page.once("dialog", (dialog) => dialog.accept());
-    await anna.find("button:text('Kill the worker')").click();
+    for (const seen of ["#played a", "#part .card.busy"]) await anna.sees(seen);
+    await anna.replying("", () => anna.find("button:text('Kill the worker')").click());
     await anna.sees("#part .card.good >> nth=1");
     await anna.find("#played a").click();
-    await anna.sees("#head .mark.good", ".row:has-text('attempt 2')");
+    for (const seen of ["#head .mark.good", ".row:has-text('attempt 2')"]) await anna.sees(seen);
     await anna.leave();
 }

@@ -62,7 +62,6 @@ export default async function prefix(place) {
     const long = await client.submit(longGraph(60));
     await client.reaches(long, "input_required");
     await anna.go(`runs/${long}`);
-    await anna.find("[aria-controls='u-long']").click();
     await anna.sees("#s-long-n60");
     await client.ask("POST", `runs/${long}/cancel`, {});
     await anna.find("button:text('Sign out')").click();

@@ -25,7 +25,7 @@ export default async function tree(place) {
     await anna.sees(row("t-1-1-1"));
 
     // What is far down is loaded when it is opened.
-    const wide = await client.finish({ goal: "grow", agent_id: "tree", child_id: "t", inputs: { depth: 2, width: 20 }, limits: { max_contexts: 500 } });
+    const wide = await client.finish({ goal: "grow", agent_id: "tree", child_id: "t", inputs: { depth: 2, width: 20 } });
     await anna.go(`runs/${wide}`, row("t-1-1"), row("t-20"));
     assert.equal(await anna.count(row("t-20-1")), 0);
     await fold("t-20").click();
