@@ -19,6 +19,10 @@ use crate::{
     types::Coordinators,
 };
 
+/// What is found of these only administrators are told.
+const OF_ADMINISTRATORS: [&str; 6] =
+    ["dead-letters", "intake", "queues", "spans", "storage", "stream-settings"];
+
 pub(super) async fn show(call: Call) -> Answered {
     let (findings, coordinators) = tokio::join!(call.watched.findings(), coordinators_now(&call));
     // Without a coordinator the rest is what is looked for.
@@ -26,20 +30,21 @@ pub(super) async fn show(call: Call) -> Answered {
         Err(problem) if problem.status() != StatusCode::SERVICE_UNAVAILABLE => return Err(problem),
         told => told,
     };
-    let (queues, fills) = tokio::join!(queues(&call.bus), call.bus.fill());
-    // Who may not read dead letters is not told of them.
-    let may_see_dead = Here::Dead.is_for(&call);
+    // Queues, sizes and dead letters are for administrators, as they are over HTTP.
+    let is_admin = Here::Dead.is_for(&call);
     let findings: Vec<&Finding> =
-        findings.0.iter().filter(|finding| may_see_dead || finding.check != "dead-letters").collect();
+        findings.0.iter().filter(|finding| is_admin || !OF_ADMINISTRATORS.contains(&finding.check)).collect();
     let body = html! {
         h1 { "Operations" }
         p class="state" { (summary(&findings)) }
         (told(&findings))
         (of_coordinators(&coordinators))
-        (of_queues(&queues))
-        @match &fills {
-            Ok(fills) => (of_streams(fills)),
-            Err(_) => p class="wrong" { "How full the streams are can't be told: the server of the bus does not answer, or may not be asked." },
+        @if is_admin {
+            (of_queues(&queues(&call.bus).await))
+            @match &call.bus.fill().await {
+                Ok(fills) => (of_streams(fills)),
+                Err(_) => p class="wrong" { "How full the streams are can't be told: the server of the bus does not answer, or may not be asked." },
+            }
         }
         p class="hint" { "This server is version " (env!("CARGO_PKG_VERSION")) ". " a href="workers" { "Workers" } " have theirs in their rows." }
     };

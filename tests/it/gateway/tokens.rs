@@ -172,7 +172,12 @@ async fn s1_the_page_offers_each_role_what_it_may_and_nothing_else() {
             assert_eq!(runs.contains(&link), allowed & bit != 0, "{path} as {kind}");
             assert!(!page.contains("<img"), "{path}: {page}");
         }
-        for (path, offered, allowed) in [("/questions", "data-json", C), ("/workers", "data-post", A)] {
+        for (path, offered, allowed) in [
+            ("/questions", "data-json", C),
+            ("/workers", "data-post", A),
+            ("/operations", "AGENT_EVENT", A),
+            ("/operations", "coordinators", ALL),
+        ] {
             let (_, page) = look(path, kind).await;
             assert_eq!(page.contains(offered), allowed & bit != 0, "{path} as {kind}: {page}");
         }
