@@ -70,22 +70,17 @@ mod tests {
     #[test]
     fn what_was_spent_is_added_up_by_hour_and_by_agent() {
         let now = Timestamp::from_millis(100 * HOUR_MS);
-        let run = |hours_ago: u64, agent: &str, usd: &str| -> RunSummary {
-            let amount = |usd: &str| json!({"cost_usd": usd, "tokens": 0});
-            let budget = json!({"limit": amount("1"), "spent": amount(usd), "held": amount("0"), "remaining": amount("0"),
-                "own": amount("0"), "estimated": amount("0"), "disputed": amount("0"), "overspent": amount("0"),
-                "closing_reserve_usd": "0", "funding": "shared"});
+        let run = |hours_ago: u64, agent: &str, cents: u64| -> RunSummary {
+            let amount =
+                |cents: u64| json!(shared::Amount::new(Usd::from_cents(cents), shared::Tokens::new(0)));
+            let budget = json!({"limit": amount(100), "spent": amount(cents), "held": amount(0), "remaining": amount(0),
+                "own": amount(0), "estimated": amount(0), "disputed": amount(0), "overspent": amount(0),
+                "closing_reserve_usd": Usd::ZERO, "funding": "shared"});
             serde_json::from_value(json!({"trace_id": "00000000000000000000000000000001", "child_id": "w", "agent_id": agent,
-                "status": "completed", "started_at": now.minus_millis(hours_ago * HOUR_MS + 1).millis(), "budget": budget}))
+                "status": "completed", "started_at": now.minus_millis(hours_ago * HOUR_MS + 1), "budget": budget}))
             .expect("a run")
         };
-        let runs = [
-            run(0, "a", "0.10"),
-            run(0, "b", "0.25"),
-            run(23, "a", "0.05"),
-            run(24, "a", "9"),
-            run(1, "c", "0.01"),
-        ];
+        let runs = [run(0, "a", 10), run(0, "b", 25), run(23, "a", 5), run(24, "a", 900), run(1, "c", 1)];
         let today = Today::added(&runs, now);
         assert_eq!((today.hours[23], today.hours[0]), (Usd::from_cents(35), Usd::from_cents(5)));
         let names: Vec<&str> = today.agents.iter().map(|(name, _)| name.as_str()).collect();
