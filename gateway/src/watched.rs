@@ -140,7 +140,7 @@ impl Watched {
         let last = self.bus.last(&filter).await?.ok_or_else(|| cluster::no_trace(trace_id))?;
         let run = self.runs.get(trace_id, Run::is_over, || Run::begin(&self.bus, trace_id));
         run.keep(&self.kept);
-        let is_read = |news: &News| news.sequence >= last.sequence;
+        let is_read = |sequence: &u64| *sequence >= last.sequence;
         let mut news = run.news.clone();
         if !matches!(timeout(READ, news.wait_for(is_read)).await, Ok(Ok(_))) {
             return Err(ProblemDetails::unavailable(&format!(
@@ -195,7 +195,8 @@ impl List {
 #[derive(Debug)]
 pub(crate) struct Run {
     state: Arc<RwLock<State>>,
-    news: watch::Receiver<News>,
+    /// The last message of its log that was read. It is told anew whenever the run changes.
+    news: watch::Receiver<u64>,
     is_kept: AtomicBool,
     /// Somebody has looked at it lately.
     is_looked_at: AtomicBool,
@@ -210,7 +211,7 @@ impl Run {
             said: HashMap::new(),
             heard: 0,
         }));
-        let (tell, news) = watch::channel(News::default());
+        let (tell, news) = watch::channel(0);
         let reader = Reader { bus: bus.clone(), trace_id, state: state.clone(), tell };
         let task = AbortOnDropHandle::new(tokio::spawn(reader.go_on()));
         Run { state, news, is_kept: AtomicBool::new(false), is_looked_at: AtomicBool::new(true), task }
@@ -241,7 +242,7 @@ impl Run {
     }
 
     /// Changes whenever the run does. It ends if the run can't be followed any more.
-    pub(crate) fn news(&self) -> watch::Receiver<News> {
+    pub(crate) fn news(&self) -> watch::Receiver<u64> {
         self.news.clone()
     }
 
@@ -261,15 +262,6 @@ impl Run {
     ) -> Told<T> {
         self.look(|state| show(state.trace())).await?
     }
-}
-
-/// That a run has changed.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct News {
-    /// How often.
-    times: u64,
-    /// The last message of its log that was read.
-    sequence: u64,
 }
 
 /// A run, and what its agents say.
@@ -330,7 +322,7 @@ struct Reader {
     bus: Bus,
     trace_id: TraceId,
     state: Arc<RwLock<State>>,
-    tell: watch::Sender<News>,
+    tell: watch::Sender<u64>,
 }
 
 /// What came of the messages that were taken.
@@ -423,10 +415,8 @@ impl Reader {
         let state = self.state.clone();
         let changed = blocking(move || change(&mut state.write().unwrap_or_else(PoisonError::into_inner)));
         let changed = changed.await.ok()?;
-        self.tell.send_modify(|news| {
-            news.times += 1;
-            news.sequence = news.sequence.max(sequence);
-        });
+        // Told although it may be the same: what agents say is no message of the log.
+        self.tell.send_modify(|read| *read = (*read).max(sequence));
         Some(changed)
     }
 }

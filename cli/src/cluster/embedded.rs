@@ -190,7 +190,6 @@ impl Deployment {
     ) -> Result<(SocketAddr, Option<gateway::SignIn>), gateway::Error> {
         // Whoever waits for the end of this process waits for its clients, too.
         config.limits.stop_within = CLIENTS_END;
-        config.playground = self.drained.is_some().then(|| self.playground.clone());
         let server = gateway::Server::bind(config, self.bus.clone()).await?;
         let told = (server.address(), server.sign_in());
         self.seen = Some(server.seen());
@@ -211,6 +210,11 @@ impl Deployment {
         Door { url, token, is_open }.put(directory)?;
         self.door = Some(directory.to_owned());
         Ok(())
+    }
+
+    /// What the page of this process may do to its worker.
+    pub(crate) fn playground(&self) -> gateway::Playground {
+        self.playground.clone()
     }
 
     pub(crate) fn bus(&self) -> &Bus {

@@ -181,6 +181,7 @@ async fn listen(
 ) -> anyhow::Result<Listening> {
     let is_named = door.is_named();
     let mut config = door.config()?;
+    config.playground = Some(deployment.playground());
     if !config.is_open {
         let of_directory = directory.map(|directory| {
             place::token_of(directory)

@@ -34,7 +34,7 @@ use crate::{
     call::{Answered, Call},
     routes::context as one_of,
     sse,
-    watched::{News, Run, State, TOGETHER, Words},
+    watched::{Run, State, TOGETHER, Words},
 };
 
 /// Entries that are read before they are shown.
@@ -70,7 +70,7 @@ trait View: Send + 'static {
 /// A view, whenever its run changes.
 struct Watch<V> {
     run: Arc<Run>,
-    news: watch::Receiver<News>,
+    news: watch::Receiver<u64>,
     view: V,
     /// The browser is left alone until then.
     rests_until: Instant,
