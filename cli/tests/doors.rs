@@ -150,6 +150,44 @@ fn s1_a_door_that_somebody_else_may_have_written_is_not_taken() {
     assert!(listener.accept().is_err(), "a link was followed");
 }
 
+/// proves: what is run while a `dev` of the same user runs is run by that `dev` and kept there, with the agents that are beside its file;
+/// what can't be taken over is said.
+#[test]
+fn a_run_goes_to_the_dev_of_its_user() {
+    let home = Home::new();
+    let (dev, _) = home.dev(&[]);
+    let settings = home.0.join("worker.json");
+    std::fs::write(&settings, "{}").unwrap();
+    let said = home.says(&["run", "--goal", "hello", "--config", settings.to_str().unwrap()]);
+    assert!(said.contains("--config is not used") && !said.contains("not kept"), "{said}");
+    assert_eq!(home.kept(), 1);
+    std::fs::write(home.0.join("agents.yaml"), "- {agent_id: parrot, kind: builtin, builtin: echo}\n")
+        .unwrap();
+    let graph = home.0.join("graph.yaml");
+    std::fs::write(&graph, "steps: [{id: say, agent_id: parrot, task_description: Hello.}]\n").unwrap();
+    let said = home.says(&["run", graph.to_str().unwrap()]);
+    assert!(said.contains("agents from ") && !said.contains("is not used"), "{said}");
+    assert_eq!(home.kept(), 2);
+    assert!(home.says(&["runs", "describe", "@last"]).contains("parrot"));
+    assert!(home.says(&["run", graph.to_str().unwrap()]).contains("agents from "), "it has that one");
+    // Agents that others may use stay as they are, programs are not looked for in another folder, and a policy is not left out in silence.
+    let policy = home.0.join("policy.yaml");
+    std::fs::write(&policy, "kinds: [llm]\n").unwrap();
+    let (graph, policy) = (graph.to_str().unwrap(), policy.to_str().unwrap());
+    for (agents, more, why) in [
+        ("- {agent_id: parrot, kind: builtin, builtin: fail}\n", &[][..], "has another agent of this name"),
+        ("- {agent_id: own, kind: command, command: [sh, own.sh]}\n", &[], "in its own folder"),
+        ("[]", &["--policy", policy], "--policy can't be used"),
+    ] {
+        std::fs::write(home.0.join("agents.yaml"), agents).unwrap();
+        let output = home.output(&[&["run", graph], more].concat());
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && said.contains(why) && said.contains("hint: "), "{said}");
+    }
+    assert_eq!(home.kept(), 3, "none of these was begun");
+    kill(dev);
+}
+
 /// proves: those who only look do not keep each other, or a run, from the directory.
 #[test]
 fn commands_that_look_at_once_wait_for_each_other() {

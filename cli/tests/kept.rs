@@ -75,6 +75,7 @@ impl Kept {
 impl Drop for Kept {
     fn drop(&mut self) {
         std::fs::remove_dir_all(&self.0).ok();
+        std::fs::remove_dir_all(self.0.with_extension("files")).ok();
     }
 }
 
@@ -311,6 +312,56 @@ fn a_directory_is_open_in_one_process_which_others_ask_instead() {
     assert_eq!(kept.json(&["runs", "list"]).as_array().unwrap().len(), 2);
 }
 
+/// proves: a command that reads lets no time limit of a run pass, and has the directory no longer than it reads: what stands is shown, and
+/// who goes on with it.
+#[test]
+fn a_directory_that_nobody_serves_is_read_and_left_as_it_is() {
+    let kept = Kept::new();
+    let mut dev = kept.dev();
+    let think = json!({"id": "think", "agent_id": "careful-model", "task_description": "Think.", "input_from": ["ms"], "timeout_ms": 2_000});
+    dev.submit(&json!({"trace_id": TRACE, "name": "slow", "inputs": {"ms": 60_000}, "steps": [think]}));
+    dev.accepted().unwrap();
+    while !kept.says(&["events", TRACE, "--type", "claimed"]).contains("think") {}
+    dev.kill();
+    let watched = |args: &[&str]| {
+        let output = kept.output(args);
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let goes_on =
+        format!("nothing runs this directory: `trellis dev --data {}` goes on with it", kept.0.display());
+    for _ in 0..2 {
+        for args in [
+            &["runs", "watch", TRACE][..],
+            &["events", TRACE, "--follow"],
+            &["history", &format!("{TRACE}/think"), "--follow"],
+        ] {
+            let (code, said) = watched(args);
+            assert!(code == Some(5) && said.contains(&goes_on), "{args:?}: {code:?}: {said}");
+        }
+        assert_eq!(status(&kept, TRACE), "working");
+        // Its time is over now.
+        thread::sleep(Duration::from_millis(2_500));
+    }
+    let (code, said) = watched(&["submit", "--goal", "hello", "--wait"]);
+    assert!(code == Some(5) && said.contains(&goes_on), "{code:?}: {said}");
+    // Whoever tries again pays once.
+    assert_eq!(kept.json(&["runs", "list"]).as_array().unwrap().len(), 1);
+}
+
+/// proves: whoever serves a directory waits for those who only look at it.
+#[test]
+fn a_dev_waits_for_a_command_that_has_its_directory() {
+    let kept = Kept::new();
+    kept.says(&["run", "--goal", "hello"]);
+    let looks = shared::disk::Disk::open(&kept.0).unwrap();
+    let mut dev = kept.dev();
+    thread::sleep(Duration::from_millis(500));
+    drop(looks);
+    dev.submit(&json!({"goal": "hello"}));
+    dev.accepted().expect("it has the directory now");
+    dev.kill();
+}
+
 /// proves: wherever a process ends, between any two steps of the coordinator and of the worker, what it has accepted goes on from there, and
 /// its books are those of its log.
 #[test]
@@ -378,4 +429,165 @@ fn a_process_that_is_killed_again_and_again_loses_no_run_that_it_accepted() {
         assert!(spent <= 0.05, "{run}");
         kept.says(&["audit", trace]);
     }
+}
+
+/// Writes files into a folder beside the directory; their paths.
+fn beside<const N: usize>(kept: &Kept, files: [(&str, &str); N]) -> [String; N] {
+    let folder = kept.0.with_extension("files");
+    std::fs::create_dir_all(&folder).unwrap();
+    files.map(|(name, text)| {
+        let path = folder.join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    })
+}
+
+/// What it prints, with its errors, and its exit code.
+fn whole(kept: &Kept, args: &[&str]) -> (String, Option<i32>) {
+    let output = kept.output(args);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout) + &text(&output.stderr), output.status.code())
+}
+
+#[test]
+fn b1_a_budget_tree_is_indented_by_what_each_context_is_under() {
+    let kept = Kept::new();
+    kept.says(&["run", "examples/author-and-critic.yaml"]);
+    let tree = kept.says(&["budget", "tree", "@last"]);
+    for line in ["author-and-critic ", "  polish-r2 ", "    author ", "    critic-n6 ", "  publish "] {
+        assert!(tree.lines().any(|shown| shown.starts_with(line)), "{line:?}: {tree}");
+    }
+}
+
+#[test]
+fn a_directory_that_nobody_serves_has_no_workers_and_says_so() {
+    let kept = Kept::new();
+    kept.says(&["run", "--goal", "hello"]);
+    let (said, code) = whole(&kept, &["workers", "list"]);
+    assert!(code == Some(5) && said.contains("nothing runs this directory"), "{code:?}: {said}");
+    let dev = kept.dev();
+    while !kept.0.join("server").exists() {}
+    assert!(kept.says(&["workers", "list"]).contains("taking work"));
+    dev.kill();
+}
+
+/// proves: a log that is read from its start tells of no question that has its answer.
+#[test]
+fn g7_watch_repeats_no_question_that_was_answered() {
+    let kept = Kept::new();
+    let [agents] = beside(&kept, [("agents.yaml", "- {agent_id: asks, kind: builtin, builtin: ask}\n")]);
+    let args = ["run", "--goal", "Ship it?", "--agent", "asks", "--agents", &agents, "--answer", "yes"];
+    let (said, code) = whole(&kept, &args);
+    assert!(code == Some(0) && said.contains("question from "), "{code:?}: {said}");
+    // It waited for a human, and no try failed.
+    assert!(!said.contains("attempts"), "{said}");
+    let (said, code) = whole(&kept, &["runs", "watch", "@last"]);
+    assert!(code == Some(0) && !said.contains("question from "), "{code:?}: {said}");
+}
+
+/// proves: if only the result is printed, and there is none, all that is known of why is.
+#[test]
+fn a_quiet_run_that_fails_says_all_of_why() {
+    let kept = Kept::new();
+    let [agents] = beside(&kept, [("agents.yaml", "- {agent_id: fails, kind: builtin, builtin: fail}\n")]);
+    let message = format!("\"{}the end of it\"", "a reason of many words ".repeat(20));
+    let input = format!("message={message}");
+    let args = ["run", "-q", "--goal", "fail", "--agent", "fails", "--agents", &agents, "--input", &input];
+    let (said, code) = whole(&kept, &[&args[..], &["--input", "retryable=false"]].concat());
+    assert!(code == Some(1) && said.contains("the end of it"), "{code:?}: {said}");
+}
+
+#[test]
+fn g2_what_an_option_gives_is_named_once() {
+    let (said, code) = whole(&Kept::new(), &["run", "--goal", "hello", "--max-cost-usd", "0"]);
+    assert!(code == Some(3) && said.contains("--max-cost-usd: a ceiling must be more than zero"), "{said}");
+}
+
+/// proves: what a branch copied is told from what it did, and its cost from what the branch cost.
+#[test]
+fn w5_the_history_of_a_branch_marks_what_was_copied() {
+    let kept = Kept::new();
+    let run = ["run", "--goal", "Find food.", "--agent", "researcher", "--agents", "examples/agents.yaml"];
+    kept.says(&run);
+    let branched = [&run[..], &["--branch-from", "@last@1"]].concat();
+    kept.says(&branched);
+    let history = kept.says(&["history", "@last"]);
+    let copied: Vec<&str> = history.lines().filter(|line| line.contains("(copied) ")).collect();
+    assert!(copied.len() == 1 && copied[0].contains("($0."), "{history}");
+    assert!(history.contains("branched"), "{history}");
+}
+
+#[test]
+fn every_option_of_every_command_says_what_it_is() {
+    for command in ["run", "dev", "coordinator", "worker", "gateway"] {
+        let help = Kept::new().says(&[command, "--help"]);
+        let lines: Vec<&str> = help.lines().map(str::trim_start).collect();
+        for pair in lines.windows(2) {
+            let is_told = !pair[1].is_empty() && !pair[1].starts_with('[');
+            assert!(!pair[0].starts_with("--") || is_told, "{command}: {}", pair[0]);
+        }
+    }
+    assert!(Kept::new().says(&["dev", "--help"]).contains("127.0.0.1:7420 if nothing is said"));
+}
+
+/// proves: a model that can't be reached is told by why, and then how often it was tried.
+#[test]
+fn b15_a_model_that_is_down_is_told_with_its_cause_first() {
+    let kept = Kept::new();
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let settings = format!(
+        "[providers.local]\nprotocol = \"openai\"\nbase_url = \"http://{closed}/v1/\"\n[prices.\"local/m\"]\ninput = 0.1\noutput = 0.4\n\
+         [models.\"local/m\"]\nwindow_tokens = 8192\n"
+    );
+    let profile =
+        "- {agent_id: asks, kind: llm, model: local/m, limits: {max_retries_total: 1}, tools: []}\n";
+    let [settings, agents] = beside(&kept, [("worker.toml", &settings), ("agents.yaml", profile)]);
+    let args = ["run", "--goal", "hello", "--agent", "asks", "--agents", &agents, "--config", &settings];
+    let (said, code) = whole(&kept, &[&args[..], &["-q"]].concat());
+    assert_eq!(code, Some(1), "{said}");
+    let cause = said.find("`local` can't be reached: Connection refused").expect(&said);
+    let tried = said.find("tried 2 times: `asks` has used 2 of max_retries_total = 1").expect(&said);
+    assert!(cause < tried, "{said}");
+}
+
+/// proves: whoever waits for a worker that does not come is told of which pool, while it waits and when its time is over.
+#[test]
+fn l_a_run_that_waits_for_a_pool_without_workers_says_so() {
+    let kept = Kept::new();
+    let painter = "- {agent_id: painter, kind: builtin, builtin: echo, pool: gpu}\n";
+    let [agents] = beside(&kept, [("agents.yaml", painter)]);
+    let args = ["run", "--goal", "paint", "--agent", "painter", "--agents", &agents, "--timeout", "6s"];
+    let (said, code) = whole(&kept, &args);
+    assert_eq!(code, Some(4), "{said}");
+    assert!(said.contains("`painter` waits for a worker of the pool `gpu`: none is there"), "{said}");
+    assert!(said.contains("no worker of the pool `gpu` took `painter`"), "{said}");
+    assert!(!said.contains("raise `timeout_ms`"), "{said}");
+}
+
+/// proves: a graph is checked with the agents that `run` would take for it.
+#[test]
+fn g2_a_graph_is_checked_with_the_agents_beside_it() {
+    let kept = Kept::new();
+    let agents = "- {agent_id: writer, kind: builtin, builtin: echo}\n";
+    let graph = |agent: &str| format!("steps: [{{id: a, agent_id: {agent}, task_description: t}}]\n");
+    let (good, bad) = (graph("writer"), graph("writr"));
+    let (built_in, elsewhere) = (graph("echo"), graph("from-the-directory"));
+    let files = [
+        ("agents.yaml", agents),
+        ("good.yaml", &*good),
+        ("bad.yaml", &*bad),
+        ("built_in.yaml", &*built_in),
+        ("elsewhere.yaml", &*elsewhere),
+    ];
+    let [_, good, bad, built_in, elsewhere] = beside(&kept, files);
+    let validate = |file: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_trellis"));
+        let output = command.env_clear().args(["graph", "validate", file]).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for right in [good, built_in, elsewhere] {
+        assert_eq!(validate(&right), (Some(0), String::new()), "{right}");
+    }
+    let (code, why) = validate(&bad);
+    assert!(code != Some(0) && why.contains("did you mean `writer`?"), "{code:?}: {why}");
 }

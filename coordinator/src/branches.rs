@@ -46,8 +46,8 @@ pub(crate) fn needed_by(rerun: &Rerun) -> BTreeSet<TraceId> {
 /// The runs that still need journals or objects of this one.
 pub(crate) async fn of(handles: &Handles, origin: TraceId) -> Result<Vec<Branch>, Error> {
     let noted = handles.store.branches(origin).await?;
-    let [a, b, c, d, e] = Trace::SUMMARY_FIELDS;
-    let roots = handles.store.fields(&noted, &[a, b, c, d, e, Trace::RERUN_FIELD]).await?;
+    let [a, b, c, d, e, f] = Trace::SUMMARY_FIELDS;
+    let roots = handles.store.fields(&noted, &[a, b, c, d, e, f, Trace::RERUN_FIELD]).await?;
     let mut branches = Vec::new();
     for (trace_id, root) in noted.into_iter().zip(roots) {
         let needs = Trace::stored_needs(&root)?.into_iter().filter(|needed| needed.trace_id == origin);

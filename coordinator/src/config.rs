@@ -22,6 +22,8 @@ pub struct Config {
     pub retention: Duration,
     /// Who is told of outcomes and questions.
     pub webhooks: Webhooks,
+    /// Whether it lets time pass in traces: what is due ends, or is sent again. Not where nobody could act in time.
+    pub timers: bool,
     /// Whether it begins the runs of schedules that are due.
     pub schedules: bool,
     /// Address of the health endpoints; none: no endpoints.
@@ -77,6 +79,7 @@ impl Config {
             agent_policy: None,
             retention: Duration::from_secs(7 * 24 * 3600),
             webhooks: Webhooks::default(),
+            timers: true,
             schedules: true,
             health: None,
             shards: 2,

@@ -213,7 +213,9 @@ impl Readers {
         readers.spawn(intake.clone().consume(queue, pulse.clone()));
         readers.spawn(intake.serve(requests));
         let (owned, watched) = watch::channel(Arc::default());
-        readers.spawn(timer::run(handles.clone(), dispatch.clone(), watched.clone()));
+        if handles.config.timers {
+            readers.spawn(timer::run(handles.clone(), dispatch.clone(), watched.clone()));
+        }
         readers.spawn(copies::run(handles.clone(), dispatch.clone(), watched.clone()));
         readers.spawn(signing::run(handles.clone(), dispatch.clone(), watched.clone()));
         readers.spawn(handles.schedules.clone().follow());

@@ -31,7 +31,7 @@ pub(crate) const WORKERS_ANSWER: Duration = Duration::from_millis(500);
 type Told<T> = Result<T, Box<ProblemDetails>>;
 
 /// What an administrator's message says of its sender (S7); others say nothing.
-fn headers(subject: &Subject, caller: &Caller) -> Headers {
+pub(crate) fn headers(subject: &Subject, caller: &Caller) -> Headers {
     if matches!(subject, Subject::Admin(_)) {
         [(BY_HEADER.to_owned(), caller.name.clone())].into()
     } else {
@@ -182,8 +182,8 @@ pub(crate) fn logged(payload: &[u8]) -> Told<Logged> {
     })
 }
 
-fn entry(payload: &[u8]) -> Told<HistoryEntry> {
-    decode::json(payload).map_err(|problems| {
+pub(crate) fn entry(payload: &[u8]) -> Told<HistoryEntry> {
+    decode::from_peer(payload).map_err(|problems| {
         ProblemDetails::internal(
             "the journal has an entry that this version of the gateway can't read",
             &problems,

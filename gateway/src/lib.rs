@@ -6,6 +6,7 @@ mod call;
 mod carried;
 mod cluster;
 mod config;
+pub mod dead_letter;
 pub mod doctor;
 mod door;
 mod openapi;

@@ -1,4 +1,4 @@
-//! What was spent in the last 24 hours, by hour and by agent: of the runs that were submitted then.
+//! What was spent in the last 24 hours, by hour, by agent and by model: of the runs that were submitted then.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use shared::{
     Timestamp, Usd,
     bus::Bus,
     clock::Clock,
-    wire::{RunSummary, RunsQuery},
+    wire::{RunSummary, RunsQuery, Spender},
 };
 
 use crate::{cluster::find_runs, config::Caller, problem::ProblemDetails};
@@ -15,13 +15,17 @@ const HOUR_MS: u64 = 60 * 60 * 1000;
 pub(crate) const HOURS: usize = 24;
 /// Pages of runs that are added up; of more, the newest.
 const PAGES: usize = 10;
+/// Those that are not known by name.
+const OTHERS: &str = "others";
 
 #[derive(Debug, Default)]
 pub(crate) struct Today {
     /// The oldest hour first.
     pub(crate) hours: [Usd; HOURS],
-    /// Who spent most first; an agent is that of the root.
+    /// Who spent most first.
     pub(crate) agents: Vec<(String, Usd)>,
+    /// What was spent with each model; the rest is estimates, charges, and calls of no model.
+    pub(crate) models: Vec<(String, Usd)>,
     /// There are more runs than were added up.
     pub(crate) is_cut: bool,
 }
@@ -45,20 +49,46 @@ impl Today {
 
     fn added(runs: &[RunSummary], now: Timestamp) -> Self {
         let mut today = Today::default();
-        let mut agents: BTreeMap<String, Usd> = BTreeMap::new();
+        let (mut agents, mut models) = (Sums::default(), Sums::default());
         let add = |sum: &mut Usd, more: Usd| *sum = Usd::from_nanos(sum.nanos().saturating_add(more.nanos()));
         for run in runs {
             let ago = usize::try_from(now.millis_since(run.started_at) / HOUR_MS).unwrap_or(HOURS);
             let spent = run.budget.spent.cost_usd;
             if ago < HOURS && spent > Usd::ZERO {
                 add(&mut today.hours[HOURS - 1 - ago], spent);
-                let agent = run.agent_id.as_ref().map_or_else(|| "graphs".to_owned(), ToString::to_string);
-                add(agents.entry(agent).or_default(), spent);
+                for Spender { agent_id, model, cost_usd } in &run.spent_by {
+                    agents.add(agent_id.as_ref(), *cost_usd);
+                    models.add(model.as_ref(), *cost_usd);
+                }
+                // Of runs that earlier versions began, it is not known who spent all of it.
+                let known: u64 = run.spent_by.iter().map(|one| one.cost_usd.nanos()).sum();
+                let unknown = Usd::from_nanos(spent.nanos().saturating_sub(known));
+                agents.add(None::<&str>, unknown);
+                models.add(None::<&str>, unknown);
             }
         }
-        today.agents = agents.into_iter().collect();
-        today.agents.sort_by_key(|(_, spent)| std::cmp::Reverse(spent.nanos()));
+        (today.agents, today.models) = (agents.most_first(), models.most_first());
         today
+    }
+}
+
+/// Sums by name.
+#[derive(Default)]
+struct Sums(BTreeMap<Option<String>, u64>);
+
+impl Sums {
+    fn add(&mut self, name: Option<impl ToString>, cost: Usd) {
+        let sum = self.0.entry(name.map(|name| name.to_string())).or_default();
+        *sum = sum.saturating_add(cost.nanos());
+    }
+
+    /// What has no name comes last.
+    fn most_first(self) -> Vec<(String, Usd)> {
+        let mut sums: Vec<(Option<String>, u64)> = self.0.into_iter().filter(|(_, sum)| *sum > 0).collect();
+        sums.sort_by_key(|(name, sum)| (name.is_none(), std::cmp::Reverse(*sum)));
+        let named =
+            |(name, sum): (Option<String>, u64)| (name.unwrap_or(OTHERS.into()), Usd::from_nanos(sum));
+        sums.into_iter().map(named).collect()
     }
 }
 
@@ -68,7 +98,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_was_spent_is_added_up_by_hour_and_by_agent() {
+    fn what_was_spent_is_added_up_by_hour_by_agent_and_by_model() {
         let now = Timestamp::from_millis(100 * HOUR_MS);
         let run = |hours_ago: u64, agent: &str, cents: u64| -> RunSummary {
             let amount =
@@ -76,14 +106,19 @@ mod tests {
             let budget = json!({"limit": amount(100), "spent": amount(cents), "held": amount(0), "remaining": amount(0),
                 "own": amount(0), "estimated": amount(0), "disputed": amount(0), "overspent": amount(0),
                 "closing_reserve_usd": Usd::ZERO, "funding": "shared"});
-            serde_json::from_value(json!({"trace_id": "00000000000000000000000000000001", "child_id": "w", "agent_id": agent,
-                "status": "completed", "started_at": now.minus_millis(hours_ago * HOUR_MS + 1), "budget": budget}))
+            let known = json!([{"agent_id": agent, "model": "m", "cost_usd": Usd::from_cents(cents.saturating_sub(1))}]);
+            serde_json::from_value(json!({"trace_id": "00000000000000000000000000000001", "child_id": "w",
+                "status": "completed", "started_at": now.minus_millis(hours_ago * HOUR_MS + 1), "budget": budget,
+                "spent_by": known}))
             .expect("a run")
         };
         let runs = [run(0, "a", 10), run(0, "b", 25), run(23, "a", 5), run(24, "a", 900), run(1, "c", 1)];
         let today = Today::added(&runs, now);
         assert_eq!((today.hours[23], today.hours[0]), (Usd::from_cents(35), Usd::from_cents(5)));
-        let names: Vec<&str> = today.agents.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, ["b", "a", "c"]);
+        let told = |sums: &[(String, Usd)]| -> Vec<String> {
+            sums.iter().map(|(name, sum)| format!("{name} {sum}")).collect()
+        };
+        assert_eq!(told(&today.agents), ["b $0.24", "a $0.13", "others $0.04"]);
+        assert_eq!(told(&today.models), ["m $0.37", "others $0.04"]);
     }
 }

@@ -219,7 +219,11 @@ fn parse(path: &Path, text: &str, stop: &CancellationToken) -> Result<Vec<Known>
 
 fn parsed(line: &str) -> Result<Known, &'static str> {
     let words: Vec<&str> = line.split_whitespace().collect();
-    let [name, roles, sha256] = words[..] else { return Err("it has not three words") };
+    let [name, roles, sha256] = words[..] else {
+        return Err(
+            "it does not have three words: a name, its roles with commas between them, and the digest of the token",
+        );
+    };
     if !is_name(name) {
         return Err("the name has other characters than letters, digits, dots, dashes and underscores");
     }

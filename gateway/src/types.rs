@@ -260,6 +260,11 @@ pub(crate) struct SignInCode {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct SentAgain {
+    pub(crate) subject: String,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct ToldToDrain {
     pub(crate) worker_id: WorkerId,
 }

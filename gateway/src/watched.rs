@@ -142,7 +142,12 @@ impl Watched {
         run.keep(&self.kept);
         let is_read = |sequence: &u64| *sequence >= last.sequence;
         let mut news = run.news.clone();
-        if !matches!(timeout(READ, news.wait_for(is_read)).await, Ok(Ok(_))) {
+        let read = timeout(READ, news.wait_for(is_read)).await.map(|read| read.map(drop));
+        if matches!(read, Ok(Err(_))) {
+            // What is wrong with the log is said by whoever reads it as a whole.
+            cluster::replay(&self.bus, trace_id).await?;
+        }
+        if !matches!(read, Ok(Ok(_))) {
             return Err(ProblemDetails::unavailable(&format!(
                 "the log of {trace_id} can't be read now\n\nhint: try again in a moment"
             )));

@@ -4,9 +4,13 @@ use serde_json::json;
 
 use crate::{
     ChildId,
+    id::ToolName,
     ladder::RungAction,
     text::count,
-    wire::{CheckedStep, Compacted, HistoryStep, ModelStep, Payload, ToolOutput, ToolStep, Verdict},
+    wire::{
+        CheckedStep, Compacted, HistoryStep, ModelStep, Payload, PromptMessage, PromptRole, ToolOutput,
+        ToolStep, Verdict,
+    },
 };
 
 /// An entry on one line.
@@ -102,6 +106,11 @@ pub fn line(step: &HistoryStep) -> Line {
     }
 }
 
+/// How many copies of another journal follow an entry, if it begins a branch (W5).
+pub fn copies(step: &HistoryStep) -> Option<u32> {
+    if let HistoryStep::Branched { copies, .. } = step { Some(*copies) } else { None }
+}
+
 fn said(step: &ModelStep) -> String {
     let calls: Vec<String> = step.tool_calls.iter().map(|call| format!("→ {}", call.tool)).collect();
     let text = step.text.as_deref().unwrap_or_default();
@@ -164,6 +173,26 @@ pub fn parts(step: &HistoryStep) -> Vec<(String, String)> {
                 ),
             );
             usage.iter().for_each(|usage| add("usage", usage));
+            for PromptMessage { role, text, size_bytes } in
+                step.prompt.iter().flat_map(|prompt| &prompt.messages)
+            {
+                let role = match role {
+                    PromptRole::System => "system",
+                    PromptRole::User => "user",
+                };
+                let cut = if text.len() as u64 == *size_bytes {
+                    String::new()
+                } else {
+                    format!(", the beginning of {size_bytes} bytes")
+                };
+                add(&format!("prompt, {role}{cut}"), text);
+            }
+            if let Some(tools) =
+                step.prompt.as_ref().map(|prompt| &prompt.tools).filter(|tools| !tools.is_empty())
+            {
+                let tools: Vec<&str> = tools.iter().map(ToolName::as_str).collect();
+                add("tools it was offered", &tools.join(", "));
+            }
             step.text.iter().for_each(|said| add("said", said));
             for call in &step.tool_calls {
                 add(&format!("calls {}", call.tool), &format!("{:#}", call.arguments.value()));

@@ -12,6 +12,9 @@ use shared::{
 
 /// b1, b2, b3, and the counters that a trace keeps, of its bytes too (L).
 pub fn check(trace: &Trace) -> Result<(), String> {
+    let known: u64 = trace.spent_by().iter().map(|one| one.cost_usd.nanos()).sum();
+    let spent = trace.root().map_or(0, |root| root.budget.spent.cost_usd.nanos());
+    ensure(known == spent, || format!("{spent} nanodollars were spent, and it is known who spent {known}"))?;
     for node in trace.contexts() {
         check_context(trace, node).map_err(|what| format!("{} of {}: {what}", node.id, trace.id()))?;
     }

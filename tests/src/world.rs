@@ -1,6 +1,8 @@
 //! One trace and a clock that the test moves. All events are kept, and the invariants are checked after every command;
 //! a refusal must not change the trace.
 
+use std::collections::HashMap;
+
 use coordinator::trace::{
     Amend, Command, ContextNode, Event, Order, Refusal, RerunOrder, Spawn, Submit, Trace, Traced, logged,
 };
@@ -12,7 +14,8 @@ use shared::{
     subject::{Home, Namespace, Partition, Subject},
     wire::{
         Answer, Answered, Charge, Claim, Delete, Execute, Failure, FailureKind, Hold, Lease, Payload,
-        Progress, Raise, Referrers, Report, Rerun, Resume, Seen, SettledCall, Tell, Tick, Verdict,
+        Progress, Raise, Referrers, Report, Rerun, Resume, RunSummary, Seen, SettledCall, Tell, Tick,
+        Verdict,
     },
 };
 
@@ -348,6 +351,19 @@ impl World {
         self.handle(Command::Settle { lease: lease.clone(), call_id, amount, model: None })
     }
 
+    /// The same, of a call of a model.
+    pub fn settle_with(
+        &mut self,
+        lease: &Lease,
+        call: &str,
+        amount: Amount,
+        model: &str,
+    ) -> Result<Vec<Event>, Refusal> {
+        let call_id = call.parse().expect("a valid call id");
+        let model = Some(model.parse().expect("a valid model name"));
+        self.handle(Command::Settle { lease: lease.clone(), call_id, amount, model })
+    }
+
     pub fn release(&mut self, lease: &Lease, call: &str) -> Result<Vec<Event>, Refusal> {
         let call_id = call.parse().expect("a valid call id");
         self.handle(Command::Release { lease: lease.clone(), call_id })
@@ -362,7 +378,11 @@ impl World {
     pub fn resume(&mut self, lease: &Lease, settled: &[(&str, Amount)]) -> Result<Vec<Event>, Refusal> {
         let settled = settled
             .iter()
-            .map(|(call, amount)| SettledCall { call_id: call.parse().expect("valid"), amount: *amount })
+            .map(|(call, amount)| SettledCall {
+                call_id: call.parse().expect("valid"),
+                amount: *amount,
+                model: None,
+            })
             .collect();
         self.handle(Command::Resume(Resume { lease: lease.clone(), settled }))
     }
@@ -475,6 +495,17 @@ impl World {
         accounts::check(self.trace.id(), &self.commands).unwrap_or_else(|what| panic!("{what}"));
         log_cuts::check_deleted(self.trace.id(), &self.commands, self.now)
             .unwrap_or_else(|what| panic!("{what}"));
+    }
+
+    /// The summary of the run, as the list of runs has it: from a few of the stored fields.
+    pub fn summary(&self) -> RunSummary {
+        let mut trace = self.trace.clone();
+        trace.mark_all_changed();
+        let stored = trace.take_changes().fields.into_iter();
+        let of_root = stored.filter(|(name, _)| Trace::SUMMARY_FIELDS.contains(&name.as_str()));
+        let fields: HashMap<String, String> =
+            of_root.map(|(name, text)| (name, text.expect("it is written"))).collect();
+        Trace::summary(self.trace.id(), &fields).expect("it is readable").expect("it is there")
     }
 
     pub fn node(&self, child: &str) -> &ContextNode {

@@ -68,8 +68,19 @@ pub(crate) struct Servers {
 pub(crate) enum Home {
     /// In a cluster whose processes are others.
     Cluster(Bus),
+    /// In the `trellis dev` of this user that has the directory open.
+    Dev(Bus),
     /// In this process, in a directory or in memory.
     Here(Option<PathBuf>),
+}
+
+/// A cluster that was to begin in this process.
+#[derive(Debug)]
+pub(crate) enum Begun {
+    /// It has begun. The text says why nothing of it is kept, if nothing is.
+    Here(Deployment, Option<String>),
+    /// A `trellis dev` has the directory open.
+    Dev(Bus),
 }
 
 /// Where Jaeger shows a trace.
@@ -207,9 +218,16 @@ impl Servers {
         }
     }
 
-    /// Where something is to be run: in a cluster that is there, or in this process. `keep`: what runs here is kept; `here`: only this
-    /// process has what it needs.
-    pub(crate) async fn home(&self, keep: bool, here: bool) -> anyhow::Result<Home> {
+    /// An error that says who goes on with the runs of a directory that only this command has open.
+    pub(crate) fn nobody_serves(&self, bus: &Bus) -> Option<Unreachable> {
+        let Bus::Disk(_) = bus else { return None };
+        let named = self.directory().map(|directory| format!(" --data {}", directory.display()));
+        let named = named.unwrap_or_default();
+        Some(Unreachable(format!("nothing runs this directory: `trellis dev{named}` goes on with it")))
+    }
+
+    /// Where something is to be run: in a cluster that is there, or in this process. `keep`: what runs here is kept.
+    pub(crate) async fn home(&self, keep: bool) -> anyhow::Result<Home> {
         if let Some(bus) = self.named().await? {
             return Ok(Home::Cluster(bus));
         }
@@ -219,7 +237,7 @@ impl Servers {
         let directory = self.directory().map(Path::to_owned).or_else(place::default_directory);
         let Some(directory) = directory else { return Ok(Home::Here(None)) };
         match Door::of(&directory, &self.namespace).await? {
-            Some((door, bus)) if door.is_open && !here => Ok(Home::Cluster(bus)),
+            Some((door, bus)) if door.is_open => Ok(Home::Dev(bus)),
             Some(_) | None => Ok(Home::Here(Some(directory))),
         }
     }
@@ -231,27 +249,46 @@ impl Servers {
         directory: Option<&Path>,
         settings: worker::Settings,
         policy: Option<AgentPolicy>,
-    ) -> anyhow::Result<(Deployment, Option<String>)> {
-        let begin = |directory: Option<&'_ Path>| {
-            let directory = directory.map(Path::to_owned);
-            let (settings, policy) = (settings.clone(), policy.clone());
-            async move {
-                let shape = Shape { directory: directory.as_deref(), ..Shape::default() };
-                Deployment::embedded(&self.namespace, shape, settings, policy).await
+    ) -> anyhow::Result<Begun> {
+        let shape = Shape { directory, ..Shape::default() };
+        match self.once_free(&shape, &settings, policy.as_ref()).await {
+            Ok(deployment) => Ok(Begun::Here(deployment, None)),
+            Err((_, Some(bus))) => Ok(Begun::Dev(bus)),
+            Err((error, None)) if self.directory().is_none() && error.is::<NotOpened>() => {
+                let shape = Shape::default();
+                let deployment = Deployment::embedded(&self.namespace, shape, settings, policy).await?;
+                Ok(Begun::Here(deployment, Some(error.to_string())))
             }
-        };
+            Err((error, None)) => Err(error),
+        }
+    }
+
+    /// Begins a cluster in this process. A directory that another command has open is waited for, for a moment. If a `trellis dev` has
+    /// it open, which stays, its bus is told with the error.
+    pub(crate) async fn once_free(
+        &self,
+        shape: &Shape<'_>,
+        settings: &worker::Settings,
+        policy: Option<&AgentPolicy>,
+    ) -> Result<Deployment, (anyhow::Error, Option<Bus>)> {
         let began = Instant::now();
-        let begun = loop {
-            match begin(directory).await {
-                Err(error) if is_in_use(&error) && began.elapsed() < IN_USE => sleep(AGAIN).await,
-                begun => break begun,
+        loop {
+            let (settings, policy) = (settings.clone(), policy.cloned());
+            let begun = Deployment::embedded(&self.namespace, shape.clone(), settings, policy).await;
+            let error = match (begun, shape.directory) {
+                (Ok(deployment), _) => return Ok(deployment),
+                (Err(error), Some(directory)) if is_in_use(&error) => {
+                    match Door::of(directory, &self.namespace).await {
+                        Ok(Some((door, bus))) if door.is_open => return Err((error, Some(bus))),
+                        Ok(_) | Err(_) => error,
+                    }
+                }
+                (Err(error), _) => return Err((error, None)),
+            };
+            if began.elapsed() >= IN_USE {
+                return Err((error, None));
             }
-        };
-        match begun {
-            Err(error) if directory.is_some() && self.directory().is_none() && error.is::<NotOpened>() => {
-                Ok((begin(None).await?, Some(error.to_string())))
-            }
-            begun => Ok((begun?, None)),
+            sleep(AGAIN).await;
         }
     }
 

@@ -21,6 +21,7 @@ pub(crate) struct Credentials {
     /// The user of NATS; its password comes from a file, or from NATS_PASSWORD.
     #[arg(long, global = true, hide_short_help = true, value_name = "NAME", env = "NATS_USER")]
     nats_user: Option<String>,
+    /// A file with the password of the user of NATS.
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE", env = "NATS_PASSWORD_FILE")]
     nats_password_file: Option<String>,
     /// A file with a token for NATS; or in NATS_TOKEN.
@@ -39,22 +40,25 @@ pub(crate) struct Credentials {
     /// Who signs the certificate of NATS (PEM); without it, whoever the system trusts.
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE", env = "NATS_CA")]
     nats_ca: Option<String>,
-    /// Our own certificate for NATS, and its key (PEM).
+    /// Our own certificate for NATS (PEM); --nats-key has its key.
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE", env = "NATS_CERT")]
     nats_cert: Option<String>,
+    /// The key of our certificate for NATS (PEM).
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE", env = "NATS_KEY")]
     nats_key: Option<String>,
     /// The user of Redis; its password comes from a file, or from REDIS_PASSWORD.
     #[arg(long, global = true, hide_short_help = true, value_name = "NAME", env = "REDIS_USER")]
     redis_user: Option<String>,
+    /// A file with the password of the user of Redis.
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE", env = "REDIS_PASSWORD_FILE")]
     redis_password_file: Option<String>,
     /// Who signs the certificate of Redis (PEM); without it, whoever the system trusts.
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE", env = "REDIS_CA")]
     redis_ca: Option<String>,
-    /// Our own certificate for Redis, and its key (PEM).
+    /// Our own certificate for Redis (PEM); --redis-key has its key.
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE", env = "REDIS_CERT")]
     redis_cert: Option<String>,
+    /// The key of our certificate for Redis (PEM).
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE", env = "REDIS_KEY")]
     redis_key: Option<String>,
 }

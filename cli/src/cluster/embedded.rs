@@ -115,7 +115,7 @@ impl Deployment {
         policy: Option<AgentPolicy>,
     ) -> anyhow::Result<Self> {
         let crash = shape.crashes.crash_worker_at.clone().unwrap_or_default();
-        let mut deployment = Self::coordinated(namespace, shape).await?;
+        let mut deployment = Self::coordinated(namespace, shape, true).await?;
         let config = worker::Config {
             slots: SLOTS,
             drain: DRAIN,
@@ -146,12 +146,12 @@ impl Deployment {
         Ok(deployment)
     }
 
-    /// A coordinator in this process, which answers about the runs of a directory; nobody works on them.
+    /// A coordinator in this process, which answers about the runs of a directory; nobody works on them, and no time passes in them.
     pub(crate) async fn of_directory(namespace: &Namespace, directory: &Path) -> anyhow::Result<Self> {
-        Self::coordinated(namespace, Shape { directory: Some(directory), ..Shape::default() }).await
+        Self::coordinated(namespace, Shape { directory: Some(directory), ..Shape::default() }, false).await
     }
 
-    async fn coordinated(namespace: &Namespace, shape: Shape<'_>) -> anyhow::Result<Self> {
+    async fn coordinated(namespace: &Namespace, shape: Shape<'_>, has_worker: bool) -> anyhow::Result<Self> {
         let Shape { directory, health, schedules, webhooks, crashes } = shape;
         let topology =
             Topology { partitions: 4, keep_logs: KEPT, keep_journals: KEPT, ..Topology::default() };
@@ -168,6 +168,7 @@ impl Deployment {
         let mut config = coordinator::Config::new(process_id::fresh("coordinator"));
         config.topology = topology;
         config.health = health;
+        config.timers = has_worker;
         config.schedules = schedules;
         config.webhooks = webhooks;
         config.crash = crashes.crash_coordinator_at.unwrap_or_default();

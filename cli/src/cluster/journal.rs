@@ -29,7 +29,7 @@ pub(crate) async fn read(bus: &Bus, trace: TraceId, child: &ChildId) -> anyhow::
 }
 
 pub(crate) fn entry(payload: &[u8]) -> anyhow::Result<HistoryEntry> {
-    decode::json(payload).map_err(|problems| {
+    decode::from_peer(payload).map_err(|problems| {
         anyhow::anyhow!("the journal has an entry that this version of trellis can't read\n\n{problems}")
     })
 }

@@ -144,10 +144,10 @@ fn whole(trace: &Trace, output: Output) -> anyhow::Result<Ending> {
         output::print_json(&all.collect())?;
         return Ok(Ending::Completed);
     }
-    let row = |node: &ContextNode| {
+    let row = |node: &ContextNode, above: usize| {
         let budget = node.budget.snapshot();
         [
-            format!("{}{}", "  ".repeat(node.depth as usize), node.id),
+            format!("{}{}", "  ".repeat(above), node.id),
             text::plain(serde_json::to_value(node.status_word())),
             budget.limit.cost_usd.to_string(),
             budget.spent.cost_usd.to_string(),
@@ -160,22 +160,24 @@ fn whole(trace: &Trace, output: Output) -> anyhow::Result<Ending> {
     };
     let heading = ["CONTEXT", "STATUS", "LIMIT", "SPENT", "OWN", "HELD", "LEFT", "DISPUTED", "FUNDING"];
     let mut rows = Vec::new();
-    rows_of(trace, trace.root(), &row, &mut rows);
+    rows_of(trace, trace.root(), 0, &row, &mut rows);
     output::print(&table::show(heading, &rows))?;
     Ok(Ending::Completed)
 }
 
-/// A row for a context and then for its descendants, so that indentation shows the tree.
+/// A row for a context and then for its descendants, so that indentation shows the tree. Its `depth` does not: a group of steps has
+/// that of its graph.
 fn rows_of<R>(
     trace: &Trace,
     node: Option<&ContextNode>,
-    row: &impl Fn(&ContextNode) -> R,
+    above: usize,
+    row: &impl Fn(&ContextNode, usize) -> R,
     rows: &mut Vec<R>,
 ) {
     let Some(node) = node else { return };
-    rows.push(row(node));
+    rows.push(row(node, above));
     for child in &node.children {
-        rows_of(trace, Some(trace.node(*child)), row, rows);
+        rows_of(trace, Some(trace.node(*child)), above + 1, row, rows);
     }
 }
 

@@ -2,11 +2,11 @@
 //! so whoever sends it again brings it along; the digest says whether it is the same.
 
 use anyhow::{Context, bail};
+use gateway::dead_letter::{self, NotSent};
 use serde_json::{Value, json};
 use shared::{
     ChildId, TraceId,
-    bus::{Bus, Outgoing, PublishError, Stored, Stream},
-    digest,
+    bus::{Bus, PublishError, Stored},
     subject::{Filter, Subject},
     wire::{DeadLetter, Refusal},
 };
@@ -97,7 +97,7 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
         }
         Command::Drop { id } => {
             let found = find(&bus, id).await?;
-            remove(&bus, &found).await?;
+            dead_letter::drop_letter(&bus, &found.stored).await.map_err(|error| unreachable(&error))?;
             match output {
                 Output::Json => output::print_json(&json!({"id": id, "dropped": true}))?,
                 Output::Text => output::print(&format!("dead letter {id} is dropped\n"))?,
@@ -252,33 +252,22 @@ fn without_payload(letter: &DeadLetter) -> String {
 async fn retry(bus: &Bus, found: &Found, payload: Vec<u8>, output: Output) -> anyhow::Result<Ending> {
     let Found { stored, letter } = found;
     let id = stored.sequence;
-    let subject = bus.namespace().parse(&letter.subject).ok().filter(is_queued);
-    let Some(subject) = subject else {
-        output::error(&format!(
-            "dead letter {id} can't be sent again: `{}` is no queue, and whoever sent it was answered, or it was read back",
-            letter.subject
-        ));
-        return Ok(Ending::Refused);
-    };
-    // The digest stands in the letter as words.
-    if !letter.payload.contains(&digest::sha256(&payload)) {
-        output::error(&format!(
-            "this is not the message of dead letter {id}, which has {}\n\nhint: a message that was changed is sent as a new one",
-            letter.payload
-        ));
-        return Ok(Ending::Refused);
+    match dead_letter::send_again(bus, (stored, letter), payload, client::headers).await {
+        Ok(()) => {}
+        Err(why @ NotSent::NoQueue(_)) => {
+            output::error(&format!("dead letter {id} can't be sent again: {why}"));
+            return Ok(Ending::Refused);
+        }
+        Err(NotSent::OtherMessage(has)) => {
+            output::error(&format!(
+                "this is not the message of dead letter {id}, which has {has}\n\nhint: a message that was changed is sent as a new one"
+            ));
+            return Ok(Ending::Refused);
+        }
+        Err(NotSent::Publish(PublishError::Denied(denied))) => return Err(denied_hint(&denied)),
+        Err(NotSent::Publish(error)) => bail!("{error}\n\nhint: `trellis doctor` checks each server"),
+        Err(NotSent::Bus(error)) => return Err(unreachable(&error)),
     }
-    // Sent twice, before the letter is dropped, it is one message.
-    let message_id = format!("dead.{id}.{}.retry", stored.at.millis());
-    let headers = client::headers(&subject);
-    let outgoing =
-        Outgoing { subject, id: Some(message_id), headers, payload: payload.into(), expect_last: None };
-    match bus.publish(outgoing).await {
-        Ok(_) => {}
-        Err(PublishError::Denied(denied)) => return Err(denied_hint(&denied)),
-        Err(error) => bail!("{error}\n\nhint: `trellis doctor` checks each server"),
-    }
-    remove(bus, found).await?;
     match output {
         Output::Json => output::print_json(&json!({"id": id, "sent": letter.subject}))?,
         Output::Text => output::print(&format!(
@@ -287,14 +276,4 @@ async fn retry(bus: &Bus, found: &Found, payload: Vec<u8>, output: Output) -> an
         ))?,
     }
     Ok(Ending::Completed)
-}
-
-/// Whether its messages come to the coordinators through a queue. Requests are answered, and logs are written by coordinators alone.
-fn is_queued(subject: &Subject) -> bool {
-    matches!(Stream::of(&Filter::One(subject.clone())), Some(Stream::Intake | Stream::Report))
-}
-
-async fn remove(bus: &Bus, found: &Found) -> anyhow::Result<()> {
-    let Stored { subject, sequence, .. } = &found.stored;
-    bus.delete_message(subject, *sequence).await.map_err(|error| unreachable(&error))
 }

@@ -30,7 +30,7 @@ use crate::{
         place,
         watch::{self, Watch},
     },
-    command::{agents, gateway::FrontDoor, page, runtime, webhooks::WebhookFile},
+    command::{agents, gateway::FrontDoor, page, webhooks::WebhookFile},
     input::{document::Document, parse, profiles, task, uses::read_as_far, worker_config::WorkerConfig},
     terminal::{
         ending::{EXIT_CODES, Ending},
@@ -108,7 +108,8 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     };
     let directory = directory.as_deref();
     let shape = Shape { directory, health, schedules: true, webhooks, crashes: args.crashes };
-    let mut deployment = Deployment::embedded(servers.namespace(), shape, settings, policy).await?;
+    let begun = servers.once_free(&shape, &settings, policy.as_ref()).await;
+    let mut deployment = begun.map_err(|(error, _)| error)?;
     let Listening { address, token, sign_in } = listen(&mut deployment, args.door, directory).await?;
     let bus = deployment.bus().clone();
     let work = async {
@@ -161,7 +162,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
             "running agents have 5 s to end; the next `trellis dev` goes on with what has not ended",
         );
     }
-    runtime::tell_closed(deployment.close().await);
+    output::tell_closed(deployment.close().await);
     ended
 }
 

@@ -1,7 +1,7 @@
 //! `trellis events`: the event log of a run, with the time of each hop.
 
 use coordinator::trace::{
-    Event, Logged,
+    ContextNode, Event, Logged, Trace,
     account::{LogMessage, detail, kind},
 };
 use serde_json::json;
@@ -14,7 +14,7 @@ use shared::{
 
 use crate::{
     cluster::{
-        account,
+        account, client,
         connect::{Servers, unreachable},
     },
     input::context_ref::RunRef,
@@ -69,11 +69,17 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         );
     }
     printer.heading()?;
-    if !args.follow {
+    let nobody = servers.nobody_serves(&bus);
+    if !args.follow || nobody.is_some() {
         for stored in bus.read(&events).await.map_err(told)? {
             printer.print(&account::message(stored)?)?;
         }
-        return Ok(Ending::Completed);
+        let is_live =
+            |found: Option<Trace>| found.is_some_and(|trace| trace.root().is_some_and(ContextNode::is_live));
+        return match nobody {
+            Some(nobody) if args.follow && is_live(client::find(&bus, trace).await?) => Err(nobody.into()),
+            Some(_) | None => Ok(Ending::Completed),
+        };
     }
     let filters = [events, Filter::OutcomesOf(trace)];
     let mut follow = bus.follow(&filters, From::Start).await.map_err(told)?;

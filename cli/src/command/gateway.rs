@@ -22,7 +22,8 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "HTTP")]
 pub(crate) struct FrontDoor {
-    /// Where it listens for HTTP, such as 127.0.0.1:0 for any free port. Beyond this machine it needs --tokens.
+    /// Where it listens for HTTP: 127.0.0.1:7420 if nothing is said, 127.0.0.1:0 for any free port. Beyond this machine it needs
+    /// --tokens.
     #[arg(long, value_name = "ADDRESS", env = LISTEN)]
     listen: Option<String>,
     /// A file with a line for each token, as `trellis gateway token` writes it. It is read again when it changes.

@@ -21,8 +21,8 @@ pub(crate) enum Command {
     /// Check graphs, and list every mistake in them, with its line.
     ///
     /// The inputs of a graph that has none, and whose `input_schema` asks for some, are checked when it is submitted, or here
-    /// with --inputs or --input. Whether the agents that it names exist is checked with --agents, or where NATS_URL names a
-    /// cluster; without either nobody knows.
+    /// with --inputs or --input. Whether the agents that it names exist is checked with --agents, with `agents.yaml` in the folder of
+    /// the graph, or where NATS_URL names a cluster; without any nobody knows.
     #[command(after_help = EXIT_CODES)]
     Validate {
         /// JSON or YAML files; `-` is stdin.
@@ -84,13 +84,15 @@ async fn validate(
     servers: &Servers,
     output: Output,
 ) -> anyhow::Result<Ending> {
-    let known = match KnownAgents::ask(agents, servers).await {
-        Ok(known) => known,
-        Err(ending) => return Ok(ending),
-    };
     let mut worst = Ending::Completed;
     let mut found: Vec<Value> = Vec::new();
+    let mut is_unknown = false;
     for path in files {
+        let known = match KnownAgents::of_graph(path, agents, servers).await {
+            Ok(known) => known,
+            Err(ending) => return Ok(ending),
+        };
+        is_unknown |= known.is_none();
         let read = match inputs.document(path) {
             Ok(mut document) => {
                 names::put(&mut document, servers).await?;
@@ -129,7 +131,7 @@ async fn validate(
         }
     }
     // A cluster that could not be asked was told of.
-    let asked_nobody = known.is_none() && !servers.has_cluster();
+    let asked_nobody = is_unknown && !servers.has_cluster();
     if asked_nobody && found.iter().any(|shown| shown["ok"] == true) {
         output::note("not checked: whether the agents exist (give --agents, or NATS_URL)");
     }

@@ -13,7 +13,7 @@ use shared::{
 use crate::{
     cluster::{
         client,
-        connect::{Servers, unreachable},
+        connect::{Servers, Unreachable, unreachable},
         journal,
     },
     input::context_ref::ContextRef,
@@ -58,7 +58,10 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let bus = servers.cluster().await?;
     let (trace, child) = args.context.find(&bus).await?;
     if args.follow {
-        return follow(&bus, trace, &child, output).await;
+        return match servers.nobody_serves(&bus) {
+            Some(nobody) => as_it_stands(&bus, trace, &child, nobody, output).await,
+            None => follow(&bus, trace, &child, output).await,
+        };
     }
     let entries = journal::read(&bus, trace, &child).await?;
     let statement = statement(&bus, trace, &child, &entries).await;
@@ -130,6 +133,47 @@ fn sum(statement: &Statement) -> String {
     text
 }
 
+/// Prints the entries that there are; an error if nobody will write the others.
+async fn as_it_stands(
+    bus: &Bus,
+    trace: TraceId,
+    child: &ChildId,
+    nobody: Unreachable,
+    output: Output,
+) -> anyhow::Result<Ending> {
+    // It may have written none yet.
+    let entries = journal::read(bus, trace, child).await.unwrap_or_default();
+    let mut followed = Followed::default();
+    for entry in &entries {
+        followed.tell(entry, output)?;
+    }
+    let known = client::replay(bus, trace).await?;
+    match known.context(child) {
+        Some(node) if node.is_live() => Err(nobody.into()),
+        Some(_) | None => Ok(Ending::Completed),
+    }
+}
+
+/// A journal that is printed entry by entry.
+#[derive(Default)]
+struct Followed {
+    first: Option<Timestamp>,
+    /// How many of the next entries are copies.
+    copies: u32,
+}
+
+impl Followed {
+    fn tell(&mut self, entry: &HistoryEntry, output: Output) -> anyhow::Result<()> {
+        let first = *self.first.get_or_insert(entry.at);
+        let mark = if self.copies > 0 { Mark::Copied } else { Mark::None };
+        self.copies = journal_text::copies(&entry.step).unwrap_or(self.copies.saturating_sub(1));
+        match output {
+            Output::Json => output::print_json_line(&json!(entry)),
+            Output::Text => output::print(&line(entry, first, mark)),
+        }
+    }
+}
+
 /// Prints entries as they are written, until the context has ended, with or without a last entry of its own.
 async fn follow(bus: &Bus, trace: TraceId, child: &ChildId, output: Output) -> anyhow::Result<Ending> {
     let journal = Filter::JournalOf(trace, child.clone());
@@ -137,7 +181,7 @@ async fn follow(bus: &Bus, trace: TraceId, child: &ChildId, output: Output) -> a
     let told = |error| unreachable(&error);
     let mut steps = bus.follow(std::slice::from_ref(&journal), From::Start).await.map_err(told)?;
     let mut ends = bus.follow(&[outcome], From::Start).await.map_err(told)?;
-    let mut first = None;
+    let mut followed = Followed::default();
     // Those of another pool are no entries of it.
     let mut writer = None;
     // The sequence of the last entry, once the context has ended.
@@ -157,10 +201,7 @@ async fn follow(bus: &Bus, trace: TraceId, child: &ChildId, output: Output) -> a
             continue;
         }
         let entry = journal::entry(&stored.payload)?;
-        match output {
-            Output::Json => output::print_json_line(&json!(entry))?,
-            Output::Text => output::print(&line(&entry, *first.get_or_insert(entry.at), false))?,
-        }
+        followed.tell(&entry, output)?;
         if is_the_end(&entry.step) {
             break;
         }
@@ -193,10 +234,27 @@ fn all(entries: &[HistoryEntry]) -> String {
     let laid_out = format!("{step:>4}  {attempt:>3}  {at:>9}  {what:<8} {who:<28} {tokens:>8} {cost:>12}");
     let mut text = text::row(&laid_out, &cells, "SAID", screen::columns_of_stdout());
     let first = entries.first().map_or(Timestamp::from_millis(0), |entry| entry.at);
+    let mut copied = 0_u32;
     for entry in entries {
-        text.push_str(&line(entry, first, is_taken_back(entry, entries)));
+        let mark = match copied {
+            _ if is_taken_back(entry, entries) => Mark::TakenBack,
+            0 => Mark::None,
+            _ => Mark::Copied,
+        };
+        copied = journal_text::copies(&entry.step).unwrap_or(copied.saturating_sub(1));
+        text.push_str(&line(entry, first, mark));
     }
     text
+}
+
+/// What is to be known of an entry besides what it says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mark {
+    None,
+    /// A later restore went back to a step before it.
+    TakenBack,
+    /// It was copied from the context that this one branched from, and paid for there (W5).
+    Copied,
 }
 
 /// Whether a later restore went back to a step before this one.
@@ -218,11 +276,17 @@ fn is_taken_back(entry: &HistoryEntry, entries: &[HistoryEntry]) -> bool {
 }
 
 /// An entry on one line.
-fn line(entry: &HistoryEntry, first: Timestamp, taken_back: bool) -> String {
+fn line(entry: &HistoryEntry, first: Timestamp, mark: Mark) -> String {
     let Line { what, who, tokens, cost, said } = journal_text::line(&entry.step);
     let at = format!("{} ms", entry.at.millis_since(first));
     let said = text::cut(&text::flat(&said), SHOWN);
-    let said = if taken_back { format!("(taken back) {said}") } else { said };
+    // What a copy cost is no cost of this context.
+    let (said, cost) = match mark {
+        Mark::None => (said, cost),
+        Mark::TakenBack => (format!("(taken back) {said}"), cost),
+        Mark::Copied if cost.is_empty() => (format!("(copied) {said}"), cost),
+        Mark::Copied => (format!("(copied) {said}"), format!("({cost})")),
+    };
     let (number, attempt) = (entry.number.to_string(), entry.attempt.to_string());
     let who = text::cut(&text::flat(&who), 28);
     let laid_out = format!("{number:>4}  {attempt:>3}  {at:>9}  {what:<8} {who:<28} {tokens:>8} {cost:>12}");

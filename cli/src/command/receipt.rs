@@ -315,10 +315,15 @@ fn models(receipt: &Receipt) -> Vec<[String; 7]> {
             none(),
             none(),
             of.cost.cost_usd.to_string(),
-            none(),
+            of.estimated.cost_usd.to_string(),
         ]
     }));
-    rows.push(["total".into(), none(), none(), none(), none(), receipt.total.cost_usd.to_string(), none()]);
+    let estimated = receipt.models.iter().map(|of| of.estimated.cost_usd);
+    let estimated = estimated.chain(receipt.other.iter().map(|of| of.estimated.cost_usd));
+    let estimated =
+        estimated.fold(Usd::ZERO, |sum, usd| Usd::from_nanos(sum.nanos().saturating_add(usd.nanos())));
+    let total = receipt.total.cost_usd.to_string();
+    rows.push(["total".into(), none(), none(), none(), none(), total, estimated.to_string()]);
     rows
 }
 

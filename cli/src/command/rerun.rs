@@ -7,7 +7,10 @@ use shared::{
 };
 
 use crate::{
-    cluster::client::{self, Submission},
+    cluster::{
+        client::{self, Submission},
+        connect::Servers,
+    },
     command::submit,
     input::{context_ref::RunRef, inputs::Inputs, parse, sources::Sources},
     terminal::{
@@ -46,7 +49,7 @@ pub(crate) struct Args {
     wait: bool,
 }
 
-pub(crate) async fn run(args: Args, bus: &Bus, output: Output) -> anyhow::Result<Ending> {
+pub(crate) async fn run(args: Args, bus: &Bus, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
     let inputs = match args.inputs.read_checked() {
         Ok(inputs) => inputs,
         Err(unusable) => return Ok(unusable.explain_as(args.inputs.path(), "a valid file of inputs")),
@@ -61,5 +64,5 @@ pub(crate) async fn run(args: Args, bus: &Bus, output: Output) -> anyhow::Result
         reply_to: None,
     };
     let submission = Submission::Rerun(Box::new(rerun));
-    submit::send(bus, (&submission, &Sources::default()), args.wait, output).await
+    submit::send(bus, servers, (&submission, &Sources::default()), args.wait, output).await
 }

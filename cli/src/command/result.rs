@@ -60,7 +60,9 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let result = results::whole(&bus, result).await?;
     match output {
         Output::Json => output::print_json(result.value())?,
-        Output::Text if std::io::stdout().is_terminal() => pager::print(&text::of_result(&result)).await?,
+        Output::Text if std::io::stdout().is_terminal() => {
+            pager::print(&text::of_result(&result), servers).await?
+        }
         // To a file or a program every byte goes as the agent wrote it.
         Output::Text => write(&result)?,
     }

@@ -8,21 +8,21 @@ use std::{
 };
 
 use shared::{
-    TraceId,
-    agent_policy::AgentPolicy,
+    AgentProfile, TraceId,
+    agent::AgentKind,
     bus::Bus,
     telemetry,
     text::count,
-    wire::{SubmitAnswer, Text},
+    wire::{Query, QueryAnswer, SubmitAnswer, Text},
 };
 
 use crate::{
     cluster::{
         client::{self, Submission},
-        connect::{Home, Servers},
+        connect::{Begun, Home, Servers},
         embedded::Deployment,
     },
-    command::{agents, runtime},
+    command::agents,
     input::{parse, sources::Sources, task::Task, worker_config::WorkerConfig},
     terminal::{
         ending::{EXIT_CODES, Ending},
@@ -69,8 +69,9 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         Ok(read) => read,
         Err(ending) => return Ok(ending),
     };
-    let home = servers.home(!args.no_keep, args.config.is_given()).await?;
-    let embedded = matches!(home, Home::Here(_));
+    let home = servers.home(!args.no_keep).await?;
+    // A directory has the same agents, whoever has it open.
+    let of_user = matches!(home, Home::Here(_) | Home::Dev(_));
     if matches!(home, Home::Here(None)) && !args.no_keep {
         output::note("note: this run is not kept: there is no HOME; --data names a directory");
     }
@@ -78,21 +79,48 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         Ok(read) => read,
         Err(ending) => return Ok(ending),
     };
-    let profiles = match args.task.profiles(embedded)? {
+    let profiles = match args.task.profiles(of_user)? {
         Ok(profiles) => profiles,
         Err(ending) => return Ok(ending),
     };
     let from_stdin = args.task.file.as_deref().is_some_and(|file| file == "-");
-    let asked = Questions::new(Answerer::is(args.answer, embedded, from_stdin));
+    let there = |bus| (Deployment::of_others(bus), Some(Left::GoesOn));
+    let mut in_dev = false;
     let (mut deployment, left) = match home {
-        Home::Cluster(bus) => (Deployment::of_others(bus), Some(Left::GoesOn)),
+        Home::Cluster(bus) => there(bus),
+        Home::Dev(bus) => {
+            in_dev = true;
+            there(bus)
+        }
         Home::Here(directory) => {
-            let (deployment, is_kept) = here(servers, directory.as_deref(), settings, policy).await?;
-            (deployment, directory.filter(|_| is_kept).map(Left::StandsStill))
+            match servers.embedded(directory.as_deref(), settings, policy).await? {
+                // It has begun just now.
+                Begun::Dev(bus) => {
+                    in_dev = true;
+                    there(bus)
+                }
+                Begun::Here(mut deployment, not_kept) => {
+                    let is_kept = show(&mut deployment, directory.as_deref(), not_kept).await;
+                    (deployment, directory.filter(|_| is_kept).map(Left::StandsStill))
+                }
+            }
         }
     };
+    if in_dev && args.config.names_policy() {
+        anyhow::bail!(
+            "the `trellis dev` that has the directory open runs it, and with a policy of its own: --policy can't be used\n\n\
+             hint: give --policy to `trellis dev`; with --no-keep or another --data, the run is in this process"
+        )
+    }
+    if in_dev {
+        tell_unused(&args.config);
+    }
+    let embedded = !matches!(left, Some(Left::GoesOn));
+    let asked = Questions::new(Answerer::is(args.answer, embedded, from_stdin));
     let bus = deployment.bus().clone();
+    let is_found = !args.task.names_agents();
     let work = async {
+        let profiles = if in_dev && is_found { missing_in_dev(&bus, profiles).await? } else { profiles };
         if let Some(ending) = agents::apply(&bus, profiles, output).await? {
             return Ok(ending);
         }
@@ -104,8 +132,37 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         perform(&bus, servers, (&submission, &sources), asked, args.words, output).await
     };
     let ended = deployment.while_up(work).await;
-    runtime::tell_closed(deployment.close().await);
+    output::tell_closed(deployment.close().await);
     ended
+}
+
+/// The agents beside a file that a `dev` does not have. One that it has otherwise may be used by others there; and programs run in the folder of
+/// the `dev`, where another one may have the same name.
+async fn missing_in_dev(bus: &Bus, profiles: Vec<AgentProfile>) -> anyhow::Result<Vec<AgentProfile>> {
+    if profiles.is_empty() {
+        return Ok(profiles);
+    }
+    let answer = client::query(bus, &Query::Agents).await?;
+    let QueryAnswer::Agents { agents, .. } = answer else { return Err(client::unexpected(&answer)) };
+    let mut missing = Vec::new();
+    for profile in profiles {
+        let there = agents.iter().find(|agent| agent.agent_id == profile.agent_id);
+        let what = match there {
+            Some(there) if *there == profile => continue,
+            Some(_) => "has another agent of this name",
+            None if profile.kind == AgentKind::Command => "would run this program in its own folder",
+            None => {
+                missing.push(profile);
+                continue;
+            }
+        };
+        anyhow::bail!(
+            "the agent `{}` of the file beside it is not used: the `trellis dev` that has the directory open {what}\n\n\
+             hint: --agents FILE applies the agents there all the same; with --no-keep or another --data, the run is in this process",
+            profile.agent_id
+        )
+    }
+    Ok(missing)
 }
 
 /// Says so if runs that were not over go on beside this one.
@@ -129,19 +186,25 @@ enum Left {
     StandsStill(PathBuf),
 }
 
-/// A cluster in this process, which others can look at if it has a directory; and whether it is kept there.
-async fn here(
-    servers: &Servers,
-    directory: Option<&Path>,
-    settings: worker::Settings,
-    policy: Option<AgentPolicy>,
-) -> anyhow::Result<(Deployment, bool)> {
-    let (mut deployment, not_kept) = servers.embedded(directory, settings, policy).await?;
+/// Says which options a `trellis dev` can't take over: its worker has the settings that it began with.
+fn tell_unused(config: &WorkerConfig) {
+    let given = config.given();
+    if !given.is_empty() {
+        let given = given.join(", ");
+        output::note(&format!(
+            "warning: the `trellis dev` that has the directory open runs it, with the settings of its own worker, and {given} is not \
+             used\n\nhint: give {given} to `trellis dev`; with --no-keep or another --data, the run is in this process"
+        ));
+    }
+}
+
+/// Lets others look at a cluster in this process that has a directory, or says why it has none; and whether it is kept there.
+async fn show(deployment: &mut Deployment, directory: Option<&Path>, not_kept: Option<String>) -> bool {
     let is_kept = directory.is_some() && not_kept.is_none();
     match (directory, not_kept) {
         (_, Some(why)) => output::note(&format!("note: this run is not kept: {why}")),
         (Some(directory), None) => {
-            if let Err(error) = let_look(&mut deployment, directory).await {
+            if let Err(error) = let_look(deployment, directory).await {
                 output::note(&format!(
                     "note: other commands can't look at this run while it goes on: {error:#}"
                 ));
@@ -149,7 +212,7 @@ async fn here(
         }
         (None, None) => {}
     }
-    Ok((deployment, is_kept))
+    is_kept
 }
 
 /// Lets other commands of this user look at what runs here.
@@ -177,7 +240,7 @@ async fn perform(
     output::adjusted(&accepted);
     let on_signal = on_signal(left, accepted.trace_id);
     match live::follow(bus, accepted.trace_id, asked, words, on_signal).await? {
-        Followed::Ended(watch) => outcome::print(bus, &watch, output).await,
+        Followed::Ended(watch) => outcome::print(bus, servers, &watch, output).await,
         Followed::Left => Ok(Ending::Left),
         Followed::LeftCancelled => Ok(Ending::Cancelled),
     }

@@ -1,12 +1,9 @@
 //! `trellis runs`: describes, watches, cancels, restores and deletes runs. Lists are in `finding`;
 //! the rest is replayed from the log.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt::Write,
-};
+use std::{collections::BTreeSet, fmt::Write};
 
-use coordinator::trace::{self, ContextNode, Status, Trace};
+use coordinator::trace::{self, ContextNode, Trace};
 use serde_json::json;
 use shared::{
     CallId, ChildId, PoolName, Timestamp,
@@ -25,7 +22,7 @@ use crate::{
         parse,
     },
     terminal::{
-        confirm,
+        absent, confirm,
         ending::{EXIT_CODES, Ending},
         live::{self, Followed},
         news, outcome,
@@ -128,18 +125,23 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
                 rest.push_str(&waits_for_workers(&bus, &trace).await);
             }
             let started = client::first_claim(&bus, trace.id()).await?;
-            let named = servers.trace_link(trace.id(), trace.is_traced());
-            describe(&bus, (&trace, started), &named, &rest, output).await
+            describe(&bus, servers, (&trace, started), &rest, output).await
         }
         Command::Watch { trace, answer, words } => {
             let trace = trace.find(&bus).await?;
             let found = client::replay(&bus, trace).await?;
-            if let Some(said) = stands_still(&bus, &found).await {
-                output::note(&said);
+            let is_live = found.root().is_some_and(ContextNode::is_live);
+            if let Some(nobody) = servers.nobody_serves(&bus).filter(|_| is_live) {
+                live::stands(&bus, &found, answer, output).await?;
+                return Err(nobody.into());
+            }
+            let waits = waits_for_workers(&bus, &found).await;
+            if !waits.is_empty() {
+                output::note(waits.trim());
             }
             let asked = Questions::new(Answerer::is(answer, false, false));
             match live::follow(&bus, trace, asked, words, live::OnSignal::Leave).await? {
-                Followed::Ended(watch) => outcome::print(&bus, &watch, output).await,
+                Followed::Ended(watch) => outcome::print(&bus, servers, &watch, output).await,
                 Followed::Left | Followed::LeftCancelled => Ok(Ending::Left),
             }
         }
@@ -164,7 +166,7 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
             let undone = known.root().is_some_and(|root| root.undoing > 0);
             cancelled(&trace, child.as_ref(), stopped, undone && without_undo, output)
         }
-        Command::Rerun(args) => rerun::run(args, &bus, output).await,
+        Command::Rerun(args) => rerun::run(args, &bus, servers, output).await,
         Command::Restore { context, to } => {
             let Some(to) = context.step().or(to) else {
                 anyhow::bail!(
@@ -188,42 +190,20 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
     }
 }
 
-/// Why nothing will happen in a run for now, if nobody works on it.
-async fn stands_still(bus: &Bus, trace: &Trace) -> Option<String> {
-    if trace.root().is_none_or(|root| !root.is_live()) {
-        return None;
-    }
-    if let Bus::Disk(_) = bus {
-        let said = "note: no process works on this directory, and the run stands still until one does";
-        return Some(format!("{said}\n\nhint: {}", workers::start(bus)));
-    }
-    Some(waits_for_workers(bus, trace).await.trim().to_owned()).filter(|said| !said.is_empty())
-}
-
 /// Which contexts wait for a worker while none of their pool answers. Whoever may not ask workers is told nothing.
 async fn waits_for_workers(bus: &Bus, trace: &Trace) -> String {
-    let waiting = |node: &&ContextNode| matches!(node.status, Status::Submitted { .. });
-    let waiting: Vec<&ContextNode> = trace.contexts().iter().filter(waiting).collect();
-    if waiting.is_empty() {
+    if absent::waits(trace, &[]).is_empty() {
         return String::new();
     }
     let Ok(there) = client::workers(bus).await else { return String::new() };
-    let mut pools: BTreeMap<PoolName, Vec<&str>> = BTreeMap::new();
-    for node in waiting {
-        let pool = trace.pool_of(node);
-        if !there.iter().any(|worker| worker.pool == pool) {
-            pools.entry(pool).or_default().push(node.id.as_str());
-        }
-    }
-    let line = |(pool, nodes): (&PoolName, &Vec<&str>)| {
+    let line = |(pool, said): (PoolName, String)| {
         let start = match bus {
             Bus::Disk(_) | Bus::Http(_) => workers::start(bus).to_owned(),
             Bus::Nats(_) | Bus::Memory(_) => format!("trellis worker --pool {pool}"),
         };
-        let nodes = nodes.join(", ");
-        format!("\nwaiting for a worker of the pool `{pool}`, of which none answers: {nodes}\n  {start}\n")
+        format!("\n{said}\n  {start}\n")
     };
-    pools.iter().map(line).collect()
+    absent::waits(trace, &there).into_iter().map(line).collect()
 }
 
 /// The calls that are booked at their hold, and why, as far as their journals say (B10).
@@ -303,8 +283,8 @@ fn model<'t>(trace: &'t Trace, node: &'t ContextNode) -> Option<&'t str> {
 
 async fn describe(
     bus: &Bus,
+    servers: &Servers,
     (trace, started): (&Trace, Option<Timestamp>),
-    named: &str,
     rest: &str,
     output: Output,
 ) -> anyhow::Result<Ending> {
@@ -336,6 +316,7 @@ async fn describe(
     let heading = ["CONTEXT", "AGENT", "STATUS", "SPENT", "HELD", "LEFT", "TOKENS", "ATTEMPTS", "WORKER"];
     let rows: Vec<_> = trace.contexts().iter().map(row).collect();
     let tree = tree::show(trace);
+    let named = servers.trace_link(trace.id(), trace.is_traced());
     let mut text = format!("trace {named}\n{about}\n{tree}\n{}", table::show(heading, &rows));
     for node in trace.contexts() {
         text.push_str(&time_limits(node));
@@ -381,7 +362,7 @@ async fn describe(
     if let Some(outcome) = trace.root().and_then(|root| trace.outcome(&root.id)) {
         text.push_str(&outcome::result(bus, &outcome, &tree).await);
     }
-    pager::print(&text).await?;
+    pager::print(&text, servers).await?;
     Ok(Ending::Completed)
 }
 

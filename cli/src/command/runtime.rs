@@ -21,15 +21,8 @@ pub(crate) async fn closing(
     command: impl Future<Output = anyhow::Result<Ending>>,
 ) -> anyhow::Result<Ending> {
     let ended = command.await;
-    tell_closed(servers.close().await);
+    output::tell_closed(servers.close().await);
     ended
-}
-
-/// Says so if what ran in this process did not end in time.
-pub(crate) fn tell_closed(in_time: bool) {
-    if !in_time {
-        output::note("warning: the coordinator and the worker in this process did not end in time");
-    }
 }
 
 /// Runs a command under the service name of its spans; a quiet one logs little.

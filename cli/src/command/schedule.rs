@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use shared::{
-    ChildId, ScheduleName, Timestamp,
+    ChildId, ScheduleName, Timestamp, Usd,
     clock::Clock,
     schedule::{self, Timetable},
     text::count,
@@ -259,7 +259,8 @@ fn show(shown: &ScheduleShown, output: Output) -> anyhow::Result<Ending> {
     }
     told.push_str(&format!("{} run, {} skipped, {} missed\n", summary.runs, summary.skipped, summary.missed));
     if let Some(day) = day {
-        let budget = schedule.value().get("budget_per_day_usd");
+        let budget = schedule.value().get("budget_per_day_usd").cloned();
+        let budget = budget.and_then(|budget| serde_json::from_value::<Usd>(budget).ok());
         let of = budget.map_or_else(String::new, |budget| format!(" of the day's {budget}"));
         told.push_str(&format!("{day}: {day_usd}{of} used, live runs with all they may cost\n"));
     }

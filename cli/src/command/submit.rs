@@ -44,23 +44,28 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     if let Some(ending) = agents::apply(&bus, profiles, output).await? {
         return Ok(ending);
     }
-    send(&bus, (&submission, &sources), args.wait, output).await
+    send(&bus, servers, (&submission, &sources), args.wait, output).await
 }
 
 /// Submits, and prints the ids of the run, or waits for its outcome and prints that.
 pub(super) async fn send(
     bus: &Bus,
+    servers: &Servers,
     (submission, sources): (&Submission, &Sources),
     wait: bool,
     output: Output,
 ) -> anyhow::Result<Ending> {
+    // Whoever tries again would submit it again.
+    if let Some(nobody) = servers.nobody_serves(bus).filter(|_| wait) {
+        return Err(nobody.into());
+    }
     let accepted = match client::submit(bus, submission).await? {
         SubmitAnswer::Accepted(accepted) => accepted,
         SubmitAnswer::Refused(refusal) => return output::refuse(&sources.locate(refusal), output),
     };
     output::adjusted(&accepted);
-    if let Bus::Disk(_) = bus {
-        output::note("note: no process works on this directory: `trellis dev` goes on with the run");
+    if let Some(nobody) = servers.nobody_serves(bus) {
+        output::note(&format!("note: {nobody}"));
     }
     if wait {
         output::note(&format!("trace {}; waiting for its outcome", accepted.trace_id));
@@ -71,7 +76,7 @@ pub(super) async fn send(
             watch.next().await?;
             asked.ask(bus, watch.questions()).await?;
         }
-        return outcome::print(bus, &watch, output).await;
+        return outcome::print(bus, servers, &watch, output).await;
     }
     match output {
         Output::Json => output::print_json(&json!(accepted))?,

@@ -40,7 +40,7 @@ pub(crate) enum Command {
 pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
     let bus = servers.cluster().await?;
     match command {
-        Command::List => list(&bus, &client::workers(&bus).await?, output),
+        Command::List => list(&bus, servers, &client::workers(&bus).await?, output),
         Command::Drain { id: Some(id), .. } => drain(&bus, id, output).await,
         Command::Drain { id: None, yes, .. } => drain_all(&bus, yes, output).await,
     }
@@ -57,13 +57,18 @@ pub(crate) fn start(bus: &Bus) -> &'static str {
     }
 }
 
-fn list(bus: &Bus, workers: &[WorkerState], output: Output) -> anyhow::Result<Ending> {
+fn list(bus: &Bus, servers: &Servers, workers: &[WorkerState], output: Output) -> anyhow::Result<Ending> {
     if output == Output::Json {
         output::print_json(&json!(workers))?;
-        return Ok(Ending::Completed);
     }
     if workers.is_empty() {
-        output::note(&format!("no worker answers\n\nhint: {}", start(bus)));
+        if let Some(nobody) = servers.nobody_serves(bus) {
+            return Err(nobody.into());
+        }
+        output::error(&format!("no worker answers\n\nhint: {}", start(bus)));
+        return Ok(Ending::Failed);
+    }
+    if output == Output::Json {
         return Ok(Ending::Completed);
     }
     if output::is_quiet() {

@@ -75,7 +75,7 @@ impl Inputs {
         servers: &Servers,
         output: Output,
     ) -> anyhow::Result<Result<(TaskGraph, Plan), Ending>> {
-        let known = match KnownAgents::ask(agents, servers).await {
+        let known = match KnownAgents::of_graph(file, agents, servers).await {
             Ok(known) => known,
             Err(ending) => return Ok(Err(ending)),
         };

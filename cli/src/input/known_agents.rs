@@ -6,6 +6,7 @@ use std::{collections::BTreeSet, path::Path};
 use serde_json::Value;
 use shared::{
     AgentId, Problems,
+    agent::BUILTINS,
     problem::nearest,
     wire::{Query, QueryAnswer},
 };
@@ -17,12 +18,29 @@ use crate::{
 };
 
 /// The agents that there are.
-pub(crate) struct KnownAgents(BTreeSet<AgentId>);
+pub(crate) struct KnownAgents {
+    names: BTreeSet<AgentId>,
+    /// A directory may keep others. Then only a name that is nearly that of a known one is a mistake.
+    may_be_more: bool,
+}
 
 impl KnownAgents {
+    /// As `ask`; without a file, the one in the folder of the graph counts, as it does for `run`, unless a server is named.
+    pub(crate) async fn of_graph(
+        graph: &Path,
+        file: Option<&Path>,
+        servers: &Servers,
+    ) -> Result<Option<Self>, Ending> {
+        let is_served = servers.url().is_some() || servers.nats_url().is_some();
+        let beside = profiles::beside(graph).filter(|_| file.is_none() && !is_served);
+        let known = Self::ask(file.or(beside.as_deref()), servers).await?;
+        let may_be_more = beside.is_some() && !servers.has_cluster();
+        Ok(known.map(|known| KnownAgents { may_be_more, ..known }))
+    }
+
     /// Those of a file and of the cluster that `NATS_URL` names; none if neither is given. A cluster that can't be asked is
     /// told of: a graph is right or wrong without it too. So is a file that can't be used, which ends the command.
-    pub(crate) async fn ask(file: Option<&Path>, servers: &Servers) -> Result<Option<Self>, Ending> {
+    async fn ask(file: Option<&Path>, servers: &Servers) -> Result<Option<Self>, Ending> {
         let mut known = BTreeSet::new();
         if let Some(file) = file {
             let read = profiles::read(file).map_err(|unusable| profiles::explain(&unusable, file))?;
@@ -44,9 +62,10 @@ impl KnownAgents {
             return Ok(None);
         }
         known.extend(of_cluster.into_iter().flatten());
-        // Every deployment has it.
+        // Every deployment has these.
         known.insert(AgentId::default_agent());
-        Ok(Some(KnownAgents(known)))
+        known.extend(BUILTINS.iter().filter_map(|name| AgentId::new(name).ok()));
+        Ok(Some(KnownAgents { names: known, may_be_more: false }))
     }
 
     /// Compares the agents that a graph names with those that there are, if that is known. The graph may have other mistakes.
@@ -80,9 +99,10 @@ impl KnownAgents {
         let Some(name) = agent.and_then(Value::as_str) else { return };
         // What is no name at all is told of elsewhere.
         let Ok(id) = AgentId::new(name) else { return };
-        if !self.0.contains(&id) {
-            let hint = match nearest(name, self.0.iter().map(AgentId::as_str)) {
+        if !self.names.contains(&id) {
+            let hint = match nearest(name, self.names.iter().map(AgentId::as_str)) {
                 Some(meant) => format!("did you mean `{meant}`?"),
+                None if self.may_be_more => return,
                 None => "apply its profile first, with `trellis agents apply`".into(),
             };
             problems.add(at, format!("there is no agent `{name}`"), Some(hint));

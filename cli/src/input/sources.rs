@@ -66,7 +66,8 @@ impl Sources {
         for (problem, found) in &mistakes.found {
             if let Some(found) = found {
                 let told = format!("{}: {}", problem.path, problem.message);
-                refusal.message = refusal.message.replacen(&told, &format!("{found}{told}"), 1);
+                let placed = if found.names(problem) { &problem.message } else { &told };
+                refusal.message = refusal.message.replacen(&told, &format!("{found}{placed}"), 1);
             }
         }
         refusal
@@ -107,6 +108,13 @@ pub(crate) struct Mistakes {
 enum Found {
     Line { file: Option<PathBuf>, at: LinePlace },
     Option(&'static str),
+}
+
+impl Found {
+    /// Whether it says all that the path of the problem says: an option that gives the whole field.
+    fn names(&self, problem: &Problem) -> bool {
+        matches!(self, Found::Option(_)) && !problem.path.contains(['.', '['])
+    }
 }
 
 impl fmt::Display for Found {
@@ -206,10 +214,13 @@ impl fmt::Display for Mistakes {
             if index > 0 {
                 f.write_str("\n")?;
             }
-            if let Some(found) = found {
-                write!(f, "{found}")?;
+            match found {
+                Some(found) if found.names(problem) => {
+                    write!(f, "{found}{}", Problem { path: String::new(), ..problem.clone() })?;
+                }
+                Some(found) => write!(f, "{found}{problem}")?,
+                None => write!(f, "{problem}")?,
             }
-            write!(f, "{problem}")?;
         }
         match self.unlisted {
             0 => Ok(()),

@@ -145,6 +145,11 @@ impl Task {
         Ok(())
     }
 
+    /// Whether the user names the file of agents.
+    pub(crate) fn names_agents(&self) -> bool {
+        self.agents.is_some()
+    }
+
     /// The profiles to apply first; or, if they can't be read, the ending, after the mistakes were printed.
     pub(crate) fn profiles(&self, embedded: bool) -> anyhow::Result<Result<Vec<AgentProfile>, Ending>> {
         let agents = match &self.agents {

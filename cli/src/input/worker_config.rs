@@ -29,11 +29,18 @@ pub(crate) struct WorkerConfig {
 }
 
 impl WorkerConfig {
-    /// Whether the worker is to have settings of its own.
-    pub(crate) fn is_given(&self) -> bool {
-        [&self.config, &self.policy, &self.secrets_dir]
-            .into_iter()
-            .any(|file| named(file.as_deref()).is_some())
+    /// The options that give the worker settings of its own.
+    pub(crate) fn given(&self) -> Vec<&'static str> {
+        let options =
+            [("--config", &self.config), ("--policy", &self.policy), ("--secrets-dir", &self.secrets_dir)];
+        let given = options.into_iter().filter(|(_, file)| named(file.as_deref()).is_some());
+        given.map(|(option, _)| option).collect()
+    }
+
+    /// Whether a policy was named for this command, and not for all by a variable.
+    pub(crate) fn names_policy(&self) -> bool {
+        let of_all = std::env::var_os("TRELLIS_WORKER_POLICY").filter(|file| !file.is_empty());
+        named(self.policy.as_deref()).is_some_and(|file| Some(file.as_os_str()) != of_all.as_deref())
     }
 
     /// The checked settings, and the policy if there is one; or, if they are not valid, the ending, after the mistakes were

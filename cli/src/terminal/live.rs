@@ -4,7 +4,7 @@
 
 use std::{cmp::Reverse, collections::BTreeMap, io::Write, time::Duration};
 
-use coordinator::trace::{ContextNode, Trace};
+use coordinator::trace::{ContextNode, Status, Trace};
 use shared::{
     ChildId, TraceId,
     bus::Bus,
@@ -13,10 +13,16 @@ use shared::{
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::{
-    cluster::{client, stream::Stream, watch::Watch},
+    cluster::{
+        client,
+        stream::Stream,
+        watch::{Watch, questions},
+    },
     terminal::{
-        colour, news, output,
-        questions::Questions,
+        absent::Lookout,
+        colour, news,
+        output::{self, Output},
+        questions::{Answerer, Questions},
         screen::{self, Size},
         signals::Signals,
         text,
@@ -74,6 +80,7 @@ pub(crate) async fn follow(
     let mut watch = Watch::begin(bus, trace_id).await?;
     let mut display = Display::new(words);
     let mut stream = Stream::listen(bus, trace_id, words).await?;
+    let mut lookout = Lookout::new(bus);
     let mut redraw = interval(REDRAW);
     redraw.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut interrupted = Interrupted::No;
@@ -95,6 +102,12 @@ pub(crate) async fn follow(
                 asked.ask(bus, questions).await?;
             }
             piece = stream.next() => output::note(&line(&piece)),
+            there = lookout.seen(), if waits_for_worker(watch.trace()) => {
+                for said in lookout.news(watch.trace(), &there) {
+                    display.leave_standing();
+                    output::note(&said);
+                }
+            }
             _ = redraw.tick() => if !asked.is_asking() && !choosing { display.draw(watch.trace()) },
             typed = asked.typed(choosing) => match (&on_signal, choosing) {
                 (OnSignal::Ask { left }, true) => match typed?.as_deref().map(str::trim) {
@@ -131,6 +144,25 @@ pub(crate) async fn follow(
     }
     display.wipe();
     Ok(Followed::Ended(Box::new(watch)))
+}
+
+/// A run as it stands, with nobody who goes on with it, and what it asks.
+pub(crate) async fn stands(
+    bus: &Bus,
+    trace: &Trace,
+    answer: Option<Text>,
+    output: Output,
+) -> anyhow::Result<()> {
+    match output {
+        Output::Text => output::print(&tree::show(trace))?,
+        Output::Json => output::print_json(&tree::as_json(trace))?,
+    }
+    let who = answer.map_or(Answerer::Elsewhere, Answerer::Told);
+    Questions::new(who).ask(bus, questions(trace)).await
+}
+
+fn waits_for_worker(trace: &Trace) -> bool {
+    trace.contexts().iter().any(|node| matches!(node.status, Status::Submitted { .. }))
 }
 
 async fn cancel(bus: &Bus, trace_id: TraceId) -> anyhow::Result<()> {

@@ -1,5 +1,6 @@
 //! What users see: output, tables, the tree of a run, questions and signals.
 
+pub(crate) mod absent;
 pub(crate) mod colour;
 pub(crate) mod confirm;
 pub(crate) mod ending;

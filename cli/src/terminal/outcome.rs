@@ -4,7 +4,7 @@ use serde_json::json;
 use shared::{Json, bus::Bus, wire::Outcome};
 
 use crate::{
-    cluster::{results, watch::Watch},
+    cluster::{connect::Servers, results, watch::Watch},
     terminal::{
         ending::Ending,
         output::{self, Output},
@@ -13,16 +13,24 @@ use crate::{
 };
 
 /// Prints the outcome of a run that has ended, with its whole result.
-pub(crate) async fn print(bus: &Bus, watch: &Watch, output: Output) -> anyhow::Result<Ending> {
+pub(crate) async fn print(
+    bus: &Bus,
+    servers: &Servers,
+    watch: &Watch,
+    output: Output,
+) -> anyhow::Result<Ending> {
     let Some(outcome) = watch.outcome() else { return Ok(Ending::Failed) };
     match output {
         Output::Json => output::print_json(&json!(outcome))?,
         // The result was asked for, and nothing else.
-        Output::Text if output::is_quiet() => match results::of_outcome(bus, &outcome.context).await? {
-            Some(result) => pager::print(&text::of_result(&result)).await?,
-            None if Ending::from(outcome.context.status) == Ending::Completed => {}
-            None => output::error(one_line(outcome).trim_end()),
-        },
+        Output::Text if output::is_quiet() => {
+            if let Some(result) = results::of_outcome(bus, &outcome.context).await? {
+                pager::print(&text::of_result(&result), servers).await?;
+            }
+            if Ending::from(outcome.context.status) != Ending::Completed {
+                output::error(&why(outcome));
+            }
+        }
         Output::Text => {
             // The outcome may be kept longer than the log.
             let shown = match watch.trace().root() {
@@ -30,7 +38,7 @@ pub(crate) async fn print(bus: &Bus, watch: &Watch, output: Output) -> anyhow::R
                 None => one_line(outcome),
             };
             let result = result(bus, outcome, &shown).await;
-            pager::print(&format!("{shown}{result}")).await?;
+            pager::print(&format!("{shown}{result}"), servers).await?;
         }
     }
     Ok(outcome.context.status.into())
@@ -49,6 +57,15 @@ pub(crate) async fn result(bus: &Bus, outcome: &Outcome, shown: &str) -> String 
 /// Whether the first line of a tree, which is that of the root, has all of a result.
 fn is_shown(result: &str, tree: &str) -> bool {
     !result.contains('\n') && tree.lines().next().is_some_and(|line| line.ends_with(result))
+}
+
+/// How a run ended, with all that is said of it.
+fn why(outcome: &Outcome) -> String {
+    let context = &outcome.context;
+    let status = text::plain(serde_json::to_value(context.status));
+    let said = context.error.as_ref().map(|error| error.message.clone()).or_else(|| context.reason.clone());
+    let said = said.map_or_else(String::new, |said| format!(": {said}"));
+    format!("{} is {status}{said}", outcome.trace_id)
 }
 
 pub(crate) fn one_line(outcome: &Outcome) -> String {

@@ -118,6 +118,13 @@ pub(crate) fn error(what: &str) {
     std::io::stderr().write_all(format!("error: {}\n", text::printable(what)).as_bytes()).ok();
 }
 
+/// Says so if what ran in this process did not end in time.
+pub(crate) fn tell_closed(in_time: bool) {
+    if !in_time {
+        note("warning: the coordinator and the worker in this process did not end in time");
+    }
+}
+
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let cause = error.root_cause().downcast_ref::<std::io::Error>();
     cause.is_some_and(|cause| cause.kind() == ErrorKind::BrokenPipe)

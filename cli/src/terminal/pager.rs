@@ -6,17 +6,23 @@ use std::process::Stdio;
 use anyhow::Context;
 use tokio::{io::AsyncWriteExt, process::Command};
 
-use crate::terminal::{
-    colour, output,
-    screen::{self, Size},
-    signals::Signals,
-    text,
+use crate::{
+    cluster::connect::Servers,
+    terminal::{
+        colour, output,
+        screen::{self, Size},
+        signals::Signals,
+        text,
+    },
 };
 
-/// Prints a text, a page at a time if it does not fit the terminal.
-pub(crate) async fn print(text: &str) -> anyhow::Result<()> {
+/// Prints a text, a page at a time if it does not fit the terminal. Meanwhile others can open the directory that was read.
+pub(crate) async fn print(text: &str, servers: &Servers) -> anyhow::Result<()> {
     match screen::of_stdout() {
-        Some(size) if !fits(&colour::without(text), size) => page(text).await,
+        Some(size) if !fits(&colour::without(text), size) => {
+            output::tell_closed(servers.close().await);
+            page(text).await
+        }
         Some(_) | None => output::print(text),
     }
 }

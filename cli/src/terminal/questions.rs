@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::Context;
 use shared::{
-    ChildId,
+    ChildId, TraceId,
     bus::Bus,
     wire::{Form, Question, Text},
 };
@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use crate::{
-    cluster::client,
+    cluster::{client, watch},
     terminal::{output, text::flat},
 };
 
@@ -83,12 +83,23 @@ impl Questions {
             output::ask("(the question was answered elsewhere, or is no longer open)");
             self.asking = None;
         }
+        // A log is read from its start: what was asked then may have its answer now.
+        let mut still_open = None;
         for question in questions {
             let key = (question.child_id.clone(), question.number);
             if self.seen.contains(&key) || self.asking.is_some() {
                 continue;
             }
             self.seen.insert(key);
+            let open = match still_open.take() {
+                Some(open) => open,
+                None => open_now(bus, question.trace_id).await?,
+            };
+            let is_open = open.as_ref().is_none_or(|open| open.iter().any(|open| is_same(open, &question)));
+            still_open = Some(open);
+            if !is_open {
+                continue;
+            }
             if let Answerer::Desk(desk) = &self.who {
                 // Whoever has left the desk asks nobody any more.
                 desk.send(question).await.ok();
@@ -165,6 +176,12 @@ impl Questions {
         self.asking = Some(question);
         Ok(())
     }
+}
+
+/// The questions that are open at the end of the log of a run; none if it can't be replayed.
+async fn open_now(bus: &Bus, trace_id: TraceId) -> anyhow::Result<Option<Vec<Question>>> {
+    let trace = client::find(bus, trace_id).await?;
+    Ok(trace.filter(|trace| trace.root().is_some()).map(|trace| watch::questions(&trace)))
 }
 
 /// The question with its path, and what an answer must be.

@@ -126,7 +126,9 @@ fn branch(trace: &Trace, node: &ContextNode, stem: &str, fork: &str, lines: &mut
         taken.map_or_else(String::new, |from| format!("taken from {}/{}  ", from.trace_id, from.child_id));
     let uses = trace.used_as(node).map_or_else(String::new, |uses| format!("uses {uses}  "));
     let undoes = node.undoes.map_or_else(String::new, |of| format!("undoes {}  ", trace.node(of).id));
-    let tries = if node.attempt() > 1 { format!("{} attempts  ", node.attempt()) } else { String::new() };
+    // Whoever waited for a child, a human or a budget goes on in a new attempt: that is no further try.
+    let tries = node.retried.saturating_add(1);
+    let tries = if tries > 1 { format!("{tries} attempts  ") } else { String::new() };
     let messages = news::counts(node);
     let messages = if messages.is_empty() { messages } else { format!("{messages}  ") };
     let checks = checks(node).map_or_else(String::new, |checks| format!("checks: {checks}  "));

@@ -85,6 +85,8 @@ fn g7_dev_asks_its_human_at_the_terminal() {
 fn g7_submit_tells_of_questions_while_it_waits() {
     let kept = Kept::new();
     let file = asks(&kept);
+    let dev = kept.at_terminal(&["dev"], 120, 40);
+    dev.until("each line is a submission");
     let terminal = kept.at_terminal(&["submit", &file, "--wait"], 200, 40);
     terminal.until("answer it with: trellis answer ");
     terminal.until("question from ship › ask: Ship it?");

@@ -76,7 +76,7 @@ fn cancelled(command: &Command, events: &[Event]) -> Option<Line> {
 }
 
 fn denied(command: &Command, trace: &Trace, refusal: &Refusal) -> Option<Line> {
-    let (scope, dimension) = if let Refusal::Denied(denied) = refusal {
+    let (scope, dimension) = if let Refusal::Denied(denied) | Refusal::NotGranted(denied) = refusal {
         (&denied.context, denied.dimension)
     } else if let Refusal::Halted { context, dimension, .. } | Refusal::NothingLeft { context, dimension } =
         refusal

@@ -203,16 +203,19 @@ impl Trace {
                 self.leave_line(at, |hold| hold.call_id == *call_id);
                 self.retime(at);
             }
-            Event::Settled { child_id, call_id, amount } | Event::Corrected { child_id, call_id, amount } => {
-                self.close_call(child_id, call_id, CallState::Settled(*amount));
+            Event::Settled { child_id, call_id, amount, model }
+            | Event::Corrected { child_id, call_id, amount, model } => {
+                self.close_call(child_id, call_id, CallState::Settled(*amount), model.as_ref());
             }
-            Event::Released { child_id, call_id } => self.close_call(child_id, call_id, CallState::Released),
+            Event::Released { child_id, call_id } => {
+                self.close_call(child_id, call_id, CallState::Released, None);
+            }
             Event::Forfeited { child_id, call_id } => {
-                self.close_call(child_id, call_id, CallState::Forfeited)
+                self.close_call(child_id, call_id, CallState::Forfeited, None);
             }
             Event::Estimated { child_id, call_id, attempt, amount } => {
                 self.open_call(child_id, call_id, *attempt, *amount);
-                self.close_call(child_id, call_id, CallState::Forfeited);
+                self.close_call(child_id, call_id, CallState::Forfeited, None);
             }
             Event::Charged { child_id, key, amount, .. } => self.book_charge(child_id, key, *amount),
             Event::Disputed { child_id, amount, of, sent_by } => {

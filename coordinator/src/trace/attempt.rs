@@ -367,7 +367,8 @@ fn last_report(trace: &Trace, at: ContextIndex, payload: Payload) -> Event {
 fn out_of_budget(trace: &Trace, at: ContextIndex, now: Timestamp) -> Event {
     let node = trace.node(at);
     let child_id = node.id.clone();
-    if node.waiting.iter().any(|hold| hold.attempt == node.attempt()) && !trace.blocked_for_good(at) {
+    // What is used up comes back from no call: only a human helps.
+    if node.waiting.iter().any(|hold| hold.attempt == node.attempt()) && trace.blocked(at).is_none() {
         let reason = "its next call waits for calls in flight to return what they don't use".into();
         return Event::Paused { child_id, reason, in_line: true };
     }

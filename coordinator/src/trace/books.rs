@@ -12,7 +12,8 @@
 
 use shared::{
     Amount, CallId, ChildId, Dimension, Tokens, Usd,
-    wire::{Decision, Dispute, HoldDenied},
+    id::ModelName,
+    wire::{Decision, Dispute, HoldDenied, Spender},
 };
 
 use super::{
@@ -65,10 +66,29 @@ struct Posting {
 }
 
 impl Trace {
+    /// Who spent its money: the agents themselves, without what is beneath them. The sums are all that was spent, unless an earlier version began it.
+    pub fn spent_by(&self) -> &[Spender] {
+        &self.spent_by.0
+    }
+
     /// Books a change at `at`, and at every ancestor the resulting change of the hold on it (B1).
     fn post(&mut self, at: ContextIndex, posting: Posting) {
+        self.post_of(at, posting, None);
+    }
+
+    /// The same, of a call of a model.
+    fn post_of(&mut self, at: ContextIndex, posting: Posting, model: Option<&ModelName>) {
         let node = self.node_mut(at);
         node.budget.own = posting.spent.on(node.budget.own);
+        let agent = node.order.agent_id.clone();
+        let Move { more, less } = posting.spent;
+        if less.cost_usd > Usd::ZERO {
+            self.spent_by.take_back(agent.as_ref(), less.cost_usd);
+        }
+        if more.cost_usd > Usd::ZERO {
+            self.spent_by.book(agent.as_ref(), model, more.cost_usd);
+        }
+        self.unsaved.spent_by |= less.cost_usd.max(more.cost_usd) > Usd::ZERO;
         self.post_from(Some(at), posting);
     }
 
@@ -82,7 +102,13 @@ impl Trace {
     }
 
     /// Ends a hold, or books a cost that had none; the budgets change by the difference.
-    pub(super) fn close_call(&mut self, child_id: &ChildId, call_id: &CallId, state: CallState) {
+    pub(super) fn close_call(
+        &mut self,
+        child_id: &ChildId,
+        call_id: &CallId,
+        state: CallState,
+        model: Option<&ModelName>,
+    ) {
         let at = self.expect(child_id);
         let calls = &mut self.node_mut(at).calls;
         calls.fold();
@@ -106,7 +132,7 @@ impl Trace {
             uncovered,
             ..Posting::default()
         };
-        self.post(at, posting);
+        self.post_of(at, posting, model);
         self.retime(at);
     }
 

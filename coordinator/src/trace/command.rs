@@ -53,7 +53,7 @@ pub enum Command {
         lease: Lease,
         call_id: CallId,
         amount: Amount,
-        /// For those who count what is spent on it: decides nothing.
+        /// For those who add up what is spent on it: decides nothing.
         model: Option<ModelName>,
     },
     Charge(Charge),

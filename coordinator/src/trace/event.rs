@@ -12,7 +12,7 @@ use shared::{
     Usd, WorkerId,
     check::{CheckDecision, Moment},
     graph::{GroupIndex, Plan, StepIndex},
-    id::{CheckName, ToolName},
+    id::{CheckName, ModelName, ToolName},
     ladder::Fraction,
     limits::Settings,
     money::booked,
@@ -231,6 +231,8 @@ pub enum Event {
         child_id: ChildId,
         call_id: CallId,
         amount: Amount,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        model: Option<ModelName>,
     },
     Released {
         child_id: ChildId,
@@ -253,6 +255,8 @@ pub enum Event {
         child_id: ChildId,
         call_id: CallId,
         amount: Amount,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        model: Option<ModelName>,
     },
     Charged {
         child_id: ChildId,

@@ -8,7 +8,7 @@ use shared::{
     wire::{EndStatus, Failure, FailureKind, OnExhausted, exhausted},
 };
 
-use super::{ContextIndex, ContextNode, Trace};
+use super::{ContextIndex, ContextNode, Status, Trace, state::Phase};
 
 /// The names that limits of a context have.
 const NAMES: [&str; 9] = [
@@ -42,8 +42,13 @@ pub(super) fn explained(trace: &Trace, at: ContextIndex, failure: Failure) -> Fa
 pub(super) fn said(trace: &Trace, at: ContextIndex, used: &Used) -> String {
     let Used { name, used: has, max, detail } = used;
     let Some(limit) = of_name(trace, at, name, *max) else { return used.to_string() };
-    let detail = detail.as_ref().map_or_else(String::new, |detail| format!("; {detail}"));
-    format!("{} has used {has} of {limit}{detail}", called(trace.node(at)))
+    let said = format!("{} has used {has} of {limit}", called(trace.node(at)));
+    match detail {
+        // Why it was tried again is what helps: it comes first.
+        Some(cause) if name == "max_retries_total" => format!("{cause}; tried {has} times: {said}"),
+        Some(detail) => format!("{said}; {detail}"),
+        None => said,
+    }
 }
 
 /// A limit of a context by its name; a value that is not the context's own is built in.
@@ -129,13 +134,42 @@ pub(super) fn out_of_time(trace: &Trace, at: ContextIndex) -> String {
     let bounding = trace.chain(at).take_while(|(index, node)| *index == at || !node.is_undoing());
     let deadline = |node: &ContextNode| node.running_deadline();
     let earliest = bounding.filter_map(|(_, node)| Some((deadline(node)?, node))).min_by_key(|(by, _)| *by);
-    match earliest {
+    let untaken = untaken(trace, at);
+    let said = match earliest {
         Some((by, node)) => match timeout(trace, node, by) {
-            Some(limit) => format!("{} reached {limit}", called(node)),
+            Some(limit) => {
+                // More time is no help where nobody comes.
+                let raise_in = if untaken.is_some() { Vec::new() } else { limit.raise_in.clone() };
+                format!("{} reached {}", called(node), SetLimit { raise_in, ..limit })
+            }
             None => format!("the deadline of `{}` has passed", node.id),
         },
         None => "its deadline has passed".to_owned(),
+    };
+    match untaken {
+        Some(node) => {
+            format!("no worker of the pool `{}` took {}: {said}", trace.pool_of(node), called(node))
+        }
+        None => said,
     }
+}
+
+/// What no worker has ever taken, of a context and those beneath it, if no worker is at any of them.
+fn untaken(trace: &Trace, at: ContextIndex) -> Option<&ContextNode> {
+    let (mut open, mut found) = (vec![trace.node(at)], None);
+    while let Some(node) = open.pop() {
+        match &node.status {
+            Status::Working(Phase::Running { .. }) => return None,
+            Status::Submitted { .. } if node.attempt() == 0 => found = Some(node),
+            Status::Submitted { .. }
+            | Status::Working(_)
+            | Status::InputRequired { .. }
+            | Status::Paused { .. }
+            | Status::Ended(_) => {}
+        }
+        open.extend(node.children.iter().map(|child| trace.node(*child)));
+    }
+    found
 }
 
 /// The timeout that gave a context this deadline.
@@ -177,7 +211,7 @@ pub(super) fn queued_too_long(trace: &Trace, at: ContextIndex) -> String {
         (_, Some(_) | None) => None,
     };
     let limit = limit.unwrap_or_else(|| of_context(trace, at, "max_queue_ms"));
-    format!("no worker took {} within {limit}", called(node))
+    format!("no worker of the pool `{}` took {} within {limit}", trace.pool_of(node), called(node))
 }
 
 /// The window of a context, as the worker counts it.

@@ -46,8 +46,8 @@ fn said(event: &Event) -> Option<(&ChildId, DisputedCost, Said)> {
     let call = |id: &CallId| DisputedCost::Call(id.clone());
     if let Event::Held { child_id, call_id, attempt, amount } = event {
         Some((child_id, call(call_id), Said::Hold(*attempt, *amount)))
-    } else if let Event::Settled { child_id, call_id, amount }
-    | Event::Corrected { child_id, call_id, amount } = event
+    } else if let Event::Settled { child_id, call_id, amount, .. }
+    | Event::Corrected { child_id, call_id, amount, .. } = event
     {
         Some((child_id, call(call_id), Said::Cost(*amount)))
     } else if let Event::Released { child_id, call_id } = event {

@@ -183,7 +183,7 @@ pub fn answer_refusal(refusal: &Refusal, now: Timestamp) -> Answer {
         | Refusal::NotQueued { .. }
         | Refusal::NoTrace
         | Refusal::UnknownContext(_) => Answer::Stop { reason: refusal.to_string() },
-        Refusal::Denied(denied) => Answer::Denied((**denied).clone()),
+        Refusal::Denied(denied) | Refusal::NotGranted(denied) => Answer::Denied((**denied).clone()),
         Refusal::Busy(denied) => Answer::Wait((**denied).clone()),
         Refusal::Halted { context, dimension, pause } => {
             Answer::Halt { context: context.clone(), dimension: *dimension, pause: *pause }

@@ -62,6 +62,7 @@ mod scrub;
 mod seen;
 mod snapshot;
 mod spans;
+mod spenders;
 mod state;
 mod statement;
 mod stored;
@@ -123,8 +124,8 @@ pub fn decide(trace: &Trace, command: Command, now: Timestamp) -> Result<Vec<Eve
         Command::Hold(hold) => money::hold(trace, &hold),
         Command::Release { lease, call_id } => money::release(trace, &lease, &call_id),
         Command::Forfeit { lease, call_id } => money::forfeit(trace, &lease, &call_id),
-        Command::Settle { lease, call_id, amount, model: _ } => {
-            money::settle(trace, &lease, &call_id, amount, now)
+        Command::Settle { lease, call_id, amount, model } => {
+            money::settle(trace, &lease, &call_id, amount, model, now)
         }
         Command::Charge(charge) => money::charge(trace, &charge),
         Command::BookLost(cost) => lost::book(trace, &cost),

@@ -7,7 +7,8 @@
 use std::collections::BTreeSet;
 
 use shared::{
-    Amount, CallId, Timestamp,
+    Amount, CallId, Problems, Timestamp,
+    id::ModelName,
     wire::{Charge, DisputedCost, Hold, Lease, OnExhausted, Raise, Resume, Sender},
 };
 
@@ -92,11 +93,13 @@ pub(super) fn settle(
     lease: &Lease,
     call_id: &CallId,
     amount: Amount,
+    model: Option<ModelName>,
     now: Timestamp,
 ) -> Result<Vec<Event>, Refusal> {
     let at = trace.issued(lease)?;
     let sender = || trace.node(at).sender(lease.attempt);
-    let events = settlement(trace, at, call_id, amount, &mut Unheld::new(trace, at), sender)?;
+    let cost = (amount, model);
+    let events = settlement(trace, at, call_id, cost, &mut Unheld::new(trace, at), sender)?;
     let called_off = if events.is_empty() { None } else { line::called_off(trace, at, call_id, now) };
     Ok(called_off.into_iter().chain(within_books(trace, events)?).collect())
 }
@@ -109,7 +112,8 @@ pub(super) fn settle_late(
     amount: Amount,
     sent_by: impl FnOnce() -> Sender,
 ) -> Result<Vec<Event>, Refusal> {
-    let events = settlement(trace, at, call_id, amount, &mut Unheld::new(trace, at), sent_by)?;
+    let cost = (amount, None);
+    let events = settlement(trace, at, call_id, cost, &mut Unheld::new(trace, at), sent_by)?;
     within_books(trace, events)
 }
 
@@ -120,7 +124,7 @@ fn settlement(
     trace: &Trace,
     at: ContextIndex,
     call_id: &CallId,
-    amount: Amount,
+    (amount, model): (Amount, Option<ModelName>),
     unheld: &mut Unheld,
     sent_by: impl FnOnce() -> Sender,
 ) -> Result<Vec<Event>, Refusal> {
@@ -141,10 +145,10 @@ fn settlement(
     let (child_id, call_id) = (node.id.clone(), call_id.clone());
     let event = match state {
         Some(CallState::Released | CallState::Forfeited) => {
-            Event::Corrected { child_id, call_id, amount: booked }
+            Event::Corrected { child_id, call_id, amount: booked, model }
         }
         Some(CallState::Held | CallState::Settled(_)) | None => {
-            Event::Settled { child_id, call_id, amount: booked }
+            Event::Settled { child_id, call_id, amount: booked, model }
         }
     };
     Ok(std::iter::once(event).chain(disputed(node, amount, booked, of, sent_by)).collect())
@@ -167,7 +171,14 @@ pub(super) fn resume(trace: &Trace, resume: &Resume) -> Result<Vec<Event>, Refus
             return Err(Refusal::NoHold(call.call_id.clone()));
         }
         let sender = || node.sender(resume.lease.attempt);
-        events.extend(settlement(trace, at, &call.call_id, call.amount, &mut unheld, sender)?);
+        events.extend(settlement(
+            trace,
+            at,
+            &call.call_id,
+            (call.amount, call.model.clone()),
+            &mut unheld,
+            sender,
+        )?);
     }
     let mut events = within_books(trace, events)?;
     let is_orphan = |id: &CallId, call: &Call| call.attempt < resume.lease.attempt && !seen.contains(id);
@@ -204,6 +215,10 @@ pub(super) fn charge(trace: &Trace, charge: &Charge) -> Result<Vec<Event>, Refus
 
 /// B8: raising a limit to its present value changes nothing, so a second delivery is harmless.
 pub(super) fn raise(trace: &Trace, raise: &Raise) -> Result<Vec<Event>, Refusal> {
+    if raise.max_cost_usd.is_none() && raise.max_tokens.is_none() {
+        let hint = "give `max_cost_usd`, `max_tokens` or both, each with the new ceiling".to_owned();
+        return Err(Refusal::Malformed(Problems::one("max_cost_usd", "nothing is raised", Some(hint))));
+    }
     let at = trace.known_live(&raise.child_id)?;
     let node = trace.node(at);
     let old = node.budget.limit;
@@ -225,7 +240,7 @@ pub(super) fn raise(trace: &Trace, raise: &Raise) -> Result<Vec<Event>, Refusal>
         }
         let raised = Budget { limit: new, ..node.budget.clone() };
         let growth = raised.parent_hold(true).saturating_sub(node.budget.parent_hold(true));
-        trace.check_hold(parent, growth, true)?;
+        trace.check_hold(parent, growth, true).map_err(Refusal::of_grant)?;
     }
     Ok(vec![Event::Raised { child_id: node.id.clone(), limit: new, by: None }])
 }

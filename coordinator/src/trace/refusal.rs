@@ -48,6 +48,8 @@ pub enum Refusal {
 
     #[error("{}", .0.describe("hold"))]
     Denied(Box<HoldDenied>),
+    #[error("{}", .0.describe("grant"))]
+    NotGranted(Box<HoldDenied>),
     #[error("{}; only calls in flight leave too little", .0.describe("grant"))]
     Busy(Box<HoldDenied>),
     #[error("{}: no call is made", exhausted(.context, *.dimension))]
@@ -144,6 +146,11 @@ fn list(tools: &[ToolName]) -> String {
 }
 
 impl Refusal {
+    /// The refusal of what is held for a child, and for no call.
+    pub(super) fn of_grant(self) -> Self {
+        if let Refusal::Denied(denied) = self { Refusal::NotGranted(denied) } else { self }
+    }
+
     /// A code that programs can match on, and the id of the rule.
     pub fn code(&self) -> (&'static str, &'static str) {
         match self {
@@ -162,7 +169,7 @@ impl Refusal {
             Refusal::Model { .. } => ("model", "P"),
             Refusal::NothingLeft { .. } => ("budget", "B6"),
             Refusal::DoesNotFit { .. } => ("does_not_fit", "G11"),
-            Refusal::Denied(_) => ("budget_denied", "B5"),
+            Refusal::Denied(_) | Refusal::NotGranted(_) => ("budget_denied", "B5"),
             Refusal::Busy(_) => ("budget_busy", "B5"),
             Refusal::Halted { .. } => ("halt", "B4"),
             Refusal::CallConflict(_) => (CALL_CONFLICT, "B9"),

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use shared::Timestamp;
+use shared::{Timestamp, TraceId};
 
 use super::{
     Commit, Logged, LostCost, Rest, Trace,
@@ -56,6 +56,19 @@ impl Replay {
         let mut trace = if chain.goes_on { trace } else { Trace::new(trace.id()) };
         chain.commits.iter().for_each(|told| trace.replay(told));
         (trace, chain.rest, lost_costs(&chain.beside))
+    }
+
+    /// A trace as it was after an event, and after those that were committed with it, by the commits that count by now; at least after the first. And
+    /// the number of the last event.
+    pub fn until(id: TraceId, log: Vec<Logged>, event: u64) -> (Trace, u64) {
+        let chain = chain(log, None);
+        let mut trace = Trace::new(id);
+        for told in &chain.commits {
+            if trace.version() == 0 || told.commit.first <= event {
+                trace.replay(told);
+            }
+        }
+        (trace, chain.commits.last().map_or(0, |told| told.commit.last))
     }
 
     /// Begins again, for a log that is read from its start again.

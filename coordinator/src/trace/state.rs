@@ -22,7 +22,8 @@ use shared::{
 
 use super::{
     Asked, Calls, ContextIndex, GraphRun, Kept, Keyed, Mark, Order, Ran, Rerun, Rows, StepOf, StepPlace,
-    TokenHash, Traced, UndoRun, WaitingHold, budget::Budget, undo_values::UndoValues, unsaved::Unsaved,
+    TokenHash, Traced, UndoRun, WaitingHold, budget::Budget, spenders::Spenders, undo_values::UndoValues,
+    unsaved::Unsaved,
 };
 
 #[derive(Debug, Clone, PartialEq)]
@@ -41,6 +42,7 @@ pub struct Trace {
     /// Where it came from, if its spans are exported (X5).
     pub(super) traced: Option<Box<Traced>>,
     pub(super) contexts: Vec<ContextNode>,
+    pub(super) spent_by: Spenders,
     pub(super) agents: BTreeMap<AgentId, Arc<AgentProfile>>,
     /// The versions of those profiles that were applied.
     pub(super) agent_versions: BTreeMap<AgentId, u64>,
@@ -332,6 +334,7 @@ impl Trace {
             generation: 0,
             made: Timestamp::default(),
             copied_at: None,
+            spent_by: Spenders::default(),
             settings: None,
             traced: None,
             contexts: Vec::new(),

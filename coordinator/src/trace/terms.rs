@@ -73,7 +73,7 @@ impl Place<'_> {
             self.trace.check_hold(at, grant, true).map_err(|refusal| {
                 match (refusal, apart_from_calls()) {
                     (Refusal::Denied(denied), Ok(())) => Refusal::Busy(denied),
-                    (refusal, _) => refusal,
+                    (refusal, _) => refusal.of_grant(),
                 }
             })?;
         }

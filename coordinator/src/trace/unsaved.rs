@@ -16,6 +16,7 @@ pub(super) struct Unsaved {
     pub(super) copied: bool,
     pub(super) outputs: bool,
     pub(super) rerun: bool,
+    pub(super) spent_by: bool,
     pub(super) agents: BTreeSet<AgentId>,
     pub(super) plans: BTreeSet<u32>,
     pub(super) tombstones: BTreeSet<ChildId>,
@@ -27,6 +28,8 @@ pub(super) struct Unsaved {
     pub(super) values: BTreeSet<ContextKey>,
     /// What was last saved of each context. It outlasts the changes.
     pub(super) saved: Vec<Saved>,
+    /// A hash of who spent its money, as last saved; 0 if it never was. It outlasts the changes.
+    pub(super) saved_spent_by: u64,
     /// The bytes of all that was read and written. It outlasts the changes.
     pub(super) stored_bytes: usize,
     /// The form that was last saved; 0 if none was. It outlasts the changes.

@@ -3,7 +3,7 @@
 
 use coordinator::trace::{ContextNode, Replay, Trace};
 use maud::{Markup, html};
-use shared::{ChildId, Usd, subject::Filter, text::count};
+use shared::{ChildId, Usd, subject::Filter, text::count, when, wire::Spender};
 
 use super::{answer, live, run, shell::Here};
 use crate::{
@@ -45,7 +45,7 @@ pub(super) async fn show(call: Call) -> Answered {
         let live = (root.is_live() && at.is_none())
             .then(|| format!("{path}/live{}", of.as_ref().map_or(String::new(), |of| format!("?of={of}"))));
         let body = html! {
-            (run::head(trace, root))
+            (run::head_at(trace, root, at.map(|_| trace.made())))
             (run::views(trace, run::View::Money))
             form class="slider" method="get" action=(path) data-slide {
                 @if let Some(of) = &of { input type="hidden" name="of" value=(of.as_str()); }
@@ -54,6 +54,11 @@ pub(super) async fn show(call: Call) -> Answered {
                 output for="at" { (trace.version()) " of " (last) }
                 button type="submit" { "Show" }
                 a href=(path) { "Now" }
+            }
+            p id="as-of" class="hint" role="status" {
+                @if at.is_some() {
+                    "As it was after event " (trace.version()) ", " (when::lasts(trace.made().millis_since(root.started_at))) " after it began (" (trace.made()) ")."
+                }
             }
             div id="part" data-live=[live] { (part(trace, of.as_ref())?) }
         };
@@ -70,13 +75,8 @@ async fn earlier(call: &Call, at: u64) -> Result<(Trace, u64), Box<ProblemDetail
     let trace_id = call.part("trace")?;
     let stored = call.bus.read(&Filter::EventsOf(trace_id)).await?;
     let replayed = blocking(move || {
-        let mut log =
-            stored.iter().map(|stored| cluster::logged(&stored.payload)).collect::<Result<Vec<_>, _>>()?;
-        let last = log.iter().map(|logged| logged.commit().last).max().unwrap_or(0);
-        // The first commit is shown in any case: before it there is nothing.
-        let at = at.max(log.iter().map(|logged| logged.commit().last).min().unwrap_or(0));
-        log.retain(|logged| logged.commit().last <= at);
-        Ok((Replay::all(Trace::new(trace_id), log).0, last))
+        let log = stored.iter().map(|stored| cluster::logged(&stored.payload)).collect::<Result<_, _>>()?;
+        Ok(Replay::until(trace_id, log, at))
     });
     replayed.await?
 }
@@ -99,6 +99,7 @@ fn part(trace: &Trace, of: Option<&ChildId>) -> Result<Markup, Box<ProblemDetail
         }
         (picture(trace, node))
         (table(trace))
+        (spenders(trace))
     })
 }
 
@@ -299,6 +300,30 @@ fn table(trace: &Trace) -> Markup {
             }
         }
         @if more > 0 { p class="hint" { "And " (count(more, "agent")) " that took less." } }
+    }
+}
+
+/// What was spent by each agent, with each model.
+fn spenders(trace: &Trace) -> Markup {
+    let mut spent: Vec<&Spender> =
+        trace.spent_by().iter().filter(|spender| spender.cost_usd > Usd::ZERO).collect();
+    spent.sort_by_key(|spender| std::cmp::Reverse(spender.cost_usd.nanos()));
+    html! {
+        @if !spent.is_empty() {
+            h2 { "By agent and model" }
+            table class="list" {
+                thead { tr { @for name in ["Agent", "Model", "Spent"] { th scope="col" { (name) } } } }
+                tbody {
+                    @for Spender { agent_id, model, cost_usd } in spent {
+                        tr {
+                            th scope="row" { @match agent_id { Some(agent) => (agent), None => "others" } }
+                            td data-name="Model" { @match model { Some(model) => (model), None => "none, or not known" } }
+                            td data-name="Spent" { (cost_usd) }
+                        }
+                    }
+                }
+            }
+        }
     }
 }
 

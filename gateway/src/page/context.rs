@@ -1,15 +1,17 @@
 //! One agent: its goal and limits, its journal step by step, its files, and what may be done about it.
 
-use coordinator::trace::{ContextNode, Status, Trace};
+use coordinator::trace::{ContextNode, Trace};
 use maud::{Markup, html};
 use serde_json::json;
 use shared::{
+    Usd,
+    clock::Clock,
     journal_text::{self, Line},
     subject::{Action, Subject},
-    wire::{HistoryEntry, HistoryStep, Text},
+    wire::{HistoryEntry, HistoryStep, PendingQuestion, Text},
 };
 
-use super::{answer, files, money, row, run, shell::Here, status};
+use super::{answer, files, money, questions, row, run, shell::Here, status};
 use crate::{
     call::{Answered, Call},
     cluster,
@@ -71,7 +73,7 @@ fn way(trace: &Trace, node: &ContextNode) -> Markup {
 pub(super) fn head(trace: &Trace, node: &ContextNode) -> Markup {
     let budget = node.budget.snapshot();
     html! {
-        header class="head" id="head" data-version=(trace.version()) {
+        header class="head" id="head" data-version=(trace.version()) data-asks=[trace.question(&node.id).map(|question| question.number)] {
             h1 { (node.id) }
             p class="state" {
                 (status::mark(&trace.word(node))) " · " (row::lasts(node.started_at, node.end().map(|end| end.at)))
@@ -91,6 +93,7 @@ fn agent(call: &Call, trace: &Trace, node: &ContextNode, entries: &[HistoryEntry
     let result = node.end().and_then(|end| end.result.as_ref()).and_then(|_| node.says());
     html! {
         (head(trace, node))
+        div id="asked" { (asked(call, trace, node)) }
         div id="actions" { (actions(call, trace, node)) }
         (facts(trace, node))
         (journal(call, trace, node, entries, before))
@@ -101,18 +104,25 @@ fn agent(call: &Call, trace: &Trace, node: &ContextNode, entries: &[HistoryEntry
     }
 }
 
+/// Its open question, to be answered here.
+fn asked(call: &Call, trace: &Trace, node: &ContextNode) -> Markup {
+    let Some(question) = trace.question(&node.id) else { return Markup::default() };
+    let asked_at = node.clock_stopped_at;
+    let age_ms = Clock::Machine.now().millis_since(asked_at);
+    let pending = PendingQuestion { question, asked_at, age_ms };
+    html! { ul class="cards" { (questions::card(&pending, call.may_send(&Subject::Steer))) } }
+}
+
 fn actions(call: &Call, trace: &Trace, node: &ContextNode) -> Markup {
     let path = format!("v1/runs/{}", trace.id());
-    let asks = matches!(node.status, Status::InputRequired { .. });
     html! {
-        @if node.is_live() && call.may_send(&Subject::Steer) && node.graph.is_none() {
+        @if node.is_live() && is_agent(node) && call.may_send(&Subject::Steer) {
             form class="tell" data-again data-json={ (path) "/contexts/" (node.id) "/tell" } {
                 label for="tell" { "Tell it" }
                 input id="tell" name="text" required maxlength="4000";
                 button type="submit" { "Tell" }
             }
         }
-        @if asks { p { a href="questions" { "Answer its question" } } }
         @if node.is_live() && call.may_send(&Subject::Cancel) {
             div class="actions" {
                 button type="button" data-post={ (path) "/cancel" } data-body=(json!({"child_id": node.id}))
@@ -120,6 +130,11 @@ fn actions(call: &Call, trace: &Trace, node: &ContextNode) -> Markup {
             }
         }
     }
+}
+
+/// Whether an agent runs in it: neither a graph nor an approval is one.
+fn is_agent(node: &ContextNode) -> bool {
+    node.graph.is_none() && node.order.agent_id.is_some()
 }
 
 /// What it was asked for, and within which bounds.
@@ -134,7 +149,7 @@ fn facts(trace: &Trace, node: &ContextNode) -> Markup {
             @if let Some(agent) = &node.order.agent_id { dt { "Agent" } dd { (agent) } }
             @if let Some(model) = model { dt { "Model" } dd { (model) } }
             @if !tools.is_empty() { dt { "Tools" } dd { (tools.join(", ")) } }
-            dt { "Pool" } dd { (trace.pool_of(node)) }
+            @if is_agent(node) { dt { "Pool" } dd { (trace.pool_of(node)) } }
             @if !node.adjusted.is_empty() {
                 dt { "Lower than asked" }
                 dd { @for one in &node.adjusted { span { (one.to_string()) } " " } }
@@ -146,10 +161,13 @@ fn facts(trace: &Trace, node: &ContextNode) -> Markup {
 
 /// A new run that begins with what this agent has done up to a step.
 fn branch(call: &Call, trace: &Trace, node: &ContextNode, entries: &[HistoryEntry]) -> Markup {
-    let Some(last) = entries.last().map(|entry| entry.number).filter(|_| call.may_send(&Subject::Submit))
-    else {
+    if !may_branch(call) || entries.is_empty() && !(node.is_live() && is_agent(node)) {
         return Markup::default();
-    };
+    }
+    let last = entries.last().map_or(1, |entry| entry.number);
+    // Before its last answer: behind it, there is nothing left to do otherwise.
+    let answer = entries.iter().rev().find(|entry| matches!(entry.step, HistoryStep::Model(_)));
+    let before = answer.map_or(last, |answer| answer.number.saturating_sub(1).max(1));
     let fixed = json!({
         "agent_id": node.order.agent_id,
         "branch_from": {"trace_id": trace.id(), "child_id": node.id},
@@ -163,7 +181,7 @@ fn branch(call: &Call, trace: &Trace, node: &ContextNode, entries: &[HistoryEntr
                     "The new run begins with a copy of this journal up to a step, and goes on from there. This run stays as it is, and \
                      what it cost is not paid again."
                 }
-                label { "After step " input type="number" name="branch_from.step" min="1" max=(last) value=(last) required; }
+                label { "After step " input type="number" name="branch_from.step" min="1" value=(before) required; }
                 label { "Goal " textarea name="goal" rows="3" maxlength="100000" { (goal) } }
                 label { "Model " input name="model" placeholder="as it is" size="24"; }
                 label { "Costs at most $" input name="max_cost_usd" inputmode="decimal" size="6" placeholder="as by default"; }
@@ -173,9 +191,24 @@ fn branch(call: &Call, trace: &Trace, node: &ContextNode, entries: &[HistoryEntr
     }
 }
 
-/// Whether the caller may take an agent back to a step.
-pub(super) fn may_restore(call: &Call) -> bool {
-    call.may_send(&Subject::Admin(Action::Restore))
+/// Whether the caller may begin a run from a step.
+fn may_branch(call: &Call) -> bool {
+    call.may_send(&Subject::Submit)
+}
+
+/// What the caller may do from a step of a journal.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct May {
+    restore: bool,
+    branch: bool,
+}
+
+impl May {
+    /// Only one that has not ended can be taken back.
+    pub(super) fn of(call: &Call, is_live: bool) -> Self {
+        let restore = is_live && call.may_send(&Subject::Admin(Action::Restore));
+        May { restore, branch: may_branch(call) }
+    }
 }
 
 fn journal(
@@ -187,24 +220,72 @@ fn journal(
 ) -> Markup {
     let until = entries.len().min(before);
     let from = until.saturating_sub(ENTRIES);
-    let may_restore = node.is_live() && may_restore(call);
-    let shown = entries.get(from..until).unwrap_or_default();
+    let may = May::of(call, node.is_live());
+    let mut before = Before::default();
+    let shown = entries.iter().map(|entry| (entry, before.take(entry))).take(until).skip(from);
     html! {
-        @if !entries.is_empty() || node.is_live() && node.graph.is_none() {
+        @if !entries.is_empty() || node.is_live() && is_agent(node) {
             section {
                 h2 { "Journal" }
                 @if from > 0 {
                     p { a href={ (call.here) "?before=" (from) } { (from) " earlier steps" } }
                 }
-                ol class="journal" id="journal" { @for entry in shown { (step(trace, entry, may_restore)) } }
+                ol class="journal" id="journal" { @for (entry, around) in shown { (step(trace, entry, may, around)) } }
                 p class="now said" id="words" {}
             }
         }
     }
 }
 
+/// What was held for the call of an entry, as long as the call is kept in full.
+fn held(trace: &Trace, entry: &HistoryEntry) -> Option<Usd> {
+    let (call, _) = entry.step.paid_call()?;
+    let call = trace.context(&entry.child_id)?.calls.kept().get(call)?;
+    Some(call.held.cost_usd).filter(|held| *held > Usd::ZERO)
+}
+
+/// What earlier entries say of the next ones.
+#[derive(Debug, Default)]
+pub(super) struct Before {
+    begins: Option<u32>,
+    copies: u32,
+}
+
+/// What is to be known of an entry besides what it says.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Around {
+    /// The last entry up to it that says how the prompts begin.
+    begins: Option<u32>,
+    /// It was copied from the journal that this one branched from, and paid for there (W5).
+    is_copy: bool,
+}
+
+impl Before {
+    pub(super) fn take(&mut self, entry: &HistoryEntry) -> Around {
+        let says = entry.step.as_model().is_some_and(|step| step.prompt.is_some());
+        self.begins = if says { Some(entry.number) } else { self.begins };
+        let is_copy = self.copies > 0;
+        self.copies = journal_text::copies(&entry.step).unwrap_or(self.copies.saturating_sub(1));
+        Around { begins: self.begins, is_copy }
+    }
+}
+
+/// What a model got besides what an entry tells: how it begins, and that the steps before are part of it.
+fn prompt(entry: &HistoryEntry, begins: Option<u32>) -> Markup {
+    let (Some(step), Some(begins)) = (entry.step.as_model(), begins) else { return Markup::default() };
+    html! {
+        @if step.summary_of.is_none() {
+            p class="hint" {
+                @if begins == entry.number { "The prompt begins as above. " } @else { "The prompt begins as that of step " (begins) ". " }
+                "Behind that, the model got the steps of this journal before this one. Where its window was compacted, or it was taken back, a step says so."
+            }
+        }
+    }
+}
+
 /// An entry of its journal.
-pub(super) fn step(trace: &Trace, entry: &HistoryEntry, may_restore: bool) -> Markup {
+pub(super) fn step(trace: &Trace, entry: &HistoryEntry, may: May, around: Around) -> Markup {
+    let Around { begins, is_copy } = around;
     let Line { what, who, tokens, cost, said } = journal_text::line(&entry.step);
     let is_wrong = matches!(&entry.step, HistoryStep::Tool(step) if step.is_error)
         || matches!(entry.step, HistoryStep::Lost(_));
@@ -213,9 +294,10 @@ pub(super) fn step(trace: &Trace, entry: &HistoryEntry, may_restore: bool) -> Ma
             span class="number" { (entry.number) }
             span class="what" { (what) }
             span class="kind" { (who) }
-            span class="amount" { (cost) @if !tokens.is_empty() { span class="of" { " · " (tokens) " tokens" } } }
+            span class="amount" { @if !is_copy { (cost) } @else if cost.is_empty() { "copied" } @else { "(" (cost) ") copied" } @if let Some(held) = held(trace, entry) { span class="of" { " of " (held) " held" } } @if !tokens.is_empty() { span class="of" { " · " (tokens) " tokens" } } }
             span class=[is_wrong.then_some("wrong")] { (row::short(&said, SAID)) }
-            @if may_restore {
+            @if may.branch { button type="button" data-branch=(entry.number) { "Branch" span class="unseen" { " after step " (entry.number) } } }
+            @if may.restore {
                 button type="button" data-post={ "v1/runs/" (trace.id()) "/restore" }
                     data-body=(json!({"child_id": entry.child_id, "to": entry.number}))
                     data-ask={ "Take " (entry.child_id) " back to step " (entry.number) "? What it did after that no longer counts; what it cost stays spent." } {
@@ -231,6 +313,7 @@ pub(super) fn step(trace: &Trace, entry: &HistoryEntry, may_restore: bool) -> Ma
                         p { a href={ "v1/runs/" (trace.id()) "/contexts/" (entry.child_id) "/journal" } { "The rest is in the journal" } }
                     }
                 }
+                (prompt(entry, begins))
             }
         }
     }

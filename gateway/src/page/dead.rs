@@ -47,7 +47,7 @@ fn table(letters: &[KeptLetter]) -> Markup {
     html! {
         table class="list" {
             caption class="unseen" { "Messages that were refused for good, the newest first" }
-            thead { tr { @for name in ["Kind", "When", "Why", "Subject", "About", "As it is"] { th scope="col" { (name) } } } }
+            thead { tr { @for name in ["Kind", "When", "Why", "Subject", "About", "As it is"] { th scope="col" { (name) } } th scope="col" { span class="unseen" { "Actions" } } } }
             tbody { @for one in letters { (line(one)) } }
         }
     }
@@ -67,6 +67,29 @@ fn line(kept: &KeptLetter) -> Markup {
                 @if let Some(child) = child_id { span class="kind" { (child) } }
             }
             td data-name="As it is" { a href={ "v1/dead/" (kind) "/" (sequence) } { "JSON" span class="unseen" { " of letter " (sequence) } } }
+            td { (actions(kept)) }
+        }
+    }
+}
+
+/// A letter is dropped, or its message is sent again: whoever has it pastes it as it was sent, since a letter does not keep what may be private.
+fn actions(kept: &KeptLetter) -> Markup {
+    let KeptLetter { kind, sequence, letter, .. } = kept;
+    let path = format!("v1/dead/{kind}/{sequence}");
+    html! {
+        button type="button" data-post=(path) data-method="DELETE"
+            data-ask={ "Drop letter " (sequence) "? Nobody can look at it after that." } {
+            "Drop" span class="unseen" { " letter " (sequence) }
+        }
+        @if !letter.payload.is_empty() {
+            details {
+                summary { "Send again" span class="unseen" { " letter " (sequence) } }
+                form data-raw={ (path) "/retry" } {
+                    label for={ "m-" (sequence) } { "The message as it was sent, " (letter.payload) }
+                    textarea id={ "m-" (sequence) } name="message" rows="3" required {}
+                    button type="submit" { "Send again" }
+                }
+            }
         }
     }
 }

@@ -6,10 +6,9 @@ use maud::{Markup, html};
 use shared::{
     ChildId, TraceId,
     bus::{Bus, FirstWriters, From},
-    decode,
     subject::{Filter, Subject},
     text::{count, size},
-    wire::{HistoryEntry, OutputFile},
+    wire::OutputFile,
 };
 use tokio::time::{Instant, timeout_at};
 
@@ -75,7 +74,7 @@ async fn left(
         let stored = timeout_at(until, entries.next()).await.map_err(|_| late())??;
         // Whose it is, the subject says: who may write there is checked.
         if writers.takes(&stored.subject)
-            && let Ok(entry) = decode::json::<HistoryEntry>(&stored.payload)
+            && let Ok(entry) = cluster::entry(&stored.payload)
             && let Some(result) = entry.step.as_result()
             && let Subject::History(_, _, child) = &stored.subject
         {

@@ -65,6 +65,11 @@ fn part(trace: &Trace, node: &ContextNode, group: &Group) -> Markup {
             p { "It has " (group.steps.len()) " steps: look at its tree." }
         } @else {
             (draw(trace, node, group))
+            p class="legend" {
+                @for word in ["completed", "running", "input_required", "pending", "skipped", "failed"] {
+                    span { span class={ "mark " (status::class(word)) } aria-hidden="true" { (status::sign_of(word)) } " " (status::words(word)) }
+                }
+            }
         }
     }
 }
@@ -149,8 +154,12 @@ fn draw(trace: &Trace, node: &ContextNode, group: &Group) -> Markup {
 
 /// A step as it is now.
 fn card(trace: &Trace, step: &StepReport) -> Card {
-    let word = word_of_step(step);
     let context = step.contexts.last().and_then(|id| trace.context(id));
+    // A step that runs may wait for somebody.
+    let word = match context.filter(|node| node.is_live()) {
+        Some(node) => trace.word(node),
+        None => word_of_step(step),
+    };
     let href = context.map(|node| match node.graph {
         Some(_) => format!("runs/{}/graph?of={}", trace.id(), node.id),
         None => format!("runs/{}/contexts/{}", trace.id(), node.id),

@@ -15,7 +15,6 @@ use serde_json::{Value, json};
 use shared::{
     ChildId, TraceId,
     bus::{FirstWriters, Follow, From},
-    decode,
     subject::Filter,
     wire::HistoryEntry,
 };
@@ -32,6 +31,7 @@ use super::{
 };
 use crate::{
     call::{Answered, Call},
+    cluster,
     routes::context as one_of,
     sse,
     watched::{Run, State, TOGETHER, Words},
@@ -358,16 +358,10 @@ pub(super) async fn context(call: Call) -> Answered {
     let (trace_id, child): (TraceId, ChildId) = (call.part("trace")?, call.part("child")?);
     let run = call.watched.run(trace_id).await?;
     let named = child.clone();
-    run.show(move |trace| one_of(trace, &named).map(drop)).await?;
+    let is_live = run.show(move |trace| Ok(one_of(trace, &named)?.is_live())).await?;
     let journal = call.bus.follow(&[Filter::JournalOf(trace_id, child.clone())], From::Start).await?;
-    let agent = Agent {
-        child,
-        may_restore: context::may_restore(&call),
-        print: None,
-        grown: Vec::new(),
-        heard: 0,
-        is_over: false,
-    };
+    let may = context::May::of(&call, is_live);
+    let agent = Agent { child, may, print: None, grown: Vec::new(), heard: 0, is_over: false };
     let watch = Watch::of(run, agent);
     let journal = Journal::read(journal, call.number("step")?.unwrap_or(0));
     let events = stream::unfold(
@@ -390,9 +384,12 @@ pub(super) async fn context(call: Call) -> Answered {
     sse::of_page(&call, events.boxed())
 }
 
+/// An entry, with what is to be known of it besides.
+type Grown = (HistoryEntry, context::Around);
+
 /// The journal of an agent, from an entry on.
 struct Journal {
-    entries: mpsc::Receiver<HistoryEntry>,
+    entries: mpsc::Receiver<Grown>,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -401,12 +398,16 @@ impl Journal {
         let (sender, entries) = mpsc::channel(READ_AHEAD);
         let task = tokio::spawn(async move {
             // Others than its first writer may have written there.
-            let mut writers = FirstWriters::default();
+            let (mut writers, mut before) = (FirstWriters::default(), context::Before::default());
             while let Ok(stored) = follow.next().await {
-                let Ok(entry) = decode::json::<HistoryEntry>(&stored.payload) else { return };
-                if writers.takes(&stored.subject) && u64::from(entry.number) > step {
+                let Ok(entry) = cluster::entry(&stored.payload) else { return };
+                if !writers.takes(&stored.subject) {
+                    continue;
+                }
+                let around = before.take(&entry);
+                if u64::from(entry.number) > step {
                     step = u64::from(entry.number);
-                    if sender.send(entry).await.is_err() {
+                    if sender.send((entry, around)).await.is_err() {
                         return;
                     }
                 }
@@ -438,10 +439,10 @@ impl Journal {
 
 struct Agent {
     child: ChildId,
-    may_restore: bool,
+    may: context::May,
     /// What the page has of it; none before it was told anything.
     print: Option<u64>,
-    grown: Vec<HistoryEntry>,
+    grown: Vec<Grown>,
     heard: u64,
     is_over: bool,
 }
@@ -459,8 +460,8 @@ impl View for Agent {
             events.push_back(named("head", &json!({"id": "head", "html": html})));
         }
         let has_grown = !self.grown.is_empty();
-        for entry in self.grown.drain(..) {
-            let html = context::step(trace, &entry, self.may_restore).0;
+        for (entry, around) in self.grown.drain(..) {
+            let html = context::step(trace, &entry, self.may, around).0;
             events.push_back(named("entry", &json!({"id": format!("e-{}", entry.number), "html": html})));
         }
         let heard = std::mem::replace(&mut self.heard, state.heard());

@@ -14,6 +14,7 @@ mod money;
 mod operations;
 mod playground;
 mod questions;
+mod receipt;
 mod row;
 mod run;
 mod runs;
@@ -71,6 +72,13 @@ pub(crate) fn table() -> Vec<Route> {
         get("/runs/{trace}/money/live", "liveMoney", |call| Box::pin(books::live(call)))
             .hears(event())
             .query(GRAPH_VIEW),
+        get("/runs/{trace}/receipt", "receiptAsPage", |call| Box::pin(receipt::show(call)))
+            .hears(event())
+            .hears(history()),
+        get("/runs/{trace}/events", "eventsOfRun", |call| Box::pin(receipt::events(call)))
+            .hears(event())
+            .hears(history())
+            .query(ROWS),
         get("/runs/{trace}/files", "filesOfRun", |call| Box::pin(files::list(call)))
             .hears(event())
             .hears(history()),

@@ -135,7 +135,7 @@ document.addEventListener("input", (event) => {
         const answer = await fetch(url, { headers: { accept: "text/html" } }).catch(() => null);
         if (!answer?.ok || form.elements.at.value !== to) return;
         const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-        for (const id of ["head", "part"]) $(id)?.replaceChildren(...(fresh.getElementById(id)?.childNodes ?? []));
+        for (const id of ["head", "part", "as-of"]) $(id)?.replaceChildren(...(fresh.getElementById(id)?.childNodes ?? []));
         history.replaceState(null, "", url);
         tick();
     }, 120);
@@ -166,7 +166,15 @@ function watch(version = $("head")?.dataset.version) {
         retry = setTimeout(again, refused ? 5000 : 1000);
     };
     on("row", ({ id, html }) => replace(id, html));
-    on("head", ({ id, html }) => replace(id, html));
+    on("head", ({ id, html }) => {
+        const before = asks();
+        replace(id, html);
+        // A question that was asked, or answered, is shown or taken away.
+        if ($("asked") && asks() !== before) {
+            $("asked").replaceChildren();
+            refresh(["asked"]);
+        }
+    });
     on("list", list);
     on("words", ({ id, text }) => { const now = $(id)?.querySelector(".now[data-live]"); if (now) now.textContent = text; });
     on("part", ({ id, html }) => part($(id), html));
@@ -178,21 +186,34 @@ function watch(version = $("head")?.dataset.version) {
     on("end", () => { stream.close(); lamp.textContent = ""; refresh(); });
 }
 
+/** The number of the question that the page shows. */
+const asks = () => $("head")?.dataset.asks;
+
+/** Whether somebody is at work on a part: a button that was pressed is no work. */
+function isBusy(part) {
+    const isTyped = [...part.querySelectorAll("input, textarea")].some((field) => field.value !== field.defaultValue || field.checked !== field.defaultChecked);
+    return isTyped || part.querySelector("details[open], :is(input, select, textarea):focus") !== null;
+}
+
 /** The view again, as it is now: what changes at the end, and not the rows that somebody opened. */
-async function refresh() {
+async function refresh(parts = ["head", "asked", "actions", "result"]) {
     const answer = await fetch(location.href, { headers: { accept: "text/html" } }).catch(() => null);
     if (answer?.status === 401) return void location.reload();
     if (!answer?.ok) return;
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-    for (const part of ["head", "actions", "result"]) {
+    const isOther = asks() !== fresh.getElementById("head")?.dataset.asks;
+    for (const part of parts) {
         const [old, now] = [$(part), fresh.getElementById(part)];
-        if (old && now) old.replaceWith(now);
+        // What was typed for another question is not kept.
+        if (old && now && (part === "asked" && isOther || !isBusy(old))) old.replaceWith(now);
     }
     for (const entry of fresh.querySelectorAll("#journal > li")) if (!$(entry.id)) $("journal")?.append(entry);
     tick();
 }
 
 async function again() {
+    // What has ended stays as it is.
+    if (!document.querySelector("[data-live]")) return;
     // The rows are as old as they were: only they say from where on news is wanted.
     const version = $("head")?.dataset.version;
     await refresh();
@@ -225,22 +246,27 @@ async function load(list, url) {
 }
 
 // What the server can't do is told where it was asked for. What was done is not asked for twice in a form.
-async function post(place, controls, url, body, done, go) {
+async function post(place, controls, url, body, done, go, method = "POST") {
     for (const control of controls) control.disabled = true;
-    const answer = await fetch(url, { method: "POST", body, headers: { "content-type": "application/json" } }).catch(() => null);
+    const answer = await fetch(url, { method, body, headers: { "content-type": "application/json" } }).catch(() => null);
     const told = await answer?.json().catch(() => null);
     if (answer?.ok && go && told) return void location.assign(go + told.trace_id);
     for (const control of controls) control.disabled = Boolean(answer?.ok && done);
     let said = place.querySelector(".told");
     if (!said) place.append(said = Object.assign(document.createElement("p"), { className: "told" }));
     said.setAttribute("role", "alert");
+    said.dataset.at = Date.now();
     const problems = (told?.problems ?? []).map(({ message }) => message).filter((message) => !told.detail.includes(message));
     said.textContent = answer?.ok ? done ?? "Done." : told ? [told.detail, ...problems, told.hint].filter(Boolean).join(": ") : "The server can't be reached.";
     // Whoever pressed what is off now stands on what came of it.
     if (answer?.ok && done) { said.tabIndex = -1; said.focus(); }
+    if (answer?.ok) count();
     return Boolean(answer?.ok);
 }
-const send = (button, url, body) => post(button.parentNode, [button], url, body, undefined, button.dataset.go);
+function send(button, url, body) {
+    const { go, method } = button.dataset;
+    return post(button.parentNode, [button], url, method === "DELETE" ? undefined : body, method && "Done.", go, method);
+}
 
 /** The body that a form is: fields of one name are one text with a colon between them, `a.b` is within `a`, and what is empty is left out. */
 function bodyOf(form, fields) {
@@ -251,16 +277,18 @@ function bodyOf(form, fields) {
         const path = name.split(".");
         const last = path.pop();
         const place = path.reduce((within, part) => (within[part] ??= {}), body);
-        place[last] = form.elements[name]?.type === "number" ? Number(text) : text;
+        const field = form.elements[name];
+        place[last] = field?.multiple ? fields.getAll(name) : field?.type === "number" ? Number(text) : text;
     }
     return JSON.stringify(body);
 }
 
 document.addEventListener("submit", async (event) => {
     const form = event.target;
-    const { json, done, again, go } = form.dataset;
-    if (!json) return;
+    const { json, raw, done, again, go } = form.dataset;
+    if (!json && !raw) return;
     event.preventDefault();
+    if (raw) return void post(form, form.querySelectorAll("button, textarea"), raw, form.querySelector("textarea").value, "Sent.");
     const fields = new FormData(form, event.submitter);
     const ask = event.submitter?.dataset.ask;
     if (ask && !confirm(ask)) return;
@@ -280,7 +308,13 @@ document.addEventListener("click", (event) => {
         button.setAttribute("aria-expanded", String(!list.hidden));
         if (list.dataset.load) load(list, list.dataset.load);
     }
-    const { post, body, ask, more, raise, child, now } = button.dataset;
+    const { post, body, ask, more, raise, child, now, branch } = button.dataset;
+    if (branch) {
+        const form = document.querySelector("details.branch form");
+        form.closest("details").open = true;
+        form.elements["branch_from.step"].value = branch;
+        form.elements.goal.focus();
+    }
     if (post && (!ask || confirm(ask))) send(button, post, body ?? "{}");
     if (more) {
         load(button.closest("ul"), more);
@@ -317,6 +351,27 @@ document.addEventListener("dblclick", (event) => {
     const table = event.target.closest(".timeline");
     if (table) zoom(0, Number(table.dataset.zoom));
 });
+
+// A view that is made from all that is stored is drawn again while the run goes on: the longer that takes, the less often. Whoever looks closer is
+// left in peace.
+function redraw(pause) {
+    if (!$("part")?.hasAttribute("data-redraw")) return;
+    setTimeout(async () => {
+        const began = performance.now();
+        const isFree = () => {
+            const [from, , width] = plots()[0]?.getAttribute("viewBox").split(" ").map(Number) ?? [];
+            const isWhole = from === undefined || from === 0 && width === Number(document.querySelector(".timeline").dataset.zoom);
+            return !document.hidden && isWhole && !drag && !$("part").contains(document.activeElement);
+        };
+        if (isFree()) {
+            const answer = await fetch(location.href, { headers: { accept: "text/html" } }).catch(() => null);
+            const fresh = answer?.ok ? new DOMParser().parseFromString(await answer.text(), "text/html") : null;
+            if (fresh?.getElementById("part") && isFree()) for (const id of ["head", "part"]) $(id).replaceWith(fresh.getElementById(id));
+            tick();
+        }
+        redraw(Math.max(3000, 10 * (performance.now() - began)));
+    }, pause);
+}
 
 // The playground: what is typed is checked, drawn and planned by the server.
 let checking;
@@ -355,6 +410,7 @@ if ($("playground")) {
         // What is typed is drawn again, and the run before it is left.
         stream?.close();
         delete $("part").dataset.live;
+        $("head").replaceChildren();
         clearTimeout(checking);
         checking = setTimeout(check, 300);
     });
@@ -401,6 +457,22 @@ async function later() {
     }
 }
 
+// Lists that nothing tells of when they change are looked at again, unless somebody is at work on them.
+let listed;
+async function lookAgain() {
+    const main = document.querySelector("main[data-refresh]");
+    if (!main || document.hidden || isBusy(main) || main.contains(document.activeElement)) return;
+    const isRead = [...main.querySelectorAll(".told[data-at]")].some((said) => Date.now() - said.dataset.at < 20000);
+    if (isRead) return;
+    const answer = await fetch(location.href, { headers: { accept: "text/html" } }).catch(() => null);
+    if (!answer?.ok || main.contains(document.activeElement)) return;
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
+    if (!fresh || fresh.innerHTML === listed) return;
+    listed = fresh.innerHTML;
+    main.replaceChildren(...fresh.childNodes);
+    tick();
+}
+
 // How many questions are open, wherever somebody is.
 async function count() {
     const place = $("open-questions");
@@ -410,4 +482,4 @@ async function count() {
     if (told) place.textContent = told.questions ? `${told.questions}${told.are_all ? "" : "+"}` : "";
 }
 
-signIn().then((signs) => { if (!signs) { tick(); setInterval(tick, 1000); watch(); later(); count(); setInterval(count, 10000); } });
+signIn().then((signs) => { if (!signs) { tick(); setInterval(tick, 1000); watch(); redraw(3000); later(); count(); setInterval(count, 10000); setInterval(lookAgain, 5000); } });

@@ -86,6 +86,7 @@ pub(super) async fn show(call: Call) -> Answered {
             }
             section class="drawn" aria-label="The graph, checked" {
                 div id="checked" aria-live="polite" {}
+                header class="head" id="head" {}
                 div class="graph" id="part" tabindex="0" role="region" aria-label="The graph" {}
             }
         }

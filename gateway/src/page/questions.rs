@@ -55,7 +55,7 @@ pub(super) async fn count_open(call: Call) -> Answered {
 }
 
 /// A question with its answers.
-fn card(pending: &PendingQuestion, may_answer: bool) -> Markup {
+pub(super) fn card(pending: &PendingQuestion, may_answer: bool) -> Markup {
     let PendingQuestion { question, asked_at, age_ms } = pending;
     let run = question.trace_id.to_string();
     let path: Vec<&str> = question.path.iter().map(shared::ChildId::as_str).collect();
@@ -98,7 +98,7 @@ fn answers(question: &Question, id: &str) -> Markup {
         Form { choices, approval: true, .. } if choices.is_empty() => vec!["approve"],
         Form { choices, .. } => choices.iter().map(shared::wire::Text::as_str).collect(),
     };
-    let done = "Answered.";
+    let done = "Answered: the run goes on with it.";
     html! {
         div class="answers" {
             @if !choices.is_empty() {

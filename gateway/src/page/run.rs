@@ -5,8 +5,10 @@ use coordinator::trace::{ContextNode, Trace};
 use maud::{Markup, html};
 use serde_json::json;
 use shared::{
+    Timestamp,
+    graph::Body,
     subject::{Action, Subject},
-    wire::Text,
+    wire::{EndStatus, Text},
 };
 
 use super::{answer, money, row, shell::Here, status};
@@ -27,19 +29,34 @@ pub(super) fn title(root: &ContextNode) -> String {
 
 /// The first lines of the view: what the run does, what it waits for, and its money.
 pub(super) fn head(trace: &Trace, root: &ContextNode) -> Markup {
+    head_at(trace, root, None)
+}
+
+/// The same of a run as it was at a time, if it went on then.
+pub(super) fn head_at(trace: &Trace, root: &ContextNode, at: Option<Timestamp>) -> Markup {
+    let until = root.end().map(|end| end.at).or(at);
     let budget = root.budget.snapshot();
     let asks = root.questions;
     html! {
         header class="head" id="head" data-version=(trace.version()) {
             h1 { (title(root)) }
             p class="state" {
-                (status::mark(&trace.word(root))) " · " (row::lasts(root.started_at, root.end().map(|end| end.at)))
-                @if asks > 0 { " · " strong { (shared::text::count(asks, "question")) " open" } }
+                (status::mark(&trace.word(root))) " · " (row::lasts(root.started_at, until))
+                @if asks > 0 { " · " strong { a href=(asked(trace, asks)) { (shared::text::count(asks, "question")) " open" } } }
                 @if root.is_live() { " · " (row::doing(trace, root)) }
             }
             div class="money" { (money::bar(&budget)) span { (money::told(&budget)) } }
             @if let Some(why) = root.why() { p class="wrong" { (row::short(&why, 600)) } }
         }
+    }
+}
+
+/// Where the open questions of a run are answered: with the agent that asks, or with all others.
+fn asked(trace: &Trace, questions: u32) -> String {
+    let mut asking = trace.contexts().iter().filter(|node| node.asks());
+    match asking.next().filter(|_| questions == 1) {
+        Some(node) => format!("runs/{}/contexts/{}", trace.id(), node.id),
+        None => "questions".to_owned(),
     }
 }
 
@@ -51,6 +68,8 @@ pub(super) enum View {
     Timeline,
     Money,
     Files,
+    Receipt,
+    Events,
 }
 
 /// The links between them.
@@ -63,6 +82,8 @@ pub(super) fn views(trace: &Trace, here: View) -> Markup {
     views.push((View::Timeline, "Timeline", format!("{path}/timeline")));
     views.push((View::Money, "Money", format!("{path}/money")));
     views.push((View::Files, "Files", format!("{path}/files")));
+    views.push((View::Receipt, "Receipt", format!("{path}/receipt")));
+    views.push((View::Events, "Events", format!("{path}/events")));
     html! {
         nav class="views" aria-label="Ways to look at this run" {
             @for (view, name, href) in views { a href=(href) aria-current=[(view == here).then_some("page")] { (name) } }
@@ -83,14 +104,36 @@ fn actions(call: &Call, trace: &Trace, root: &ContextNode) -> Markup {
                 button type="button" data-raise={ (path) "/raise" } data-child=(root.id)
                     data-now=(root.budget.limit.cost_usd.to_string().trim_start_matches('$')) { "Raise" }
             }
-            @if !root.is_live() && root.graph.is_some() && call.may_send(&Subject::Submit) {
-                button type="button" data-post="v1/runs" data-go="runs/" data-body=(json!({"rerun": {"trace_id": trace.id()}}))
-                    data-ask={ "Run what did not succeed again, as a new run? It may cost " (root.budget.limit.cost_usd) " at most; what succeeded is taken over." } { "Rerun" }
-            }
+            @if !root.is_live() && call.may_send(&Subject::Submit) { (rerun(trace, root)) }
             @if let Some(url) = call.trace_url.as_ref().map(|url| url.of(trace.id())) { a href=(url) target="_blank" rel="noopener noreferrer" { "Trace ↗" } }
-            a href={ (path) "/receipt" } { "Receipt" }
-            a href={ (path) "/events" } { "Events" }
             a href=(path) { "JSON" }
+        }
+    }
+}
+
+/// A new run of the same graph: of what did not succeed, or of chosen steps and what follows from them.
+fn rerun(trace: &Trace, root: &ContextNode) -> Markup {
+    let Some(outcome) = trace.graph_outcome(root) else { return Markup::default() };
+    let has_failed = root.end().is_some_and(|end| end.status != EndStatus::Completed);
+    let asks = trace
+        .plan_of(root)
+        .is_some_and(|group| group.steps.iter().any(|step| matches!(step.body, Body::Approve(_))));
+    let most = root.budget.limit.cost_usd;
+    let again = if asks { " Approvals that are part of it are asked again." } else { "" };
+    html! {
+        @if has_failed {
+            button type="button" data-post="v1/runs" data-go="runs/" data-body=(json!({"rerun": {"trace_id": trace.id()}}))
+                data-ask={ "Run what did not succeed again, as a new run? It may cost " (most) " at most; what succeeded is taken over." (again) } { "Rerun" }
+        }
+        details class="branch" {
+            summary { "Rerun from a step" }
+            form data-json="v1/runs" data-go="runs/" data-body=(json!({"rerun": {"trace_id": trace.id()}})) {
+                p class="hint" { "A new run: these steps and all that follow from them run again, the others are taken over. It may cost " (most) " at most." (again) }
+                label { "Steps " select name="rerun.from" multiple required size=(outcome.steps.len().clamp(2, 8)) {
+                    @for step in &outcome.steps { option value=(step.id) { (step.id) } }
+                } }
+                button type="submit" { "Rerun" }
+            }
         }
     }
 }

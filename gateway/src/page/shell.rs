@@ -47,6 +47,11 @@ impl Here {
         }
     }
 
+    /// Whether the view is a list that nothing tells of when it changes.
+    fn is_looked_at_again(self) -> bool {
+        matches!(self, Here::Questions | Here::Workers | Here::Schedules | Here::Operations | Here::Dead)
+    }
+
     /// Whether the caller may see it: what it may not is not offered.
     pub(super) fn is_for(self, call: &Call) -> bool {
         let may_ask = |topic| call.may_send(&Subject::Query(topic));
@@ -112,7 +117,7 @@ pub(super) fn whole(call: &Call, title: &str, here: Here, body: &Markup) -> Mark
                         form method="post" action="sign-out" { button type="submit" { "Sign out" } }
                     }
                 }
-                main id="main" { (body) }
+                main id="main" data-refresh[here.is_looked_at_again()] { (body) }
             }
         }
     }

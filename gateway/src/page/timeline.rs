@@ -3,9 +3,10 @@
 
 use std::collections::HashMap;
 
-use coordinator::trace::{ContextNode, Row, Trace};
+use coordinator::trace::{ContextNode, Row, Trace, account::Ledger};
 use maud::{Markup, html};
 use shared::{
+    Usd,
     clock::Clock,
     telemetry::{Moment, Span, SpanId, Value},
     when,
@@ -22,6 +23,8 @@ use crate::{
 const MOST_ROWS: usize = 1_000;
 /// The width of a row in its own units.
 const WIDTH: u64 = 10_000;
+/// Points of the line of what was spent.
+const POINTS: usize = 200;
 
 /// A bar of a row.
 #[derive(Debug)]
@@ -35,14 +38,14 @@ struct Bar {
 pub(super) async fn show(call: Call) -> Answered {
     let trace_id = call.part("trace")?;
     let run = call.watched.run(trace_id).await?;
-    let (log, _, journals) = cluster::account(&call.bus, trace_id).await?;
+    let (log, ledger, journals) = cluster::account(&call.bus, trace_id).await?;
     let spans = blocking(move || log.spans(&journals, Clock::Machine.now())).await?;
     run.show(move |trace| {
         let root = cluster::root(trace)?;
         let body = html! {
             (run::head(trace, root))
             (run::views(trace, run::View::Timeline))
-            (draw(trace, &spans))
+            div id="part" data-redraw[root.is_live()] { (draw(trace, &spans, &ledger)) }
         };
         answer::page(&call, &run::title(root), Here::Runs, &body)
     })
@@ -104,7 +107,7 @@ fn bars(spans: &[Span], start: Moment, end: Moment) -> HashMap<String, Vec<Bar>>
     bars
 }
 
-fn draw(trace: &Trace, spans: &[Span]) -> Markup {
+fn draw(trace: &Trace, spans: &[Span], ledger: &Ledger) -> Markup {
     let (start, end) = (spans.iter().map(|span| span.start).min(), spans.iter().map(|span| span.end).max());
     let (Some(start), Some(end)) = (start, end) else { return html! { p { "Nothing has happened yet." } } };
     let bars = bars(spans, start, end);
@@ -141,6 +144,46 @@ fn draw(trace: &Trace, spans: &[Span]) -> Markup {
                                 }
                             }
                         }
+                    }
+                }
+                (money(ledger, start, end))
+            }
+        }
+    }
+}
+
+/// What was spent by then, as a line that rises to all of it.
+fn money(ledger: &Ledger, start: Moment, end: Moment) -> Markup {
+    let whole = end.since(start).as_nanos().max(1);
+    let mut sums = [0i128; POINTS + 1];
+    for posting in &ledger.postings {
+        let passed = Moment::from(posting.place.at).since(start).as_nanos() * POINTS as u128 / whole;
+        let change =
+            i128::from(posting.booked.cost_usd.nanos()) - i128::from(posting.before.cost_usd.nanos());
+        sums[usize::try_from(passed).unwrap_or(POINTS).min(POINTS)] += change;
+    }
+    let mut sum = 0;
+    for place in &mut sums {
+        sum += *place;
+        *place = sum;
+    }
+    let most = sums.iter().copied().max().unwrap_or(0);
+    let total = Usd::from_nanos(u64::try_from(sum).unwrap_or(0));
+    // In the units of a row: from its foot, nearly to its top.
+    let line: Vec<String> = sums
+        .iter()
+        .enumerate()
+        .map(|(place, sum)| {
+            format!("{},{}", place as u64 * WIDTH / POINTS as u64, 9000 - sum.max(&0) * 8000 / most.max(1))
+        })
+        .collect();
+    html! {
+        @if most > 0 {
+            tr class="spent" {
+                th scope="row" { "Spent" span class="of" { " " (total) } }
+                td {
+                    svg viewBox={ "0 0 " (WIDTH) " 10" } preserveAspectRatio="none" role="img" aria-label={ "Spent over time, " (total) " in all" } {
+                        g transform="scale(1 0.001)" { polyline points=(line.join(" ")) {} }
                     }
                 }
             }

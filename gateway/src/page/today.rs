@@ -10,7 +10,7 @@ use crate::{
     today::{HOURS, Today},
 };
 
-/// Agents that are told by name.
+/// Agents and models that are told by name.
 const NAMED: usize = 5;
 /// The size of the chart.
 const WIDTH: usize = 120;
@@ -27,10 +27,9 @@ fn sum<'a>(amounts: impl Iterator<Item = &'a Usd>) -> Usd {
 }
 
 fn chart(today: &Today) -> Markup {
-    let Today { hours, agents, is_cut } = today;
+    let Today { hours, agents, models, is_cut } = today;
     let total = sum(hours.iter());
     let most = hours.iter().map(|hour| hour.nanos()).max().unwrap_or(0).max(1);
-    let rest = sum(agents.iter().skip(NAMED).map(|(_, spent)| spent));
     // As high as its part of the most: what was spent is seen, however little.
     let height = |hour: Usd| {
         let part = u128::from(hour.nanos()) * u128::from(HEIGHT) / u128::from(most);
@@ -46,9 +45,13 @@ fn chart(today: &Today) -> Markup {
                     }
                 }
             }
-            ul class="plain" aria-label="By agent" {
-                @for (agent, spent) in agents.iter().take(NAMED) { li { (agent) " " span class="of" { (spent) } } }
-                @if rest > Usd::ZERO { li { "others " span class="of" { (rest) } } }
+            @for (by, sums) in [("by agent", agents), ("by model", models)] {
+                @let rest = sum(sums.iter().skip(NAMED).map(|(_, spent)| spent));
+                ul class="plain" aria-label={ "Spent " (by) } {
+                    li class="kind" { (by) }
+                    @for (name, spent) in sums.iter().take(NAMED) { li { (name) " " span class="of" { (spent) } } }
+                    @if rest > Usd::ZERO { li { "the rest " span class="of" { (rest) } } }
+                }
             }
         }
     }

@@ -16,8 +16,9 @@ use crate::{
     blocking::blocking,
     call::{Answered, Call, json, json_bytes},
     cluster,
+    dead_letter::{self, NotSent},
     problem::ProblemDetails,
-    types::{Coordinators, KeptLetter, LettersPage, SignInCode, ToldToDrain},
+    types::{Coordinators, KeptLetter, LettersPage, SentAgain, SignInCode, ToldToDrain},
 };
 
 /// A bus that does not answer within this time is not ready.
@@ -89,7 +90,8 @@ pub(crate) async fn dead_letters(call: &Call) -> Result<LettersPage, Box<Problem
     page.await
 }
 
-pub(super) async fn one_letter(call: Call) -> Answered {
+/// The letter that a request names, as it is stored.
+async fn named_letter(call: &Call) -> Result<(Stored, KeptLetter), Box<ProblemDetails>> {
     let (kind, sequence) = (call.part::<ChildId>("kind")?, call.part::<u64>("sequence")?);
     let none = || {
         let message = "there is no such dead letter\n\nhint: `GET /v1/dead` lists them; they are kept for a limited time";
@@ -101,9 +103,40 @@ pub(super) async fn one_letter(call: Call) -> Answered {
     if !(1..=last.sequence).contains(&sequence) {
         return Err(none());
     }
-    let found = call.bus.follow(&[filter], From::Sequence(sequence)).await?.next().await?;
-    let found = letter(&found).filter(|found| found.sequence == sequence).ok_or_else(none)?;
-    json(StatusCode::OK, &found)
+    let stored = call.bus.follow(&[filter], From::Sequence(sequence)).await?.next().await?;
+    let found = letter(&stored).filter(|found| found.sequence == sequence).ok_or_else(none)?;
+    Ok((stored, found))
+}
+
+pub(super) async fn one_letter(call: Call) -> Answered {
+    json(StatusCode::OK, &named_letter(&call).await?.1)
+}
+
+/// Sends the message of a letter again: it is the body.
+pub(super) async fn retry_letter(call: Call) -> Answered {
+    let (stored, KeptLetter { letter, .. }) = named_letter(&call).await?;
+    let headers = |subject: &Subject| cluster::headers(subject, &call.caller);
+    match dead_letter::send_again(&call.bus, (&stored, &letter), call.body.to_vec(), headers).await {
+        Ok(()) => json(StatusCode::ACCEPTED, &SentAgain { subject: letter.subject }),
+        Err(NotSent::Publish(error)) => Err(error.into()),
+        Err(NotSent::Bus(error)) => Err(error.into()),
+        Err(NotSent::NoQueue(subject)) => {
+            let message = format!("it can't be sent again: {}", NotSent::NoQueue(subject));
+            Err(ProblemDetails::conflict("not_queued", message))
+        }
+        Err(other @ NotSent::OtherMessage(_)) => {
+            let message = format!(
+                "{other}\n\nhint: send it as it was sent, byte by byte; a message that was changed is sent as a new one"
+            );
+            Err(ProblemDetails::conflict("conflict", message))
+        }
+    }
+}
+
+pub(super) async fn drop_letter(call: Call) -> Answered {
+    let (stored, _) = named_letter(&call).await?;
+    dead_letter::drop_letter(&call.bus, &stored).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 /// A code that signs whoever asks in to the page, once.

@@ -359,7 +359,7 @@ pub(crate) fn table() -> Vec<Route> {
         .sends(admin(Action::Graphs))
         .takes::<TaskGraph>()
         .gives::<types::GraphKept>(ok, "It is kept, as a new version if it is another."),
-        Route::new(delete, "/v1/graphs/{graph}", "deleteGraph", "Delete a graph that is kept", |c| {
+        Route::new(delete.clone(), "/v1/graphs/{graph}", "deleteGraph", "Delete a graph that is kept", |c| {
             Box::pin(graphs::delete(c))
         })
         .sends(admin(Action::Graphs))
@@ -403,6 +403,21 @@ pub(crate) fn table() -> Vec<Route> {
         })
         .hears(dead())
         .gives::<types::KeptLetter>(ok, "The letter."),
+        Route::new(
+            post.clone(),
+            "/v1/dead/{kind}/{sequence}/retry",
+            "retryDeadLetter",
+            "Send its message again, and drop the letter: the body is the message as it was sent, byte by byte",
+            |c| Box::pin(deployment::retry_letter(c)),
+        )
+        .hears(dead())
+        .takes_schema(types::any)
+        .gives::<types::SentAgain>(accepted, "It is stored; if it is refused again, there is a new letter."),
+        Route::new(delete, "/v1/dead/{kind}/{sequence}", "dropDeadLetter", "Drop one of them", |c| {
+            Box::pin(deployment::drop_letter(c))
+        })
+        .hears(dead())
+        .gives_nothing(StatusCode::NO_CONTENT, "It is gone."),
         Route::new(
             post,
             "/v1/sign-in-codes",

@@ -73,9 +73,33 @@ impl Drop for Lock {
         if self.is_open {
             self.say(CLOSED);
         }
+        // Closing the file is not enough: a program that another thread is just starting has it open too, until it runs.
+        self.file.unlock().ok();
     }
 }
 
 fn boot_id() -> String {
     fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    /// As in a process that was forked and has not become another program yet.
+    #[test]
+    fn a_directory_that_was_closed_is_free_though_its_lock_file_is_open_somewhere() {
+        let directory = std::env::temp_dir().join(format!("trellis-lock-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let lock = Lock::take(&directory).unwrap();
+        let inherited = lock.file.try_clone().unwrap();
+        assert!(matches!(Lock::take(&directory), Err(Error::InUse { .. })));
+        drop(lock);
+        let again = Lock::take(&directory).map(drop);
+        drop(inherited);
+        fs::remove_dir_all(&directory).unwrap();
+        again.unwrap();
+    }
 }

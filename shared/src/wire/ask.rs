@@ -131,6 +131,8 @@ pub struct Checked {
 pub struct SettledCall {
     pub call_id: CallId,
     pub amount: Amount,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelName>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]

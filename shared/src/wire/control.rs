@@ -1,7 +1,7 @@
 //! What people and tools send about running work: cancel, answer, raise, charge, delete, restore, and what
 //! becomes of disputed charges.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{DecideDispute, Tell, Text};
 use crate::{
@@ -84,15 +84,23 @@ pub struct Restore {
     pub to: u32,
 }
 
-/// New, higher ceilings. Raising a ceiling to its present value changes nothing.
+/// New, higher ceilings: at least one. Raising a ceiling to its present value changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[schemars(extend("anyOf" = [{"required": ["max_cost_usd"]}, {"required": ["max_tokens"]}]))]
 #[serde(deny_unknown_fields)]
 pub struct Raise {
     pub child_id: ChildId,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Usd")]
     pub max_cost_usd: Option<Usd>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Tokens")]
     pub max_tokens: Option<Tokens>,
+}
+
+/// A ceiling that is there: whoever sends null has none to give, and would take the answer for a raise.
+fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
 }
 
 /// An external cost without a hold; booked once by its key (B11), as far as something is left for it (B18).

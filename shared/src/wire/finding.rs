@@ -7,9 +7,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{BudgetSnapshot, ContextStatus, Question, Text};
 use crate::{
-    id::{AgentId, ChildId, ThreadId, TraceId},
+    id::{AgentId, ChildId, ModelName, ThreadId, TraceId},
     labels::Labels,
-    money::Usd,
+    money::{Usd, booked},
     time::Timestamp,
 };
 
@@ -124,6 +124,22 @@ pub struct RunSummary {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
     pub budget: BudgetSnapshot,
+    /// Who spent it. Of runs that earlier versions began, less than all is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spent_by: Vec<Spender>,
+}
+
+/// What the contexts of one agent spent themselves with one model. A run tells twelve of them at most; the last is the sum of the others then.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Spender {
+    /// Absent: others together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<AgentId>,
+    /// Absent: the cost is an estimate, a charge, or of no model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelName>,
+    #[serde(deserialize_with = "booked::usd")]
+    pub cost_usd: Usd,
 }
 
 /// Which open questions are asked for: of runs that wait for a human, the newest run first.

@@ -171,6 +171,9 @@ pub struct ModelStep {
     /// from this entry how many tokens the beginning has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent: Option<String>,
+    /// How what was sent begins, if it does not begin as that of an earlier entry does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<Box<Prompt>>,
     /// How often calls of the context have been retried so far.
     #[serde(default)]
     pub retries: u32,
@@ -200,6 +203,31 @@ pub struct ModelStep {
     /// The tools that it called without having been offered them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unoffered: Vec<String>,
+}
+
+/// What a model got before the first answer of the conversation, as it was sent. What follows is in the journal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Prompt {
+    pub messages: Vec<PromptMessage>,
+    /// The tools that were offered.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<ToolName>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct PromptMessage {
+    pub role: PromptRole,
+    /// Its beginning, if it is long.
+    pub text: String,
+    /// The bytes of all of it.
+    pub size_bytes: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PromptRole {
+    System,
+    User,
 }
 
 impl ModelStep {

@@ -35,12 +35,12 @@ pub use dispute::{DecideDispute, Decision, Dispute, DisputedCost, Sender};
 pub use execute::{
     ChildResult, ClaimAt, Execute, GivenAnswer, LeftOut, Offer, Part, PartName, ReportTo, RestorePoint,
 };
-pub use finding::{PendingQuery, PendingQuestion, RunSummary, RunsCursor, RunsQuery, TracePrefix};
+pub use finding::{PendingQuery, PendingQuestion, RunSummary, RunsCursor, RunsQuery, Spender, TracePrefix};
 pub use graph_answer::{GraphAnswer, StepAnswer};
 pub use history::{
     AppliedLayer, CallCost, CheckedStep, Checkpoint, Compacted, HistoryEntry, HistoryStep, LostStep,
-    MissingLayer, ModelStep, OutputFile, ResultStep, Said, SandboxReport, StreamPiece, ToolCall, ToolOutput,
-    ToolStep, has_all_copies,
+    MissingLayer, ModelStep, OutputFile, Prompt, PromptMessage, PromptRole, ResultStep, Said, SandboxReport,
+    StreamPiece, ToolCall, ToolOutput, ToolStep, has_all_copies,
 };
 pub use kept::{GraphShown, GraphSummary, GraphVersion};
 pub use news::{News, ReachedRung, Seen, Tell, Told};

@@ -18,12 +18,12 @@ export default async function agent(place) {
     const trace = await client.submit({ goal: "Paint the fence", agent_id: "painter", child_id: "paints" });
     await client.reaches(trace, "input_required");
     const anna = await Person.enter(place, place.tokens.anna);
-    await anna.go(`runs/${trace}/contexts/paints`, "#live:text('● live')", ".journal #e-1", ".facts dd:text('scripted')", "a:text('Answer its question')");
+    await anna.go(`runs/${trace}/contexts/paints`, "#live:text('● live')", ".journal #e-1", ".facts dd:text('scripted')", "#asked h2:has-text('Which colour')");
     const steps = () => anna.count("#journal > li");
     const before = await steps();
 
     await anna.find("#e-1 summary").click();
-    await anna.sees("#e-1 pre:has-text('Let me look.')");
+    for (const seen of ["Let me look.", "Your task: Paint the fence", "fs.list, ask_human"]) await anna.sees(`#e-1 pre:has-text('${seen}')`);
     await anna.find("#tell").fill("Mind the roses");
     await anna.find("form.tell button").click();
     await anna.sees("form.tell .told:text('Done.')");
@@ -39,22 +39,32 @@ export default async function agent(place) {
         return questions.find((one) => one.trace_id === trace && one.number > 1);
     });
     await until("its journal has grown", async () => (await steps()) > before);
-    const { number } = await question();
+    await question();
     await anna.sees("#journal > li:has-text('Mind the roses')");
 
     // It goes on before her eyes, to its end; what was opened stays open.
-    await client.ask("POST", `runs/${trace}/contexts/paints/answers/${number}`, { answer: "green" });
+    await anna.find("#asked textarea").fill("green");
+    await anna.replying("", () => anna.find("#asked button").click());
     await anna.sees(".result pre:text('The fence is painted.')");
     await anna.sees("#journal > li:has-text('Now I know')");
     await anna.sees("#e-1 pre:has-text('Let me look.')");
     await until("nothing may be done about it any more", async () => (await anna.count("#actions button, #actions form")) === 0);
+    assert.equal(await anna.count("#asked .card"), 0, "what is answered is not asked any more");
     await anna.isAccessible();
+
+    // Another run goes on from a step of this one.
+    await anna.find("#e-2 button:has-text('Branch')").click();
+    assert.equal(await anna.find("[name='branch_from.step']").inputValue(), "2");
+    await anna.find("details.branch [name=goal]").fill("Paint the gate");
+    await anna.find("details.branch button").click();
+    await anna.sees("h1:text('Paint the gate')");
 
     const other = await client.submit({ goal: "Paint it again", agent_id: "painter", child_id: "paints" });
     await client.reaches(other, "input_required");
     await anna.go(`runs/${other}/contexts/paints`, "#live:text('● live')");
     await anna.replying("", () => anna.find(".actions button:text('Cancel')").click());
     await anna.sees("#head .mark:has-text('cancelled')");
+    await until("the button that she pressed is gone", async () => (await anna.count("#actions button")) === 0);
     // The way back is there.
     await anna.find(".way a").first().click();
     await anna.sees("h1:text('Paint it again')");

@@ -20,8 +20,8 @@ export async function launch() {
 }
 
 /** Waits until something holds. */
-export async function until(what, holds) {
-    const deadline = Date.now() + PATIENCE;
+export async function until(what, holds, patience = PATIENCE) {
+    const deadline = Date.now() + patience;
     for (;;) {
         const found = await holds();
         if (found) return found;
@@ -188,7 +188,7 @@ export class Client {
     }
 
     /** Waits until a run has this status. */
-    async reaches(trace, status) {
-        await until(`${trace} is ${status}`, async () => (await this.found(trace))?.status === status);
+    async reaches(trace, status, patience = PATIENCE) {
+        await until(`${trace} is ${status}`, async () => (await this.found(trace))?.status === status, patience);
     }
 }

@@ -27,7 +27,7 @@ export default async function playground(place) {
     for (const seen of ["#checked .mark.good", "#part text:has-text('pay')", "#checked dd:text('pay → say')"]) await anna.sees(seen);
     await anna.find("#fail-step").selectOption("say");
     await anna.find("#run-graph").click();
-    for (const seen of ["#played a", "#part .card.busy"]) await anna.sees(seen);
+    for (const seen of ["#played a", "#part .card.busy", "#head .mark.busy", "#head .money"]) await anna.sees(seen);
     await anna.replying("", () => anna.find("button:text('Kill the worker')").click());
     await anna.sees("#part .card.good >> nth=1");
     await anna.find("#played a").click();

@@ -57,7 +57,7 @@ export default async function prefix(place) {
     await anna.go("questions");
     const card = anna.find(`.card:has(a[href='runs/${made.asks}'])`);
     await anna.replying("", () => card.locator("button:text('red')").click());
-    await anna.sees(".told:text('Answered.')");
+    await anna.sees(".told:has-text('Answered')");
     await client.reaches(made.asks, "completed");
     const long = await client.submit(longGraph(60));
     await client.reaches(long, "input_required");

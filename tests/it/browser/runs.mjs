@@ -50,10 +50,12 @@ export default async function runs(place) {
         [{ q: made.failed.slice(0, 12) }, "failed"],
         [{ min_cost_usd: "0.03" }, "paused"],
     ]) assert.deepEqual(await filtered(fields), [found], JSON.stringify(fields));
-    // Whether a paused run waits for somebody depends on why it is paused.
-    const waiting = await filtered({ waiting_for_human: true });
-    assert.deepEqual(waiting.filter((name) => name !== "paused"), ["input_required"]);
+    assert.deepEqual(await filtered({ waiting_for_human: true }), ["input_required", "paused"]);
     await Promise.all([anna.page.waitForURL(anna.base), anna.find("a:text('Clear')").click()]);
+
+    // Who spent it, and with which model.
+    for (const by of ["by agent", "by model"]) await anna.sees(`.today ul:has-text('${by}') li:has-text('$')`);
+    await anna.sees(".today li:has-text('spend')");
 
     // A row changes in place, others stay as they are, and what is new waits to be asked for.
     await anna.go("?label=part%3Dfilters", "#live:text('● live')");

@@ -21,7 +21,26 @@ export default async function timeline(place) {
     await anna.sees(".journal #e-1");
     await anna.page.goBack();
 
-    await anna.find(".views a:text('Timeline')").click();
+    // Chosen steps of it run again, and what they need is taken over.
+    await anna.go(`runs/${trace}`);
+    assert.equal(await anna.count("#actions > button:text-is('Rerun')"), 0, "nothing of it failed");
+    await anna.find("#actions summary").click();
+    await anna.find("[name='rerun.from']").selectOption(["three"]);
+    await anna.find("#actions form button").click();
+    await until("another run is shown", () => !anna.page.url().includes(trace) && anna.page.url().includes("runs/"));
+    await anna.sees("#head .mark.good");
+
+    // The timeline of a run that goes on is drawn again.
+    const asks = await client.submit({ goal: "Wait for me", agent_id: "ask", child_id: "asks", inputs: { question: "Now?" } });
+    await client.reaches(asks, "input_required");
+    await anna.go(`runs/${asks}/timeline`, "#head .mark.asks");
+    await client.ask("POST", `runs/${asks}/contexts/asks/answers/1`, { answer: "yes" });
+    await anna.sees("#head .mark.good");
+
+    const paid = await client.finish({ goal: "Pay", agent_id: "spend", inputs: { usd: 0.01, calls: 3 } });
+    await anna.go(`runs/${paid}/timeline`, ".spent th:has-text('$0.03')", ".spent polyline");
+
+    await anna.go(`runs/${trace}/timeline`);
     await anna.sees(".timeline rect.chat");
     const plot = anna.find(".timeline svg").first();
     const shown = async () => (await plot.getAttribute("viewBox")).split(" ").map(Number);

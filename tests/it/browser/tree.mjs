@@ -49,7 +49,7 @@ export default async function tree(place) {
     ] };
     const asks = await client.submit(graph);
     await client.reaches(asks, "input_required");
-    await anna.go(`runs/${asks}`, "#live:text('● live')", `${row("first")} .mark.asks`, "#head strong:text('1 question open')");
+    await anna.go(`runs/${asks}`, "#live:text('● live')", `${row("first")} .mark.asks`, "#head a:text('1 question open')");
     const answer = async (child) => {
         const { questions } = await client.ask("GET", "questions?limit=100");
         const { number } = questions.find((one) => one.trace_id === asks && one.child_id === child);

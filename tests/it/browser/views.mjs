@@ -44,6 +44,8 @@ export const VIEWS = ({ graph, written, asks, sleeps }) => [
     { path: `runs/${graph}/money`, sees: [".books text:has-text('report')", "#at", "caption:has-text('Who has spent it')", ".views [aria-current]:text('Money')"] },
     { path: `runs/${graph}/money?at=1`, sees: ["output:has-text('of')", "a:text('Now')"] },
     { path: `runs/${sleeps}/money`, sees: [".list th:has-text('sleeper')"], isLive: true },
+    { path: `runs/${graph}/receipt`, sees: [".list th:has-text('left')", "h2:text('By model')", ".sum a:text('As JSON')", ".views [aria-current]:text('Receipt')"] },
+    { path: `runs/${graph}/events`, sees: ["[id^=event-]", ".sum a:text('as JSON')", ".list td:has-text('settled')", ".views [aria-current]:text('Events')"] },
     { path: `runs/${written}/files`, sees: ["h2:has-text('ants')", ".files a[download]", ".files a:text('ants and bees.md')"] },
     { path: `runs/${written}/contexts/ants/files/ants%20and%20bees.md`, sees: ["pre:text('# Ants')", "a:text('Save')"] },
     { path: `runs/${sleeps}`, sees: ["#r-sleeper .now:has-text('runs on')", "#actions button:text('Cancel')", "#actions button:text('Raise')"], isLive: true },

@@ -258,6 +258,32 @@ fn world_before_its_end() -> World {
     world
 }
 
+/// proves: a receipt calls things by their names: a question is no graph, a time is no number, and what is estimated is in its column.
+#[test]
+fn b19_a_receipt_names_questions_times_and_estimates() {
+    let receipt = |world: &World| {
+        let read = ReadLog::new(world.trace.id(), log(world));
+        Receipt::of(&read, &Ledger::of(&read), &Journals::default()).unwrap()
+    };
+    let ask = json!({"id": "ask", "approve": {"who": "me", "question": "Ship it?"}});
+    let asks = receipt(&World::with_graph(json!({"steps": [ask]})));
+    let said: Vec<&str> = asks.lines.iter().map(|line| line.detail.as_str()).collect();
+    assert!(said.iter().any(|line| line.starts_with("a question to a human under ")), "{said:?}");
+    assert_eq!(said.iter().filter(|line| line.starts_with("a graph")).count(), 1, "{said:?}");
+
+    let mut world = World::with_root(json!({"max_cost_usd": 2}));
+    let root = world.claim("root");
+    world.hold(&root, "1-1", cents(20)).unwrap();
+    world.forfeit(&root, "1-1").unwrap();
+    world.fail(&root, true).unwrap();
+    let failed = receipt(&world);
+    let estimates: Vec<_> = failed.other.iter().map(|of| (of.cost, of.estimated)).collect();
+    assert_eq!(estimates, [(cents(20), cents(20))]);
+    let requeued = failed.lines.iter().find(|line| line.what == "requeued").unwrap();
+    assert!(requeued.detail.contains("not_before 1970-01-01T"), "{}", requeued.detail);
+    assert!(requeued.detail.ends_with('Z'), "{}", requeued.detail);
+}
+
 #[test]
 fn g12_a_run_is_priced_again_and_models_without_a_price_are_named() {
     let world = world();

@@ -1,10 +1,10 @@
 //! Section B: the budget tree.
 
-use coordinator::trace::{CallState, Event, Refusal};
+use coordinator::trace::{CallState, Command, Event, Refusal};
 use serde_json::{Value, json};
 use shared::{
     Amount, Dimension, Json, Tokens, Usd,
-    wire::{EndStatus, Failure, FailureKind, Payload, Verdict},
+    wire::{EndStatus, Failure, FailureKind, Payload, Raise, Verdict},
 };
 use trellis_tests::{
     World,
@@ -171,7 +171,8 @@ fn b6_a_grant_that_does_not_fit_is_refused_not_shrunk() {
         |n: &str, usd: f64| json!({"goal": n, "child_id": n, "max_cost_usd": usd, "funding": "granted"});
     world.spawn(&root, grant("a", 0.7)).unwrap();
     let refused = world.spawn(&root, grant("b", 0.31)).unwrap_err();
-    assert!(matches!(refused, Refusal::Denied(ref d) if d.left_usd == Usd::from_cents(30)), "{refused}");
+    assert!(matches!(refused, Refusal::NotGranted(ref d) if d.left_usd == Usd::from_cents(30)), "{refused}");
+    assert!(refused.to_string().starts_with("a grant of $0.31 was denied"), "{refused}");
     assert!(world.trace.context(&id("b")).is_none());
     world.spawn(&root, grant("b", 0.3)).unwrap();
     let refused = world.spawn(&root, json!({"goal": "c", "child_id": "c"})).unwrap_err();
@@ -283,6 +284,16 @@ fn b8_pause_parks_without_a_worker_and_a_raise_resumes() {
     world.rest();
 }
 
+/// proves: a raise that raises nothing is a mistake of whoever sends it, and is not stored as if it had been done.
+#[test]
+fn b8_a_raise_of_nothing_is_refused() {
+    let mut world = World::with_root(json!({"max_cost_usd": 1}));
+    let nothing = Raise { child_id: id("root"), max_cost_usd: None, max_tokens: None };
+    let refused = world.handle(Command::Raise(nothing)).unwrap_err();
+    assert!(matches!(refused, Refusal::Malformed(_)), "{refused}");
+    assert!(refused.to_string().contains("give `max_cost_usd`, `max_tokens` or both"), "{refused}");
+}
+
 #[test]
 fn b8_only_raises_are_taken_and_not_past_the_parent() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
@@ -300,7 +311,7 @@ fn b8_only_raises_are_taken_and_not_past_the_parent() {
     world.raise("root", 200).unwrap();
     world.pay(&root, "c1", cents(1)).unwrap();
     assert!(
-        matches!(world.raise("b", 200).unwrap_err(), Refusal::Denied(_)),
+        matches!(world.raise("b", 200).unwrap_err(), Refusal::NotGranted(_)),
         "only 99 cents are left to carve"
     );
     world.raise("b", 199).unwrap();

@@ -116,6 +116,22 @@ fn b8_a_call_that_waits_for_long_parks_without_a_worker_and_keeps_its_place() {
 }
 
 #[test]
+fn b8_a_call_that_waited_until_the_budget_was_used_up_waits_for_a_human() {
+    let mut world = World::with_root(json!({"max_cost_usd": 0.1, "on_exhausted": "pause"}));
+    let root = world.claim("root");
+    world.hold(&root, "1-1", cents(10)).unwrap();
+    assert!(waits(&ask(&mut world, &root, "1-2", cents(1))));
+    world.settle(&root, "1-1", cents(10)).unwrap();
+    world.report(&root, Verdict::OutOfBudget).unwrap();
+    assert_eq!(world.trace.line().count(), 0, "no call in flight returns anything");
+    world.pass(3 * 24 * 3600 * 1000);
+    assert_eq!(world.status("root"), "paused", "its deadline stands still meanwhile");
+    world.raise("root", 100).unwrap();
+    let again = world.claim("root");
+    assert!(is_held(&ask(&mut world, &again, "2-1", cents(1))));
+}
+
+#[test]
 fn b8_a_place_that_no_worker_takes_is_lost_after_a_lease() {
     let (mut world, leases) = family(20, &["a", "b", "c"]);
     world.hold(&leases[0], "1-1", cents(15)).unwrap();

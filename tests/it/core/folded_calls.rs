@@ -156,7 +156,8 @@ fn b9_folded_calls_that_are_told_again_are_booked_once() {
     world.answer("root", 1, "that").unwrap();
     let next = world.claim("root");
     let before = world.node("root").budget.clone();
-    let settled = |number| SettledCall { call_id: call(&format!("1-{number}")), amount: cost(number) };
+    let settled =
+        |number| SettledCall { call_id: call(&format!("1-{number}")), amount: cost(number), model: None };
     let settled: Vec<_> = (1..=10_000).map(settled).collect();
     let events = world.handle(Command::Resume(Resume { lease: next, settled })).unwrap();
     assert!(matches!(events.as_slice(), [Event::Forfeited { .. }]), "{events:?}");
@@ -521,7 +522,7 @@ impl Player {
             .filter(|(id, _)| !(id.as_str().len() + usize::from(pick)).is_multiple_of(5))
             .map(|(id, call)| {
                 let amount = if let CallState::Settled(amount) = call.state { amount } else { call.held };
-                SettledCall { call_id: id.clone(), amount }
+                SettledCall { call_id: id.clone(), amount, model: None }
             })
             .collect();
         let mut events = 0;

@@ -100,7 +100,7 @@ fn hostile(dice: &mut Dice, world: &World) -> Command {
         4..=6 => Command::Settle { lease, call_id, amount, model: None },
         7 => Command::Release { lease, call_id },
         8 => Command::Forfeit { lease, call_id },
-        9 => Command::Resume(Resume { lease, settled: vec![SettledCall { call_id, amount }] }),
+        9 => Command::Resume(Resume { lease, settled: vec![SettledCall { call_id, amount, model: None }] }),
         10 => {
             let name = format!("s{}", dice.below(6));
             let agent = ["alpha", "beta"][dice.below(2)];

@@ -4,21 +4,10 @@ use std::collections::HashMap;
 
 use coordinator::trace::{Effect, Event, Refusal, Trace, effects};
 use serde_json::{Value, json};
-use shared::wire::{ContextStatus, EndStatus, FailureKind, RunSummary, StepStatus};
+use shared::wire::{ContextStatus, EndStatus, FailureKind, StepStatus};
 use trellis_tests::{World, world::id};
 
 const DAY_MS: u64 = 24 * 3600 * 1000;
-
-/// The summary of the run of a world, as the list of runs has it: from the stored fields of its root alone.
-fn summary(world: &World) -> RunSummary {
-    let mut trace = world.trace.clone();
-    trace.mark_all_changed();
-    let stored = trace.take_changes().fields.into_iter();
-    let of_root = stored.filter(|(name, _)| Trace::SUMMARY_FIELDS.contains(&name.as_str()));
-    let fields: HashMap<String, String> =
-        of_root.map(|(name, text)| (name, text.expect("it is written"))).collect();
-    Trace::summary(world.trace.id(), &fields).expect("it is readable").expect("it is there")
-}
 
 /// A root that waits for `a`, which runs a graph of `left` and `right`.
 fn asking_beneath() -> World {
@@ -42,15 +31,15 @@ fn g7_all_above_a_question_show_input_required_with_the_path_until_it_is_answere
     let snapshot = world.trace.snapshot(world.node("root"));
     assert_eq!(snapshot.asked_by, [id("root"), id("a"), id("right")]);
     assert_eq!(world.trace.snapshot(world.node("left")).asked_by, []);
-    assert_eq!((summary(&world).status, summary(&world).questions), (ContextStatus::InputRequired, 1));
+    assert_eq!((world.summary().status, world.summary().questions), (ContextStatus::InputRequired, 1));
     world.ask_human(&left, "milk?").unwrap();
-    assert_eq!(summary(&world).questions, 2);
+    assert_eq!(world.summary().questions, 2);
 
     world.answer("left", 1, "no").unwrap();
     assert_eq!(world.trace.snapshot(world.node("root")).asked_by, [id("root"), id("a"), id("right")]);
     world.answer("right", 1, "tea").unwrap();
     assert_eq!(["root", "a"].map(|c| world.status(c)), ["working", "working"]);
-    assert_eq!((summary(&world).status, summary(&world).questions), (ContextStatus::Working, 0));
+    assert_eq!((world.summary().status, world.summary().questions), (ContextStatus::Working, 0));
     world.run("left", "l");
     world.run("right", "r");
     world.run("root", "ok");

@@ -111,8 +111,13 @@ fn l_what_a_worker_reports_of_a_limit_is_completed() {
         let message = format!("{limit}: 3 of {max}; why it was so");
         world.report(&root, Verdict::Failed(Failure::lasting(FailureKind::LimitExceeded, message))).unwrap();
         let said = format!(
-            "`root` has used 3 of {limit} = {max} (the submission); raise `limits.{limit}` in the submission; why it was so"
+            "`root` has used 3 of {limit} = {max} (the submission); raise `limits.{limit}` in the submission"
         );
+        // Of what was tried again, the cause comes first: the rest may be cut off.
+        let said = match limit {
+            "max_retries_total" => format!("why it was so; tried 3 times: {said}"),
+            _ => format!("{said}; why it was so"),
+        };
         assert_eq!(why(&world, "root"), said);
     }
     // Anything else stays as it was said.
@@ -173,13 +178,45 @@ fn l_a_timeout_names_where_it_was_set() {
         let mut world = World::new();
         world.settings.maximum.timeout_ms = maximum;
         world.submit(json!({"goal": "g", "child_id": "root", "timeout_ms": timeout})).unwrap();
-        world.pass(9_000);
+        let lease = world.claim("root");
+        for _ in 0..3 {
+            world.pass(3_000);
+            world.tick(&lease, Progress::default()).ok();
+        }
         why(&world, "root")
     };
     let of_submission =
         "`root` reached timeout_ms = 9000 (the submission); raise `timeout_ms` in the submission";
     assert_eq!(submitted(Some(9_000), None), of_submission);
     assert!(submitted(None, Some(9_000)).contains("timeout_ms = 9000 (the operator's `maximum`"));
+}
+
+/// proves: what no worker took in time says so, with the pool: more time would not help it.
+#[test]
+fn l_what_no_worker_took_in_time_names_the_pool() {
+    let writer = || with_writer(json!({"pool": "gpu"}));
+    let mut world = writer();
+    let root = json!({"goal": "g", "child_id": "root", "agent_id": "writer", "timeout_ms": 5_000});
+    world.submit(root).unwrap();
+    world.pass(5_000);
+    assert_eq!(
+        why(&world, "root"),
+        "no worker of the pool `gpu` took `root`: `root` reached timeout_ms = 5000 (the submission)"
+    );
+    let steps = json!([{"id": "write", "agent_id": "writer", "task_description": "t"}]);
+    let graph = json!({"child_id": "root", "timeout_ms": 5_000, "steps": steps});
+    let mut world = writer();
+    world.submit_graph(graph.clone()).unwrap();
+    world.pass(5_000);
+    let said = why(&world, "root");
+    assert!(said.starts_with("no worker of the pool `gpu` took step `write`: `root` reached"), "{said}");
+    // One that a worker has is late, and not left.
+    let mut world = writer();
+    world.submit_graph(graph).unwrap();
+    world.claim("write");
+    world.pass(5_000);
+    let said = why(&world, "root");
+    assert!(said.starts_with("`root` reached timeout_ms") && said.contains("; raise "), "{said}");
 }
 
 #[test]

@@ -40,6 +40,7 @@ mod schedules;
 mod secrets;
 mod spans;
 mod spawning;
+mod spenders;
 mod statements;
 mod status_table;
 mod steering;

@@ -52,7 +52,7 @@ fn sayings(lease: &Lease) -> Vec<Command> {
     };
     let hold =
         Hold { lease: lease(), call_id: call(), amount: cents(1), closing: false, seen: Default::default() };
-    let settled = vec![SettledCall { call_id: "earlier".parse().unwrap(), amount: cents(5) }];
+    let settled = vec![SettledCall { call_id: "earlier".parse().unwrap(), amount: cents(5), model: None }];
     vec![
         claim(lease().child_id.as_str(), "fresh"),
         Command::Tick(Tick { lease: lease(), progress: Progress { steps: 1, ..Progress::default() } }),

@@ -571,7 +571,7 @@ impl Player {
             79..82 => {
                 let call_id = self.call(&lease, b);
                 let settled = if c % 2 == 0 {
-                    vec![SettledCall { call_id, amount: Self::amount(b % 20, c) }]
+                    vec![SettledCall { call_id, amount: Self::amount(b % 20, c), model: None }]
                 } else {
                     Vec::new()
                 };

@@ -409,7 +409,7 @@ fn l_max_queue_ms_bounds_each_wait_for_a_worker() {
     assert_eq!(
         end.reason.as_deref(),
         Some(
-            "no worker took `root` within max_queue_ms = 7000 (the submission); raise `limits.max_queue_ms` in the submission"
+            "no worker of the pool `default` took `root` within max_queue_ms = 7000 (the submission); raise `limits.max_queue_ms` in the submission"
         )
     );
 

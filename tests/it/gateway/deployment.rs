@@ -121,6 +121,22 @@ async fn workers_coordinators_and_dead_letters_are_listed_and_a_worker_drained()
     assert_eq!((&one, &one["letter"]["refusal"]["code"]), (&letters[0], &json!("malformed")));
     problem(front.get(&format!("/v1/dead/spawn/{}", letters[0]["sequence"])), 404, "no_letter").await;
     assert_eq!(front.value("/v1/dead?kind=spawn").await["letters"], json!([]));
+
+    // Sent again, it is the same message, byte by byte; refused again, it is another letter.
+    let path = |letter: &Value| format!("/v1/dead/cancel/{}", letter["sequence"]);
+    let again = |body: &str| {
+        let asked = front.ask(Method::POST, &format!("{}/retry", path(&letters[0])));
+        asked.header("content-type", "application/json").body(body.to_owned())
+    };
+    problem(again(r#"{"nonsense": 2}"#), 409, "conflict").await;
+    let sent = told(again(r#"{"nonsense":1}"#).send().await.unwrap(), 202).await;
+    assert_eq!(sent["subject"], "agent.cancel");
+    problem(again(r#"{"nonsense":1}"#), 404, "no_letter").await;
+    eventually("it is refused again", async || count().await == 3).await;
+    let dropped = front.ask(Method::DELETE, &path(&letters[1])).send().await.unwrap();
+    assert_eq!(dropped.status(), 204);
+    problem(front.ask(Method::DELETE, &path(&letters[1])), 404, "no_letter").await;
+    assert_eq!(count().await, 2);
     let drained = front.ask(Method::POST, "/v1/workers/worker/drain").send().await.unwrap();
     assert_eq!(told(drained, 202).await["worker_id"], "worker");
     eventually("it drains", async || {

@@ -94,6 +94,10 @@ async fn try_everything(front: Front) {
     eventually("it is raised", async || limit().await == 2 || limit().await == 2.0).await;
     let lower = json!({"child_id": "w", "max_cost_usd": "0.5"});
     problem(front.post(&format!("{run}/raise"), &lower), 409, "not_a_raise").await;
+    for nothing in [json!({"child_id": "w"}), json!({"child_id": "w", "max_cost_usd": null})] {
+        let said = problem(front.post(&format!("{run}/raise"), &nothing), 422, "malformed").await;
+        assert!(said.to_string().contains("hint: "), "{said}");
+    }
     let charge = json!({"child_id": "w", "key": "bill-1", "amount": {"cost_usd": "0.25", "tokens": 0}});
     told(front.post(&format!("{run}/charge"), &charge).send().await.unwrap(), 202).await;
     let spent = async || front.value(&run).await["contexts"][0]["budget"]["spent"]["cost_usd"].clone();

@@ -24,7 +24,7 @@ const A: u8 = 4;
 const ALL: u8 = C | O | A;
 
 /// Every route, and the roles that may ask for it.
-pub(super) const ROUTES: [(&str, &str, u8); 42] = [
+pub(super) const ROUTES: [(&str, &str, u8); 44] = [
     ("POST", "/v1/runs", C),
     ("GET", "/v1/runs", ALL),
     ("GET", "/v1/runs/{trace}", ALL),
@@ -64,6 +64,8 @@ pub(super) const ROUTES: [(&str, &str, u8); 42] = [
     ("GET", "/v1/coordinators", ALL),
     ("GET", "/v1/dead", A),
     ("GET", "/v1/dead/{kind}/{sequence}", A),
+    ("POST", "/v1/dead/{kind}/{sequence}/retry", A),
+    ("DELETE", "/v1/dead/{kind}/{sequence}", A),
     ("POST", "/v1/sign-in-codes", ALL),
     ("GET", "/openapi.json", ALL),
     ("GET", "/nothing", ALL),

@@ -593,7 +593,7 @@ async fn s1_a_whole_run_works_with_every_process_under_its_own_role() {
     let submitted = as_role("client", &["submit", "--goal", "wait", "--agent", "elsewhere"]);
     let waits = submitted.lines().find_map(|line| line.strip_prefix("trace_id ")).unwrap_or_default();
     let asked = as_role("observer", &["runs", "describe", waits]);
-    let good = asked.contains("waiting for a worker of the pool `gpu`, of which none answers")
+    let good = asked.contains("waits for a worker of the pool `gpu`: none is there")
         && asked.contains("worker --pool gpu");
     found.check("a run waits for a pool without workers", &asked, good);
     let refused = as_role("admin", &["runs", "delete", waits, "--yes"]);

@@ -388,6 +388,18 @@ async fn t5_a_journal_that_never_can_be_used_ends_the_attempt_and_says_why() {
     site.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn n9_an_entry_that_says_more_than_is_known_is_read() {
+    let site = Site::in_one_process().await;
+    let trace = "0af7651916cd43dd8448eb211c80315a";
+    let mut newer = began(trace, 1, 1);
+    newer["mood"] = json!("good");
+    newer["step"]["began"]["mood"] = json!("better");
+    let outcome = on_a_journal_with(&site, trace, serde_json::to_vec(&newer).unwrap()).await;
+    assert!(outcome.context.error.is_none(), "{outcome:#?}");
+    site.stop().await;
+}
+
 /// An attempt that is stopped between its claim and its first read of the journal, and resumed too late.
 #[tokio::test(flavor = "multi_thread")]
 async fn t5_a_journal_is_never_taken_from_a_later_attempt() {

@@ -399,6 +399,19 @@ async fn p_a_tool_that_its_server_does_not_have_ends_the_agent_before_it_pays() 
     cluster.stop().await;
 }
 
+/// proves: an agent whose server of tools has not started is told why when it calls one, and not that it has no tools.
+#[tokio::test]
+async fn i5_a_tool_whose_server_does_not_start_says_why() {
+    let settings = json!({"mcp": {"broken": {"command": ["/no/such/program"]}}});
+    let caller = with_tools(agent("caller", &[("broken:look", json!({}))]), &["broken:look"]);
+    let cluster = cluster(settings, json!([caller])).await;
+    let (_, steps) = calls(&cluster.client, "caller").await;
+    let [step] = steps.as_slice() else { panic!("{steps:?}") };
+    assert!(error(step).contains("the server `broken` can't be used now"), "{step:?}");
+    assert!(error(step).contains("/no/such/program"), "{step:?}");
+    cluster.stop().await;
+}
+
 #[tokio::test]
 async fn i5_an_agent_reaches_the_hosts_its_operator_allows_and_no_other() {
     let open = Page::serve("what is to be read").await;

@@ -195,6 +195,19 @@ async fn b1_a_tree_of_spending_agents_adds_up_on_nats() {
     world.rest();
 }
 
+/// proves: each call of `spend` is a step, as a call of any agent is, and `max_steps` ends it.
+#[tokio::test(start_paused = true)]
+async fn l_spend_is_ended_by_max_steps() {
+    let inputs = json!({"calls": 5, "usd": 0.01});
+    let fits = live(world("spend", inputs.clone(), json!({"limits": {"max_steps": 5}}))).await;
+    assert_eq!((result(&fits)["calls"].clone(), fits.spent_cents("root")), (json!(5), 5));
+    let ended = live(world("spend", inputs, json!({"limits": {"max_steps": 3}}))).await;
+    let end = ended.node("root").end().expect("it has ended");
+    let why = end.error.as_ref().map(|error| error.message.clone()).unwrap_or_default();
+    assert!(why.starts_with("`root` has used 3 of max_steps = 3 (the submission)"), "{why}");
+    assert_eq!(ended.spent_cents("root"), 3);
+}
+
 #[tokio::test(start_paused = true)]
 async fn b1_a_tree_of_spending_agents_adds_up() {
     let inputs = json!({"depth": 2, "width": 3, "leaf": "spend", "usd": 0.01});

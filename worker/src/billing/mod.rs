@@ -4,4 +4,5 @@
 mod content;
 pub(crate) mod meter;
 pub(crate) mod model_call;
+mod prompt;
 pub(crate) mod token_bound;

@@ -17,7 +17,7 @@ use shared::{
     telemetry::{self, Kind, Value, attribute, metrics},
     wire::{
         CallCost, CheckedStep, Failure, FailureKind, HistoryStep, HoldDenied, LostStep, ModelStep, News,
-        Said, Text, ToolCall, Usage, Verdict, exhausted,
+        Prompt, Said, Text, ToolCall, Usage, Verdict, exhausted,
     },
 };
 
@@ -26,6 +26,7 @@ use tokio::time::Instant;
 use super::{
     content,
     meter::{Hold, Meter, Priced},
+    prompt,
     token_bound::PaidRequest,
 };
 use crate::{
@@ -251,7 +252,7 @@ impl Call<'_> {
         let retries = progress.get().retries;
         if retries > limits.max_retries_total {
             let used = Used::new("max_retries_total", retries, limits.max_retries_total);
-            let used = used.with(format!("the last failure: {message}"));
+            let used = used.with(message);
             return Err(Failure::lasting(FailureKind::LimitExceeded, used.to_string()));
         }
         if pause >= self.time_left() {
@@ -371,6 +372,7 @@ impl Call<'_> {
                 cost: CallCost { amount, estimated: usage.is_none(), prices: self.price.version.clone() },
                 usage,
                 sent: Some(self.request.sent()),
+                prompt: self.prompt(),
                 retries: self.attempt.progress.get().retries,
                 text,
                 unoffered,
@@ -393,6 +395,21 @@ impl Call<'_> {
         let ((entry, step), ()) = tokio::join!(writing, booking);
         tokio::join!(self.checker.note(&entry), live.flush());
         step
+    }
+
+    /// How the request begins, for people to read. It is written once, and again when it changes.
+    fn prompt(&self) -> Option<Box<Prompt>> {
+        // The request of a summary is made of what the journal has.
+        if self.request.summary_of.is_some() {
+            return None;
+        }
+        let prompt = prompt::of(self.request, |text| self.attempt.redactor.text(text));
+        let is_known = self.journal.with_all_entries(|entries| {
+            let answers = entries.iter().rev().filter_map(|entry| entry.step.as_model());
+            let mut known = answers.filter_map(|step| step.prompt.as_deref());
+            known.next() == Some(&prompt)
+        });
+        (!is_known).then(|| Box::new(prompt))
     }
 
     fn begin(&self, held: &Held) -> Doing<'_> {

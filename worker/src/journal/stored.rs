@@ -64,7 +64,7 @@ pub(super) async fn read(
 }
 
 fn decode(child_id: &ChildId, number: usize, payload: &[u8]) -> Result<HistoryEntry, Unusable> {
-    decode::json(payload).map_err(|problems| {
+    decode::from_peer(payload).map_err(|problems| {
         let (child_id, problems) = (child_id.clone(), problems.to_string());
         match decode::parse(payload, decode::Format::Json) {
             Ok(_) => Unusable::Foreign { child_id, number, problems },

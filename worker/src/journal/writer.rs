@@ -108,8 +108,10 @@ impl<'a> Journal<'a> {
     pub(crate) fn settled(&self, open: &[OpenHold]) -> Vec<SettledCall> {
         let written = self.written();
         let settled = |hold: &OpenHold| {
-            let cost = written.entries.iter().find_map(|entry| known_cost(entry, &hold.call_id))?;
-            Some(SettledCall { call_id: hold.call_id.clone(), amount: cost.amount })
+            let known = |entry| Some((entry, known_cost(entry, &hold.call_id)?));
+            let (entry, cost) = written.entries.iter().find_map(known)?;
+            let model = entry.step.as_model().map(|step| step.model.clone());
+            Some(SettledCall { call_id: hold.call_id.clone(), amount: cost.amount, model })
         };
         open.iter().filter_map(settled).collect()
     }

@@ -47,7 +47,7 @@ pub(super) fn from_fault(route: &Route<'_>, fault: &Fault) -> Error {
             Error::Refused { message, retryable: is_retryable(*status), retry_after: retry_after(headers) }
         }
         Fault::Http(error) if error.is_connect() || error.is_builder() => Error::Refused {
-            message: route.redact(format!("`{provider}` can't be reached: {}", short(&with_causes(error)))),
+            message: route.redact(format!("`{provider}` can't be reached: {}", short(&innermost(error)))),
             retryable: true,
             retry_after: None,
         },
@@ -55,6 +55,19 @@ pub(super) fn from_fault(route: &Route<'_>, fault: &Fault) -> Error {
         Fault::Encoded | Fault::TooMuch(_) | Fault::Late(_) | Fault::Local(_) => {
             Error::Unknown { message: format!("the answer of `{provider}` is not read: {fault}") }
         }
+    }
+}
+
+/// The cause that is beneath all others, such as `Connection refused (os error 111)`, and where it was: the layers between say nothing
+/// more.
+fn innermost(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    match error.url().and_then(|url| Some((url.host_str()?, url.port_or_known_default()?))) {
+        Some((host, port)) => format!("{cause}, at {host}:{port}"),
+        None => cause.to_string(),
     }
 }
 

@@ -4,8 +4,8 @@
 use std::{panic::AssertUnwindSafe, path::Path, sync::Arc};
 
 use futures_util::FutureExt;
-use serde_json::Value;
-use shared::{Problems, id::ToolName, problem::nearest, wire::Execute};
+use serde_json::{Value, json};
+use shared::{Json, Problems, id::ToolName, problem::nearest, wire::Execute};
 
 use super::{
     builtin::BuiltinTool,
@@ -82,7 +82,22 @@ impl Toolbox {
         let mut specs: Vec<ToolSpec> = self.builtins().map(BuiltinTool::spec).collect();
         specs.extend(self.servers.specs());
         specs.retain(|spec| is_allowed(work, &spec.name));
+        specs.extend(self.unlisted(work));
         specs
+    }
+
+    /// The tools in a context's list whose server has listed none, because it has not started: whoever calls one is told why, or waits
+    /// for it.
+    fn unlisted(&self, work: &Execute) -> impl Iterator<Item = ToolSpec> {
+        let is_unlisted = |name: &&ToolName| {
+            let server = name.as_str().split_once(':').and_then(|(server, _)| self.servers.named(server));
+            server.is_some_and(mcp::Server::lists_nothing)
+        };
+        work.tools.iter().flatten().filter(is_unlisted).map(|name| ToolSpec {
+            name: name.clone(),
+            description: "Its server has not started. A call says why, if it still has not.".into(),
+            parameters: Json::from(json!({"type": "object"})),
+        })
     }
 
     /// Carries out one call. Repeated in a later attempt with the same `place`, it starts no second child.

@@ -151,8 +151,8 @@ impl Ledger {
             *call = CallSheet { attempt: *attempt, held: *amount, is_open: true, ..*call };
         } else if let Event::Released { child_id, call_id } = event {
             self.end(place, child_id, call_id, Amount::ZERO, Posted::Corrected);
-        } else if let Event::Settled { child_id, call_id, amount }
-        | Event::Corrected { child_id, call_id, amount } = event
+        } else if let Event::Settled { child_id, call_id, amount, .. }
+        | Event::Corrected { child_id, call_id, amount, .. } = event
         {
             let call = *self.call(child_id, call_id);
             if matches!(event, Event::Settled { .. })

@@ -17,7 +17,7 @@ use super::{
     waits::{Wait, Waits},
     words::{detail, kind},
 };
-use crate::trace::{ContextNode, Event, Trace};
+use crate::trace::{Body, ContextNode, Event, Trace};
 
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -109,6 +109,8 @@ pub struct UnmodelledCost {
     pub what: &'static str,
     pub bookings: u64,
     pub cost: Amount,
+    /// What of it is booked at the holds of calls whose end nobody knows.
+    pub estimated: Amount,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -265,8 +267,11 @@ fn is_told(event: &Event) -> bool {
 /// An event in the words of a receipt: no goals, texts and results, which are not what it is about.
 fn said(event: &Event) -> String {
     if let Event::Admitted(admitted) = event {
-        let agent =
-            admitted.order.agent_id.as_ref().map_or("a graph".into(), |agent| format!("agent {agent}"));
+        let agent = match (admitted.body, &admitted.order.agent_id) {
+            (Body::Approval, _) => "a question to a human".to_owned(),
+            (Body::Agent | Body::Graph { .. }, Some(agent)) => format!("agent {agent}"),
+            (Body::Agent | Body::Graph { .. }, None) => "a graph".to_owned(),
+        };
         let parent = admitted.parent_id.as_ref().map_or(String::new(), |parent| format!(" under {parent}"));
         match &admitted.taken {
             Some(from) => format!("{agent}{parent}, taken from {}/{}", from.trace_id, from.child_id),
@@ -359,7 +364,10 @@ fn by_model(ledger: &Ledger, journals: &Journals) -> (Vec<ByModel>, Vec<Unmodell
                     true => "booked at their holds, because nobody knows how the calls ended",
                     false => "calls of which no journal tells",
                 };
-                add(&mut other, what, call.booked);
+                let known = add(&mut other, what, call.booked);
+                if call.is_estimated {
+                    known.estimated = plus(known.estimated, call.booked);
+                }
                 continue;
             };
             let known = models.entry(model).or_insert_with(|| ByModel {
@@ -379,8 +387,12 @@ fn by_model(ledger: &Ledger, journals: &Journals) -> (Vec<ByModel>, Vec<Unmodell
     }
     for posting in &ledger.postings {
         match posting.why {
-            Posted::Charged => add(&mut other, "external charges", posting.booked),
-            Posted::Accepted => add(&mut other, "disputed charges that were accepted", posting.booked),
+            Posted::Charged => {
+                add(&mut other, "external charges", posting.booked);
+            }
+            Posted::Accepted => {
+                add(&mut other, "disputed charges that were accepted", posting.booked);
+            }
             Posted::Carried | Posted::Settled | Posted::Estimated | Posted::Corrected => {}
         }
     }
@@ -408,10 +420,16 @@ fn carried(ledger: &Ledger, entries: &Entries<'_>, other: &mut BTreeMap<&'static
     }
 }
 
-fn add(other: &mut BTreeMap<&'static str, UnmodelledCost>, what: &'static str, amount: Amount) {
-    let known = other.entry(what).or_insert(UnmodelledCost { what, bookings: 0, cost: Amount::ZERO });
+fn add<'o>(
+    other: &'o mut BTreeMap<&'static str, UnmodelledCost>,
+    what: &'static str,
+    amount: Amount,
+) -> &'o mut UnmodelledCost {
+    let none = UnmodelledCost { what, bookings: 0, cost: Amount::ZERO, estimated: Amount::ZERO };
+    let known = other.entry(what).or_insert(none);
     known.bookings += 1;
     known.cost = plus(known.cost, amount);
+    known
 }
 
 fn sum(a: Usage, b: Usage) -> Usage {

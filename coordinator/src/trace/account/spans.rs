@@ -76,8 +76,8 @@ impl Calls<'_> {
                 self.open.insert((child_id.clone(), call_id.clone()), held);
                 return;
             }
-            Event::Settled { child_id, call_id, amount } => (child_id, call_id, Some(*amount)),
-            Event::Corrected { child_id, call_id, amount } => (child_id, call_id, Some(*amount)),
+            Event::Settled { child_id, call_id, amount, .. } => (child_id, call_id, Some(*amount)),
+            Event::Corrected { child_id, call_id, amount, .. } => (child_id, call_id, Some(*amount)),
             Event::Released { child_id, call_id } => (child_id, call_id, Some(Amount::ZERO)),
             Event::Forfeited { child_id, call_id } => (child_id, call_id, None),
             _ => return,

@@ -1,7 +1,7 @@
 //! Events in words, on one line each.
 
 use serde_json::{Map, Value};
-use shared::Amount;
+use shared::{Amount, Timestamp};
 
 use crate::trace::Event;
 
@@ -18,7 +18,7 @@ pub fn detail(event: &Event) -> String {
     }
     let fields = fields(event).into_iter();
     let said = fields.filter(|(name, value)| name != "type" && name != "child_id" && !is_empty(value));
-    said.map(|(name, value)| format!("{} {}", label(event, &name), shown(value)))
+    said.map(|(name, value)| format!("{} {}", label(event, &name), shown(&name, value)))
         .collect::<Vec<_>>()
         .join(", ")
 }
@@ -45,7 +45,13 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-fn shown(value: Value) -> String {
+/// The fields of events that are times.
+const TIMES: [&str; 3] = ["until", "not_before", "deadline"];
+
+fn shown(name: &str, value: Value) -> String {
+    if let Some(millis) = value.as_u64().filter(|_| TIMES.contains(&name)) {
+        return Timestamp::from_millis(millis).to_string();
+    }
     if let Value::String(text) = value {
         return text;
     }

@@ -3,7 +3,7 @@
 //!
 //! | field | holds |
 //! |---|---|
-//! | `head` `made` `copied` `index` | settings, generation, form; when the last commit was made, and the last copy; the entries that the index of runs has of it |
+//! | `head` `made` `copied` `index` `by` | settings, generation, form; when the last commit was made, and the last copy; the entries that the index of runs has of it; who spent its money |
 //! | `a<agent>` `z<agent>` | profiles; their versions |
 //! | `p<number>` `t<child>` `outputs` | plans, cancels that came early, the shared store at the end |
 //! | `rerun` `u.<step>` | the run that it takes results from; those that are not taken yet |
@@ -34,6 +34,7 @@ use super::{Trace, Traced};
 const HEAD: &str = "head";
 const OUTPUTS: &str = "outputs";
 const RERUN: &str = "rerun";
+const SPENT_BY: &str = "by";
 /// The number of this stored form. A trace in a form that a program does not know is rebuilt from its event log.
 const FORM: u32 = 2;
 /// The form of a trace that has folded calls. A program that knows only `FORM` would not find them, and book them twice.
@@ -91,7 +92,7 @@ impl Trace {
     /// The field that says where the store's index of runs has it.
     pub const INDEX_FIELD: &str = "index";
     /// The fields that a summary of a run is made from.
-    pub const SUMMARY_FIELDS: [&str; 5] = ["d0", "o0", "c0", "l0", "b0"];
+    pub const SUMMARY_FIELDS: [&str; 6] = ["d0", "o0", "c0", "l0", "b0", SPENT_BY];
 
     /// What tells its last commit apart from another with the same version: the text of [`Trace::MADE_FIELD`].
     /// None if that is not known: earlier versions did not store it.

@@ -15,10 +15,11 @@ use super::{
         StepPlace, Trace,
         folded::Folded,
         rows::{Keyed, Rows},
+        spenders::Spenders,
         undo_values::UndoValues,
         unsaved::Saved,
     },
-    Corrupt, FORM, FORM_NAMED, HEAD, Head, OUTPUTS, RERUN,
+    Corrupt, FORM, FORM_NAMED, HEAD, Head, OUTPUTS, RERUN, SPENT_BY,
     context::{Amended, Ceilings, Definition, Running, StoredStep, StoredUndo, Sums},
     hash, parse, read, required,
 };
@@ -67,6 +68,8 @@ impl Trace {
         trace.copied_at = read(fields, Self::COPIED_FIELD)?;
         trace.outputs = read(fields, OUTPUTS)?.unwrap_or_default();
         trace.rerun = read(fields, RERUN)?;
+        trace.spent_by = read(fields, SPENT_BY)?.unwrap_or_default();
+        trace.unsaved.saved_spent_by = fields.get(SPENT_BY).map_or(0, |text| hash(text));
         for (key, text) in values {
             let entry: Entry = parse(key, text)?;
             let key = ContextKey::new(key)
@@ -232,6 +235,7 @@ impl Trace {
             thread_id: definition.thread_id,
             labels: order.labels,
             waiting_for_human,
+            spent_by: read::<Spenders>(fields, SPENT_BY)?.unwrap_or_default().0,
         }))
     }
 

@@ -12,9 +12,11 @@ use super::{
     super::{
         ContextIndex, ContextNode, Phase, Status, Trace,
         rows::{Change, Keyed, Rows},
+        spenders::Spenders,
         unsaved::{Saved, Unsaved},
     },
     Changes, FORM, FORM_FOLDED, FORM_GRAPHS, FORM_NAMED, FORM_STEERED, FORM_UNDO, HEAD, Head, OUTPUTS, RERUN,
+    SPENT_BY,
     context::{Amended, Ceilings, Definition, Left, Running, StoredStep, StoredUndo, Sums},
     hash, json,
 };
@@ -85,7 +87,9 @@ impl Trace {
         let form = changed.chain(plans).fold(self.unsaved.form.max(of_trace), u32::max);
         let index = self.take_index();
         let indexed = std::mem::take(&mut self.unsaved.index);
-        let kept = Unsaved { saved, stored_bytes, form, index: indexed, ..Unsaved::default() };
+        let saved_spent_by = self.unsaved.saved_spent_by;
+        let kept =
+            Unsaved { saved, saved_spent_by, stored_bytes, form, index: indexed, ..Unsaved::default() };
         let unsaved = std::mem::replace(&mut self.unsaved, kept);
         let mut fields = Fields::default();
         // The head says which programs can read the trace.
@@ -107,6 +111,9 @@ impl Trace {
         }
         if unsaved.outputs {
             fields.set(OUTPUTS.into(), &self.outputs);
+        }
+        if unsaved.spent_by {
+            fields.set_if_new(|| SPENT_BY.into(), &self.spent_by, &mut self.unsaved.saved_spent_by);
         }
         if unsaved.rerun {
             fields.set(RERUN.into(), &self.rerun);
@@ -173,6 +180,7 @@ impl Trace {
             copied: true,
             outputs: true,
             rerun: self.rerun.is_some(),
+            spent_by: self.spent_by != Spenders::default(),
             agents: self.agents.keys().cloned().collect(),
             plans: (0..u32::try_from(self.plans.len()).unwrap_or(u32::MAX)).collect(),
             tombstones: self.tombstones.keys().cloned().collect(),
@@ -181,6 +189,7 @@ impl Trace {
             orders: all(),
             values: self.store.keys().cloned().collect(),
             saved: Vec::new(),
+            saved_spent_by: 0,
             stored_bytes: 0,
             form: 0,
             index: String::new(),

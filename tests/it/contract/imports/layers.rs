@@ -94,7 +94,7 @@ const GATEWAY: Layers = &[
     &["watched.rs"],
     &["doctor", "today.rs"],
     &["cluster.rs"],
-    &["blocking.rs", "session.rs", "streams.rs"],
+    &["blocking.rs", "dead_letter.rs", "session.rs", "streams.rs"],
     &["parameter.rs", "problem.rs", "token.rs"],
     &["config.rs", "patience.rs", "range.rs", "rate.rs", "seen.rs"],
 ];

@@ -106,7 +106,7 @@ fn g14_an_undo_that_no_worker_takes_times_out_and_the_graph_ends() {
     }
     world.complete(&lease, "ok").unwrap();
     assert_eq!(world.status("graph"), "failed");
-    let said = "no worker took `hotel-undo` within timeout_ms = 60000 (the default); set `timeout_ms` in the `undo` of the step";
+    let said = "no worker of the pool `default` took `hotel-undo` within timeout_ms = 60000 (the default); set `timeout_ms` in the `undo` of the step";
     let why_not = why(report(&world, "hotel"));
     assert!(why_not.starts_with(said), "{why_not}");
     assert_eq!(undo_status(&world, "flight"), Some(UndoStatus::Undone));
@@ -120,7 +120,7 @@ fn g14_an_undo_that_no_worker_takes_times_out_and_the_graph_ends() {
     world.break_it("hotel");
     world.pass(3_000);
     let why_not = why(report(&world, "flight"));
-    let said = "no worker took `flight-undo` within max_queue_ms = 3000 (the submission); raise `limits.max_queue_ms` in the submission";
+    let said = "no worker of the pool `default` took `flight-undo` within max_queue_ms = 3000 (the submission); raise `limits.max_queue_ms` in the submission";
     assert_eq!(why_not, said);
     world.rest();
 
@@ -135,7 +135,7 @@ fn g14_an_undo_that_no_worker_takes_times_out_and_the_graph_ends() {
     assert_eq!((world.status("graph").as_str(), world.node("graph").outcome_due), ("completed", true));
     world.pass(2_000);
     assert_eq!((world.status("a-undo").as_str(), world.node("graph").outcome_due), ("timed_out", false));
-    let said = "no worker took `a-undo` within timeout_ms = 2000 (the `undo` of the step); raise `timeout_ms` in the `undo` of the step";
+    let said = "no worker of the pool `default` took `a-undo` within timeout_ms = 2000 (the `undo` of the step); raise `timeout_ms` in the `undo` of the step";
     assert_eq!(why(report(&world, "a")), said);
     world.rest();
 }

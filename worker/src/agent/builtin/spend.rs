@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 use shared::{
     Amount, Json, Tokens, Usd,
+    set_limit::Used,
     wire::{FailureKind, Refusal, Verdict, exhausted},
 };
 
@@ -13,7 +14,7 @@ use super::parameters::{InvalidParameter, Parameters};
 use crate::{
     agent::{
         run::Run,
-        verdict::{completed, failed_as, out_of_budget},
+        verdict::{completed, failed_as, limit_exceeded, out_of_budget},
     },
     billing::meter::Hold,
 };
@@ -28,7 +29,11 @@ pub(super) async fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Ver
     let ms = parameters.count("ms", 0, 0, MAX_CALL_MS)?;
     let hold_usd = parameters.get_or("hold_usd", usd)?;
     let (cost, hold) = (Amount::new(usd, tokens), Amount::new(hold_usd, tokens));
-    for _ in calls_paid(run.work().budget.own, cost).min(calls)..calls {
+    let max_steps = run.work().limits.max_steps;
+    for step in calls_paid(run.work().budget.own, cost).min(calls)..calls {
+        if step >= max_steps {
+            return Ok(limit_exceeded(&Used::new("max_steps", step, max_steps)));
+        }
         let call_id = run.meter.next_call();
         match run.meter.hold(&call_id, hold, false, None).await {
             Hold::Held => {}

@@ -37,6 +37,11 @@ pub(in crate::tool) struct Server {
 }
 
 impl Server {
+    /// Whether it has not told yet which tools it has.
+    pub(in crate::tool) fn lists_nothing(&self) -> bool {
+        self.tools.get().is_empty()
+    }
+
     /// Calls a tool; the server is told the trace that the call belongs to, if there is one.
     pub(in crate::tool) async fn call(
         &self,

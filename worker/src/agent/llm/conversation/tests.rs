@@ -29,6 +29,7 @@ fn model_answer(text: &str, calls: &[&str]) -> HistoryStep {
         cost: CallCost { amount: Amount::ZERO, estimated: false, prices: "none".into() },
         usage: None,
         sent: None,
+        prompt: None,
         retries: 0,
         text: Some(text.into()),
         tool_calls: calls.iter().map(call).collect(),

@@ -1,0 +1,195 @@
+//! What a run cost, as a page: the sums of its agents and models, and what happened in words, with what was booked by it.
+
+use coordinator::trace::{
+    Trace,
+    account::{ContextAccount, Line, Receipt},
+};
+use maud::{Markup, html};
+use shared::{Amount, TraceId, Usd, text::count, when};
+
+use super::{answer, row, run, shell::Here};
+use crate::{
+    blocking::blocking,
+    call::{Answered, Call},
+    cluster,
+    problem::ProblemDetails,
+};
+
+/// Agents that are listed, the first ones of the tree.
+const AGENTS: usize = 500;
+/// Events on one page.
+const EVENTS: usize = 200;
+/// Characters of what an event says.
+const DETAIL: usize = 300;
+
+type Told<T> = Result<T, Box<ProblemDetails>>;
+
+/// The receipt of a run, and whether its log is whole.
+async fn made(call: &Call, trace_id: TraceId) -> Told<(Receipt, bool)> {
+    let (log, ledger, journals) = cluster::account(&call.bus, trace_id).await?;
+    let made = blocking(move || Some((Receipt::of(&log, &ledger, &journals)?, log.findings.is_empty())));
+    let message = || format!("the log of {trace_id} has no context to make a receipt of");
+    made.await?.ok_or_else(|| ProblemDetails::not_found("expired", message()))
+}
+
+/// A view of a run that is made from its receipt.
+async fn view(
+    call: Call,
+    view: run::View,
+    draw: impl FnOnce(&Trace, &Receipt) -> Markup + Send + 'static,
+) -> Answered {
+    let trace_id = call.part("trace")?;
+    let run = call.watched.run(trace_id).await?;
+    let (receipt, is_whole) = made(&call, trace_id).await?;
+    run.show(move |trace| {
+        let root = cluster::root(trace)?;
+        let body = html! {
+            (run::head(trace, root))
+            (run::views(trace, view))
+            @if !is_whole { p class="wrong" { "The event log is not whole, and neither is this. `trellis audit` says what is wrong." } }
+            (draw(trace, &receipt))
+        };
+        answer::page(&call, &run::title(root), Here::Runs, &body)
+    })
+    .await
+}
+
+pub(super) async fn show(call: Call) -> Answered {
+    view(call, run::View::Receipt, sums).await
+}
+
+pub(super) async fn events(call: Call) -> Answered {
+    let from = call.one::<usize>("from")?.unwrap_or(0);
+    view(call, run::View::Events, move |trace, receipt| happened(trace, receipt, from)).await
+}
+
+fn table(caption: &str, names: &[&str], rows: &Markup) -> Markup {
+    html! {
+        h2 { (caption) }
+        table class="list" {
+            thead { tr { @for name in names { th scope="col" { (name) } } } }
+            tbody { (rows) }
+        }
+    }
+}
+
+fn sums(trace: &Trace, receipt: &Receipt) -> Markup {
+    let Receipt { total, so_far, contexts, models, other, .. } = receipt;
+    let estimated = contexts.first().map_or(Usd::ZERO, |root| root.estimated.cost_usd);
+    let agents = html! { @for one in contexts.iter().take(AGENTS) { (account(trace, one)) } };
+    let of_models = html! {
+        @for model in models {
+            tr {
+                th scope="row" { (model.model) }
+                td data-name="Calls" { (model.calls) }
+                td data-name="Tokens in" { (model.usage.input_tokens) }
+                td data-name="of them cached" { (model.usage.cached_tokens) }
+                td data-name="Tokens out" { (model.usage.output_tokens) }
+                td data-name="Cost" { (with_estimate(model.cost, model.estimated)) }
+            }
+        }
+        @for one in other {
+            tr {
+                th scope="row" { (one.what) }
+                td data-name="Calls" { (one.bookings) }
+                @for name in ["Tokens in", "of them cached", "Tokens out"] { td data-name=(name) { "–" } }
+                td data-name="Cost" { (one.cost.cost_usd) }
+            }
+        }
+    };
+    html! {
+        p class="sum" {
+            strong { (total.cost_usd) } @if *so_far { " so far" } ", " (total.tokens) " tokens"
+            @if estimated > Usd::ZERO { "; " (estimated) " of it is estimated: nobody knows how those calls ended" }
+            ". " a href={ "v1/runs/" (trace.id()) "/receipt" } { "As JSON" }
+        }
+        (table("By agent: own and beneath it is what it spent", &["Agent", "Own", "Beneath it", "Spent", "Of", "Ran", "Waited"], &agents))
+        @if contexts.len() > AGENTS { p class="hint" { "And " (count(contexts.len() - AGENTS, "more agent")) ": the JSON has them all." } }
+        @if !models.is_empty() || !other.is_empty() {
+            (table("By model", &["Model", "Calls", "Tokens in", "of them cached", "Tokens out", "Cost"], &of_models))
+        }
+    }
+}
+
+fn with_estimate(cost: Amount, estimated: Amount) -> Markup {
+    html! {
+        (cost.cost_usd)
+        @if estimated.cost_usd > Usd::ZERO { span class="of" { " (" (estimated.cost_usd) " estimated)" } }
+    }
+}
+
+fn account(trace: &Trace, one: &ContextAccount) -> Markup {
+    let waits = [
+        ("a worker", one.wait.worker_ms),
+        ("a human", one.wait.human_ms),
+        ("agents", one.wait.children_ms),
+        ("calls in flight", one.wait.hold_ms),
+        ("a larger budget", one.wait.budget_ms),
+    ];
+    let waited: Vec<String> = waits
+        .into_iter()
+        .filter(|(_, millis)| *millis > 0)
+        .map(|(whom, millis)| format!("{} for {whom}", when::lasts(millis)))
+        .collect();
+    // Whoever waits for others goes on in another attempt: that is no try of its own.
+    let tries = trace.context(&one.child_id).map_or(1, |node| node.retried.saturating_add(1));
+    html! {
+        tr {
+            th scope="row" class={ "d" (one.depth.min(6)) } {
+                a href={ "runs/" (trace.id()) "/contexts/" (one.child_id) } { (one.child_id) }
+                @if let Some(from) = &one.taken_from { span class="kind" { " taken over from " (from.trace_id.to_string().get(..8).unwrap_or_default()) } }
+            }
+            td data-name="Own" { (one.own.cost_usd) }
+            td data-name="Beneath it" { (one.children.cost_usd) }
+            td data-name="Spent" { (with_estimate(one.spent, one.estimated)) }
+            td data-name="Of" { (one.limit.cost_usd) }
+            td data-name="Ran" { (when::lasts(one.wait.ran_ms)) @if tries > 1 { span class="of" { " in " (count(tries, "attempt")) } } }
+            td data-name="Waited" { (waited.join(", ")) }
+        }
+    }
+}
+
+/// The events from a place on, the oldest first.
+fn happened(trace: &Trace, receipt: &Receipt, from: usize) -> Markup {
+    let (all, path) = (&receipt.lines, format!("runs/{}/events", trace.id()));
+    let until = all.len().min(from.saturating_add(EVENTS));
+    let shown = all.get(from..until).unwrap_or_default();
+    let rows = html! { @for line in shown { (event(trace, receipt, line)) } };
+    html! {
+        p class="sum" {
+            "What is worth telling of " (count(receipt.version, "event"))
+            @if all.len() > EVENTS { ", " (from + 1) " to " (until) " of " (all.len()) }
+            ". " a href={ "v1/runs/" (trace.id()) "/events" } { "All of them, as JSON" }
+        }
+        (table("What happened", &["Event", "After", "Agent", "What", "Cost", "Detail"], &rows))
+        nav class="pages" aria-label="Pages" {
+            @if from > 0 { a href={ (path) "?from=" (from.saturating_sub(EVENTS)) } { "Earlier" } }
+            @if until < all.len() { a href={ (path) "?from=" (until) } { "Later" } }
+        }
+    }
+}
+
+fn event(trace: &Trace, receipt: &Receipt, line: &Line) -> Markup {
+    let after = line.place.at.millis_since(receipt.began);
+    html! {
+        tr id={ "event-" (line.place.event) } {
+            th scope="row" { a href={ "runs/" (trace.id()) "/money?at=" (line.place.event) } title="The money after it" { (line.place.event) } }
+            td data-name="After" { time title=(line.place.at) { (when::lasts(after)) } }
+            td data-name="Agent" { @if let Some(child) = &line.child_id { a href={ "runs/" (trace.id()) "/contexts/" (child) } { (child) } } }
+            td data-name="What" { (line.what) @if let Some(waited) = line.waited_ms { span class="of" { " after " (when::lasts(waited)) } } }
+            td data-name="Cost" {
+                @if let Some(cost) = &line.cost {
+                    (cost.booked.cost_usd)
+                    @if cost.before.cost_usd > Usd::ZERO { span class="of" { " instead of " (cost.before.cost_usd) } }
+                    @if cost.held.cost_usd > Usd::ZERO { span class="of" { " of " (cost.held.cost_usd) " held" } }
+                }
+            }
+            td data-name="Detail" class="said" {
+                @match line.cost.as_ref().and_then(|cost| cost.model.as_ref()) {
+                    Some(model) => (model),
+                    None => (row::short(&line.detail, DETAIL)),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! A list of runs tells who spent their money: which agents, with which models.
+
+use coordinator::trace::Command;
+use serde_json::json;
+use shared::wire::{Resume, SettledCall};
+use trellis_tests::{World, world::cents};
+
+/// The spenders of the run of a world, from what is stored of it.
+fn spenders(world: &World) -> Vec<String> {
+    let told = |one: shared::wire::Spender| {
+        let agent = one.agent_id.map_or_else(|| "others".to_owned(), |agent| agent.to_string());
+        let model = one.model.map_or_else(String::new, |model| format!(" {model}"));
+        format!("{agent}{model} {}", one.cost_usd)
+    };
+    world.summary().spent_by.into_iter().map(told).collect()
+}
+
+#[test]
+fn what_a_run_spent_is_told_by_agent_and_model() {
+    let mut world = World::with_root(json!({}));
+    let root = world.claim("root");
+    world.hold(&root, "call-1", cents(5)).unwrap();
+    assert_eq!(spenders(&world), Vec::<String>::new(), "what is held is not spent");
+    world.settle_with(&root, "call-1", cents(2), "large").unwrap();
+    world.settle_with(&root, "call-1", cents(2), "large").unwrap();
+    world.agent(json!({"agent_id": "reader"}));
+    world.spawn(&root, json!({"child_id": "a", "agent_id": "reader", "goal": "read"})).unwrap();
+    let child = world.claim("a");
+    for (call, model) in [("call-1", "small"), ("call-2", "large"), ("call-3", "small")] {
+        world.hold(&child, call, cents(1)).unwrap();
+        world.settle_with(&child, call, cents(1), model).unwrap();
+    }
+    world.charge("a", "invoice", cents(3)).unwrap();
+    let known = ["default large $0.02", "reader small $0.02", "reader large $0.01", "reader $0.03"];
+    assert_eq!(spenders(&world), known);
+    world.check_replay();
+}
+
+#[test]
+fn an_estimate_is_of_no_model_until_its_cost_is_known() {
+    let mut world = World::with_root(json!({}));
+    let root = world.claim("root");
+    world.hold(&root, "call-1", cents(5)).unwrap();
+    world.forfeit(&root, "call-1").unwrap();
+    assert_eq!(spenders(&world), ["default $0.05"]);
+    world.settle_with(&root, "call-1", cents(2), "large").unwrap();
+    assert_eq!(spenders(&world), ["default $0.00", "default large $0.02"]);
+}
+
+#[test]
+fn a_call_that_the_next_attempt_tells_of_is_told_with_its_model() {
+    let mut world = World::with_root(json!({}));
+    let root = world.claim("root");
+    world.hold(&root, "call-1", cents(5)).unwrap();
+    world.pass(1_000_000);
+    let root = world.claim("root");
+    let (call_id, model) = ("call-1".parse().unwrap(), Some("large".parse().unwrap()));
+    let settled = vec![SettledCall { call_id, amount: cents(2), model }];
+    world.handle(Command::Resume(Resume { lease: root, settled })).unwrap();
+    assert_eq!(spenders(&world), ["default large $0.02"]);
+}

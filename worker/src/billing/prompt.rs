@@ -1,0 +1,62 @@
+//! How a request begins, for people who read the journal: what stands before the first answer. The rest of it is the journal itself.
+
+use shared::{
+    text::cut,
+    wire::{Prompt, PromptMessage, PromptRole},
+};
+
+use super::token_bound::PaidRequest;
+use crate::model::Message;
+
+/// Bytes of a message that are kept, and messages.
+const MESSAGE_BYTES: usize = 16 << 10;
+const MOST_MESSAGES: usize = 4;
+/// A program may send something else in every call: of that, less is kept.
+const PROGRAM_BYTES: usize = 1 << 10;
+
+/// `redact` takes out what must not be kept: it comes before the cut, which may leave a half of it.
+pub(super) fn of(request: &PaidRequest<'_>, redact: impl Fn(String) -> String) -> Prompt {
+    let most = if request.asked.is_some() { PROGRAM_BYTES } else { MESSAGE_BYTES };
+    let before_answer = request.messages.iter().map_while(|message| match message {
+        Message::System(text) => Some((PromptRole::System, text)),
+        Message::User(text) => Some((PromptRole::User, text)),
+        Message::Assistant { .. } | Message::Tool { .. } => None,
+    });
+    let messages = before_answer.take(MOST_MESSAGES).map(|(role, text)| {
+        let text = redact(text.clone());
+        PromptMessage { role, size_bytes: text.len() as u64, text: cut(text, most) }
+    });
+    Prompt {
+        messages: messages.collect(),
+        tools: request.tools.iter().map(|tool| tool.name.clone()).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s2_a_secret_is_taken_out_before_a_prompt_is_cut() {
+        let messages = [Message::User(format!("{}SECRET", "x".repeat(MESSAGE_BYTES - 4)))];
+        let request = PaidRequest {
+            messages: &messages,
+            tools: &[],
+            output_schema: None,
+            max_tokens: 1,
+            closing: false,
+            earlier: None,
+            script: None,
+            model: None,
+            seen: None,
+            asked: None,
+            summary_of: None,
+        };
+        let kept = of(&request, |text| text.replace("SECRET", "(hidden)"));
+        assert!(
+            kept.messages[0].text.ends_with("x(hid…"),
+            "{:?}",
+            kept.messages[0].text.get(MESSAGE_BYTES - 8..)
+        );
+    }
+}
