@@ -30,7 +30,7 @@ async def main(submission: dict) -> int:
                 print(f"  {problem['path'] or 'the message'}: {problem['message']}{hint}")
             return 3
         trace, child = answer["trace_id"], answer["child_id"]
-        print(f"accepted: trace {trace}, context {child}")
+        print(f"accepted: run {trace}, context {child}")
 
         ended = await outcome(nc, trace, child)
         print(f"{ended['status']}: {json.dumps(ended.get('result') or ended.get('error'))}")

@@ -92,6 +92,7 @@ pub(crate) const RUN_VIEW: &[Parameter] = &[
 
 pub(crate) const CONTEXT_VIEW: &[Parameter] = &[
     one("before", "Of the journal, the steps before this place.", |_| number()),
+    one("entry", "Of the journal, the page with this step.", |_| number()),
     one("step", "The last step that the page shows.", |_| number()),
 ];
 

@@ -15,6 +15,8 @@ pub const SPAWN: &str = "spawn";
 pub const DELEGATE: &str = "delegate";
 pub const RUN_PIPELINE: &str = "run_pipeline";
 pub const ASK_HUMAN: &str = "ask_human";
+/// All tools that start a child, in a journal (I2).
+pub const JOURNALED_SPAWN: &str = "agent:spawn";
 pub const HTTP_GET: &str = "http.get";
 
 /// Every tool that a worker may have of its own.

@@ -29,7 +29,7 @@ pub(crate) async fn authentic_log(
     let refused = keys.take_untold();
     anyhow::ensure!(
         !stored.is_empty(),
-        "no message in the log of trace {trace_id} is authentic: {}\n\nhint: is it the key of this deployment?",
+        "no message in the log of run {trace_id} is authentic: {}\n\nhint: is it the key of this deployment?",
         refused.first().map_or_else(String::new, |refused| refused.why.to_string())
     );
     Ok((in_order(trace_id, stored)?, refused))
@@ -39,7 +39,7 @@ async fn read_log(bus: &Bus, trace_id: TraceId) -> anyhow::Result<Vec<Stored>> {
     let stored = bus.read(&Filter::EventsOf(trace_id)).await.map_err(|error| unreachable(&error))?;
     anyhow::ensure!(
         !stored.is_empty(),
-        "there is no trace {trace_id}\n\nhint: `trellis runs list` shows the newest; logs are kept for a limited time"
+        "there is no run {trace_id}\n\nhint: `trellis runs list` shows the newest; logs are kept for a limited time"
     );
     Ok(stored)
 }
@@ -52,7 +52,7 @@ fn in_order(trace_id: TraceId, stored: Vec<Stored>) -> anyhow::Result<ReadLog> {
             0 => "the beginning of its event log has expired",
             _ => "it was cancelled before any context began",
         };
-        anyhow::bail!("trace {trace_id} can't be shown: {why}");
+        anyhow::bail!("run {trace_id} can't be shown: {why}");
     }
     Ok(log)
 }

@@ -247,17 +247,17 @@ pub(crate) async fn workers(bus: &Bus) -> anyhow::Result<Vec<WorkerState>> {
 pub(crate) async fn replay(bus: &Bus, trace_id: TraceId) -> anyhow::Result<Trace> {
     let Some(trace) = find(bus, trace_id).await? else {
         anyhow::bail!(
-            "there is no trace {trace_id}\n\nhint: `trellis runs list` shows the newest; logs are kept for a limited \
+            "there is no run {trace_id}\n\nhint: `trellis runs list` shows the newest; logs are kept for a limited \
              time"
         );
     };
     match (trace.root(), trace.version()) {
         (Some(_), _) => Ok(trace),
         (None, 0) => {
-            anyhow::bail!("trace {trace_id} can't be shown: the beginning of its event log has expired")
+            anyhow::bail!("run {trace_id} can't be shown: the beginning of its event log has expired")
         }
         (None, _) => {
-            anyhow::bail!("trace {trace_id} can't be shown: it was cancelled before any context began")
+            anyhow::bail!("run {trace_id} can't be shown: it was cancelled before any context began")
         }
     }
 }

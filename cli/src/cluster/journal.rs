@@ -23,7 +23,7 @@ pub(crate) async fn read(bus: &Bus, trace: TraceId, child: &ChildId) -> anyhow::
         } else {
             format!("these contexts have one: {}", others.join(", "))
         };
-        anyhow::bail!("`{child}` of trace {trace} has no journal\n\nhint: {hint}");
+        anyhow::bail!("`{child}` of run {trace} has no journal\n\nhint: {hint}");
     }
     stored.iter().map(|message| entry(&message.payload)).collect()
 }

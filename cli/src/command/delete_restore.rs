@@ -46,7 +46,7 @@ pub(crate) async fn delete(
         node.is_some_and(|node| node.deleted)
     };
     let (_, taken) = client::until(bus, trace_id, gone).await?;
-    let what = child.map_or_else(|| format!("trace {trace_id}"), |child| format!("`{child}`"));
+    let what = child.map_or_else(|| format!("run {trace_id}"), |child| format!("`{child}`"));
     report(&format!("{what} is deleted; its cost stays in the budget"), taken, output)
 }
 

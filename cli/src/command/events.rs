@@ -64,7 +64,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let events = Filter::EventsOf(trace);
     if bus.last(&events).await.map_err(told)?.is_none() {
         anyhow::bail!(
-            "there is no trace {}\n\nhint: `trellis runs list` shows the newest; logs are kept for a limited time",
+            "there is no run {}\n\nhint: `trellis runs list` shows the newest; logs are kept for a limited time",
             trace
         );
     }

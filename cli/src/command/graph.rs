@@ -9,7 +9,7 @@ use shared::{graph::Plan, text::count};
 use crate::{
     cluster::connect::Servers,
     command::{amend, plan, rehearse, runtime},
-    input::{inputs::Inputs, known_agents::KnownAgents, names},
+    input::{inputs::Inputs, known_agents, names},
     terminal::{
         ending::{EXIT_CODES, Ending},
         output::{self, Output},
@@ -88,7 +88,7 @@ async fn validate(
     let mut found: Vec<Value> = Vec::new();
     let mut is_unknown = false;
     for path in files {
-        let known = match KnownAgents::of_graph(path, agents, servers).await {
+        let known = match known_agents::of_graph(path, agents, servers).await {
             Ok(known) => known,
             Err(ending) => return Ok(ending),
         };
@@ -96,7 +96,7 @@ async fn validate(
         let read = match inputs.document(path) {
             Ok(mut document) => {
                 names::put(&mut document, servers).await?;
-                KnownAgents::check(known.as_ref(), &mut document);
+                known_agents::check(known.as_ref(), &mut document);
                 document.graph_to_check()
             }
             Err(unusable) => Err(unusable),

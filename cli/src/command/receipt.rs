@@ -92,7 +92,7 @@ fn shown(receipt: &Receipt, repriced: Option<&Repriced>, markdown: bool) -> Stri
     let status = text::plain(serde_json::to_value(receipt.status));
     let so_far = if receipt.so_far { ", so far" } else { "" };
     let mut out = if markdown { "# Receipt\n\n".to_owned() } else { String::new() };
-    out.push_str(&format!("trace {}, {status}, began {}", receipt.trace_id, receipt.began));
+    out.push_str(&format!("run {}, {status}, began {}", receipt.trace_id, receipt.began));
     if let Some(ended) = receipt.ended {
         out.push_str(&format!(", ended {ended} ({})", time(ended.millis_since(receipt.began))));
     }

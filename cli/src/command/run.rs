@@ -236,7 +236,7 @@ async fn perform(
         SubmitAnswer::Accepted(accepted) => accepted,
         SubmitAnswer::Refused(refusal) => return output::refuse(&sources.locate(refusal), output),
     };
-    output::note(&format!("trace {}", servers.trace_link(accepted.trace_id, telemetry::is_on())));
+    output::note(&format!("run {}", servers.trace_link(accepted.trace_id, telemetry::is_on())));
     output::adjusted(&accepted);
     let on_signal = on_signal(left, accepted.trace_id);
     match live::follow(bus, accepted.trace_id, asked, words, on_signal).await? {

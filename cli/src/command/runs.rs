@@ -180,7 +180,7 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
             let (trace, child) = context.named(&bus).await?;
             let what = child
                 .as_ref()
-                .map_or_else(|| format!("trace {trace}"), |child| format!("`{child}` of trace {trace}"));
+                .map_or_else(|| format!("run {trace}"), |child| format!("`{child}` of run {trace}"));
             let what = format!("deletes the journals, outputs, inputs and results of {what} for good");
             if let Some(ending) = confirm::asked(&what, yes).await? {
                 return Ok(ending);
@@ -317,7 +317,7 @@ async fn describe(
     let rows: Vec<_> = trace.contexts().iter().map(row).collect();
     let tree = tree::show(trace);
     let named = servers.trace_link(trace.id(), trace.is_traced());
-    let mut text = format!("trace {named}\n{about}\n{tree}\n{}", table::show(heading, &rows));
+    let mut text = format!("run {named}\n{about}\n{tree}\n{}", table::show(heading, &rows));
     for node in trace.contexts() {
         text.push_str(&time_limits(node));
         if let Some(waits) = trace.snapshot(node).waits {

@@ -80,7 +80,7 @@ pub(crate) struct CoordinatorArgs {
 /// What a deployment has on its NATS server: the same for every coordinator, and for `provision`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct StreamArgs {
-    /// Number of partitions of the traces. It can't be changed later.
+    /// Number of partitions of the runs. It can't be changed later.
     #[arg(long, value_name = "N", default_value_t = Topology::default().partitions)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=i64::from(Partition::MAX_COUNT)))]
     partitions: u16,

@@ -68,7 +68,7 @@ pub(super) async fn send(
         output::note(&format!("note: {nobody}"));
     }
     if wait {
-        output::note(&format!("trace {}; waiting for its outcome", accepted.trace_id));
+        output::note(&format!("run {}; waiting for its outcome", accepted.trace_id));
         let mut watch = Watch::begin(bus, accepted.trace_id).await?;
         // Somebody has to answer with another command: this one says how.
         let mut asked = Questions::new(Answerer::Elsewhere);

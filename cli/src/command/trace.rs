@@ -46,7 +46,7 @@ The bar of time is the whole run from left to right. The bar of money is the par
 /// Show a run as a tree of spans: who called whom, where it waited, what it cost, what went wrong.
 ///
 /// It is made from the event log and the journals: no collector and no viewer is needed, and it shows runs that were not
-/// exported too. Tool calls and holds are only in what is exported.
+/// exported too. A tool is told from the entry before it to its own. Holds are only in what is exported.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {

@@ -37,8 +37,11 @@ impl FromStr for RunRef {
         if let Ok(id) = text.parse() {
             return Ok(RunRef::Id(id));
         }
-        text.parse().map(RunRef::Prefix).map_err(|_| {
-            format!("{text:?} names no run: give its id, at least 4 of its first hex digits, or @last")
+        text.parse().map(RunRef::Prefix).map_err(|_| match text.split_once('/') {
+            Some((run, _)) if run.parse::<RunRef>().is_ok() => {
+                format!("{text:?} names a context, and this command takes a whole run: give {run}")
+            }
+            _ => format!("{text:?} names no run: give its id, at least 4 of its first hex digits, or @last"),
         })
     }
 }

@@ -16,7 +16,7 @@ use crate::{
     input::{
         document::{Document, Unusable},
         file::read_value,
-        known_agents::KnownAgents,
+        known_agents,
         names, parse,
         sources::{Mistakes, Sources},
         uses::read_as_far,
@@ -75,14 +75,14 @@ impl Inputs {
         servers: &Servers,
         output: Output,
     ) -> anyhow::Result<Result<(TaskGraph, Plan), Ending>> {
-        let known = match KnownAgents::of_graph(file, agents, servers).await {
+        let known = match known_agents::of_graph(file, agents, servers).await {
             Ok(known) => known,
             Err(ending) => return Ok(Err(ending)),
         };
         let read = match self.document(file) {
             Ok(mut document) => {
                 names::put(&mut document, servers).await?;
-                KnownAgents::check(known.as_ref(), &mut document);
+                known_agents::check(known.as_ref(), &mut document);
                 document.graph()
             }
             Err(unusable) => Err(unusable),

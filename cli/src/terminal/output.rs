@@ -130,9 +130,9 @@ pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     cause.is_some_and(|cause| cause.kind() == ErrorKind::BrokenPipe)
 }
 
-/// Tells which limits are lower than the submission asked for.
+/// Tells which limits are lower than the submission asked for, also if it is to be quiet.
 pub(crate) fn adjusted(accepted: &Acceptance) {
-    accepted.adjusted.iter().for_each(|adjusted| note(&adjusted.to_string()));
+    accepted.adjusted.iter().for_each(|adjusted| ask(&adjusted.to_string()));
 }
 
 /// Prints a refusal with all its problems. The rule is only for programs (`-o json`).

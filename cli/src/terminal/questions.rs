@@ -114,7 +114,7 @@ impl Questions {
                         && refusal.code != NO_LONGER_OPEN
                     {
                         anyhow::bail!(
-                            "--answer does not answer it: {}\n\nhint: `trellis answer {trace_id} {child_id} TEXT` answers one question",
+                            "--answer does not answer it: {}\n\nhint: `trellis answer {trace_id}/{child_id} TEXT` answers one question",
                             refusal.message
                         );
                     }
@@ -125,7 +125,7 @@ impl Questions {
                     self.asking = Some(question);
                 }
                 Answerer::Elsewhere => output::ask(&format!(
-                    "answer it with: trellis answer {trace_id} {child_id} --question {number} {}",
+                    "answer it with: trellis answer {trace_id}/{child_id} --question {number} {}",
                     example(&question.form)
                 )),
                 Answerer::Desk(_) => {}

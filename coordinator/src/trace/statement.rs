@@ -121,27 +121,28 @@ impl ContextNode {
 
 /// What the entries of a journal cost, each with its call.
 fn paid_entries(journal: &[HistoryEntry]) -> impl Iterator<Item = (&CallId, Amount)> {
-    let mut entries = PaidEntries::default();
-    journal.iter().filter_map(move |entry| entries.paid_call(&entry.step))
+    let mut copies = Copies::default();
+    let own = journal.iter().filter(move |entry| !copies.is_copy(&entry.step));
+    own.filter_map(|entry| entry.step.paid_call())
 }
 
-/// Tells the entries that a context paid for from the copies that a branch begins with.
+/// Tells the entries of a context itself from the copies that a branch begins with, which were paid for elsewhere.
 #[derive(Debug, Clone, Default)]
-pub(super) struct PaidEntries {
-    /// The copies that are still to come.
-    copies: u32,
+pub(super) struct Copies {
+    /// Those that are still to come.
+    left: u32,
 }
 
-impl PaidEntries {
-    /// The paid call of the next entry, and its cost.
-    pub(super) fn paid_call<'a>(&mut self, step: &'a HistoryStep) -> Option<(&'a CallId, Amount)> {
+impl Copies {
+    /// Whether the next entry is one.
+    pub(super) fn is_copy(&mut self, step: &HistoryStep) -> bool {
         if let HistoryStep::Branched { copies, .. } = step {
-            self.copies = *copies;
-        } else if self.copies > 0 && step.is_work() {
-            self.copies -= 1;
-            return None;
+            self.left = *copies;
+            return false;
         }
-        step.paid_call()
+        let is_copy = self.left > 0 && step.is_work();
+        self.left -= u32::from(is_copy);
+        is_copy
     }
 }
 

@@ -27,8 +27,8 @@ const SAID: usize = 200;
 
 pub(super) async fn show(call: Call) -> Answered {
     let (trace_id, child) = (call.part("trace")?, call.part("child")?);
-    let before =
-        call.number("before")?.map_or(usize::MAX, |before| usize::try_from(before).unwrap_or(usize::MAX));
+    let place = |number: Option<u64>| number.map(|number| usize::try_from(number).unwrap_or(usize::MAX));
+    let (before, entry) = (place(call.number("before")?), place(call.number("entry")?));
     let run = call.watched.run(trace_id).await?;
     // Graphs and built-in agents keep none.
     let entries = match cluster::journal(&call.bus, trace_id, &child).await {
@@ -36,6 +36,9 @@ pub(super) async fn show(call: Call) -> Answered {
         Err(problem) if problem.is("no_journal") => Vec::new(),
         Err(problem) => return Err(problem),
     };
+    // An entry that is on the last page is shown there: that page goes on.
+    let around = entry.filter(|entry| entries.len().saturating_sub(*entry) >= ENTRIES);
+    let before = before.or(around.map(|entry| entry.saturating_add(ENTRIES / 2))).unwrap_or(usize::MAX);
     run.show(move |trace| {
         let node = context(trace, &child)?;
         let step = entries.last().map_or(0, |entry| entry.number);
@@ -209,6 +212,11 @@ impl May {
         let restore = is_live && call.may_send(&Subject::Admin(Action::Restore));
         May { restore, branch: may_branch(call) }
     }
+}
+
+/// The page of an agent, at an entry of its journal.
+pub(super) fn at_entry(trace: &Trace, node: &ContextNode, number: u64) -> String {
+    format!("runs/{}/contexts/{}?entry={number}#e-{number}", trace.id(), node.id)
 }
 
 fn journal(

@@ -89,7 +89,8 @@ pub(crate) fn table() -> Vec<Route> {
         .hears(history()),
         get("/runs/{trace}/timeline", "timelineOfRun", |call| Box::pin(timeline::show(call)))
             .hears(event())
-            .hears(history()),
+            .hears(history())
+            .query(ROWS),
         get("/runs/{trace}/rows/{child}", "rowsOfContext", |call| Box::pin(run::rows(call)))
             .hears(event())
             .query(ROWS),

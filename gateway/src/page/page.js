@@ -341,12 +341,18 @@ document.addEventListener("pointerdown", (event) => {
     const plot = event.target.closest(".timeline svg");
     drag = plot && { plot, from: at(plot, event.clientX) };
 });
+let dragged = false;
 document.addEventListener("pointerup", (event) => {
+    dragged = false;
     if (!drag) return;
     const [one, other] = [drag.from, at(drag.plot, event.clientX)].sort((a, b) => a - b);
     drag = undefined;
-    if (other - one > 10) zoom(one, other - one);
+    dragged = other - one > 10;
+    if (dragged) zoom(one, other - one);
 });
+// Whoever drags over a bar looks closer, and opens nothing.
+document.addEventListener("dragstart", (event) => { if (event.target.closest?.(".timeline")) event.preventDefault(); });
+document.addEventListener("click", (event) => { if (dragged && event.target.closest(".timeline svg")) event.preventDefault(); });
 document.addEventListener("dblclick", (event) => {
     const table = event.target.closest(".timeline");
     if (table) zoom(0, Number(table.dataset.zoom));

@@ -12,9 +12,9 @@ use shared::{
     AgentId, Usd,
     agent::AgentProfile,
     decode::{self, Format},
-    graph::{self, Body, CriticalPath, Estimate, Known, Plan, StepEstimate, StepKind, TaskGraph},
+    graph::{self, Body, CriticalPath, Estimate, Known, KnownAgents, Plan, StepEstimate, StepKind, TaskGraph},
     lines::Lines,
-    problem::Problem,
+    problem::Problems,
     subject::{Action, Subject},
 };
 
@@ -121,17 +121,18 @@ fn told(typed: &Typed, agents: &[AgentProfile]) -> Value {
     match read {
         Err(problems) => {
             let lines = Lines::of(text, format);
-            let problems: Vec<&Problem> = problems.iter().collect();
             json!({"checked": mistakes(&problems, &lines).0, "graph": null, "drawn": "", "steps": []})
         }
         Ok((value, (definition, plan))) => {
             let lines = Lines::of(text, format);
-            let unknown = unknown_agents(&plan, agents);
+            let mut unknown = Problems::default();
+            let known = agents.iter().map(|agent| agent.agent_id.clone());
+            KnownAgents::new(known).check(&value, &mut unknown);
             let of_agents = plan.group(0).steps.iter().filter(|step| agent_of(step).is_some());
             let steps: Vec<&str> = of_agents.map(|step| step.id.as_str()).collect();
             json!({
                 "checked": html! {
-                    (mistakes(&unknown.iter().collect::<Vec<_>>(), &lines))
+                    (mistakes(&unknown, &lines))
                     (planned(&definition, &plan, agents))
                 }.0,
                 "graph": if unknown.is_empty() { with_failure(value.clone(), typed.fail.as_deref()) } else { Value::Null },
@@ -146,35 +147,13 @@ fn agent_of(step: &graph::Step) -> Option<&AgentId> {
     if let Body::Agent { agent_id, .. } = &step.body { Some(agent_id) } else { None }
 }
 
-/// Agents that nobody has applied.
-fn unknown_agents(plan: &Plan, agents: &[AgentProfile]) -> Vec<Problem> {
-    let is_known = |id: &AgentId| agents.iter().any(|agent| agent.agent_id == *id);
-    let mut unknown = Vec::new();
-    for (number, group) in plan.groups().iter().enumerate() {
-        for (place, step) in group.steps.iter().enumerate() {
-            let Some(agent) = agent_of(step).filter(|agent| !is_known(agent)) else { continue };
-            let names = agents.iter().map(|agent| agent.agent_id.as_str());
-            let hint = match shared::problem::nearest(agent.as_str(), names) {
-                Some(meant) => format!("did you mean `{meant}`?"),
-                None => "`trellis agents apply FILE` adds agents; the view Agents lists those there are"
-                    .to_owned(),
-            };
-            // The steps of the graph itself are the first group: only they have a line.
-            let path = if number == 0 { format!("steps[{place}].agent_id") } else { String::new() };
-            let message = format!("there is no agent `{agent}`, which the step `{}` names", step.path);
-            unknown.push(Problem { path, message, hint: Some(hint) });
-        }
-    }
-    unknown
-}
-
 /// Mistakes, each at its line.
-fn mistakes(problems: &[&Problem], lines: &Lines) -> Markup {
+fn mistakes(problems: &Problems, lines: &Lines) -> Markup {
     html! {
         @if !problems.is_empty() {
-            p class="mark bad" { "✕ " (shared::text::count(problems.len(), "mistake")) }
+            p class="mark bad" { "✕ " (shared::text::count(problems.iter().count(), "mistake")) }
             ul class="plain mistakes" {
-                @for problem in problems {
+                @for problem in problems.iter() {
                     @let place = lines.find(&problem.path);
                     li {
                         @if let Some(place) = place {

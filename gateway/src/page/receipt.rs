@@ -151,7 +151,7 @@ fn account(trace: &Trace, one: &ContextAccount) -> Markup {
 
 /// The events from a place on, the oldest first.
 fn happened(trace: &Trace, receipt: &Receipt, from: usize) -> Markup {
-    let (all, path) = (&receipt.lines, format!("runs/{}/events", trace.id()));
+    let all = &receipt.lines;
     let until = all.len().min(from.saturating_add(EVENTS));
     let shown = all.get(from..until).unwrap_or_default();
     let rows = html! { @for line in shown { (event(trace, receipt, line)) } };
@@ -162,10 +162,7 @@ fn happened(trace: &Trace, receipt: &Receipt, from: usize) -> Markup {
             ". " a href={ "v1/runs/" (trace.id()) "/events" } { "All of them, as JSON" }
         }
         (table("What happened", &["Event", "After", "Agent", "What", "Cost", "Detail"], &rows))
-        nav class="pages" aria-label="Pages" {
-            @if from > 0 { a href={ (path) "?from=" (from.saturating_sub(EVENTS)) } { "Earlier" } }
-            @if until < all.len() { a href={ (path) "?from=" (until) } { "Later" } }
-        }
+        (row::pages(&format!("runs/{}/events", trace.id()), from, EVENTS, all.len()))
     }
 }
 

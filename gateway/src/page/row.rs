@@ -34,6 +34,17 @@ pub(super) fn cut(text: &str, most: usize) -> &str {
     &text[..end]
 }
 
+/// The ways from a page of a long list to the one before and the one after it.
+pub(super) fn pages(path: &str, from: usize, size: usize, all: usize) -> Markup {
+    let last = all.saturating_sub(1) / size * size;
+    html! {
+        nav class="pages" aria-label="Pages" {
+            @if from > 0 { a href={ (path) "?from=" (from.saturating_sub(size).min(last)) } { "Earlier" } }
+            @if from.saturating_add(size) < all { a href={ (path) "?from=" (from + size) } { "Later" } }
+        }
+    }
+}
+
 /// The print of a list that is loaded when it is opened.
 pub(super) const CLOSED: u64 = 1;
 

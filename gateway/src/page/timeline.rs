@@ -3,7 +3,10 @@
 
 use std::collections::HashMap;
 
-use coordinator::trace::{ContextNode, Row, Trace, account::Ledger};
+use coordinator::trace::{
+    ContextNode, Row, Trace,
+    account::{ENTRY, Ledger},
+};
 use maud::{Markup, html};
 use shared::{
     Usd,
@@ -12,15 +15,15 @@ use shared::{
     when,
 };
 
-use super::{answer, run, shell::Here};
+use super::{answer, context, row, run, shell::Here};
 use crate::{
     blocking::blocking,
     call::{Answered, Call},
     cluster,
 };
 
-/// Rows that are drawn; a longer run is shown by its tree.
-const MOST_ROWS: usize = 1_000;
+/// Rows of one page: the rest is a link away.
+const MOST_ROWS: usize = 500;
 /// The width of a row in its own units.
 const WIDTH: u64 = 10_000;
 /// Points of the line of what was spent.
@@ -33,10 +36,13 @@ struct Bar {
     from: u64,
     width: u64,
     told: String,
+    /// The entry of the journal that tells of it.
+    entry: Option<u64>,
 }
 
 pub(super) async fn show(call: Call) -> Answered {
     let trace_id = call.part("trace")?;
+    let from = call.one::<usize>("from")?.unwrap_or(0);
     let run = call.watched.run(trace_id).await?;
     let (log, ledger, journals) = cluster::account(&call.bus, trace_id).await?;
     let spans = blocking(move || log.spans(&journals, Clock::Machine.now())).await?;
@@ -45,7 +51,7 @@ pub(super) async fn show(call: Call) -> Answered {
         let body = html! {
             (run::head(trace, root))
             (run::views(trace, run::View::Timeline))
-            div id="part" data-redraw[root.is_live()] { (draw(trace, &spans, &ledger)) }
+            div id="part" data-redraw[root.is_live()] { (draw(trace, &spans, &ledger, from)) }
         };
         answer::page(&call, &run::title(root), Here::Runs, &body)
     })
@@ -70,6 +76,11 @@ fn class(span: &Span) -> Option<&'static str> {
 fn text_of<'a>(span: &'a Span, wanted: &str) -> Option<&'a str> {
     let (_, value) = span.attributes.iter().find(|(name, _)| name == wanted)?;
     if let Value::Text(text) = value { Some(text) } else { None }
+}
+
+fn entry_of(span: &Span) -> Option<u64> {
+    let (_, value) = span.attributes.iter().find(|(name, _)| name == ENTRY)?;
+    if let Value::Integer(number) = value { u64::try_from(*number).ok() } else { None }
 }
 
 /// The bars of each context, by its id.
@@ -102,12 +113,21 @@ fn bars(spans: &[Span], start: Moment, end: Moment) -> HashMap<String, Vec<Bar>>
             from,
             width: (to - from).max(20),
             told,
+            entry: entry_of(span),
         });
     }
     bars
 }
 
-fn draw(trace: &Trace, spans: &[Span], ledger: &Ledger) -> Markup {
+impl Bar {
+    fn drawn(&self) -> Markup {
+        let is_attempt = matches!(self.class, "attempt" | "lost");
+        let (y, height) = if is_attempt { (1, 8) } else { (3, 4) };
+        html! { rect class=(self.class) x=(self.from) width=(self.width) y=(y) height=(height) { title { (self.told) } } }
+    }
+}
+
+fn draw(trace: &Trace, spans: &[Span], ledger: &Ledger, from: usize) -> Markup {
     let (start, end) = (spans.iter().map(|span| span.start).min(), spans.iter().map(|span| span.end).max());
     let (Some(start), Some(end)) = (start, end) else { return html! { p { "Nothing has happened yet." } } };
     let bars = bars(spans, start, end);
@@ -123,23 +143,25 @@ fn draw(trace: &Trace, spans: &[Span], ledger: &Ledger) -> Markup {
             }
             span class="kind" { "the whole is " (when::lasts(lasts)) "; drag over it to look closer, double-click to see all" }
         }
-        @if rows.len() > MOST_ROWS { p { "The first " (MOST_ROWS) " of " (rows.len()) " agents." } }
+        @if rows.len() > MOST_ROWS {
+            p { "Agents " (rows.len().min(from + 1)) " to " (rows.len().min(from.saturating_add(MOST_ROWS))) " of " (rows.len()) "." }
+        }
         table class="timeline" data-zoom=(WIDTH) {
             thead class="unseen" { tr { th scope="col" { "Agent" } th scope="col" { "What it did" } } }
             tbody {
-                @for node in rows.iter().take(MOST_ROWS) {
+                @for node in rows.iter().skip(from).take(MOST_ROWS) {
                     @let own = bars.get(node.id.as_str()).map(Vec::as_slice).unwrap_or_default();
                     tr {
                         th scope="row" class={ "d" (node.depth.min(6)) } {
                             a href={ "runs/" (trace.id()) "/contexts/" (node.id) } { (node.id) }
                         }
                         td {
-                            svg viewBox={ "0 0 " (WIDTH) " 10" } preserveAspectRatio="none" role="img" aria-label=(summary(own)) {
+                            svg viewBox={ "0 0 " (WIDTH) " 10" } preserveAspectRatio="none" role="group" aria-label=(summary(own)) {
                                 @for bar in own {
-                                    rect class=(bar.class) x=(bar.from) width=(bar.width)
-                                        y=(if bar.class == "attempt" || bar.class == "lost" { 1 } else { 3 })
-                                        height=(if bar.class == "attempt" || bar.class == "lost" { 8 } else { 4 }) {
-                                        title { (bar.told) }
+                                    @match bar.entry {
+                                        // The keys go by way of the agent, whose page has all entries.
+                                        Some(entry) => a href=(context::at_entry(trace, node, entry)) tabindex="-1" { (bar.drawn()) },
+                                        None => (bar.drawn()),
                                     }
                                 }
                             }
@@ -148,6 +170,9 @@ fn draw(trace: &Trace, spans: &[Span], ledger: &Ledger) -> Markup {
                 }
                 (money(ledger, start, end))
             }
+        }
+        @if rows.len() > MOST_ROWS {
+            (row::pages(&format!("runs/{}/timeline", trace.id()), from, MOST_ROWS, rows.len()))
         }
     }
 }

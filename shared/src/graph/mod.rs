@@ -1,6 +1,7 @@
 //! Task graphs (section G): the definition that people write, and the plan it compiles into. Compiling
 //! finds every problem at once; a [`Plan`] is always valid. Nothing is run here.
 
+mod agents;
 mod amend;
 mod approve;
 mod compile;
@@ -22,6 +23,7 @@ mod steps;
 mod undo;
 mod used;
 
+pub use agents::KnownAgents;
 pub use amend::{BEGUN, Standing, StepChange, changed_steps, check_amend};
 pub use condition::{Condition, EvaluationError, Scope};
 pub use critical_path::CriticalPath;

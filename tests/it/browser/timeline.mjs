@@ -42,6 +42,13 @@ export default async function timeline(place) {
 
     await anna.go(`runs/${trace}/timeline`);
     await anna.sees(".timeline rect.chat");
+    // A call and a tool open their entries.
+    const bars = anna.find(".timeline a:has(rect.tool)");
+    assert.equal(await bars.count(), 1, "the script calls one tool");
+    await bars.click({ force: true });
+    await anna.sees("#e-2:target .what:text('tool')");
+    await anna.page.goBack();
+    await anna.sees(".timeline a:has(rect.chat)");
     const plot = anna.find(".timeline svg").first();
     const shown = async () => (await plot.getAttribute("viewBox")).split(" ").map(Number);
     assert.deepEqual(await shown(), [0, 0, 10000, 10]);
@@ -56,6 +63,7 @@ export default async function timeline(place) {
     const near = ([from, , width], wanted) => assert.ok(Math.abs(from - wanted[0]) < 100 && Math.abs(width - wanted[1]) < 100, `${[from, width]}, not ${wanted}`);
     await drag(0.25, 0.75);
     near(await shown(), [2500, 5000]);
+    assert.ok(anna.page.url().endsWith("/timeline"), "whoever drags over a bar opens nothing");
     // To the left as to the right, and closer still.
     await drag(0.5, 0);
     near(await shown(), [2500, 2500]);

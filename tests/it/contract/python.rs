@@ -68,7 +68,7 @@ async fn a_client_in_python_submits_waits_and_is_told_all_its_mistakes() {
 
     let (code, said) = submit(&nats, "Say hello").await;
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("accepted: trace ") && said.contains("completed: \"Say hello\""), "{said}");
+    assert!(said.contains("accepted: run ") && said.contains("completed: \"Say hello\""), "{said}");
 
     let (code, said) = submit(&nats, r#"{"goal": "", "agent_idd": "x", "max_cost_usd": -1}"#).await;
     assert_eq!(code, Some(3), "{said}");

@@ -2,11 +2,12 @@
 
 use coordinator::trace::{
     Command, Event,
-    account::{Audit, Check, Journals, Ledger, LogMessage, ReadLog, Receipt, Repriced, StoreState},
+    account::{Audit, Check, ENTRY, Journals, Ledger, LogMessage, ReadLog, Receipt, Repriced, StoreState},
 };
 use serde_json::{Value, json};
 use shared::{
-    Amount, Usd, decode,
+    Amount, Timestamp, Usd, decode,
+    telemetry::{SpanId, Value as Attribute},
     wire::{Charge, HistoryEntry},
 };
 use trellis_tests::{
@@ -126,6 +127,59 @@ fn b19_a_receipt_adds_up_at_every_level_and_names_models_and_waits() {
     let corrected =
         receipt.lines.iter().filter_map(|line| line.cost.as_ref()).find(|cost| !cost.before.is_zero());
     assert_eq!(corrected.map(|cost| (cost.before, cost.booked)), Some((cents(20), cents(5))));
+}
+
+fn used(tool: &str, is_error: bool) -> Value {
+    json!({"tool": {"id": "call", "tool": tool, "output": {"inline": "seen"}, "is_error": is_error}})
+}
+
+/// The spans that are made from log and journals have the ids and the places of those that workers and coordinators export.
+#[test]
+fn x4_tools_and_calls_are_told_from_the_journals_with_the_number_of_their_entry() {
+    let world = world();
+    let read = ReadLog::new(world.trace.id(), log(&world));
+    let branched = json!({"branched": {"from": {"trace_id": "0af7651916cd43dd8448eb211c80319d", "child_id": "root", "step": 1},
+        "copies": 1}});
+    let mut written = vec![
+        entry("writer", 1, 1, branched),
+        entry("writer", 1, 2, used("fs.list", false)),
+        entry("writer", 1, 3, answer("1-1", 11, "test/large")),
+        entry("writer", 1, 4, used("fs.read", false)),
+        entry("writer", 1, 5, used("server:look", true)),
+        entry("writer", 1, 6, used("agent:spawn", false)),
+        entry("writer", 1, 7, used("ask_human", false)),
+    ];
+    // The clock of its worker is years behind, and then ahead.
+    written[5].at = Timestamp::from_millis(u64::from(u32::MAX) * 1000);
+    let spans = read.spans(&journals(&written), world.now);
+    let place = |name: &str| {
+        let span = spans.iter().find(|span| span.name == name)?;
+        let entry = span.attributes.iter().find(|(name, _)| name == ENTRY).map(|(_, value)| value.clone());
+        Some((span.span_id, span.parent, entry, span.error.clone()))
+    };
+    let attempt = spans.iter().find(|span| span.span_id == of(&world, "writer.1")).unwrap();
+    let within = |id: &str, number: i64, error: Option<&str>| {
+        let error = error.map(|error| error.to_owned().into());
+        Some((of(&world, id), Some(attempt.span_id), Some(Attribute::Integer(number)), error))
+    };
+    assert_eq!(place("chat large"), within("writer.1-1.chat", 3, None));
+    assert_eq!(place("execute_tool fs.read"), within("writer.1.4.tool", 4, None));
+    assert_eq!(place("execute_tool server:look"), within("writer.1.5.tool", 5, Some("tool_error")));
+    for (tool, why) in [
+        ("fs.list", "it is a copy"),
+        ("agent:spawn", "a child answers it"),
+        ("ask_human", "a human answers it"),
+    ] {
+        assert_eq!(place(&format!("execute_tool {tool}")), None, "{why}");
+    }
+    for span in spans.iter().filter(|span| span.parent == Some(attempt.span_id)) {
+        assert!(attempt.start <= span.start && span.start <= span.end, "{span:?}");
+        assert!(span.end <= attempt.end, "{span:?} is not within {attempt:?}");
+    }
+}
+
+fn of(world: &World, id: &str) -> SpanId {
+    SpanId::of(world.trace.id(), id)
 }
 
 #[test]

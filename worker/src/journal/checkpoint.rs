@@ -148,7 +148,7 @@ async fn copy(attempt: &Attempt, entry: HistoryEntry) -> HistoryStep {
 fn gone(from: &Checkpoint) -> Failure {
     let Checkpoint { trace_id, child_id, step } = from;
     let message = format!(
-        "there is no step {step} of `{child_id}` in trace {trace_id} to branch from; `trellis history` lists the existing steps"
+        "there is no step {step} of `{child_id}` in run {trace_id} to branch from; `trellis history` lists the existing steps"
     );
     Failure::lasting(FailureKind::Agent, message)
 }

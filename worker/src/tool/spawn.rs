@@ -43,9 +43,8 @@ pub(super) const DELEGATE_DESCRIPTION: &str = "Hands your work over: the other a
      when another agent is better suited to finish your task. To get the result back and continue, use \
      spawn.";
 pub(super) const PIPELINE: &str = shared::tool::RUN_PIPELINE;
-/// All tools that start a child, and their one name in a journal (I2).
+/// All tools that start a child.
 pub(crate) const TOOLS: [&str; 3] = [SPAWN, DELEGATE, PIPELINE];
-const JOURNALED: &str = "agent:spawn";
 pub(super) const PIPELINE_DESCRIPTION: &str = "Runs several agents as a graph and returns every step with its status, result or reason, and cost. Use it for work of more \
      than one step: steps that run at the same time (mode parallel), or that pass results on (a step's \
      output_to is a key that later steps list in input_from). For a single agent use spawn.";
@@ -352,5 +351,5 @@ pub(crate) fn delegate_with_others() -> Observation {
 }
 
 fn agent_spawn() -> ToolName {
-    ToolName::new(JOURNALED).expect("a literal that fits the grammar")
+    ToolName::new(shared::tool::JOURNALED_SPAWN).expect("a literal that fits the grammar")
 }

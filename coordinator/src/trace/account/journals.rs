@@ -1,16 +1,16 @@
-//! What the journals of a trace say of money: every paid call, with its model and its tokens. An entry is taken in and
-//! forgotten: of a journal only its paid calls are kept.
+//! What the journals of a trace say of money and of time: every paid call, with its model and its tokens, and every tool. An entry
+//! is taken in and forgotten: of a journal only these are kept.
 
 use std::collections::HashMap;
 
 use serde::Serialize;
 use shared::{
-    Amount, CallId, ChildId,
-    id::ModelName,
+    Amount, CallId, ChildId, Timestamp,
+    id::{ModelName, ToolName},
     wire::{HistoryEntry, HistoryStep, Usage},
 };
 
-use crate::trace::statement::PaidEntries;
+use crate::trace::statement::Copies;
 
 /// An entry that tells of a paid call.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -30,10 +30,24 @@ pub struct PaidEntry {
     pub estimated: bool,
 }
 
-/// The paid calls of one journal.
+/// An entry that tells of a tool.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolEntry {
+    /// Its place in the journal.
+    pub number: u32,
+    pub attempt: u32,
+    pub tool: ToolName,
+    /// The entry before it was written then: it was called at that time or later.
+    pub since: Timestamp,
+    pub at: Timestamp,
+    pub is_error: bool,
+}
+
+/// The paid calls and the tools of one journal.
 #[derive(Debug, Clone, Default)]
 pub struct JournalBook {
     pub paid: Vec<PaidEntry>,
+    pub tools: Vec<ToolEntry>,
     /// The number of its last entry.
     pub last: u32,
     /// Entries that are missing: the first and the last of each hole.
@@ -42,7 +56,8 @@ pub struct JournalBook {
     pub twice: Vec<u32>,
     /// The attempt that wrote how it ended.
     pub ended_by: Option<u32>,
-    copies: PaidEntries,
+    written_at: Option<Timestamp>,
+    copies: Copies,
 }
 
 #[derive(Debug, Default)]
@@ -63,7 +78,16 @@ impl Journals {
         if entry.step.as_result().is_some() {
             book.ended_by = Some(entry.attempt);
         }
-        let Some((call_id, amount)) = book.copies.paid_call(&entry.step) else { return };
+        let since = book.written_at.replace(entry.at).unwrap_or(entry.at);
+        let is_copy = book.copies.is_copy(&entry.step);
+        if let HistoryStep::Tool(step) = &entry.step
+            && !is_copy
+        {
+            let (number, attempt, at) = (entry.number, entry.attempt, entry.at);
+            let (tool, is_error) = (step.tool.clone(), step.is_error);
+            book.tools.push(ToolEntry { number, attempt, tool, since, at, is_error });
+        }
+        let Some((call_id, amount)) = entry.step.paid_call().filter(|_| !is_copy) else { return };
         let (model, usage, prices, estimated) = if let Some(step) = entry.step.as_model() {
             let prices = Some(step.cost.prices.clone());
             (Some(step.model.clone()), step.usage, prices, step.cost.estimated || step.usage.is_none())

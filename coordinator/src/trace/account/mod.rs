@@ -16,10 +16,11 @@ mod words;
 
 pub use audit::{Audit, StoreState};
 pub use finding::{Check, Finding};
-pub use journals::{JournalBook, Journals, PaidEntry};
+pub use journals::{JournalBook, Journals, PaidEntry, ToolEntry};
 pub use ledger::{Ledger, Posted, Posting};
 pub use log::{LogMessage, Place, ReadLog};
 pub use receipt::{ByModel, ContextAccount, Cost, Line, Receipt, UnmodelledCost};
 pub use reprice::{Repriced, RepricedModel};
+pub use spans::ENTRY;
 pub use waits::{Wait, Waits};
 pub use words::{detail, kind};

@@ -1,19 +1,23 @@
 //! The spans of a run, from its log: the same as are exported, for those who have no viewer. Of paid calls the log knows when they
-//! were held and booked; the journals know the model.
+//! were held and booked; the journals know the model. Tools are in the journals alone.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use shared::{
     Amount, CallId, ChildId, Timestamp,
+    id::ToolName,
     subject::Subject,
-    telemetry::{Kind, Span, SpanId, attribute},
+    telemetry::{Kind, Moment, Span, SpanId, attribute},
+    tool,
 };
 
-use super::{Journals, ReadLog};
+use super::{Journals, ReadLog, ToolEntry};
 use crate::trace::{Event, Trace, Traced};
 
 /// What a call cost.
 const COST: &str = "gen_ai.usage.cost";
+/// The number of the journal entry that tells of it.
+pub const ENTRY: &str = "trellis.entry";
 
 impl ReadLog {
     /// Parents before their children, whatever was exported. A run that is not over is told until `now`.
@@ -30,16 +34,51 @@ impl ReadLog {
         paid.append(&mut calls.spans);
         let mut spans: Vec<Span> =
             trace.contexts().iter().flat_map(|node| trace.spans(&node.id, now)).collect();
-        let attempts: HashSet<SpanId> = spans.iter().map(|span| span.span_id).collect();
+        let lasting = |span: &Span| (span.span_id, (span.start, span.end));
+        let told: HashMap<SpanId, (Moment, Moment)> = spans.iter().map(lasting).collect();
+        // An attempt that is told no more has no span.
+        let above = |attempt: Option<SpanId>, child_id: &ChildId| {
+            attempt.filter(|id| told.contains_key(id)).unwrap_or(SpanId::of(trace.id(), child_id.as_str()))
+        };
         spans.extend(paid.into_iter().map(|(child_id, mut span)| {
-            // An attempt that is told no more has no span.
-            if span.parent.is_some_and(|attempt| !attempts.contains(&attempt)) {
-                span.parent = Some(SpanId::of(trace.id(), child_id.as_str()));
-            }
+            span.parent = Some(above(span.parent, &child_id));
             span
         }));
+        for node in trace.contexts() {
+            let tools = journals.of(&node.id).map_or(&[][..], |book| &book.tools);
+            spans.extend(tools.iter().filter(|entry| is_done_by_worker(&entry.tool)).map(|entry| {
+                let mut span = used(&trace, &node.id, entry);
+                span.parent = Some(above(span.parent, &node.id));
+                // A worker has a clock of its own.
+                if let Some((start, end)) = span.parent.and_then(|parent| told.get(&parent)) {
+                    span.start = span.start.clamp(*start, *end);
+                    span.end = span.end.clamp(span.start, *end);
+                }
+                span
+            }));
+        }
         spans
     }
+}
+
+/// Those that a child or a human answers have spans of the coordinator, over all attempts of the caller.
+fn is_done_by_worker(tool: &ToolName) -> bool {
+    ![tool::JOURNALED_SPAWN, tool::ASK_HUMAN].contains(&tool.as_str())
+}
+
+/// A tool, from the entry before it to its own.
+fn used(trace: &Trace, child_id: &ChildId, entry: &ToolEntry) -> Span {
+    let ToolEntry { number, attempt, tool, since, at, is_error } = entry;
+    let id = SpanId::of(trace.id(), &format!("{child_id}.{attempt}.{number}.tool"));
+    let above = SpanId::of(trace.id(), &format!("{child_id}.{attempt}"));
+    let name = format!("execute_tool {tool}");
+    let mut span = Span::new(name, Kind::Internal, (trace.id(), id, Some(above)), (*since, *at));
+    span.attributes.push(attribute("trellis.child_id", child_id.as_str()));
+    span.attributes.push(attribute("gen_ai.operation.name", "execute_tool"));
+    span.attributes.push(attribute("gen_ai.tool.name", tool.as_str()));
+    span.attributes.push(attribute(ENTRY, *number));
+    span.error = is_error.then(|| "tool_error".into());
+    span
 }
 
 impl Trace {
@@ -120,6 +159,7 @@ impl Calls<'_> {
         let mut span = Span::new(name, Kind::Client, (trace.id(), id, Some(attempt)), (held.at, end));
         span.attributes.push(attribute("trellis.child_id", child_id.as_str()));
         span.attributes.push(attribute("trellis.call_id", call_id.as_str()));
+        span.attributes.extend(entry.map(|entry| attribute(ENTRY, entry.number)));
         span.attributes.extend(cost.map(|cost| attribute(COST, cost.cost_usd)));
         (child_id.clone(), span)
     }

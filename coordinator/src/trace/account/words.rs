@@ -18,8 +18,11 @@ pub fn detail(event: &Event) -> String {
     }
     let fields = fields(event).into_iter();
     let said = fields.filter(|(name, value)| name != "type" && name != "child_id" && !is_empty(value));
-    said.map(|(name, value)| format!("{} {}", label(event, &name), shown(&name, value)))
-        .collect::<Vec<_>>()
+    said.map(|(name, value)| match value {
+        Value::Bool(true) => name,
+        value => format!("{} {}", label(event, &name), shown(&name, value)),
+    })
+    .collect::<Vec<_>>()
         .join(", ")
 }
 
@@ -41,7 +44,9 @@ fn is_empty(value: &Value) -> bool {
         Value::String(text) => text.is_empty(),
         Value::Array(items) => items.is_empty(),
         Value::Object(fields) => fields.is_empty(),
-        Value::Bool(_) | Value::Number(_) => false,
+        // What is not so is not told.
+        Value::Bool(is_so) => !is_so,
+        Value::Number(_) => false,
     }
 }
 
