@@ -326,7 +326,7 @@ impl Servers {
     pub(crate) async fn store(&self, partitions: u16) -> anyhow::Result<Store> {
         let Some(url) = self.redis_url() else {
             anyhow::bail!(
-                "a coordinator keeps its traces in Redis, and no Redis server is named\n\nhint: set REDIS_URL or \
+                "a coordinator keeps its runs in Redis, and no Redis server is named\n\nhint: set REDIS_URL or \
                  give --redis-url, such as redis://127.0.0.1:6379"
             );
         };

@@ -133,7 +133,7 @@ struct Made {
 fn current(trace: &Trace, child: Option<&ChildId>) -> anyhow::Result<(Made, Vec<StepPath>)> {
     let child = match child {
         Some(child) => child,
-        None => &trace.root().context("the trace has no root")?.id,
+        None => &trace.root().context("the run has no root")?.id,
     };
     let (node, revision, graph) = trace.definition_of(child).with_context(|| {
         format!("`{child}` runs no graph\n\nhint: `trellis runs describe` lists the contexts of a run")

@@ -104,11 +104,11 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
 }
 
 pub(super) fn find<'a>(trace: &'a Trace, child: Option<&ChildId>) -> anyhow::Result<&'a ContextNode> {
-    let Some(child) = child else { return trace.root().context("the trace has no root") };
+    let Some(child) = child else { return trace.root().context("the run has no root") };
     trace.context(child).with_context(|| {
         let known = trace.contexts().iter().map(|node| node.id.as_str());
         let hint = text::did_you_mean(child.as_str(), known, "`trellis budget tree` shows all contexts");
-        format!("the trace has no context `{child}`\n\nhint: {hint}")
+        format!("the run has no context `{child}`\n\nhint: {hint}")
     })
 }
 

@@ -193,7 +193,7 @@ impl ContextRef {
 
 async fn root(bus: &Bus, trace: TraceId) -> anyhow::Result<ChildId> {
     let known: Trace = client::replay(bus, trace).await?;
-    Ok(known.root().context("the trace has no root")?.id.clone())
+    Ok(known.root().context("the run has no root")?.id.clone())
 }
 
 /// The context that a user means by a name, in a run that is known: `root` is the root.

@@ -13,9 +13,9 @@ use shared::{
 pub enum Refusal {
     #[error("the request is invalid:\n{0}")]
     Malformed(Problems),
-    #[error("there is no such trace: nothing was submitted under this id, or it has expired")]
+    #[error("there is no such run: nothing was submitted under this id, or it has expired")]
     NoTrace,
-    #[error("there is no context `{0}` in this trace")]
+    #[error("there is no context `{0}` in this run")]
     UnknownContext(ChildId),
     #[error("`{child_id}` already exists with other content; use another child_id")]
     Conflict { child_id: ChildId },
@@ -24,7 +24,7 @@ pub enum Refusal {
 
     #[error("depth {depth} is more than {limit}")]
     Depth { depth: u32, limit: Box<SetLimit> },
-    #[error("the trace has {have} contexts, and {asked} more would exceed {limit}")]
+    #[error("the run has {have} contexts, and {asked} more would exceed {limit}")]
     MaxContexts { asked: u32, have: u32, limit: Box<SetLimit> },
     #[error(
         "the trace keeps {have} bytes, and {asked} more would exceed {limit}\n\nhint: give many contexts a large value by a key of the shared store (`input_from`), and not in each goal or input (of a step with an `undo` it counts for each run all the same)"
@@ -58,7 +58,7 @@ pub enum Refusal {
     CallConflict(CallId),
     #[error("there is no open hold for call `{0}`")]
     NoHold(CallId),
-    #[error("the sum of a trace, with what is held, can't exceed 2^23 dollars (8,388,608) or 2^53 tokens")]
+    #[error("the sum of a run, with what is held, can't exceed 2^23 dollars (8,388,608) or 2^53 tokens")]
     BooksFull,
     #[error("a limit can only be raised: `{child_id}` has {limit}")]
     NotARaise { child_id: ChildId, limit: shared::Amount },
@@ -137,7 +137,7 @@ pub enum Refusal {
         "`{child_id}` can't branch from another context: only a submission can, because a child gets nothing but its goal"
     )]
     ChildBranches { child_id: ChildId },
-    #[error("the trace already keeps {0} cancels for contexts that don't exist yet, and takes no more")]
+    #[error("the run already keeps {0} cancels for contexts that don't exist yet, and takes no more")]
     TooManyTombstones(usize),
 }
 

@@ -52,9 +52,9 @@ fn guard(
     let copying = branches.iter().filter(needed);
     let copying = copying.map(|branch| {
         if branch.taken {
-            return format!("trace `{}`, which took over the result of `{}`", branch.trace_id, branch.from);
+            return format!("run `{}`, which took over the result of `{}`", branch.trace_id, branch.from);
         }
-        format!("trace `{}`, which has not copied the journal of `{}` yet", branch.trace_id, branch.from)
+        format!("run `{}`, which has not copied the journal of `{}` yet", branch.trace_id, branch.from)
     });
     let live = doomed.iter().filter(|index| trace.node(**index).is_live());
     let live = live.map(|index| format!("`{}`, which is live", trace.node(*index).id));

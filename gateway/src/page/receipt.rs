@@ -158,7 +158,7 @@ fn happened(trace: &Trace, receipt: &Receipt, from: usize) -> Markup {
     html! {
         p class="sum" {
             "What is worth telling of " (count(receipt.version, "event"))
-            @if all.len() > EVENTS { ", " (from + 1) " to " (until) " of " (all.len()) }
+            @if all.len() > EVENTS { ", " (from.saturating_add(1)) " to " (until) " of " (all.len()) }
             ". " a href={ "v1/runs/" (trace.id()) "/events" } { "All of them, as JSON" }
         }
         (table("What happened", &["Event", "After", "Agent", "What", "Cost", "Detail"], &rows))

@@ -144,7 +144,7 @@ fn draw(trace: &Trace, spans: &[Span], ledger: &Ledger, from: usize) -> Markup {
             span class="kind" { "the whole is " (when::lasts(lasts)) "; drag over it to look closer, double-click to see all" }
         }
         @if rows.len() > MOST_ROWS {
-            p { "Agents " (rows.len().min(from + 1)) " to " (rows.len().min(from.saturating_add(MOST_ROWS))) " of " (rows.len()) "." }
+            p { "Agents " (rows.len().min(from.saturating_add(1))) " to " (rows.len().min(from.saturating_add(MOST_ROWS))) " of " (rows.len()) "." }
         }
         table class="timeline" data-zoom=(WIDTH) {
             thead class="unseen" { tr { th scope="col" { "Agent" } th scope="col" { "What it did" } } }
