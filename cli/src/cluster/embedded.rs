@@ -23,7 +23,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::{place::Door, process_id};
+use crate::cluster::{client, place::Door, process_id};
 
 /// Agents that run at once in this process. They mostly wait for models and tools.
 const SLOTS: usize = 64;
@@ -93,13 +93,15 @@ pub(crate) struct Deployment {
     seen: Option<gateway::Seen>,
     /// Where the worker in this process may be killed.
     playground: gateway::Playground,
+    /// Runs of the directory that had not ended when it was opened, and go on.
+    earlier: usize,
 }
 
 impl Deployment {
     fn of(bus: Bus, tasks: JoinSet<anyhow::Result<()>>, stop: CancellationToken) -> Self {
         let drain = CancellationToken::new();
         let playground = gateway::Playground::default();
-        Deployment { bus, tasks, stop, drain, drained: None, door: None, seen: None, playground }
+        Deployment { bus, tasks, stop, drain, drained: None, door: None, seen: None, playground, earlier: 0 }
     }
 
     /// A cluster whose processes are others.
@@ -115,7 +117,12 @@ impl Deployment {
         policy: Option<AgentPolicy>,
     ) -> anyhow::Result<Self> {
         let crash = shape.crashes.crash_worker_at.clone().unwrap_or_default();
+        let is_kept = shape.directory.is_some();
         let mut deployment = Self::coordinated(namespace, shape, true).await?;
+        if is_kept {
+            // Before there is a worker: the next moment, short ones have ended.
+            deployment.earlier = client::going(&deployment.bus).await?.len();
+        }
         let config = worker::Config {
             slots: SLOTS,
             drain: DRAIN,
@@ -211,6 +218,10 @@ impl Deployment {
         Door { url, token, is_open }.put(directory)?;
         self.door = Some(directory.to_owned());
         Ok(())
+    }
+
+    pub(crate) fn earlier(&self) -> usize {
+        self.earlier
     }
 
     /// What the page of this process may do to its worker.

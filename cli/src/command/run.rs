@@ -118,14 +118,14 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let embedded = !matches!(left, Some(Left::GoesOn));
     let asked = Questions::new(Answerer::is(args.answer, embedded, from_stdin));
     let bus = deployment.bus().clone();
-    let is_found = !args.task.names_agents();
+    let (is_found, earlier) = (!args.task.names_agents(), deployment.earlier());
     let work = async {
         let profiles = if in_dev && is_found { missing_in_dev(&bus, profiles).await? } else { profiles };
         if let Some(ending) = agents::apply(&bus, profiles, output).await? {
             return Ok(ending);
         }
         if embedded {
-            tell_earlier(&bus).await?;
+            tell_earlier(earlier);
         }
         args.task.settle(&mut submission, &bus).await?;
         let asked = (asked, left.filter(|_| !from_stdin));
@@ -166,16 +166,14 @@ async fn missing_in_dev(bus: &Bus, profiles: Vec<AgentProfile>) -> anyhow::Resul
 }
 
 /// Says so if runs that were not over go on beside this one.
-async fn tell_earlier(bus: &Bus) -> anyhow::Result<()> {
-    let going = client::going(bus).await?.len();
+fn tell_earlier(going: usize) {
     if going > 0 {
         let runs = count(going as u64, "earlier run");
         let (goes, them) = if going == 1 { ("goes", "it") } else { ("go", "them") };
         output::note(&format!(
-            "note: {runs} that had not ended {goes} on too; `trellis runs list` shows, `trellis runs cancel` ends {them}"
+            "warning: {runs} that had not ended {goes} on too, and may cost money; `trellis runs list` shows, `trellis runs cancel` ends {them}"
         ));
     }
-    Ok(())
 }
 
 /// What becomes of a run whose command ends before it.

@@ -16,8 +16,7 @@ use crate::{
     input::{
         document::{Document, Unusable},
         file::read_value,
-        known_agents,
-        names, parse,
+        known_agents, names, parse,
         sources::{Mistakes, Sources},
         uses::read_as_far,
     },

@@ -1,7 +1,11 @@
 //! The outcome of a run, printed for people or programs.
 
 use serde_json::json;
-use shared::{Json, bus::Bus, wire::Outcome};
+use shared::{
+    Json,
+    bus::Bus,
+    wire::{EndStatus, Outcome},
+};
 
 use crate::{
     cluster::{connect::Servers, results, watch::Watch},
@@ -62,10 +66,17 @@ fn is_shown(result: &str, tree: &str) -> bool {
 /// How a run ended, with all that is said of it.
 fn why(outcome: &Outcome) -> String {
     let context = &outcome.context;
-    let status = text::plain(serde_json::to_value(context.status));
+    let ended = match context.status {
+        EndStatus::Completed => "completed",
+        EndStatus::Failed => "failed",
+        EndStatus::TimedOut => "timed out",
+        EndStatus::Aborted => "was aborted",
+        EndStatus::Cancelled => "was cancelled",
+        EndStatus::Rejected => "was rejected",
+    };
     let said = context.error.as_ref().map(|error| error.message.clone()).or_else(|| context.reason.clone());
     let said = said.map_or_else(String::new, |said| format!(": {said}"));
-    format!("{} is {status}{said}", outcome.trace_id)
+    format!("{} {ended}{said}", outcome.trace_id)
 }
 
 pub(crate) fn one_line(outcome: &Outcome) -> String {

@@ -40,7 +40,7 @@ fn card(agent: &AgentProfile, version: Option<u64>) -> Markup {
         li class="card" id={ "a-" (id) } {
             p class="from" {
                 strong { (id) }
-                span class="kind" { (kind(agent.kind)) @if let Some(version) = version { " · version " (version) } }
+                span class="kind" { @match version { Some(version) => { (kind(agent.kind)) " · version " (version) }, None => "built in" } }
                 a href={ "./?agent_id=" (id) } { "Runs" span class="unseen" { " of " (id) } }
                 a href={ "v1/agents/" (id) } { "JSON" span class="unseen" { " of " (id) } }
             }
@@ -55,7 +55,7 @@ fn card(agent: &AgentProfile, version: Option<u64>) -> Markup {
 
 fn kind(kind: AgentKind) -> &'static str {
     match kind {
-        AgentKind::Builtin => "built in",
+        AgentKind::Builtin => "uses a built-in agent",
         AgentKind::Llm => "model",
         AgentKind::Command => "program",
     }

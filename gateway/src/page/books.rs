@@ -49,7 +49,7 @@ pub(super) async fn show(call: Call) -> Answered {
             (run::views(trace, run::View::Money))
             form class="slider" method="get" action=(path) data-slide {
                 @if let Some(of) = &of { input type="hidden" name="of" value=(of.as_str()); }
-                label for="at" { "After event" }
+                label for="at" { "Back in time, by event" }
                 input type="range" id="at" name="at" min="1" max=(last) value=(trace.version());
                 output for="at" { (trace.version()) " of " (last) }
                 button type="submit" { "Show" }
@@ -231,7 +231,7 @@ fn one(trace: &Trace, bar: &Bar<'_>) -> Markup {
                 ("held", held.saturating_sub(carved)),
                 ("carved", carved + rest),
             ];
-            let told = format!("{}: {}", node.id, super::money::told(&budget.snapshot()));
+            let told = format!("{}: {}", node.id, super::money::Shown::of(node, &budget.snapshot()).told());
             let href = match node.children.is_empty() {
                 true => format!("runs/{}/contexts/{}", trace.id(), node.id),
                 false => format!("runs/{}/money?of={}", trace.id(), node.id),

@@ -64,8 +64,9 @@ fn way(trace: &Trace, node: &ContextNode) -> Markup {
     }
     html! {
         nav class="way" aria-label="The way here" {
-            a href={ "runs/" (trace.id()) } { @match trace.root() { Some(root) => (run::title(root)), None => "run" } }
-            @for parent in above.iter().rev() {
+            a href={ "runs/" (trace.id()) } data-up { @match trace.root() { Some(root) => (run::title(root)), None => "run" } }
+            // The root is the run.
+            @for parent in above.iter().rev().skip(1) {
                 " › " a href={ "runs/" (trace.id()) "/contexts/" (parent.id) } { (parent.id) }
             }
         }
@@ -86,7 +87,8 @@ pub(super) fn head(trace: &Trace, node: &ContextNode) -> Markup {
                 @if node.progress.steps > 0 { " · step " (node.progress.steps) " of " (node.limits.max_steps) }
                 @if node.is_live() { " · " (row::doing(trace, node)) }
             }
-            div class="money" { (money::bar(&budget)) span { (money::told(&budget)) } }
+            @let money = money::Shown::of(node, &budget);
+            div class="money" { (money.bar()) span { (money.told()) } }
             @if let Some(why) = node.why() { p class="wrong" { (why) } }
         }
     }
@@ -151,6 +153,13 @@ fn facts(trace: &Trace, node: &ContextNode) -> Markup {
             @if let Some(goal) = node.order.goal.as_ref().map(Text::as_str) { dt { "Goal" } dd class="said" { (goal) } }
             @if let Some(agent) = &node.order.agent_id { dt { "Agent" } dd { (agent) } }
             @if let Some(model) = model { dt { "Model" } dd { (model) } }
+            @if let Some(from) = &node.order.branch_from {
+                dt { "Branch of" }
+                dd {
+                    a href={ "runs/" (from.trace_id) "/contexts/" (from.child_id) "?entry=" (from.step) "#e-" (from.step) } { (from.child_id) ", entry " (from.step) }
+                    " of run " code { (from.trace_id.to_string().get(..8).unwrap_or_default()) }
+                }
+            }
             @if !tools.is_empty() { dt { "Tools" } dd { (tools.join(", ")) } }
             @if is_agent(node) { dt { "Pool" } dd { (trace.pool_of(node)) } }
             @if !node.adjusted.is_empty() {
@@ -162,7 +171,7 @@ fn facts(trace: &Trace, node: &ContextNode) -> Markup {
     }
 }
 
-/// A new run that begins with what this agent has done up to a step.
+/// A new run that begins with what this agent has done up to an entry.
 fn branch(call: &Call, trace: &Trace, node: &ContextNode, entries: &[HistoryEntry]) -> Markup {
     if !may_branch(call) || entries.is_empty() && !(node.is_live() && is_agent(node)) {
         return Markup::default();
@@ -176,18 +185,19 @@ fn branch(call: &Call, trace: &Trace, node: &ContextNode, entries: &[HistoryEntr
         "branch_from": {"trace_id": trace.id(), "child_id": node.id},
     });
     let goal = node.order.goal.as_ref().map(Text::as_str).unwrap_or_default();
+    let most = node.budget.limit.cost_usd.to_string();
     html! {
         details class="branch" {
             summary { "Branch: a new run from here" }
             form data-json="v1/runs" data-go="runs/" data-body=(fixed) {
                 p class="hint" {
-                    "The new run begins with a copy of this journal up to a step, and goes on from there. This run stays as it is, and \
+                    "The new run begins with a copy of this journal up to an entry, and goes on from there. This run stays as it is, and \
                      what it cost is not paid again."
                 }
-                label { "After step " input type="number" name="branch_from.step" min="1" value=(before) required; }
+                label { "After entry " input type="number" name="branch_from.step" min="1" value=(before) required; }
                 label { "Goal " textarea name="goal" rows="3" maxlength="100000" { (goal) } }
                 label { "Model " input name="model" placeholder="as it is" size="24"; }
-                label { "Costs at most $" input name="max_cost_usd" inputmode="decimal" size="6" placeholder="as by default"; }
+                label { "Costs at most $" input name="max_cost_usd" inputmode="decimal" size="8" value=(most.trim_start_matches('$')); }
                 button type="submit" { "Begin" }
             }
         }
@@ -236,7 +246,7 @@ fn journal(
             section {
                 h2 { "Journal" }
                 @if from > 0 {
-                    p { a href={ (call.here) "?before=" (from) } { (from) " earlier steps" } }
+                    p { a href={ (call.here) "?before=" (from) } { (from) " earlier entries" } }
                 }
                 ol class="journal" id="journal" { @for (entry, around) in shown { (step(trace, entry, may, around)) } }
                 p class="now said" id="words" {}
@@ -284,8 +294,8 @@ fn prompt(entry: &HistoryEntry, begins: Option<u32>) -> Markup {
     html! {
         @if step.summary_of.is_none() {
             p class="hint" {
-                @if begins == entry.number { "The prompt begins as above. " } @else { "The prompt begins as that of step " (begins) ". " }
-                "Behind that, the model got the steps of this journal before this one. Where its window was compacted, or it was taken back, a step says so."
+                @if begins == entry.number { "The prompt begins as above. " } @else { "The prompt begins as that of entry " (begins) ". " }
+                "Behind that, the model got the entries of this journal before this one. Where its window was compacted, or it was taken back, an entry says so."
             }
         }
     }
@@ -304,16 +314,16 @@ pub(super) fn step(trace: &Trace, entry: &HistoryEntry, may: May, around: Around
             span class="kind" { (who) }
             span class="amount" { @if !is_copy { (cost) } @else if cost.is_empty() { "copied" } @else { "(" (cost) ") copied" } @if let Some(held) = held(trace, entry) { span class="of" { " of " (held) " held" } } @if !tokens.is_empty() { span class="of" { " · " (tokens) " tokens" } } }
             span class=[is_wrong.then_some("wrong")] { (row::short(&said, SAID)) }
-            @if may.branch { button type="button" data-branch=(entry.number) { "Branch" span class="unseen" { " after step " (entry.number) } } }
+            @if may.branch { button type="button" data-branch=(entry.number) { "Branch" span class="unseen" { " after entry " (entry.number) } } }
             @if may.restore {
                 button type="button" data-post={ "v1/runs/" (trace.id()) "/restore" }
                     data-body=(json!({"child_id": entry.child_id, "to": entry.number}))
-                    data-ask={ "Take " (entry.child_id) " back to step " (entry.number) "? What it did after that no longer counts; what it cost stays spent." } {
-                    "Restore" span class="unseen" { " to step " (entry.number) }
+                    data-ask={ "Take " (entry.child_id) " back to entry " (entry.number) "? What it did after that no longer counts; what it cost stays spent." } {
+                    "Restore" span class="unseen" { " to entry " (entry.number) }
                 }
             }
             details {
-                summary { "Whole" span class="unseen" { " step " (entry.number) } }
+                summary { "Whole" span class="unseen" { " entry " (entry.number) } }
                 @for (name, value) in journal_text::parts(&entry.step) {
                     h3 { (name) }
                     pre { (row::cut(&value, PART)) }

@@ -66,7 +66,7 @@ fn part(trace: &Trace, node: &ContextNode, group: &Group) -> Markup {
         } @else {
             (draw(trace, node, group))
             p class="legend" {
-                @for word in ["completed", "running", "input_required", "pending", "skipped", "failed"] {
+                @for word in ["completed", "running", "input_required", "pending", "skipped", "failed", "timed_out", "aborted", "cancelled"] {
                     span { span class={ "mark " (status::class(word)) } aria-hidden="true" { (status::sign_of(word)) } " " (status::words(word)) }
                 }
             }
@@ -99,6 +99,7 @@ fn columns(group: &Group) -> Vec<usize> {
 pub(super) struct Card {
     pub(super) title: String,
     pub(super) class: &'static str,
+    pub(super) sign: &'static str,
     pub(super) name: String,
     pub(super) note: String,
     pub(super) href: Option<String>,
@@ -122,9 +123,9 @@ pub(super) fn lay_out(group: &Group, cards: &[Card]) -> Markup {
             @for (place, step) in group.steps.iter().enumerate() {
                 @for on in &step.waits_for {
                     @let (from, to) = (at(*on as usize), at(place));
-                    @let (x1, y1, x2, y2) = (from.0 + CARD.0, from.1 + CARD.1 / 2, to.0, to.1 + CARD.1 / 2);
-                    @let middle = (x1 + x2) / 2;
-                    path class="edge" d={ "M" (x1) " " (y1) " C" (middle) " " (y1) " " (middle) " " (y2) " " (x2) " " (y2) } {}
+                    path class="edge" d=(edge(from, to)) {}
+                    @let (x, y) = (to.0, to.1 + CARD.1 / 2);
+                    path class="tip" d={ "M" (x) " " (y) " l-8 -4 v8 z" } {}
                 }
             }
             @for (place, card) in cards.iter().enumerate().take(columns.len()) { (drawn(card, at(place))) }
@@ -132,11 +133,26 @@ pub(super) fn lay_out(group: &Group, cards: &[Card]) -> Markup {
     }
 }
 
+/// From the right side of a card to the left side of a later one. Cards in between are passed beneath.
+fn edge(from: (usize, usize), to: (usize, usize)) -> String {
+    let (x1, y1, x2, y2) = (from.0 + CARD.0, from.1 + CARD.1 / 2, to.0, to.1 + CARD.1 / 2);
+    let curve = |x: usize, y: usize, x2: usize, y2: usize| {
+        let middle = (x + x2) / 2;
+        format!("C{middle} {y} {middle} {y2} {x2} {y2}")
+    };
+    let (next, before) = (x1 + GAP.0, x2 - GAP.0);
+    if next == x2 {
+        return format!("M{x1} {y1} {}", curve(x1, y1, x2, y2));
+    }
+    let lane = from.1 + CARD.1 + GAP.1 / 2;
+    format!("M{x1} {y1} {} H{before} {}", curve(x1, y1, next, lane), curve(before, lane, x2, y2))
+}
+
 fn drawn(card: &Card, (x, y): (usize, usize)) -> Markup {
     let content = html! {
         title { (card.title) }
         rect class={ "card " (card.class) } x=(x) y=(y) width=(CARD.0) height=(CARD.1) rx="6" {}
-        text x=(x + 10) y=(y + 23) class="step" { (row::short(&card.name, NAME)) }
+        text x=(x + 10) y=(y + 23) class="step" { tspan class={ "mark " (card.class) } { (card.sign) } " " (row::short(&card.name, NAME)) }
         text x=(x + 10) y=(y + 44) class="note" { (row::short(&card.note, REASON)) }
     };
     html! {
@@ -165,13 +181,16 @@ fn card(trace: &Trace, step: &StepReport) -> Card {
         None => format!("runs/{}/contexts/{}", trace.id(), node.id),
     });
     let many = if step.contexts.len() > 1 { format!(" ×{}", step.contexts.len()) } else { String::new() };
+    let attempt = context.filter(|node| node.is_live()).map_or(0, ContextNode::attempt);
+    let again = if attempt > 1 { format!(" · attempt {attempt}") } else { String::new() };
     let reason = step.reason.as_deref().unwrap_or_default();
     let why = if reason.is_empty() { String::new() } else { format!(": {}", row::short(reason, 400)) };
     Card {
         title: format!("{}, {}{why}", step.id, status::words(&word)),
         class: status::class(&word),
-        name: format!("{} {}{many}", status::sign_of(&word), step.id),
-        note: if reason.is_empty() { step.cost_usd.to_string() } else { reason.to_owned() },
+        sign: status::sign_of(&word),
+        name: format!("{}{many}", step.id),
+        note: if reason.is_empty() { format!("{}{again}", step.cost_usd) } else { reason.to_owned() },
         href,
         is_pale: matches!(step.status, StepStatus::Skipped | StepStatus::Pending),
     }

@@ -1,60 +1,108 @@
-//! The money bar, the same everywhere: spent, the estimated part of it, held, the reserve, and what is free.
+//! The money bar, the same everywhere: spent, the estimated part of it, held, granted, the reserve, and what is free.
 
+use coordinator::trace::ContextNode;
 use maud::{Markup, html};
-use shared::{Usd, wire::BudgetSnapshot};
+use shared::{
+    Usd,
+    wire::{BudgetSnapshot, RunSummary},
+};
 
 /// The width of a bar in its own units.
 const WIDTH: u64 = 1000;
 
-/// What a bar shows.
+/// A budget as it is shown.
+#[derive(Debug)]
+pub(super) struct Shown<'a> {
+    budget: &'a BudgetSnapshot,
+    /// Granted to others, and not spent yet: a part of what is held.
+    granted: Usd,
+    is_live: bool,
+}
+
+/// The parts of a bar, in its units.
 struct Parts {
     spent: u64,
     estimated: u64,
     held: u64,
+    granted: u64,
     reserve: u64,
 }
 
-fn parts(budget: &BudgetSnapshot) -> Parts {
-    let limit = budget.limit.cost_usd.nanos().max(budget.spent.cost_usd.nanos()).max(1);
-    let of = |usd: Usd| {
-        let part = u128::from(usd.nanos()) * u128::from(WIDTH) / u128::from(limit);
-        u64::try_from(part).unwrap_or(WIDTH).min(WIDTH)
-    };
-    let spent = of(budget.spent.cost_usd);
-    let held = of(budget.held.cost_usd).min(WIDTH - spent);
-    let reserve = of(budget.closing_reserve_usd).min(WIDTH - spent - held);
-    Parts { spent, estimated: of(budget.estimated.cost_usd).min(spent), held, reserve }
-}
+impl<'a> Shown<'a> {
+    pub(super) fn of(node: &ContextNode, budget: &'a BudgetSnapshot) -> Self {
+        Shown { budget, granted: node.budget.carved.cost_usd, is_live: node.is_live() }
+    }
 
-/// The amounts in a sentence.
-pub(super) fn told(budget: &BudgetSnapshot) -> String {
-    let mut told = format!("{} spent", budget.spent.cost_usd);
-    if budget.estimated.cost_usd > Usd::ZERO {
-        told.push_str(&format!(" ({} estimated)", budget.estimated.cost_usd));
+    /// The list of runs does not know what is granted.
+    pub(super) fn of_run(run: &'a RunSummary) -> Self {
+        Shown { budget: &run.budget, granted: Usd::ZERO, is_live: run.ended_at.is_none() }
     }
-    if budget.held.cost_usd > Usd::ZERO {
-        told.push_str(&format!(" · {} held", budget.held.cost_usd));
-    }
-    told.push_str(&format!(" · {} free of {}", budget.remaining.cost_usd, budget.limit.cost_usd));
-    if budget.disputed.cost_usd > Usd::ZERO {
-        told.push_str(&format!(" · {} disputed", budget.disputed.cost_usd));
-    }
-    told
-}
 
-pub(super) fn bar(budget: &BudgetSnapshot) -> Markup {
-    let Parts { spent, estimated, held, reserve } = parts(budget);
-    let part = |class: &str, from: u64, width: u64| {
-        html! { @if width > 0 { rect class=(class) x=(from) width=(width) y="0" height="10" {} } }
-    };
-    html! {
-        svg class="bar" viewBox={ "0 0 " (WIDTH) " 10" } preserveAspectRatio="none" role="img" aria-label=(told(budget)) {
-            title { (told(budget)) }
-            rect class="free" x="0" y="0" width=(WIDTH) height="10" {}
-            (part("spent", 0, spent - estimated))
-            (part("estimated", spent - estimated, estimated))
-            (part("held", spent, held))
-            (part("reserve", WIDTH - reserve, reserve))
+    /// What is held for calls, and what is granted.
+    fn held(&self) -> (Usd, Usd) {
+        let held = self.budget.held.cost_usd.nanos();
+        let granted = self.granted.nanos().min(held);
+        (Usd::from_nanos(held - granted), Usd::from_nanos(granted))
+    }
+
+    fn parts(&self) -> Parts {
+        let budget = self.budget;
+        let limit = budget.limit.cost_usd.nanos().max(budget.spent.cost_usd.nanos()).max(1);
+        let of = |usd: Usd| {
+            let part = u128::from(usd.nanos()) * u128::from(WIDTH) / u128::from(limit);
+            u64::try_from(part).unwrap_or(WIDTH).min(WIDTH)
+        };
+        let (held, granted) = self.held();
+        let spent = of(budget.spent.cost_usd);
+        let held = of(held).min(WIDTH - spent);
+        let granted = of(granted).min(WIDTH - spent - held);
+        let reserve = if self.is_live { of(budget.closing_reserve_usd) } else { 0 };
+        let reserve = reserve.min(WIDTH - spent - held - granted);
+        Parts { spent, estimated: of(budget.estimated.cost_usd).min(spent), held, granted, reserve }
+    }
+
+    /// The amounts in a sentence.
+    pub(super) fn told(&self) -> String {
+        let (budget, (held, granted)) = (self.budget, self.held());
+        let mut told = format!("{} spent", budget.spent.cost_usd);
+        if budget.estimated.cost_usd > Usd::ZERO {
+            told.push_str(&format!(" ({} estimated)", budget.estimated.cost_usd));
+        }
+        for (amount, word) in [(held, "held"), (granted, "granted")] {
+            if amount > Usd::ZERO {
+                told.push_str(&format!(" · {amount} {word}"));
+            }
+        }
+        match self.is_live {
+            true => {
+                told.push_str(&format!(" · {} free of {}", budget.remaining.cost_usd, budget.limit.cost_usd));
+                if budget.closing_reserve_usd > Usd::ZERO {
+                    told.push_str(&format!(", {} of it kept for a last report", budget.closing_reserve_usd));
+                }
+            }
+            false => told.push_str(&format!(" of {}", budget.limit.cost_usd)),
+        }
+        if budget.disputed.cost_usd > Usd::ZERO {
+            told.push_str(&format!(" · {} disputed", budget.disputed.cost_usd));
+        }
+        told
+    }
+
+    pub(super) fn bar(&self) -> Markup {
+        let Parts { spent, estimated, held, granted, reserve } = self.parts();
+        let part = |class: &str, from: u64, width: u64| {
+            html! { @if width > 0 { rect class=(class) x=(from) width=(width) y="0" height="10" {} } }
+        };
+        html! {
+            svg class="bar" viewBox={ "0 0 " (WIDTH) " 10" } preserveAspectRatio="none" role="img" aria-label=(self.told()) {
+                title { (self.told()) }
+                rect class="free" x="0" y="0" width=(WIDTH) height="10" {}
+                (part("spent", 0, spent - estimated))
+                (part("estimated", spent - estimated, estimated))
+                (part("held", spent, held))
+                (part("granted", spent + held, granted))
+                (part("reserve", WIDTH - reserve, reserve))
+            }
         }
     }
 }
@@ -91,13 +139,19 @@ mod tests {
             [100, 250, 250, 10, 5],
             [1, 1, 0, 1, 1],
         ] {
-            let parts = parts(&budget(cents));
-            assert!(parts.spent + parts.held + parts.reserve <= WIDTH, "{cents:?}");
-            assert!(parts.estimated <= parts.spent, "{cents:?}");
+            for granted in [0, 5, 500].map(Usd::from_cents) {
+                let parts = Shown { budget: &budget(cents), granted, is_live: true }.parts();
+                let all = parts.spent + parts.held + parts.granted + parts.reserve;
+                assert!(all <= WIDTH, "{cents:?}");
+                assert!(parts.estimated <= parts.spent, "{cents:?}");
+            }
         }
+        let budget = budget([100, 42, 10, 11, 5]);
+        let told = |granted, is_live| Shown { budget: &budget, granted, is_live }.told();
         assert_eq!(
-            told(&budget([100, 42, 10, 11, 5])),
-            "$0.42 spent ($0.10 estimated) · $0.11 held · $0.47 free of $1.00"
+            told(Usd::from_cents(4), true),
+            "$0.42 spent ($0.10 estimated) · $0.07 held · $0.04 granted · $0.47 free of $1.00, $0.05 of it kept for a last report"
         );
+        assert_eq!(told(Usd::ZERO, false), "$0.42 spent ($0.10 estimated) · $0.11 held of $1.00");
     }
 }

@@ -59,7 +59,8 @@ function replace(id, html) {
     if (timeless(old).isEqualNode(timeless(fresh))) return;
     old.replaceWith(fresh);
     if (had) fresh.querySelector("a, button")?.focus({ preventScroll: true });
-    glow(fresh);
+    // The head of a page changes all the time.
+    if (id !== "head") glow(fresh);
     tick();
 }
 
@@ -183,7 +184,13 @@ function watch(version = $("head")?.dataset.version) {
     on("new", (count) => { const news = $("news"); if (!news) return; news.hidden = count === 0; news.replaceChildren(Object.assign(document.createElement("a"), { href: location.href, textContent: `${count} new` })); });
     on("gone", ({ id }) => { $(id)?.classList.add("gone"); });
     on("reload", () => location.reload());
-    on("end", () => { stream.close(); lamp.textContent = ""; refresh(); });
+    on("end", () => {
+        stream.close();
+        lamp.textContent = "";
+        // The playground has no run of its own that could be shown again.
+        if ($("played")) $("played").lastChild.textContent = " has ended.";
+        else refresh();
+    });
 }
 
 /** The number of the question that the page shows. */
@@ -208,6 +215,9 @@ async function refresh(parts = ["head", "asked", "actions", "result"]) {
         if (old && now && (part === "asked" && isOther || !isBusy(old))) old.replaceWith(now);
     }
     for (const entry of fresh.querySelectorAll("#journal > li")) if (!$(entry.id)) $("journal")?.append(entry);
+    // What has ended can't be taken back.
+    const restore = '#journal [data-post$="/restore"]';
+    if (!fresh.querySelector(restore)) for (const button of document.querySelectorAll(restore)) button.remove();
     tick();
 }
 
@@ -257,7 +267,9 @@ async function post(place, controls, url, body, done, go, method = "POST") {
     said.setAttribute("role", "alert");
     said.dataset.at = Date.now();
     const problems = (told?.problems ?? []).map(({ message }) => message).filter((message) => !told.detail.includes(message));
-    said.textContent = answer?.ok ? done ?? "Done." : told ? [told.detail, ...problems, told.hint].filter(Boolean).join(": ") : "The server can't be reached.";
+    const isLate = url.includes("/answers/") && (answer?.status === 404 || answer?.status === 409);
+    const why = told && [isLate && "Somebody has answered it before you, or it is asked no more", told.detail, ...problems, told.hint].filter(Boolean).join(": ");
+    said.textContent = answer?.ok ? done ?? "Done." : why ?? "The server can't be reached.";
     // Whoever pressed what is off now stands on what came of it.
     if (answer?.ok && done) { said.tabIndex = -1; said.focus(); }
     if (answer?.ok) count();
@@ -283,6 +295,13 @@ function bodyOf(form, fields) {
     return JSON.stringify(body);
 }
 
+// What was not asked for is not in the address. The fields are there again if somebody comes back.
+function leaveOut(form, isSent) {
+    for (const field of form.elements) field.disabled = isSent && field.name !== "" && field.value === "";
+}
+document.addEventListener("submit", (event) => { if (event.target.matches(".filters")) leaveOut(event.target, true); });
+addEventListener("pageshow", () => { for (const form of document.querySelectorAll(".filters")) leaveOut(form, false); });
+
 document.addEventListener("submit", async (event) => {
     const form = event.target;
     const { json, raw, done, again, go } = form.dataset;
@@ -297,6 +316,8 @@ document.addEventListener("submit", async (event) => {
     const controls = place.querySelectorAll("button, input, select, textarea");
     const sent = await post(place, controls, json, bodyOf(form, fields), again === undefined ? done ?? "Done." : undefined, go);
     if (sent && again !== undefined) form.reset();
+    // What was answered is not asked any more.
+    if (sent && place !== form) for (const answered of place.querySelectorAll("form")) answered.hidden = true;
 });
 
 document.addEventListener("click", (event) => {
@@ -326,53 +347,68 @@ document.addEventListener("click", (event) => {
     }
 });
 
-// A timeline is looked at closer by dragging over it, and whole again by a double click.
+// A timeline is looked at closer by dragging over it, and whole again by a double click or a button.
 let drag;
 const plots = () => [...document.querySelectorAll(".timeline svg")];
+const view = (plot) => plot.getAttribute("viewBox").split(" ").map(Number);
 function zoom(from, width) {
     for (const plot of plots()) plot.setAttribute("viewBox", `${from} 0 ${width} 10`);
+    $("whole").hidden = from === 0 && width === Number(document.querySelector(".timeline").dataset.zoom);
 }
 function at(plot, x) {
-    const [from, , width] = plot.getAttribute("viewBox").split(" ").map(Number);
+    const [from, , width] = view(plot);
     const box = plot.getBoundingClientRect();
     return from + (Math.min(Math.max(x - box.left, 0), box.width) / box.width) * width;
 }
 document.addEventListener("pointerdown", (event) => {
-    const plot = event.target.closest(".timeline svg");
-    drag = plot && { plot, from: at(plot, event.clientX) };
+    const plot = event.button === 0 && event.target.closest(".timeline svg");
+    drag = plot ? { plot, from: at(plot, event.clientX), x: event.clientX } : undefined;
+});
+// What is looked at when the button is let go stands in a band.
+document.addEventListener("pointermove", (event) => {
+    if (!drag) return;
+    const [table, box] = [drag.plot.closest(".timeline").getBoundingClientRect(), drag.plot.getBoundingClientRect()];
+    const [one, other] = [drag.x, Math.min(Math.max(event.clientX, box.left), box.right)].sort((a, b) => a - b);
+    const band = $("band");
+    band.hidden = other - one < 3;
+    for (const [name, size] of Object.entries({ left: one + scrollX, top: table.top + scrollY, width: other - one, height: table.height })) band.style.setProperty(name, `${size}px`);
 });
 let dragged = false;
 document.addEventListener("pointerup", (event) => {
     dragged = false;
     if (!drag) return;
+    $("band").hidden = true;
     const [one, other] = [drag.from, at(drag.plot, event.clientX)].sort((a, b) => a - b);
+    dragged = Math.abs(event.clientX - drag.x) > 3 && other > one;
     drag = undefined;
-    dragged = other - one > 10;
     if (dragged) zoom(one, other - one);
 });
 // Whoever drags over a bar looks closer, and opens nothing.
 document.addEventListener("dragstart", (event) => { if (event.target.closest?.(".timeline")) event.preventDefault(); });
 document.addEventListener("click", (event) => { if (dragged && event.target.closest(".timeline svg")) event.preventDefault(); });
-document.addEventListener("dblclick", (event) => {
-    const table = event.target.closest(".timeline");
-    if (table) zoom(0, Number(table.dataset.zoom));
-});
+const whole = () => zoom(0, Number(document.querySelector(".timeline").dataset.zoom));
+document.addEventListener("dblclick", (event) => { if (event.target.closest(".timeline")) whole(); });
+document.addEventListener("click", (event) => { if (event.target.closest("#whole")) whole(); });
 
-// A view that is made from all that is stored is drawn again while the run goes on: the longer that takes, the less often. Whoever looks closer is
-// left in peace.
+// A view that is made from all that is stored is drawn again while the run goes on: the longer that takes, the less often. Whoever looks closer at
+// a timeline looks at the same time of the run still.
 function redraw(pause) {
-    if (!$("part")?.hasAttribute("data-redraw")) return;
+    const isLive = $("part")?.hasAttribute("data-redraw");
+    if ($("part") && !document.querySelector("[data-live]")) $("live").textContent = isLive ? "● live" : "";
+    if (!isLive) return;
     setTimeout(async () => {
         const began = performance.now();
-        const isFree = () => {
-            const [from, , width] = plots()[0]?.getAttribute("viewBox").split(" ").map(Number) ?? [];
-            const isWhole = from === undefined || from === 0 && width === Number(document.querySelector(".timeline").dataset.zoom);
-            return !document.hidden && isWhole && !drag && !$("part").contains(document.activeElement);
-        };
+        const isFree = () => !document.hidden && !drag && !$("part").contains(document.activeElement);
         if (isFree()) {
             const answer = await fetch(location.href, { headers: { accept: "text/html" } }).catch(() => null);
             const fresh = answer?.ok ? new DOMParser().parseFromString(await answer.text(), "text/html") : null;
-            if (fresh?.getElementById("part") && isFree()) for (const id of ["head", "part"]) $(id).replaceWith(fresh.getElementById(id));
+            if (fresh?.getElementById("part") && isFree()) {
+                const [plot, lasted] = [plots()[0], Number(document.querySelector(".timeline")?.dataset.lasts)];
+                const [from, , width] = plot && !$("whole").hidden ? view(plot) : [];
+                for (const id of ["head", "part"]) $(id).replaceWith(fresh.getElementById(id));
+                const part = lasted / Number(document.querySelector(".timeline")?.dataset.lasts);
+                if (width) zoom(from * part, width * part);
+            }
             tick();
         }
         redraw(Math.max(3000, 10 * (performance.now() - began)));
@@ -437,16 +473,26 @@ if ($("playground")) {
     check();
 }
 
-const KEYS = "Keys:\n/ search\nj, k next and previous row\nEnter open\nEsc back\nc cancel (asks)\n? this help";
+const KEYS = "Keys:\n/ search\nj, k next and previous row\nEnter open\nEsc up: from an agent to its run, from a run to all\nc cancel the run or agent that is shown (asks)\n? this help";
+/** To where this view is part of; as it was, if that is where somebody came from. */
+function up() {
+    const link = document.querySelector("[data-up]");
+    if (!link) return;
+    if (document.referrer.split(/[?#]/)[0] === link.href && history.length > 1) history.back();
+    else location.assign(link.href);
+}
 document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea")) return;
     const links = [...document.querySelectorAll(".runs .goal, .tree .name[href], .card .name, .list th a")].filter((link) => link.offsetParent);
     const at = links.indexOf(document.activeElement);
+    // Whoever stands on none begins where they look.
+    const seen = links.findIndex((link) => link.getBoundingClientRect().top >= 0);
+    const next = at < 0 ? seen : Math.min(at + 1, links.length - 1);
     const keys = {
         "/": () => $("search")?.focus(),
-        j: () => links[Math.min(at + 1, links.length - 1)]?.focus(),
-        k: () => links[Math.max(at - 1, 0)]?.focus(),
-        Escape: () => history.back(),
+        j: () => links[next]?.focus(),
+        k: () => links[at < 0 ? seen : Math.max(at - 1, 0)]?.focus(),
+        Escape: up,
         c: () => document.querySelector('.actions [data-post$="/cancel"]')?.click(),
         "?": () => alert(KEYS),
     };
@@ -488,4 +534,4 @@ async function count() {
     if (told) place.textContent = told.questions ? `${told.questions}${told.are_all ? "" : "+"}` : "";
 }
 
-signIn().then((signs) => { if (!signs) { tick(); setInterval(tick, 1000); watch(); redraw(3000); later(); count(); setInterval(count, 10000); setInterval(lookAgain, 5000); } });
+signIn().then((signs) => { if (!signs) { tick(); setInterval(tick, 1000); watch(); redraw(3000); later(); count(); setInterval(count, 5000); setInterval(lookAgain, 3000); } });

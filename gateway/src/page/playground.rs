@@ -12,7 +12,9 @@ use shared::{
     AgentId, Usd,
     agent::AgentProfile,
     decode::{self, Format},
-    graph::{self, Body, CriticalPath, Estimate, Known, KnownAgents, Plan, StepEstimate, StepKind, TaskGraph},
+    graph::{
+        self, Body, CriticalPath, Estimate, Known, KnownAgents, Plan, StepEstimate, StepKind, TaskGraph,
+    },
     lines::Lines,
     problem::Problems,
     subject::{Action, Subject},
@@ -53,6 +55,11 @@ steps:
     input_from: [ants, bees]
     fallback: {agent_id: echo, task_description: Nobody knows what they have in common.}
 ";
+/// The same, as it is submitted.
+pub(super) fn example() -> Value {
+    decode::parse(EXAMPLE.as_bytes(), Format::Yaml).unwrap_or_default()
+}
+
 /// The agent of a step that is to fail.
 const FAILS: &str = "fail";
 /// Steps that are drawn.
@@ -117,17 +124,20 @@ pub(super) async fn check(call: Call) -> Answered {
 fn told(typed: &Typed, agents: &[AgentProfile]) -> Value {
     let text = typed.text.as_bytes();
     let format = if typed.text.trim_start().starts_with('{') { Format::Json } else { Format::Yaml };
-    let read = decode::parse(text, format).and_then(|value| Ok((value, graph::read(text, format)?)));
-    match read {
-        Err(problems) => {
-            let lines = Lines::of(text, format);
-            json!({"checked": mistakes(&problems, &lines).0, "graph": null, "drawn": "", "steps": []})
+    let lines = Lines::of(text, format);
+    let refused = |problems: &Problems| json!({"checked": mistakes(problems, &lines).0, "graph": null, "drawn": "", "steps": []});
+    let value = match decode::parse(text, format) {
+        Ok(value) => value,
+        Err(problems) => return refused(&problems),
+    };
+    let mut unknown = Problems::default();
+    KnownAgents::new(agents.iter().map(|agent| agent.agent_id.clone())).check(&value, &mut unknown);
+    match graph::read(text, format) {
+        Err(mut problems) => {
+            problems.extend(unknown);
+            refused(&problems)
         }
-        Ok((value, (definition, plan))) => {
-            let lines = Lines::of(text, format);
-            let mut unknown = Problems::default();
-            let known = agents.iter().map(|agent| agent.agent_id.clone());
-            KnownAgents::new(known).check(&value, &mut unknown);
+        Ok((definition, plan)) => {
             let of_agents = plan.group(0).steps.iter().filter(|step| agent_of(step).is_some());
             let steps: Vec<&str> = of_agents.map(|step| step.id.as_str()).collect();
             json!({
@@ -240,7 +250,8 @@ fn sketch(plan: &Plan) -> Markup {
     let card = |step: &graph::Step| Card {
         title: step.id.to_string(),
         class: "idle",
-        name: format!("○ {}", step.id),
+        sign: "○",
+        name: step.id.to_string(),
         note: agent_of(step).map_or_else(String::new, ToString::to_string),
         ..Card::default()
     };

@@ -47,7 +47,7 @@ async fn view(
             (run::head(trace, root))
             (run::views(trace, view))
             @if !is_whole { p class="wrong" { "The event log is not whole, and neither is this. `trellis audit` says what is wrong." } }
-            (draw(trace, &receipt))
+            div id="part" data-redraw[root.is_live()] { (draw(trace, &receipt)) }
         };
         answer::page(&call, &run::title(root), Here::Runs, &body)
     })

@@ -5,9 +5,12 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
 };
 
-use coordinator::trace::{ContextNode, Phase, Row, Status, Trace, word_of_step};
+use coordinator::trace::{CallState, ContextNode, Phase, Row, Status, Trace, word_of_step};
 use maud::{Markup, html};
-use shared::{ChildId, Timestamp, wire::StepReport};
+use shared::{
+    ChildId, Timestamp,
+    wire::{StepReport, StepStatus},
+};
 
 use super::{money, status};
 
@@ -69,14 +72,26 @@ pub(super) fn doing(trace: &Trace, node: &ContextNode) -> String {
         Status::Working(Phase::Queued { .. }) => "waits to be tried again".into(),
         Status::Working(Phase::Running { .. }) => match (waits, node.attempts.iter().last()) {
             (Some(waits), _) => waits,
+            (None, _) if node.calls.kept().values().any(|call| call.state == CallState::Held) => {
+                let agent = node.order.agent_id.as_ref().and_then(|agent| trace.agent(agent));
+                let model = agent.and_then(|agent| agent.model.as_ref());
+                model.map_or_else(|| "makes a call".to_owned(), |model| format!("waits for {model}"))
+            }
             (None, Some(attempt)) => format!("runs on {}", attempt.worker_id),
             (None, None) => String::new(),
         },
         Status::Working(Phase::Waiting { children, .. }) => format!("waits for {}", names(children)),
         Status::Working(Phase::Steps) => {
-            format!("{} of {} ended", node.children.len() - node.live_children as usize, node.children.len())
+            let steps = trace.graph_outcome(node).map(|outcome| outcome.steps).unwrap_or_default();
+            let open = |step: &&StepReport| matches!(step.status, StepStatus::Pending | StepStatus::Running);
+            format!("{} of {} steps ended", steps.len() - steps.iter().filter(open).count(), steps.len())
         }
-        Status::InputRequired { .. } | Status::Paused { .. } | Status::Ended(_) => {
+        // Beside it is a button that does what the command would.
+        Status::Paused { .. } => {
+            let why = node.why().unwrap_or_default();
+            short(why.split_once("; go on with `").map_or(&*why, |(why, _)| why), SHOWN)
+        }
+        Status::InputRequired { .. } | Status::Ended(_) => {
             short(&node.says().or_else(|| node.why()).unwrap_or_default(), SHOWN)
         }
     }
@@ -117,7 +132,7 @@ pub(super) fn context(trace: &Trace, node: &ContextNode) -> Markup {
             a class="name" href={ "runs/" (trace.id()) "/contexts/" (node.id) } { (node.id) }
             span class="kind" { (kind) @if attempts > 1 { " · attempt " (attempts) } }
             span class="amount" { (budget.spent.cost_usd) span class="of" { " / " (budget.limit.cost_usd) } }
-            (money::bar(&budget))
+            (money::Shown::of(node, &budget).bar())
             span class="now" data-live[is_live] { (doing(trace, node)) }
             (lasts(node.started_at, node.end().map(|end| end.at)))
         }

@@ -39,14 +39,17 @@ pub(super) fn head_at(trace: &Trace, root: &ContextNode, at: Option<Timestamp>) 
     let asks = root.questions;
     html! {
         header class="head" id="head" data-version=(trace.version()) {
+            nav class="way" aria-label="The way here" { a href="./" data-up { "‹ Runs" } }
             h1 { (title(root)) }
             p class="state" {
+                @if at.is_some() { em { "as it was then: " } }
                 (status::mark(&trace.word(root))) " · " (row::lasts(root.started_at, until))
                 @if asks > 0 { " · " strong { a href=(asked(trace, asks)) { (shared::text::count(asks, "question")) " open" } } }
                 @if root.is_live() { " · " (row::doing(trace, root)) }
             }
-            div class="money" { (money::bar(&budget)) span { (money::told(&budget)) } }
-            @if let Some(why) = root.why() { p class="wrong" { (row::short(&why, 600)) } }
+            @let money = money::Shown::of(root, &budget);
+            div class="money" { (money.bar()) span { (money.told()) } }
+            @if let Some(why) = root.why().filter(|_| !root.is_live()) { p class="wrong" { (row::short(&why, 600)) } }
         }
     }
 }

@@ -15,12 +15,13 @@ use shared::{
     TraceId,
     clock::Clock,
     labels::Labels,
+    subject::Subject,
     when,
     wire::{RunSummary, RunsQuery},
 };
 use tokio::sync::watch;
 
-use super::{answer, money, row, shell::Here, status};
+use super::{answer, money, playground, row, shell::Here, status};
 use crate::{
     call::{Answered, Call},
     cluster::{Found, find_runs},
@@ -105,7 +106,7 @@ pub(super) async fn list(mut call: Call) -> Answered {
         section class="today" data-later="today" aria-label="Spent in the last 24 hours" {}
         p id="news" role="status" hidden {}
         @if runs.is_empty() && call.query.is_empty() {
-            div data-live=(live) { (first_steps()) }
+            div data-live=(live) { (first_steps(&call)) }
         } @else if runs.is_empty() {
             p { @if next.is_some() { "No run of the newest fits. " } @else { "No run fits. " } a href="./" { "Show all" } }
         } @else {
@@ -121,11 +122,17 @@ pub(super) async fn list(mut call: Call) -> Answered {
     answer::page(&call, "runs", Here::Runs, &body)
 }
 
-fn first_steps() -> Markup {
+fn first_steps(call: &Call) -> Markup {
     html! {
         section class="empty" {
             p { "There are no runs yet. In a shell on this machine:" }
             pre { "trellis submit examples/research.yaml\ntrellis run --goal \"Say hello\"" }
+            @if call.may_send(&Subject::Submit) {
+                p {
+                    "Or here: " button type="button" data-post="v1/runs" data-go="runs/" data-body=(playground::example()) { "Run an example" }
+                    " Its agents are built in, and their money is not real."
+                }
+            }
         }
     }
 }
@@ -174,7 +181,7 @@ fn line(run: &RunSummary) -> Markup {
                 span class="labels" { @for (key, value) in run.labels.iter() { span { (key) "=" (value) } } }
                 @if run.questions > 0 { span class="asks" { (shared::text::count(run.questions, "question")) } }
             }
-            (money::bar(&run.budget))
+            (money::Shown::of_run(run).bar())
             span class="amount" { (run.budget.spent.cost_usd) span class="of" { " of " (run.budget.limit.cost_usd) } }
             (row::lasts(run.started_at, run.ended_at))
             span class="ago" title=(run.started_at) { (when::ago(Clock::Machine.now(), run.started_at)) }

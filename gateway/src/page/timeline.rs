@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use coordinator::trace::{
     ContextNode, Row, Trace,
-    account::{ENTRY, Ledger},
+    account::{Ledger, entry_of},
 };
 use maud::{Markup, html};
 use shared::{
@@ -65,10 +65,13 @@ fn class(span: &Span) -> Option<&'static str> {
     match () {
         () if begins("queue wait") => Some("queue"),
         () if begins("wait ") => Some("waits"),
-        () if begins("attempt ") && span.error.is_some() => Some("lost"),
+        () if begins("attempt ") && span.error.as_deref() == Some("worker_lost") => Some("lost"),
+        () if begins("attempt ") && span.error.is_some() => Some("failed"),
         () if begins("attempt ") => Some("attempt"),
         () if begins("chat ") || begins("call ") => Some("chat"),
         () if begins("execute_tool ") => Some("tool"),
+        // A graph waits for its steps.
+        () if begins("invoke_workflow") => Some("waits"),
         () => None,
     }
 }
@@ -76,11 +79,6 @@ fn class(span: &Span) -> Option<&'static str> {
 fn text_of<'a>(span: &'a Span, wanted: &str) -> Option<&'a str> {
     let (_, value) = span.attributes.iter().find(|(name, _)| name == wanted)?;
     if let Value::Text(text) = value { Some(text) } else { None }
-}
-
-fn entry_of(span: &Span) -> Option<u64> {
-    let (_, value) = span.attributes.iter().find(|(name, _)| name == ENTRY)?;
-    if let Value::Integer(number) = value { u64::try_from(*number).ok() } else { None }
 }
 
 /// The bars of each context, by its id.
@@ -121,7 +119,7 @@ fn bars(spans: &[Span], start: Moment, end: Moment) -> HashMap<String, Vec<Bar>>
 
 impl Bar {
     fn drawn(&self) -> Markup {
-        let is_attempt = matches!(self.class, "attempt" | "lost");
+        let is_attempt = matches!(self.class, "attempt" | "failed" | "lost");
         let (y, height) = if is_attempt { (1, 8) } else { (3, 4) };
         html! { rect class=(self.class) x=(self.from) width=(self.width) y=(y) height=(height) { title { (self.told) } } }
     }
@@ -133,26 +131,28 @@ fn draw(trace: &Trace, spans: &[Span], ledger: &Ledger, from: usize) -> Markup {
     let bars = bars(spans, start, end);
     let mut rows = Vec::new();
     if let Some(root) = trace.root() {
-        collect(trace, root, &mut rows);
+        collect(trace, root, 0, &mut rows);
     }
     let lasts = u64::try_from(end.since(start).as_millis()).unwrap_or(u64::MAX);
     html! {
         p class="legend" {
-            @for (class, word) in [("queue", "in the queue"), ("attempt", "attempt"), ("chat", "model"), ("tool", "tool"), ("waits", "waits"), ("lost", "lost")] {
+            @for (class, word) in [("queue", "in the queue"), ("attempt", "attempt"), ("chat", "model"), ("tool", "tool"), ("waits", "waits"), ("failed", "failed"), ("lost", "lost")] {
                 span { svg class="key" viewBox="0 0 10 10" aria-hidden="true" { rect class=(class) width="10" height="10" {} } " " (word) }
             }
-            span class="kind" { "the whole is " (when::lasts(lasts)) "; drag over it to look closer, double-click to see all" }
+            span class="kind" { "the whole is " (when::lasts(lasts)) "; drag over it to look closer" }
+            button type="button" id="whole" hidden { "Show all" }
         }
         @if rows.len() > MOST_ROWS {
             p { "Agents " (rows.len().min(from.saturating_add(1))) " to " (rows.len().min(from.saturating_add(MOST_ROWS))) " of " (rows.len()) "." }
         }
-        table class="timeline" data-zoom=(WIDTH) {
+        div id="band" hidden {}
+        table class="timeline" data-zoom=(WIDTH) data-lasts=(lasts.max(1)) {
             thead class="unseen" { tr { th scope="col" { "Agent" } th scope="col" { "What it did" } } }
             tbody {
-                @for node in rows.iter().skip(from).take(MOST_ROWS) {
+                @for (node, depth) in rows.iter().skip(from).take(MOST_ROWS) {
                     @let own = bars.get(node.id.as_str()).map(Vec::as_slice).unwrap_or_default();
                     tr {
-                        th scope="row" class={ "d" (node.depth.min(6)) } {
+                        th scope="row" class={ "d" ((*depth).min(6)) } {
                             a href={ "runs/" (trace.id()) "/contexts/" (node.id) } { (node.id) }
                         }
                         td {
@@ -225,6 +225,7 @@ fn summary(bars: &[Bar]) -> String {
     };
     let words = [
         word("attempt", "attempt"),
+        word("failed", "failed attempt"),
         word("lost", "lost attempt"),
         word("chat", "model call"),
         word("tool", "tool call"),
@@ -234,11 +235,17 @@ fn summary(bars: &[Bar]) -> String {
     if told.is_empty() { "nothing of its own".into() } else { told.join(", ") }
 }
 
-fn collect<'a>(trace: &'a Trace, node: &'a ContextNode, into: &mut Vec<&'a ContextNode>) {
-    into.push(node);
+/// A context and all beneath it, each with its depth in the tree.
+fn collect<'a>(
+    trace: &'a Trace,
+    node: &'a ContextNode,
+    depth: usize,
+    into: &mut Vec<(&'a ContextNode, usize)>,
+) {
+    into.push((node, depth));
     for row in trace.rows(node) {
         if let Row::Context(child) = row {
-            collect(trace, child, into);
+            collect(trace, child, depth + 1, into);
         }
     }
 }

@@ -2,12 +2,12 @@
 
 use coordinator::trace::{
     Command, Event,
-    account::{Audit, Check, ENTRY, Journals, Ledger, LogMessage, ReadLog, Receipt, Repriced, StoreState},
+    account::{Audit, Check, Journals, Ledger, LogMessage, ReadLog, Receipt, Repriced, StoreState, entry_of},
 };
 use serde_json::{Value, json};
 use shared::{
     Amount, Timestamp, Usd, decode,
-    telemetry::{SpanId, Value as Attribute},
+    telemetry::SpanId,
     wire::{Charge, HistoryEntry},
 };
 use trellis_tests::{
@@ -154,13 +154,12 @@ fn x4_tools_and_calls_are_told_from_the_journals_with_the_number_of_their_entry(
     let spans = read.spans(&journals(&written), world.now);
     let place = |name: &str| {
         let span = spans.iter().find(|span| span.name == name)?;
-        let entry = span.attributes.iter().find(|(name, _)| name == ENTRY).map(|(_, value)| value.clone());
-        Some((span.span_id, span.parent, entry, span.error.clone()))
+        Some((span.span_id, span.parent, entry_of(span), span.error.clone()))
     };
     let attempt = spans.iter().find(|span| span.span_id == of(&world, "writer.1")).unwrap();
-    let within = |id: &str, number: i64, error: Option<&str>| {
+    let within = |id: &str, number: u64, error: Option<&str>| {
         let error = error.map(|error| error.to_owned().into());
-        Some((of(&world, id), Some(attempt.span_id), Some(Attribute::Integer(number)), error))
+        Some((of(&world, id), Some(attempt.span_id), Some(number), error))
     };
     assert_eq!(place("chat large"), within("writer.1-1.chat", 3, None));
     assert_eq!(place("execute_tool fs.read"), within("writer.1.4.tool", 4, None));

@@ -77,6 +77,23 @@ impl Toolbox {
         Some(format!("the tool server has no tool `{name}`\n\nhint: {hint}"))
     }
 
+    /// Says so if a context's list has tools of servers that this worker does not have: the agent runs without them.
+    pub(crate) fn tell_absent(&self, work: &Execute) {
+        let is_absent = |tool: &&str| {
+            tool.split_once(':').is_some_and(|(server, _)| self.servers.named(server).is_none())
+        };
+        let names = work.tools.iter().flatten().map(ToolName::as_str);
+        let absent: Vec<&str> = names.filter(is_absent).collect();
+        if !absent.is_empty() {
+            let (agent, tools) = (work.agent.agent_id.as_str(), absent.join(", "));
+            tracing::warn!(
+                agent,
+                tools,
+                "an agent runs without tools of its list: the settings of this worker name no such MCP server"
+            );
+        }
+    }
+
     /// The tools that a context may call, as they are described to its model.
     pub(crate) fn specs(&self, work: &Execute) -> Vec<ToolSpec> {
         let mut specs: Vec<ToolSpec> = self.builtins().map(BuiltinTool::spec).collect();

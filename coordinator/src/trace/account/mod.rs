@@ -21,6 +21,6 @@ pub use ledger::{Ledger, Posted, Posting};
 pub use log::{LogMessage, Place, ReadLog};
 pub use receipt::{ByModel, ContextAccount, Cost, Line, Receipt, UnmodelledCost};
 pub use reprice::{Repriced, RepricedModel};
-pub use spans::ENTRY;
+pub use spans::entry_of;
 pub use waits::{Wait, Waits};
 pub use words::{detail, kind};

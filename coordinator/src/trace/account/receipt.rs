@@ -15,7 +15,7 @@ use super::{
     ledger::{Ledger, Posted, Posting},
     log::{Place, ReadLog},
     waits::{Wait, Waits},
-    words::{detail, kind},
+    words::{detail_in, kind},
 };
 use crate::trace::{Body, ContextNode, Event, Trace};
 
@@ -200,7 +200,7 @@ fn lines(log: &ReadLog, ledger: &Ledger, journals: &Journals) -> (Vec<Line>, Wai
                 before: posting.before,
             }
         });
-        let detail = if cost.is_some() { String::new() } else { said(event) };
+        let detail = if cost.is_some() { String::new() } else { said(log.trace(), event) };
         lines.push(Line {
             place,
             child_id: event.child_id().cloned(),
@@ -265,7 +265,7 @@ fn is_told(event: &Event) -> bool {
 }
 
 /// An event in the words of a receipt: no goals, texts and results, which are not what it is about.
-fn said(event: &Event) -> String {
+fn said(trace: &Trace, event: &Event) -> String {
     if let Event::Admitted(admitted) = event {
         let agent = match (admitted.body, &admitted.order.agent_id) {
             (Body::Approval, _) => "a question to a human".to_owned(),
@@ -297,7 +297,7 @@ fn said(event: &Event) -> String {
     } else if let Event::SynthesisBegun { .. } = event {
         String::new()
     } else {
-        detail(event)
+        detail_in(trace, event)
     }
 }
 

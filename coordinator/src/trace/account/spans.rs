@@ -7,7 +7,7 @@ use shared::{
     Amount, CallId, ChildId, Timestamp,
     id::ToolName,
     subject::Subject,
-    telemetry::{Kind, Moment, Span, SpanId, attribute},
+    telemetry::{Kind, Moment, Span, SpanId, Value, attribute},
     tool,
 };
 
@@ -17,7 +17,13 @@ use crate::trace::{Event, Trace, Traced};
 /// What a call cost.
 const COST: &str = "gen_ai.usage.cost";
 /// The number of the journal entry that tells of it.
-pub const ENTRY: &str = "trellis.entry";
+const ENTRY: &str = "trellis.entry";
+
+/// The number of the journal entry that tells of a call or a tool.
+pub fn entry_of(span: &Span) -> Option<u64> {
+    let (_, value) = span.attributes.iter().find(|(name, _)| name == ENTRY)?;
+    if let Value::Integer(number) = value { u64::try_from(*number).ok() } else { None }
+}
 
 impl ReadLog {
     /// Parents before their children, whatever was exported. A run that is not over is told until `now`.
@@ -40,22 +46,34 @@ impl ReadLog {
         let above = |attempt: Option<SpanId>, child_id: &ChildId| {
             attempt.filter(|id| told.contains_key(id)).unwrap_or(SpanId::of(trace.id(), child_id.as_str()))
         };
-        spans.extend(paid.into_iter().map(|(child_id, mut span)| {
-            span.parent = Some(above(span.parent, &child_id));
+        // A worker has a clock of its own, and a call that was lost is booked after its attempt.
+        let within = |child_id: &ChildId, mut span: Span| {
+            span.parent = Some(above(span.parent, child_id));
+            if let Some((start, end)) = span.parent.and_then(|parent| told.get(&parent)) {
+                span.start = span.start.clamp(*start, *end);
+                span.end = span.end.clamp(span.start, *end);
+            }
             span
-        }));
+        };
+        let mut booked = HashMap::new();
+        for (child_id, span) in paid {
+            let span = within(&child_id, span);
+            if let Some(entry) = entry_of(&span) {
+                booked.insert((child_id, entry), span.end);
+            }
+            spans.push(span);
+        }
         for node in trace.contexts() {
             let tools = journals.of(&node.id).map_or(&[][..], |book| &book.tools);
-            spans.extend(tools.iter().filter(|entry| is_done_by_worker(&entry.tool)).map(|entry| {
-                let mut span = used(&trace, &node.id, entry);
-                span.parent = Some(above(span.parent, &node.id));
-                // A worker has a clock of its own.
-                if let Some((start, end)) = span.parent.and_then(|parent| told.get(&parent)) {
-                    span.start = span.start.clamp(*start, *end);
-                    span.end = span.end.clamp(span.start, *end);
+            for entry in tools.iter().filter(|entry| is_done_by_worker(&entry.tool)) {
+                let mut span = within(&node.id, used(&trace, &node.id, entry));
+                // The answer that asked for it is booked shortly after it is written.
+                if let Some(asked) = booked.get(&(node.id.clone(), u64::from(entry.number.saturating_sub(1))))
+                {
+                    span.start = span.start.max(*asked).min(span.end);
                 }
-                span
-            }));
+                spans.push(span);
+            }
         }
         spans
     }

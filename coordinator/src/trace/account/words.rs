@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 use shared::{Amount, Timestamp};
 
-use crate::trace::Event;
+use crate::trace::{Event, Trace};
 
 /// The name of an event, as the log has it.
 pub fn kind(event: &Event) -> String {
@@ -11,8 +11,19 @@ pub fn kind(event: &Event) -> String {
     fields.get("type").and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
+/// As `detail`, with the ids of steps instead of their places.
+pub(super) fn detail_in(trace: &Trace, event: &Event) -> String {
+    let group = event.child_id().and_then(|child| trace.plan_of(trace.context(child)?));
+    let id = |place: u64| Some(group?.steps.get(usize::try_from(place).ok()?)?.id.to_string());
+    told(event, id)
+}
+
 /// What an event says, apart from its name and its context: `attempt 1, call_id 1-1, amount $0.02 and 30 tokens`.
 pub fn detail(event: &Event) -> String {
+    told(event, |_| None)
+}
+
+fn told(event: &Event, step: impl Fn(u64) -> Option<String>) -> String {
     if let Event::Copied(copied) = event {
         return format!("part {} of {}", copied.part, copied.parts);
     }
@@ -20,10 +31,14 @@ pub fn detail(event: &Event) -> String {
     let said = fields.filter(|(name, value)| name != "type" && name != "child_id" && !is_empty(value));
     said.map(|(name, value)| match value {
         Value::Bool(true) => name,
+        Value::Number(place) if name == "step" => {
+            let id = place.as_u64().and_then(&step);
+            format!("step {}", id.unwrap_or_else(|| place.to_string()))
+        }
         value => format!("{} {}", label(event, &name), shown(&name, value)),
     })
     .collect::<Vec<_>>()
-        .join(", ")
+    .join(", ")
 }
 
 /// The name of a field for people: the log has the hash of a lease's token, never the token.
@@ -59,6 +74,12 @@ fn shown(name: &str, value: Value) -> String {
     }
     if let Value::String(text) = value {
         return text;
+    }
+    // Who it was, as they say or as was proven.
+    if name == "by"
+        && let Some(who) = value.as_object().and_then(|by| by.values().next()).and_then(Value::as_str)
+    {
+        return who.to_owned();
     }
     if value.get("cost_usd").is_some()
         && let Ok(amount) = serde_json::from_value::<Amount>(value.clone())

@@ -70,8 +70,11 @@ pub(in crate::agent) async fn run(run: &Run<'_>) -> Verdict {
     restore::restore(run.attempt, &workspace, &entries, changed).await;
     run.attempt.progress.change(|progress| progress.retries = progress.retries.max(replay.retries));
     run.resources.toolbox.ready(run.work()).await;
-    if let Some(missing) = run.resources.toolbox.missing(run.work()).filter(|_| replay.steps == 0) {
-        return journaled::finish(run.attempt, &journal, &workspace, failed(missing), None).await;
+    if replay.steps == 0 {
+        if let Some(missing) = run.resources.toolbox.missing(run.work()) {
+            return journaled::finish(run.attempt, &journal, &workspace, failed(missing), None).await;
+        }
+        run.resources.toolbox.tell_absent(run.work());
     }
     let tools = run.resources.toolbox.specs(run.work());
     let start = Start::new(run.work(), &tools, replay.refused.clone());

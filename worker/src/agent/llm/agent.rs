@@ -120,8 +120,11 @@ impl<'a> Agent<'a> {
         }
         let toolbox = &self.run.resources.toolbox;
         toolbox.ready(self.work()).await;
-        if let Some(missing) = toolbox.missing(self.work()).filter(|_| self.conversation.steps() == 0) {
-            return Some(failed(missing));
+        if self.conversation.steps() == 0 {
+            if let Some(missing) = toolbox.missing(self.work()) {
+                return Some(failed(missing));
+            }
+            toolbox.tell_absent(self.work());
         }
         let tools = toolbox.specs(self.work());
         if let Err(verdict) = self.compact(self.reserved(&tools, false)).await {
