@@ -31,7 +31,7 @@ export default async function agent(place) {
 
     // Taken back to its first step, it asks again.
     const restore = () => anna.find("#e-2 button:has-text('Restore')").click();
-    assert.match(await anna.replying(undefined, restore), /back to step 2\?/);
+    assert.match(await anna.replying(undefined, restore), /back to entry 2\?/);
     await anna.replying("", restore);
     await anna.sees("#e-2 .told:text('Done.')");
     const question = () => until("it asks", async () => {

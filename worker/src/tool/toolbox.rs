@@ -72,7 +72,7 @@ impl Toolbox {
         let name = work.tools.iter().flatten().find(is_missing)?.as_str();
         let hint = match nearest(name, served.iter().map(|spec| spec.name.as_str())) {
             Some(near) => format!("did you mean `{near}`?"),
-            None => "`tools` of its profile, submission or spawn names it".into(),
+            None => "the name stands in `tools` of the profile, the submission or the spawn".into(),
         };
         Some(format!("the tool server has no tool `{name}`\n\nhint: {hint}"))
     }
