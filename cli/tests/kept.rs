@@ -591,3 +591,32 @@ fn g2_a_graph_is_checked_with_the_agents_beside_it() {
     let (code, why) = validate(&bad);
     assert!(code != Some(0) && why.contains("did you mean `writer`?"), "{code:?}: {why}");
 }
+
+#[test]
+fn a_run_tells_of_those_that_go_on_beside_it() {
+    let kept = Kept::new();
+    kept.says(&["run", "--goal", "first"]);
+    for _ in 0..3 {
+        kept.output(&["submit", "--goal", "stored"]);
+        let output = kept.output(&["run", "--goal", "second", "--quiet"]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains("warning: 1 earlier run that had not ended goes on too"), "{output:?}");
+    }
+    let quiet = kept.output(&["run", "--goal", "third"]);
+    assert!(!String::from_utf8_lossy(&quiet.stderr).contains("earlier"), "{quiet:?}");
+}
+
+#[test]
+fn an_agent_without_a_tool_of_its_list_is_told_of() {
+    let kept = Kept::new();
+    let file = kept.0.with_extension("json");
+    let agent = json!({"agent_id": "seller", "kind": "llm", "model": "scripted", "tools": ["fs.list", "shop:stock"],
+        "script": [{"say": "None are left."}]});
+    std::fs::write(&file, json!([agent]).to_string()).unwrap();
+    let (path, seller) = (file.to_str().unwrap(), ["--agent", "seller", "--goal", "How many?"]);
+    let output = kept.output(&[&["run", "--agents", path][..], &seller].concat());
+    std::fs::remove_file(&file).unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let told = said.lines().find(|line| line.contains("runs without tools of its list")).unwrap_or_default();
+    assert!(told.contains("shop:stock") && !told.contains("fs.list"), "{output:?}");
+}

@@ -21,6 +21,12 @@ export default async function keys(place) {
     }
     await press("Enter");
     await anna.sees("h1:text('Key one')");
+    // From an agent to its run, from there to all; and who came by a link does not leave the page.
+    await anna.go(new URL(anna.page.url()).pathname.slice(1) + "/contexts/root", ".way a[data-up]");
+    await press("Escape");
+    await anna.sees(".views");
+    await press("Escape");
+    await anna.sees("h1:text('Runs')");
     await press("Escape");
     await anna.sees("h1:text('Runs')");
     assert.match(await anna.replying("", () => press("?")), /Keys:/);

@@ -21,6 +21,9 @@ export default async function playground(place) {
     await anna.find("#checked button:text('line 4')").click();
     const chosen = await text.evaluate((area) => area.value.slice(area.selectionStart, area.selectionEnd));
     assert.match(chosen, /id: pay/);
+    // All mistakes are told at once.
+    await text.fill(GRAPH.replace("spend", "spennd").replace("usd]", "euros]"));
+    for (const seen of ["#checked .mark.bad:text('2 mistakes')", "text=did you mean `spend`?", "#checked li:has-text('euros')"]) await anna.sees(seen);
     await text.fill("name: [");
     await anna.sees("#checked .mark.bad");
     await text.fill(GRAPH);
@@ -30,6 +33,7 @@ export default async function playground(place) {
     for (const seen of ["#played a", "#part .card.busy", "#head .mark.busy", "#head .money"]) await anna.sees(seen);
     await anna.replying("", () => anna.find("button:text('Kill the worker')").click());
     await anna.sees("#part .card.good >> nth=1");
+    for (const seen of ["#played:has-text('has ended')", "#head .mark.good", "#head .money"]) await anna.sees(seen);
     await anna.find("#played a").click();
     for (const seen of ["#head .mark.good", ".row:has-text('attempt 2')"]) await anna.sees(seen);
     await anna.leave();

@@ -33,9 +33,22 @@ export default async function timeline(place) {
     // The timeline of a run that goes on is drawn again.
     const asks = await client.submit({ goal: "Wait for me", agent_id: "ask", child_id: "asks", inputs: { question: "Now?" } });
     await client.reaches(asks, "input_required");
-    await anna.go(`runs/${asks}/timeline`, "#head .mark.asks");
+    await anna.go(`runs/${asks}/timeline`, "#head .mark.asks", "#live:text('● live')");
+    assert.ok(await anna.find("#whole").isHidden());
+    // Whoever looks closer looks at the same part of the run still when it is drawn again.
+    await anna.page.evaluate(() => { zoom(0, 5000); document.querySelector(".timeline").classList.add("old"); });
+    await until("it is drawn again", async () => (await anna.count(".timeline.old")) === 0);
+    const seen = Number((await anna.find(".timeline svg").first().getAttribute("viewBox")).split(" ")[2]);
+    assert.ok(seen < 5000, `the run is longer now, and half of it then is ${seen} of 10000`);
+    await anna.find("#whole").click();
+    assert.ok(await anna.find("#whole").isHidden());
     await client.ask("POST", `runs/${asks}/contexts/asks/answers/1`, { answer: "yes" });
     await anna.sees("#head .mark.good");
+
+    // An attempt that failed was not lost, and what stands beneath a graph is shown beneath it.
+    const fails = await client.finish({ name: "fails", steps: [{ id: "never", agent_id: "fail", task_description: "Fail" }] });
+    await anna.go(`runs/${fails}/timeline`, ".timeline rect.failed", ".timeline tr:has(th.d0) rect.waits", ".timeline th.d1:has-text('never')");
+    assert.equal(await anna.count(".timeline rect.lost:not(.key rect)"), 0);
 
     const paid = await client.finish({ goal: "Pay", agent_id: "spend", inputs: { usd: 0.01, calls: 3 } });
     await anna.go(`runs/${paid}/timeline`, ".spent th:has-text('$0.03')", ".spent polyline");

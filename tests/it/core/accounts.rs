@@ -444,6 +444,10 @@ fn b19_a_graph_that_was_paused_waits_for_its_steps_again_and_for_no_worker() {
     let receipt = Receipt::of(&read, &Ledger::of(&read), &Journals::default()).unwrap();
     let wait = receipt.contexts[0].wait;
     assert_eq!((wait.budget_ms, wait.worker_ms, wait.children_ms), (1000, 0, 5000));
+    // Steps have their ids, and what is not so is not told.
+    let ended =
+        receipt.lines.iter().filter(|line| line.what == "step_ended").map(|line| line.detail.as_str());
+    assert_eq!(ended.collect::<Vec<_>>(), ["step a, status succeeded", "step b, status succeeded"]);
 }
 
 #[test]
