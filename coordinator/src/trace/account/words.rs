@@ -29,16 +29,14 @@ fn told(event: &Event, step: impl Fn(u64) -> Option<String>) -> String {
     }
     let fields = fields(event).into_iter();
     let said = fields.filter(|(name, value)| name != "type" && name != "child_id" && !is_empty(value));
-    said.map(|(name, value)| match value {
-        Value::Bool(true) => name,
-        Value::Number(place) if name == "step" => {
-            let id = place.as_u64().and_then(&step);
-            format!("step {}", id.unwrap_or_else(|| place.to_string()))
+    let word = |(name, value): (String, Value)| {
+        if value == Value::Bool(true) {
+            return name;
         }
-        value => format!("{} {}", label(event, &name), shown(&name, value)),
-    })
-    .collect::<Vec<_>>()
-    .join(", ")
+        let id = if name == "step" { value.as_u64().and_then(&step) } else { None };
+        format!("{} {}", label(event, &name), id.unwrap_or_else(|| shown(&name, value)))
+    };
+    said.map(word).collect::<Vec<_>>().join(", ")
 }
 
 /// The name of a field for people: the log has the hash of a lease's token, never the token.
