@@ -91,9 +91,9 @@ pub(crate) const RUN_VIEW: &[Parameter] = &[
 ];
 
 pub(crate) const CONTEXT_VIEW: &[Parameter] = &[
-    one("before", "Of the journal, the steps before this place.", |_| number()),
-    one("entry", "Of the journal, the page with this step.", |_| number()),
-    one("step", "The last step that the page shows.", |_| number()),
+    one("before", "Of the journal, the entries before this place.", |_| number()),
+    one("entry", "Of the journal, the page with this entry.", |_| number()),
+    one("step", "The last entry that the page shows.", |_| number()),
 ];
 
 pub(crate) const GRAPH_VIEW: &[Parameter] =

@@ -96,7 +96,7 @@ pub(crate) async fn going(bus: &Bus) -> anyhow::Result<Vec<RunSummary>> {
 }
 
 /// The most that one page of an answer lists.
-const PAGE: u32 = 500;
+pub(crate) const PAGE: u32 = 500;
 
 /// What all pages of an answer list. `query` asks for the page after a name, `page` reads it from its answer.
 pub(crate) async fn all_pages<T, N>(

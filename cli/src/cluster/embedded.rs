@@ -23,7 +23,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::{client, place::Door, process_id};
+use crate::cluster::{place::Door, process_id};
 
 /// Agents that run at once in this process. They mostly wait for models and tools.
 const SLOTS: usize = 64;
@@ -93,15 +93,25 @@ pub(crate) struct Deployment {
     seen: Option<gateway::Seen>,
     /// Where the worker in this process may be killed.
     playground: gateway::Playground,
-    /// Runs of the directory that had not ended when it was opened, and go on.
-    earlier: usize,
+    /// Lets the worker begin.
+    begin: CancellationToken,
 }
 
 impl Deployment {
     fn of(bus: Bus, tasks: JoinSet<anyhow::Result<()>>, stop: CancellationToken) -> Self {
         let drain = CancellationToken::new();
         let playground = gateway::Playground::default();
-        Deployment { bus, tasks, stop, drain, drained: None, door: None, seen: None, playground, earlier: 0 }
+        Deployment {
+            bus,
+            tasks,
+            stop,
+            drain,
+            drained: None,
+            door: None,
+            seen: None,
+            playground,
+            begin: CancellationToken::new(),
+        }
     }
 
     /// A cluster whose processes are others.
@@ -109,7 +119,7 @@ impl Deployment {
         Self::of(bus, JoinSet::new(), CancellationToken::new())
     }
 
-    /// A coordinator and a worker in this process, in a directory or in memory.
+    /// A coordinator and a worker in this process, in a directory or in memory. The worker begins when it is let.
     pub(crate) async fn embedded(
         namespace: &Namespace,
         shape: Shape<'_>,
@@ -117,12 +127,7 @@ impl Deployment {
         policy: Option<AgentPolicy>,
     ) -> anyhow::Result<Self> {
         let crash = shape.crashes.crash_worker_at.clone().unwrap_or_default();
-        let is_kept = shape.directory.is_some();
         let mut deployment = Self::coordinated(namespace, shape, true).await?;
-        if is_kept {
-            // Before there is a worker: the next moment, short ones have ended.
-            deployment.earlier = client::going(&deployment.bus).await?.len();
-        }
         let config = worker::Config {
             slots: SLOTS,
             drain: DRAIN,
@@ -136,8 +141,13 @@ impl Deployment {
         let (bus, drain, playground) =
             (deployment.bus.clone(), deployment.drain.clone(), deployment.playground.clone());
         let drained = deployment.drained.insert(CancellationToken::new()).clone().drop_guard();
+        let begin = deployment.begin();
         deployment.tasks.spawn(async move {
             let _drained = drained;
+            tokio::select! {
+                () = begin.cancelled() => {}
+                () = drain.cancelled() => return Ok(()),
+            }
             loop {
                 let id = process_id::fresh("worker");
                 let config = worker::Config { id, ..config.clone() };
@@ -220,8 +230,9 @@ impl Deployment {
         Ok(())
     }
 
-    pub(crate) fn earlier(&self) -> usize {
-        self.earlier
+    /// What lets the worker begin, when it is cancelled: until then nothing is run.
+    pub(crate) fn begin(&self) -> CancellationToken {
+        self.begin.clone()
     }
 
     /// What the page of this process may do to its worker.

@@ -110,6 +110,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let shape = Shape { directory, health, schedules: true, webhooks, crashes: args.crashes };
     let begun = servers.once_free(&shape, &settings, policy.as_ref()).await;
     let mut deployment = begun.map_err(|(error, _)| error)?;
+    deployment.begin().cancel();
     let Listening { address, token, sign_in } = listen(&mut deployment, args.door, directory).await?;
     let bus = deployment.bus().clone();
     let work = async {

@@ -118,14 +118,16 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let embedded = !matches!(left, Some(Left::GoesOn));
     let asked = Questions::new(Answerer::is(args.answer, embedded, from_stdin));
     let bus = deployment.bus().clone();
-    let (is_found, earlier) = (!args.task.names_agents(), deployment.earlier());
+    let (is_found, begin) = (!args.task.names_agents(), deployment.begin());
     let work = async {
         let profiles = if in_dev && is_found { missing_in_dev(&bus, profiles).await? } else { profiles };
         if let Some(ending) = agents::apply(&bus, profiles, output).await? {
             return Ok(ending);
         }
         if embedded {
-            tell_earlier(earlier);
+            // Before the worker begins: a moment later, short ones have ended.
+            tell_earlier(&bus).await?;
+            begin.cancel();
         }
         args.task.settle(&mut submission, &bus).await?;
         let asked = (asked, left.filter(|_| !from_stdin));
@@ -166,14 +168,17 @@ async fn missing_in_dev(bus: &Bus, profiles: Vec<AgentProfile>) -> anyhow::Resul
 }
 
 /// Says so if runs that were not over go on beside this one.
-fn tell_earlier(going: usize) {
+async fn tell_earlier(bus: &Bus) -> anyhow::Result<()> {
+    let going = client::going(bus).await?.len();
     if going > 0 {
-        let runs = count(going as u64, "earlier run");
+        let more = if going < client::PAGE as usize { "" } else { "at least " };
+        let runs = format!("{more}{}", count(going as u64, "earlier run"));
         let (goes, them) = if going == 1 { ("goes", "it") } else { ("go", "them") };
         output::note(&format!(
             "warning: {runs} that had not ended {goes} on too, and may cost money; `trellis runs list` shows, `trellis runs cancel` ends {them}"
         ));
     }
+    Ok(())
 }
 
 /// What becomes of a run whose command ends before it.

@@ -144,8 +144,7 @@ fn is_agent(node: &ContextNode) -> bool {
 
 /// What it was asked for, and within which bounds.
 fn facts(trace: &Trace, node: &ContextNode) -> Markup {
-    let profile = node.order.agent_id.as_ref().and_then(|agent| trace.agent(agent));
-    let model = profile.and_then(|profile| profile.model.as_ref());
+    let model = row::model(trace, node);
     let tools: Vec<&str> =
         node.tools.iter().flat_map(|tools| tools.iter().map(|tool| tool.as_str())).collect();
     html! {

@@ -16,6 +16,10 @@ pub(super) struct Shown<'a> {
     budget: &'a BudgetSnapshot,
     /// Granted to others, and not spent yet: a part of what is held.
     granted: Usd,
+    /// Kept for undos: another part of it.
+    for_undos: Usd,
+    /// What the rest is called.
+    held_word: &'static str,
     is_live: bool,
 }
 
@@ -30,19 +34,22 @@ struct Parts {
 
 impl<'a> Shown<'a> {
     pub(super) fn of(node: &ContextNode, budget: &'a BudgetSnapshot) -> Self {
-        Shown { budget, granted: node.budget.carved.cost_usd, is_live: node.is_live() }
+        let (carved, for_undos) = (node.budget.carved, node.budget.reserved.cost_usd);
+        let granted = carved.saturating_sub(node.budget.reserved).cost_usd;
+        Shown { budget, granted, for_undos, held_word: "held", is_live: node.is_live() }
     }
 
     /// The list of runs does not know what is granted.
     pub(super) fn of_run(run: &'a RunSummary) -> Self {
-        Shown { budget: &run.budget, granted: Usd::ZERO, is_live: run.ended_at.is_none() }
+        let (granted, held_word) = (Usd::ZERO, "held or granted");
+        Shown { budget: &run.budget, granted, for_undos: granted, held_word, is_live: run.ended_at.is_none() }
     }
 
-    /// What is held for calls, and what is granted.
+    /// What is held for calls, and what is granted or kept for undos.
     fn held(&self) -> (Usd, Usd) {
         let held = self.budget.held.cost_usd.nanos();
-        let granted = self.granted.nanos().min(held);
-        (Usd::from_nanos(held - granted), Usd::from_nanos(granted))
+        let others = self.granted.nanos().saturating_add(self.for_undos.nanos()).min(held);
+        (Usd::from_nanos(held - others), Usd::from_nanos(others))
     }
 
     fn parts(&self) -> Parts {
@@ -63,12 +70,13 @@ impl<'a> Shown<'a> {
 
     /// The amounts in a sentence.
     pub(super) fn told(&self) -> String {
-        let (budget, (held, granted)) = (self.budget, self.held());
+        let (budget, (held, _)) = (self.budget, self.held());
         let mut told = format!("{} spent", budget.spent.cost_usd);
         if budget.estimated.cost_usd > Usd::ZERO {
             told.push_str(&format!(" ({} estimated)", budget.estimated.cost_usd));
         }
-        for (amount, word) in [(held, "held"), (granted, "granted")] {
+        let parts = [(held, self.held_word), (self.granted, "granted"), (self.for_undos, "kept for undos")];
+        for (amount, word) in parts {
             if amount > Usd::ZERO {
                 told.push_str(&format!(" · {amount} {word}"));
             }
@@ -76,8 +84,9 @@ impl<'a> Shown<'a> {
         match self.is_live {
             true => {
                 told.push_str(&format!(" · {} free of {}", budget.remaining.cost_usd, budget.limit.cost_usd));
-                if budget.closing_reserve_usd > Usd::ZERO {
-                    told.push_str(&format!(", {} of it kept for a last report", budget.closing_reserve_usd));
+                let kept = budget.closing_reserve_usd.min(budget.remaining.cost_usd);
+                if kept > Usd::ZERO {
+                    told.push_str(&format!(", {kept} of it kept for a last report"));
                 }
             }
             false => told.push_str(&format!(" of {}", budget.limit.cost_usd)),
@@ -130,6 +139,10 @@ mod tests {
         }
     }
 
+    fn shown(budget: &BudgetSnapshot, granted: Usd, is_live: bool) -> Shown<'_> {
+        Shown { budget, granted, for_undos: Usd::from_cents(2), held_word: "held", is_live }
+    }
+
     #[test]
     fn the_parts_of_a_bar_never_overlap_and_never_leave_it() {
         for cents in [
@@ -140,18 +153,21 @@ mod tests {
             [1, 1, 0, 1, 1],
         ] {
             for granted in [0, 5, 500].map(Usd::from_cents) {
-                let parts = Shown { budget: &budget(cents), granted, is_live: true }.parts();
+                let parts = shown(&budget(cents), granted, true).parts();
                 let all = parts.spent + parts.held + parts.granted + parts.reserve;
                 assert!(all <= WIDTH, "{cents:?}");
                 assert!(parts.estimated <= parts.spent, "{cents:?}");
             }
         }
         let budget = budget([100, 42, 10, 11, 5]);
-        let told = |granted, is_live| Shown { budget: &budget, granted, is_live }.told();
+        let told = |granted, is_live| shown(&budget, granted, is_live).told();
         assert_eq!(
             told(Usd::from_cents(4), true),
-            "$0.42 spent ($0.10 estimated) · $0.07 held · $0.04 granted · $0.47 free of $1.00, $0.05 of it kept for a last report"
+            "$0.42 spent ($0.10 estimated) · $0.05 held · $0.04 granted · $0.02 kept for undos · $0.47 free of $1.00, $0.05 of it kept for a last report"
         );
-        assert_eq!(told(Usd::ZERO, false), "$0.42 spent ($0.10 estimated) · $0.11 held of $1.00");
+        assert_eq!(
+            told(Usd::ZERO, false),
+            "$0.42 spent ($0.10 estimated) · $0.09 held · $0.02 kept for undos of $1.00"
+        );
     }
 }

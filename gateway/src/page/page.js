@@ -50,15 +50,22 @@ function timeless(row) {
     return copy;
 }
 
+/** Takes the place of an element. Whoever stands on a link of it, or on a button, stands on it still. */
+function swap(old, fresh) {
+    const on = old.contains(document.activeElement) ? document.activeElement : null;
+    const href = on?.getAttribute("href");
+    old.replaceWith(fresh);
+    if (!on) return;
+    const same = (one) => (href ? one.getAttribute("href") === href : one.textContent === on.textContent);
+    [...fresh.querySelectorAll("a, button")].find(same)?.focus({ preventScroll: true });
+}
+
 function replace(id, html) {
     const old = $(id);
     if (!old) return;
     const fresh = parsed(html);
-    // Whoever stands on a link of the row stands on it still.
-    const had = old.contains(document.activeElement);
     if (timeless(old).isEqualNode(timeless(fresh))) return;
-    old.replaceWith(fresh);
-    if (had) fresh.querySelector("a, button")?.focus({ preventScroll: true });
+    swap(old, fresh);
     // The head of a page changes all the time.
     if (id !== "head") glow(fresh);
     tick();
@@ -188,8 +195,9 @@ function watch(version = $("head")?.dataset.version) {
         stream.close();
         lamp.textContent = "";
         // The playground has no run of its own that could be shown again.
-        if ($("played")) $("played").lastChild.textContent = " has ended.";
-        else refresh();
+        if (!$("played")) return void refresh();
+        const link = $("played").querySelector("a");
+        if (link && url.startsWith(`${link.getAttribute("href")}/`)) $("played").lastChild.textContent = " has ended.";
     });
 }
 
@@ -379,39 +387,52 @@ document.addEventListener("pointerup", (event) => {
     if (!drag) return;
     $("band").hidden = true;
     const [one, other] = [drag.from, at(drag.plot, event.clientX)].sort((a, b) => a - b);
-    dragged = Math.abs(event.clientX - drag.x) > 3 && other > one;
+    dragged = Math.abs(event.clientX - drag.x) > 3;
     drag = undefined;
-    if (dragged) zoom(one, other - one);
+    // Closer than that, bars that are made wider to be seen fill the row.
+    if (dragged && other - one >= 20) zoom(one, other - one);
+});
+// A finger that moves up or down scrolls.
+document.addEventListener("pointercancel", () => {
+    if (drag) $("band").hidden = true;
+    drag = undefined;
 });
 // Whoever drags over a bar looks closer, and opens nothing.
 document.addEventListener("dragstart", (event) => { if (event.target.closest?.(".timeline")) event.preventDefault(); });
 document.addEventListener("click", (event) => { if (dragged && event.target.closest(".timeline svg")) event.preventDefault(); });
 const whole = () => zoom(0, Number(document.querySelector(".timeline").dataset.zoom));
 document.addEventListener("dblclick", (event) => { if (event.target.closest(".timeline")) whole(); });
-document.addEventListener("click", (event) => { if (event.target.closest("#whole")) whole(); });
+document.addEventListener("click", (event) => {
+    if (!event.target.closest("#whole")) return;
+    whole();
+    document.querySelector(".timeline th a")?.focus({ preventScroll: true });
+});
 
 // A view that is made from all that is stored is drawn again while the run goes on: the longer that takes, the less often. Whoever looks closer at
 // a timeline looks at the same time of the run still.
-function redraw(pause) {
+function redraw(pause, isThere = true) {
     const isLive = $("part")?.hasAttribute("data-redraw");
-    if ($("part") && !document.querySelector("[data-live]")) $("live").textContent = isLive ? "● live" : "";
+    if ($("part") && !document.querySelector("[data-live]")) $("live").textContent = isLive ? (isThere ? "● live" : "○ reconnecting") : "";
     if (!isLive) return;
     setTimeout(async () => {
         const began = performance.now();
-        const isFree = () => !document.hidden && !drag && !$("part").contains(document.activeElement);
+        // Nobody drags, or marks words to copy them.
+        const isFree = () => !document.hidden && !drag && getSelection().isCollapsed;
         if (isFree()) {
             const answer = await fetch(location.href, { headers: { accept: "text/html" } }).catch(() => null);
+            if (answer?.status === 401) return void location.reload();
+            isThere = Boolean(answer?.ok);
             const fresh = answer?.ok ? new DOMParser().parseFromString(await answer.text(), "text/html") : null;
             if (fresh?.getElementById("part") && isFree()) {
                 const [plot, lasted] = [plots()[0], Number(document.querySelector(".timeline")?.dataset.lasts)];
                 const [from, , width] = plot && !$("whole").hidden ? view(plot) : [];
-                for (const id of ["head", "part"]) $(id).replaceWith(fresh.getElementById(id));
+                for (const id of ["head", "part"]) swap($(id), fresh.getElementById(id));
                 const part = lasted / Number(document.querySelector(".timeline")?.dataset.lasts);
                 if (width) zoom(from * part, width * part);
             }
             tick();
         }
-        redraw(Math.max(3000, 10 * (performance.now() - began)));
+        redraw(Math.max(3000, 10 * (performance.now() - began)), isThere);
     }, pause);
 }
 
@@ -478,7 +499,8 @@ const KEYS = "Keys:\n/ search\nj, k next and previous row\nEnter open\nEsc up: f
 function up() {
     const link = document.querySelector("[data-up]");
     if (!link) return;
-    if (document.referrer.split(/[?#]/)[0] === link.href && history.length > 1) history.back();
+    const cameFrom = document.referrer.split(/[?#]/)[0] === link.href;
+    if (cameFrom && globalThis.navigation?.canGoBack) history.back();
     else location.assign(link.href);
 }
 document.addEventListener("keydown", (event) => {

@@ -46,8 +46,10 @@ async fn view(
         let body = html! {
             (run::head(trace, root))
             (run::views(trace, view))
-            @if !is_whole { p class="wrong" { "The event log is not whole, and neither is this. `trellis audit` says what is wrong." } }
-            div id="part" data-redraw[root.is_live()] { (draw(trace, &receipt)) }
+            div id="part" data-redraw[root.is_live()] {
+                @if !is_whole { p class="wrong" { "The event log is not whole, and neither is this. `trellis audit` says what is wrong." } }
+                (draw(trace, &receipt))
+            }
         };
         answer::page(&call, &run::title(root), Here::Runs, &body)
     })

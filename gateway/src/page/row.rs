@@ -7,10 +7,7 @@ use std::{
 
 use coordinator::trace::{CallState, ContextNode, Phase, Row, Status, Trace, word_of_step};
 use maud::{Markup, html};
-use shared::{
-    ChildId, Timestamp,
-    wire::{StepReport, StepStatus},
-};
+use shared::{ChildId, Timestamp, id::ModelName, wire::StepReport};
 
 use super::{money, status};
 
@@ -72,29 +69,39 @@ pub(super) fn doing(trace: &Trace, node: &ContextNode) -> String {
         Status::Working(Phase::Queued { .. }) => "waits to be tried again".into(),
         Status::Working(Phase::Running { .. }) => match (waits, node.attempts.iter().last()) {
             (Some(waits), _) => waits,
-            (None, _) if node.calls.kept().values().any(|call| call.state == CallState::Held) => {
-                let agent = node.order.agent_id.as_ref().and_then(|agent| trace.agent(agent));
-                let model = agent.and_then(|agent| agent.model.as_ref());
-                model.map_or_else(|| "makes a call".to_owned(), |model| format!("waits for {model}"))
+            (None, _) if has_call(node) => {
+                model(trace, node).map_or_else(|| "makes a call".into(), |model| format!("waits for {model}"))
             }
             (None, Some(attempt)) => format!("runs on {}", attempt.worker_id),
             (None, None) => String::new(),
         },
         Status::Working(Phase::Waiting { children, .. }) => format!("waits for {}", names(children)),
+        Status::Working(Phase::Steps) if node.is_undoing() => "undoes what had succeeded".into(),
         Status::Working(Phase::Steps) => {
-            let steps = trace.graph_outcome(node).map(|outcome| outcome.steps).unwrap_or_default();
-            let open = |step: &&StepReport| matches!(step.status, StepStatus::Pending | StepStatus::Running);
-            format!("{} of {} steps ended", steps.len() - steps.iter().filter(open).count(), steps.len())
+            let steps = trace.plan_of(node).map_or(0, |group| group.steps.len());
+            let open = node.graph.as_ref().map_or(0, |run| run.unfinished as usize);
+            format!("{} of {steps} steps ended", steps.saturating_sub(open))
         }
         // Beside it is a button that does what the command would.
         Status::Paused { .. } => {
-            let why = node.why().unwrap_or_default();
+            let why = node.says().unwrap_or_default();
             short(why.split_once("; go on with `").map_or(&*why, |(why, _)| why), SHOWN)
         }
         Status::InputRequired { .. } | Status::Ended(_) => {
             short(&node.says().or_else(|| node.why()).unwrap_or_default(), SHOWN)
         }
     }
+}
+
+/// The model that a context calls, as far as a log tells.
+pub(super) fn model<'a>(trace: &'a Trace, node: &'a ContextNode) -> Option<&'a ModelName> {
+    let profile = || trace.agent(node.order.agent_id.as_ref()?)?.model.as_ref();
+    node.order.model.as_ref().or_else(profile)
+}
+
+/// Whether a paid call is in flight.
+fn has_call(node: &ContextNode) -> bool {
+    node.calls.kept().values().any(|call| call.state == CallState::Held)
 }
 
 /// The id of a row on the page.
@@ -257,11 +264,12 @@ pub(super) fn print(trace: &Trace, node: &ContextNode) -> u64 {
     let mut hasher = DefaultHasher::new();
     let budget = &node.budget;
     trace.word(node).hash(&mut hasher);
-    for amount in [budget.limit, budget.spent, budget.held, budget.estimated] {
+    for amount in [budget.limit, budget.spent, budget.held, budget.carved, budget.estimated] {
         (amount.cost_usd.nanos(), amount.tokens.count()).hash(&mut hasher);
     }
     (node.attempt(), node.children.len(), node.live_children, node.waiting.len(), node.questions)
         .hash(&mut hasher);
+    (has_call(node), node.is_undoing(), node.graph.as_ref().map(|run| run.unfinished)).hash(&mut hasher);
     match &node.status {
         Status::Working(Phase::Waiting { children, .. }) => children.len().hash(&mut hasher),
         Status::Working(Phase::Queued { .. }) => "queued".hash(&mut hasher),

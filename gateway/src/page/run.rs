@@ -49,7 +49,7 @@ pub(super) fn head_at(trace: &Trace, root: &ContextNode, at: Option<Timestamp>) 
             }
             @let money = money::Shown::of(root, &budget);
             div class="money" { (money.bar()) span { (money.told()) } }
-            @if let Some(why) = root.why().filter(|_| !root.is_live()) { p class="wrong" { (row::short(&why, 600)) } }
+            @if let Some(why) = root.why() { p class="wrong" { (row::short(&why, 600)) } }
         }
     }
 }

@@ -26,6 +26,8 @@ use crate::{
 const MOST_ROWS: usize = 500;
 /// The width of a row in its own units.
 const WIDTH: u64 = 10_000;
+/// The least width of a bar.
+const NARROWEST: u64 = 20;
 /// Points of the line of what was spent.
 const POINTS: usize = 200;
 
@@ -109,18 +111,36 @@ fn bars(spans: &[Span], start: Moment, end: Moment) -> HashMap<String, Vec<Bar>>
         bars.entry(context.to_owned()).or_default().push(Bar {
             class,
             from,
-            width: (to - from).max(20),
+            width: (to - from).max(NARROWEST),
             told,
             entry: entry_of(span),
         });
     }
+    bars.values_mut().for_each(thin);
     bars
 }
 
+/// Leaves out short bars that would lie on one of their kind: however long a journal is, a row has a few thousand at most.
+fn thin(bars: &mut Vec<Bar>) {
+    bars.sort_by_key(|bar| (bar.from, !bar.is_attempt()));
+    let mut drawn: HashMap<&str, u64> = HashMap::new();
+    bars.retain(|bar| {
+        let is_seen = drawn.get(bar.class).is_none_or(|last| bar.from >= last + NARROWEST / 4);
+        if is_seen || bar.width > NARROWEST {
+            drawn.insert(bar.class, bar.from);
+            return true;
+        }
+        false
+    });
+}
+
 impl Bar {
+    fn is_attempt(&self) -> bool {
+        matches!(self.class, "attempt" | "failed" | "lost")
+    }
+
     fn drawn(&self) -> Markup {
-        let is_attempt = matches!(self.class, "attempt" | "failed" | "lost");
-        let (y, height) = if is_attempt { (1, 8) } else { (3, 4) };
+        let (y, height) = if self.is_attempt() { (1, 8) } else { (3, 4) };
         html! { rect class=(self.class) x=(self.from) width=(self.width) y=(y) height=(height) { title { (self.told) } } }
     }
 }

@@ -1,11 +1,16 @@
 //! The tools of a worker: its own, and those of the MCP servers in its settings. Finds a tool by its name,
 //! checks that the context may call it (I5), and calls it.
 
-use std::{panic::AssertUnwindSafe, path::Path, sync::Arc};
+use std::{
+    collections::HashSet,
+    panic::AssertUnwindSafe,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use futures_util::FutureExt;
 use serde_json::{Value, json};
-use shared::{Json, Problems, id::ToolName, problem::nearest, wire::Execute};
+use shared::{AgentId, Json, Problems, id::ToolName, problem::nearest, wire::Execute};
 
 use super::{
     builtin::BuiltinTool,
@@ -21,6 +26,8 @@ use crate::{
 
 /// The longest output that is passed on; a window holds far less.
 const MAX_OUTPUT_BYTES: usize = 1 << 20;
+/// The most agents that are told of because they lack tools.
+const MAX_TOLD: usize = 1_000;
 
 #[derive(Debug)]
 pub(crate) struct Toolbox {
@@ -28,6 +35,8 @@ pub(crate) struct Toolbox {
     http: Option<http::Getter>,
     servers: mcp::Servers,
     secrets: Arc<Values>,
+    /// The agents that were told of because they lack tools.
+    told: Mutex<HashSet<AgentId>>,
 }
 
 #[derive(Debug)]
@@ -46,7 +55,8 @@ impl Toolbox {
     ) -> Result<Self, Problems> {
         let http = http::Getter::new(&settings.http, &settings.secrets, secrets.redactor().clone())?;
         let confinement = mcp::Confinement { sandbox, directory: directory.to_owned() };
-        Ok(Toolbox { http, servers: mcp::Servers::start(&settings.mcp, &secrets, &confinement), secrets })
+        let servers = mcp::Servers::start(&settings.mcp, &secrets, &confinement);
+        Ok(Toolbox { http, servers, secrets, told: Mutex::default() })
     }
 
     /// Waits until the MCP servers that a context may use have listed their tools, failed, or taken too long.
@@ -84,7 +94,12 @@ impl Toolbox {
         };
         let names = work.tools.iter().flatten().map(ToolName::as_str);
         let absent: Vec<&str> = names.filter(is_absent).collect();
-        if !absent.is_empty() {
+        // Once an agent: thousands may run.
+        let is_told = |agent: &AgentId| {
+            let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+            told.len() >= MAX_TOLD || !told.insert(agent.clone())
+        };
+        if !absent.is_empty() && !is_told(&work.agent.agent_id) {
             let (agent, tools) = (work.agent.agent_id.as_str(), absent.join(", "));
             tracing::warn!(
                 agent,

@@ -1,9 +1,9 @@
 //! Events in words, on one line each.
 
 use serde_json::{Map, Value};
-use shared::{Amount, Timestamp};
+use shared::{Amount, Timestamp, wire::Asker};
 
-use crate::trace::{Event, Trace};
+use crate::trace::{ContextNode, Event, Trace};
 
 /// The name of an event, as the log has it.
 pub fn kind(event: &Event) -> String {
@@ -11,9 +11,12 @@ pub fn kind(event: &Event) -> String {
     fields.get("type").and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-/// As `detail`, with the ids of steps instead of their places.
+/// As `detail`, with the ids of steps instead of their places, which an amend changes.
 pub(super) fn detail_in(trace: &Trace, event: &Event) -> String {
-    let group = event.child_id().and_then(|child| trace.plan_of(trace.context(child)?));
+    let is_amended = |node: &ContextNode| node.graph.as_ref().is_some_and(|run| !run.amends.is_empty());
+    let is_amended = trace.contexts().iter().any(is_amended);
+    let group =
+        event.child_id().filter(|_| !is_amended).and_then(|child| trace.plan_of(trace.context(child)?));
     let id = |place: u64| Some(group?.steps.get(usize::try_from(place).ok()?)?.id.to_string());
     told(event, id)
 }
@@ -73,11 +76,10 @@ fn shown(name: &str, value: Value) -> String {
     if let Value::String(text) = value {
         return text;
     }
-    // Who it was, as they say or as was proven.
     if name == "by"
-        && let Some(who) = value.as_object().and_then(|by| by.values().next()).and_then(Value::as_str)
+        && let Ok(by) = serde_json::from_value::<Asker>(value.clone())
     {
-        return who.to_owned();
+        return by.to_string();
     }
     if value.get("cost_usd").is_some()
         && let Ok(amount) = serde_json::from_value::<Amount>(value.clone())
