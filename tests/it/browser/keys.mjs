@@ -22,7 +22,8 @@ export default async function keys(place) {
     await press("Enter");
     await anna.sees("h1:text('Key one')");
     // From an agent to its run, from there to all; and who came by a link does not leave the page.
-    await anna.go(new URL(anna.page.url()).pathname.slice(1) + "/contexts/root", ".way a[data-up]");
+    await anna.find(".tree .name").first().click();
+    await anna.sees(".way a[data-up]:text('Key one')");
     await press("Escape");
     await anna.sees(".views");
     await press("Escape");

@@ -19,6 +19,7 @@ export default async function questions(place) {
     assert.match(await anna.replying(undefined, () => card(anna, "Red or blue?").locator("button:text('red')").click()), /Answer “red”\?/);
     await bert.replying("", () => card(bert, "Red or blue?").locator("button:text('blue')").click());
     await bert.sees(".told:has-text('Answered')");
+    assert.equal(await bert.find(".answers:has(.told:text('Answered')) form").first().isVisible(), false, "what was answered is asked no more");
     assert.ok(await card(bert, "Red or blue?").locator("button:text('red')").isDisabled(), "it is not answered twice");
     assert.equal(await result(trace), "blue");
     anna.allow("status of 4");

@@ -79,6 +79,8 @@ export default async function tree(place) {
     const paused = await client.submit({ goal: "Spend", agent_id: "spend", child_id: "p", max_cost_usd: 0.03, on_exhausted: "pause", inputs: { usd: 0.01, calls: 5 } });
     await client.reaches(paused, "paused");
     await anna.go(`runs/${paused}`, "#live:text('● live')", "#head .mark:has-text('paused')");
+    await anna.sees("#head .state:has-text('max_cost_usd = $0.03')");
+    assert.doesNotMatch(await anna.find("#head").textContent(), /budget raise/, "a button does that");
     const raise = () => anna.find("#actions button:text('Raise')").click();
     anna.allow("status of 4");
     assert.match(await anna.replying("abc", raise), /may cost.*0\.03/);

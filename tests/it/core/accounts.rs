@@ -458,6 +458,21 @@ fn b19_a_receipt_tells_of_an_amend_without_the_words_of_its_tasks() {
     let read = ReadLog::new(world.trace.id(), log(&world));
     let receipt = Receipt::of(&read, &Ledger::of(&read), &Journals::default()).unwrap();
     assert!(!receipt.lines.iter().any(|line| line.detail.contains("secret")), "{:?}", receipt.lines);
+
+    // Steps that an amend moved are not told by the ids of those that stand in their places now.
+    let mut world = World::with_graph(
+        json!({"child_id": "root", "mode": "parallel", "steps": [step("a", "t"), step("b", "t")]}),
+    );
+    let a = world.claim("a");
+    world.complete(&a, "x").unwrap();
+    let later = [step("new", "t"), step("a", "t"), step("b", "t")];
+    world.amend(None, "am-1", 0, json!({"steps": later})).unwrap();
+    let read = ReadLog::new(world.trace.id(), log(&world));
+    let receipt = Receipt::of(&read, &Ledger::of(&read), &Journals::default()).unwrap();
+    let ended = receipt.lines.iter().find(|line| line.what == "step_ended").unwrap();
+    assert_eq!(ended.detail, "step 0, status succeeded");
+    let amended = receipt.lines.iter().find(|line| line.what == "amended").unwrap();
+    assert!(!amended.detail.contains('{'), "{amended:?}");
 }
 
 #[test]
