@@ -466,7 +466,7 @@ fn b19_a_receipt_tells_of_an_amend_without_the_words_of_its_tasks() {
     let a = world.claim("a");
     world.complete(&a, "x").unwrap();
     let later = [step("new", "t"), step("a", "t"), step("b", "t")];
-    world.amend(None, "am-1", 0, json!({"steps": later})).unwrap();
+    world.amend(None, "am-1", 0, json!({"mode": "parallel", "steps": later})).unwrap();
     let read = ReadLog::new(world.trace.id(), log(&world));
     let receipt = Receipt::of(&read, &Ledger::of(&read), &Journals::default()).unwrap();
     let ended = receipt.lines.iter().find(|line| line.what == "step_ended").unwrap();
