@@ -15,7 +15,7 @@ use super::{
     ledger::{Ledger, Posted, Posting},
     log::{Place, ReadLog},
     waits::{Wait, Waits},
-    words::{detail_in, kind},
+    words::{detail_in, has_first_places, kind},
 };
 use crate::trace::{Body, ContextNode, Event, Trace};
 
@@ -179,6 +179,7 @@ fn lines(log: &ReadLog, ledger: &Ledger, journals: &Journals) -> (Vec<Line>, Wai
         .filter(|posting| posting.why != Posted::Carried)
         .map(|p| (p.place.event, p))
         .collect();
+    let places = Some(log.trace()).filter(|trace| has_first_places(trace));
     let mut waits = Waits::open(log);
     let carried = ledger.postings.iter().filter(|posting| posting.why == Posted::Carried);
     let mut lines: Vec<Line> = carried.map(carried_line).collect();
@@ -200,7 +201,7 @@ fn lines(log: &ReadLog, ledger: &Ledger, journals: &Journals) -> (Vec<Line>, Wai
                 before: posting.before,
             }
         });
-        let detail = if cost.is_some() { String::new() } else { said(log.trace(), event) };
+        let detail = if cost.is_some() { String::new() } else { said(places, event) };
         lines.push(Line {
             place,
             child_id: event.child_id().cloned(),
@@ -265,7 +266,7 @@ fn is_told(event: &Event) -> bool {
 }
 
 /// An event in the words of a receipt: no goals, texts and results, which are not what it is about.
-fn said(trace: &Trace, event: &Event) -> String {
+fn said(places: Option<&Trace>, event: &Event) -> String {
     if let Event::Admitted(admitted) = event {
         let agent = match (admitted.body, &admitted.order.agent_id) {
             (Body::Approval, _) => "a question to a human".to_owned(),
@@ -297,7 +298,7 @@ fn said(trace: &Trace, event: &Event) -> String {
     } else if let Event::SynthesisBegun { .. } = event {
         String::new()
     } else {
-        detail_in(trace, event)
+        detail_in(places, event)
     }
 }
 

@@ -11,14 +11,17 @@ pub fn kind(event: &Event) -> String {
     fields.get("type").and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-/// As `detail`, with the ids of steps instead of their places, which an amend changes.
-pub(super) fn detail_in(trace: &Trace, event: &Event) -> String {
-    let is_amended = |node: &ContextNode| node.graph.as_ref().is_some_and(|run| !run.amends.is_empty());
-    let is_amended = trace.contexts().iter().any(is_amended);
-    let group =
-        event.child_id().filter(|_| !is_amended).and_then(|child| trace.plan_of(trace.context(child)?));
+/// As `detail`, with the ids of steps instead of their places, if a trace has them where they were.
+pub(super) fn detail_in(trace: Option<&Trace>, event: &Event) -> String {
+    let group = trace.and_then(|trace| trace.plan_of(trace.context(event.child_id()?)?));
     let id = |place: u64| Some(group?.steps.get(usize::try_from(place).ok()?)?.id.to_string());
     told(event, id)
+}
+
+/// Whether the steps of its graphs are where they were from the start: an amend moves them.
+pub(super) fn has_first_places(trace: &Trace) -> bool {
+    let is_amended = |node: &ContextNode| node.graph.as_ref().is_some_and(|run| !run.amends.is_empty());
+    !trace.contexts().iter().any(is_amended)
 }
 
 /// What an event says, apart from its name and its context: `attempt 1, call_id 1-1, amount $0.02 and 30 tokens`.
