@@ -1,4 +1,4 @@
-//! The references are whole: every command and option, every variable, every code of an error, every event.
+//! The references are whole: every command and option, every variable, every key of the settings files, every code of an error, every event.
 //! `TRELLIS_WRITE_SCHEMAS=1` writes anew what is made from the program.
 
 use std::{
@@ -89,6 +89,69 @@ fn every_variable_is_in_the_settings() {
         .map(|(name, path)| format!("{name} of {path}"))
         .collect();
     assert!(missing.is_empty(), "not in docs/reference/settings.md:\n{}", missing.join("\n"));
+}
+
+/// The keys of a settings file, each by its path, without tables that have keys of their own. `NAME` stands for the names that whoever writes the file
+/// chooses.
+fn keys(schema: &Value) -> BTreeSet<String> {
+    fn walk(whole: &Value, at: &Value, path: &str, found: &mut BTreeSet<String>) {
+        let choices = at["anyOf"].as_array().into_iter().flatten();
+        for one in std::iter::once(at).chain(choices) {
+            let target = one["$ref"].as_str().and_then(|path| path.rsplit('/').next());
+            let one = target.map_or(one, |name| &whole["$defs"][name]);
+            for (name, inner) in one["properties"].as_object().into_iter().flatten() {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                let before = found.len();
+                walk(whole, inner, &path, found);
+                if found.len() == before {
+                    found.insert(path);
+                }
+            }
+            let patterns = one["patternProperties"].as_object().into_iter().flatten().map(|(_, inner)| inner);
+            let others = one.get("additionalProperties").filter(|inner| inner.is_object());
+            for inner in patterns.chain(others) {
+                walk(whole, inner, &format!("{path}.NAME"), found);
+            }
+        }
+    }
+    let mut found = BTreeSet::new();
+    walk(schema, schema, "", &mut found);
+    found
+}
+
+#[test]
+fn every_key_of_the_settings_files_is_described() {
+    let page = file("docs/reference/files.md");
+    let of_worker = keys(&shared::schema::of::<worker::Settings>());
+    let of_deployment = keys(&serde_json::from_str(&file("docs/schemas/settings.json")).unwrap());
+    for (keys, some) in
+        [(&of_worker, "mcp.NAME.resources.cpu_seconds"), (&of_deployment, "maximum.limits.max_steps")]
+    {
+        assert!(keys.len() > 25 && keys.contains(some), "{keys:?}");
+    }
+    for (heading, keys) in
+        [("The settings of a worker", &of_worker), ("The settings of a deployment", &of_deployment)]
+    {
+        let told = rows(&page, heading);
+        let missing: Vec<&String> = keys.difference(&told).collect();
+        // A table may have a row too.
+        let is_table = |row: &str| keys.iter().any(|key| key.starts_with(&format!("{row}.")));
+        let unknown: Vec<&String> = told.difference(keys).filter(|row| !is_table(row.as_str())).collect();
+        assert!(
+            missing.is_empty() && unknown.is_empty(),
+            "{heading} in docs/reference/files.md: missing {missing:?}, unknown {unknown:?}"
+        );
+    }
+    let defaults = serde_json::to_value(shared::limits::Settings::default()).unwrap();
+    for key in &of_deployment {
+        let default = defaults.pointer(&format!("/{}", key.replace('.', "/"))).and_then(Value::as_u64);
+        let row = page.lines().find(|line| line.starts_with(&format!("| `{key}` |"))).unwrap_or_default();
+        let told = row.split(" | ").nth(1).unwrap_or_default();
+        assert!(
+            default.is_none_or(|default| told == format!("`{default}`")),
+            "the default of {key} is {default:?}, and docs/reference/files.md says {told}"
+        );
+    }
 }
 
 /// The codes that a source gives to refusals and problems.
