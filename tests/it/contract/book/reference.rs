@@ -123,7 +123,7 @@ fn keys(schema: &Value) -> BTreeSet<String> {
 fn every_key_of_the_settings_files_is_described() {
     let page = file("docs/reference/files.md");
     let of_worker = keys(&shared::schema::of::<worker::Settings>());
-    let of_deployment = keys(&serde_json::from_str(&file("docs/schemas/settings.json")).unwrap());
+    let of_deployment = keys(&serde_json::from_str::<Value>(&file("docs/schemas/settings.json")).unwrap());
     for (keys, some) in
         [(&of_worker, "mcp.NAME.resources.cpu_seconds"), (&of_deployment, "maximum.limits.max_steps")]
     {
