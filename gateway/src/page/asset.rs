@@ -11,7 +11,8 @@ use crate::{
 };
 
 pub(super) const STYLE: &str = include_str!("page.css");
-pub(super) const SCRIPT: &str = include_str!("page.js");
+/// One script, in two files: the second is that of the timeline.
+pub(super) const SCRIPT: &str = concat!(include_str!("page.js"), include_str!("timeline.js"));
 
 /// What is added to the address of either.
 pub(super) static VERSION: LazyLock<String> =

@@ -4,6 +4,7 @@
 mod agents;
 mod answer;
 mod asset;
+mod bar;
 mod books;
 mod context;
 mod dead;

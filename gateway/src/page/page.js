@@ -355,59 +355,6 @@ document.addEventListener("click", (event) => {
     }
 });
 
-// A timeline is looked at closer by dragging over it, and whole again by a double click or a button.
-let drag;
-const plots = () => [...document.querySelectorAll(".timeline svg")];
-const view = (plot) => plot.getAttribute("viewBox").split(" ").map(Number);
-function zoom(from, width) {
-    for (const plot of plots()) plot.setAttribute("viewBox", `${from} 0 ${width} 10`);
-    $("whole").hidden = from === 0 && width === Number(document.querySelector(".timeline").dataset.zoom);
-}
-function at(plot, x) {
-    const [from, , width] = view(plot);
-    const box = plot.getBoundingClientRect();
-    return from + (Math.min(Math.max(x - box.left, 0), box.width) / box.width) * width;
-}
-document.addEventListener("pointerdown", (event) => {
-    const plot = event.button === 0 && event.target.closest(".timeline svg");
-    drag = plot ? { plot, from: at(plot, event.clientX), x: event.clientX } : undefined;
-});
-// What is looked at when the button is let go stands in a band.
-document.addEventListener("pointermove", (event) => {
-    if (!drag) return;
-    const [table, box] = [drag.plot.closest(".timeline").getBoundingClientRect(), drag.plot.getBoundingClientRect()];
-    const [one, other] = [drag.x, Math.min(Math.max(event.clientX, box.left), box.right)].sort((a, b) => a - b);
-    const band = $("band");
-    band.hidden = other - one < 3;
-    for (const [name, size] of Object.entries({ left: one + scrollX, top: table.top + scrollY, width: other - one, height: table.height })) band.style.setProperty(name, `${size}px`);
-});
-let dragged = false;
-document.addEventListener("pointerup", (event) => {
-    dragged = false;
-    if (!drag) return;
-    $("band").hidden = true;
-    const [one, other] = [drag.from, at(drag.plot, event.clientX)].sort((a, b) => a - b);
-    dragged = Math.abs(event.clientX - drag.x) > 3;
-    drag = undefined;
-    // Closer than that, bars that are made wider to be seen fill the row.
-    if (dragged && other - one >= 20) zoom(one, other - one);
-});
-// A finger that moves up or down scrolls.
-document.addEventListener("pointercancel", () => {
-    if (drag) $("band").hidden = true;
-    drag = undefined;
-});
-// Whoever drags over a bar looks closer, and opens nothing.
-document.addEventListener("dragstart", (event) => { if (event.target.closest?.(".timeline")) event.preventDefault(); });
-document.addEventListener("click", (event) => { if (dragged && event.target.closest(".timeline svg")) event.preventDefault(); });
-const whole = () => zoom(0, Number(document.querySelector(".timeline").dataset.zoom));
-document.addEventListener("dblclick", (event) => { if (event.target.closest(".timeline")) whole(); });
-document.addEventListener("click", (event) => {
-    if (!event.target.closest("#whole")) return;
-    whole();
-    document.querySelector(".timeline th a")?.focus({ preventScroll: true });
-});
-
 // A view that is made from all that is stored is drawn again while the run goes on: the longer that takes, the less often. Whoever looks closer at
 // a timeline looks at the same time of the run still.
 function redraw(pause, isThere = true) {
@@ -424,11 +371,8 @@ function redraw(pause, isThere = true) {
             isThere = Boolean(answer?.ok);
             const fresh = answer?.ok ? new DOMParser().parseFromString(await answer.text(), "text/html") : null;
             if (fresh?.getElementById("part") && isFree()) {
-                const [plot, lasted] = [plots()[0], Number(document.querySelector(".timeline")?.dataset.lasts)];
-                const [from, , width] = plot && !$("whole").hidden ? view(plot) : [];
                 for (const id of ["head", "part"]) swap($(id), fresh.getElementById(id));
-                const part = lasted / Number(document.querySelector(".timeline")?.dataset.lasts);
-                if (width) zoom(from * part, width * part);
+                showLook();
             }
             tick();
         }
@@ -494,7 +438,7 @@ if ($("playground")) {
     check();
 }
 
-const KEYS = "Keys:\n/ search\nj, k next and previous row\nEnter open\nEsc up: from an agent to its run, from a run to all\nc cancel the run or agent that is shown (asks)\n? this help";
+const KEYS = "Keys:\n/ search\nj, k next and previous row\nEnter open\nEsc up: from an agent to its run, from a run to all\nc cancel the run or agent that is shown (asks)\n? this help\nOn a timeline: + closer, - wider, ← earlier, → later, 0 whole";
 /** To where this view is part of; as it was, if that is where somebody came from. */
 function up() {
     const link = document.querySelector("[data-up]");

@@ -1,4 +1,4 @@
-// The graph of a run, and its timeline: a part of it is looked at closer by dragging over it, and all of it by a double click.
+// The graph of a run, and its timeline: a part of it is looked at closer by dragging over it, with buttons and with keys, and all of it by a double click.
 import assert from "node:assert/strict";
 import { Person, until } from "./page.mjs";
 import { WRITER } from "./views.mjs";
@@ -15,7 +15,7 @@ export default async function timeline(place) {
     await anna.go(`runs/${trace}`);
     await anna.find(".views a:text('Graph')").click();
     await anna.sees(".graph .card.good");
-    assert.equal(await anna.count(".graph .edge"), 2);
+    assert.equal(await anna.count(".graph > svg .edge"), 2);
     assert.deepEqual(await anna.find(".graph text.step").allTextContents(), ["✓ one", "✓ two", "✓ three"]);
     await anna.find(".graph a:has-text('one')").click();
     await anna.sees(".journal #e-1");
@@ -34,20 +34,27 @@ export default async function timeline(place) {
     const asks = await client.submit({ goal: "Wait for me", agent_id: "ask", child_id: "asks", inputs: { question: "Now?" } });
     await client.reaches(asks, "input_required");
     await anna.go(`runs/${asks}/timeline`, "#head .mark.asks", "#live:text('● live')");
-    assert.ok(await anna.find("#whole").isHidden());
-    // Whoever looks closer looks at the same part of the run still when it is drawn again.
-    await anna.page.evaluate(() => { zoom(0, 5000); document.querySelector(".timeline").classList.add("old"); });
+    assert.deepEqual(await able(anna), ["closer"], "nothing else can do anything");
+    // A wait for a human is hatched.
+    assert.match(await anna.find(".timeline rect.human").evaluate((bar) => getComputedStyle(bar).fill), /url\(.*#row-human/);
+    assert.match(await anna.find(".timeline rect.human title").textContent(), /^waits for a human, /);
+    // Whoever looks closer looks at the same time still when it is drawn again, and stands where they stood.
+    await until("it is long enough", () => anna.page.evaluate(() => lasted() > 2000));
+    await anna.find("[data-look=closer]").press("Enter");
+    await anna.page.evaluate(() => { look(100, 600); document.querySelector(".timeline").classList.add("old"); });
     await until("it is drawn again", async () => (await anna.count(".timeline.old")) === 0);
-    const seen = Number((await anna.find(".timeline svg").first().getAttribute("viewBox")).split(" ")[2]);
-    assert.ok(seen < 5000, `the run is longer now, and half of it then is ${seen} of 10000`);
-    await anna.find("#whole").click();
-    assert.ok(await anna.find("#whole").isHidden());
+    assert.deepEqual(await anna.page.evaluate(() => looked), { from: 100, to: 600 });
+    const [, , seen] = (await anna.find(".timeline td svg").first().getAttribute("viewBox")).split(" ");
+    assert.equal(Math.round(seen), Math.round(500 / (await anna.page.evaluate(() => lasted())) * 10000));
+    assert.equal(await anna.page.evaluate(() => document.activeElement.dataset.look), "closer");
+    await anna.find("[data-look=whole]").click();
+    assert.deepEqual(await able(anna), ["closer"]);
     await client.ask("POST", `runs/${asks}/contexts/asks/answers/1`, { answer: "yes" });
     await anna.sees("#head .mark.good");
 
     // An attempt that failed was not lost, and what stands beneath a graph is shown beneath it.
     const fails = await client.finish({ name: "fails", steps: [{ id: "never", agent_id: "fail", task_description: "Fail" }] });
-    await anna.go(`runs/${fails}/timeline`, ".timeline rect.failed", ".timeline tr:has(th.d0) rect.waits", ".timeline th.d1:has-text('never')");
+    await anna.go(`runs/${fails}/timeline`, ".timeline rect.failed", ".timeline tr:has(th.d0) rect.agents", ".timeline tr:has(th.d1) rect.retry", ".timeline th.d1:has-text('never')");
     assert.equal(await anna.count(".timeline rect.lost:not(.key rect)"), 0);
 
     const paid = await client.finish({ goal: "Pay", agent_id: "spend", inputs: { usd: 0.01, calls: 3 } });
@@ -62,7 +69,7 @@ export default async function timeline(place) {
     await anna.sees("#e-2:target .what:text('tool')");
     await anna.page.goBack();
     await anna.sees(".timeline a:has(rect.chat)");
-    const plot = anna.find(".timeline svg").first();
+    const plot = anna.find(".timeline td svg").first();
     const shown = async () => (await plot.getAttribute("viewBox")).split(" ").map(Number);
     assert.deepEqual(await shown(), [0, 0, 10000, 10]);
     const drag = async (from, to) => {
@@ -80,9 +87,51 @@ export default async function timeline(place) {
     // To the left as to the right, and closer still.
     await drag(0.5, 0);
     near(await shown(), [2500, 2500]);
-    const all = new Set(await anna.find(".timeline svg").evaluateAll((plots) => plots.map((plot) => plot.getAttribute("viewBox"))));
+    const all = new Set(await anna.find(".timeline td svg").evaluateAll((plots) => plots.map((plot) => plot.getAttribute("viewBox"))));
     assert.equal(all.size, 1, "all rows show the same time");
     await plot.dblclick();
     await until("all is shown again", async () => (await shown())[2] === 10000);
+    await looksWithoutAPointer(anna, shown);
+    // What the legend shows is what the rows show: a lost attempt has a red edge, and each wait a hatch of its own.
+    const style = (kind, name) => anna.find(`.legend rect.${kind}`).evaluate((key, name) => getComputedStyle(key)[name], name);
+    assert.equal(await style("lost", "stroke"), await style("lost", "fill"));
+    for (const kind of ["human", "agents", "retry", "paused"]) assert.match(await style(kind, "fill"), new RegExp(`#key-${kind}`));
+    assert.equal(await anna.count("pattern"), 8, "once for the legend, once for all rows");
     await anna.leave();
+}
+
+/** The buttons that can do something. */
+const able = (anna) => anna.find("#looks button:enabled").evaluateAll((buttons) => buttons.map((button) => button.dataset.look));
+
+/** The times above the rows. */
+const axis = (anna) => anna.find(".axis .tick:not([hidden]) text").allTextContents();
+
+async function looksWithoutAPointer(anna, shown) {
+    await anna.page.evaluate(() => { document.querySelector(".timeline").dataset.lasts = "60000"; showLook(); });
+    assert.deepEqual(await axis(anna), ["0 s", "10 s", "20 s", "30 s", "40 s", "50 s", "60 s"]);
+    assert.equal(await anna.find("#range").textContent(), "all of 60 s");
+    await anna.page.evaluate(() => look(12_000, 31_000));
+    assert.equal(await anna.find("#range").textContent(), "12 s to 31 s of 60 s");
+    const [first, ...rest] = await axis(anna);
+    assert.ok(rest.length >= 3 && rest.length < 8, `${first} ${rest}`);
+    assert.notEqual(first, "0 s", "it follows the zoom");
+    assert.deepEqual(await able(anna), ["closer", "wider", "earlier", "later", "whole"]);
+    // With buttons, and with keys.
+    await anna.find("[data-look=whole]").press("Enter");
+    assert.equal(await anna.page.evaluate(() => document.activeElement.dataset.look), "closer", "the button is off: another one has the focus");
+    await anna.page.keyboard.press("Enter");
+    assert.deepEqual(await shown(), [2500, 0, 5000, 10]);
+    for (const [look, wanted] of [["earlier", [0, 0, 5000, 10]], ["later", [2500, 0, 5000, 10]], ["wider", [0, 0, 10000, 10]]]) {
+        await anna.find(`[data-look=${look}]`).press(" ");
+        assert.deepEqual(await shown(), wanted, look);
+    }
+    await anna.find(".timeline th a").first().focus();
+    for (const [key, wanted] of [["+", [2500, 0, 5000, 10]], ["ArrowLeft", [0, 0, 5000, 10]], ["ArrowRight", [2500, 0, 5000, 10]], ["-", [0, 0, 10000, 10]], ["+", [2500, 0, 5000, 10]], ["0", [0, 0, 10000, 10]]]) {
+        await anna.page.keyboard.press(key);
+        assert.deepEqual(await shown(), wanted, key);
+    }
+    for (let times = 0; times < 20; times++) await anna.page.keyboard.press("+");
+    assert.deepEqual(await able(anna), ["wider", "earlier", "later", "whole"], "as close as can be");
+    await anna.page.keyboard.press("0");
+    await anna.isAccessible();
 }
