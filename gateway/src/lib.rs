@@ -19,6 +19,7 @@ mod rate;
 mod route;
 mod router;
 mod routes;
+mod saw;
 mod seen;
 mod server;
 mod session;

@@ -32,6 +32,7 @@ use crate::{
     config::Caller,
     doctor::{self, Bounds, Findings},
     problem::ProblemDetails,
+    saw::Saw,
     today::Today,
 };
 
@@ -213,6 +214,7 @@ impl Run {
         let state = Arc::new(RwLock::new(State {
             replay: Replay::new(Trace::new(trace_id)),
             chain: 0,
+            saw: Saw::default(),
             said: HashMap::new(),
             heard: 0,
         }));
@@ -275,6 +277,7 @@ pub(crate) struct State {
     replay: Replay,
     /// How often another chain of events took the place of one that was shown.
     chain: u64,
+    saw: Saw,
     said: HashMap<ChildId, Words>,
     /// How often an agent said something.
     heard: u64,
@@ -288,6 +291,11 @@ impl State {
     /// Which chain of events this is, and how long it is: both stay as long as nothing changes.
     pub(crate) fn version(&self) -> (u64, u64) {
         (self.chain, self.trace().version())
+    }
+
+    /// What conditions saw that were not true.
+    pub(crate) fn saw(&self) -> &Saw {
+        &self.saw
     }
 
     /// What an agent says.
@@ -355,10 +363,12 @@ impl Reader {
         let mut replay = known.await.ok()?;
         loop {
             replay.restart();
+            let mut saw = Saw::default();
             let last = self.bus.last(&filter).await.ok()??.sequence;
             let mut log = Log::read(self.bus.follow(std::slice::from_ref(&filter), From::Start).await.ok()?);
             let read = loop {
                 let (sequence, logged) = log.next().await?;
+                saw.note(&logged);
                 if replay.add(logged).is_err() {
                     break None;
                 }
@@ -368,7 +378,7 @@ impl Reader {
             };
             let Some(sequence) = read else { continue };
             self.change(sequence, |state| {
-                state.replay = replay;
+                (state.replay, state.saw) = (replay, saw);
                 state.chain += 1;
             })
             .await?;
@@ -400,6 +410,7 @@ impl Reader {
         let sequence = events.last().map_or(0, |(sequence, _)| *sequence);
         self.change(sequence, move |state| {
             for (_, logged) in events {
+                state.saw.note(&logged);
                 if let Err(Superseded) = state.replay.add(logged) {
                     return Taken::Superseded;
                 }

@@ -83,7 +83,7 @@ async fn earlier(call: &Call, at: u64) -> Result<(Trace, u64), Box<ProblemDetail
 
 pub(super) async fn live(call: Call) -> Answered {
     let of = call.one("of")?;
-    live::part(call, move |trace| part(trace, of.as_ref()).ok()).await
+    live::part(call, move |state| part(state.trace(), of.as_ref()).ok()).await
 }
 
 fn part(trace: &Trace, of: Option<&ChildId>) -> Result<Markup, Box<ProblemDetails>> {

@@ -310,7 +310,7 @@ impl View for Tree {
 }
 
 /// A part of a view that is drawn anew when it changes.
-pub(super) async fn part(call: Call, draw: impl Fn(&Trace) -> Option<Markup> + Send + 'static) -> Answered {
+pub(super) async fn part(call: Call, draw: impl Fn(&State) -> Option<Markup> + Send + 'static) -> Answered {
     let run = call.watched.run(call.part("trace")?).await?;
     let part = Part { draw, shown: None, is_over: false };
     sse::of_page(&call, Watch::of(run, part).stream())
@@ -322,10 +322,10 @@ struct Part<D> {
     is_over: bool,
 }
 
-impl<D: Fn(&Trace) -> Option<Markup> + Send + 'static> View for Part<D> {
+impl<D: Fn(&State) -> Option<Markup> + Send + 'static> View for Part<D> {
     fn news(&mut self, state: &State) -> VecDeque<Event> {
         let (mut events, trace) = (VecDeque::new(), state.trace());
-        let drawn = (self.draw)(trace).map(|markup| markup.0).unwrap_or_default();
+        let drawn = (self.draw)(state).map(|markup| markup.0).unwrap_or_default();
         let is_changed = self.shown.as_deref() != Some(drawn.as_str());
         if let Some(root) = trace.root().filter(|_| is_changed) {
             events.push_back(named("head", &json!({"id": "head", "html": run::head(trace, root).0})));

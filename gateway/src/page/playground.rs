@@ -20,11 +20,7 @@ use shared::{
     subject::{Action, Subject},
 };
 
-use super::{
-    answer,
-    graph::{Card, lay_out},
-    shell::Here,
-};
+use super::{answer, card::sketch, layout::lay_out, shell::Here};
 use crate::{
     blocking::blocking,
     call::{Answered, Call, json as json_answer},
@@ -146,7 +142,7 @@ fn told(typed: &Typed, agents: &[AgentProfile]) -> Value {
                     (planned(&definition, &plan, agents))
                 }.0,
                 "graph": if unknown.is_empty() { with_failure(value.clone(), typed.fail.as_deref()) } else { Value::Null },
-                "drawn": sketch(&plan).0,
+                "drawn": drawn(&plan).0,
                 "steps": steps,
             })
         }
@@ -242,20 +238,12 @@ fn line(step: &StepEstimate) -> Markup {
 }
 
 /// The graph before it runs.
-fn sketch(plan: &Plan) -> Markup {
+fn drawn(plan: &Plan) -> Markup {
     let group = plan.group(0);
     if group.steps.len() > MOST_STEPS {
         return html! { p { "It has " (group.steps.len()) " steps, which is too many to draw." } };
     }
-    let card = |step: &graph::Step| Card {
-        title: step.id.to_string(),
-        class: "idle",
-        sign: "○",
-        name: step.id.to_string(),
-        note: agent_of(step).map_or_else(String::new, ToString::to_string),
-        ..Card::default()
-    };
-    lay_out(group, &group.steps.iter().map(card).collect::<Vec<_>>())
+    lay_out(group, &sketch(plan, group, 0))
 }
 
 /// The body of a request that says nothing.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use shared::{
     Json, StepPath,
-    graph::Group,
+    graph::{Group, Plan},
     wire::{EndStatus, Payload, StepStatus, Text},
 };
 
@@ -48,6 +48,11 @@ impl Trace {
     /// The steps of the graph that a context runs; none for a context that runs an agent.
     pub fn plan_of<'a>(&'a self, node: &'a ContextNode) -> Option<&'a Group> {
         self.run_of(node).map(|(_, group)| group)
+    }
+
+    /// The whole plan of which a context runs a group; none for a context that runs an agent.
+    pub fn whole_plan<'a>(&'a self, node: &'a ContextNode) -> Option<&'a Plan> {
+        node.graph.as_deref().map(|run| &*self.plans[run.plan as usize])
     }
 
     /// What the graph of a context is kept as, if a step used it by name: `facts@2` (G18).

@@ -96,7 +96,7 @@ const GATEWAY: Layers = &[
     &["cluster.rs"],
     &["blocking.rs", "dead_letter.rs", "session.rs", "streams.rs"],
     &["parameter.rs", "problem.rs", "token.rs"],
-    &["config.rs", "patience.rs", "range.rs", "rate.rs", "seen.rs"],
+    &["config.rs", "patience.rs", "range.rs", "rate.rs", "saw.rs", "seen.rs"],
 ];
 
 const CLI: Layers = &[&["main.rs"], &["command"], &["input"], &["terminal"], &["cluster"]];

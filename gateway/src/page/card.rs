@@ -1,0 +1,210 @@
+//! What the cards of a graph say: of a step before it runs, and of one as it is.
+
+use coordinator::trace::{ContextNode, Ran, StepRun, Trace, word_of_step};
+use shared::{
+    graph::{Body, Group, Plan, Step, StepIndex},
+    text,
+    wire::{StepReport, StepStatus, UndoStatus},
+};
+
+use super::{
+    layout::{self, Card, Drawing},
+    row, status,
+};
+use crate::saw::Saw;
+
+/// A group with more steps has a picture of its own, as has one that is deeper within others.
+const MOST_INSIDE: usize = 12;
+const DEEPEST: usize = 2;
+/// Characters of what a step is said to be wrong with, where there is room.
+const REASON: usize = 400;
+/// Failed steps that the card of a group names.
+const MOST_NAMED: usize = 2;
+
+/// The cards of a group before it runs.
+pub(super) fn sketch(plan: &Plan, group: &Group, depth: usize) -> Vec<Card> {
+    group.steps.iter().map(|step| planned(plan, step, depth)).collect()
+}
+
+/// A step that has not begun.
+fn planned(plan: &Plan, step: &Step, depth: usize) -> Card {
+    let inner = if let Body::Group(inner) = step.body { Some(plan.group(inner)) } else { None };
+    let note = match (&step.body, inner) {
+        (Body::Agent { agent_id, .. }, _) => agent_id.to_string(),
+        (Body::Approve(_), _) => "a human".to_owned(),
+        (Body::Group(_), inner) => {
+            inner.map_or_else(String::new, |group| text::count(group.steps.len(), "step"))
+        }
+    };
+    let rounds = step.repeat.as_ref().map(|of| format!("up to {}", text::count(of.max_rounds, "round")));
+    let items = step.for_each.as_ref().map(|of| format!("for each of {}", of.key));
+    let race = inner.filter(|group| group.race).map(|_| "a race".to_owned());
+    Card {
+        title: format!("{}, {note}", step.id),
+        class: "idle",
+        sign: "○",
+        name: step.id.to_string(),
+        note,
+        more: joined([rounds, items, race]),
+        is_frame: inner.is_some(),
+        inside: inner.and_then(|group| inside(group, depth, || sketch(plan, group, depth + 1))),
+        ..Card::default()
+    }
+}
+
+/// The drawing of a group within its frame, if it is small.
+fn inside(group: &Group, depth: usize, cards: impl FnOnce() -> Vec<Card>) -> Option<Drawing> {
+    (group.steps.len() <= MOST_INSIDE && depth < DEEPEST).then(|| layout::drawing(group, &cards()))
+}
+
+fn joined(words: impl IntoIterator<Item = Option<String>>) -> String {
+    words.into_iter().flatten().collect::<Vec<_>>().join(" · ")
+}
+
+/// The graph of a context as it is now.
+#[derive(Clone, Copy)]
+pub(super) struct Now<'a> {
+    pub(super) trace: &'a Trace,
+    pub(super) saw: &'a Saw,
+    pub(super) node: &'a ContextNode,
+    pub(super) group: &'a Group,
+    pub(super) depth: usize,
+}
+
+impl Now<'_> {
+    pub(super) fn cards(&self, reports: &[StepReport]) -> Vec<Card> {
+        let Some((run, plan)) = self.node.graph.as_deref().zip(self.trace.whole_plan(self.node)) else {
+            return Vec::new();
+        };
+        let steps = (0u32..).zip(self.group.steps.iter().zip(run.steps.iter())).zip(reports);
+        let card = |((place, (step, ran)), report)| {
+            let has_won = self.group.race && run.winner == Some(place);
+            self.card(plan, step, ran, report, (place, has_won))
+        };
+        steps.map(card).collect()
+    }
+
+    fn card(
+        &self,
+        plan: &Plan,
+        step: &Step,
+        ran: &StepRun,
+        report: &StepReport,
+        (place, has_won): (StepIndex, bool),
+    ) -> Card {
+        let trace = self.trace;
+        let context = report.contexts.last().and_then(|id| trace.context(id));
+        if context.is_none() && report.status == StepStatus::Pending {
+            let title = format!("{}, {}", step.id, status::words(&word_of_step(report)));
+            return Card { title, is_pale: true, ..planned(plan, step, self.depth) };
+        }
+        // A step that runs may wait for somebody.
+        let word = match context.filter(|node| node.is_live()) {
+            Some(node) => trace.word(node),
+            None => word_of_step(report),
+        };
+        let href = context.map(|node| match node.graph {
+            Some(_) => format!("runs/{}/graph?of={}", trace.id(), node.id),
+            None => format!("runs/{}/contexts/{}", trace.id(), node.id),
+        });
+        let many =
+            if report.contexts.len() > 1 { format!(" ×{}", report.contexts.len()) } else { String::new() };
+        let attempt = context.filter(|node| node.is_live()).map_or(0, ContextNode::attempt);
+        let again = if attempt > 1 { format!(" · attempt {attempt}") } else { String::new() };
+        let skipped = self.skipped(step, place, report);
+        let (note, saw) = match (&skipped, report.reason.as_deref().filter(|reason| !reason.is_empty())) {
+            (Some((when, saw)), _) => (format!("when {when}"), saw.as_ref().map(|saw| format!("saw {saw}"))),
+            (None, Some(reason)) => (reason.to_owned(), None),
+            (None, None) => (format!("{}{again}", report.cost_usd), None),
+        };
+        let is_group = matches!(step.body, Body::Group(_));
+        let more = joined([
+            saw,
+            has_won.then(|| "won".to_owned()),
+            round(step, context),
+            ran.items.map(|items| format!("{} of {} items ended", items.ended, items.total)),
+            within(&report.steps),
+            taken_over(report),
+            report.undo.as_ref().map(|undo| undo_word(undo.status).to_owned()),
+            report.fallback.then(|| "fallback".to_owned()),
+        ]);
+        let why =
+            report.reason.as_deref().map_or_else(String::new, |why| format!(": {}", row::short(why, REASON)));
+        let also = if more.is_empty() { String::new() } else { format!(", {}", row::short(&more, REASON)) };
+        Card {
+            title: format!("{}, {}{why}{also}", step.id, status::words(&word)),
+            class: status::class(&word),
+            sign: status::sign_of(&word),
+            name: format!("{}{many}", step.id),
+            note,
+            more,
+            href,
+            is_pale: matches!(report.status, StepStatus::Skipped | StepStatus::Pending),
+            is_frame: is_group,
+            inside: context.and_then(|node| self.inside(node, &report.steps)),
+        }
+    }
+
+    /// The steps of a group as its last context ran them; none of one that was taken over.
+    fn inside(&self, node: &ContextNode, steps: &[StepReport]) -> Option<Drawing> {
+        let group = self.trace.plan_of(node).filter(|_| !steps.is_empty())?;
+        let now = Now { node, group, depth: self.depth + 1, ..*self };
+        inside(group, self.depth, || now.cards(steps))
+    }
+
+    /// The condition because of which a step was skipped, and what it saw, if the events tell that.
+    pub(super) fn skipped(
+        &self,
+        step: &Step,
+        place: StepIndex,
+        report: &StepReport,
+    ) -> Option<(String, Option<String>)> {
+        let when = step.when.as_ref().filter(|_| report.status == StepStatus::Skipped)?;
+        report.reason.as_ref().filter(|reason| reason.starts_with("when"))?;
+        Some((when.source().to_owned(), self.saw.words(&self.node.id, place, when)))
+    }
+}
+
+/// In which round a loop is, or ended.
+fn round(step: &Step, context: Option<&ContextNode>) -> Option<String> {
+    let repeat = step.repeat.as_ref()?;
+    match context?.step?.ran {
+        Ran::Round(round) => Some(format!("round {round} of {}", repeat.max_rounds)),
+        Ran::Itself | Ran::Item(_) | Ran::Fallback => None,
+    }
+}
+
+/// How far the steps of a group are, and which of them failed.
+fn within(steps: &[StepReport]) -> Option<String> {
+    let is_open = |step: &&StepReport| matches!(step.status, StepStatus::Pending | StepStatus::Running);
+    let is_failed = |step: &&StepReport| {
+        matches!(step.status, StepStatus::Failed | StepStatus::TimedOut | StepStatus::Aborted)
+    };
+    let failed: Vec<&str> = steps.iter().filter(is_failed).map(|step| step.id.as_str()).collect();
+    let mut named = failed.iter().take(MOST_NAMED).copied().collect::<Vec<_>>().join(", ");
+    if failed.len() > MOST_NAMED {
+        named.push_str(&format!(" and {} more", failed.len() - MOST_NAMED));
+    }
+    let ended = steps.len() - steps.iter().filter(is_open).count();
+    let wrong = if failed.is_empty() { String::new() } else { format!("{named} failed · ") };
+    (!steps.is_empty()).then(|| format!("{wrong}{ended} of {} steps ended", steps.len()))
+}
+
+/// What an earlier run gave of it (G15).
+fn taken_over(report: &StepReport) -> Option<String> {
+    match (report.taken_from.len(), report.contexts.len()) {
+        (0, _) => None,
+        (taken, all) if taken < all => Some(format!("{taken} taken over")),
+        (_, _) => Some("taken over".into()),
+    }
+}
+
+fn undo_word(status: UndoStatus) -> &'static str {
+    match status {
+        UndoStatus::Pending => "to be undone",
+        UndoStatus::Running => "is undone now",
+        UndoStatus::Undone => "undone",
+        UndoStatus::Failed => "undo failed",
+        UndoStatus::Dropped => "not undone",
+    }
+}
