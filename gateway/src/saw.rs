@@ -26,9 +26,12 @@ impl Saw {
         }
     }
 
-    /// What the `when` of a step saw, in words: only what it names.
+    /// What the `when` of a step saw, in words: only what it names. None if nothing tells it, as in a log that has no content.
     pub(crate) fn words(&self, graph: &ChildId, step: StepIndex, when: &Condition) -> Option<String> {
         let saw = self.0.get(&(graph.clone(), step, format!("when: {}", when.source())))?.value();
+        if saw.is_null() {
+            return None;
+        }
         let outputs = fields(&saw["outputs"]).map(|(key, value)| format!("{key} = {value}"));
         let is_named = |(name, _): &(&String, &Value)| when.source().contains(name.as_str());
         let steps = fields(&saw["steps"]).flat_map(|(id, step)| {
@@ -43,4 +46,41 @@ impl Saw {
 
 fn fields(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
     value.as_object().into_iter().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use shared::{Timestamp, TraceId};
+
+    use super::*;
+
+    #[test]
+    fn only_what_a_condition_names_is_told() {
+        let when = Condition::compile("outputs.desk == \"a\" && steps.read.cost_usd > 1.0", "when").unwrap();
+        let graph = ChildId::new("g").unwrap();
+        let asked = |answer, saw| Logged {
+            trace_id: TraceId::from_u128(1).unwrap(),
+            child_id: graph.clone(),
+            version: 1,
+            commit: None,
+            at: Timestamp::default(),
+            events: vec![Event::ConditionAsked {
+                child_id: graph.clone(),
+                step: 2,
+                question: format!("when: {}", when.source()),
+                answer: Ok(answer),
+                saw: Json::from(saw),
+            }],
+        };
+        let seen = json!({"outputs": {"desk": "b"}, "steps": {"read": {"status": "succeeded", "cost_usd": 0.5}}, "budget": {"limit_usd": 1}});
+        let mut saw = Saw::default();
+        saw.note(&asked(true, seen.clone()));
+        assert_eq!(saw.words(&graph, 2, &when), None, "it was not skipped");
+        saw.note(&asked(false, seen));
+        assert_eq!(saw.words(&graph, 2, &when).as_deref(), Some("desk = \"b\", read.cost_usd = 0.5"));
+        assert_eq!(saw.words(&graph, 1, &when), None);
+        saw.note(&asked(false, Value::Null));
+        assert_eq!(saw.words(&graph, 2, &when), None);
+    }
 }
