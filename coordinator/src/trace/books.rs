@@ -67,8 +67,8 @@ struct Posting {
 
 impl Trace {
     /// Who spent its money: the agents themselves, without what is beneath them. The sums are all that was spent, unless an earlier version began it.
-    pub fn spent_by(&self) -> &[Spender] {
-        &self.spent_by.0
+    pub fn spent_by(&self) -> Vec<Spender> {
+        self.spent_by.told()
     }
 
     /// Books a change at `at`, and at every ancestor the resulting change of the hold on it (B1).

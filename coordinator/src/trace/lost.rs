@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 use shared::{
     Amount, CallId, ChildId,
+    id::ModelName,
     terms::Text,
     wire::{Charge, DisputedCost, Sender},
 };
@@ -24,6 +25,8 @@ pub struct LostCost {
     hold: Option<LostHold>,
     /// None if it is not known.
     cost: Option<Amount>,
+    /// The model that the cost is of, if its event named one.
+    model: Option<ModelName>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -37,7 +40,7 @@ struct LostHold {
 /// What an event says of a cost.
 enum Said {
     Hold(u32, Amount),
-    Cost(Amount),
+    Cost(Amount, Option<ModelName>),
     /// So much of the cost that was said last is not booked.
     Disputed(Amount),
 }
@@ -46,14 +49,14 @@ fn said(event: &Event) -> Option<(&ChildId, DisputedCost, Said)> {
     let call = |id: &CallId| DisputedCost::Call(id.clone());
     if let Event::Held { child_id, call_id, attempt, amount } = event {
         Some((child_id, call(call_id), Said::Hold(*attempt, *amount)))
-    } else if let Event::Settled { child_id, call_id, amount, .. }
-    | Event::Corrected { child_id, call_id, amount, .. } = event
+    } else if let Event::Settled { child_id, call_id, amount, model }
+    | Event::Corrected { child_id, call_id, amount, model } = event
     {
-        Some((child_id, call(call_id), Said::Cost(*amount)))
+        Some((child_id, call(call_id), Said::Cost(*amount, model.clone())))
     } else if let Event::Released { child_id, call_id } = event {
-        Some((child_id, call(call_id), Said::Cost(Amount::ZERO)))
+        Some((child_id, call(call_id), Said::Cost(Amount::ZERO, None)))
     } else if let Event::Charged { child_id, key, amount, .. } = event {
-        Some((child_id, DisputedCost::Charge(key.clone()), Said::Cost(*amount)))
+        Some((child_id, DisputedCost::Charge(key.clone()), Said::Cost(*amount, None)))
     } else if let Event::Disputed { child_id, amount, of, .. } = event {
         Some((child_id, of.clone(), Said::Disputed(*amount)))
     } else {
@@ -93,7 +96,8 @@ fn in_branch(commits: &[Told]) -> Vec<LostCost> {
             if place == costs.len() {
                 let own_id = CallId::new(&format!("lost-{version}-{}", told.commit.made.millis()));
                 let own_id = own_id.expect("two numbers in a valid literal");
-                costs.push(LostCost { child_id: child_id.clone(), of, own_id, hold: None, cost: None });
+                let child_id = child_id.clone();
+                costs.push(LostCost { child_id, of, own_id, hold: None, cost: None, model: None });
             }
             let lost = &mut costs[place];
             match said {
@@ -101,7 +105,7 @@ fn in_branch(commits: &[Told]) -> Vec<LostCost> {
                     let is_of_lost_attempt = claimed.contains(&(child_id, attempt));
                     lost.hold = Some(LostHold { attempt, amount, is_of_lost_attempt });
                 }
-                Said::Cost(amount) => lost.cost = Some(amount),
+                Said::Cost(amount, model) => (lost.cost, lost.model) = (Some(amount), model),
                 Said::Disputed(amount) => lost.cost = lost.cost.and_then(|cost| cost.checked_add(amount)),
             }
         }
@@ -132,7 +136,9 @@ pub(super) fn book(trace: &Trace, lost: &LostCost) -> Result<Vec<Event>, Refusal
         (DisputedCost::Call(id), Some(Amount::ZERO), Some(_)) if !node.calls.knows(&named(id)) => {
             Ok(Vec::new())
         }
-        (DisputedCost::Call(id), Some(cost), _) => money::settle_late(trace, at, &named(id), cost, sender),
+        (DisputedCost::Call(id), Some(cost), _) => {
+            money::settle_late(trace, at, &named(id), (cost, lost.model.clone()), sender)
+        }
         (DisputedCost::Call(id), None, Some(hold)) => {
             let LostHold { attempt, amount, .. } = *hold;
             let runs = matches!(node.status, Status::Working(Phase::Running { .. }));
@@ -146,7 +152,7 @@ pub(super) fn book(trace: &Trace, lost: &LostCost) -> Result<Vec<Event>, Refusal
                 (true, false) => Ok(Vec::new()),
                 // Nobody will tell what the call cost.
                 (false, true) => Ok(vec![Event::Estimated { child_id, call_id, attempt, amount }]),
-                (false, false) => money::settle_late(trace, at, &call_id, amount, sender),
+                (false, false) => money::settle_late(trace, at, &call_id, (amount, None), sender),
             }
         }
         (DisputedCost::Call(_) | DisputedCost::Charge(_), None, _) => Ok(Vec::new()),

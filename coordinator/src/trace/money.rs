@@ -109,10 +109,9 @@ pub(super) fn settle_late(
     trace: &Trace,
     at: ContextIndex,
     call_id: &CallId,
-    amount: Amount,
+    cost: (Amount, Option<ModelName>),
     sent_by: impl FnOnce() -> Sender,
 ) -> Result<Vec<Event>, Refusal> {
-    let cost = (amount, None);
     let events = settlement(trace, at, call_id, cost, &mut Unheld::new(trace, at), sent_by)?;
     within_books(trace, events)
 }

@@ -305,18 +305,17 @@ fn table(trace: &Trace) -> Markup {
 
 /// What was spent by each agent, with each model.
 fn spenders(trace: &Trace) -> Markup {
-    let mut spent: Vec<&Spender> =
-        trace.spent_by().iter().filter(|spender| spender.cost_usd > Usd::ZERO).collect();
-    spent.sort_by_key(|spender| std::cmp::Reverse(spender.cost_usd.nanos()));
+    let mut spent = trace.spent_by();
+    spent.sort_by_key(|spender| (spender.others, std::cmp::Reverse(spender.cost_usd.nanos())));
     html! {
         @if !spent.is_empty() {
             h2 { "By agent and model" }
             table class="list" {
                 thead { tr { @for name in ["Agent", "Model", "Spent"] { th scope="col" { (name) } } } }
                 tbody {
-                    @for Spender { agent_id, model, cost_usd } in spent {
+                    @for Spender { agent_id, model, others, cost_usd } in &spent {
                         tr {
-                            th scope="row" { @match agent_id { Some(agent) => (agent), None => "others" } }
+                            th scope="row" { @match agent_id { Some(agent) => (agent), None if *others => "others", None => "no agent" } }
                             td data-name="Model" { @match model { Some(model) => (model), None => "none, or not known" } }
                             td data-name="Spent" { (cost_usd) }
                         }

@@ -129,15 +129,19 @@ pub struct RunSummary {
     pub spent_by: Vec<Spender>,
 }
 
-/// What the contexts of one agent spent themselves with one model. A run tells twelve of them at most; the last is the sum of the others then.
+/// What the contexts of one agent spent themselves with one model. A run tells twelve of them at most; if there are more, the last is the sum of the
+/// others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Spender {
-    /// Absent: others together.
+    /// Absent: the cost is of no agent, as a charge on a graph, or of others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<AgentId>,
-    /// Absent: the cost is an estimate, a charge, or of no model.
+    /// Absent: the cost is an estimate, a charge, of no model, or of others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelName>,
+    /// It is the sum of all that are not told one by one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub others: bool,
     #[serde(deserialize_with = "booked::usd")]
     pub cost_usd: Usd,
 }

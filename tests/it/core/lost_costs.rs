@@ -80,6 +80,19 @@ fn b5_costs_in_commits_that_do_not_count_are_booked_once() {
 }
 
 #[test]
+fn b5_a_cost_that_was_lost_is_told_with_its_model() {
+    let (mut world, missed) = rebuilt(
+        |lost, lease| drop(lost.settle_with(lease, "1-1", cents(5), "large").unwrap()),
+        |stands, lease| drop(stands.pay(lease, "1-5", cents(1)).unwrap()),
+    );
+    book(&mut world, &missed);
+    let spent = world.summary().spent_by;
+    let of_large = spent.iter().find(|one| one.model.as_ref().is_some_and(|model| model.as_str() == "large"));
+    assert_eq!(of_large.map(|one| one.cost_usd), Some(Usd::from_cents(5)), "{spent:#?}");
+    end(world);
+}
+
+#[test]
 fn b5_calls_of_an_attempt_that_is_lost_too_are_booked_under_ids_of_their_own() {
     let child = |world: &mut World, lease: &Lease, id: &str| {
         world.spawn(lease, json!({"goal": "a", "child_id": id})).unwrap();

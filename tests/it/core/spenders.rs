@@ -8,7 +8,8 @@ use trellis_tests::{World, world::cents};
 /// The spenders of the run of a world, from what is stored of it.
 fn spenders(world: &World) -> Vec<String> {
     let told = |one: shared::wire::Spender| {
-        let agent = one.agent_id.map_or_else(|| "others".to_owned(), |agent| agent.to_string());
+        let nobody = if one.others { "others" } else { "nobody" };
+        let agent = one.agent_id.map_or_else(|| nobody.to_owned(), |agent| agent.to_string());
         let model = one.model.map_or_else(String::new, |model| format!(" {model}"));
         format!("{agent}{model} {}", one.cost_usd)
     };
@@ -44,7 +45,30 @@ fn an_estimate_is_of_no_model_until_its_cost_is_known() {
     world.forfeit(&root, "call-1").unwrap();
     assert_eq!(spenders(&world), ["default $0.05"]);
     world.settle_with(&root, "call-1", cents(2), "large").unwrap();
-    assert_eq!(spenders(&world), ["default $0.00", "default large $0.02"]);
+    assert_eq!(spenders(&world), ["default large $0.02"]);
+    world.check_replay();
+}
+
+#[test]
+fn a_charge_on_a_graph_is_of_nobody_and_others_are_last() {
+    let steps: Vec<_> = (0..13)
+        .map(|number| json!({"id": format!("s{number}"), "agent_id": format!("agent-{number}"), "task_description": "t"}))
+        .collect();
+    let mut world = World::new();
+    for number in 0..13 {
+        world.agent(json!({"agent_id": format!("agent-{number}")}));
+    }
+    world.submit_graph(json!({"mode": "parallel", "max_cost_usd": 10, "steps": steps})).unwrap();
+    world.charge("graph", "invoice", cents(30)).unwrap();
+    for number in 0..13 {
+        let lease = world.claim(&format!("s{number}"));
+        world.pay(&lease, "call-1", cents(number + 1)).unwrap();
+    }
+    let told = spenders(&world);
+    assert_eq!((told.len(), told[0].as_str()), (12, "nobody $0.30"));
+    assert_eq!(told.iter().filter(|one| one.contains("agent-")).count(), 10, "{told:?}");
+    assert_eq!(told[11], "others $0.06", "the three with the least came first");
+    world.check_replay();
 }
 
 #[test]

@@ -235,7 +235,7 @@ impl Trace {
             thread_id: definition.thread_id,
             labels: order.labels,
             waiting_for_human,
-            spent_by: read::<Spenders>(fields, SPENT_BY)?.unwrap_or_default().0,
+            spent_by: read::<Spenders>(fields, SPENT_BY)?.unwrap_or_default().told(),
         }))
     }
 
