@@ -133,9 +133,10 @@ fn of_order(node: &ContextNode) -> Place {
 pub(super) fn out_of_time(trace: &Trace, at: ContextIndex) -> String {
     let bounding = trace.chain(at).take_while(|(index, node)| *index == at || !node.is_undoing());
     let deadline = |node: &ContextNode| node.running_deadline();
-    let earliest = bounding.filter_map(|(_, node)| Some((deadline(node)?, node))).min_by_key(|(by, _)| *by);
-    let untaken = untaken(trace, at);
-    let said = match earliest {
+    let earliest =
+        bounding.filter_map(|(index, node)| Some((deadline(node)?, index))).min_by_key(|(by, _)| *by);
+    let untaken = earliest.and_then(|(by, whose)| untaken(trace, at, whose, by));
+    let said = match earliest.map(|(by, whose)| (by, trace.node(whose))) {
         Some((by, node)) => match timeout(trace, node, by) {
             Some(limit) => {
                 // More time is no help where nobody comes.
@@ -154,22 +155,28 @@ pub(super) fn out_of_time(trace: &Trace, at: ContextIndex) -> String {
     }
 }
 
-/// What no worker has ever taken, of a context and those beneath it, if no worker is at any of them.
-fn untaken(trace: &Trace, at: ContextIndex) -> Option<&ContextNode> {
-    let (mut open, mut found) = (vec![trace.node(at)], None);
-    while let Some(node) = open.pop() {
-        match &node.status {
-            Status::Working(Phase::Running { .. }) => return None,
-            Status::Submitted { .. } if node.attempt() == 0 => found = Some(node),
-            Status::Submitted { .. }
-            | Status::Working(_)
-            | Status::InputRequired { .. }
-            | Status::Paused { .. }
-            | Status::Ended(_) => {}
-        }
-        open.extend(node.children.iter().map(|child| trace.node(*child)));
+/// What no worker has ever taken, of a context and those beneath it, if that is why the time of `whose` is over, which was until `by`: no
+/// worker is at any of them, and either none ever was at anything in that time, or the wait was at least half of it. A step that
+/// is queued for the last moment of a graph is not what took its time.
+fn untaken(trace: &Trace, at: ContextIndex, whose: ContextIndex, by: Timestamp) -> Option<&ContextNode> {
+    let is_running = |node: &ContextNode| matches!(node.status, Status::Working(Phase::Running { .. }));
+    if beneath(trace, at).any(is_running) {
+        return None;
     }
-    found
+    let is_untaken =
+        |node: &&ContextNode| matches!(node.status, Status::Submitted { .. }) && node.attempts.is_empty();
+    let found = beneath(trace, at).filter(is_untaken).min_by_key(|node| node.started_at)?;
+    let owner = trace.node(whose);
+    // Of a timeout that counts from its first attempt, the wait before that is no part.
+    let time = by.millis_since(owner.started_at).min(owner.timeout_ms.unwrap_or(u64::MAX));
+    let waited = by.millis_since(found.started_at);
+    let nobody_came = beneath(trace, whose).all(|node| node.attempts.is_empty());
+    (nobody_came || waited.saturating_mul(2) >= time).then_some(found)
+}
+
+/// A context and all beneath it.
+fn beneath(trace: &Trace, top: ContextIndex) -> impl Iterator<Item = &ContextNode> {
+    trace.subtree(top).into_iter().map(move |index| trace.node(index))
 }
 
 /// The timeout that gave a context this deadline.

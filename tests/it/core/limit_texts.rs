@@ -219,6 +219,33 @@ fn l_what_no_worker_took_in_time_names_the_pool() {
     assert!(said.starts_with("`root` reached timeout_ms") && said.contains("; raise "), "{said}");
 }
 
+/// proves: a pool that served a run is not blamed for its deadline because of what was queued for the last moment of it.
+#[test]
+fn l_what_waited_for_a_small_part_of_the_time_is_not_why_it_is_over() {
+    let after = |works_ms: u64| {
+        let mut world = with_writer(json!({"pool": "gpu"}));
+        let step = |id: &str| json!({"id": id, "agent_id": "writer", "task_description": "t"});
+        let steps = json!([step("first"), step("second")]);
+        let graph = json!({"child_id": "root", "mode": "sequential", "timeout_ms": 5_000, "steps": steps});
+        world.submit_graph(graph).unwrap();
+        let lease = world.claim("first");
+        for _ in 0..4 {
+            world.pass(works_ms / 4);
+            world.tick(&lease, Progress::default()).unwrap();
+        }
+        world.complete(&lease, "done").unwrap();
+        world.pass(5_000 - works_ms);
+        why(&world, "root")
+    };
+    assert_eq!(
+        after(4_980),
+        "`root` reached timeout_ms = 5000 (the submission); raise `timeout_ms` in the submission"
+    );
+    let said = after(2_000);
+    assert!(said.starts_with("no worker of the pool `gpu` took step `second`: `root` reached"), "{said}");
+    assert!(!said.contains("; raise "), "{said}");
+}
+
 #[test]
 fn b8_a_budget_that_is_used_up_names_what_raises_it() {
     let spent = |more: Value| {
