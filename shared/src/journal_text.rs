@@ -106,11 +106,6 @@ pub fn line(step: &HistoryStep) -> Line {
     }
 }
 
-/// How many copies of another journal follow an entry, if it begins a branch (W5).
-pub fn copies(step: &HistoryStep) -> Option<u32> {
-    if let HistoryStep::Branched { copies, .. } = step { Some(*copies) } else { None }
-}
-
 fn said(step: &ModelStep) -> String {
     let calls: Vec<String> = step.tool_calls.iter().map(|call| format!("→ {}", call.tool)).collect();
     let text = step.text.as_deref().unwrap_or_default();

@@ -7,7 +7,7 @@ use shared::{
     bus::{Bus, From},
     journal_text::{self, Line},
     subject::{Filter, Subject},
-    wire::{HistoryEntry, HistoryStep, Verdict},
+    wire::{Copies, HistoryEntry, HistoryStep, Verdict},
 };
 
 use crate::{
@@ -142,7 +142,7 @@ async fn as_it_stands(
     output: Output,
 ) -> anyhow::Result<Ending> {
     // It may have written none yet.
-    let entries = journal::read(bus, trace, child).await.unwrap_or_default();
+    let entries = journal::read_or_none(bus, trace, child).await?;
     let mut followed = Followed::default();
     for entry in &entries {
         followed.tell(entry, output)?;
@@ -158,15 +158,13 @@ async fn as_it_stands(
 #[derive(Default)]
 struct Followed {
     first: Option<Timestamp>,
-    /// How many of the next entries are copies.
-    copies: u32,
+    copies: Copies,
 }
 
 impl Followed {
     fn tell(&mut self, entry: &HistoryEntry, output: Output) -> anyhow::Result<()> {
         let first = *self.first.get_or_insert(entry.at);
-        let mark = if self.copies > 0 { Mark::Copied } else { Mark::None };
-        self.copies = journal_text::copies(&entry.step).unwrap_or(self.copies.saturating_sub(1));
+        let mark = if self.copies.is_copy(&entry.step) { Mark::Copied } else { Mark::None };
         match output {
             Output::Json => output::print_json_line(&json!(entry)),
             Output::Text => output::print(&line(entry, first, mark)),
@@ -234,14 +232,14 @@ fn all(entries: &[HistoryEntry]) -> String {
     let laid_out = format!("{step:>4}  {attempt:>3}  {at:>9}  {what:<8} {who:<28} {tokens:>8} {cost:>12}");
     let mut text = text::row(&laid_out, &cells, "SAID", screen::columns_of_stdout());
     let first = entries.first().map_or(Timestamp::from_millis(0), |entry| entry.at);
-    let mut copied = 0_u32;
+    let mut copies = Copies::default();
     for entry in entries {
-        let mark = match copied {
-            _ if is_taken_back(entry, entries) => Mark::TakenBack,
-            0 => Mark::None,
-            _ => Mark::Copied,
+        let is_copy = copies.is_copy(&entry.step);
+        let mark = match is_taken_back(entry, entries) {
+            true => Mark::TakenBack,
+            false if is_copy => Mark::Copied,
+            false => Mark::None,
         };
-        copied = journal_text::copies(&entry.step).unwrap_or(copied.saturating_sub(1));
         text.push_str(&line(entry, first, mark));
     }
     text
@@ -305,4 +303,38 @@ fn whole(entry: &HistoryEntry) -> String {
 
 fn indented(text: &str) -> String {
     text.lines().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+    use shared::decode;
+
+    use super::*;
+
+    /// proves: a worker that died while it branched leaves an entry of its successor between the copies, which is none of them.
+    #[test]
+    fn w5_a_copy_behind_a_crash_while_branching_is_marked_and_paid_elsewhere() {
+        let of = json!({"trace_id": "0af7651916cd43dd8448eb211c80319c", "child_id": "root", "step": 2});
+        let answer = |call_id: &str| {
+            json!({"model": {"call_id": call_id, "model": "test/model", "max_tokens": 10,
+                "cost": {"amount": {"cost_usd": "0.01", "tokens": 1}, "prices": "none"}}})
+        };
+        let steps = [
+            json!({"branched": {"from": of, "copies": 2}}),
+            answer("1-1"),
+            json!({"began": {"worker_id": "second"}}),
+            answer("1-2"),
+            answer("2-1"),
+        ];
+        let entry = |(number, step): (u32, &Value)| -> HistoryEntry {
+            let entry = json!({"trace_id": "0af7651916cd43dd8448eb211c80319c", "child_id": "branch", "number": number,
+                "attempt": 1, "at": 0, "step": step});
+            decode::value(&entry).unwrap_or_else(|problems| panic!("{problems}"))
+        };
+        let entries: Vec<HistoryEntry> = (1..).zip(&steps).map(entry).collect();
+        let shown = all(&entries);
+        let is_copy: Vec<bool> = shown.lines().skip(1).map(|line| line.contains("(copied)")).collect();
+        assert_eq!(is_copy, [false, true, false, true, false], "{shown}");
+    }
 }

@@ -215,10 +215,15 @@ async fn estimates(bus: &Bus, trace: &Trace) -> String {
             continue;
         }
         // A context that was cut off before its first entry has no journal.
-        let entries = journal::read(bus, trace.id(), &node.id).await.unwrap_or_default();
+        let entries = journal::read_or_none(bus, trace.id(), &node.id).await;
         for (call_id, amount) in estimates {
-            let cause = entries.iter().find_map(|entry| cause(&entry.step, call_id));
-            let cause = cause.unwrap_or("it was cut off, and its end is not known");
+            let cause = match &entries {
+                Ok(entries) => entries
+                    .iter()
+                    .find_map(|entry| cause(&entry.step, call_id))
+                    .unwrap_or("it was cut off, and its end is not known"),
+                Err(_) => "its journal can't be read",
+            };
             let _ = writeln!(
                 text,
                 "\nestimate in {}: call {call_id} is booked at its hold, {}: {}",

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use shared::{
     Amount, CallId,
-    wire::{Decision, HistoryEntry, HistoryStep},
+    wire::{Copies, Decision, HistoryEntry},
 };
 
 use super::{CallState, ContextNode, Known, budget::Call};
@@ -124,26 +124,6 @@ fn paid_entries(journal: &[HistoryEntry]) -> impl Iterator<Item = (&CallId, Amou
     let mut copies = Copies::default();
     let own = journal.iter().filter(move |entry| !copies.is_copy(&entry.step));
     own.filter_map(|entry| entry.step.paid_call())
-}
-
-/// Tells the entries of a context itself from the copies that a branch begins with, which were paid for elsewhere.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Copies {
-    /// Those that are still to come.
-    left: u32,
-}
-
-impl Copies {
-    /// Whether the next entry is one.
-    pub(super) fn is_copy(&mut self, step: &HistoryStep) -> bool {
-        if let HistoryStep::Branched { copies, .. } = step {
-            self.left = *copies;
-            return false;
-        }
-        let is_copy = self.left > 0 && step.is_work();
-        self.left -= u32::from(is_copy);
-        is_copy
-    }
 }
 
 fn booked(call: &Call) -> Amount {

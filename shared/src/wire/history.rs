@@ -148,6 +148,27 @@ pub fn has_all_copies<'a>(journal: impl IntoIterator<Item = &'a HistoryStep>) ->
     copies.is_some_and(|copies| work >= copies)
 }
 
+/// Tells the entries of a context itself from the copies that a branch begins with (W5), which were paid for elsewhere. Between the
+/// copies may stand what is none: an attempt that took over while they were made says so.
+#[derive(Debug, Clone, Default)]
+pub struct Copies {
+    /// Those that are still to come.
+    left: u32,
+}
+
+impl Copies {
+    /// Whether the next entry is one.
+    pub fn is_copy(&mut self, step: &HistoryStep) -> bool {
+        if let HistoryStep::Branched { copies, .. } = step {
+            self.left = *copies;
+            return false;
+        }
+        let is_copy = self.left > 0 && step.is_work();
+        self.left -= u32::from(is_copy);
+        is_copy
+    }
+}
+
 /// A place in the journal of a context.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -171,7 +192,8 @@ pub struct ModelStep {
     /// from this entry how many tokens the beginning has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent: Option<String>,
-    /// How what was sent begins, if it does not begin as that of an earlier entry does.
+    /// How what was sent begins, if it does not begin as that of an earlier entry does. A program may send something else in every call: of
+    /// that, the first is here, and then what has another system message or other tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<Box<Prompt>>,
     /// How often calls of the context have been retried so far.

@@ -38,7 +38,7 @@ pub use execute::{
 pub use finding::{PendingQuery, PendingQuestion, RunSummary, RunsCursor, RunsQuery, Spender, TracePrefix};
 pub use graph_answer::{GraphAnswer, StepAnswer};
 pub use history::{
-    AppliedLayer, CallCost, CheckedStep, Checkpoint, Compacted, HistoryEntry, HistoryStep, LostStep,
+    AppliedLayer, CallCost, CheckedStep, Checkpoint, Compacted, Copies, HistoryEntry, HistoryStep, LostStep,
     MissingLayer, ModelStep, OutputFile, Prompt, PromptMessage, PromptRole, ResultStep, Said, SandboxReport,
     StreamPiece, ToolCall, ToolOutput, ToolStep, has_all_copies,
 };

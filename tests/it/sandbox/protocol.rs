@@ -159,6 +159,34 @@ say(type="result", result=first)
     cluster.stop().await;
 }
 
+/// proves: a journal does not grow with what a program asks, which may be something else in every call.
+#[tokio::test(flavor = "multi_thread")]
+async fn w5_the_prompts_of_a_program_are_kept_once_and_again_with_another_system_message() {
+    let cluster = cluster(&[&[]]);
+    let body = r#"
+def model(n, system):
+    system = {"role": "system", "content": system}
+    user = {"role": "user", "content": "question " + str(n)}
+    return ask(type="model", id=str(n), messages=[system, user])["text"]
+say(type="result", result=[model(n, "plan" if n < 4 else "judge") for n in range(6)])
+"#;
+    let mut agent = python("asks", body);
+    agent["model"] = json!("scripted");
+    agent["script"] = json!((0..6).map(|n| json!({"say": format!("answer {n}")})).collect::<Vec<_>>());
+    let outcome = run(&cluster, agent).await;
+    assert_eq!(result(&outcome)[5], "answer 5");
+    let journal = journal(&cluster, &outcome).await;
+    let steps: Vec<_> = journal.iter().filter_map(|entry| entry.step.as_model()).collect();
+    let is_kept: Vec<bool> = steps.iter().map(|step| step.prompt.is_some()).collect();
+    assert_eq!(is_kept, [true, false, false, false, true, false]);
+    let texts = |step: usize| -> Vec<&str> {
+        let prompt = steps[step].prompt.as_ref().unwrap();
+        prompt.messages.iter().map(|message| message.text.as_str()).collect()
+    };
+    assert_eq!((texts(0), texts(4)), (vec!["plan", "question 0"], vec!["judge", "question 4"]));
+    cluster.stop().await;
+}
+
 /// A program can say any sum; no more than its budget is booked, it is told, and the rest waits for a decision.
 #[tokio::test(flavor = "multi_thread")]
 async fn b18_a_cost_of_a_program_beyond_its_budget_is_disputed() {

@@ -397,7 +397,7 @@ impl Call<'_> {
         step
     }
 
-    /// How the request begins, for people to read. It is written once, and again when it changes.
+    /// How the request begins, for people to read. It is written once, and again when it changes; of a program, when its system message or tools do.
     fn prompt(&self) -> Option<Box<Prompt>> {
         // The request of a summary is made of what the journal has.
         if self.request.summary_of.is_some() {
@@ -407,7 +407,7 @@ impl Call<'_> {
         let is_known = self.journal.with_all_entries(|entries| {
             let answers = entries.iter().rev().filter_map(|entry| entry.step.as_model());
             let mut known = answers.filter_map(|step| step.prompt.as_deref());
-            known.next() == Some(&prompt)
+            known.next().is_some_and(|last| prompt::is_known(last, &prompt, self.request.asked.is_some()))
         });
         (!is_known).then(|| Box::new(prompt))
     }

@@ -11,7 +11,7 @@ use crate::model::Message;
 /// Bytes of a message that are kept, and messages.
 const MESSAGE_BYTES: usize = 16 << 10;
 const MOST_MESSAGES: usize = 4;
-/// A program may send something else in every call: of that, less is kept.
+/// Of what a program sends, less is kept.
 const PROGRAM_BYTES: usize = 1 << 10;
 
 /// `redact` takes out what must not be kept: it comes before the cut, which may leave a half of it.
@@ -32,9 +32,44 @@ pub(super) fn of(request: &PaidRequest<'_>, redact: impl Fn(String) -> String) -
     }
 }
 
+/// Whether a prompt need not be kept again behind the one that was kept last. A program may send something else in every call: of its prompts
+/// the first is kept, and then one with another system message or other tools, so that its journal grows by its answers alone.
+pub(super) fn is_known(last: &Prompt, prompt: &Prompt, is_of_program: bool) -> bool {
+    let system = |prompt: &Prompt| -> Vec<PromptMessage> {
+        prompt.messages.iter().filter(|message| message.role == PromptRole::System).cloned().collect()
+    };
+    match is_of_program {
+        true => last.tools == prompt.tools && system(last) == system(prompt),
+        false => last == prompt,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_a_program_only_another_system_message_is_another_prompt() {
+        let message = |role: PromptRole, text: &str| {
+            let size_bytes = text.len() as u64;
+            PromptMessage { role, size_bytes, text: text.to_owned() }
+        };
+        let prompt = |system: &str, user: &str| Prompt {
+            messages: vec![message(PromptRole::System, system), message(PromptRole::User, user)],
+            tools: Vec::new(),
+        };
+        let first = prompt("plan", "one");
+        let with_tool = Prompt { tools: vec!["fs.read".parse().unwrap()], ..first.clone() };
+        for (next, of_program, of_others) in [
+            (first.clone(), true, true),
+            (prompt("plan", "two"), true, false),
+            (prompt("judge", "one"), false, false),
+            (with_tool, false, false),
+        ] {
+            let known = [true, false].map(|is_of_program| is_known(&first, &next, is_of_program));
+            assert_eq!(known, [of_program, of_others], "{next:?}");
+        }
+    }
 
     #[test]
     fn s2_a_secret_is_taken_out_before_a_prompt_is_cut() {

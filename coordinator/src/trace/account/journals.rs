@@ -7,10 +7,8 @@ use serde::Serialize;
 use shared::{
     Amount, CallId, ChildId, Timestamp,
     id::{ModelName, ToolName},
-    wire::{HistoryEntry, HistoryStep, Usage},
+    wire::{Copies, HistoryEntry, HistoryStep, Usage},
 };
-
-use crate::trace::statement::Copies;
 
 /// An entry that tells of a paid call.
 #[derive(Debug, Clone, PartialEq, Serialize)]
