@@ -175,7 +175,7 @@ async fn request<A: DeserializeOwned>(
 }
 
 /// What an administrator's message says of its sender (S7); others say nothing.
-pub(crate) fn headers(subject: &Subject) -> Headers {
+fn headers(subject: &Subject) -> Headers {
     if matches!(subject, Subject::Admin(_)) {
         [(BY_HEADER.to_owned(), process_id::user())].into()
     } else {

@@ -13,8 +13,8 @@ use shared::{
 
 use crate::{
     cluster::{
-        client,
         connect::{Servers, denied_hint, unreachable},
+        process_id,
     },
     input::{context_ref::RunRef, file},
     terminal::{
@@ -252,9 +252,10 @@ fn without_payload(letter: &DeadLetter) -> String {
 async fn retry(bus: &Bus, found: &Found, payload: Vec<u8>, output: Output) -> anyhow::Result<Ending> {
     let Found { stored, letter } = found;
     let id = stored.sequence;
-    match dead_letter::send_again(bus, (stored, letter), payload, client::headers).await {
+    // What this user may send, the bus decides.
+    match dead_letter::send_again(bus, (stored, letter), payload, &process_id::user(), |_| true).await {
         Ok(()) => {}
-        Err(why @ NotSent::NoQueue(_)) => {
+        Err(why @ (NotSent::NoQueue(_) | NotSent::NotAllowed(_))) => {
             output::error(&format!("dead letter {id} can't be sent again: {why}"));
             return Ok(Ending::Refused);
         }

@@ -5,8 +5,9 @@ use std::time::Duration;
 use axum::{http::StatusCode, response::IntoResponse};
 use shared::{
     ChildId, WorkerId,
-    bus::{From, Stored},
+    bus::{self, Bus, From, Stored},
     problem::nearest,
+    role::{Kind, senders},
     subject::{Filter, Subject},
     wire::{Drain, Query, QueryAnswer},
 };
@@ -103,9 +104,15 @@ async fn named_letter(call: &Call) -> Result<(Stored, KeptLetter), Box<ProblemDe
     if !(1..=last.sequence).contains(&sequence) {
         return Err(none());
     }
-    let stored = call.bus.follow(&[filter], From::Sequence(sequence)).await?.next().await?;
+    let stored = first_from(&call.bus, filter, sequence).await?.ok_or_else(none)?;
     let found = letter(&stored).filter(|found| found.sequence == sequence).ok_or_else(none)?;
     Ok((stored, found))
+}
+
+/// The first message from this place on. None if none comes: somebody may drop it, and all behind it, while it is looked for.
+async fn first_from(bus: &Bus, filter: Filter, sequence: u64) -> Result<Option<Stored>, bus::Error> {
+    let mut messages = bus.follow(&[filter], From::Sequence(sequence)).await?;
+    timeout(ANSWER_WITHIN, messages.next()).await.ok().transpose()
 }
 
 pub(super) async fn one_letter(call: Call) -> Answered {
@@ -114,10 +121,23 @@ pub(super) async fn one_letter(call: Call) -> Answered {
 
 /// Sends the message of a letter again: it is the body.
 pub(super) async fn retry_letter(call: Call) -> Answered {
-    let (stored, KeptLetter { letter, .. }) = named_letter(&call).await?;
-    let headers = |subject: &Subject| cluster::headers(subject, &call.caller);
-    match dead_letter::send_again(&call.bus, (&stored, &letter), call.body.to_vec(), headers).await {
-        Ok(()) => json(StatusCode::ACCEPTED, &SentAgain { subject: letter.subject }),
+    let (stored, KeptLetter { kind, sequence, letter, .. }) = named_letter(&call).await?;
+    let (by, message) = (&call.caller.name, call.body.to_vec());
+    let may_send = |subject: &Subject| call.may_send(subject);
+    match dead_letter::send_again(&call.bus, (&stored, &letter), message, by, may_send).await {
+        Ok(()) => {
+            tracing::info!(%by, %kind, sequence, subject = letter.subject, "a dead letter was sent again");
+            json(StatusCode::ACCEPTED, &SentAgain { subject: letter.subject })
+        }
+        Err(NotSent::NotAllowed(subject)) => {
+            let kinds: Vec<&str> = senders(&subject).iter().copied().map(Kind::name).collect();
+            let message = format!(
+                "`{by}` may not send on `{subject}`: it needs the role {}\n\nhint: ask with a token that has it; what only workers send is not sent \
+                 again over HTTP",
+                kinds.join(" or ")
+            );
+            Err(ProblemDetails::new(StatusCode::FORBIDDEN, "denied", message))
+        }
         Err(NotSent::Publish(error)) => Err(error.into()),
         Err(NotSent::Bus(error)) => Err(error.into()),
         Err(NotSent::NoQueue(subject)) => {
@@ -134,8 +154,9 @@ pub(super) async fn retry_letter(call: Call) -> Answered {
 }
 
 pub(super) async fn drop_letter(call: Call) -> Answered {
-    let (stored, _) = named_letter(&call).await?;
+    let (stored, KeptLetter { kind, sequence, .. }) = named_letter(&call).await?;
     dead_letter::drop_letter(&call.bus, &stored).await?;
+    tracing::info!(by = %call.caller.name, %kind, sequence, "a dead letter was dropped");
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -160,5 +181,21 @@ pub(super) async fn readiness(call: Call) -> Answered {
         Ok(Ok(_)) => Ok("ready\n".into_response()),
         Ok(Err(error)) => Err(error.into()),
         Err(_) => Err(shared::bus::RequestError::TimedOut.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use shared::bus::Memory;
+
+    use super::*;
+
+    /// proves: whoever asks for a letter is answered, also if another drops it in between.
+    #[tokio::test(start_paused = true)]
+    async fn a_letter_that_is_dropped_while_it_is_looked_for_is_not_waited_for() {
+        let bus = Bus::Memory(Memory::new(Default::default()));
+        let filter = Filter::One(Subject::Dead("cancel".parse().unwrap()));
+        let found = first_from(&bus, filter, 1);
+        assert!(timeout(2 * ANSWER_WITHIN, found).await.expect("it is answered").unwrap().is_none());
     }
 }

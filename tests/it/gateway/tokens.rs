@@ -8,7 +8,7 @@ use serde_json::json;
 use shared::{
     bus::{Bus, Memory},
     role::Kind,
-    subject::Filter,
+    subject::{Filter, Subject},
     wire::{AdminRecord, Asker},
 };
 use trellis_tests::{
@@ -203,6 +203,34 @@ async fn s7_what_administrators_ask_for_is_recorded_with_the_name_of_their_token
         })
     })
     .await;
+    front.stop().await;
+}
+
+/// proves: to read dead letters is not to do what their messages ask for.
+#[tokio::test(flavor = "multi_thread")]
+async fn s7_a_dead_letter_is_sent_again_by_who_may_send_its_message() {
+    let tokens = Tokens::new();
+    let front = Front::with(tokens.config(), Cluster::embedded()).await;
+    let nonsense = json!({"nonsense": 1});
+    for subject in [Subject::Spawn, Subject::Cancel] {
+        front.cluster.client.publish(subject, &nonsense).await;
+    }
+    let letters = async || {
+        let answer = front.get("/v1/dead").bearer_auth("admin").send().await.unwrap();
+        told(answer, 200).await["letters"].as_array().unwrap().clone()
+    };
+    eventually("they are refused", async || letters().await.len() == 2).await;
+    for letter in letters().await {
+        let path = format!("/v1/dead/{}/{}/retry", letter["kind"].as_str().unwrap(), letter["sequence"]);
+        let answer = front.post(&path, &nonsense).bearer_auth("admin").send().await.unwrap();
+        if letter["kind"] == "cancel" {
+            told(answer, 202).await;
+            continue;
+        }
+        let said = told(answer, 403).await;
+        assert_eq!(said["code"], "denied");
+        assert!(said["message"].as_str().unwrap().contains("it needs the role client"), "{said}");
+    }
     front.stop().await;
 }
 
