@@ -1,4 +1,4 @@
-//! What was spent in the last 24 hours, by hour, by agent and by model: of the runs that were submitted then.
+//! What the runs that were submitted in the last 24 hours have cost: by the hour in which they began, by agent and by model.
 
 use std::collections::BTreeMap;
 
@@ -56,7 +56,7 @@ impl Today {
             let spent = run.budget.spent.cost_usd;
             if ago < HOURS && spent > Usd::ZERO {
                 add(&mut today.hours[HOURS - 1 - ago], spent);
-                for Spender { agent_id, model, cost_usd } in &run.spent_by {
+                for Spender { agent_id, model, cost_usd, .. } in &run.spent_by {
                     agents.add(agent_id.as_ref(), *cost_usd);
                     models.add(model.as_ref(), *cost_usd);
                 }

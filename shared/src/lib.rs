@@ -27,6 +27,7 @@ pub mod lines;
 pub mod link;
 pub mod money;
 pub mod problem;
+pub mod prompt_text;
 pub mod random;
 pub mod role;
 pub mod sandbox;

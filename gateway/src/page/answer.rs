@@ -6,12 +6,15 @@ use axum::{
     http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header},
     response::{IntoResponse, Response},
 };
+use coordinator::trace::{Phase, Status, Trace};
 use maud::{Markup, html};
 
 use super::shell;
 use crate::{
     call::{Answered, Call},
     problem::ProblemDetails,
+    routes::{is_known, tagged},
+    watched::Run,
 };
 
 /// Where the page's script and style are.
@@ -128,6 +131,41 @@ pub(super) async fn sign_out(call: Call) -> Answered {
 /// A page of somebody who is signed in.
 pub(super) fn page(call: &Call, title: &str, here: shell::Here, body: &Markup) -> Answered {
     Ok(document(StatusCode::OK, shell::whole(call, title, here, body)))
+}
+
+/// The tag of a view that is made from all that is stored of a run: with the same tag it is the same. None while the run goes on by itself.
+#[derive(Debug)]
+pub(super) struct Tag(Option<String>);
+
+impl Tag {
+    pub(super) async fn of(run: &Run) -> Result<Self, Box<ProblemDetails>> {
+        let version = run.look(|state| (!is_at_work(state.trace())).then(|| state.version())).await?;
+        Ok(Tag(version.map(|(chain, version)| format!("\"{chain}-{version}\""))))
+    }
+
+    /// The answer to whoever has the view already.
+    pub(super) fn known(&self, call: &Call) -> Option<Response> {
+        let tag = self.0.as_deref().filter(|tag| is_known(call, tag))?;
+        Some(tagged(StatusCode::NOT_MODIFIED.into_response(), tag))
+    }
+
+    pub(super) fn on(&self, response: Response) -> Response {
+        match &self.0 {
+            Some(tag) => tagged(response, tag),
+            None => response,
+        }
+    }
+}
+
+/// Whether an agent is at work, or in a queue: what it does grows with time, without an event.
+fn is_at_work(trace: &Trace) -> bool {
+    trace.contexts().iter().any(|node| match &node.status {
+        Status::Submitted { .. } | Status::Working(Phase::Queued { .. } | Phase::Running { .. }) => true,
+        Status::Working(Phase::Waiting { .. } | Phase::Steps)
+        | Status::InputRequired { .. }
+        | Status::Paused { .. }
+        | Status::Ended(_) => false,
+    })
 }
 
 #[cfg(test)]

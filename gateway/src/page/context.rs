@@ -4,14 +4,15 @@ use coordinator::trace::{ContextNode, Trace};
 use maud::{Markup, html};
 use serde_json::json;
 use shared::{
-    Usd,
-    clock::Clock,
+    Timestamp, Usd,
     journal_text::{self, Line},
     subject::{Action, Subject},
-    wire::{HistoryEntry, HistoryStep, PendingQuestion, Text},
+    text::count,
+    when,
+    wire::{Copies, Funding, HistoryEntry, HistoryStep, Text, ToolOutput},
 };
 
-use super::{answer, files, money, questions, row, run, shell::Here, status};
+use super::{answer, files, money, row, run, shell::Here, status, waits};
 use crate::{
     call::{Answered, Call},
     cluster,
@@ -55,19 +56,24 @@ pub(super) async fn show(call: Call) -> Answered {
 
 /// The way from the run to an agent.
 fn way(trace: &Trace, node: &ContextNode) -> Markup {
-    let mut above = Vec::new();
-    let mut at = node.parent;
-    while let Some(index) = at {
-        let parent = trace.node(index);
-        above.push(parent);
-        at = parent.parent;
-    }
+    way_through(trace, node.parent.map(|parent| trace.node(parent)), false)
+}
+
+/// The way from the run to what is beneath an agent.
+pub(super) fn way_to(trace: &Trace, node: &ContextNode) -> Markup {
+    way_through(trace, Some(node), true)
+}
+
+/// `last` is the last agent on it. What is beneath an agent goes up to that, even if it is the run's own.
+fn way_through(trace: &Trace, last: Option<&ContextNode>, is_beneath: bool) -> Markup {
+    let above: Vec<&ContextNode> =
+        std::iter::successors(last, |node| node.parent.map(|parent| trace.node(parent))).collect();
     html! {
         nav class="way" aria-label="The way here" {
-            a href={ "runs/" (trace.id()) } data-up { @match trace.root() { Some(root) => (run::title(root)), None => "run" } }
+            a href={ "runs/" (trace.id()) } data-up[!is_beneath] { @match trace.root() { Some(root) => (run::title(root)), None => "run" } }
             // The root is the run.
-            @for parent in above.iter().rev().skip(1) {
-                " › " a href={ "runs/" (trace.id()) "/contexts/" (parent.id) } { (parent.id) }
+            @for (place, parent) in above.iter().enumerate().rev().skip(usize::from(!is_beneath)) {
+                " › " a href={ "runs/" (trace.id()) "/contexts/" (parent.id) } data-up[is_beneath && place == 0] { (parent.id) }
             }
         }
     }
@@ -77,7 +83,7 @@ fn way(trace: &Trace, node: &ContextNode) -> Markup {
 pub(super) fn head(trace: &Trace, node: &ContextNode) -> Markup {
     let budget = node.budget.snapshot();
     html! {
-        header class="head" id="head" data-version=(trace.version()) data-asks=[trace.question(&node.id).map(|question| question.number)] {
+        header class="head" id="head" data-version=(trace.version()) data-asks=[waits::print([node])] {
             h1 { (node.id) }
             p class="state" {
                 (status::mark(&trace.word(node))) " · " (row::lasts(node.started_at, node.end().map(|end| end.at)))
@@ -88,7 +94,7 @@ pub(super) fn head(trace: &Trace, node: &ContextNode) -> Markup {
                 @if node.is_live() { " · " (row::doing(trace, node)) }
             }
             @let money = money::Shown::of(node, &budget);
-            div class="money" { (money.bar()) span { (money.told()) } }
+            div class="money" { (money.link(trace.id(), &node.id)) span { (money.told()) } }
             @if let Some(why) = node.why() { p class="wrong" { (why) } }
         }
     }
@@ -98,24 +104,15 @@ fn agent(call: &Call, trace: &Trace, node: &ContextNode, entries: &[HistoryEntry
     let result = node.end().and_then(|end| end.result.as_ref()).and_then(|_| node.says());
     html! {
         (head(trace, node))
-        div id="asked" { (asked(call, trace, node)) }
+        div id="asked" { (waits::cards(call, trace, &[node])) }
         div id="actions" { (actions(call, trace, node)) }
         (facts(trace, node))
         (journal(call, trace, node, entries, before))
         @let files = outputs_of(entries).unwrap_or_default();
-        @if !files.is_empty() { section { h2 { "Files" } (files::of_context(trace.id(), &node.id, &files)) } }
+        section id="files" { @if !files.is_empty() { h2 { "Files" } (files::of_context(trace.id(), &node.id, &files)) } }
         (branch(call, trace, node, entries))
         section class="result" id="result" { @if let Some(result) = result { h2 { "Result" } pre { (result) } } }
     }
-}
-
-/// Its open question, to be answered here.
-fn asked(call: &Call, trace: &Trace, node: &ContextNode) -> Markup {
-    let Some(question) = trace.question(&node.id) else { return Markup::default() };
-    let asked_at = node.clock_stopped_at;
-    let age_ms = Clock::Machine.now().millis_since(asked_at);
-    let pending = PendingQuestion { question, asked_at, age_ms };
-    html! { ul class="cards" { (questions::card(&pending, call.may_send(&Subject::Steer))) } }
 }
 
 fn actions(call: &Call, trace: &Trace, node: &ContextNode) -> Markup {
@@ -131,7 +128,11 @@ fn actions(call: &Call, trace: &Trace, node: &ContextNode) -> Markup {
         @if node.is_live() && call.may_send(&Subject::Cancel) {
             div class="actions" {
                 button type="button" data-post={ (path) "/cancel" } data-body=(json!({"child_id": node.id}))
-                    data-ask={ "Cancel " (node.id) " and everything beneath it? What was spent stays spent." } { "Cancel" }
+                    data-ask={ "Cancel " (node.id) " and everything beneath it? Calls in flight are cut off, and booked at what is held for them if nobody \
+                        says what they cost; what was spent stays spent." } { "Cancel" }
+                @if waits::may_raise(call) {
+                    details class="branch" { summary { "Raise" } (waits::raise(trace.id(), &node.id, node.budget.limit.cost_usd)) }
+                }
             }
         }
     }
@@ -161,6 +162,23 @@ fn facts(trace: &Trace, node: &ContextNode) -> Markup {
             }
             @if !tools.is_empty() { dt { "Tools" } dd { (tools.join(", ")) } }
             @if is_agent(node) { dt { "Pool" } dd { (trace.pool_of(node)) } }
+            @if !node.order.inputs.is_empty() {
+                dt { "Inputs" }
+                dd {
+                    @for (key, value) in &node.order.inputs {
+                        @let text = value.to_text();
+                        details { summary { (key) " " span class="of" { (row::short(&text, 80)) } } pre { (row::cut(&text, PART)) } }
+                    }
+                }
+            }
+            @if !node.order.input_from.is_empty() {
+                dt { "Given" }
+                dd { @for (place, key) in node.order.input_from.iter().enumerate() { @if place > 0 { ", " } (key) } }
+            }
+            dt { "Ceiling" }
+            dd { (ceiling(trace, node)) }
+            dt { "Limits" }
+            dd { (limits(node)) }
             @if !node.adjusted.is_empty() {
                 dt { "Lower than asked" }
                 dd { @for one in &node.adjusted { span { (one.to_string()) } " " } }
@@ -168,6 +186,42 @@ fn facts(trace: &Trace, node: &ContextNode) -> Markup {
             @for note in node.notes.iter() { dt { "Note" } dd { (note) } }
         }
     }
+}
+
+/// The most that it may spend, and whose money that is.
+fn ceiling(trace: &Trace, node: &ContextNode) -> String {
+    let budget = node.budget.snapshot();
+    let limit = budget.limit;
+    let tokens = row::grouped(limit.tokens.count());
+    let of = match (node.parent.map(|parent| &trace.node(parent).id), budget.funding) {
+        (None, _) => String::new(),
+        (Some(parent), Funding::Shared) => format!(", drawn from what {parent} has"),
+        (Some(parent), Funding::Granted) => format!(", granted by {parent}"),
+    };
+    format!("{} and {tokens} tokens{of}", limit.cost_usd)
+}
+
+/// Its other limits that people ask about.
+fn limits(node: &ContextNode) -> String {
+    let limits = &node.limits;
+    let mut told = vec![
+        count(limits.max_steps, "step"),
+        format!("{} tokens a step", row::grouped(limits.max_tokens_per_step.into())),
+        format!("{} retries", limits.max_retries_total),
+        format!("depth {} of {}", node.depth, limits.max_depth),
+        format!("{} children at once", limits.max_children),
+    ];
+    told.extend(node.window_tokens.map(|tokens| format!("a window of {tokens} tokens")));
+    match (node.deadline, node.timeout_ms) {
+        _ if !node.is_live() => {}
+        (Some(_), _) if node.waiting_for_humans > 0 => told.push("its time stands still".into()),
+        (Some(deadline), _) => told.push(format!("until {deadline}")),
+        (None, Some(timeout)) if timeout > 0 => {
+            told.push(format!("{} from its first attempt on", when::lasts(timeout)))
+        }
+        (None, _) => {}
+    }
+    told.join(" · ")
 }
 
 /// A new run that begins with what this agent has done up to an entry.
@@ -180,7 +234,6 @@ fn branch(call: &Call, trace: &Trace, node: &ContextNode, entries: &[HistoryEntr
     let answer = entries.iter().rev().find(|entry| matches!(entry.step, HistoryStep::Model(_)));
     let before = answer.map_or(last, |answer| answer.number.saturating_sub(1).max(1));
     let fixed = json!({
-        "agent_id": node.order.agent_id,
         "branch_from": {"trace_id": trace.id(), "child_id": node.id},
     });
     let goal = node.order.goal.as_ref().map(Text::as_str).unwrap_or_default();
@@ -195,7 +248,11 @@ fn branch(call: &Call, trace: &Trace, node: &ContextNode, entries: &[HistoryEntr
                 }
                 label { "After entry " input type="number" name="branch_from.step" min="1" value=(before) required; }
                 label { "Goal " textarea name="goal" rows="3" maxlength="100000" { (goal) } }
-                label { "Model " input name="model" placeholder="as it is" size="24"; }
+                @if let Some(agent) = &node.order.agent_id {
+                    label { "Agent " input name="agent_id" value=(agent) size="24" required; }
+                    p class="hint" { "Another agent has another prompt and other tools." }
+                }
+                label { "Model " input name="model" placeholder="as now" size="24"; }
                 label { "Costs at most $" input name="max_cost_usd" inputmode="decimal" size="8" value=(most.trim_start_matches('$')); }
                 button type="submit" { "Begin" }
             }
@@ -241,7 +298,7 @@ fn journal(
     let mut before = Before::default();
     let shown = entries.iter().map(|entry| (entry, before.take(entry))).take(until).skip(from);
     html! {
-        @if !entries.is_empty() || node.is_live() && is_agent(node) {
+        @if !entries.is_empty() || node.is_live() && node.order.agent_id.is_some() {
             section {
                 h2 { "Journal" }
                 @if from > 0 {
@@ -255,7 +312,7 @@ fn journal(
 }
 
 /// What was held for the call of an entry, as long as the call is kept in full.
-fn held(trace: &Trace, entry: &HistoryEntry) -> Option<Usd> {
+pub(super) fn held(trace: &Trace, entry: &HistoryEntry) -> Option<Usd> {
     let (call, _) = entry.step.paid_call()?;
     let call = trace.context(&entry.child_id)?.calls.kept().get(call)?;
     Some(call.held.cost_usd).filter(|held| *held > Usd::ZERO)
@@ -264,54 +321,44 @@ fn held(trace: &Trace, entry: &HistoryEntry) -> Option<Usd> {
 /// What earlier entries say of the next ones.
 #[derive(Debug, Default)]
 pub(super) struct Before {
-    begins: Option<u32>,
-    copies: u32,
+    copies: Copies,
+    at: Option<Timestamp>,
 }
 
 /// What is to be known of an entry besides what it says.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Around {
-    /// The last entry up to it that says how the prompts begin.
-    begins: Option<u32>,
     /// It was copied from the journal that this one branched from, and paid for there (W5).
     is_copy: bool,
+    /// How long after the entry before it it was written.
+    after_ms: Option<u64>,
 }
 
 impl Before {
     pub(super) fn take(&mut self, entry: &HistoryEntry) -> Around {
-        let says = entry.step.as_model().is_some_and(|step| step.prompt.is_some());
-        self.begins = if says { Some(entry.number) } else { self.begins };
-        let is_copy = self.copies > 0;
-        self.copies = journal_text::copies(&entry.step).unwrap_or(self.copies.saturating_sub(1));
-        Around { begins: self.begins, is_copy }
-    }
-}
-
-/// What a model got besides what an entry tells: how it begins, and that the steps before are part of it.
-fn prompt(entry: &HistoryEntry, begins: Option<u32>) -> Markup {
-    let (Some(step), Some(begins)) = (entry.step.as_model(), begins) else { return Markup::default() };
-    html! {
-        @if step.summary_of.is_none() {
-            p class="hint" {
-                @if begins == entry.number { "The prompt begins as above. " } @else { "The prompt begins as that of entry " (begins) ". " }
-                "Behind that, the model got the entries of this journal before this one. Where its window was compacted, or it was taken back, an entry says so."
-            }
-        }
+        let is_copy = self.copies.is_copy(&entry.step);
+        let after_ms = self.at.replace(entry.at).map(|before| entry.at.millis_since(before));
+        Around { is_copy, after_ms }
     }
 }
 
 /// An entry of its journal.
 pub(super) fn step(trace: &Trace, entry: &HistoryEntry, may: May, around: Around) -> Markup {
-    let Around { begins, is_copy } = around;
+    let Around { is_copy, after_ms } = around;
+    let whole = format!("runs/{}/contexts/{}/entries/{}", trace.id(), entry.child_id, entry.number);
+    let usage = entry.step.as_model().and_then(|step| step.usage);
+    let is_cut =
+        matches!(&entry.step, HistoryStep::Tool(step) if matches!(step.output, ToolOutput::Offloaded { .. }));
     let Line { what, who, tokens, cost, said } = journal_text::line(&entry.step);
     let is_wrong = matches!(&entry.step, HistoryStep::Tool(step) if step.is_error)
         || matches!(entry.step, HistoryStep::Lost(_));
     html! {
         li id={ "e-" (entry.number) } {
-            span class="number" { (entry.number) }
+            a class="number" href=(whole) title=(entry.at) { (entry.number) }
             span class="what" { (what) }
             span class="kind" { (who) }
-            span class="amount" { @if !is_copy { (cost) } @else if cost.is_empty() { "copied" } @else { "(" (cost) ") copied" } @if let Some(held) = held(trace, entry) { span class="of" { " of " (held) " held" } } @if !tokens.is_empty() { span class="of" { " · " (tokens) " tokens" } } }
+            span class="amount" { @if !is_copy { (cost) } @else if cost.is_empty() { "copied" } @else { "(" (cost) ") copied" } @if let Some(held) = held(trace, entry) { span class="of" { " of " (held) " held" } } @if let Some(usage) = usage { span class="of" { " · " (usage.input_tokens) " → " (usage.output_tokens) " tokens" } } @else if !tokens.is_empty() { span class="of" { " · " (tokens) " tokens" } } }
+            @if let Some(after) = after_ms { span class="ago" { (when::lasts(after)) } }
             span class=[is_wrong.then_some("wrong")] { (row::short(&said, SAID)) }
             @if may.branch { button type="button" data-branch=(entry.number) { "Branch" span class="unseen" { " after entry " (entry.number) } } }
             @if may.restore {
@@ -322,7 +369,7 @@ pub(super) fn step(trace: &Trace, entry: &HistoryEntry, may: May, around: Around
                 }
             }
             details {
-                summary { "Whole" span class="unseen" { " entry " (entry.number) } }
+                summary { "Details" span class="unseen" { " of entry " (entry.number) } }
                 @for (name, value) in journal_text::parts(&entry.step) {
                     h3 { (name) }
                     pre { (row::cut(&value, PART)) }
@@ -330,7 +377,11 @@ pub(super) fn step(trace: &Trace, entry: &HistoryEntry, may: May, around: Around
                         p { a href={ "v1/runs/" (trace.id()) "/contexts/" (entry.child_id) "/journal" } { "The rest is in the journal" } }
                     }
                 }
-                (prompt(entry, begins))
+                @if entry.step.as_model().is_some() {
+                    p { a href=(whole) { "What the model got, part by part" } }
+                } @else if is_cut {
+                    p { a href=(whole) { "The whole output" } }
+                }
             }
         }
     }

@@ -47,7 +47,7 @@ fn table(letters: &[KeptLetter]) -> Markup {
     html! {
         table class="list" {
             caption class="unseen" { "Messages that were refused for good, the newest first" }
-            thead { tr { @for name in ["Kind", "When", "Why", "Subject", "About", "As it is"] { th scope="col" { (name) } } th scope="col" { span class="unseen" { "Actions" } } } }
+            thead { tr { @for name in ["Kind", "When", "Why", "Subject", "About", "Stored"] { th scope="col" { (name) } } th scope="col" { span class="unseen" { "Actions" } } } }
             tbody { @for one in letters { (line(one)) } }
         }
     }
@@ -66,7 +66,7 @@ fn line(kept: &KeptLetter) -> Markup {
                 @if let Some(trace) = trace_id { a href={ "runs/" (trace) } { "run " code { (trace.to_string().get(..8).unwrap_or_default()) } } " " }
                 @if let Some(child) = child_id { span class="kind" { (child) } }
             }
-            td data-name="As it is" { a href={ "v1/dead/" (kind) "/" (sequence) } { "JSON" span class="unseen" { " of letter " (sequence) } } }
+            td data-name="Stored" { a href={ "v1/dead/" (kind) "/" (sequence) } { "JSON" span class="unseen" { " of letter " (sequence) } } }
             td { (actions(kept)) }
         }
     }
@@ -87,7 +87,7 @@ fn actions(kept: &KeptLetter) -> Markup {
                 form data-raw={ (path) "/retry" } {
                     label for={ "m-" (sequence) } { "The message as it was sent, " (letter.payload) }
                     textarea id={ "m-" (sequence) } name="message" rows="3" required {}
-                    button type="submit" { "Send again" }
+                    button type="submit" data-ask="Send this message again, as if it came now? What it asks for is done." { "Send again" }
                 }
             }
         }

@@ -227,7 +227,7 @@ impl Tree {
                     told.insert(child.id.clone());
                     json!([row::id(&child.id), self.item(trace, child)])
                 }
-                Row::Step(report) => json!([row::id_of_step(node, report), row::step(node, report).0]),
+                Row::Step(report) => json!([row::id_of_step(node, report), row::step(trace, node, report).0]),
             });
         }
         let more = (rows.len() > loaded).then(|| row::more(trace, node, loaded, rows.len()).0);
@@ -312,13 +312,15 @@ impl View for Tree {
 /// A part of a view that is drawn anew when it changes.
 pub(super) async fn part(call: Call, draw: impl Fn(&State) -> Option<Markup> + Send + 'static) -> Answered {
     let run = call.watched.run(call.part("trace")?).await?;
-    let part = Part { draw, shown: None, is_over: false };
+    let part = Part { draw, shown: None, head: 0, is_over: false };
     sse::of_page(&call, Watch::of(run, part).stream())
 }
 
 struct Part<D> {
     draw: D,
     shown: Option<String>,
+    /// What the head says.
+    head: u64,
     is_over: bool,
 }
 
@@ -326,10 +328,14 @@ impl<D: Fn(&State) -> Option<Markup> + Send + 'static> View for Part<D> {
     fn news(&mut self, state: &State) -> VecDeque<Event> {
         let (mut events, trace) = (VecDeque::new(), state.trace());
         let drawn = (self.draw)(state).map(|markup| markup.0).unwrap_or_default();
-        let is_changed = self.shown.as_deref() != Some(drawn.as_str());
-        if let Some(root) = trace.root().filter(|_| is_changed) {
-            events.push_back(named("head", &json!({"id": "head", "html": run::head(trace, root).0})));
-            events.push_back(named("part", &json!({"id": "part", "html": drawn})));
+        if let Some(root) = trace.root() {
+            let head = row::print(trace, root);
+            if std::mem::replace(&mut self.head, head) != head {
+                events.push_back(named("head", &json!({"id": "head", "html": run::head(trace, root).0})));
+            }
+            if self.shown.as_deref() != Some(drawn.as_str()) {
+                events.push_back(named("part", &json!({"id": "part", "html": drawn})));
+            }
         }
         self.shown = Some(drawn);
         if trace.root().is_some_and(|root| !root.is_live()) {

@@ -9,6 +9,8 @@ mod books;
 mod card;
 mod context;
 mod dead;
+mod entry;
+mod fields;
 mod files;
 mod graph;
 mod layout;
@@ -26,6 +28,7 @@ mod shell;
 mod status;
 mod timeline;
 mod today;
+mod waits;
 mod workers;
 
 use axum::http::Method;
@@ -101,6 +104,11 @@ pub(crate) fn table() -> Vec<Route> {
             .hears(event())
             .hears(history())
             .query(CONTEXT_VIEW),
+        get("/runs/{trace}/contexts/{child}/entries/{number}", "pageOfEntry", |call| {
+            Box::pin(entry::show(call))
+        })
+        .hears(event())
+        .hears(history()),
         get("/runs/{trace}/contexts/{child}/live", "liveContext", |call| Box::pin(live::context(call)))
             .hears(event())
             .hears(history())

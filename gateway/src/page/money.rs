@@ -3,7 +3,7 @@
 use coordinator::trace::ContextNode;
 use maud::{Markup, html};
 use shared::{
-    Usd,
+    ChildId, TraceId, Usd,
     wire::{BudgetSnapshot, RunSummary},
 };
 
@@ -21,6 +21,11 @@ pub(super) struct Shown<'a> {
     /// What the rest is called.
     held_word: &'static str,
     is_live: bool,
+}
+
+/// Where the money of a context is shown.
+pub(super) fn href(trace: TraceId, child: &ChildId) -> String {
+    format!("runs/{trace}/money?of={child}")
 }
 
 /// The parts of a bar, in its units.
@@ -97,6 +102,11 @@ impl<'a> Shown<'a> {
         told
     }
 
+    /// The bar, which opens the money at its context.
+    pub(super) fn link(&self, trace: TraceId, child: &ChildId) -> Markup {
+        html! { a href=(href(trace, child)) { (self.bar()) } }
+    }
+
     pub(super) fn bar(&self) -> Markup {
         let Parts { spent, estimated, held, granted, reserve } = self.parts();
         let part = |class: &str, from: u64, width: u64| {
@@ -107,7 +117,7 @@ impl<'a> Shown<'a> {
                 title { (self.told()) }
                 rect class="free" x="0" y="0" width=(WIDTH) height="10" {}
                 (part("spent", 0, spent - estimated))
-                (part("estimated", spent - estimated, estimated))
+                @if estimated > 0 { line class="estimated" x1=(spent - estimated) x2=(spent) y1="5" y2="5" {} }
                 (part("held", spent, held))
                 (part("granted", spent + held, granted))
                 (part("reserve", WIDTH - reserve, reserve))

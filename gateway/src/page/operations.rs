@@ -182,13 +182,13 @@ fn of_queues(queues: &[Queue]) -> Markup {
         @else {
             table class="list" {
                 caption class="unseen" { "What waits" }
-                thead { tr { @for name in ["Queue", "Waiting", "Taken, not done", "The oldest waits"] { th scope="col" { (name) } } } }
+                thead { tr { @for name in ["Queue", "Waiting", "In progress", "The oldest waits"] { th scope="col" { (name) } } } }
                 tbody {
                     @for Queue { name, waits, backlog } in queues {
                         tr {
                             th scope="row" { (name) " " span class="kind" { (waits) } }
                             td data-name="Waiting" { (backlog.pending) }
-                            td data-name="Taken, not done" { (backlog.unacknowledged) }
+                            td data-name="In progress" { (backlog.unacknowledged) }
                             td data-name="The oldest waits" {
                                 @match backlog.oldest {
                                     Some(oldest) => (when::lasts(Clock::Machine.now().millis_since(oldest))),
@@ -208,13 +208,13 @@ fn of_streams(fills: &[Fill]) -> Markup {
         h2 { "Streams" }
         table class="list" {
             caption class="unseen" { "How full each stream is" }
-            thead { tr { @for name in ["Stream", "Stored", "Of at most", "Full", "Messages"] { th scope="col" { (name) } } } }
+            thead { tr { @for name in ["Stream", "Stored", "Limit", "Full", "Messages"] { th scope="col" { (name) } } } }
             tbody {
                 @for fill in fills {
                     tr {
                         th scope="row" { (fill.storage.name()) }
                         td data-name="Stored" { (size(fill.bytes)) }
-                        td data-name="Of at most" { @match fill.max_bytes { Some(most) => (size(most)), None => "no limit" } }
+                        td data-name="Limit" { @match fill.max_bytes { Some(most) => (size(most)), None => "no limit" } }
                         td data-name="Full" { (fill.percent()) " %" }
                         td data-name="Messages" { @if fill.last >= fill.first && fill.last > 0 { (fill.first) " to " (fill.last) } @else { "none" } }
                     }

@@ -151,7 +151,9 @@ document.addEventListener("input", (event) => {
 
 let stream;
 let retry;
-function watch(version = $("head")?.dataset.version) {
+/** The events that the rows of the page were made from: they grow older than the head, which is loaded anew without them. */
+let version = $("head")?.dataset.version;
+function watch() {
     stream?.close();
     clearTimeout(retry);
     const place = document.querySelector("[data-live^='runs/'], [data-live^='live?']");
@@ -177,17 +179,15 @@ function watch(version = $("head")?.dataset.version) {
     on("head", ({ id, html }) => {
         const before = asks();
         replace(id, html);
+        version = $("head").dataset.version;
         // A question that was asked, or answered, is shown or taken away.
-        if ($("asked") && asks() !== before) {
-            $("asked").replaceChildren();
-            refresh(["asked"]);
-        }
+        if ($("asked") && asks() !== before) renew();
     });
     on("list", list);
     on("words", ({ id, text }) => { const now = $(id)?.querySelector(".now[data-live]"); if (now) now.textContent = text; });
     on("part", ({ id, html }) => part($(id), html));
-    on("entry", ({ id, html }) => { if (!$(id)) { const entry = parsed(html); $("journal").append(entry); glow(entry); } });
-    on("said", ({ text }) => { $("words").textContent = text; });
+    on("entry", ({ id, html }) => { if (!$(id)) { const entry = parsed(html); $("journal")?.append(entry); glow(entry); } });
+    on("said", ({ text }) => { if ($("words")) $("words").textContent = text; });
     on("new", (count) => { const news = $("news"); if (!news) return; news.hidden = count === 0; news.replaceChildren(Object.assign(document.createElement("a"), { href: location.href, textContent: `${count} new` })); });
     on("gone", ({ id }) => { $(id)?.classList.add("gone"); });
     on("reload", () => location.reload());
@@ -201,41 +201,58 @@ function watch(version = $("head")?.dataset.version) {
     });
 }
 
-/** The number of the question that the page shows. */
+/** What the run or agent waits for people for, in a number. */
 const asks = () => $("head")?.dataset.asks;
 
-/** Whether somebody is at work on a part: a button that was pressed is no work. */
+/** Whether somebody is at work on a part: a button that was pressed is no work, nor is what was sent. */
 function isBusy(part) {
-    const isTyped = [...part.querySelectorAll("input, textarea")].some((field) => field.value !== field.defaultValue || field.checked !== field.defaultChecked);
-    return isTyped || part.querySelector("details[open], :is(input, select, textarea):focus") !== null;
+    const isTyped = [...part.querySelectorAll("input:enabled, textarea:enabled")].some((field) => field.value !== field.defaultValue || field.checked !== field.defaultChecked);
+    const isRead = [...part.querySelectorAll("details[open]")].some((details) => !details.closest("[data-sent]") && !details.querySelector("[data-sent]"));
+    return isTyped || isRead || part.querySelector(":is(input, select, textarea):focus") !== null;
+}
+
+/** The cards of what is waited for: one that stays is left as it is, with what was typed into it. */
+function keepCards(old, fresh) {
+    const on = document.activeElement;
+    const key = (card) => card.querySelector("article").getAttribute("aria-labelledby");
+    const there = new Map([...old.querySelectorAll(".card")].map((card) => [key(card), card]));
+    for (const card of fresh.querySelectorAll(".card")) if (there.has(key(card))) card.replaceWith(there.get(key(card)));
+    old.replaceChildren(...fresh.childNodes);
+    if (old.contains(on)) on.focus({ preventScroll: true });
+}
+
+/** The cards as they are now, however often that has to be asked for. */
+async function renew() {
+    if (!(await refresh(["asked"]))) setTimeout(renew, 3000);
 }
 
 /** The view again, as it is now: what changes at the end, and not the rows that somebody opened. */
-async function refresh(parts = ["head", "asked", "actions", "result"]) {
+async function refresh(parts = ["head", "asked", "actions", "result", "files"]) {
     const answer = await fetch(location.href, { headers: { accept: "text/html" } }).catch(() => null);
-    if (answer?.status === 401) return void location.reload();
-    if (!answer?.ok) return;
+    if (answer?.status === 401) return location.reload();
+    if (!answer?.ok) return false;
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-    const isOther = asks() !== fresh.getElementById("head")?.dataset.asks;
     for (const part of parts) {
         const [old, now] = [$(part), fresh.getElementById(part)];
-        // What was typed for another question is not kept.
-        if (old && now && (part === "asked" && isOther || !isBusy(old))) old.replaceWith(now);
+        if (!old || !now) continue;
+        if (part === "asked") keepCards(old, now);
+        else if (!isBusy(old)) old.replaceWith(now);
     }
-    for (const entry of fresh.querySelectorAll("#journal > li")) if (!$(entry.id)) $("journal")?.append(entry);
+    // A journal has no holes: what is missing before these comes with the stream.
+    const [number, entries] = [(entry) => Number(entry?.id.slice(2) ?? 0), fresh.querySelectorAll("#journal > li")];
+    if (number(entries[0]) <= number($("journal")?.lastElementChild) + 1) for (const entry of entries) if (!$(entry.id)) $("journal")?.append(entry);
     // What has ended can't be taken back.
     const restore = '#journal [data-post$="/restore"]';
     if (!fresh.querySelector(restore)) for (const button of document.querySelectorAll(restore)) button.remove();
     tick();
+    return true;
 }
 
 async function again() {
     // What has ended stays as it is.
     if (!document.querySelector("[data-live]")) return;
-    // The rows are as old as they were: only they say from where on news is wanted.
-    const version = $("head")?.dataset.version;
     await refresh();
-    if (!document.hidden) watch(version);
+    if (!document.hidden) watch();
 }
 
 // A browser has few connections for one server: a page that nobody sees needs none.
@@ -279,7 +296,7 @@ async function post(place, controls, url, body, done, go, method = "POST") {
     const why = told && [isLate && "Somebody has answered it before you, or it is asked no more", told.detail, ...problems, told.hint].filter(Boolean).join(": ");
     said.textContent = answer?.ok ? done ?? "Done." : why ?? "The server can't be reached.";
     // Whoever pressed what is off now stands on what came of it.
-    if (answer?.ok && done) { said.tabIndex = -1; said.focus(); }
+    if (answer?.ok && done) { place.dataset.sent = ""; said.tabIndex = -1; said.focus(); }
     if (answer?.ok) count();
     return Boolean(answer?.ok);
 }
@@ -303,6 +320,15 @@ function bodyOf(form, fields) {
     return JSON.stringify(body);
 }
 
+/** The answer that the fields of a schema are, as JSON: what is left empty in an object is left out. */
+function answerOf(form) {
+    const value = ({ value, dataset: { kind } }) => (kind === "text" ? value : kind === "number" ? Number(value) : JSON.parse(value));
+    const fields = [...form.elements].filter((field) => field.dataset.kind);
+    if (form.dataset.fields === "value") return JSON.stringify({ answer: JSON.stringify(value(fields[0])) });
+    const filled = fields.filter((field) => field.value !== "").map((field) => [field.dataset.key, value(field)]);
+    return JSON.stringify({ answer: JSON.stringify(Object.fromEntries(filled)) });
+}
+
 // What was not asked for is not in the address. The fields are there again if somebody comes back.
 function leaveOut(form, isSent) {
     for (const field of form.elements) field.disabled = isSent && field.name !== "" && field.value === "";
@@ -315,14 +341,14 @@ document.addEventListener("submit", async (event) => {
     const { json, raw, done, again, go } = form.dataset;
     if (!json && !raw) return;
     event.preventDefault();
-    if (raw) return void post(form, form.querySelectorAll("button, textarea"), raw, form.querySelector("textarea").value, "Sent.");
-    const fields = new FormData(form, event.submitter);
     const ask = event.submitter?.dataset.ask;
     if (ask && !confirm(ask)) return;
+    if (raw) return void post(form, form.querySelectorAll("button, textarea"), raw, form.querySelector("textarea").value, "Sent.");
+    const fields = new FormData(form, event.submitter);
     // Forms of one question are answered together.
     const place = form.closest(".answers") ?? form;
     const controls = place.querySelectorAll("button, input, select, textarea");
-    const sent = await post(place, controls, json, bodyOf(form, fields), again === undefined ? done ?? "Done." : undefined, go);
+    const sent = await post(place, controls, json, form.dataset.fields ? answerOf(form) : bodyOf(form, fields), again === undefined ? done ?? "Done." : undefined, go);
     if (sent && again !== undefined) form.reset();
     // What was answered is not asked any more.
     if (sent && place !== form) for (const answered of place.querySelectorAll("form")) answered.hidden = true;
@@ -337,7 +363,7 @@ document.addEventListener("click", (event) => {
         button.setAttribute("aria-expanded", String(!list.hidden));
         if (list.dataset.load) load(list, list.dataset.load);
     }
-    const { post, body, ask, more, raise, child, now, branch } = button.dataset;
+    const { post, body, ask, more, branch } = button.dataset;
     if (branch) {
         const form = document.querySelector("details.branch form");
         form.closest("details").open = true;
@@ -345,34 +371,31 @@ document.addEventListener("click", (event) => {
         form.elements.goal.focus();
     }
     if (post && (!ask || confirm(ask))) send(button, post, body ?? "{}");
-    if (more) {
-        load(button.closest("ul"), more);
-    }
-    if (raise) {
-        const usd = prompt(`The most that ${child} may cost, in dollars. It is ${now} now, and can only be raised.`, now);
-        // As a text: the server says what is wrong with it.
-        if (usd?.trim()) send(button, raise, JSON.stringify({ child_id: child, max_cost_usd: usd.trim() }));
-    }
+    if (more) load(button.closest("ul"), more);
 });
 
 // A view that is made from all that is stored is drawn again while the run goes on: the longer that takes, the less often. Whoever looks closer at
 // a timeline looks at the same time of the run still.
+let drawn;
 function redraw(pause, isThere = true) {
     const isLive = $("part")?.hasAttribute("data-redraw");
     if ($("part") && !document.querySelector("[data-live]")) $("live").textContent = isLive ? (isThere ? "● live" : "○ reconnecting") : "";
     if (!isLive) return;
     setTimeout(async () => {
         const began = performance.now();
-        // Nobody drags, or marks words to copy them.
-        const isFree = () => !document.hidden && !drag && getSelection().isCollapsed;
+        // Nobody drags, or marks words of it to copy them.
+        const isMarked = () => !getSelection().isCollapsed && $("part").contains(getSelection().anchorNode);
+        const isFree = () => !document.hidden && !drag && !isMarked();
         if (isFree()) {
-            const answer = await fetch(location.href, { headers: { accept: "text/html" } }).catch(() => null);
+            // What has not changed is not made again.
+            const answer = await fetch(location.href, { headers: { accept: "text/html", ...(drawn && { "if-none-match": drawn }) }, cache: "no-store" }).catch(() => null);
             if (answer?.status === 401) return void location.reload();
-            isThere = Boolean(answer?.ok);
+            isThere = answer?.ok || answer?.status === 304;
             const fresh = answer?.ok ? new DOMParser().parseFromString(await answer.text(), "text/html") : null;
             if (fresh?.getElementById("part") && isFree()) {
                 for (const id of ["head", "part"]) swap($(id), fresh.getElementById(id));
                 showLook();
+                drawn = answer.headers.get("etag");
             }
             tick();
         }
@@ -389,22 +412,26 @@ async function check(fail) {
     const told = answer?.ok ? await answer.json().catch(() => null) : null;
     if (mine !== typed) return null;
     $("played").textContent = told ? "" : "It could not be checked: the server can't be reached, or refuses it.";
+    $("run-graph").disabled = !told?.graph;
     if (!told) return null;
     part($("checked"), told.checked);
     if (!$("part").dataset.live) part($("part"), told.drawn);
     const [list, chosen] = [$("fail-step"), $("fail-step").value];
     list.replaceChildren(list.firstElementChild, ...told.steps.map((step) => new Option(step, step, false, step === chosen)));
-    $("run-graph").disabled = told.graph === null;
     return told;
 }
 async function play() {
     const [said, fail] = [$("played"), $("fail-step").value];
+    // It is run once, however often the button is pressed.
+    $("run-graph").disabled = true;
     const json = { "content-type": "application/json" };
     const told = await check(fail);
     if (!told?.graph) return;
+    $("run-graph").disabled = true;
     said.textContent = "Submitting…";
     const answer = await fetch("v1/runs", { method: "POST", body: JSON.stringify(told.graph), headers: json }).catch(() => null);
     const got = await answer?.json().catch(() => null);
+    $("run-graph").disabled = false;
     if (!answer?.ok) return void (said.textContent = got ? [got.detail, got.hint].filter(Boolean).join(": ") : "The server can't be reached.");
     const link = Object.assign(document.createElement("a"), { href: `runs/${got.trace_id}`, textContent: `Run ${got.trace_id.slice(0, 8)}` });
     said.replaceChildren(link, " is on its way; the graph follows it.");
@@ -442,7 +469,8 @@ const KEYS = "Keys:\n/ search\nj, k next and previous row\nEnter open\nEsc up: f
 /** To where this view is part of; as it was, if that is where somebody came from. */
 function up() {
     const link = document.querySelector("[data-up]");
-    if (!link) return;
+    // What was typed would be gone.
+    if (!link || $("playground")) return;
     const cameFrom = document.referrer.split(/[?#]/)[0] === link.href;
     if (cameFrom && globalThis.navigation?.canGoBack) history.back();
     else location.assign(link.href);
@@ -477,13 +505,16 @@ async function later() {
 
 // Lists that nothing tells of when they change are looked at again, unless somebody is at work on them.
 let listed;
+let looked = Date.now();
 async function lookAgain() {
     const main = document.querySelector("main[data-refresh]");
-    if (!main || document.hidden || isBusy(main) || main.contains(document.activeElement)) return;
+    const isUsed = () => isBusy(main) || (main.contains(document.activeElement) && !document.activeElement.matches(".told"));
+    if (!main || document.hidden || Date.now() - looked < main.dataset.refresh * 1000 || isUsed()) return;
     const isRead = [...main.querySelectorAll(".told[data-at]")].some((said) => Date.now() - said.dataset.at < 20000);
     if (isRead) return;
+    looked = Date.now();
     const answer = await fetch(location.href, { headers: { accept: "text/html" } }).catch(() => null);
-    if (!answer?.ok || main.contains(document.activeElement)) return;
+    if (!answer?.ok || isUsed()) return;
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
     if (!fresh || fresh.innerHTML === listed) return;
     listed = fresh.innerHTML;
@@ -491,13 +522,17 @@ async function lookAgain() {
     tick();
 }
 
-// How many questions are open, wherever somebody is.
+// How many questions are open, wherever somebody is. Others than before are shown at once.
+let waiting;
 async function count() {
     const place = $("open-questions");
     if (!place || document.hidden) return;
     const answer = await fetch("questions/count").catch(() => null);
     const told = answer?.ok ? await answer.json().catch(() => null) : null;
-    if (told) place.textContent = told.questions ? `${told.questions}${told.are_all ? "" : "+"}` : "";
+    if (!told) return;
+    place.textContent = told.questions ? `${told.questions}${told.are_all ? "" : "+"}` : "";
+    if (waiting && waiting !== told.print && place.closest("[aria-current]")) looked = 0;
+    waiting = told.print;
 }
 
-signIn().then((signs) => { if (!signs) { tick(); setInterval(tick, 1000); watch(); redraw(3000); later(); count(); setInterval(count, 5000); setInterval(lookAgain, 3000); } });
+signIn().then((signs) => { if (!signs) { tick(); setInterval(tick, 1000); watch(); redraw(3000); later(); count(); setInterval(count, 5000); setInterval(lookAgain, 1000); } });

@@ -206,7 +206,7 @@ fn planned(definition: &TaskGraph, plan: &Plan, agents: &[AgentProfile]) -> Mark
                     (None, None) => "bounded by nothing but what the deployment allows: give it max_cost_usd",
                 }
             }
-            dt { "Longest way" } dd { (path.steps.iter().map(|step| step.as_str()).collect::<Vec<_>>().join(" → ")) }
+            dt { "Critical path" } dd { (path.steps.iter().map(|step| step.as_str()).collect::<Vec<_>>().join(" → ")) }
         }
         details {
             summary { "Each step" }

@@ -1,4 +1,7 @@
-//! Open questions: a card each, with what may be answered. Whoever may not answer sees the question alone.
+//! The inbox: open questions, a card each, with what may be answered, and runs that wait for a larger budget. Whoever may not answer sees the question
+//! alone.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use axum::http::StatusCode;
 use maud::{Markup, html};
@@ -6,13 +9,20 @@ use shared::{
     subject::Subject,
     text::count,
     when,
-    wire::{Form, PendingQuestion, Question, RunsQuery},
+    wire::{ContextStatus, Form, PendingQuestion, Question, RunSummary, RunsQuery},
 };
 
-use super::{answer, shell::Here};
+use super::{
+    answer,
+    fields::{self, Fields},
+    money, row,
+    shell::Here,
+    status, waits,
+};
 use crate::{
     call::{Answered, Call, json},
-    cluster::find_runs,
+    cluster::{Found, find_runs},
+    problem::ProblemDetails,
     routes::open_questions,
     types::QuestionsPage,
 };
@@ -21,15 +31,16 @@ pub(super) async fn list(call: Call) -> Answered {
     let QuestionsPage { questions, next, left_out } = open_questions(&call).await?;
     let may_answer = call.may_send(&Subject::Steer);
     let is_first = call.all("after").next().is_none();
+    let paused = if is_first { paused(&call).await? } else { Vec::new() };
     let limit = call.all("limit").next().map(|limit| format!("&limit={limit}")).unwrap_or_default();
     let body = html! {
         h1 { "Questions" }
-        @if questions.is_empty() && is_first {
+        @if questions.is_empty() && paused.is_empty() && is_first {
             section class="empty" {
                 p { "Nobody waits for an answer. Agents that ask, and steps that need an approval, show up here. To try one, in a shell:" }
                 pre { "trellis submit examples/approval.yaml" }
             }
-        } @else if questions.is_empty() {
+        } @else if questions.is_empty() && !is_first {
             p { "There are no older ones." }
         } @else if !may_answer {
             p class="hint" { "You may read these, and not answer them: that needs a token with the role client." }
@@ -42,16 +53,64 @@ pub(super) async fn list(call: Call) -> Answered {
             @if !is_first { a href="questions" { "Newest" } }
             @if let Some(next) = next { a href={ "questions?after=" (next) (limit) } { "Older" } }
         }
+        @if !paused.is_empty() {
+            h2 { "Runs that wait for a larger budget" }
+            ul class="cards" { @for run in &paused { (budget(&call, run)) } }
+        }
     };
     answer::page(&call, "questions", Here::Questions, &body)
 }
 
-/// How many questions are open, of as many runs as one page lists.
-pub(super) async fn count_open(call: Call) -> Answered {
+/// The newest runs that wait for people: for an answer, or for a larger budget.
+async fn waiting(call: &Call) -> Result<Found, Box<ProblemDetails>> {
     let query = RunsQuery { waiting_for_human: Some(true), ..RunsQuery::default() };
-    let found = find_runs(&call.bus, &call.caller, &query).await?;
-    let questions: u32 = found.runs.iter().map(|run| run.questions).sum();
-    json(StatusCode::OK, &serde_json::json!({"questions": questions, "are_all": found.next.is_none()}))
+    find_runs(&call.bus, &call.caller, &query).await
+}
+
+/// Those that wait for nothing but a larger budget.
+async fn paused(call: &Call) -> Result<Vec<RunSummary>, Box<ProblemDetails>> {
+    let Found { mut runs, .. } = waiting(call).await?;
+    runs.retain(|run| run.questions == 0);
+    Ok(runs)
+}
+
+/// A run whose budget, or that of an agent of it, is used up.
+fn budget(call: &Call, run: &RunSummary) -> Markup {
+    let (id, trace) = (format!("b-{}", run.trace_id), run.trace_id.to_string());
+    let name = run.goal.as_ref().map_or(run.child_id.as_str(), |goal| goal.as_str());
+    html! {
+        li class="card" {
+            article aria-labelledby=(id) {
+                p class="from" {
+                    a class="name" href={ "runs/" (trace) } { "Run " code { (trace.get(..8).unwrap_or(&trace)) } }
+                    (status::mark(run.status.name()))
+                }
+                h3 class="said" id=(id) { (row::short(name, 200)) }
+                p class="from" { (money::Shown::of_run(run).bar()) span class="kind" { (money::Shown::of_run(run).told()) } }
+                @if run.status == ContextStatus::Paused && waits::may_raise(call) {
+                    (waits::raise(run.trace_id, &run.child_id, run.budget.limit.cost_usd))
+                } @else {
+                    p { a href={ "runs/" (trace) "#asked" } { "See which agent waits" } }
+                }
+            }
+        }
+    }
+}
+
+/// How many questions and budgets wait for somebody, of as many runs as one page lists.
+pub(super) async fn count_open(call: Call) -> Answered {
+    let found = waiting(&call).await?;
+    let questions: u32 = found.runs.iter().map(|run| run.questions.max(1)).sum();
+    let mut hasher = DefaultHasher::new();
+    for run in &found.runs {
+        (run.trace_id, run.questions, run.budget.limit.cost_usd.nanos(), run.budget.spent.cost_usd.nanos())
+            .hash(&mut hasher);
+    }
+    let print = format!("{:x}", hasher.finish());
+    json(
+        StatusCode::OK,
+        &serde_json::json!({"questions": questions, "are_all": found.next.is_none(), "print": print}),
+    )
 }
 
 /// A question with its answers.
@@ -118,17 +177,35 @@ fn answers(question: &Question, id: &str) -> Markup {
                     input id={ (id) "-why" } name="answer" autocomplete="off";
                 }
             } @else if choices.is_empty() {
-                form method="post" action="questions" data-json=(url) data-done=(done) {
-                    label for={ (id) "-text" } { @if form.schema.is_some() { "Answer, as JSON" } @else { "Answer" } }
-                    textarea id={ (id) "-text" } name="answer" rows="3" required {}
-                    @if let Some(schema) = &form.schema {
-                        details { summary { "What it must be (JSON Schema)" } pre { (schema.schema().to_text()) } }
-                    }
-                    button type="submit" data-ask="Send this answer? The run goes on with it, and it can't be taken back." { "Send answer" }
-                }
+                (in_words(question, id, &url, done))
             }
             p class="told" role="alert" {}
         }
+    }
+}
+
+/// The forms of an answer that is not chosen: in fields if its schema has some, in words, or as JSON.
+fn in_words(question: &Question, id: &str, url: &str, done: &str) -> Markup {
+    let ask = "Send this answer? The run goes on with it, and it can't be taken back.";
+    let schema = question.form.schema.as_ref().map(|schema| schema.schema());
+    let fields = schema.and_then(|schema| fields::of(schema.value(), id));
+    let text = html! {
+        form method="post" action="questions" data-json=(url) data-done=(done) {
+            label for={ (id) "-text" } { @if schema.is_some() { "Answer, as JSON" } @else { "Answer" } }
+            textarea id={ (id) "-text" } name="answer" rows="3" required {}
+            @if let Some(schema) = schema {
+                details { summary { "What it must be (JSON Schema)" } pre { (schema.to_text()) } }
+            }
+            button type="submit" data-ask=(ask) { "Send answer" }
+        }
+    };
+    let Some(Fields { make, shown }) = fields else { return text };
+    html! {
+        form class="fields" method="post" action="questions" data-json=(url) data-done=(done) data-fields=(make) {
+            (shown)
+            button type="submit" data-ask=(ask) { "Send answer" }
+        }
+        details { summary { "Write it as JSON" } (text) }
     }
 }
 
@@ -169,7 +246,12 @@ mod tests {
                 vec!["value=\"now\"", "value=\"deny\""],
                 vec!["value=\"approve\""],
             ),
-            (json!({"schema": {"type": "integer"}}), vec!["<textarea", "integer"], vec!["value=\"deny\""]),
+            (
+                json!({"schema": {"type": "integer"}}),
+                vec!["data-fields=\"value\"", "type=\"number\"", "<textarea", "integer"],
+                vec!["value=\"deny\""],
+            ),
+            (json!({"schema": {"type": "array"}}), vec!["<textarea", "array"], vec!["data-fields"]),
         ] {
             let shown = card(&pending(&form), true).0;
             assert!(shown.contains(place), "{form}: {shown}");

@@ -7,7 +7,11 @@ use coordinator::trace::{
 use maud::{Markup, html};
 use shared::{Amount, TraceId, Usd, text::count, when};
 
-use super::{answer, row, run, shell::Here};
+use super::{
+    answer::{self, Tag},
+    row, run,
+    shell::Here,
+};
 use crate::{
     blocking::blocking,
     call::{Answered, Call},
@@ -40,8 +44,12 @@ async fn view(
 ) -> Answered {
     let trace_id = call.part("trace")?;
     let run = call.watched.run(trace_id).await?;
+    let tag = Tag::of(&run).await?;
+    if let Some(known) = tag.known(&call) {
+        return Ok(known);
+    }
     let (receipt, is_whole) = made(&call, trace_id).await?;
-    run.show(move |trace| {
+    let shown = run.show(move |trace| {
         let root = cluster::root(trace)?;
         let body = html! {
             (run::head(trace, root))
@@ -52,8 +60,8 @@ async fn view(
             }
         };
         answer::page(&call, &run::title(root), Here::Runs, &body)
-    })
-    .await
+    });
+    Ok(tag.on(shown.await?))
 }
 
 pub(super) async fn show(call: Call) -> Answered {

@@ -5,11 +5,15 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
 };
 
-use coordinator::trace::{CallState, ContextNode, Phase, Row, Status, Trace, word_of_step};
+use coordinator::trace::{CallState, ContextIndex, ContextNode, Phase, Row, Status, Trace, word_of_step};
 use maud::{Markup, html};
-use shared::{ChildId, Timestamp, id::ModelName, wire::StepReport};
+use shared::{
+    ChildId, Timestamp, Usd,
+    id::ModelName,
+    wire::{StepReport, StepStatus},
+};
 
-use super::{money, status};
+use super::{money, status, waits};
 
 /// Lists are open, those above first, until so many rows are shown; the others are loaded when somebody opens them.
 pub(super) const OPEN_ROWS: usize = 200;
@@ -17,6 +21,9 @@ pub(super) const OPEN_ROWS: usize = 200;
 pub(super) const LOADED_ROWS: usize = 200;
 /// Characters of what a context says.
 const SHOWN: usize = 160;
+
+/// Names of a list of names.
+const NAMED: usize = 3;
 
 /// At most so many characters, on one line.
 pub(super) fn short(text: &str, most: usize) -> String {
@@ -26,6 +33,17 @@ pub(super) fn short(text: &str, most: usize) -> String {
         flat.push('…');
     }
     flat
+}
+
+/// A large number, so that its size is seen.
+pub(super) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let commas = |place: usize| place > 0 && (digits.len() - place).is_multiple_of(3);
+    digits
+        .chars()
+        .enumerate()
+        .flat_map(|(place, digit)| commas(place).then_some(',').into_iter().chain([digit]))
+        .collect()
 }
 
 /// At most so many bytes.
@@ -53,15 +71,17 @@ pub(super) fn has_rows(node: &ContextNode) -> bool {
     node.graph.is_some() || !node.children.is_empty()
 }
 
+/// The first of many names.
+fn few(names: &[String]) -> String {
+    let more = names.len().saturating_sub(NAMED);
+    let first = names[..names.len() - more].join(", ");
+    if more > 0 { format!("{first}, {more} more") } else { first }
+}
+
 /// What a context does now, or what came of it.
 pub(super) fn doing(trace: &Trace, node: &ContextNode) -> String {
-    let names = |children: &[_]| {
-        let mut names: Vec<String> =
-            children.iter().take(3).map(|child| trace.node(*child).id.to_string()).collect();
-        if children.len() > names.len() {
-            names.push(format!("{} more", children.len() - names.len()));
-        }
-        names.join(", ")
+    let names = |children: &[ContextIndex]| {
+        few(&children.iter().map(|child| trace.node(*child).id.to_string()).collect::<Vec<_>>())
     };
     let waits = trace.waits(node);
     match &node.status {
@@ -80,7 +100,11 @@ pub(super) fn doing(trace: &Trace, node: &ContextNode) -> String {
         Status::Working(Phase::Steps) => {
             let steps = trace.plan_of(node).map_or(0, |group| group.steps.len());
             let open = node.graph.as_ref().map_or(0, |run| run.unfinished as usize);
-            format!("{} of {steps} steps ended", steps.saturating_sub(open))
+            let live: Vec<ContextIndex> =
+                node.children.iter().copied().filter(|child| trace.node(*child).is_live()).collect();
+            let waits =
+                if live.is_empty() { String::new() } else { format!("waits for {} · ", names(&live)) };
+            format!("{waits}{} of {steps} steps ended", steps.saturating_sub(open))
         }
         // Beside it is a button that does what the command would.
         Status::Paused { .. } => {
@@ -123,6 +147,16 @@ pub(super) fn lasts(from: Timestamp, until: Option<Timestamp>) -> Markup {
     }
 }
 
+/// Of a context that is tried again: with whom the attempt before was, and which of its calls nobody knows the end of.
+fn lost(node: &ContextNode) -> String {
+    let mut before = node.attempts.iter().rev().skip(1);
+    let worker = before
+        .next()
+        .map_or_else(String::new, |attempt| format!(", the one before on {}", attempt.worker_id));
+    let estimated = node.budget.estimated.cost_usd;
+    if estimated > Usd::ZERO { format!("{worker}; {estimated} estimated") } else { worker }
+}
+
 /// The row of a context.
 pub(super) fn context(trace: &Trace, node: &ContextNode) -> Markup {
     let (word, attempts) = (trace.word(node), node.attempt());
@@ -137,8 +171,8 @@ pub(super) fn context(trace: &Trace, node: &ContextNode) -> Markup {
         div class="row" id={ "r-" (node.id) } {
             (status::small(&word, attempts > 1))
             a class="name" href={ "runs/" (trace.id()) "/contexts/" (node.id) } { (node.id) }
-            span class="kind" { (kind) @if attempts > 1 { " · attempt " (attempts) } }
-            span class="amount" { (budget.spent.cost_usd) span class="of" { " / " (budget.limit.cost_usd) } }
+            span class="kind" { (kind) @if attempts > 1 { " · attempt " (attempts) (lost(node)) } }
+            a class="amount" href=(money::href(trace.id(), &node.id)) { (budget.spent.cost_usd) span class="of" { " / " (budget.limit.cost_usd) } }
             (money::Shown::of(node, &budget).bar())
             span class="now" data-live[is_live] { (doing(trace, node)) }
             (lasts(node.started_at, node.end().map(|end| end.at)))
@@ -146,15 +180,26 @@ pub(super) fn context(trace: &Trace, node: &ContextNode) -> Markup {
     }
 }
 
-pub(super) fn step(node: &ContextNode, step: &StepReport) -> Markup {
-    let reason = step.reason.as_deref().unwrap_or_default();
+/// The steps that a step waits for.
+fn waits_for(trace: &Trace, node: &ContextNode, step: &StepReport) -> String {
+    let steps = trace.plan_of(node).map(|group| group.steps.as_slice()).unwrap_or_default();
+    let Some(planned) = steps.iter().find(|planned| planned.id == step.id) else { return String::new() };
+    let before = planned.waits_for.iter().filter_map(|on| steps.get(*on as usize));
+    let names: Vec<String> = before.map(|step| step.id.to_string()).collect();
+    if names.is_empty() { String::new() } else { format!("waits for {}", few(&names)) }
+}
+
+/// The row of a step: why it was skipped or failed, or what it waits for.
+pub(super) fn step(trace: &Trace, node: &ContextNode, step: &StepReport) -> Markup {
+    let waits = || (step.status == StepStatus::Pending).then(|| waits_for(trace, node, step));
+    let reason = step.reason.clone().or_else(waits).unwrap_or_default();
     html! {
         li id=(id_of_step(node, step)) {
             div class="row step" {
                 (status::small(&word_of_step(step), false))
                 span class="name" { (step.id) }
                 span class="kind" { "step" }
-                span class="now" { (short(reason, SHOWN)) }
+                span class="now" { (short(&reason, SHOWN)) }
             }
         }
     }
@@ -229,7 +274,7 @@ fn list(trace: &Trace, node: &ContextNode, rows: &[Row<'_>], from: usize, open: 
         @for row in rows.get(from..until).unwrap_or_default() {
             @match row {
                 Row::Context(child) => (branch(trace, child, open)),
-                Row::Step(report) => (step(node, report)),
+                Row::Step(report) => (step(trace, node, report)),
             }
         }
         @if until < rows.len() { (more(trace, node, until, rows.len())) }
@@ -269,7 +314,11 @@ pub(super) fn print(trace: &Trace, node: &ContextNode) -> u64 {
     }
     (node.attempt(), node.children.len(), node.live_children, node.waiting.len(), node.questions)
         .hash(&mut hasher);
+    node.answers.len().hash(&mut hasher);
     (has_call(node), node.is_undoing(), node.graph.as_ref().map(|run| run.unfinished)).hash(&mut hasher);
+    if node.parent.is_none() {
+        waits::print(waits::waiting(trace)).hash(&mut hasher);
+    }
     match &node.status {
         Status::Working(Phase::Waiting { children, .. }) => children.len().hash(&mut hasher),
         Status::Working(Phase::Queued { .. }) => "queued".hash(&mut hasher),
@@ -306,5 +355,6 @@ mod tests {
     fn what_is_said_is_cut_to_a_line() {
         assert_eq!(short("a\n b\t c", 9), "a b c");
         assert_eq!(short("ööööö", 3), "ööö…");
+        assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
     }
 }

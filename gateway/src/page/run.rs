@@ -7,11 +7,11 @@ use serde_json::json;
 use shared::{
     Timestamp,
     graph::Body,
-    subject::{Action, Subject},
+    subject::Subject,
     wire::{EndStatus, Text},
 };
 
-use super::{answer, money, row, shell::Here, status};
+use super::{answer, money, row, shell::Here, status, waits};
 use crate::{
     call::{Answered, Call},
     cluster,
@@ -38,28 +38,19 @@ pub(super) fn head_at(trace: &Trace, root: &ContextNode, at: Option<Timestamp>) 
     let budget = root.budget.snapshot();
     let asks = root.questions;
     html! {
-        header class="head" id="head" data-version=(trace.version()) {
+        header class="head" id="head" data-version=(trace.version()) data-asks=[waits::print(waits::waiting(trace))] {
             nav class="way" aria-label="The way here" { a href="./" data-up { "‹ Runs" } }
             h1 { (title(root)) }
             p class="state" {
                 @if at.is_some() { em { "as it was then: " } }
                 (status::mark(&trace.word(root))) " · " (row::lasts(root.started_at, until))
-                @if asks > 0 { " · " strong { a href=(asked(trace, asks)) { (shared::text::count(asks, "question")) " open" } } }
+                @if asks > 0 { " · " strong { a href={ "runs/" (trace.id()) "#asked" } { (shared::text::count(asks, "question")) " open" } } }
                 @if root.is_live() { " · " (row::doing(trace, root)) }
             }
             @let money = money::Shown::of(root, &budget);
-            div class="money" { (money.bar()) span { (money.told()) } }
+            div class="money" { (money.link(trace.id(), &root.id)) span { (money.told()) } }
             @if let Some(why) = root.why() { p class="wrong" { (row::short(&why, 600)) } }
         }
-    }
-}
-
-/// Where the open questions of a run are answered: with the agent that asks, or with all others.
-fn asked(trace: &Trace, questions: u32) -> String {
-    let mut asking = trace.contexts().iter().filter(|node| node.asks());
-    match asking.next().filter(|_| questions == 1) {
-        Some(node) => format!("runs/{}/contexts/{}", trace.id(), node.id),
-        None => "questions".to_owned(),
     }
 }
 
@@ -101,11 +92,11 @@ fn actions(call: &Call, trace: &Trace, root: &ContextNode) -> Markup {
         div class="actions" id="actions" {
             @if root.is_live() && call.may_send(&Subject::Cancel) {
                 button type="button" data-post={ (path) "/cancel" } data-body="{}"
-                    data-ask="Cancel this run? Every agent in it is stopped; what was spent stays spent." { "Cancel" }
+                    data-ask={ "Cancel “" (title(root)) "”? Every agent of it is stopped. Calls in flight are cut off, and booked at what is held for them if nobody \
+                        says what they cost; what was spent stays spent." } { "Cancel" }
             }
-            @if root.is_live() && call.may_send(&Subject::Admin(Action::Raise)) {
-                button type="button" data-raise={ (path) "/raise" } data-child=(root.id)
-                    data-now=(root.budget.limit.cost_usd.to_string().trim_start_matches('$')) { "Raise" }
+            @if root.is_live() && waits::may_raise(call) {
+                details class="branch" { summary { "Raise" } (waits::raise(trace.id(), &root.id, root.budget.limit.cost_usd)) }
             }
             @if !root.is_live() && call.may_send(&Subject::Submit) { (rerun(trace, root)) }
             @if let Some(url) = call.trace_url.as_ref().map(|url| url.of(trace.id())) { a href=(url) target="_blank" rel="noopener noreferrer" { "Trace ↗" } }
@@ -135,7 +126,7 @@ fn rerun(trace: &Trace, root: &ContextNode) -> Markup {
                 label { "Steps " select name="rerun.from" multiple required size=(outcome.steps.len().clamp(2, 8)) {
                     @for step in &outcome.steps { option value=(step.id) { (step.id) } }
                 } }
-                button type="submit" { "Rerun" }
+                button type="submit" data-ask={ "Run these steps, and what follows from them, again as a new run? It may cost " (most) " at most." (again) } { "Rerun" }
             }
         }
     }
@@ -149,6 +140,7 @@ pub(super) async fn show(call: Call) -> Answered {
         let live = root.is_live().then(|| format!("runs/{}/live?version={}", trace.id(), trace.version()));
         let body = html! {
             (head(trace, root))
+            div id="asked" { (waits::cards(&call, trace, &waits::waiting(trace))) }
             (actions(&call, trace, root))
             (views(trace, View::Tree))
             section aria-label="Agents" data-live=[live] { (row::tree(trace)) }

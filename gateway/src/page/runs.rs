@@ -102,6 +102,7 @@ pub(super) async fn list(mut call: Call) -> Answered {
     let is_live = wanted.goal.is_none() && call.all("after").next().is_none();
     let body = html! {
         h1 { "Runs" }
+        (kinds(&call))
         (filters(&call))
         section class="today" data-later="today" aria-label="Spent in the last 24 hours" {}
         p id="news" role="status" hidden {}
@@ -126,7 +127,7 @@ fn first_steps(call: &Call) -> Markup {
     html! {
         section class="empty" {
             p { "There are no runs yet. In a shell on this machine:" }
-            pre { "trellis submit examples/research.yaml\ntrellis run --goal \"Say hello\"" }
+            pre { "trellis submit --goal \"Say hello\"\ntrellis submit examples/research.yaml --agents examples/agents.yaml" }
             @if call.may_send(&Subject::Submit) {
                 p {
                     "Or here: " button type="button" data-post="v1/runs" data-go="runs/" data-body=(playground::example()) { "Run an example" }
@@ -137,10 +138,43 @@ fn first_steps(call: &Call) -> Markup {
     }
 }
 
+/// The lists that are asked for most.
+const KINDS: [(&str, &[(&str, &str)]); 4] = [
+    ("All", &[]),
+    ("At work", &[("status", "submitted"), ("status", "working")]),
+    ("Waiting for people", &[("waiting_for_human", "true")]),
+    ("Failed", &[("status", "failed"), ("status", "timed_out"), ("status", "aborted")]),
+];
+
+fn kinds(call: &Call) -> Markup {
+    let address =
+        |pairs: &[(&str, &str)]| form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish();
+    let is_here = |pairs: &[(&str, &str)]| {
+        let shown = call.query.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        shown.eq(pairs.iter().copied())
+    };
+    html! {
+        nav class="views" aria-label="Lists of runs" {
+            @for (name, pairs) in KINDS {
+                a href={ "./" @if !pairs.is_empty() { "?" (address(pairs)) } } aria-current=[is_here(pairs).then_some("page")] { (name) }
+            }
+        }
+    }
+}
+
 fn filters(call: &Call) -> Markup {
     let given = |name: &str| call.all(name).next().unwrap_or_default().to_owned();
-    let statuses =
-        ["working", "input_required", "paused", "completed", "failed", "cancelled", "timed_out", "aborted"];
+    let statuses = [
+        "submitted",
+        "working",
+        "input_required",
+        "paused",
+        "completed",
+        "failed",
+        "cancelled",
+        "timed_out",
+        "aborted",
+    ];
     html! {
         form class="filters" method="get" action="./" role="search" {
             label { "Status "
@@ -156,7 +190,9 @@ fn filters(call: &Call) -> Markup {
             label { "Search " input type="search" name="q" id="search" value=(given("q")) placeholder="goal, id, label" size="16"; }
             label { "Thread " input name="thread_id" value=(given("thread_id")) size="10"; }
             label { "Since " input type="date" name="since" value=(given("since")); }
+            label { "Before " input type="date" name="until" value=(given("until")); }
             label { "Costs at least $" input name="min_cost_usd" value=(given("min_cost_usd")) inputmode="decimal" size="5"; }
+            label { "At most $" input name="max_cost_usd" value=(given("max_cost_usd")) inputmode="decimal" size="5"; }
             label class="check" {
                 input type="checkbox" name="waiting_for_human" value="true" checked[given("waiting_for_human") == "true"];
                 " waits for a human"
@@ -179,7 +215,11 @@ fn line(run: &RunSummary) -> Markup {
                 a class="goal" href={ "runs/" (id) } { (goal) }
                 @if let Some(agent) = &run.agent_id { span class="kind" { (agent) } }
                 span class="labels" { @for (key, value) in run.labels.iter() { span { (key) "=" (value) } } }
-                @if run.questions > 0 { span class="asks" { (shared::text::count(run.questions, "question")) } }
+                @if run.questions > 0 {
+                    a class="asks" href={ "runs/" (id) "#asked" } { (shared::text::count(run.questions, "question")) }
+                } @else if run.waiting_for_human {
+                    a class="asks" href={ "runs/" (id) "#asked" } { "waits for a larger budget" }
+                }
             }
             (money::Shown::of_run(run).bar())
             span class="amount" { (run.budget.spent.cost_usd) span class="of" { " of " (run.budget.limit.cost_usd) } }
@@ -194,7 +234,8 @@ fn line(run: &RunSummary) -> Markup {
 fn print(run: &RunSummary) -> u64 {
     let mut hasher = DefaultHasher::new();
     let budget = &run.budget;
-    (run.status.name(), run.questions, run.ended_at.map(|end| end.millis())).hash(&mut hasher);
+    (run.status.name(), run.questions, run.waiting_for_human, run.ended_at.map(|end| end.millis()))
+        .hash(&mut hasher);
     for amount in [budget.limit, budget.spent, budget.held, budget.estimated] {
         amount.cost_usd.nanos().hash(&mut hasher);
     }

@@ -32,7 +32,7 @@ pub(super) async fn list(call: Call) -> Answered {
         } @else {
             table class="list" {
                 caption class="unseen" { "All schedules, by name" }
-                thead { tr { @for name in ["Schedule", "When", "Next", "Last", "Run", "Skipped", "Missed", "As it is"] { th scope="col" { (name) } } } }
+                thead { tr { @for name in ["Schedule", "When", "Next", "Last", "Run", "Skipped", "Missed", "Stored"] { th scope="col" { (name) } } } }
                 tbody { @for one in &schedules { (line(one, now)) } }
             }
         }
@@ -55,7 +55,7 @@ fn line(one: &ScheduleSummary, now: Timestamp) -> Markup {
             td data-name="Run" { (runs) }
             td data-name="Skipped" { (skipped) }
             td data-name="Missed" { (missed) }
-            td data-name="As it is" { a href={ "v1/schedules/" (name) } { "JSON" span class="unseen" { " of " (name) } } }
+            td data-name="Stored" { a href={ "v1/schedules/" (name) } { "JSON" span class="unseen" { " of " (name) } } }
         }
     }
 }

@@ -47,9 +47,17 @@ impl Here {
         }
     }
 
-    /// Whether the view is a list that nothing tells of when it changes.
-    fn is_looked_at_again(self) -> bool {
-        matches!(self, Here::Questions | Here::Workers | Here::Schedules | Here::Operations | Here::Dead)
+    /// After how many seconds a list is looked at again that nothing tells of when it changes: the more there is to be read for it, the later.
+    fn looked_at_after(self) -> Option<u32> {
+        match self {
+            Here::Workers => Some(3),
+            Here::Operations => Some(5),
+            Here::Schedules => Some(10),
+            Here::Dead => Some(15),
+            // Sooner if the count of the questions changes.
+            Here::Questions => Some(30),
+            Here::Runs | Here::Agents | Here::Playground => None,
+        }
     }
 
     /// Whether the caller may see it: what it may not is not offered.
@@ -117,7 +125,7 @@ pub(super) fn whole(call: &Call, title: &str, here: Here, body: &Markup) -> Mark
                         form method="post" action="sign-out" { button type="submit" { "Sign out" } }
                     }
                 }
-                main id="main" data-refresh[here.is_looked_at_again()] { (body) }
+                main id="main" data-refresh=[here.looked_at_after()] { (body) }
             }
         }
     }

@@ -12,7 +12,7 @@ use shared::{
 };
 
 use super::{
-    answer,
+    answer::{self, Tag},
     bar::{self, Bar, WIDTH},
     context, row, run,
     shell::Here,
@@ -34,9 +34,13 @@ pub(super) async fn show(call: Call) -> Answered {
     let trace_id = call.part("trace")?;
     let from = call.one::<usize>("from")?.unwrap_or(0);
     let run = call.watched.run(trace_id).await?;
+    let tag = Tag::of(&run).await?;
+    if let Some(known) = tag.known(&call) {
+        return Ok(known);
+    }
     let (log, ledger, journals) = cluster::account(&call.bus, trace_id).await?;
     let spans = blocking(move || log.spans(&journals, Clock::Machine.now())).await?;
-    run.show(move |trace| {
+    let shown = run.show(move |trace| {
         let root = cluster::root(trace)?;
         let body = html! {
             (run::head(trace, root))
@@ -46,8 +50,8 @@ pub(super) async fn show(call: Call) -> Answered {
             div id="part" data-redraw[root.is_live()] { (draw(trace, &spans, &ledger, from)) }
         };
         answer::page(&call, &run::title(root), Here::Runs, &body)
-    })
-    .await
+    });
+    Ok(tag.on(shown.await?))
 }
 
 fn text_of<'a>(span: &'a Span, wanted: &str) -> Option<&'a str> {

@@ -1,4 +1,4 @@
-//! What was spent in the last 24 hours, as a small chart.
+//! What the runs of the last 24 hours have cost, as a small chart.
 
 use axum::http::StatusCode;
 use maud::{Markup, html};
@@ -37,11 +37,11 @@ fn chart(today: &Today) -> Markup {
     };
     html! {
         @if total > Usd::ZERO {
-            span { "Spent in 24 h " strong { (total) @if *is_cut { " or more" } } }
-            svg width=(WIDTH) height=(HEIGHT) role="img" aria-label={ "Spent by the hour, at most " (Usd::from_nanos(most)) } {
+            span { "Runs of the last 24 h have cost " strong { (total) @if *is_cut { " or more" } } }
+            svg width=(WIDTH) height=(HEIGHT) role="img" aria-label={ "What they have cost by the hour in which they began, at most " (Usd::from_nanos(most)) } {
                 @for (place, hour) in hours.iter().enumerate() {
                     rect x=(place * WIDTH / HOURS) y=(HEIGHT - height(*hour)) width=(WIDTH / HOURS - 1) height=(height(*hour)) {
-                        title { (HOURS - 1 - place) " h ago: " (hour) }
+                        title { "begun " (HOURS - 1 - place) " h ago: " (hour) }
                     }
                 }
             }
@@ -49,7 +49,9 @@ fn chart(today: &Today) -> Markup {
                 @let rest = sum(sums.iter().skip(NAMED).map(|(_, spent)| spent));
                 ul class="plain" aria-label={ "Spent " (by) } {
                     li class="kind" { (by) }
-                    @for (name, spent) in sums.iter().take(NAMED) { li { (name) " " span class="of" { (spent) } } }
+                    @for (name, spent) in sums.iter().take(NAMED) {
+                        li { (name) " " span class="of" { (spent) } }
+                    }
                     @if rest > Usd::ZERO { li { "the rest " span class="of" { (rest) } } }
                 }
             }
@@ -70,8 +72,8 @@ mod tests {
         let shown = chart(&today).0;
         assert!(shown.contains("&lt;b&gt;") && !shown.contains("<b>"), "{shown}");
         assert!(
-            shown.contains("height=\"24\"><title>20 h ago: $0.40")
-                && shown.contains("height=\"1\"><title>0 h ago"),
+            shown.contains("height=\"24\"><title>begun 20 h ago: $0.40")
+                && shown.contains("height=\"1\"><title>begun 0 h ago"),
             "{shown}"
         );
     }

@@ -12,7 +12,7 @@ mod schedules;
 pub(crate) use agents::profiles;
 pub(crate) use contexts::{named_file, outputs_of};
 pub(crate) use deployment::{coordinators_now, dead_letters};
-pub(crate) use runs::{content, context, open_questions, wanted as wanted_runs};
+pub(crate) use runs::{content, context, is_known, open_questions, tagged, wanted as wanted_runs};
 pub(crate) use schedules::page as page_of_schedules;
 
 use axum::http::{Method, StatusCode};

@@ -222,12 +222,12 @@ fn run(trace: &Trace) -> Run {
 }
 
 /// Whether a client has what has this tag.
-pub(super) fn is_known(call: &Call, tag: &str) -> bool {
+pub(crate) fn is_known(call: &Call, tag: &str) -> bool {
     let given = call.header(header::IF_NONE_MATCH).unwrap_or_default();
     given.split(',').map(str::trim).any(|given| given == "*" || given.trim_start_matches("W/") == tag)
 }
 
-pub(super) fn tagged(mut response: Response, tag: &str) -> Response {
+pub(crate) fn tagged(mut response: Response, tag: &str) -> Response {
     response.headers_mut().extend(HeaderValue::try_from(tag).ok().map(|tag| (header::ETAG, tag)));
     response
 }

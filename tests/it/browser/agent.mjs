@@ -24,6 +24,13 @@ export default async function agent(place) {
 
     await anna.find("#e-1 summary").click();
     for (const seen of ["Let me look.", "Your task: Paint the fence", "fs.list, ask_human"]) await anna.sees(`#e-1 pre:has-text('${seen}')`);
+    // What the model got, part by part; what is long is shown whole.
+    await anna.go(`runs/${trace}/contexts/paints/entries/3`, "h1:text('Entry 3 of paints')", ".prompt summary:has-text('system')", ".prompt summary:has-text('assistant calls fs.list')", "section[aria-label='The entry'] pre:has-text('Let me ask.')");
+    await anna.find(".prompt summary:has-text('assistant')").first().click();
+    await anna.sees(".prompt pre:text('Let me look.')");
+    await anna.isAccessible();
+    await anna.go(`runs/${trace}/contexts/paints`, "#live:text('● live')");
+    await anna.find("#e-1 summary").click();
     await anna.find("#tell").fill("Mind the roses");
     await anna.find("form.tell button").click();
     await anna.sees("form.tell .told:text('Done.')");

@@ -36,7 +36,7 @@ export default async function keys(place) {
     await anna.go(`runs/${sleeps}`, "#live:text('● live')");
     await press("j");
     assert.equal(await at(), "s");
-    assert.match(await anna.replying(undefined, () => press("c")), /Cancel this run\?/);
+    assert.match(await anna.replying(undefined, () => press("c")), /Cancel “.*”\?/);
     await anna.replying("", () => press("c"));
     await anna.sees("#head .mark:has-text('cancelled')");
     await until("whoever stood on a row stands on it still", async () => (await at()) === "s");

@@ -31,15 +31,36 @@ export default async function questions(place) {
     assert.equal(await result(trace), "blue");
     await anna.isAccessible();
 
-    // In words, and as JSON.
-    for (const [question, form, answer] of [["How?", {}, "Slowly\nand well"], ["How many?", { schema: { type: "integer" } }, "7"]]) {
+    // In words, as JSON, and in fields.
+    for (const [question, form, answer] of [["How?", {}, "Slowly\nand well"], ["Which ones?", { schema: { type: "array" } }, '["a","b"]']]) {
         const asked = await ask(question, form);
         await anna.go("questions", `h2:text-is('${question}')`);
         await card(anna, question).locator("textarea").fill(answer);
         await anna.replying("", () => card(anna, question).locator("button").click());
         await anna.sees(".told:has-text('Answered')");
-        assert.equal(String(await result(asked)), answer);
+        const told = await result(asked);
+        assert.equal(typeof told === "string" ? told : JSON.stringify(told), answer);
     }
+    const schema = { type: "object", required: ["day", "guests"], properties: {
+        day: { type: "string", maxLength: 20, title: "Which day?" }, guests: { type: "integer", minimum: 1 }, outside: { type: "boolean" },
+        dish: { enum: ["fish", "none"] }, note: { type: "string" },
+    } };
+    const feast = await ask("Which feast?", { schema });
+    await anna.go("questions", "h2:text-is('Which feast?')");
+    const one = (label) => card(anna, "Which feast?").getByLabel(label);
+    await one("Which day?").fill("Sunday");
+    await one("guests").fill("7");
+    await one("outside").selectOption("yes");
+    await anna.isAccessible();
+    const send = () => card(anna, "Which feast?").locator("form.fields button").click();
+    await anna.replying("", send);
+    await anna.sees(".told:has-text('Answered')");
+    assert.deepEqual(await result(feast), { day: "Sunday", guests: 7, outside: true });
+    // After an answer in words, a question that comes later shows up on the same page.
+    await anna.page.evaluate(() => { document.isTheSame = true; });
+    await ask("And then?");
+    await anna.sees("h2:text-is('And then?')");
+    assert.ok(await anna.page.evaluate(() => document.isTheSame));
     // An approval, and one that is denied with a reason.
     for (const [button, reason, verdict] of [["approve", "", "succeeded"], ["deny", "too late", "denied by anna: too late"]]) {
         const question = `May I? ${button}`;
@@ -55,12 +76,13 @@ export default async function questions(place) {
     // What does not fit is told, and may be put right.
     const number = await ask("How many more?", { schema: { type: "integer" } });
     await anna.go("questions", "h2:text-is('How many more?')");
-    const one = card(anna, "How many more?");
-    await one.locator("textarea").fill("many");
-    await anna.replying("", () => one.locator("button").click());
-    await until("it says what is wrong", async () => !/^$|Answered/.test(await one.locator(".told").textContent()));
-    await one.locator("textarea").fill("8");
-    await anna.replying("", () => one.locator("button").click());
+    const asked = card(anna, "How many more?");
+    await asked.locator("summary:text('Write it as JSON')").click();
+    await asked.locator("textarea").fill("many");
+    await anna.replying("", () => asked.locator("button").last().click());
+    await until("it says what is wrong", async () => !/^$|Answered/.test(await asked.locator(".told").textContent()));
+    await asked.locator("input[type=number]").fill("8");
+    await anna.replying("", () => asked.locator("form.fields button").click());
     await anna.sees(".told:has-text('Answered')");
     assert.equal(String(await result(number)), "8");
     await Promise.all([anna.leave(), bert.leave()]);

@@ -69,7 +69,7 @@ export default async function tree(place) {
     const sleeps = await client.submit({ goal: "Sleep", agent_id: "sleep", child_id: "s", inputs: { ms: 3_600_000 } });
     await anna.go(`runs/${sleeps}`, "#live:text('● live')");
     const cancel = () => anna.find("#actions button:text('Cancel')").click();
-    assert.match(await anna.replying(undefined, cancel), /Cancel this run\?/);
+    assert.match(await anna.replying(undefined, cancel), /Cancel “Sleep”\? Every agent/);
     assert.equal((await client.run(sleeps)).outcome ?? null, null);
     await anna.replying("", cancel);
     await anna.sees("#head .mark:has-text('cancelled')");
@@ -81,12 +81,31 @@ export default async function tree(place) {
     await anna.go(`runs/${paused}`, "#live:text('● live')", "#head .mark:has-text('paused')");
     await anna.sees("#head .state:has-text('max_cost_usd = $0.03')");
     assert.doesNotMatch(await anna.find("#head").textContent(), /budget raise/, "a button does that");
-    const raise = () => anna.find("#actions button:text('Raise')").click();
+    await anna.sees("#asked h2:text('p waits for a larger budget')");
+    const raise = async (form, usd) => {
+        await anna.find(`${form} [name=max_cost_usd]`).fill(usd);
+        return await anna.replying("", () => anna.find(`${form} button`).click());
+    };
     anna.allow("status of 4");
-    assert.match(await anna.replying("abc", raise), /may cost.*0\.03/);
-    await anna.sees(".told[role=alert]");
-    await until("it says what is wrong", async () => !["", "Done."].includes(await anna.find(".told").textContent()));
-    await anna.replying("0.05", raise);
+    assert.match(await raise("#asked form.raise", "abc"), /Raise what p may use\?/);
+    await until("it says what is wrong", async () => /abc|dollars/.test(await anna.find("#asked .told").textContent()));
+    // As large as it was used up again at once: it may be raised once more, on a new card.
+    await raise("#asked form.raise", "0.04");
+    await anna.sees("#asked [name=max_cost_usd][value='0.04']");
+    await raise("#asked form.raise", "0.05");
     await anna.sees("#head .mark.good");
+    await until("nothing is waited for", async () => (await anna.count("#asked .card")) === 0);
+
+    // So is an agent beneath, on its own page, where it says from whom its money is.
+    const inner = await client.submit({ name: "inner", max_cost_usd: 1, on_exhausted: "pause", inputs: { usd: 0.01, calls: 5 }, steps: [{ id: "spends", agent_id: "spend", task_description: "Spend", max_cost_usd: 0.03, input_from: ["usd", "calls"] }] });
+    await until("it waits", async () => (await client.found(inner))?.waiting_for_human);
+    await anna.go("questions", `main a[href='runs/${inner}#asked']`);
+    await anna.find(`main a[href='runs/${inner}#asked']`).click();
+    await anna.sees("#asked h2:text('spends waits for a larger budget')");
+    await anna.go(`runs/${inner}/contexts/spends`, "#live:text('● live')", "#asked form.raise", ".facts dd:has-text('$0.03, drawn from what inner has')", ".facts dd:has-text('20 steps')");
+    await raise("#asked form.raise", "0.5");
+    await anna.sees("#head .mark.good");
+    await anna.find("#head .money a").click();
+    await anna.sees(".books text:has-text('spends')");
     await anna.leave();
 }

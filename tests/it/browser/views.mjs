@@ -37,6 +37,8 @@ export async function furnish({ client }) {
 export const VIEWS = ({ graph, written, asks, sleeps }) => [
     { path: "", sees: ["h1:text('Runs')", `#t-${graph} .labels:has-text('team=research')`, `#t-${sleeps} .mark.busy`, `#t-${asks} .asks`], isLive: true },
     { path: "?label=team%3Dnight", sees: [`#t-${sleeps}`, "a:text('Clear')"], isLive: true },
+    { path: "?status=failed&status=timed_out&status=aborted", sees: [".views [aria-current]:text('Failed')"] },
+    { path: `runs/${written}/contexts/ants/entries/2`, sees: ["h1:text('Entry 2 of ants')", ".prompt summary:has-text('system')", "h2:has-text('calls fs.write')"] },
     { path: "?label=team%3Dnobody", sees: ["text=No run fits."] },
     { path: `runs/${graph}`, sees: [".views a:text('Graph')", ".row:has-text('left')", "#head .mark.good"] },
     { path: `runs/${graph}/graph`, sees: [".graph text:has-text('both')", ".views [aria-current]:text('Graph')"] },
@@ -48,7 +50,7 @@ export const VIEWS = ({ graph, written, asks, sleeps }) => [
     { path: `runs/${graph}/events`, sees: ["[id^=event-]", ".sum a:text('as JSON')", ".list td:has-text('settled')", ".views [aria-current]:text('Events')"] },
     { path: `runs/${written}/files`, sees: ["h2:has-text('ants')", ".files a[download]", ".files a:text('ants and bees.md')"] },
     { path: `runs/${written}/contexts/ants/files/ants%20and%20bees.md`, sees: ["pre:text('# Ants')", "a:text('Save')"] },
-    { path: `runs/${sleeps}`, sees: ["#r-sleeper .now:has-text('runs on')", "#actions button:text('Cancel')", "#actions button:text('Raise')"], isLive: true },
+    { path: `runs/${sleeps}`, sees: ["#r-sleeper .now:has-text('runs on')", "#actions button:text('Cancel')", "#actions summary:text('Raise')"], isLive: true },
     { path: `runs/${sleeps}/contexts/sleeper`, sees: ["h1:text('sleeper')", "form.tell", "#actions button:text('Cancel')"], isLive: true },
     { path: `runs/${written}/contexts/ants`, sees: [".journal #e-1", ".journal li:has-text('fs.write')", ".files a[download]", ".result pre:text('It is written.')"] },
     { path: "questions", sees: ["h2:text('Which colour?')", "button:text('red')", "text=It is a long fence."] },

@@ -13,7 +13,7 @@ const SHARED: Layers = &[
     &["role.rs"],
     &["bus", "telemetry", "health.rs"],
     &["subject.rs", "schedule"],
-    &["webhook", "journal_text.rs"],
+    &["webhook", "journal_text.rs", "prompt_text.rs"],
     &["wire"],
     &["graph", "lines.rs"],
     &["decode.rs"],

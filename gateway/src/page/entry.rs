@@ -1,0 +1,145 @@
+//! One entry of a journal, whole: what the model got, part by part, what came of it, and the whole output of a tool.
+
+use coordinator::trace::{ContextNode, Trace};
+use maud::{Markup, html};
+use shared::{
+    ChildId, journal_text,
+    prompt_text::{self, Part},
+    text::{count, size},
+    when,
+    wire::{HistoryEntry, HistoryStep, ToolOutput},
+};
+
+use super::{answer, context, row, shell::Here};
+use crate::{
+    call::{Answered, Call},
+    cluster,
+    problem::ProblemDetails,
+    routes::{content, context as one_of},
+};
+
+/// A longer output is only saved.
+const SHOWN_BYTES: u64 = 256 << 10;
+
+pub(super) async fn show(call: Call) -> Answered {
+    let (trace_id, child): (_, ChildId) = (call.part("trace")?, call.part("child")?);
+    let number: u32 = call.part("number")?;
+    let run = call.watched.run(trace_id).await?;
+    let entries = cluster::journal(&call.bus, trace_id, &child).await?;
+    let Some(place) = entries.iter().position(|entry| entry.number == number) else {
+        let message =
+            format!("the journal of `{child}` has no entry {number}: it has {} of them", entries.len());
+        return Err(ProblemDetails::not_found("no_entry", message));
+    };
+    let output = output(&call, &entries[place]).await?;
+    run.show(move |trace| {
+        let node = one_of(trace, &child)?;
+        let entry = &entries[place];
+        let began = entries.first().map_or(entry.at, |first| first.at);
+        let body = html! {
+            (context::way_to(trace, node))
+            h1 { "Entry " (number) " of " (child) }
+            (facts(trace, entry, place.checked_sub(1).map_or(began, |before| entries[before].at)))
+            @if let Some(parts) = prompt_text::parts(&entries, number) { (prompt(node, entry, &parts)) }
+            section aria-label="The entry" {
+                @if let Some(arguments) = arguments(&entries, place) { h2 { "called with" } pre { (arguments) } }
+                @for (name, value) in journal_text::parts(&entry.step) {
+                    @if !is_told_above(&name) && !(name == "output" && output.is_some()) { h2 { (name) } pre { (value) } }
+                }
+                @if let Some(output) = &output { h2 { "Output, " (size(output.size_bytes)) } pre tabindex="0" { (output.text) } }
+            }
+            nav class="pages" aria-label="Entries" {
+                @if number > 1 { a href=(address(node, trace, number - 1)) { "Entry " (number - 1) } }
+                @if place + 1 < entries.len() { a href=(address(node, trace, number + 1)) { "Entry " (number + 1) } }
+            }
+        };
+        answer::page(&call, &format!("{child}, entry {number}"), Here::Runs, &body)
+    })
+    .await
+}
+
+/// Parts that stand among the facts, or in the prompt.
+fn is_told_above(name: &str) -> bool {
+    ["model", "tool", "cost", "usage", "tools it was offered"].contains(&name) || name.starts_with("prompt, ")
+}
+
+/// With what a tool was called: the model's answer before says so.
+fn arguments(entries: &[HistoryEntry], place: usize) -> Option<String> {
+    let HistoryStep::Tool(step) = &entries[place].step else { return None };
+    let answers = entries[..place].iter().rev().filter_map(|entry| entry.step.as_model());
+    let call = answers.flat_map(|answer| &answer.tool_calls).find(|call| call.id == step.id)?;
+    Some(format!("{:#}", call.arguments.value()))
+}
+
+/// Where an entry is shown whole.
+pub(super) fn address(node: &ContextNode, trace: &Trace, number: u32) -> String {
+    format!("runs/{}/contexts/{}/entries/{number}", trace.id(), node.id)
+}
+
+/// The whole output of a tool whose window got a preview.
+struct Output {
+    size_bytes: u64,
+    text: String,
+}
+
+async fn output(call: &Call, entry: &HistoryEntry) -> Result<Option<Output>, Box<ProblemDetails>> {
+    let HistoryStep::Tool(step) = &entry.step else { return Ok(None) };
+    let ToolOutput::Offloaded { object, preview, .. } = &step.output else { return Ok(None) };
+    let size_bytes = object.size_bytes;
+    let text = match size_bytes <= SHOWN_BYTES {
+        true => String::from_utf8_lossy(&content(&call.bus, object).await?).into_owned(),
+        false => format!("{preview}\n\n(this is what the model got; all of it is too long to be shown)"),
+    };
+    Ok(Some(Output { size_bytes, text }))
+}
+
+fn facts(trace: &Trace, entry: &HistoryEntry, before: shared::Timestamp) -> Markup {
+    let line = journal_text::line(&entry.step);
+    let usage = entry.step.as_model().and_then(|step| step.usage);
+    html! {
+        dl class="facts" {
+            dt { "What" } dd { (line.what) " " (line.who) }
+            dt { "When" } dd { (entry.at) ", " (when::lasts(entry.at.millis_since(before))) " after the entry before it, in attempt " (entry.attempt) }
+            @if !line.cost.is_empty() {
+                dt { "Cost" }
+                dd { (line.cost) @if let Some(held) = context::held(trace, entry) { " of " (held) " held" } }
+            }
+            @if let Some(usage) = usage {
+                dt { "Tokens" }
+                dd {
+                    (usage.input_tokens) " in" @if usage.cached_tokens > 0 { ", " (usage.cached_tokens) " of them cached" }
+                    ", " (usage.output_tokens) " out" @if usage.reasoning_tokens > 0 { ", " (usage.reasoning_tokens) " of them to reason" }
+                }
+            }
+        }
+    }
+}
+
+/// The prompt of a call, in the order in which the model got it.
+fn prompt(node: &ContextNode, entry: &HistoryEntry, parts: &[Part]) -> Markup {
+    let tokens = entry.step.as_model().and_then(|step| step.usage).map(|usage| usage.input_tokens);
+    let bytes = parts.iter().map(|part| part.size_bytes).sum();
+    html! {
+        section class="prompt" {
+            h2 { "What the model got" }
+            p class="hint" {
+                (count(parts.len(), "part")) ", " (size(bytes))
+                @if let Some(tokens) = tokens { ", which the provider counted as " (tokens) " tokens" }
+                ". Put together from the journal of " (node.id) "; what is said of its budget between the entries is not kept."
+            }
+            ol {
+                @for part in parts {
+                    li {
+                        details {
+                            summary {
+                                (part.what) " " span class="kind" { (size(part.size_bytes)) @if part.entry != entry.number { ", entry " (part.entry) } @if let Some(shown) = part.shown_as { ", " (shown) } }
+                                " " span class="of" { (row::short(&part.text, 100)) }
+                            }
+                            pre { (part.text) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
