@@ -1,7 +1,7 @@
 //! Every limit, its default, and how a child's limits follow from its parent's (section L). Reaching a
 //! limit (`>=`) ends an agent with `limit_exceeded` and the limit's name.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{
     money::{Amount, Tokens, Usd},
@@ -271,6 +271,7 @@ impl Maximum {
 pub struct Settings {
     pub limits: Limits,
     /// The budget of a root that names no ceiling.
+    #[serde(deserialize_with = "root_budget")]
     pub root_budget: Amount,
     /// The most that a root may have, whatever its submission and its agent's profile ask for (B17).
     #[serde(skip_serializing_if = "Maximum::is_none")]
@@ -285,6 +286,19 @@ pub struct Settings {
     pub retry_max_ms: u64,
     /// How long work may wait in the queue unclaimed before it is sent again, in case it was lost.
     pub redispatch_ms: u64,
+}
+
+/// The part of it that is left out stays what it is without settings: with none, no call would be paid.
+fn root_budget<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Amount, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Given {
+        cost_usd: Option<Usd>,
+        tokens: Option<Tokens>,
+    }
+    let Given { cost_usd, tokens } = Given::deserialize(deserializer)?;
+    let default = DEFAULT_ROOT_BUDGET;
+    Ok(Amount::new(cost_usd.unwrap_or(default.cost_usd), tokens.unwrap_or(default.tokens)))
 }
 
 impl Default for Settings {
@@ -340,6 +354,21 @@ pub fn check_ceilings(path: &str, ceilings: Ceilings, problems: &mut Problems) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn l_a_part_of_the_root_budget_that_is_left_out_is_not_zero() {
+        for (given, expected) in [
+            (
+                r#"{"root_budget": {"cost_usd": 5}}"#,
+                Amount::new(Usd::from_cents(500), DEFAULT_ROOT_BUDGET.tokens),
+            ),
+            (r#"{"root_budget": {"tokens": 0}}"#, Amount::new(DEFAULT_ROOT_BUDGET.cost_usd, Tokens::ZERO)),
+            ("{}", DEFAULT_ROOT_BUDGET),
+        ] {
+            let settings: Settings = serde_json::from_str(given).expect("settings");
+            assert_eq!(settings.root_budget, expected, "{given}");
+        }
+    }
 
     #[test]
     fn l_a_request_may_only_lower_and_a_profile_may_set() {

@@ -29,27 +29,27 @@ const SHOWN: usize = 60;
 
 const EXAMPLES: &str = "\
 Examples:
-  trellis history @last                     the steps of the root of the newest run
-  trellis history 0af765/writer@4           step 4 of `writer`, whole
-  trellis history 0af765/writer --follow    its steps as they are done, until it ends
+  trellis history @last                     the entries of the root of the newest run
+  trellis history 0af765/writer@4           entry 4 of `writer`, whole
+  trellis history 0af765/writer --follow    its entries as they come, until it ends
 ";
 
-/// Show what an agent did, step by step, with the cost of each step.
+/// Show what an agent did, entry by entry, with the cost of each.
 ///
-/// Every step is a checkpoint: `trellis runs restore` goes back to one, and `trellis submit
+/// Every entry is a checkpoint: `trellis runs restore` goes back to one, and `trellis submit
 /// --branch-from` begins a new run at one.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(flatten)]
     context: ContextRef,
-    /// Show only this step, in full.
+    /// Show only this entry, in full.
     #[arg(long, value_name = "N", conflicts_with = "follow")]
     step: Option<u32>,
-    /// Show new steps until the context has ended.
+    /// Show new entries until the context has ended.
     #[arg(long)]
     follow: bool,
-    /// Show only what the context itself cost: its steps, and what its journal does not have.
+    /// Show only what the context itself cost: its entries, and what its journal does not have.
     #[arg(long, conflicts_with_all = ["step", "follow"])]
     costs: bool,
 }
@@ -72,7 +72,9 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         (Some(number), output) => {
             let Some(entry) = entries.iter().find(|entry| entry.number == number) else {
                 let last = entries.last().map_or(0, |entry| entry.number);
-                output::error(&format!("`{child}` has no step {number}\n\nhint: its steps are 1 to {last}"));
+                output::error(&format!(
+                    "`{child}` has no entry {number}\n\nhint: its entries are 1 to {last}"
+                ));
                 return Ok(Ending::Refused);
             };
             match output {
@@ -294,7 +296,7 @@ fn line(entry: &HistoryEntry, first: Timestamp, mark: Mark) -> String {
 
 /// An entry in full.
 fn whole(entry: &HistoryEntry) -> String {
-    let mut text = format!("step {} of `{}`, attempt {}\n", entry.number, entry.child_id, entry.attempt);
+    let mut text = format!("entry {} of `{}`, attempt {}\n", entry.number, entry.child_id, entry.attempt);
     for (name, value) in journal_text::parts(&entry.step) {
         text.push_str(&format!("\n{name}\n{}\n", indented(&value)));
     }

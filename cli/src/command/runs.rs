@@ -82,16 +82,16 @@ pub(crate) enum Command {
     /// A step is taken over if it succeeded and would read the same values again; of a `for_each`, each such item. The
     /// run is as it was submitted, with the agents as they are now.
     Rerun(rerun::Args),
-    /// Take a live agent back to a step of its journal, from where it continues.
+    /// Take a live agent back to an entry of its journal, from where it continues.
     ///
-    /// Later steps no longer count, but stay paid for. Their effects on others stay: a child that they spawned
+    /// Later entries no longer count, but stay paid for. Their effects on others stay: a child that they spawned
     /// is not run again; if the agent spawns it again, it gets the result that the child had. A run that has
-    /// ended can't be restored: `trellis submit --branch-from` begins a new one at that step.
+    /// ended can't be restored: `trellis submit --branch-from` begins a new one at that entry.
     #[command(after_help = "Examples:\n  trellis runs restore 0af765/writer@4")]
     Restore {
         #[command(flatten)]
         context: ContextRef,
-        /// The last step that shall count, as `trellis history` shows it, if it is not part of the name; 0 means none.
+        /// The last entry that shall count, as `trellis history` shows it, if it is not part of the name; 0 means none.
         #[arg(long, value_name = "STEP")]
         to: Option<u32>,
     },
@@ -170,7 +170,7 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
         Command::Restore { context, to } => {
             let Some(to) = context.step().or(to) else {
                 anyhow::bail!(
-                    "a step is missing\n\nhint: write TRACE/CHILD@STEP; `trellis history` shows the steps"
+                    "the entry is missing\n\nhint: write TRACE/CHILD@STEP; `trellis history` shows the entries"
                 );
             };
             let (trace, child) = context.find(&bus).await?;

@@ -220,7 +220,7 @@ pub(crate) async fn find_checkpoint(bus: &Bus, named: &Named) -> anyhow::Result<
         Some(child) => child,
         None => root(bus, trace_id).await?,
     };
-    Ok(Checkpoint { trace_id, child_id, step: named.step.context("a step is missing")? })
+    Ok(Checkpoint { trace_id, child_id, step: named.step.context("the entry is missing")? })
 }
 
 #[cfg(test)]

@@ -54,9 +54,9 @@ pub(crate) struct Task {
     /// Time limit of the run from its submission, such as 30s or 10m; overrides the file.
     #[arg(long, value_name = "TIME", value_parser = parse::duration)]
     timeout: Option<Duration>,
-    /// Begin with another agent's journal up to this step, without paying for its steps again.
+    /// Begin with another agent's journal up to this entry, without paying for it again.
     ///
-    /// Without CHILD, the root; `trellis history` shows the steps.
+    /// Without CHILD, the root; `trellis history` shows the entries.
     #[arg(long, value_name = "TRACE[/CHILD]@STEP", value_parser = context_ref::checkpoint)]
     branch_from: Option<Named>,
     /// A label to find the run by, in addition to those of the file; may be given more than once.

@@ -126,7 +126,7 @@ async fn g17_the_command_line_finds_runs_and_names_them_in_one_way() {
             "names no run: give its id, at least 4 of its first hex digits, or @last",
         ),
         (&["budget", "show", &format!("{short}/root@1")], "names a step, and this command takes a context"),
-        (&["runs", "restore", short], "a step is missing"),
+        (&["runs", "restore", short], "the entry is missing"),
         (&["runs", "list", "--status", "done"], "use submitted, working, input_required"),
         (&["runs", "list", "--since", "then"], "write a time before now, such as 2h"),
         (&["submit", "--goal", "x", "--label", "a b=c"], "is not a valid label"),
