@@ -12,7 +12,7 @@ use shared::{
     wire::{Copies, Funding, HistoryEntry, HistoryStep, Text, ToolOutput},
 };
 
-use super::{answer, files, money, row, run, shell::Here, status, waits};
+use super::{answer, files, money, raise, row, run, shell::Here, status, waiting, waits};
 use crate::{
     call::{Answered, Call},
     cluster,
@@ -83,7 +83,7 @@ fn way_through(trace: &Trace, last: Option<&ContextNode>, is_beneath: bool) -> M
 pub(super) fn head(trace: &Trace, node: &ContextNode) -> Markup {
     let budget = node.budget.snapshot();
     html! {
-        header class="head" id="head" data-version=(trace.version()) data-asks=[waits::print([node])] {
+        header class="head" id="head" data-version=(trace.version()) data-asks=[waiting::print([node])] {
             h1 { (node.id) }
             p class="state" {
                 (status::mark(&trace.word(node))) " · " (row::lasts(node.started_at, node.end().map(|end| end.at)))
@@ -130,8 +130,8 @@ fn actions(call: &Call, trace: &Trace, node: &ContextNode) -> Markup {
                 button type="button" data-post={ (path) "/cancel" } data-body=(json!({"child_id": node.id}))
                     data-ask={ "Cancel " (node.id) " and everything beneath it? Calls in flight are cut off, and booked at what is held for them if nobody \
                         says what they cost; what was spent stays spent." } { "Cancel" }
-                @if waits::may_raise(call) {
-                    details class="branch" { summary { "Raise" } (waits::raise(trace.id(), &node.id, node.budget.limit.cost_usd)) }
+                @if raise::is_allowed(call) {
+                    details class="branch" { summary { "Raise" } (raise::form(trace.id(), &node.id, node.budget.limit.cost_usd)) }
                 }
             }
         }

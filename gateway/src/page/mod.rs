@@ -19,6 +19,7 @@ mod money;
 mod operations;
 mod playground;
 mod questions;
+mod raise;
 mod receipt;
 mod row;
 mod run;
@@ -28,6 +29,7 @@ mod shell;
 mod status;
 mod timeline;
 mod today;
+mod waiting;
 mod waits;
 mod workers;
 

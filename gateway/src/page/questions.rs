@@ -15,9 +15,9 @@ use shared::{
 use super::{
     answer,
     fields::{self, Fields},
-    money, row,
+    money, raise, row,
     shell::Here,
-    status, waits,
+    status,
 };
 use crate::{
     call::{Answered, Call, json},
@@ -87,8 +87,8 @@ fn budget(call: &Call, run: &RunSummary) -> Markup {
                 }
                 h3 class="said" id=(id) { (row::short(name, 200)) }
                 p class="from" { (money::Shown::of_run(run).bar()) span class="kind" { (money::Shown::of_run(run).told()) } }
-                @if run.status == ContextStatus::Paused && waits::may_raise(call) {
-                    (waits::raise(run.trace_id, &run.child_id, run.budget.limit.cost_usd))
+                @if run.status == ContextStatus::Paused && raise::is_allowed(call) {
+                    (raise::form(run.trace_id, &run.child_id, run.budget.limit.cost_usd))
                 } @else {
                     p { a href={ "runs/" (trace) "#asked" } { "See which agent waits" } }
                 }

@@ -13,7 +13,7 @@ use shared::{
     wire::{StepReport, StepStatus},
 };
 
-use super::{money, status, waits};
+use super::{money, status, waiting};
 
 /// Lists are open, those above first, until so many rows are shown; the others are loaded when somebody opens them.
 pub(super) const OPEN_ROWS: usize = 200;
@@ -317,7 +317,7 @@ pub(super) fn print(trace: &Trace, node: &ContextNode) -> u64 {
     node.answers.len().hash(&mut hasher);
     (has_call(node), node.is_undoing(), node.graph.as_ref().map(|run| run.unfinished)).hash(&mut hasher);
     if node.parent.is_none() {
-        waits::print(waits::waiting(trace)).hash(&mut hasher);
+        waiting::print(waiting::all(trace)).hash(&mut hasher);
     }
     match &node.status {
         Status::Working(Phase::Waiting { children, .. }) => children.len().hash(&mut hasher),

@@ -11,7 +11,7 @@ use shared::{
     wire::{EndStatus, Text},
 };
 
-use super::{answer, money, row, shell::Here, status, waits};
+use super::{answer, money, raise, row, shell::Here, status, waiting, waits};
 use crate::{
     call::{Answered, Call},
     cluster,
@@ -38,7 +38,7 @@ pub(super) fn head_at(trace: &Trace, root: &ContextNode, at: Option<Timestamp>) 
     let budget = root.budget.snapshot();
     let asks = root.questions;
     html! {
-        header class="head" id="head" data-version=(trace.version()) data-asks=[waits::print(waits::waiting(trace))] {
+        header class="head" id="head" data-version=(trace.version()) data-asks=[waiting::print(waiting::all(trace))] {
             nav class="way" aria-label="The way here" { a href="./" data-up { "‹ Runs" } }
             h1 { (title(root)) }
             p class="state" {
@@ -95,8 +95,8 @@ fn actions(call: &Call, trace: &Trace, root: &ContextNode) -> Markup {
                     data-ask={ "Cancel “" (title(root)) "”? Every agent of it is stopped. Calls in flight are cut off, and booked at what is held for them if nobody \
                         says what they cost; what was spent stays spent." } { "Cancel" }
             }
-            @if root.is_live() && waits::may_raise(call) {
-                details class="branch" { summary { "Raise" } (waits::raise(trace.id(), &root.id, root.budget.limit.cost_usd)) }
+            @if root.is_live() && raise::is_allowed(call) {
+                details class="branch" { summary { "Raise" } (raise::form(trace.id(), &root.id, root.budget.limit.cost_usd)) }
             }
             @if !root.is_live() && call.may_send(&Subject::Submit) { (rerun(trace, root)) }
             @if let Some(url) = call.trace_url.as_ref().map(|url| url.of(trace.id())) { a href=(url) target="_blank" rel="noopener noreferrer" { "Trace ↗" } }
@@ -140,7 +140,7 @@ pub(super) async fn show(call: Call) -> Answered {
         let live = root.is_live().then(|| format!("runs/{}/live?version={}", trace.id(), trace.version()));
         let body = html! {
             (head(trace, root))
-            div id="asked" { (waits::cards(&call, trace, &waits::waiting(trace))) }
+            div id="asked" { (waits::cards(&call, trace, &waiting::all(trace))) }
             (actions(&call, trace, root))
             (views(trace, View::Tree))
             section aria-label="Agents" data-live=[live] { (row::tree(trace)) }

@@ -1,0 +1,27 @@
+//! The form that raises a ceiling.
+
+use maud::{Markup, html};
+use serde_json::json;
+use shared::{
+    ChildId, TraceId, Usd,
+    subject::{Action, Subject},
+};
+
+use crate::call::Call;
+
+pub(super) fn is_allowed(call: &Call) -> bool {
+    call.may_send(&Subject::Admin(Action::Raise))
+}
+
+/// With the ceiling as it is.
+pub(super) fn form(trace: TraceId, child: &ChildId, limit: Usd) -> Markup {
+    let limit = limit.to_string();
+    html! {
+        form class="raise" data-json={ "v1/runs/" (trace) "/raise" } data-body=(json!({"child_id": child})) data-done="Raised: what waited for it goes on." {
+            label { "Costs at most $" input name="max_cost_usd" inputmode="decimal" size="8" value=(limit.trim_start_matches('$')); }
+            label { "Tokens at most " input type="number" name="max_tokens" min="1" step="1" placeholder="as now"; }
+            button type="submit"
+                data-ask={ "Raise what " (child) " may use? What waits for it goes on and may spend it, and it can't be lowered again." } { "Raise" }
+        }
+    }
+}
