@@ -1,4 +1,5 @@
 // A place where nothing has happened yet says what to do first.
+import assert from "node:assert/strict";
 import { Person } from "./page.mjs";
 
 export default async function empty(place) {
@@ -13,10 +14,17 @@ export default async function empty(place) {
         await anna.go(path, `.empty :text('${words}')`);
         await anna.isAccessible();
     }
-    // The first run announces itself.
+    // Whoever may begins an example there, and sees it run to its end. It announces itself to who looks at the list.
+    const button = (person) => person.page.getByRole("button", { name: "Run an example" });
+    const olga = await Person.enter(place, place.tokens.olga);
+    await olga.go("", "#live:text('● live')");
+    assert.equal(await button(olga).count(), 0, "who may only look begins nothing");
     await anna.go("", "#live:text('● live')");
-    await place.client.finish({ goal: "The first", agent_id: "echo" });
-    await anna.find("#news a:text('1 new')").click();
-    await anna.sees(".run .goal:text('The first')");
-    await anna.leave();
+    await button(anna).click();
+    await anna.sees("h1:text('playground')");
+    await olga.find("#news a:text('1 new')").click();
+    await olga.sees(".run .goal:text('playground')");
+    await anna.sees("#head .mark.good");
+    assert.deepEqual(await anna.find(".tree .row .name").allTextContents(), ["playground", "ants", "bees", "compare"]);
+    for (const person of [anna, olga]) await person.leave();
 }

@@ -1,6 +1,6 @@
 // The playground of a `trellis dev`: what is typed is checked and drawn, runs, and goes on although a step fails and the worker is killed.
 import assert from "node:assert/strict";
-import { Person } from "./page.mjs";
+import { Person, until } from "./page.mjs";
 
 const GRAPH = `name: played
 inputs: {calls: 3, ms: 1500, usd: 0.01}
@@ -28,6 +28,11 @@ export default async function playground(place) {
     await anna.sees("#checked .mark.bad");
     await text.fill(GRAPH);
     for (const seen of ["#checked .mark.good", "#part text:has-text('pay')", "#checked dd:text('pay → say')"]) await anna.sees(seen);
+    // A file is opened into the editor.
+    await text.fill("");
+    await anna.find("#open-file").setInputFiles({ name: "played.yaml", mimeType: "application/yaml", buffer: Buffer.from(GRAPH) });
+    await until("it is there", async () => (await text.inputValue()) === GRAPH);
+    for (const seen of ["#checked .mark.good", "#part text:has-text('pay')"]) await anna.sees(seen);
     await anna.find("#fail-step").selectOption("say");
     await anna.find("#run-graph").click();
     for (const seen of ["#played a", "#part .card.busy", "#head .mark.busy", "#head .money"]) await anna.sees(seen);
