@@ -8,7 +8,7 @@ export default async function runs(place) {
     const { client } = place;
     const submit = (run) => client.submit({ ...run, labels: { ...LABEL, ...run.labels } });
     const made = {
-        completed: await submit({ goal: "It is done", agent_id: "echo", labels: { which: "one" } }),
+        completed: await submit({ goal: "It is done", agent_id: "echo", labels: { which: "one" }, thread_id: "talk-1" }),
         failed: await submit({ goal: "It fails", agent_id: "fail", inputs: { retryable: false } }),
         input_required: await submit({ goal: "It asks", agent_id: "ask" }),
         working: await submit({ goal: "It sleeps", agent_id: "sleep", inputs: { ms: 3_600_000 } }),
@@ -23,7 +23,7 @@ export default async function runs(place) {
     const names = (traces) => traces.map((trace) => Object.keys(made).find((name) => made[name] === trace) ?? trace).sort();
     /** Fills the form in, and leaves the rest of it empty; what is listed then. */
     const filtered = async (fields) => {
-        const wanted = { status: "", agent_id: "", label: "part=filters", q: "", min_cost_usd: "", ...fields };
+        const wanted = { status: "", agent_id: "", label: "part=filters", q: "", min_cost_usd: "", thread_id: "", since: "", ...fields };
         for (const [name, value] of Object.entries(wanted)) {
             const field = anna.find(`form.filters [name=${name}]`);
             if (name === "status") await field.selectOption(value);
@@ -47,9 +47,16 @@ export default async function runs(place) {
     for (const [fields, found] of [
         [{ agent_id: "ask" }, "input_required"],
         [{ label: "which=one" }, "completed"],
+        [{ thread_id: "talk-1" }, "completed"],
         [{ q: made.failed.slice(0, 12) }, "failed"],
         [{ min_cost_usd: "0.03" }, "paused"],
     ]) assert.deepEqual(await filtered(fields), [found], JSON.stringify(fields));
+    assert.deepEqual(await filtered({ thread_id: "talk-2" }), []);
+    // Since a day: midnight in UTC.
+    const day = (days) => new Date(Date.now() + days * 86_400_000).toISOString().slice(0, 10);
+    assert.deepEqual(await filtered({ since: day(-1) }), Object.keys(made).sort());
+    assert.equal(await anna.find("[name=since]").inputValue(), day(-1), "what was chosen is shown");
+    assert.deepEqual(await filtered({ since: day(1) }), []);
     assert.deepEqual(await filtered({ waiting_for_human: true }), ["input_required", "paused"]);
     await Promise.all([anna.page.waitForURL(anna.base), anna.find("a:text('Clear')").click()]);
 
