@@ -100,6 +100,11 @@ async fn x10_what_agents_say_stays_text_in_a_browser() {
     drive(Place::dev(), &["hostile"]).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn x10_what_failed_runs_again_and_what_is_within_something_else_or_on_another_page_is_found() {
+    drive(Place::dev(), &["rerun", "inner", "pages"]).await;
+}
+
 /// What is the same wherever the page stands is not looked at again here.
 #[tokio::test(flavor = "multi_thread")]
 async fn x10_on_a_cluster_every_view_and_button_works() {

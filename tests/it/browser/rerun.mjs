@@ -1,0 +1,65 @@
+// A graph that failed runs again: what did not succeed, or chosen steps and what follows from them. Both are new runs.
+import assert from "node:assert/strict";
+import { Person, until } from "./page.mjs";
+
+const GRAPH = {
+    name: "release", mode: "parallel",
+    steps: [
+        { id: "build", agent_id: "echo", task_description: "Build it" },
+        { id: "notes", agent_id: "echo", task_description: "Tell what is new" },
+        { id: "allow", approve: { who: "anybody", question: "May it go out?" }, depends_on: ["build"] },
+        { id: "publish", agent_id: "echo", task_description: "Publish it", depends_on: ["allow"] },
+    ],
+};
+
+export default async function rerun(place) {
+    const { client } = place;
+    const answer = async (trace, answer) => {
+        await client.reaches(trace, "input_required");
+        const { questions } = await client.ask("GET", "questions?limit=100");
+        const { child_id, number } = questions.find(({ trace_id }) => trace_id === trace);
+        await client.ask("POST", `runs/${trace}/contexts/${child_id}/answers/${number}`, { answer });
+    };
+    const failed = await client.submit(GRAPH);
+    await answer(failed, "deny");
+    await client.reaches(failed, "failed");
+    const anna = await Person.enter(place, place.tokens.anna);
+    await anna.go(`runs/${failed}`, "#head .mark.bad");
+
+    const { page } = anna;
+    const named = (name) => page.getByRole("button", { name, exact: true });
+    /** Which run is shown that is not this one. */
+    const another = async (trace) => {
+        await until("another run is shown", () => /runs\/\w+$/.test(page.url()) && !page.url().endsWith(trace));
+        return page.url().split("/").at(-1);
+    };
+    /** Which of its steps took over what an earlier run had done. */
+    const taken = async (trace) => {
+        const { contexts } = (await client.ask("GET", `runs/${trace}/receipt`)).receipt;
+        return contexts.filter((one) => one.taken_from).map((one) => one.child_id);
+    };
+    const again = () => named("Rerun").click();
+    const asked = await anna.replying(undefined, again);
+    assert.match(asked, /Run what did not succeed again.*Approvals that are part of it are asked again/);
+    assert.ok(page.url().endsWith(failed), "whoever says no stays");
+    await anna.replying("", again);
+    const second = await another(failed);
+    await anna.sees("#head .mark.asks");
+    await answer(second, "approve");
+    await anna.sees("#head .mark.good");
+    assert.deepEqual(await taken(second), ["build", "notes"]);
+
+    // Nothing of this one failed: only chosen steps run again.
+    await anna.go(`runs/${second}`, "#head .mark.good");
+    assert.equal(await named("Rerun").count(), 0);
+    await page.getByText("Rerun from a step").click();
+    await page.getByRole("listbox", { name: "Steps" }).selectOption(["notes", "publish"]);
+    await named("Rerun").click();
+    const third = await another(second);
+    // An approval counts for the run in which it was given.
+    await answer(third, "approve");
+    await anna.sees("#head .mark.good");
+    assert.deepEqual(await taken(third), ["build"]);
+    assert.equal((await client.found(failed)).status, "failed", "a run that has ended stays as it is");
+    await anna.leave();
+}
