@@ -43,7 +43,7 @@ async fn drive(place: impl Future<Output = Place>, words: &[&str]) {
     let driven = tokio::time::timeout(SOON * 4, async {
         while let Some(line) = lines.next_line().await.unwrap() {
             if let Some(asked) = line.strip_prefix("ask ") {
-                let answer = place.act(asked);
+                let answer = place.act(asked).await;
                 told.write_all(format!("{answer}\n").as_bytes()).await.unwrap();
             }
             said.push(line);
@@ -108,11 +108,11 @@ async fn x10_what_failed_runs_again_and_what_is_within_something_else_or_on_anot
 /// What is the same wherever the page stands is not looked at again here.
 #[tokio::test(flavor = "multi_thread")]
 async fn x10_on_a_cluster_every_view_and_button_works() {
-    let all = ["--quick", "views", "runs", "tree", "agent", "questions", "session", "roles"];
+    let all = ["--quick", "views", "runs", "tree", "agent", "questions", "session", "roles", "letters"];
     drive(Place::cluster(), &all).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x10_a_worker_that_dies_and_a_gateway_that_restarts_are_seen() {
-    drive(Place::cluster(), &["lost", "signed_out"]).await;
+async fn x10_a_worker_that_dies_or_is_drained_and_a_gateway_that_restarts_are_seen() {
+    drive(Place::cluster(), &["lost", "signed_out", "drain"]).await;
 }

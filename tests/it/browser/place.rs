@@ -3,7 +3,8 @@
 use std::process::Command;
 
 use gateway::token;
-use shared::role::Kind;
+use serde_json::json;
+use shared::{role::Kind, subject::Subject};
 use trellis_tests::{
     directory::Directory,
     processes::{Processes, Shape, binary},
@@ -26,12 +27,13 @@ pub(super) struct Place {
 impl Place {
     pub(super) async fn dev() -> Self {
         let (files, tokens) = tokens();
-        Place { server: Trellis::dev(&["--tokens", &tokens]), cluster: None, _files: files }
+        let server = Trellis::dev(&["--tokens", &tokens]);
+        Place { server, cluster: None, _files: files }
     }
 
     pub(super) async fn cluster() -> Self {
         let (files, tokens) = tokens();
-        let cluster = Processes::start_as(|| Shape { slots: 64, ..Shape::new(1, 2) }).await;
+        let cluster = Processes::start_as(|| Shape { slots: 64, drain: "1h", ..Shape::new(1, 2) }).await;
         let server = Trellis::gateway(&cluster.nats.url(), &["--tokens", &tokens]);
         Place { server, cluster: Some(cluster), _files: files }
     }
@@ -45,7 +47,7 @@ impl Place {
     }
 
     /// Does what a script asks for. What it is told.
-    pub(super) fn act(&mut self, asked: &str) -> String {
+    pub(super) async fn act(&mut self, asked: &str) -> String {
         match asked.split_whitespace().collect::<Vec<_>>().as_slice() {
             ["link"] => {
                 let url = self.url();
@@ -66,6 +68,12 @@ impl Place {
             ["kill", worker] => {
                 self.cluster.as_mut().expect("a worker of its own").kill(worker);
                 String::new()
+            }
+            // What it is told is the message, which nobody can read.
+            ["nonsense", word] => {
+                let message = json!({"nonsense": word});
+                self.cluster.as_ref().expect("a bus").client.publish(Subject::Cancel, &message).await;
+                message.to_string()
             }
             other => panic!("a script asks for {other:?}"),
         }

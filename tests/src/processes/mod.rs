@@ -53,6 +53,8 @@ pub struct Shape {
     pub coordinators: usize,
     pub workers: usize,
     pub slots: usize,
+    /// How long a worker that is drained lets its attempts run.
+    pub drain: &'static str,
     /// Settings of the deployment; they override those of all tests.
     pub settings: Value,
     /// Settings of every worker: models and tools.
@@ -87,6 +89,7 @@ impl Shape {
             coordinators,
             workers,
             slots: 16,
+            drain: "3s",
             settings,
             worker,
             policy: None,
@@ -183,7 +186,7 @@ impl Processes {
                 &policy_file,
                 "--allow-crash",
                 "--drain",
-                "3s",
+                shape.drain,
             ];
             let arguments = [&arguments[..], log_format].concat();
             nodes.insert(name.clone(), Node::new(&dir, &name, &arguments, &environment));
