@@ -62,7 +62,7 @@ async fn x10_every_view_is_shown_whole_and_can_be_read_by_everybody() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn x10_runs_are_found_watched_cancelled_and_raised_with_a_mouse_and_with_keys() {
-    drive(Place::dev(), &["runs", "tree", "timeline", "graph", "keys"]).await;
+    drive(Place::dev(), &["runs", "tree", "timeline", "graph", "keys", "traced"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

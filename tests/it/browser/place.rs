@@ -18,6 +18,9 @@ const PEOPLE: [(&str, &[Kind]); 3] = [
     ("olga", &[Kind::Observer]),
 ];
 
+/// Where the traces of runs are said to be seen.
+const TRACES: &str = "http://traces.example/{trace_id}";
+
 pub(super) struct Place {
     server: Trellis,
     cluster: Option<Processes>,
@@ -27,14 +30,14 @@ pub(super) struct Place {
 impl Place {
     pub(super) async fn dev() -> Self {
         let (files, tokens) = tokens();
-        let server = Trellis::dev(&["--tokens", &tokens]);
+        let server = Trellis::dev(&["--tokens", &tokens, "--trace-url", TRACES]);
         Place { server, cluster: None, _files: files }
     }
 
     pub(super) async fn cluster() -> Self {
         let (files, tokens) = tokens();
         let cluster = Processes::start_as(|| Shape { slots: 64, drain: "1h", ..Shape::new(1, 2) }).await;
-        let server = Trellis::gateway(&cluster.nats.url(), &["--tokens", &tokens]);
+        let server = Trellis::gateway(&cluster.nats.url(), &["--tokens", &tokens, "--trace-url", TRACES]);
         Place { server, cluster: Some(cluster), _files: files }
     }
 
