@@ -421,6 +421,8 @@ async function check(fail) {
     return told;
 }
 async function play() {
+    // It is checked now, and not once more behind that.
+    clearTimeout(checking);
     const [said, fail] = [$("played"), $("fail-step").value];
     // It is run once, however often the button is pressed.
     $("run-graph").disabled = true;
