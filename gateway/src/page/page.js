@@ -507,14 +507,14 @@ async function later() {
 
 // Lists that nothing tells of when they change are looked at again, unless somebody is at work on them.
 let listed;
-let looked = Date.now();
+let lookedAt = Date.now();
 async function lookAgain() {
     const main = document.querySelector("main[data-refresh]");
     const isUsed = () => isBusy(main) || (main.contains(document.activeElement) && !document.activeElement.matches(".told"));
-    if (!main || document.hidden || Date.now() - looked < main.dataset.refresh * 1000 || isUsed()) return;
+    if (!main || document.hidden || Date.now() - lookedAt < main.dataset.refresh * 1000 || isUsed()) return;
     const isRead = [...main.querySelectorAll(".told[data-at]")].some((said) => Date.now() - said.dataset.at < 20000);
     if (isRead) return;
-    looked = Date.now();
+    lookedAt = Date.now();
     const answer = await fetch(location.href, { headers: { accept: "text/html" } }).catch(() => null);
     if (!answer?.ok || isUsed()) return;
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
@@ -533,7 +533,7 @@ async function count() {
     const told = answer?.ok ? await answer.json().catch(() => null) : null;
     if (!told) return;
     place.textContent = told.questions ? `${told.questions}${told.are_all ? "" : "+"}` : "";
-    if (waiting && waiting !== told.print && place.closest("[aria-current]")) looked = 0;
+    if (waiting && waiting !== told.print && place.closest("[aria-current]")) lookedAt = 0;
     waiting = told.print;
 }
 

@@ -29,7 +29,7 @@ export default async function letters(place) {
     await again.locator("summary").click();
     const send = async (text, told) => {
         await again.getByRole("textbox").fill(text);
-        await again.getByRole("button", { name: "Send again" }).click();
+        assert.match(await anna.replying("", () => again.getByRole("button", { name: "Send again" }).click()), /Send this message again/);
         await again.getByText(told).waitFor();
     };
     anna.allow("status of 409");

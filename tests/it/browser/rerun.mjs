@@ -54,7 +54,7 @@ export default async function rerun(place) {
     assert.equal(await named("Rerun").count(), 0);
     await page.getByText("Rerun from a step").click();
     await page.getByRole("listbox", { name: "Steps" }).selectOption(["notes", "publish"]);
-    await named("Rerun").click();
+    assert.match(await anna.replying("", () => named("Rerun").click()), /Run these steps/);
     const third = await another(second);
     // An approval counts for the run in which it was given.
     await answer(third, "approve");
