@@ -44,7 +44,7 @@ pub(super) async fn show(call: Call) -> Answered {
             section aria-label="The entry" {
                 @if let Some(arguments) = arguments(&entries, place) { h2 { "called with" } pre { (arguments) } }
                 @for (name, value) in journal_text::parts(&entry.step) {
-                    @if !is_told_above(&name) && !(name == "output" && output.is_some()) { h2 { (name) } pre { (value) } }
+                    @if !is_told_above(&name) && (name != "output" || output.is_none()) { h2 { (name) } pre { (value) } }
                 }
                 @if let Some(output) = &output { h2 { "Output, " (size(output.size_bytes)) } pre tabindex="0" { (output.text) } }
             }

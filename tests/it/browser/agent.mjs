@@ -46,10 +46,11 @@ export default async function agent(place) {
         return questions.find((one) => one.trace_id === trace && one.number > 1);
     });
     await until("its journal has grown", async () => (await steps()) > before);
-    await question();
+    const { number } = await question();
     await anna.sees("#journal > li:has-text('Mind the roses')");
 
     // It goes on before her eyes, to its end; what was opened stays open.
+    await anna.sees(`#asked article[aria-labelledby$='-${number}']`);
     await anna.find("#asked textarea").fill("green");
     await anna.replying("", () => anna.find("#asked button").click());
     await anna.sees(".result pre:text('The fence is painted.')");
