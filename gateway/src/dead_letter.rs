@@ -28,6 +28,11 @@ fn is_queued(subject: &Subject) -> bool {
     matches!(Stream::of(&Filter::One(subject.clone())), Some(Stream::Intake | Stream::Report))
 }
 
+/// On which queue the message of a letter is sent again; none if it came on none.
+pub fn queue_of(bus: &Bus, letter: &DeadLetter) -> Option<Subject> {
+    bus.namespace().parse(&letter.subject).ok().filter(is_queued)
+}
+
 /// Sends the message of a letter again, and drops the letter. Sent twice, it is one message. It says who sends it (S7), whatever it is: what it
 /// asks for is asked for by `by` now, who may send on its subject or not.
 pub async fn send_again(
@@ -37,8 +42,7 @@ pub async fn send_again(
     by: &str,
     may_send: impl FnOnce(&Subject) -> bool,
 ) -> Result<(), NotSent> {
-    let subject = bus.namespace().parse(&letter.subject).ok().filter(is_queued);
-    let subject = subject.ok_or_else(|| NotSent::NoQueue(letter.subject.clone()))?;
+    let subject = queue_of(bus, letter).ok_or_else(|| NotSent::NoQueue(letter.subject.clone()))?;
     if !may_send(&subject) {
         return Err(NotSent::NotAllowed(subject));
     }

@@ -6,6 +6,7 @@ use shared::{clock::Clock, when, wire::DeadLetter};
 use super::{answer, shell::Here};
 use crate::{
     call::{Answered, Call},
+    dead_letter,
     routes::dead_letters,
     types::{KeptLetter, LettersPage},
 };
@@ -33,7 +34,7 @@ pub(super) async fn list(mut call: Call) -> Answered {
         } @else if letters.is_empty() {
             p { "No letter fits. " a href="dead" { "Show all" } }
         } @else {
-            (table(&letters))
+            (table(&call, &letters))
         }
         nav class="pages" aria-label="Pages" {
             @if !is_first { a href={ "dead?" (rest) } { "Newest" } }
@@ -43,17 +44,23 @@ pub(super) async fn list(mut call: Call) -> Answered {
     answer::page(&call, "dead letters", Here::Dead, &body)
 }
 
-fn table(letters: &[KeptLetter]) -> Markup {
+fn table(call: &Call, letters: &[KeptLetter]) -> Markup {
     html! {
         table class="list" {
             caption class="unseen" { "Messages that were refused for good, the newest first" }
             thead { tr { @for name in ["Kind", "When", "Why", "Subject", "About", "Stored"] { th scope="col" { (name) } } th scope="col" { span class="unseen" { "Actions" } } } }
-            tbody { @for one in letters { (line(one)) } }
+            tbody { @for one in letters { (line(one, may_send_again(call, one))) } }
         }
     }
 }
 
-fn line(kept: &KeptLetter) -> Markup {
+/// Whether the caller may send the message of a letter again, if it came through a queue.
+fn may_send_again(call: &Call, kept: &KeptLetter) -> bool {
+    !kept.letter.payload.is_empty()
+        && dead_letter::queue_of(&call.bus, &kept.letter).is_some_and(|subject| call.may_send(&subject))
+}
+
+fn line(kept: &KeptLetter, may_send_again: bool) -> Markup {
     let KeptLetter { kind, sequence, stored_at, letter } = kept;
     let DeadLetter { subject, refusal, trace_id, child_id, .. } = letter;
     html! {
@@ -67,13 +74,13 @@ fn line(kept: &KeptLetter) -> Markup {
                 @if let Some(child) = child_id { span class="kind" { (child) } }
             }
             td data-name="Stored" { a href={ "v1/dead/" (kind) "/" (sequence) } { "JSON" span class="unseen" { " of letter " (sequence) } } }
-            td { (actions(kept)) }
+            td { (actions(kept, may_send_again)) }
         }
     }
 }
 
 /// A letter is dropped, or its message is sent again: whoever has it pastes it as it was sent, since a letter does not keep what may be private.
-fn actions(kept: &KeptLetter) -> Markup {
+fn actions(kept: &KeptLetter, may_send_again: bool) -> Markup {
     let KeptLetter { kind, sequence, letter, .. } = kept;
     let path = format!("v1/dead/{kind}/{sequence}");
     html! {
@@ -81,7 +88,7 @@ fn actions(kept: &KeptLetter) -> Markup {
             data-ask={ "Drop letter " (sequence) "? Nobody can look at it after that." } {
             "Drop" span class="unseen" { " letter " (sequence) }
         }
-        @if !letter.payload.is_empty() {
+        @if may_send_again {
             details {
                 summary { "Send again" span class="unseen" { " letter " (sequence) } }
                 form data-raw={ (path) "/retry" } {
@@ -108,7 +115,7 @@ mod tests {
             stored_at: Timestamp::from_millis(0),
             letter: DeadLetter::new(hostile, None, Refusal::new(hostile, hostile, hostile)),
         };
-        let shown = line(&kept).0;
+        let shown = line(&kept, true).0;
         assert_eq!(shown.matches("&lt;img src=x onerror=alert(1)&gt;").count(), 4, "{shown}");
         assert!(!shown.contains("<img") && shown.contains("v1/dead/cancel/7"), "{shown}");
     }

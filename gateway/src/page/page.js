@@ -188,7 +188,7 @@ function watch() {
     on("part", ({ id, html }) => part($(id), html));
     on("entry", ({ id, html }) => { if (!$(id)) { const entry = parsed(html); $("journal")?.append(entry); glow(entry); } });
     on("said", ({ text }) => { if ($("words")) $("words").textContent = text; });
-    on("new", (count) => { const news = $("news"); if (!news) return; news.hidden = count === 0; news.replaceChildren(Object.assign(document.createElement("a"), { href: location.href, textContent: `${count} new` })); });
+    on("new", (count) => { const news = $("news"); if (!news) return; news.hidden = count === "0"; news.replaceChildren(Object.assign(document.createElement("a"), { href: location.href, textContent: `${count} new` })); });
     on("gone", ({ id }) => { $(id)?.classList.add("gone"); });
     on("reload", () => location.reload());
     on("end", () => {
@@ -512,7 +512,7 @@ async function lookAgain() {
     const main = document.querySelector("main[data-refresh]");
     const isUsed = () => isBusy(main) || (main.contains(document.activeElement) && !document.activeElement.matches(".told"));
     if (!main || document.hidden || Date.now() - lookedAt < main.dataset.refresh * 1000 || isUsed()) return;
-    const isRead = [...main.querySelectorAll(".told[data-at]")].some((said) => Date.now() - said.dataset.at < 20000);
+    const isRead = [...main.querySelectorAll(".told[data-at]")].some((said) => Date.now() - said.dataset.at < 6000);
     if (isRead) return;
     lookedAt = Date.now();
     const answer = await fetch(location.href, { headers: { accept: "text/html" } }).catch(() => null);

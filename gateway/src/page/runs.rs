@@ -17,7 +17,7 @@ use shared::{
     labels::Labels,
     subject::Subject,
     when,
-    wire::{RunSummary, RunsQuery},
+    wire::{RunSummary, RunsCursor, RunsQuery},
 };
 use tokio::sync::watch;
 
@@ -85,6 +85,13 @@ async fn find(call: &Call, Wanted { query, goal }: &Wanted) -> Result<Found, Box
         };
         runs.extend(found.runs.into_iter().filter(fits));
         query.after = found.next;
+        if runs.len() > most {
+            // What is left over comes with the next page.
+            runs.truncate(most);
+            query.after = runs
+                .last()
+                .map(|run: &RunSummary| RunsCursor { started_at: run.started_at, trace_id: run.trace_id });
+        }
         if query.after.is_none() || runs.len() >= most || read >= SEARCHED {
             return Ok(Found { runs, next: query.after });
         }
@@ -281,7 +288,10 @@ impl Watch {
             found.runs.iter().partition(|run| run.started_at.millis() > self.first);
         if newer.len() != self.newer {
             self.newer = newer.len();
-            events.push(Event::default().event("new").data(self.newer.to_string()));
+            // There may be more than one page of them.
+            let more = if shown.is_empty() && found.next.is_some() { "+" } else { "" };
+            events
+                .push(Event::default().event("new").data(json!(format!("{}{more}", self.newer)).to_string()));
         }
         for run in shown {
             let print = print(run);
@@ -291,8 +301,9 @@ impl Watch {
                 events.push(Event::default().event("row").data(data.to_string()));
             }
         }
-        // A run that does not fit any more, or has left the first page.
-        let is_gone = |trace: &TraceId| !found.runs.iter().any(|run| run.trace_id == *trace);
+        // A run that does not fit any more. One that newer runs pushed off the first page fits still, as far as is known.
+        let is_gone =
+            |trace: &TraceId| found.next.is_none() && !found.runs.iter().any(|run| run.trace_id == *trace);
         let gone: Vec<TraceId> = self.prints.keys().copied().filter(is_gone).collect();
         for trace in gone {
             self.prints.remove(&trace);
