@@ -251,6 +251,8 @@ async function refresh(parts = ["head", "asked", "actions", "result", "files"]) 
 async function again() {
     // What has ended stays as it is.
     if (!document.querySelector("[data-live]")) return;
+    // Until the stream is there, the rows are as they were.
+    $("live").textContent = "○ reconnecting";
     await refresh();
     if (!document.hidden) watch();
 }

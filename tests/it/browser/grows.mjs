@@ -39,8 +39,11 @@ export default async function grows(place) {
     for (const agent of [LEAF, BOSS]) await client.apply(agent);
     const watched = async (what, run, act) => {
         await anna.go(`runs/${run}`, "#head");
+        const isOver = async () => !/working|queued/.test(await anna.find("#head .state").textContent());
+        // Before its first word the stream says nothing, as behind its last.
+        await until(`${what} is looked at`, async () => (await anna.find("#live").textContent()) === "● live" || (await isOver()));
         await act?.(run);
-        await until(`${what} has ended`, async () => !/working|queued/.test(await anna.find("#head .state").textContent()));
+        await until(`${what} has ended`, isOver);
         await until(`${what} is told to its end`, async () => (await anna.find("#live").textContent()) === "");
         const last = await tree(anna);
         await anna.page.reload();

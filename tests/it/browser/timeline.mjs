@@ -26,7 +26,7 @@ export default async function timeline(place) {
     assert.equal(await anna.count("#actions > button:text-is('Rerun')"), 0, "nothing of it failed");
     await anna.find("#actions summary").click();
     await anna.find("[name='rerun.from']").selectOption(["three"]);
-    await anna.find("#actions form button").click();
+    assert.match(await anna.replying("", () => anna.find("#actions form button").click()), /Run these steps/);
     await until("another run is shown", () => !anna.page.url().includes(trace) && anna.page.url().includes("runs/"));
     await anna.sees("#head .mark.good");
 
@@ -38,7 +38,12 @@ export default async function timeline(place) {
     // A wait for a human is hatched.
     assert.match(await anna.find(".timeline rect.human").evaluate((bar) => getComputedStyle(bar).fill), /url\(.*#row-human/);
     assert.match(await anna.find(".timeline rect.human title").textContent(), /^waits for a human, /);
-    // Whoever looks closer looks at the same time still when it is drawn again, and stands where they stood.
+    await client.ask("POST", `runs/${asks}/contexts/asks/answers/1`, { answer: "yes" });
+    await anna.sees("#head .mark.good");
+    // Whoever looks closer looks at the same time still when it is drawn again, and stands where they stood. It is drawn again while an agent works.
+    const works = await client.submit({ goal: "Sleep", agent_id: "sleep", child_id: "sleeps", inputs: { ms: 3_600_000 } });
+    await client.reaches(works, "working");
+    await anna.go(`runs/${works}/timeline`, "#head .mark.busy", "#live:text('● live')");
     await until("it is long enough", () => anna.page.evaluate(() => lasted() > 2000));
     await anna.find("[data-look=closer]").press("Enter");
     await anna.page.evaluate(() => { look(100, 600); document.querySelector(".timeline").classList.add("old"); });
@@ -49,8 +54,8 @@ export default async function timeline(place) {
     assert.equal(await anna.page.evaluate(() => document.activeElement.dataset.look), "closer");
     await anna.find("[data-look=whole]").click();
     assert.deepEqual(await able(anna), ["closer"]);
-    await client.ask("POST", `runs/${asks}/contexts/asks/answers/1`, { answer: "yes" });
-    await anna.sees("#head .mark.good");
+    await client.ask("POST", `runs/${works}/cancel`, {});
+    await anna.sees("#head .mark:has-text('cancelled')");
 
     // An attempt that failed was not lost, and what stands beneath a graph is shown beneath it.
     const fails = await client.finish({ name: "fails", steps: [{ id: "never", agent_id: "fail", task_description: "Fail" }] });
