@@ -38,7 +38,7 @@ pub(super) async fn list(call: Call) -> Answered {
         @if questions.is_empty() && paused.is_empty() && is_first {
             section class="empty" {
                 p { "Nobody waits for an answer. Agents that ask, and steps that need an approval, show up here. To try one, in a shell:" }
-                pre { "trellis submit examples/approval.yaml" }
+                pre { "trellis submit examples/approval.yaml --agents examples/agents.yaml" }
             }
         } @else if questions.is_empty() && !is_first {
             p { "There are no older ones." }
