@@ -1,5 +1,6 @@
 //! LLM agents in worker processes on real NATS and Redis servers, with a model server that keeps its own bill (b5).
 
+mod bills;
 mod budget;
 mod checks;
 mod compaction;

@@ -21,7 +21,7 @@ pub use disk::Disk;
 pub use fuzzed::{FuzzedTools, Said, TOOL, Then, mutated};
 pub use hostile::{Attack, HostileServer};
 pub use llama::Llama;
-pub use model::{Gate, INPUT_NANOS, Line, ModelServer, OUTPUT_NANOS, Prompt, Reply};
+pub use model::{Gate, INPUT_NANOS, Line, ModelServer, OUTPUT_NANOS, Prompt, Reply, UsageForm};
 pub use nats::NatsServer;
 pub use process::{Process, free_port, installed};
 pub use proxy::{Proxy, Way};

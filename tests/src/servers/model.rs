@@ -45,7 +45,11 @@ pub struct Reply {
     /// Tool calls: names as on the wire, and arguments.
     pub calls: Vec<(String, Value)>,
     pub input_tokens: u64,
+    /// The output that is billed, with all reasoning.
     pub output_tokens: u64,
+    /// The part of the output that is reasoning.
+    pub reasoning_tokens: u64,
+    pub usage: UsageForm,
     /// The answer waits at this gate.
     pub gate: Option<Gate>,
     /// Delay before the answer.
@@ -58,6 +62,20 @@ pub struct Reply {
     pub breaks_off: bool,
     /// The answer reached its limit of tokens.
     pub cut_off: bool,
+}
+
+/// How a provider reports the output of an answer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum UsageForm {
+    /// Reasoning is part of `completion_tokens` (OpenAI).
+    #[default]
+    Inside,
+    /// Reasoning stands beside `completion_tokens` and is not in the total.
+    Beside,
+    /// Reasoning is in `total_tokens` alone (Gemini by OpenAI's protocol).
+    InTotal,
+    /// A smaller usage comes before the whole one.
+    Twice,
 }
 
 /// One line of the bill.
@@ -356,8 +374,24 @@ impl Shared {
 
 impl Reply {
     fn usage(&self) -> Value {
-        let (input, output) = (self.input_tokens, self.output_tokens);
-        json!({"prompt_tokens": input, "completion_tokens": output, "total_tokens": input + output})
+        let (input, output, reasoning) = (self.input_tokens, self.output_tokens, self.reasoning_tokens);
+        let (completion, total) = match self.usage {
+            UsageForm::Inside | UsageForm::Twice => (output, input + output),
+            UsageForm::Beside => (output - reasoning, input + output - reasoning),
+            UsageForm::InTotal => (output - reasoning, input + output),
+        };
+        let mut usage =
+            json!({"prompt_tokens": input, "completion_tokens": completion, "total_tokens": total});
+        if reasoning > 0 && self.usage != UsageForm::InTotal {
+            usage["completion_tokens_details"] = json!({"reasoning_tokens": reasoning});
+        }
+        usage
+    }
+
+    /// The usage in the frame that ends the answer, before the whole one.
+    fn early_usage(&self) -> Option<Value> {
+        let early = Reply { output_tokens: 1, reasoning_tokens: 0, ..self.clone() };
+        (self.usage == UsageForm::Twice).then(|| early.usage())
     }
 
     fn message(&self) -> Value {
@@ -395,7 +429,7 @@ fn stream(reply: &Reply) -> String {
     };
     let delta = json!([{"index": 0, "delta": reply.message(), "finish_reason": null}]);
     let end = json!([{"index": 0, "delta": {}, "finish_reason": reply.finish()}]);
-    let mut stream = chunk(delta, None) + &chunk(end, None);
+    let mut stream = chunk(delta, None) + &chunk(end, reply.early_usage());
     if !reply.no_usage {
         stream += &chunk(json!([]), Some(reply.usage()));
     }

@@ -7,12 +7,12 @@ use tracing::{instrument::WithSubscriber, subscriber::NoSubscriber};
 
 use super::{
     failure,
+    frames::Frames,
     provider::Route,
     request::{Completion, Error, Request},
     size::{MAX_ANSWER_BYTES, Size},
     tool_names::ToolNames,
-    translate,
-    usage::Frames,
+    translate, written_name,
 };
 use crate::{
     relay::{Fault, Relay, Sent, Shape, Upstream},
@@ -87,7 +87,9 @@ async fn read_answer(
 ) -> Result<Completion, Error> {
     let names = ToolNames::new(request.tools, request.messages);
     let frames = Frames::default();
-    let mut options = frames.watch(route.protocol, translate::options(route.protocol, request));
+    let options = translate::options(route.protocol, request);
+    let options = written_name::without_effort(route.protocol, route.model, options);
+    let mut options = frames.watch(route.protocol, options);
     let bearer = route.bearer().map(|bearer| ("Authorization".to_owned(), bearer));
     let traceparent = request.traceparent.map(|value| ("traceparent".to_owned(), value.to_owned()));
     let headers: Vec<(String, String)> = bearer.into_iter().chain(traceparent).collect();
@@ -146,7 +148,7 @@ fn completion(
     frames: &Frames,
     end: StreamEnd,
 ) -> Completion {
-    let usage = frames.usage(end.captured_usage.as_ref());
+    let usage = frames.usage(route.protocol);
     let cut_off = matches!(end.captured_stop_reason, Some(StopReason::MaxTokens(_)));
     let content = end.captured_content.unwrap_or_default();
     let text = content.joined_texts().filter(|text| !text.is_empty());

@@ -4,6 +4,7 @@
 mod call;
 mod chunks;
 mod failure;
+mod frames;
 mod outages;
 mod price;
 mod provider;
@@ -18,6 +19,7 @@ mod tokenizer;
 mod tool_names;
 mod translate;
 mod usage;
+mod written_name;
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -10,7 +10,7 @@ use genai::{
 };
 use shared::{Problems, id::ModelName, internet};
 
-use super::{price::NoProvider, request::Error, scripted};
+use super::{price::NoProvider, request::Error, scripted, written_name};
 use crate::{
     relay, secret,
     settings::{self, Protocol, Settings},
@@ -251,7 +251,7 @@ impl Route<'_> {
     }
 
     fn model(&self) -> ModelIden {
-        ModelIden::new(self.adapter(), self.model)
+        ModelIden::new(self.adapter(), written_name::for_client(self.protocol, self.model))
     }
 
     /// The key as an extra header, for a protocol that has none of its own.

@@ -1,148 +1,157 @@
-//! The usage of a call as its provider reports it. A number that is missing or impossible is unknown; no number is
-//! ever made up.
+//! The tokens of a call as its provider reports them, in one frame or in several. A provider that contradicts itself is
+//! taken at its largest figures, so that no cost is booked below the bill. A number that is missing or impossible is
+//! unknown; none is made up.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
-use genai::chat::{ChatOptions, ToolCall, Usage as Reported};
 use serde_json::Value;
 use shared::wire::Usage;
 
-use super::{chunks::Chunks, request::Named};
 use crate::settings::Protocol;
 
-/// The most of what a provider calls an answer.
-const MAX_NAME_BYTES: usize = 128;
+/// More tokens than any call has.
+const MAX_TOKENS: u64 = (1 << 31) - 1;
 
-/// What is read from the frames of a stream in addition to what the client reads.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Frames(Arc<Mutex<Seen>>);
-
+/// The usages of one stream.
 #[derive(Debug, Default)]
-struct Seen {
-    /// The last usage in a frame.
-    usage: Option<Reported>,
-    ended: bool,
-    chunks: Chunks,
-    /// What the first frame calls the answer.
-    named: Option<Named>,
+pub(super) struct UsageReports {
+    largest: Figures,
+    /// A frame at the end of the answer had its output. Earlier frames count only the output so far.
+    is_complete: bool,
 }
 
-impl Frames {
-    /// Reads every frame. The client misses the usage in a chunk with an empty choice (the last one of LiteLLM), and
-    /// treats a stream of Gemini or Ollama that broke off as ended.
-    pub(super) fn watch(&self, protocol: Protocol, options: ChatOptions) -> ChatOptions {
-        let seen = self.clone();
-        options.with_raw_frame_fn(move |_, frame| {
-            seen.read_name(protocol, frame.data);
-            let markers: &[&str] = match protocol {
-                Protocol::Openai => &["\"usage\"", "\"tool_calls\""],
-                Protocol::Gemini => &["\"finishReason\""],
-                Protocol::Ollama => &["\"done\""],
-                Protocol::Anthropic => return,
-            };
-            if !markers.iter().any(|marker| frame.data.contains(marker)) {
-                return;
-            }
-            // An Ollama frame may have several lines.
-            for value in frame.data.lines().filter_map(|line| serde_json::from_str(line).ok()) {
-                seen.read_frame(protocol, &value);
-            }
+/// Each figure at its largest in all usages so far.
+#[derive(Debug, Default)]
+struct Figures {
+    /// The whole input. Missing at Anthropic, which reports its three parts.
+    input: Option<u64>,
+    /// The input at the plain price, where a usage distinguishes it from cached input.
+    plain: Option<u64>,
+    cached: Option<u64>,
+    written: Option<u64>,
+    /// Includes the reasoning at some providers.
+    output: Option<u64>,
+    reasoning: Option<u64>,
+    total: Option<u64>,
+}
+
+impl UsageReports {
+    /// Adds the usage of a frame, if it has one.
+    pub(super) fn add(&mut self, protocol: Protocol, frame: &Value) {
+        let (usage, at_end) = match protocol {
+            Protocol::Openai => (frame.get("usage"), true),
+            Protocol::Anthropic => match frame.get("usage") {
+                Some(usage) => (Some(usage), true),
+                None => (frame.pointer("/message/usage"), false),
+            },
+            Protocol::Gemini => (frame.get("usageMetadata"), finishes(protocol, frame)),
+            Protocol::Ollama => (Some(frame), finishes(protocol, frame)),
+        };
+        let Some(usage) = usage.filter(|usage| usage.is_object()) else { return };
+        let figures = Figures::read(protocol, usage);
+        self.is_complete |= at_end && figures.has_output();
+        self.largest.raise(&figures);
+    }
+
+    /// The usage of the whole call, in OpenAI's meaning: cached and written tokens are part of the input, reasoning is
+    /// part of the output.
+    pub(super) fn usage(&self, protocol: Protocol) -> Option<Usage> {
+        if !self.is_complete {
+            return None;
+        }
+        let figures = &self.largest;
+        let (cached, written) = (figures.cached.unwrap_or(0), figures.written.unwrap_or(0));
+        let input = match figures.input {
+            Some(input) => input.max(cached + written),
+            None => figures.plain? + cached + written,
+        };
+        // Cached input is the cheapest: it counts only as far as no usage reports it as plain.
+        let cached = cached.min(input.saturating_sub(written + figures.plain.unwrap_or(0)));
+        // Every request has input tokens, so zero means that they were not counted.
+        (input > 0).then(|| Usage {
+            input_tokens: input,
+            cached_tokens: cached,
+            cache_write_tokens: written,
+            output_tokens: figures.whole_output(protocol, input),
+            reasoning_tokens: figures.reasoning.unwrap_or(0),
         })
     }
+}
 
-    /// The first frame names the answer.
-    fn read_name(&self, protocol: Protocol, frame: &str) {
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.named.is_none() {
-            let first = frame.lines().next().and_then(|line| serde_json::from_str(line).ok());
-            seen.named = first.map(|first| named(protocol, &first));
-        }
+impl Figures {
+    fn read(protocol: Protocol, usage: &Value) -> Self {
+        let count =
+            |path: &str| usage.pointer(path).and_then(Value::as_u64).filter(|tokens| *tokens <= MAX_TOKENS);
+        let figures = match protocol {
+            Protocol::Openai => Figures {
+                input: count("/prompt_tokens"),
+                cached: count("/prompt_tokens_details/cached_tokens"),
+                written: count("/prompt_tokens_details/cache_write_tokens")
+                    .or_else(|| count("/prompt_tokens_details/cache_creation_tokens")),
+                output: count("/completion_tokens"),
+                reasoning: count("/completion_tokens_details/reasoning_tokens"),
+                total: count("/total_tokens"),
+                plain: None,
+            },
+            Protocol::Anthropic => Figures {
+                plain: count("/input_tokens"),
+                cached: count("/cache_read_input_tokens"),
+                written: count("/cache_creation_input_tokens"),
+                output: count("/output_tokens"),
+                reasoning: count("/output_tokens_details/thinking_tokens"),
+                ..Figures::default()
+            },
+            Protocol::Gemini => Figures {
+                input: sum(count("/promptTokenCount"), count("/toolUsePromptTokenCount")),
+                cached: count("/cachedContentTokenCount"),
+                output: count("/candidatesTokenCount"),
+                reasoning: count("/thoughtsTokenCount"),
+                total: count("/totalTokenCount"),
+                ..Figures::default()
+            },
+            Protocol::Ollama => Figures {
+                input: count("/prompt_eval_count"),
+                cached: count("/prompt_eval_cached_count"),
+                output: count("/eval_count"),
+                ..Figures::default()
+            },
+        };
+        let dear = |input: u64| Some(input.saturating_sub(figures.cached? + figures.written.unwrap_or(0)));
+        Figures { plain: figures.plain.or_else(|| dear(figures.input?)), ..figures }
     }
 
-    /// What the provider called the answer.
-    pub(super) fn named(&self) -> Named {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).named.clone().unwrap_or_default()
+    fn raise(&mut self, to: &Figures) {
+        let Figures { input, plain, cached, written, output, reasoning, total } = to;
+        self.input = self.input.max(*input);
+        self.plain = self.plain.max(*plain);
+        self.cached = self.cached.max(*cached);
+        self.written = self.written.max(*written);
+        self.output = self.output.max(*output);
+        self.reasoning = self.reasoning.max(*reasoning);
+        self.total = self.total.max(*total);
     }
 
-    fn read_frame(&self, protocol: Protocol, frame: &Value) {
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match protocol {
-            Protocol::Openai => {
-                let usage = frame.get("usage").filter(|usage| usage.is_object());
-                if let Some(usage) = usage.and_then(|usage| serde_json::from_value(usage.clone()).ok()) {
-                    seen.usage = Some(usage);
-                }
-                seen.chunks.add(frame);
-            }
-            Protocol::Gemini => {
-                seen.ended |= frame.pointer("/candidates/0/finishReason").is_some_and(Value::is_string);
-            }
-            Protocol::Ollama => seen.ended |= frame.get("done") == Some(&Value::Bool(true)),
-            Protocol::Anthropic => {}
-        }
+    fn has_output(&self) -> bool {
+        self.output.or(self.reasoning).is_some() || self.total > self.input
     }
 
-    /// Whether the answer has too many tool calls.
-    pub(super) fn overflowed(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).chunks.overflowed
-    }
-
-    /// The tool calls, for the protocol whose calls are assembled here instead of by the client.
-    pub(super) fn take_calls(&self) -> Vec<ToolCall> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).chunks.take()
-    }
-
-    /// Whether the provider ended the answer. For the other protocols the client itself checks that.
-    pub(super) fn ended(&self, protocol: Protocol) -> bool {
-        match protocol {
-            Protocol::Openai | Protocol::Anthropic => true,
-            Protocol::Gemini | Protocol::Ollama => {
-                self.0.lock().unwrap_or_else(PoisonError::into_inner).ended
-            }
-        }
-    }
-
-    /// The usage as the client read it, otherwise as the frames have it.
-    pub(super) fn usage(&self, read: Option<&Reported>) -> Option<Usage> {
-        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        read.and_then(from_reported).or_else(|| seen.usage.as_ref().and_then(from_reported))
+    /// The output with all reasoning. Gemini counts reasoning apart from the output, and so do servers of OpenAI's
+    /// protocol that report more reasoning than output (xAI), or a larger total than input and output (Gemini's own).
+    fn whole_output(&self, protocol: Protocol, input: u64) -> u64 {
+        let (output, reasoning) = (self.output.unwrap_or(0), self.reasoning.unwrap_or(0));
+        let is_apart = protocol == Protocol::Gemini || reasoning > output;
+        let counted = if is_apart { output + reasoning } else { output };
+        counted.max(self.total.unwrap_or(0).saturating_sub(input))
     }
 }
 
-/// What a frame calls the answer.
-fn named(protocol: Protocol, frame: &Value) -> Named {
-    let (id, model) = match protocol {
-        Protocol::Openai | Protocol::Ollama => ("/id", "/model"),
-        Protocol::Anthropic => ("/message/id", "/message/model"),
-        Protocol::Gemini => ("/responseId", "/modelVersion"),
-    };
-    // Anything may be there: only what looks like a name is one.
-    let is_name = |text: &&str| {
-        (1..=MAX_NAME_BYTES).contains(&text.len())
-            && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:/@".contains(&byte))
-    };
-    let text = |path| frame.pointer(path).and_then(Value::as_str).filter(is_name).map(str::to_owned);
-    Named { id: text(id), model: text(model) }
+/// Whether the provider ends the answer with this frame, for the protocols where a frame says so.
+pub(super) fn finishes(protocol: Protocol, frame: &Value) -> bool {
+    match protocol {
+        Protocol::Gemini => frame.pointer("/candidates/0/finishReason").is_some_and(Value::is_string),
+        Protocol::Ollama => frame.get("done") == Some(&Value::Bool(true)),
+        Protocol::Openai | Protocol::Anthropic => false,
+    }
 }
 
-/// The client converts every provider's numbers to OpenAI's meaning: tokens read from and written to a cache are part
-/// of the prompt (it adds Anthropic's), reasoning is part of the completion (it adds Gemini's thoughts).
-fn from_reported(reported: &Reported) -> Option<Usage> {
-    let count = |tokens: Option<i32>| tokens.and_then(|tokens| u64::try_from(tokens).ok());
-    let prompt = reported.prompt_tokens_details.as_ref();
-    let completion = reported.completion_tokens_details.as_ref();
-    let reasoning = completion.and_then(|details| count(details.reasoning_tokens));
-    // Every request has input tokens, so zero means that they were not counted.
-    let input_tokens = count(reported.prompt_tokens).filter(|tokens| *tokens > 0)?;
-    // If Gemini only reasoned, it reports no completion tokens.
-    let output_tokens = count(reported.completion_tokens).max(reasoning)?;
-    let cached_tokens = prompt.and_then(|details| count(details.cached_tokens)).unwrap_or(0);
-    let cache_write_tokens = prompt.and_then(|details| count(details.cache_creation_tokens)).unwrap_or(0);
-    Some(Usage {
-        input_tokens: input_tokens.max(cached_tokens.saturating_add(cache_write_tokens)),
-        cached_tokens,
-        cache_write_tokens,
-        output_tokens,
-        reasoning_tokens: reasoning.unwrap_or(0),
-    })
+fn sum(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    one.or(other).map(|_| one.unwrap_or(0) + other.unwrap_or(0))
 }

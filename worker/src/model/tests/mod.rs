@@ -4,8 +4,10 @@ mod aimock;
 mod bad_answers;
 mod hostile;
 mod llama;
+mod names;
 mod prices;
 mod replay;
+mod usages;
 
 use std::time::Duration;
 

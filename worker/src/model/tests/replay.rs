@@ -27,6 +27,7 @@ const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
 /// A server that answers every request with the same bytes and ends the connection.
 pub(super) struct Replay {
     base_url: String,
+    requests: Arc<Mutex<Vec<String>>>,
     accepting: JoinHandle<()>,
 }
 
@@ -43,15 +44,23 @@ impl Replay {
     async fn answering(answer: String, again: String) -> Replay {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let base_url = format!("http://127.0.0.1:{}/v1", listener.local_addr().unwrap().port());
+        let requests = Arc::<Mutex<Vec<String>>>::default();
+        let read = requests.clone();
         let accepting = tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
-                read_request(&mut stream).await;
+                let request = read_request(&mut stream).await;
+                read.lock().unwrap().push(request);
                 stream.write_all(answer.as_bytes()).await.unwrap();
                 while !again.is_empty() && stream.write_all(again.as_bytes()).await.is_ok() {}
                 stream.shutdown().await.ok();
             }
         });
-        Replay { base_url, accepting }
+        Replay { base_url, requests, accepting }
+    }
+
+    /// The requests so far, with their heads.
+    pub(super) fn requests(&self) -> Vec<String> {
+        self.requests.lock().unwrap().clone()
     }
 
     /// A stream of events or lines that ends after the text.
@@ -87,7 +96,8 @@ async fn read_request(stream: &mut TcpStream) -> String {
     }
 }
 
-async fn used(protocol: Protocol, body: &str) -> Option<Usage> {
+/// The usage of a call that gets this stream, whose text is `yes`.
+pub(super) async fn used(protocol: Protocol, body: &str) -> Option<Usage> {
     let server = Replay::stream(body).await;
     let (answer, _) = TestRequest::user("hello").send(&server.models(protocol), "p/m").await;
     let answer = answer.unwrap();

@@ -1,0 +1,122 @@
+//! Reads the frames of a stream besides the client: the usage of the call, its name, the tool calls of OpenAI's protocol,
+//! and the end of an answer.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use genai::chat::{ChatOptions, ToolCall};
+use serde_json::Value;
+use shared::wire::Usage;
+
+use super::{
+    chunks::Chunks,
+    request::Named,
+    usage::{UsageReports, finishes},
+};
+use crate::settings::Protocol;
+
+/// The most of what a provider calls an answer.
+const MAX_NAME_BYTES: usize = 128;
+
+/// What is read from the frames of a stream in addition to what the client reads.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Frames(Arc<Mutex<Seen>>);
+
+#[derive(Debug, Default)]
+struct Seen {
+    usage: UsageReports,
+    ended: bool,
+    chunks: Chunks,
+    /// What the first frame calls the answer.
+    named: Option<Named>,
+}
+
+impl Frames {
+    /// Reads every frame. The client keeps one usage of several, without the reasoning that a server reports apart, and
+    /// treats a stream of Gemini or Ollama that broke off as ended.
+    pub(super) fn watch(&self, protocol: Protocol, options: ChatOptions) -> ChatOptions {
+        let seen = self.clone();
+        options.with_raw_frame_fn(move |_, frame| {
+            seen.read_name(protocol, frame.data);
+            let markers: &[&str] = match protocol {
+                Protocol::Openai => &["\"usage\"", "\"tool_calls\""],
+                Protocol::Anthropic => &["\"usage\""],
+                Protocol::Gemini => &["\"usageMetadata\"", "\"finishReason\""],
+                Protocol::Ollama => &["\"done\""],
+            };
+            if !markers.iter().any(|marker| frame.data.contains(marker)) {
+                return;
+            }
+            if let Ok(value) = serde_json::from_str(frame.data) {
+                return seen.read_frame(protocol, &value);
+            }
+            // An Ollama frame may have several lines.
+            for value in frame.data.lines().filter_map(|line| serde_json::from_str(line).ok()) {
+                seen.read_frame(protocol, &value);
+            }
+        })
+    }
+
+    /// The first frame names the answer.
+    fn read_name(&self, protocol: Protocol, frame: &str) {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.named.is_none() {
+            let first = frame.lines().next().and_then(|line| serde_json::from_str(line).ok());
+            seen.named = first.map(|first| named(protocol, &first));
+        }
+    }
+
+    /// What the provider called the answer.
+    pub(super) fn named(&self) -> Named {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).named.clone().unwrap_or_default()
+    }
+
+    fn read_frame(&self, protocol: Protocol, frame: &Value) {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.usage.add(protocol, frame);
+        seen.ended |= finishes(protocol, frame);
+        if protocol == Protocol::Openai {
+            seen.chunks.add(frame);
+        }
+    }
+
+    /// Whether the answer has too many tool calls.
+    pub(super) fn overflowed(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).chunks.overflowed
+    }
+
+    /// The tool calls, for the protocol whose calls are assembled here instead of by the client.
+    pub(super) fn take_calls(&self) -> Vec<ToolCall> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).chunks.take()
+    }
+
+    /// Whether the provider ended the answer. For the other protocols the client itself checks that.
+    pub(super) fn ended(&self, protocol: Protocol) -> bool {
+        match protocol {
+            Protocol::Openai | Protocol::Anthropic => true,
+            Protocol::Gemini | Protocol::Ollama => {
+                self.0.lock().unwrap_or_else(PoisonError::into_inner).ended
+            }
+        }
+    }
+
+    /// The usage of the whole call.
+    pub(super) fn usage(&self, protocol: Protocol) -> Option<Usage> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).usage.usage(protocol)
+    }
+}
+
+/// What a frame calls the answer.
+fn named(protocol: Protocol, frame: &Value) -> Named {
+    let (id, model) = match protocol {
+        Protocol::Openai | Protocol::Ollama => ("/id", "/model"),
+        Protocol::Anthropic => ("/message/id", "/message/model"),
+        Protocol::Gemini => ("/responseId", "/modelVersion"),
+    };
+    // Anything may be there: only what looks like a name is one.
+    let is_name = |text: &&str| {
+        (1..=MAX_NAME_BYTES).contains(&text.len())
+            && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:/@".contains(&byte))
+    };
+    let text = |path| frame.pointer(path).and_then(Value::as_str).filter(is_name).map(str::to_owned);
+    Named { id: text(id), model: text(model) }
+}
