@@ -70,7 +70,7 @@ pub enum UsageForm {
     /// Reasoning is part of `completion_tokens` (OpenAI).
     #[default]
     Inside,
-    /// Reasoning stands beside `completion_tokens` and is not in the total.
+    /// Reasoning is reported beside `completion_tokens`, and the total excludes it.
     Beside,
     /// Reasoning is in `total_tokens` alone (Gemini by OpenAI's protocol).
     InTotal,

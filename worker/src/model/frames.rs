@@ -17,7 +17,7 @@ use crate::settings::Protocol;
 /// The most of what a provider calls an answer.
 const MAX_NAME_BYTES: usize = 128;
 
-/// What is read from the frames of a stream in addition to what the client reads.
+/// The data that is read from the frames of a stream besides the client's.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Frames(Arc<Mutex<Seen>>);
 
@@ -26,7 +26,7 @@ struct Seen {
     usage: UsageReports,
     ended: bool,
     chunks: Chunks,
-    /// What the first frame calls the answer.
+    /// The names in the first frame.
     named: Option<Named>,
 }
 
@@ -65,7 +65,7 @@ impl Frames {
         }
     }
 
-    /// What the provider called the answer.
+    /// The provider's names of the answer and its model.
     pub(super) fn named(&self) -> Named {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).named.clone().unwrap_or_default()
     }
@@ -79,7 +79,7 @@ impl Frames {
         }
     }
 
-    /// Whether the answer has too many tool calls.
+    /// True if the answer has too many tool calls.
     pub(super) fn overflowed(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).chunks.overflowed
     }
@@ -89,7 +89,7 @@ impl Frames {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).chunks.take()
     }
 
-    /// Whether the provider ended the answer. For the other protocols the client itself checks that.
+    /// True if the provider ended the answer. For the other protocols the client itself checks that.
     pub(super) fn ended(&self, protocol: Protocol) -> bool {
         match protocol {
             Protocol::Openai | Protocol::Anthropic => true,
@@ -105,7 +105,7 @@ impl Frames {
     }
 }
 
-/// What a frame calls the answer.
+/// The names in a frame.
 fn named(protocol: Protocol, frame: &Value) -> Named {
     let (id, model) = match protocol {
         Protocol::Openai | Protocol::Ollama => ("/id", "/model"),

@@ -143,7 +143,7 @@ impl Figures {
     }
 }
 
-/// Whether the provider ends the answer with this frame, for the protocols where a frame says so.
+/// True if the provider ends the answer with this frame. Only the frames of Gemini and Ollama show that.
 pub(super) fn finishes(protocol: Protocol, frame: &Value) -> bool {
     match protocol {
         Protocol::Gemini => frame.pointer("/candidates/0/finishReason").is_some_and(Value::is_string),
