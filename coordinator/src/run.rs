@@ -9,6 +9,7 @@ use shared::{
     bus::{self, Bus, Consumer, Service},
     subject::{Action, Subject, Topic},
     telemetry::{Outage, metrics},
+    text::with_causes,
 };
 use tokio::{
     net::TcpListener,
@@ -37,7 +38,7 @@ use crate::{
         dispatch::{Dispatch, QUEUE_LENGTH},
     },
     spans,
-    store::{self, Store},
+    store::{self, DefaultUser, Store},
     webhooks,
 };
 
@@ -103,6 +104,7 @@ async fn run_until(config: Config, bus: Bus, store: Store, shutdown: BoxFuture<'
     };
     let store = Sealed::new(store, config.keys.clone(), bus.namespace());
     store.settle_partitions(config.topology.partitions).await?;
+    warn_of_default_user(&store).await;
     let clock = Clock::new(config.clock, store.time().await?);
     let directory = Directory::new(store.clone(), bus.clone(), config.crash.clone());
     directory.refresh().await?;
@@ -170,6 +172,19 @@ async fn run_until(config: Config, bus: Bus, store: Store, shutdown: BoxFuture<'
         tracing::warn!("not all work was finished in time; its messages will be delivered again");
     }
     ended
+}
+
+/// Logs users of Redis that make a restart of it lose commits. The coordinator starts all the same: it can rebuild traces from the
+/// event log.
+async fn warn_of_default_user(store: &Store) {
+    match store.default_user().await.map(DefaultUser::problem) {
+        Ok(None) => {}
+        Ok(Some(problem)) => tracing::error!(
+            hint = "write the users of Redis again with `trellis auth init`, see docs/upgrade.md",
+            "{problem}"
+        ),
+        Err(error) => tracing::warn!(error = with_causes(&error), "the users of Redis can't be checked"),
+    }
 }
 
 async fn health_listener(handles: &Handles) -> Result<Option<TcpListener>, Error> {

@@ -111,14 +111,19 @@ fn quoted(subject: &str) -> String {
     format!("\"{subject}\"")
 }
 
-/// The users of Redis: nobody without a password, coordinators with their commands and keys, and `doctor`, who reads
-/// settings, and has the server read this file anew.
+/// The user of connections without a login. It is off and has no password, so no client can be this user. It has all permissions
+/// because Redis replays its append-only file as this user: without them each MULTI/EXEC, and each script with several writes, is
+/// dropped at a restart, and every commit with them.
+pub(crate) const DEFAULT_USER: &str = "user default off resetpass allkeys allchannels +@all";
+
+/// The users of Redis: `default`; `coordinator` with its commands and keys; `doctor`, which reads settings and the permissions
+/// of `default`, and has the server read this file again.
 pub(crate) fn redis(namespace: &Namespace, coordinator: &str, doctor: &str) -> String {
     let commands: Vec<String> = store::COMMANDS.iter().map(|command| format!("+{command}")).collect();
     format!(
-        "user default off resetpass resetkeys resetchannels -@all\n\
+        "{DEFAULT_USER}\n\
          user coordinator on resetpass #{} resetkeys {} resetchannels -@all {}\n\
-         user doctor on resetpass #{} resetkeys resetchannels -@all +ping +info +config|get +acl|load\n",
+         user doctor on resetpass #{} resetkeys resetchannels -@all +ping +info +config|get +acl|load +acl|getuser\n",
         sha256(coordinator),
         store::key_patterns(namespace).map(|keys| format!("~{keys}")).join(" "),
         commands.join(" "),

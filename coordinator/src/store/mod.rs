@@ -21,8 +21,8 @@ pub(crate) use keys::INDEX as INDEX_FIELD;
 use measured::measured;
 pub use memory::{Memory, Snapshot};
 pub use record::{
-    AgentVersion, Agents, Committed, Correction, Durability, Error, Find, Loaded, LogMark, Marked, Member,
-    Members, NewMark, OutboxKey, Record, Replaces, Sent, StoreTime, UNREADABLE, Write,
+    AgentVersion, Agents, Committed, Correction, DefaultUser, Durability, Error, Find, Loaded, LogMark,
+    Marked, Member, Members, NewMark, OutboxKey, Record, Replaces, Sent, StoreTime, UNREADABLE, Write,
 };
 
 /// Whether an error, or the cause of one, is that the server could not be reached or did not do as asked: its connection tells that.
@@ -376,6 +376,14 @@ impl Store {
         match self {
             Store::Redis(redis) => redis.durability().await,
             Store::Memory(_) | Store::Disk(_) => Ok(Durability::default()),
+        }
+    }
+
+    /// The permissions of the user as which Redis replays its append-only file; unrestricted in other stores.
+    pub async fn default_user(&self) -> Result<DefaultUser, Error> {
+        match self {
+            Store::Redis(redis) => redis.default_user().await,
+            Store::Memory(_) | Store::Disk(_) => Ok(DefaultUser::Unrestricted),
         }
     }
 }

@@ -285,6 +285,33 @@ pub struct Durability {
     pub maxmemory_policy: Option<String>,
 }
 
+/// The permissions of Redis' user `default`. Redis replays its append-only file as that user, and drops each transaction, and each
+/// script with several writes, that the user may not run. Every commit is such a script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DefaultUser {
+    /// It has all commands and all keys.
+    Unrestricted,
+    Restricted,
+    /// The connected user may not read the permissions: an earlier build wrote the ACL file.
+    Hidden,
+}
+
+impl DefaultUser {
+    /// The loss that follows, for an operator.
+    pub fn problem(self) -> Option<&'static str> {
+        match self {
+            DefaultUser::Unrestricted => None,
+            DefaultUser::Restricted => Some(
+                "a restart of Redis loses every commit: Redis replays its append-only file as the user `default`, which lacks permissions",
+            ),
+            DefaultUser::Hidden => Some(
+                "a restart of Redis may lose every commit: an earlier build wrote the ACL file, because this user may not run `ACL GETUSER`, \
+                 and such files have a user `default` without the permissions to replay the append-only file",
+            ),
+        }
+    }
+}
+
 /// Why the store could not do as asked. Never holds a credential.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

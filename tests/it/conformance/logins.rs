@@ -8,7 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use coordinator::store;
+use coordinator::store::{self, DefaultUser};
 use shared::{
     bus::{
         Action, Bus, Connect, Consumer, Denied, Error, From, Headers, Login, Nats, PublishError,
@@ -19,7 +19,11 @@ use shared::{
 };
 use trellis_tests::servers::{NatsServer, RedisServer};
 
-use super::{event, message, soon, text, topology};
+use super::{
+    event, message, soon,
+    store::{PARTITIONS, commit, trace, version, write},
+    text, topology,
+};
 
 const INBOX: &str = "_INBOX_me";
 
@@ -323,4 +327,34 @@ async fn s1_redis_over_tls_with_our_ca_our_certificate_and_a_user() {
     let shown = format!("{:?}", login("s3cret", "ca.pem", true));
     assert!(!shown.contains("s3cret"), "{shown}");
     std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// Each case has the rules of the user `default`, the judgement of them, and the version of a trace after a restart.
+#[tokio::test]
+async fn s1_the_default_user_of_redis_decides_what_a_restart_restores() {
+    let cases = [
+        ("on nopass ~* +@all", DefaultUser::Unrestricted, Some(1)),
+        ("off resetpass ~* &* +@all", DefaultUser::Unrestricted, Some(1)),
+        ("off resetpass ~* +@all -@dangerous", DefaultUser::Unrestricted, Some(1)),
+        ("off resetpass resetkeys resetchannels -@all", DefaultUser::Restricted, None),
+        ("off resetpass ~* -@all", DefaultUser::Restricted, None),
+        ("off resetpass resetkeys ~other:* +@all", DefaultUser::Restricted, None),
+    ];
+    for (rules, expected, kept) in cases {
+        let me = ["--user", "me", "on", ">s3cret", "~*", "+@all", "--user", "default"];
+        let words: Vec<&str> = me.into_iter().chain(rules.split(' ')).collect();
+        let mut server = RedisServer::start_with(&words);
+        let login =
+            store::Login { user: Some("me".into()), password: Some("s3cret".into()), ..Default::default() };
+        let connect = async |url: String| {
+            let connected = store::Redis::connect_as(&url, &login, Namespace::default(), PARTITIONS).await;
+            store::Store::Redis(connected.unwrap())
+        };
+        let store = connect(server.url()).await;
+        assert_eq!(store.default_user().await.unwrap(), expected, "{rules}");
+        commit(&store, write(trace(1), 1)).await;
+        server.restart();
+        let store = connect(server.url()).await;
+        assert_eq!(version(&store, trace(1)).await, kept, "{rules}");
+    }
 }

@@ -30,6 +30,7 @@ mod outbox;
 mod policies;
 mod profiles;
 mod rebuild;
+mod redis_restart;
 mod rerun;
 mod retention;
 mod roles;

@@ -227,6 +227,7 @@ const REDIS: &[(&str, &str)] = &[
     ("KEYS *", ""),
     ("SCAN 0", ""),
     ("DBSIZE", ""),
+    ("ACL GETUSER default", "KD"),
     ("ACL LIST", ""),
     ("ACL LOAD", "D"),
     ("ACL SAVE", ""),

@@ -14,6 +14,14 @@ static REDIS: Program = Program {
     greeting: (b"PING\r\n", &[b"+PONG", b"-NOAU"]),
 };
 
+/// The same program with a configuration file, which alone decides what is kept on disk.
+static CONFIGURED: Program = Program {
+    name: "redis-server",
+    place: Place::Variable("TRELLIS_REDIS_SERVER"),
+    arguments: configured_arguments,
+    greeting: (b"PING\r\n", &[b"+PONG", b"-NOAU"]),
+};
+
 /// The same program as a sentinel. It keeps its state in its configuration file.
 static SENTINEL: Program = Program {
     name: "redis-server",
@@ -33,6 +41,12 @@ impl RedisServer {
     /// With more arguments, such as `["--maxmemory", "8mb"]`; they come last and override the others.
     pub fn start_with(extra: &[&str]) -> RedisServer {
         RedisServer(Process::start(&REDIS, extra.iter().map(|&word| word.to_owned()).collect()))
+    }
+
+    /// With this configuration file; the arguments after it override its settings.
+    pub fn start_from(configuration: &str, extra: &[&str]) -> RedisServer {
+        let words = [&[configuration], extra].concat();
+        RedisServer(Process::start(&CONFIGURED, words.into_iter().map(str::to_owned).collect()))
     }
 
     /// On a disk of its own, of so many megabytes.
@@ -65,7 +79,8 @@ impl DerefMut for RedisServer {
     }
 }
 
-fn arguments(settings: &Settings) -> Vec<OsString> {
+/// Where the server listens, and where its data is.
+fn place(settings: &Settings) -> Vec<OsString> {
     let data = settings.dir.join(DATA);
     std::fs::create_dir_all(&data).expect("the directory is ours");
     let mut arguments: Vec<OsString> = Vec::new();
@@ -73,9 +88,22 @@ fn arguments(settings: &Settings) -> Vec<OsString> {
     arguments.push(settings.port.to_string().into());
     arguments.push("--dir".into());
     arguments.push(data.into());
+    arguments
+}
+
+fn arguments(settings: &Settings) -> Vec<OsString> {
+    let mut arguments = place(settings);
     let durable = ["--appendonly", "yes", "--appendfsync", "always", "--save", "", "--daemonize", "no"];
     arguments.extend(durable.map(OsString::from));
     arguments.extend(settings.extra.iter().map(OsString::from));
+    arguments
+}
+
+fn configured_arguments(settings: &Settings) -> Vec<OsString> {
+    let (configuration, extra) = settings.extra.split_first().expect("a configuration file");
+    let mut arguments = vec![configuration.into()];
+    arguments.extend(place(settings));
+    arguments.extend(extra.iter().map(OsString::from));
     arguments
 }
 

@@ -21,6 +21,7 @@ use findings::{add_error, print};
 
 use crate::{
     cluster::{
+        access::DEFAULT_USER,
         connect::{Servers, unreachable},
         place,
     },
@@ -235,6 +236,7 @@ async fn redis(url: &str, servers: &Servers, findings: &mut Findings) {
         }
         Err(error) => findings.add("redis-durability", Level::Warn, with_causes(&error), None),
     }
+    replay(&store, findings).await;
     match servers.redis_is_open(url, partitions).await {
         Ok(true) => findings.add(
             "redis-users",
@@ -244,6 +246,27 @@ async fn redis(url: &str, servers: &Servers, findings: &mut Findings) {
         ),
         Ok(false) => findings.add("redis-users", Level::Ok, "nobody gets in without a login", None),
         Err(error) => add_error(findings, "redis-users", &error),
+    }
+}
+
+/// Reports a user `default` of Redis whose permissions make a restart drop commits.
+async fn replay(store: &Store, findings: &mut Findings) {
+    let check = "redis-replay";
+    match store.default_user().await {
+        Ok(user) => match user.problem() {
+            None => {
+                let found = "the user `default` has all permissions, so a restart replays every commit";
+                findings.add(check, Level::Ok, found, None);
+            }
+            Some(problem) => {
+                let hint = format!(
+                    "`trellis auth init DIR` writes the ACL file again, with `{DEFAULT_USER}`; restart Redis with it before it rewrites \
+                     its append-only file, which still has the commits: docs/upgrade.md"
+                );
+                findings.add(check, Level::Fail, problem, Some(&hint));
+            }
+        },
+        Err(error) => findings.add(check, Level::Warn, with_causes(&error), None),
     }
 }
 

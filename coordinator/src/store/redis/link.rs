@@ -121,12 +121,14 @@ impl Link {
 
     /// A command without a key. In a cluster it goes to the node that holds `key`.
     pub(super) async fn ask(&self, command: Cmd, key: &str) -> RedisResult<Value> {
-        self.watched(async |connection| match connection {
-            Connection::Node(mut node) => command.query_async(&mut node).await,
-            Connection::Cluster(mut cluster) => {
-                let node = SingleNodeRoutingInfo::SpecificNode(Route::with_key(key, SlotAddr::Master));
-                cluster.route_command(command, RoutingInfo::SingleNode(node)).await?.extract_error()
-            }
+        self.watched(async |connection| connection.query(command, key).await).await
+    }
+
+    /// As `ask`, for a command that users of earlier ACL files lack. A refusal returns None and logs no outage.
+    pub(super) async fn ask_if_permitted(&self, command: Cmd, key: &str) -> RedisResult<Option<Value>> {
+        self.watched(async |connection| match connection.query(command, key).await {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) => Ok(None),
+            answer => answer.map(Some),
         })
         .await
     }
@@ -187,6 +189,19 @@ impl Link {
     /// Never held over an await. Nothing panics while it is held.
     fn current(&self) -> MutexGuard<'_, Current> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Connection {
+    /// In a cluster the command goes to the node that holds `key`.
+    async fn query(self, command: Cmd, key: &str) -> RedisResult<Value> {
+        match self {
+            Connection::Node(mut node) => command.query_async(&mut node).await,
+            Connection::Cluster(mut cluster) => {
+                let node = SingleNodeRoutingInfo::SpecificNode(Route::with_key(key, SlotAddr::Master));
+                cluster.route_command(command, RoutingInfo::SingleNode(node)).await?.extract_error()
+            }
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! The store in Redis: one node, a cluster, or a master named by sentinels. The commands are in [`load`],
-//! [`traces`], [`find`], [`marks`], [`agents`] and [`deployment`], the connection in [`link`].
+//! [`traces`], [`find`], [`marks`], [`agents`], [`deployment`] and [`default_user`], the connection in [`link`].
 
 mod address;
 mod agents;
+mod default_user;
 mod deployment;
 mod find;
 mod link;
@@ -24,7 +25,7 @@ use self::{
 use super::{Error, keys::Keys};
 
 /// Every command that is sent, by scripts too: a user of Redis needs no other (S1). Tests run as such a user.
-pub const COMMANDS: [&str; 36] = [
+pub const COMMANDS: [&str; 37] = [
     "ping",
     "time",
     "multi",
@@ -61,6 +62,7 @@ pub const COMMANDS: [&str; 36] = [
     "zremrangebyrank",
     "zremrangebyscore",
     "hincrby",
+    "acl|getuser",
 ];
 
 /// All keys of a deployment, as patterns of Redis: one is a hash tag as a whole.
