@@ -17,7 +17,10 @@ use shared::{
     subject::{Filter, Namespace, Subject},
     tls::Tls,
 };
-use trellis_tests::servers::{NatsServer, RedisServer};
+use trellis_tests::{
+    cluster::eventually,
+    servers::{NatsServer, RedisServer},
+};
 
 use super::{
     event, message, soon,
@@ -346,15 +349,20 @@ async fn s1_the_default_user_of_redis_decides_what_a_restart_restores() {
         let mut server = RedisServer::start_with(&words);
         let login =
             store::Login { user: Some("me".into()), password: Some("s3cret".into()), ..Default::default() };
-        let connect = async |url: String| {
-            let connected = store::Redis::connect_as(&url, &login, Namespace::default(), PARTITIONS).await;
-            store::Store::Redis(connected.unwrap())
+        let connect = async |url: &str| {
+            let connected = store::Redis::connect_as(url, &login, Namespace::default(), PARTITIONS).await;
+            connected.map(store::Store::Redis)
         };
-        let store = connect(server.url()).await;
+        let store = connect(&server.url()).await.unwrap();
         assert_eq!(store.default_user().await.unwrap(), expected, "{rules}");
         commit(&store, write(trace(1), 1)).await;
         server.restart();
-        let store = connect(server.url()).await;
+        eventually("Redis has loaded its file", async || match connect(&server.url()).await {
+            Ok(store) => store.ping().await.is_ok(),
+            Err(_) => false,
+        })
+        .await;
+        let store = connect(&server.url()).await.unwrap();
         assert_eq!(version(&store, trace(1)).await, kept, "{rules}");
     }
 }

@@ -27,7 +27,7 @@ const SIZES: [&str; 4] = ["--max-log-bytes", "64MiB", "--max-queue-bytes", "32Mi
 /// Clients that submit at the same time, and how many runs are accepted before a server is killed.
 const CLIENTS: usize = 4;
 const RUNS: usize = 40;
-/// How long one submission is waited for: the server may be down.
+/// The time limit of one submission: its coordinator may be down.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The line of earlier builds for the user `default`, and the command that they did not give to others.
 const RESTRICTED: &str = "user default off resetpass resetkeys resetchannels -@all";
@@ -57,14 +57,21 @@ fn with_old_line(users: &str) -> String {
     lines.map(|line| format!("{line}\n")).collect()
 }
 
-/// Connected as the user that is only of these tests.
-fn reader(server: &RedisServer) -> redis::Connection {
+/// Connects as the user that only these tests have, once Redis has loaded its file. Until then Redis answers
+/// the greeting of `RedisServer` and no commands.
+async fn reader(server: &RedisServer) -> redis::Connection {
     let url = format!("redis://reader:reader@127.0.0.1:{}", server.port());
-    redis::Client::open(url).unwrap().get_connection().unwrap()
+    let connect = || {
+        let mut connection = redis::Client::open(url.as_str())?.get_connection()?;
+        redis::cmd("PING").query::<String>(&mut connection)?;
+        Ok::<_, redis::RedisError>(connection)
+    };
+    eventually("Redis has loaded its file", async || connect().is_ok()).await;
+    connect().unwrap()
 }
 
-fn stored(server: &RedisServer) -> Keys {
-    let mut connection = reader(server);
+async fn stored(server: &RedisServer) -> Keys {
+    let mut connection = reader(server).await;
     let names: Vec<Vec<u8>> = redis::cmd("KEYS").arg("*").query(&mut connection).unwrap();
     let mut keys = Keys::new();
     for name in names {
@@ -95,10 +102,10 @@ fn stored(server: &RedisServer) -> Keys {
 
 /// The keys once Redis has run the commands that a killed coordinator sent.
 async fn settled(server: &RedisServer) -> Keys {
-    let mut before = stored(server);
+    let mut before = stored(server).await;
     loop {
         tokio::time::sleep(Duration::from_millis(100)).await;
-        let now = stored(server);
+        let now = stored(server).await;
         if now == before {
             return now;
         }
@@ -196,7 +203,7 @@ async fn f16_n1_s1_redis_of_the_shipped_files_comes_back_with_every_key() {
     drop(first);
     let before = settled(&redis).await;
     redis.restart();
-    assert_same(&before, &stored(&redis));
+    assert_same(&before, &stored(&redis).await);
 
     let second = coordinator("c2");
     load.more().await;
@@ -204,7 +211,7 @@ async fn f16_n1_s1_redis_of_the_shipped_files_comes_back_with_every_key() {
     drop(second);
     let accepted = load.accepted();
     redis.restart();
-    let after = stored(&redis);
+    let after = stored(&redis).await;
     let has = |run: &TraceId| {
         let id = run.to_string();
         after.keys().any(|name| String::from_utf8_lossy(name).contains(&id))
@@ -212,7 +219,7 @@ async fn f16_n1_s1_redis_of_the_shipped_files_comes_back_with_every_key() {
     let lost: Vec<_> = accepted.iter().filter(|run| !has(run)).collect();
     assert!(lost.is_empty(), "{} of {} accepted runs are lost: {lost:?}", lost.len(), accepted.len());
     redis.restart();
-    assert_same(&after, &stored(&redis));
+    assert_same(&after, &stored(&redis).await);
 
     let _third = coordinator("c3");
     load.more().await;
@@ -243,13 +250,13 @@ async fn s1_users_of_redis_that_lose_commits_are_reported() {
         let mut doctor: Vec<(String, String)> = vec![("REDIS_URL".into(), redis.url())];
         let password = made.path("keys/redis-doctor.password").to_owned();
         doctor.extend([("REDIS_USER".into(), "doctor".into()), ("REDIS_PASSWORD_FILE".into(), password)]);
-        let told = trellis(&["doctor"], &doctor);
+        let printed = trellis(&["doctor"], &doctor);
         let (level, ending) = if problem.is_some() { ("fail ", "1") } else { ("ok   ", "0") };
         let found = problem.unwrap_or("the user `default` has all permissions");
-        assert!(told.contains(&format!("{level} redis-replay: {found}")), "{number}: {told}");
-        assert!(told.ends_with(&format!("exit Some({ending})")), "{number}: {told}");
+        assert!(printed.contains(&format!("{level} redis-replay: {found}")), "{number}: {printed}");
+        assert!(printed.ends_with(&format!("exit Some({ending})")), "{number}: {printed}");
         let line = "`user default off resetpass allkeys allchannels +@all`";
-        assert_eq!(told.contains(line), problem.is_some(), "{number}: {told}");
+        assert_eq!(printed.contains(line), problem.is_some(), "{number}: {printed}");
 
         trellis(&[&["provision"], &SIZES[..]].concat(), &of("provisioner"));
         let name = format!("c{number}");
@@ -273,12 +280,12 @@ async fn s1_a_changed_line_for_the_default_user_brings_dropped_commits_back() {
     let mut redis = redis(&made, &with_old_line(&written));
     let mut commit = redis::pipe();
     commit.atomic().set("a", 1).set("b", 2);
-    commit.exec(&mut reader(&redis)).unwrap();
-    let before = stored(&redis);
+    commit.exec(&mut reader(&redis).await).unwrap();
+    let before = stored(&redis).await;
     assert_eq!(before.len(), 2);
     redis.restart();
-    assert_eq!(stored(&redis), Keys::new());
+    assert_eq!(stored(&redis).await, Keys::new());
     write_users(&made, &written);
     redis.restart();
-    assert_same(&before, &stored(&redis));
+    assert_same(&before, &stored(&redis).await);
 }
