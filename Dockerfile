@@ -1,33 +1,20 @@
-# syntax=docker/dockerfile:1
-# The `trellis` binary and nothing else, and a second image for workers. Dependencies are a layer of their own, so that a change of
-# our sources does not rebuild them.
+# Builds the `trellis` binary, and two images with it: `worker`, and `trellis` for every other process.
+#
+# `.dockerignore` lists the sources, and the build copies all of them: a new folder is one line there. The registry and the target directory
+# of Cargo are cache mounts of BuildKit, so a build after a change compiles only the crates of this repository again.
 #
 # Images are named by their exact version; docker-compose.yml says how to pin them by digest as well.
 FROM rust:1.95.0-slim-bookworm AS build
 WORKDIR /src
 RUN apt-get update && apt-get install -y --no-install-recommends pkg-config && rm -rf /var/lib/apt/lists/*
-
-# The manifests with empty sources: this builds the dependencies.
-COPY Cargo.toml Cargo.lock ./
-COPY shared/Cargo.toml shared/Cargo.toml
-COPY coordinator/Cargo.toml coordinator/Cargo.toml
-COPY worker/Cargo.toml worker/Cargo.toml
-COPY gateway/Cargo.toml gateway/Cargo.toml
-COPY cli/Cargo.toml cli/Cargo.toml
-COPY tests/Cargo.toml tests/Cargo.toml
-RUN mkdir -p shared/src coordinator/src worker/src gateway/src cli/src tests/src tests/it tests/benches \
-    && touch shared/src/lib.rs coordinator/src/lib.rs worker/src/lib.rs gateway/src/lib.rs tests/src/lib.rs tests/it/main.rs \
-    && echo 'fn main() {}' | tee cli/src/main.rs tests/benches/core.rs > /dev/null \
-    && cargo build --release --locked --package trellis
-
-COPY shared shared
-COPY coordinator coordinator
-COPY worker worker
-COPY gateway gateway
-COPY cli cli
-# Cargo compares modification times: our sources must be newer than the empty ones.
-RUN find shared coordinator worker gateway cli -name '*.rs' -exec touch {} + \
-    && cargo build --release --locked --package trellis
+COPY . .
+# Cargo compares modification times. A copied layer may be older than the target directory, which outlives it, so `touch` makes the sources newer.
+# A cache mount is in no layer: the same RUN copies the binary out of it. `locked` keeps builds for other platforms waiting until then.
+RUN --mount=type=cache,target=/usr/local/cargo/registry \
+    --mount=type=cache,id=trellis-target,target=/target,sharing=locked \
+    find . -type f -exec touch {} + \
+    && CARGO_TARGET_DIR=/target cargo build --release --locked --package trellis \
+    && cp /target/release/trellis /usr/local/bin/trellis
 
 FROM debian:12.12-slim AS base
 # wget is for the health checks.
@@ -38,14 +25,14 @@ RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates
 # image of your own that begins with this one.
 FROM base AS worker
 RUN apt-get update && apt-get install -y --no-install-recommends nodejs python3 && rm -rf /var/lib/apt/lists/*
-COPY --from=build /src/target/release/trellis /usr/local/bin/trellis
+COPY --from=build /usr/local/bin/trellis /usr/local/bin/trellis
 USER 10001
 ENTRYPOINT ["/usr/local/bin/trellis"]
 CMD ["worker"]
 
 # The last stage is what a build makes that names none.
 FROM base AS trellis
-COPY --from=build /src/target/release/trellis /usr/local/bin/trellis
+COPY --from=build /usr/local/bin/trellis /usr/local/bin/trellis
 USER 10001
 # Signals go to the binary directly: the first one drains, the second one ends it at once.
 ENTRYPOINT ["/usr/local/bin/trellis"]

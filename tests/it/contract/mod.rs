@@ -4,6 +4,7 @@
 mod book;
 mod boundaries;
 mod deploy;
+mod image_sources;
 mod imports;
 mod map;
 mod metrics;

@@ -21,17 +21,21 @@ fn rules() -> Value {
     read("deny.toml")
 }
 
-/// The crates that are built on this platform, the workspace's own among them.
-fn crates() -> Vec<Value> {
+/// What Cargo says of the workspace in a directory, with the crates that are built on this platform.
+pub(super) fn metadata(directory: &Path) -> Value {
     let host = Command::new("rustc").arg("-vV").output().unwrap();
     let host = String::from_utf8(host.stdout).unwrap();
     let host = host.lines().find_map(|line| line.strip_prefix("host: ")).unwrap();
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["metadata", "--locked", "--offline", "--format-version", "1", "--filter-platform", host]);
-    let output = cargo.current_dir(root()).output().unwrap();
+    let output = cargo.current_dir(directory).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let mut metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
-    serde_json::from_value(metadata["packages"].take()).unwrap()
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The crates that are built on this platform, the workspace's own among them.
+fn crates() -> Vec<Value> {
+    serde_json::from_value(metadata(&root())["packages"].take()).unwrap()
 }
 
 fn text(value: &Value) -> &str {
