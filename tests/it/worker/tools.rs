@@ -19,7 +19,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use trellis_tests::{
     cluster::{Client, Cluster, SOON, name},
     processes::{Processes, Shape, binary},
-    servers::installed,
+    servers::{installed, node},
     subjects::query_of,
 };
 
@@ -358,7 +358,7 @@ async fn i5_tools_of_a_server_are_called_only_by_agents_that_may() {
     let modules = installed("TRELLIS_NODE_MODULES", Path::new("node/node_modules"));
     let program = modules.join("@modelcontextprotocol/server-everything/dist/index.js");
     let settings =
-        json!({"mcp": {"everything": {"command": ["node", program, "stdio"], "reads": [modules]}}});
+        json!({"mcp": {"everything": {"command": [node(), program, "stdio"], "reads": [modules, node()]}}});
     let tried = [
         ("everything:echo", json!({"message": "hello"})),
         ("everything:echo", json!({})),
@@ -384,7 +384,7 @@ async fn p_a_tool_that_its_server_does_not_have_ends_the_agent_before_it_pays() 
     let modules = installed("TRELLIS_NODE_MODULES", Path::new("node/node_modules"));
     let program = modules.join("@modelcontextprotocol/server-everything/dist/index.js");
     let settings =
-        json!({"mcp": {"everything": {"command": ["node", program, "stdio"], "reads": [modules]}}});
+        json!({"mcp": {"everything": {"command": [node(), program, "stdio"], "reads": [modules, node()]}}});
     let tried = [("everything:echo", json!({"message": "hello"}))];
     let misspelt = with_tools(agent("misspelt", &tried), &["everything:ehco", "fs.read"]);
     let elsewhere = with_tools(agent("elsewhere", &[("fs.list", json!({}))]), &["other:tool", "fs.list"]);
@@ -439,8 +439,7 @@ async fn i5_a_server_of_tools_ends_when_its_worker_is_killed() {
     let modules = installed("TRELLIS_NODE_MODULES", Path::new("node/node_modules"));
     let program = modules.join("@modelcontextprotocol/server-everything/dist/index.js");
     let word = format!("left-behind-{}", std::process::id());
-    let settings =
-        json!({"mcp": {"everything": {"command": ["node", program, "stdio", word], "reads": [modules]}}});
+    let settings = json!({"mcp": {"everything": {"command": [node(), program, "stdio", word], "reads": [modules, node()]}}});
     let mut cluster = Processes::start_as(|| Shape { worker: settings, ..Shape::new(1, 1) }).await;
     let echo = ("everything:echo", json!({"message": "hello"}));
     cluster.apply(json!([with_tools(agent("may", &[echo]), &["everything:echo"])])).await;

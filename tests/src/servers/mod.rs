@@ -23,7 +23,7 @@ pub use hostile::{Attack, HostileServer};
 pub use llama::Llama;
 pub use model::{Gate, INPUT_NANOS, Line, ModelServer, OUTPUT_NANOS, Prompt, Reply, UsageForm};
 pub use nats::NatsServer;
-pub use process::{Process, free_port, installed};
+pub use process::{Process, free_port, installed, node};
 pub use proxy::{Proxy, Way};
 pub use redis::RedisServer;
 pub use rotel::Rotel;

@@ -263,6 +263,13 @@ pub fn installed(variable: &str, beneath: &Path) -> PathBuf {
     path
 }
 
+/// The whole path of the `node` of the PATH: a sandbox has a PATH of its own, without the folder of `scripts/servers`.
+pub fn node() -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).find_map(|folder| folder.join("node").canonicalize().ok());
+    found.expect("node is in the PATH, or eval \"$(scripts/servers)\" puts it there")
+}
+
 fn answers(port: u16, (hello, welcomes): (&[u8], &[&[u8]])) -> bool {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let Ok(mut stream) = TcpStream::connect_timeout(&address, LOOK * 10) else { return false };

@@ -6,6 +6,7 @@ mod hostile;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    iter,
     path::{Path, PathBuf},
     sync::Mutex,
     time::Duration,
@@ -13,7 +14,7 @@ use std::{
 
 use futures_util::FutureExt;
 use serde_json::{Value, json};
-use tests::processes::binary;
+use tests::{processes::binary, servers::node};
 
 use super::{Confinement, Servers, secrets, supervise::State};
 use crate::{
@@ -41,12 +42,13 @@ fn package(name: &str) -> String {
 }
 
 fn program(arguments: &[&str]) -> McpServer {
-    let command = ["node"].iter().chain(arguments).map(|word| (*word).to_owned()).collect();
+    let node = node().to_str().unwrap().to_owned();
+    let arguments = arguments.iter().map(|word| (*word).to_owned());
     McpServer {
-        command,
+        command: iter::once(node.clone()).chain(arguments).collect(),
         env: BTreeMap::new(),
         env_from: Vec::new(),
-        reads: vec![modules().to_str().unwrap().to_owned()],
+        reads: vec![modules().to_str().unwrap().to_owned(), node],
         writes: Vec::new(),
         network: false,
         requires: BTreeSet::new(),
