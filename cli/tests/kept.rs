@@ -353,7 +353,7 @@ fn a_directory_that_nobody_serves_is_read_and_left_as_it_is() {
 fn a_dev_waits_for_a_command_that_has_its_directory() {
     let kept = Kept::new();
     kept.says(&["run", "--goal", "hello"]);
-    let looks = shared::disk::Disk::open(&kept.0).unwrap();
+    let looks = disk::Disk::open(&kept.0).unwrap();
     let mut dev = kept.dev();
     thread::sleep(Duration::from_millis(500));
     drop(looks);

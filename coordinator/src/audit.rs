@@ -6,18 +6,19 @@
 
 use std::sync::Arc;
 
-use serde::Deserialize;
-use shared::{
+use bus::{Bus, Message, Outgoing, PublishError, REQUEST_INFO};
+use domain::{
     Timestamp, WorkerId,
     agent_policy::AgentPolicy,
-    bus::{Bus, Headers, Message, Outgoing, PublishError, REQUEST_INFO},
     digest,
     id::PoolName,
+    span::Headers,
     subject::{Action, Audited, Filter, Subject},
-    text,
     time::millis,
     wire::{AdminRecord, Asker, BY_HEADER, POLICY_HEADER, Query},
+    wording,
 };
+use serde::Deserialize;
 
 use crate::{
     Config,
@@ -43,7 +44,7 @@ struct RequestInfo {
 pub(crate) fn asker(handles: &Handles, headers: &Headers) -> Option<Asker> {
     let info = headers.get(REQUEST_INFO).filter(|_| handles.config.trust_request_info);
     let info = info.and_then(|info| serde_json::from_str::<RequestInfo>(info).ok());
-    let cut = |text: String| text::cut(text, MAX_BYTES);
+    let cut = |text: String| wording::cut(text, MAX_BYTES);
     if let Some(RequestInfo { account, user, name }) = info {
         return Some(Asker::Server { account: cut(account), user: user.map(cut), name: name.map(cut) });
     }
@@ -176,7 +177,7 @@ fn about(query: &Query) -> Option<(Action, &'static str, Vec<String>)> {
         Query::DeleteAgent { agent_id } => (Action::Apply, "delete_agent", one(agent_id)),
         Query::PutSchedule { schedule, .. } => {
             let name = schedule.value().get("name").and_then(|name| name.as_str()).unwrap_or_default();
-            (Action::Schedules, "put_schedule", vec![text::cut(name.to_owned(), MAX_BYTES)])
+            (Action::Schedules, "put_schedule", vec![wording::cut(name.to_owned(), MAX_BYTES)])
         }
         Query::DeleteSchedule { name } => (Action::Schedules, "delete_schedule", one(name)),
         Query::PauseSchedule { name } => (Action::Schedules, "pause_schedule", one(name)),
@@ -204,11 +205,9 @@ fn about(query: &Query) -> Option<(Action, &'static str, Vec<String>)> {
 
 #[cfg(test)]
 mod tests {
-    use shared::{
-        bus::Memory,
-        link::{Arrive, Crossing, Link},
-        wire::Drain,
-    };
+    use bus::Memory;
+    use domain::wire::Drain;
+    use host::simulated_network::{Arrive, Crossing, Link};
 
     use super::*;
 

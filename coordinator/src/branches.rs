@@ -8,18 +8,15 @@
 
 use std::collections::BTreeSet;
 
-use shared::{
+use bus::{Stored, of_first_writers};
+use domain::{
     ChildId, TraceId,
-    bus::{self, Stored, of_first_writers},
     subject::Filter,
     wire::{Branch, HistoryEntry, has_all_copies},
 };
+use trace::{Corrupt, Rerun, Trace};
 
-use crate::{
-    handles::Handles,
-    store,
-    trace::{Corrupt, Rerun, Trace},
-};
+use crate::{handles::Handles, store};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {

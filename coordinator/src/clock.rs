@@ -18,11 +18,8 @@ use std::{
     time::Duration,
 };
 
-use shared::{
-    Timestamp,
-    clock::{Clock as Machine, Mark},
-    time::millis,
-};
+use domain::{Timestamp, time::millis};
+use host::clock::{Clock as Machine, Mark};
 
 use crate::store::{Correction, StoreTime};
 

@@ -2,10 +2,9 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use shared::{
-    WorkerId, agent_policy::AgentPolicy, bus::Topology, clock::Clock, keys::Keys, limits::Settings,
-    random::Random, webhook::Webhooks,
-};
+use bus::{Topology, keys::Keys};
+use domain::{WorkerId, agent_policy::AgentPolicy, limits::Settings};
+use host::{clock::Clock, random::Random, webhook::Webhooks};
 
 use crate::crash::Crash;
 

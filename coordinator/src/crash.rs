@@ -1,7 +1,7 @@
 //! The points at which a coordinator can be told to abort: between receiving a message and acknowledging
 //! it, between the two copies of an agent profile, and around the submission of a tick.
 
-use shared::crash;
+use host::crash;
 
 /// Where to abort, if anywhere.
 pub type Crash = crash::Crash<Point>;

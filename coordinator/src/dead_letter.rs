@@ -3,10 +3,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use shared::{
-    ChildId, Problems, TraceId,
-    bus::{Bus, Delivery, Headers, Message, Outgoing, PublishError},
+use bus::{
+    Bus, Delivery, Message, Outgoing, PublishError,
     keys::{Keys, Refused, Why},
+};
+use domain::{
+    ChildId, Problems, TraceId,
+    span::Headers,
     subject::Subject,
     wire::{DeadLetter, Refusal},
 };

@@ -12,22 +12,18 @@ use std::{
     sync::{Arc, LazyLock, PoisonError, RwLock},
 };
 
-use shared::{
-    AgentId, AgentProfile, Timestamp,
-    agent::BUILTINS,
-    bus::{self, Bus, Position, PublishError},
-    problem::nearest,
-    subject::Filter,
-    wire::AgentVersion,
+use bus::{Bus, Position, PublishError};
+use domain::{
+    AgentId, AgentProfile, Timestamp, agent::BUILTINS, problem::nearest, subject::Filter, wire::AgentVersion,
 };
 use tokio::sync::Mutex;
+use trace::Named;
 
 use crate::{
     crash::{Crash, Point},
     profile_log::{self, Appended, Content, Entry},
     sealed::Sealed,
     store::{self, Agents},
-    trace::Named,
     trouble,
 };
 

@@ -3,18 +3,18 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use shared::{
+use bus::Stored;
+use domain::{
     TraceId,
-    bus::{self, Stored},
     subject::Filter,
     wire::{ObjectReference, TakenFrom},
 };
+use trace::{Logged, Replay, Trace};
 
 use crate::{
     handles::Handles,
     sealed::{Found, Opened},
     store,
-    trace::{Logged, Replay, Trace},
 };
 
 #[derive(Debug, thiserror::Error)]

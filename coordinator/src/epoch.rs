@@ -11,7 +11,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use shared::{Timestamp, bus::Position, subject::Partition};
+use bus::Position;
+use domain::{Timestamp, subject::Partition};
 use tokio::sync::watch;
 
 use crate::store::LogMark;

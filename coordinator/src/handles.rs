@@ -3,9 +3,9 @@
 
 use std::sync::{Arc, atomic::AtomicU64};
 
-use shared::{
+use bus::Bus;
+use domain::{
     Timestamp, TraceId,
-    bus::Bus,
     subject::{Home, Partition},
     time::millis,
 };

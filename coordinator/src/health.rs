@@ -9,11 +9,8 @@ use std::{
     time::Duration,
 };
 
-use shared::{
-    bus::{Consumption, Delivery},
-    keys::Keys,
-    time::millis,
-};
+use bus::{Consumption, Delivery, keys::Keys};
+use domain::time::millis;
 use tokio::time::Instant;
 
 use crate::handles::Handles;

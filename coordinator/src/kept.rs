@@ -9,14 +9,14 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use serde_json::Value;
-use shared::{
+use bus::{Bus, GRAPH_VERSIONS_KEPT, Outgoing, Position, PublishError, Stored};
+use domain::{
     GraphName, Timestamp,
-    bus::{self, Bus, GRAPH_VERSIONS_KEPT, Outgoing, Position, PublishError, Stored},
     graph::{Found, NotFound},
     subject::{Filter, Subject},
     wire::GraphVersion,
 };
+use serde_json::Value;
 
 /// The most bytes of graphs in memory: with more, all are forgotten, and read again when they are used.
 const MAX_CACHED_BYTES: usize = 64 << 20;

@@ -21,14 +21,12 @@ pub mod rehearsal;
 mod removal;
 mod room;
 mod run;
-pub mod schedule;
 mod schedules;
 mod sealed;
 mod shard;
 mod spans;
 pub mod store;
 mod tick;
-pub mod trace;
 mod trouble;
 mod webhooks;
 
@@ -39,8 +37,8 @@ pub use run::{Error, run};
 
 /// The JSON Schema of every message of the interface, by name.
 pub fn schemas() -> Vec<(&'static str, serde_json::Value)> {
-    let mut all = shared::wire::schemas();
-    all.push(("event-message", shared::schema::of::<trace::Logged>()));
-    all.push(("event", shared::schema::of::<trace::Event>()));
+    let mut all = domain::wire::schemas();
+    all.push(("event-message", domain::schema::of::<trace::Logged>()));
+    all.push(("event", domain::schema::of::<trace::Event>()));
     all
 }

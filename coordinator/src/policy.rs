@@ -11,15 +11,15 @@ use std::{
     },
 };
 
-use serde::{Deserialize, Serialize};
-use shared::{
+use bus::keys::Keys;
+use domain::{
     Timestamp, WorkerId,
     id::PoolName,
-    keys::Keys,
     limits::Settings,
     time::millis,
     wire::{AdminRecord, Policy},
 };
+use serde::{Deserialize, Serialize};
 
 use crate::{
     Config,

@@ -5,15 +5,14 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use serde::Deserialize;
-use serde_json::value::RawValue;
-use shared::{
-    AgentId, AgentProfile, Problems, Timestamp,
-    bus::{self, Bus, Outgoing, PROFILE_VERSIONS_KEPT, PublishError, Stored},
-    decode,
+use bus::{Bus, Outgoing, PROFILE_VERSIONS_KEPT, PublishError, Stored};
+use domain::{
+    AgentId, AgentProfile, Problems, Timestamp, decode,
     subject::{Filter, Subject},
     wire::ProfileVersion,
 };
+use serde::Deserialize;
+use serde_json::value::RawValue;
 
 /// One version of an agent's profile.
 #[derive(Debug, Clone, PartialEq, Eq)]

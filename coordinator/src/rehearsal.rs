@@ -4,13 +4,13 @@
 
 use std::collections::VecDeque;
 
-use shared::{
+use domain::{
     Amount, CallId, ChildId, LeaseToken, Timestamp, TraceId, WorkerId,
     subject::{Home, Partition},
     wire::{Answered, Claim, Execute, Hold, Lease, Progress, Question, Report, Text, Verdict},
 };
 
-use crate::trace::{Command, Effect, Event, Refusal, Submit, Trace, effects};
+use trace::{Command, Effect, Event, Refusal, Submit, Trace, effects};
 
 /// More rounds than any graph within the limits can need.
 const MAX_TURNS: usize = 1_000_000;
@@ -108,8 +108,8 @@ impl Rehearsal {
                 played.verdict
             }
             Err(Refusal::Halted { pause: true, .. }) => Verdict::OutOfBudget,
-            Err(refusal) => Verdict::Failed(shared::wire::Failure {
-                kind: shared::wire::FailureKind::Budget,
+            Err(refusal) => Verdict::Failed(domain::wire::Failure {
+                kind: domain::wire::FailureKind::Budget,
                 message: refusal.to_string(),
                 retryable: false,
             }),

@@ -2,15 +2,15 @@
 //! the event log says of them. Doing it again removes what is left. The work depends on what the run has, not on what
 //! others have.
 
-use serde::{Serialize, de::DeserializeOwned};
-use shared::{
+use bus::{Bus, Outgoing, PublishError, Stored};
+use domain::{
     ChildId, TraceId,
-    bus::{self, Bus, Outgoing, PublishError, Stored},
     subject::{Filter, Subject},
     wire::{ObjectReference, Outcome},
 };
+use serde::{Serialize, de::DeserializeOwned};
 
-use crate::trace::Logged;
+use trace::Logged;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {

@@ -14,11 +14,9 @@ use std::{
     time::Duration,
 };
 
-use shared::{
-    bus::{Bus, Consumer, Delivery, Error, Fill, Storage},
-    telemetry::Outage,
-    wire::Refusal,
-};
+use bus::{Bus, Consumer, Delivery, Error, Fill, Storage};
+use domain::wire::Refusal;
+use telemetry::Outage;
 
 /// From here on new runs are refused.
 pub const MARK_PERCENT: u64 = 80;

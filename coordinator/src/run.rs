@@ -3,14 +3,14 @@
 
 use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
-use futures_util::{FutureExt, future::BoxFuture};
-use shared::{
+use bus::{Bus, Consumer, Service};
+use domain::{
     WorkerId,
-    bus::{self, Bus, Consumer, Service},
     subject::{Action, Subject, Topic},
-    telemetry::{Outage, metrics},
-    text::with_causes,
+    wording::with_causes,
 };
+use futures_util::{FutureExt, future::BoxFuture};
+use telemetry::{Outage, metrics};
 use tokio::{
     net::TcpListener,
     sync::{Semaphore, mpsc, watch},
@@ -283,7 +283,7 @@ impl Readers {
             async move { health::ready(&handles, &pulse).await }.boxed()
         };
         self.handles.spawn(&self.tasks, async move {
-            let served = shared::health::serve(listener, ready, stopped.cancelled_owned()).await;
+            let served = telemetry::health::serve(listener, ready, stopped.cancelled_owned()).await;
             served.unwrap_or_else(|error| tracing::error!(%error, "the health endpoints have stopped"));
         });
     }

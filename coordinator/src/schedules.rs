@@ -11,18 +11,16 @@ use std::{
     time::Duration,
 };
 
-use serde_json::Value;
-use shared::{
+use bus::{Bus, From, Outgoing, PublishError, Stored};
+use domain::{
     Json, ScheduleName, Timestamp, TraceId,
-    bus::{self, Bus, From, Outgoing, PublishError, Stored},
-    schedule::{self, Readable},
+    schedule::{self, Readable, Rules, State, looks_at},
     subject::{Filter, Partition, Subject},
-    telemetry::Outage,
     wire::ScheduleRevision,
 };
+use serde_json::Value;
+use telemetry::Outage;
 use tokio::sync::watch;
-
-use crate::schedule::{Rules, State, looks_at};
 
 /// How long is waited until what others have stored is known here.
 const CATCH_UP_WITHIN: Duration = Duration::from_secs(3);

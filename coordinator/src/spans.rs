@@ -4,10 +4,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use shared::{
-    bus::{Consumer, Consumption, Delivery},
-    telemetry::{self, Outage, Span},
-};
+use bus::{Consumer, Consumption, Delivery};
+use domain::span::Span;
+use telemetry::Outage;
 use tokio_util::sync::CancellationToken;
 
 use crate::handles::Handles;

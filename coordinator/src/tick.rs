@@ -7,23 +7,22 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use serde_json::json;
-use shared::{
+use bus::Outgoing;
+use domain::{
     ScheduleName, TraceId, Usd,
-    bus::{Headers, Outgoing},
-    schedule::Readable,
+    schedule::{self, Found, Readable, Run, State, Submitted},
+    span::Headers,
     subject::{Filter, Subject},
     wire::{Overlap, Refusal, SubmitAnswer},
 };
+use serde_json::json;
+use trace::Trace;
 
 use crate::{
     crash::Point,
     handles::Handles,
-    schedule::{self, Found, Run, State, Submitted},
     schedules::{self, Brief, Known, Written},
-    store,
-    trace::Trace,
-    trouble,
+    store, trouble,
 };
 
 /// How long a submission may take.

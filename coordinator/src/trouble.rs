@@ -3,11 +3,8 @@
 
 use std::error::Error;
 
-use shared::{
-    TraceId,
-    bus::{self, PublishError},
-    text::with_causes,
-};
+use bus::PublishError;
+use domain::{TraceId, wording::with_causes};
 
 use crate::store;
 

@@ -4,18 +4,18 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use serde::Deserialize;
-use serde_json::value::RawValue;
-use shared::{
+use bus::{Consumer, Consumption, Delivery};
+use domain::{
     ChildId, Timestamp, TraceId,
-    bus::{Consumer, Consumption, Delivery},
     id::WebhookName,
     subject::{Filter, Subject},
-    telemetry::{Outage, metrics},
-    webhook::{Failed, Sender, Webhook},
     wire::{WebhookBody, WebhookOccasion},
 };
+use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use host::webhook::{Failed, Sender, Webhook};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use telemetry::{Outage, metrics};
 use tokio::time::{Instant, sleep};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 

@@ -1,26 +1,21 @@
 //! One request as its handler sees it: who asks, and what was read of its path, query and body.
 
-use std::sync::Arc;
-
-use std::{fmt::Display, str::FromStr};
+use std::{fmt::Display, str::FromStr, sync::Arc};
 
 use axum::{
     body::Body,
     http::{HeaderMap, HeaderName, StatusCode, header},
     response::{IntoResponse, Response},
 };
+use bus::{
+    Bus,
+    role::{hearers, senders},
+};
 use bytes::{Bytes, BytesMut};
+use domain::{Problems, decode, problem::nearest, subject::Subject};
 use futures_util::StreamExt;
 use schemars::JsonSchema;
 use serde::{Serialize, de::DeserializeOwned};
-use shared::{
-    Problems,
-    bus::Bus,
-    decode,
-    problem::nearest,
-    role::{hearers, senders},
-    subject::Subject,
-};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 

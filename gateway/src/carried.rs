@@ -8,16 +8,14 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use bytes::Bytes;
-use futures_util::StreamExt;
-use shared::{
-    bus::{
-        Bus, Headers,
-        http::{Answer, Call, Failure, Line, NAMESPACE, answer},
-    },
+use bus::{
+    Bus,
+    http::{Answer, Call, Failure, Line, NAMESPACE, answer},
     role,
-    wire::BY_HEADER,
 };
+use bytes::Bytes;
+use domain::{span::Headers, wire::BY_HEADER};
+use futures_util::StreamExt;
 use tokio_util::sync::CancellationToken;
 
 use crate::{

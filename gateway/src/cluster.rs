@@ -3,21 +3,21 @@
 
 use std::time::Duration;
 
-use coordinator::trace::{
-    self, Command, ContextNode, Logged, Replay, Trace,
-    account::{Journals, Ledger, LogMessage, ReadLog},
-};
-use serde::{Serialize, de::DeserializeOwned};
-use shared::{
-    ChildId, TraceId,
-    bus::{Bus, FirstWriters, From, Headers, Outgoing, RequestError, Stored, of_first_writers},
-    clock::Clock,
-    decode,
+use bus::{Bus, FirstWriters, From, Outgoing, RequestError, Stored, of_first_writers};
+use domain::{
+    ChildId, TraceId, decode,
+    span::Headers,
     subject::{Filter, Subject},
     wire::{
         BY_HEADER, Control, HistoryEntry, Query, QueryAnswer, Refusal, RunSummary, RunsCursor, RunsQuery,
         WorkerCall, WorkerState,
     },
+};
+use host::clock::Clock;
+use serde::{Serialize, de::DeserializeOwned};
+use trace::{
+    Command, ContextNode, Logged, Replay, Trace,
+    account::{Journals, Ledger, LogMessage, ReadLog},
 };
 use uuid::Uuid;
 

@@ -2,7 +2,8 @@
 
 use std::{net::SocketAddr, path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
-use shared::{TraceId, role::Kind};
+use bus::role::Kind;
+use domain::TraceId;
 use tokio::sync::Notify;
 
 /// What a gateway is started with.
@@ -116,7 +117,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Limits {
-            body_bytes: shared::limits::MAX_MESSAGE_BYTES,
+            body_bytes: domain::limits::MAX_MESSAGE_BYTES,
             head_bytes: 64 << 10,
             connections: 2048,
             head_within: Duration::from_secs(10),

@@ -1,8 +1,8 @@
 //! A dead letter that is sent again, or dropped. A letter has the digest of its message and not the message, so whoever sends it again brings it
 //! along; the digest says whether it is the same.
 
-use shared::{
-    bus::{self, Bus, Outgoing, PublishError, Stored, Stream},
+use bus::{Bus, Outgoing, PublishError, Stored, Stream};
+use domain::{
     digest,
     subject::{Filter, Subject},
     wire::{BY_HEADER, DeadLetter},
@@ -64,10 +64,8 @@ pub async fn drop_letter(bus: &Bus, stored: &Stored) -> Result<(), bus::Error> {
 
 #[cfg(test)]
 mod tests {
-    use shared::{
-        bus::{Headers, Memory},
-        wire::Refusal,
-    };
+    use bus::Memory;
+    use domain::{span::Headers, wire::Refusal};
 
     use super::*;
 

@@ -10,7 +10,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-use shared::clock::Clock;
+use host::clock::Clock;
 use tokio::time::timeout;
 
 use crate::{

@@ -1,11 +1,11 @@
 //! A parameter of a route, as it is read and as the OpenAPI document tells of it.
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde_json::json;
-use shared::{
+use domain::{
     AgentId, ChildId, GraphName, ScheduleName, ThreadId, WorkerId,
     wire::{ContextStatus, TracePrefix},
 };
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde_json::json;
 
 /// The largest number that JSON and programs in other languages can hold.
 pub(crate) const MAX_NUMBER: u64 = (1 << 53) - 1;
@@ -205,7 +205,7 @@ fn statuses() -> Schema {
 
 /// Every status that a run can have.
 pub(crate) const STATUSES: [ContextStatus; 10] = {
-    use shared::wire::EndStatus::{Aborted, Cancelled, Completed, Failed, Rejected, TimedOut};
+    use domain::wire::EndStatus::{Aborted, Cancelled, Completed, Failed, Rejected, TimedOut};
     [
         ContextStatus::Submitted,
         ContextStatus::Working,

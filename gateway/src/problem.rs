@@ -8,12 +8,9 @@ use axum::{
     http::{HeaderName, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
+use bus::{PublishError, RequestError};
+use domain::{Problem, Problems, wire::Refusal};
 use serde::Serialize;
-use shared::{
-    Problem, Problems,
-    bus::{self, PublishError, RequestError},
-    wire::Refusal,
-};
 
 pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
 /// After how many seconds something that is not there now is tried again.

@@ -2,12 +2,10 @@
 //! these, so that neither says what the other does not.
 
 use axum::http::{Method, StatusCode};
+use bus::role::{Kind, hearers, senders};
+use domain::subject::Subject;
 use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
-use shared::{
-    role::{Kind, hearers, senders},
-    subject::Subject,
-};
 
 use crate::{
     call::{Answered, Call},
@@ -18,7 +16,7 @@ use crate::{
 
 pub(crate) type Handler = fn(Call) -> BoxFuture<'static, Answered>;
 
-/// What a request does on the bus, which says who may make it: `shared::role` and nothing else does.
+/// What a request does on the bus, which says who may make it: `bus::role` and nothing else does.
 #[derive(Debug, Clone)]
 pub(crate) enum Need {
     Send(Subject),

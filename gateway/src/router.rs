@@ -9,8 +9,8 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{MethodFilter, on},
 };
+use bus::Bus;
 use bytes::Bytes;
-use shared::bus::Bus;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -63,7 +63,7 @@ pub(crate) fn router(means: &Means) -> Router {
     }
     let Means { bus, limits, streams, .. } = means.clone();
     let carry = move |request: Request| carried::carry(bus, limits, streams, request);
-    router = router.route(shared::bus::http::PATH, on(MethodFilter::POST, carry));
+    router = router.route(bus::http::PATH, on(MethodFilter::POST, carry));
     router.fallback(unknown).method_not_allowed_fallback(not_allowed)
 }
 

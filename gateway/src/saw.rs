@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use coordinator::trace::{Event, Logged};
-use serde_json::Value;
-use shared::{
+use domain::{
     ChildId, Json,
     graph::{Condition, StepIndex},
 };
+use serde_json::Value;
+use trace::{Event, Logged};
 
 /// By the graph, the place of the step, and what was asked: after an amend another step may stand there.
 #[derive(Debug, Clone, Default)]
@@ -50,8 +50,8 @@ fn fields(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
 
 #[cfg(test)]
 mod tests {
+    use domain::{Timestamp, TraceId};
     use serde_json::json;
-    use shared::{Timestamp, TraceId};
 
     use super::*;
 

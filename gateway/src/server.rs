@@ -9,10 +9,10 @@ use std::{
 };
 
 use axum::{Router, body::Body, middleware::from_fn_with_state};
+use bus::Bus;
 use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use shared::bus::Bus;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},

@@ -8,11 +8,11 @@ use std::{
 };
 
 use axum::http::{HeaderMap, HeaderValue, header};
-use shared::{
+use domain::{
     Timestamp, digest,
-    random::Random,
     signature::{Secret, signatures},
 };
+use host::random::Random;
 use tokio::time::Instant;
 
 use crate::token::{Known, Tokens, is_equal};
@@ -44,7 +44,7 @@ impl Sessions {
     /// Those of a server with a token of its own outlast it, as the token does.
     /// `is_local`: only this machine reaches it.
     pub(crate) fn new(owner: Option<&str>, is_local: bool) -> Self {
-        let secret = owner.map_or_else(Secret::fresh, |token| Secret::of(&format!("sessions of {token}")));
+        let secret = owner.map_or_else(fresh_secret, |token| Secret::of(&format!("sessions of {token}")));
         let digest = digest::sha256(signatures(std::slice::from_ref(&secret), "cookie", 0, b""));
         let host = owner.filter(|_| is_local).map(|_| format!("trellis-{}.localhost", &digest[8..24]));
         Sessions { secret, cookie: format!("trellis_{}", &digest[..8]), host, codes: Mutex::default() }
@@ -113,6 +113,10 @@ impl Sessions {
         let place = codes.iter().position(|code| code.sha256 == sha256 && code.until > now)?;
         Some(codes.remove(place).known).filter(|known| !known.ends.is_cancelled())
     }
+}
+
+fn fresh_secret() -> Secret {
+    Secret::from_bits([Random::System.bits(), Random::System.bits()])
 }
 
 #[cfg(test)]

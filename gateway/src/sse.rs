@@ -8,7 +8,7 @@ use axum::response::{
     sse::{Event, KeepAlive, Sse},
 };
 use futures_util::{Stream, StreamExt};
-use shared::clock::Clock;
+use host::clock::Clock;
 use tokio::time::timeout;
 
 use crate::call::{Answered, Call};

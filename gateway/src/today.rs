@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use shared::{
+use bus::Bus;
+use domain::{
     Timestamp, Usd,
-    bus::Bus,
-    clock::Clock,
     wire::{RunSummary, RunsQuery, Spender},
 };
+use host::clock::Clock;
 
 use crate::{cluster::find_runs, config::Caller, problem::ProblemDetails};
 
@@ -94,15 +94,16 @@ impl Sums {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
 
     #[test]
     fn what_was_spent_is_added_up_by_hour_by_agent_and_by_model() {
         let now = Timestamp::from_millis(100 * HOUR_MS);
         let run = |hours_ago: u64, agent: &str, cents: u64| -> RunSummary {
             let amount =
-                |cents: u64| json!(shared::Amount::new(Usd::from_cents(cents), shared::Tokens::new(0)));
+                |cents: u64| json!(domain::Amount::new(Usd::from_cents(cents), domain::Tokens::new(0)));
             let budget = json!({"limit": amount(100), "spent": amount(cents), "held": amount(0), "remaining": amount(0),
                 "own": amount(0), "estimated": amount(0), "disputed": amount(0), "overspent": amount(0),
                 "closing_reserve_usd": Usd::ZERO, "funding": "shared"});

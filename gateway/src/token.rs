@@ -8,7 +8,9 @@ use std::{
     time::Duration,
 };
 
-use shared::{Timestamp, digest, random::Random, role::Kind};
+use bus::role::Kind;
+use domain::{Timestamp, digest};
+use host::random::Random;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Caller;

@@ -1,9 +1,6 @@
 //! What only the gateway says: bodies whose ids stand in the path, pages, and answers that have no message of their own.
 
-use coordinator::trace::{Commit, Event};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Serialize};
-use shared::{
+use domain::{
     AgentId, AgentProfile, CallId, ChildId, GraphName, ScheduleName, Timestamp, TraceId, WorkerId,
     graph::TaskGraph,
     wire::{
@@ -11,7 +8,10 @@ use shared::{
         RunsCursor, ScheduleSummary, Spawn, Text,
     },
 };
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use trace::{Commit, Event};
 
 /// A submission: one agent, a graph, or an earlier run again.
 pub(crate) fn submission(generator: &mut SchemaGenerator) -> Schema {

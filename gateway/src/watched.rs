@@ -12,11 +12,9 @@ use std::{
     time::Duration,
 };
 
-use coordinator::trace::{Logged, Replay, Superseded, Trace};
-use shared::{
-    ChildId, TraceId,
-    bus::{Bus, Follow, From, Stored, Subscription},
-    decode,
+use bus::{Bus, Follow, From, Stored, Subscription};
+use domain::{
+    ChildId, TraceId, decode,
     subject::Filter,
     wire::{RunsQuery, Said, StreamPiece},
 };
@@ -25,6 +23,7 @@ use tokio::{
     time::{Instant, sleep, timeout, timeout_at},
 };
 use tokio_util::task::AbortOnDropHandle;
+use trace::{Logged, Replay, Superseded, Trace};
 
 use crate::{
     blocking::blocking,

@@ -6,17 +6,15 @@
 
 use std::{collections::HashMap, hint::black_box};
 
-use coordinator::{
-    rehearsal::{Played, Rehearsal},
-    trace::{Command, Logged, Order, Replay, Spawn, Submit, Trace, logged},
-};
+use coordinator::rehearsal::{Played, Rehearsal};
 use divan::{Bencher, counter::ItemsCount};
-use serde_json::{Value, json};
-use shared::{
+use domain::{
     AgentProfile, Amount, ChildId, Json, LeaseToken, Timestamp, Tokens, TraceId, Usd, decode,
     limits::Settings,
     wire::{Claim, Hold, Lease, Payload, Verdict},
 };
+use serde_json::{Value, json};
+use trace::{Command, Logged, Order, Replay, Spawn, Submit, Trace, logged};
 
 fn main() {
     memory();
@@ -103,7 +101,7 @@ fn hold_and_settle_at_depth(bencher: Bencher<'_, '_>, depth: u32) {
         .counter(ItemsCount::new(PAIRS))
         .with_inputs(|| {
             let (trace, lease) = chain(depth);
-            let calls: Vec<shared::CallId> =
+            let calls: Vec<domain::CallId> =
                 (0..PAIRS).map(|n| format!("call-{n}").parse().expect("valid")).collect();
             (trace, lease, calls)
         })

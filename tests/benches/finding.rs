@@ -10,19 +10,16 @@
 
 use std::time::{Duration, Instant};
 
+use bus::{Bus, Memory};
 use coordinator::store::{Redis, Replaces, Store, Write};
+use domain::{Timestamp, TraceId, span::Headers};
 use serde_json::{Value, json};
-use shared::{
-    Timestamp, TraceId,
-    bus::{Bus, Headers, Memory},
-};
 use trellis_tests::{
-    World,
     cluster::{Cluster, eventually, name},
     servers::RedisServer,
     subjects::query_of,
-    world::cents,
 };
+use world::{World, cents};
 
 const RUNS: u64 = 10_000;
 const TIMES: usize = 30;
@@ -31,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn run(number: u64) -> Write {
     let mut world = World::new();
     let id = u128::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
-    world.trace = coordinator::trace::Trace::new(TraceId::from_u128(id).expect("not zero"));
+    world.trace = trace::Trace::new(TraceId::from_u128(id).expect("not zero"));
     world.now = Timestamp::from_millis(1_700_000_000_000 + number * 1_000);
     let agent = ["default", "writer", "critic"][(number % 3) as usize];
     let labels = json!({"team": format!("t{}", number % 20), "n": number.to_string()});

@@ -38,7 +38,7 @@ fn read(arguments: &[String]) -> Option<Asked> {
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "a command for people")]
 fn run(asked: &Asked) -> ExitCode {
     // The logs of a seed whose story is told, as RUST_LOG asks for them.
-    let _logs = asked.tell.then(|| shared::telemetry::start("simulate", false, true));
+    let _logs = asked.tell.then(|| telemetry::start("simulate", false, true));
     let (mut failed, mut messages, mut virtual_seconds) = (Vec::new(), 0, 0);
     for seed in asked.first..asked.first.saturating_add(asked.count) {
         let report = simulate(seed, &asked.extras);

@@ -12,7 +12,6 @@ mod agents;
 mod browser;
 mod conformance;
 mod contract;
-mod core;
 mod faults;
 mod gateway;
 mod sandbox;

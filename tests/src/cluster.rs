@@ -2,19 +2,17 @@
 
 use std::time::Duration;
 
-use coordinator::{
-    store::{Redis, Store},
-    trace::{Logged, Replay, Rest, Trace},
-};
-use serde_json::Value;
-use shared::{
+use bus::{Bus, Connect, Consumer, Consumption, From, Nats, Outgoing, RequestError, Stored, keys::Keys};
+use coordinator::store::{Redis, Store};
+use domain::{
     ChildId, TraceId, WorkerId,
-    bus::{Bus, Connect, Consumer, Consumption, From, Headers, Nats, Outgoing, RequestError, Stored},
-    keys::Keys,
+    span::Headers,
     subject::{Filter, Subject},
     wire::{Acceptance, HistoryEntry, Outcome, SubmitAnswer},
 };
+use serde_json::Value;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use trace::{Logged, Replay, Rest, Trace};
 
 use crate::servers::{NatsServer, RedisServer};
 
@@ -165,7 +163,7 @@ impl Cluster {
     /// One coordinator and one worker, on a bus and a store in memory.
     pub fn embedded() -> Self {
         let coordinator = coordinator::Config::new(name("coordinator"));
-        let bus = Bus::Memory(shared::bus::Memory::new(Default::default()));
+        let bus = Bus::Memory(bus::Memory::new(Default::default()));
         let store = Store::Memory(coordinator::store::Memory::new(coordinator.topology.partitions));
         Self::start(bus, store, vec![coordinator], vec![worker::Config::new(name("worker"))])
     }

@@ -6,11 +6,9 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
+use bus::Bus;
 use coordinator::store::{self, Store};
-use shared::{
-    bus::{self, Bus},
-    disk::Disk,
-};
+use disk::Disk;
 
 #[derive(Debug)]
 pub struct Directory(PathBuf);

@@ -7,21 +7,21 @@ use std::{
     time::Duration,
 };
 
-use serde_json::Value;
-use shared::{
-    ChildId, Json, Timestamp,
-    bus::{Bus, Headers, Memory, Outgoing},
-    clock::Clock,
-    decode,
+use bus::{Bus, Memory, Outgoing};
+use domain::{
+    ChildId, Json, Timestamp, decode,
+    span::Headers,
     subject::{Filter, Namespace, Subject},
     wire::{
         self, Answer, Ask, AskMessage, ClaimAt, Claimed, Cost, DeadLetter, Execute, GivenAnswer, Lease,
         Offer, Report, TimeLeft, Verdict,
     },
 };
+use host::clock::Clock;
+use serde_json::Value;
 use tokio::{sync::oneshot, task::JoinHandle};
 
-use crate::world::{World, home, id};
+use world::{World, home, id};
 
 /// Decides the answer to an ask, given the answer that lets the worker go on; none means no answer.
 pub type Script = Box<dyn FnMut(&Ask, Answer) -> Option<Answer> + Send>;
@@ -35,7 +35,7 @@ pub fn agreeable() -> Script {
 pub struct Bench {
     pub bus: Bus,
     pub clock: Clock,
-    pub worker_id: shared::WorkerId,
+    pub worker_id: domain::WorkerId,
     asks: Arc<Mutex<Vec<(Timestamp, Ask)>>>,
     shutdown: Option<oneshot::Sender<()>>,
     worker: JoinHandle<Result<(), worker::Error>>,

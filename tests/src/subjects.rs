@@ -1,7 +1,7 @@
 //! The subjects that messages of the tests belong to.
 
+use domain::{PoolName, decode, subject::Subject, wire};
 use serde_json::Value;
-use shared::{PoolName, decode, subject::Subject, wire};
 
 /// The subject of a query, given as it is sent.
 pub fn query_of(payload: &(impl AsRef<[u8]> + ?Sized)) -> Subject {

@@ -2,8 +2,10 @@
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
+use domain::{WorkerId, agent_policy::AgentPolicy, id::PoolName};
+use host::{clock::Clock, random::Random};
+
 use crate::{crash::Crash, settings::Settings, simulated_provider::SimulatedProvider};
-use shared::{WorkerId, agent_policy::AgentPolicy, clock::Clock, id::PoolName, random::Random};
 
 #[derive(Debug, Clone)]
 pub struct Config {

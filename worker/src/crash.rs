@@ -1,6 +1,6 @@
 //! The points at which a worker can abort on purpose, for tests: before and after each part of a step.
 
-use shared::crash;
+use host::crash;
 
 /// The point at which to abort, if any.
 pub type Crash = crash::Crash<Point>;

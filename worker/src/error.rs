@@ -1,6 +1,6 @@
 //! Why a worker could not start or continue.
 
-use shared::{Problems, WorkerId, bus};
+use domain::{Problems, WorkerId};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

@@ -1,7 +1,7 @@
 //! The prices of a settings file, for whoever asks what calls would have cost with them. No model is called, and no key is
 //! needed.
 
-use shared::{Amount, Problems, id::ModelName, wire::Usage};
+use domain::{Amount, Problems, id::ModelName, wire::Usage};
 
 use crate::{model::Models, settings::Settings};
 

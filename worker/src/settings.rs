@@ -6,13 +6,13 @@ use std::{
     path::PathBuf,
 };
 
-use serde::{Deserialize, Serialize};
-use shared::{
+use domain::{
     Problems,
     agent::{Layer, Resources},
     id::{ModelName, SecretName},
     tool,
 };
+use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -79,14 +79,14 @@ pub struct Provider {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PriceEntry {
-    pub input: shared::Usd,
+    pub input: domain::Usd,
     /// For tokens read from a cache; the same as `input` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cached_input: Option<shared::Usd>,
+    pub cached_input: Option<domain::Usd>,
     /// For tokens written to a cache; the same as `input` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cache_write: Option<shared::Usd>,
-    pub output: shared::Usd,
+    pub cache_write: Option<domain::Usd>,
+    pub output: domain::Usd,
 }
 
 /// A model's tokenizer and window, where they are not known or differ from what is.
@@ -98,7 +98,7 @@ pub struct ModelEntry {
     pub tokenizer: Option<Tokenizer>,
     /// The most tokens of a prompt and its answer together.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub window_tokens: Option<shared::Tokens>,
+    pub window_tokens: Option<domain::Tokens>,
 }
 
 /// A tokenizer that the worker has.
@@ -281,7 +281,7 @@ impl Settings {
                 problems.add(format!("mcp.{name}"), message, Some(hint.into()));
             }
             // The name precedes the colon of its tools, and `agent:spawn` is reserved (I2).
-            if name == "agent" || shared::id::AgentId::new(name).is_err() {
+            if name == "agent" || domain::id::AgentId::new(name).is_err() {
                 let hint = "use letters, digits, `_` and `-`; `agent` is reserved";
                 problems.add(format!("mcp.{name}"), "not a valid name of a server", Some(hint.into()));
             }

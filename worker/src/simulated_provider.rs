@@ -3,8 +3,8 @@
 
 use std::fmt;
 
+use domain::{id::ModelName, wire::Usage};
 use futures_util::future::BoxFuture;
-use shared::{id::ModelName, wire::Usage};
 
 pub trait SimulatedProvider: fmt::Debug + Send + Sync {
     /// One call, for which it may charge this usage.

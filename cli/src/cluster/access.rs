@@ -3,12 +3,9 @@
 
 use std::fmt::Write;
 
+use bus::role::{Account, Import, Role, What, imports};
 use coordinator::store;
-use shared::{
-    digest::sha256,
-    role::{Account, Import, Role, What, imports},
-    subject::Namespace,
-};
+use domain::{digest::sha256, subject::Namespace};
 
 /// A user of the NATS server: what it is, and its public nkey.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,13 +1,12 @@
 //! Reads the event log and the journals of a run for its receipt and its audit. Journals are read as a stream: of an entry
 //! only what it paid for is kept.
 
-use coordinator::trace::account::{Journals, Ledger, LogMessage, ReadLog};
-use shared::{
-    TraceId,
-    bus::{Bus, FirstWriters, From, Stored},
+use bus::{
+    Bus, FirstWriters, From, Stored,
     keys::{Keys, Refused},
-    subject::Filter,
 };
+use domain::{TraceId, subject::Filter};
+use trace::account::{Journals, Ledger, LogMessage, ReadLog};
 
 use crate::cluster::{client::logged, connect::unreachable, journal};
 

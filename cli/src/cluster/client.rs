@@ -3,19 +3,20 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use coordinator::trace::{Event, Logged, Replay, Trace};
-use serde::{Serialize, de::DeserializeOwned};
-use shared::{
+use bus::{Bus, Outgoing, PublishError, RequestError};
+use domain::{
     ChildId, Timestamp, TraceId,
-    bus::{Bus, Headers, Outgoing, PublishError, RequestError},
     graph::TaskGraph,
+    span::Headers,
     subject::{Filter, Subject},
     wire::{
         Answered, BY_HEADER, Cancel, ContextStatus, Control, Query, QueryAnswer, Question, Refusal, Rerun,
         RunSummary, RunsQuery, Spawn, SubmitAnswer, Text, WorkerCall, WorkerState,
     },
 };
+use serde::{Serialize, de::DeserializeOwned};
 use tokio::time::{Instant, sleep};
+use trace::{Event, Logged, Replay, Trace};
 use uuid::Uuid;
 
 use crate::cluster::{

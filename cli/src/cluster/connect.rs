@@ -6,15 +6,9 @@ use std::{
     time::Duration,
 };
 
+use bus::{Bus, Connect, Http, Nats, role};
 use coordinator::store::{Redis, Store};
-use shared::{
-    TraceId,
-    agent_policy::AgentPolicy,
-    bus::{self, Bus, Connect, Http, Nats},
-    role,
-    subject::Namespace,
-    text::with_causes,
-};
+use domain::{TraceId, agent_policy::AgentPolicy, subject::Namespace, wording::with_causes};
 
 use tokio::{
     sync::Mutex,

@@ -4,7 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use shared::{bus::Login, tls::Tls};
+use bus::Login;
+use domain::tls::Tls;
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Credentials (each also by its variable)")]
@@ -128,7 +129,7 @@ impl Credentials {
                 !token.is_empty()
                     && token.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
             };
-            prefix.split('.').all(token) && !shared::subject::is_reserved(prefix)
+            prefix.split('.').all(token) && !domain::subject::is_reserved(prefix)
         };
         match &inbox {
             Some(prefix) if !plain(prefix) => anyhow::bail!(

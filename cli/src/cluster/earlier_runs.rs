@@ -1,12 +1,12 @@
 //! Earlier runs of a graph, for what the next is expected to cost (G11): the newest that ended, read from their event logs.
 
-use coordinator::trace::{ContextNode, Trace};
-use shared::{
+use bus::Bus;
+use domain::{
     ChildId, Usd,
-    bus::Bus,
     graph::{EarlierRun, Observed},
     wire::{ContextStatus, Query, QueryAnswer, RunSummary, RunsQuery},
 };
+use trace::{ContextNode, Trace};
 
 use crate::cluster::client;
 
@@ -36,7 +36,7 @@ pub(crate) async fn of(bus: &Bus, root: &ChildId, most: usize) -> anyhow::Result
 fn observed(trace: &Trace) -> Option<EarlierRun> {
     let root = trace.root()?;
     root.graph.as_ref().filter(|_| trace.rerun_of().is_none())?;
-    let end = root.end().filter(|end| end.status == shared::wire::EndStatus::Completed)?;
+    let end = root.end().filter(|end| end.status == domain::wire::EndStatus::Completed)?;
     let whole = Observed { cost: root.budget.spent.cost_usd, took_ms: end.at.millis_since(root.started_at) };
     let mut run = EarlierRun { whole, steps: Default::default() };
     let graphs = trace.contexts().iter().filter_map(|node| Some((node, trace.graph_outcome(node)?)));

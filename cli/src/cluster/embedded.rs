@@ -9,14 +9,11 @@ use std::{
 };
 
 use anyhow::{Context, anyhow};
+use bus::{Bus, Topology};
 use coordinator::store::{Memory, Store};
-use shared::{
-    agent_policy::AgentPolicy,
-    bus::{self, Bus, Topology},
-    disk::{self, Disk},
-    subject::Namespace,
-    webhook::Webhooks,
-};
+use disk::Disk;
+use domain::{agent_policy::AgentPolicy, subject::Namespace};
+use host::webhook::Webhooks;
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep},

@@ -1,9 +1,8 @@
 //! Reads the journal of a context from the bus.
 
-use shared::{
-    ChildId, TraceId,
-    bus::{Bus, of_first_writers},
-    decode,
+use bus::{Bus, of_first_writers};
+use domain::{
+    ChildId, TraceId, decode,
     subject::{Filter, Subject},
     wire::HistoryEntry,
 };
@@ -50,10 +49,8 @@ fn owner(subject: Subject) -> Option<ChildId> {
 
 #[cfg(test)]
 mod tests {
-    use shared::{
-        bus::{Headers, Memory, Outgoing},
-        id::PoolName,
-    };
+    use bus::{Memory, Outgoing};
+    use domain::{id::PoolName, span::Headers};
 
     use super::*;
 

@@ -9,11 +9,8 @@ use std::{
 };
 
 use anyhow::Context;
-use shared::{
-    id::PoolName,
-    role::{Kind, Role},
-    subject::Namespace,
-};
+use bus::role::{Kind, Role};
+use domain::{id::PoolName, subject::Namespace};
 
 use crate::cluster::access::{self, User};
 

@@ -9,12 +9,10 @@ use std::{
     time::Duration,
 };
 
+use bus::{Bus, Http};
 use clap::builder::{OsStringValueParser, TypedValueParser};
+use domain::subject::Namespace;
 use serde::{Deserialize, Serialize};
-use shared::{
-    bus::{Bus, Http},
-    subject::Namespace,
-};
 
 /// Where `trellis dev` and `trellis gateway` listen, if they are told nothing else.
 pub(crate) const DEFAULT_ADDRESS: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7420));

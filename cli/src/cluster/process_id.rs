@@ -1,6 +1,6 @@
 //! The name of a coordinator or worker that was given none, and of whoever runs a command.
 
-use shared::WorkerId;
+use domain::WorkerId;
 use uuid::Uuid;
 
 fn host() -> String {

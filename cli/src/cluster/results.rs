@@ -1,13 +1,12 @@
 //! The whole result of a context: as it is in the log, or from the object store if it was too large for that.
 
 use anyhow::{Context, bail};
-use serde_json::Value;
-use shared::{
-    Json,
-    bus::Bus,
-    digest,
+use bus::Bus;
+use domain::{
+    Json, digest,
     wire::{ContextOutcome, ObjectReference, Payload},
 };
+use serde_json::Value;
 
 use crate::cluster::connect::unreachable;
 

@@ -1,13 +1,8 @@
 //! Live output of the agents of a run (G9): pieces of answers, and the tools they call. It is not stored: a late
 //! subscriber misses what came before, and finds it in `trellis history`.
 
-use shared::{
-    TraceId,
-    bus::{Bus, Subscription},
-    decode,
-    subject::Filter,
-    wire::StreamPiece,
-};
+use bus::{Bus, Subscription};
+use domain::{TraceId, decode, subject::Filter, wire::StreamPiece};
 
 use crate::cluster::connect::unreachable;
 

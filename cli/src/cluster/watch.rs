@@ -4,10 +4,9 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use coordinator::trace::{Replay, Superseded, Trace};
-use shared::{
+use bus::{Bus, From, Stored};
+use domain::{
     TraceId,
-    bus::{self, Bus, From, Stored},
     subject::{Filter, Subject},
     wire::{Outcome, Question},
 };
@@ -16,6 +15,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 use tokio_util::task::AbortOnDropHandle;
+use trace::{Replay, Superseded, Trace};
 
 use crate::cluster::{client::logged, connect::unreachable};
 

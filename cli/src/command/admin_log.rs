@@ -1,13 +1,8 @@
 //! `trellis admin-log`: what administrators asked for, and who they were (S7).
 
+use bus::{Bus, Stored, keys::Keys};
+use domain::{subject::Filter, wire::AdminRecord, wording::count};
 use serde_json::json;
-use shared::{
-    bus::{Bus, Stored},
-    keys::Keys,
-    subject::Filter,
-    text::count,
-    wire::AdminRecord,
-};
 
 use crate::{
     cluster::connect::{Servers, unreachable},

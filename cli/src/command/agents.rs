@@ -2,21 +2,22 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use serde_json::json;
-use shared::{
+use bus::Bus;
+use domain::{
     AgentId, AgentProfile,
-    bus::Bus,
     wire::{AgentVersion, Query, QueryAnswer},
 };
+use serde_json::json;
 
 use crate::{
     cluster::{client, connect::Servers},
     command::agents_diff,
     input::profiles,
     terminal::{
+        display,
         ending::Ending,
         output::{self, Output},
-        table, text,
+        table,
     },
 };
 
@@ -191,10 +192,10 @@ fn list(
         [
             agent.agent_id.to_string(),
             versions.get(&agent.agent_id).map_or_else(String::new, ToString::to_string),
-            text::plain(serde_json::to_value(agent.kind)),
+            display::plain(serde_json::to_value(agent.kind)),
             what.unwrap_or_default(),
             agent.pool.as_ref().map_or_else(|| "default".into(), ToString::to_string),
-            text::flat(agent.description.as_deref().unwrap_or_default()),
+            display::flat(agent.description.as_deref().unwrap_or_default()),
         ]
     };
     if output::is_quiet() {

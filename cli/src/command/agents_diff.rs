@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use serde_json::{Map, Value, json};
-use shared::{
+use bus::Bus;
+use domain::{
     AgentId, AgentProfile,
-    bus::Bus,
     wire::{AgentVersion, Query, QueryAnswer, Refusal},
 };
+use serde_json::{Map, Value, json};
 
 use crate::{
     cluster::{client, connect::Servers},

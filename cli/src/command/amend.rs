@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use coordinator::trace::Trace;
-use serde_json::{Value, json};
-use shared::{
+use domain::{
     CallId, ChildId, Problems, StepPath, decode,
     graph::{StepDef, TaskGraph},
     wire::{Amend, Query, QueryAnswer, StepReport, StepStatus, Text},
 };
+use serde_json::{Value, json};
+use trace::Trace;
 use uuid::Uuid;
 
 use crate::{

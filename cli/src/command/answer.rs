@@ -1,10 +1,10 @@
 //! `trellis answer`: answers a question that an agent has asked.
 
-use serde_json::json;
-use shared::{
+use domain::{
     ChildId,
     wire::{Question, Text},
 };
+use serde_json::json;
 
 use crate::{
     cluster::{client, connect::Servers, watch::questions},

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use coordinator::trace::account::{
-    Audit, Check, Finding, Journals, Ledger, Posted, Posting, ReadLog, StoreState,
+use bus::{
+    Bus,
+    keys::{Keys, Refused},
+};
+use domain::{
+    TraceId,
+    wire::{Query, QueryAnswer},
+    wording::count,
 };
 use serde_json::json;
-use shared::{
-    TraceId,
-    bus::Bus,
-    keys::{Keys, Refused},
-    text::count,
-    wire::{Query, QueryAnswer},
-};
 use tokio::time::{Instant, sleep};
+use trace::account::{Audit, Check, Finding, Journals, Ledger, Posted, Posting, ReadLog, StoreState};
 
 use crate::{
     cluster::{
@@ -22,9 +22,10 @@ use crate::{
     },
     input::{context_ref::RunRef, log_keys::LogKeys},
     terminal::{
+        display,
         ending::Ending,
         output::{self, Output},
-        table, text,
+        table,
     },
 };
 
@@ -76,7 +77,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         }
     }
     for Finding { check, child_id, sequence, message } in &audited.audit.findings {
-        let check = text::plain(serde_json::to_value(check));
+        let check = display::plain(serde_json::to_value(check));
         let context = child_id.as_ref().map_or_else(String::new, |child| format!(" `{child}`:"));
         let place = sequence.map_or_else(String::new, |sequence| format!(" (message {sequence} of the log)"));
         output::error(&format!("{check}:{context} {message}{place}"));
@@ -172,7 +173,7 @@ impl Audited {
     fn shown(&self, trace: TraceId) -> String {
         let Audit { notes, agreed, unjournaled, without_journal, .. } = &self.audit;
         let known = self.log.trace();
-        let spent = known.root().map_or(shared::Amount::ZERO, |root| root.budget.spent);
+        let spent = known.root().map_or(domain::Amount::ZERO, |root| root.budget.spent);
         let (from, to) = self.log.sequences().unwrap_or_default();
         let (events, messages) =
             (count(known.version(), "event"), count(self.log.message_count(), "message"));
@@ -242,7 +243,7 @@ impl Audited {
 
 /// Every booking with the event behind it, and the sum up to it.
 fn bookings(postings: &[Posting]) -> String {
-    let mut total = shared::Amount::ZERO;
+    let mut total = domain::Amount::ZERO;
     let rows: Vec<[String; 9]> = postings
         .iter()
         .map(|posting| {
@@ -257,7 +258,7 @@ fn bookings(postings: &[Posting]) -> String {
                 child_id.to_string(),
                 word(*why).to_owned(),
                 call_id.as_ref().map_or_else(String::new, ToString::to_string),
-                text::change(booked.cost_usd, before.cost_usd),
+                display::change(booked.cost_usd, before.cost_usd),
                 total.cost_usd.to_string(),
             ]
         })

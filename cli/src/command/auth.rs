@@ -2,12 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use bus::role::{Kind, Role};
+use domain::{id::PoolName, subject::Namespace};
 use serde_json::json;
-use shared::{
-    id::PoolName,
-    role::{Kind, Role},
-    subject::Namespace,
-};
 
 use crate::{
     cluster::{

@@ -1,14 +1,14 @@
 //! `trellis budget`: shows the budgets of contexts, raises their limits, and decides about disputed charges.
 
 use anyhow::Context;
-use coordinator::trace::{ContextNode, Trace};
-use serde_json::json;
-use shared::{
+use bus::{Bus, From};
+use domain::{
     ChildId, Tokens, TraceId, Usd,
-    bus::{self, Bus, From},
     subject::Filter,
     wire::{Control, DeadLetter, DecideDispute, Decision, Dispute, DisputedCost, Raise, Sender},
 };
+use serde_json::json;
+use trace::{ContextNode, Trace};
 
 use crate::{
     cluster::{
@@ -20,9 +20,10 @@ use crate::{
         parse,
     },
     terminal::{
+        display,
         ending::{EXIT_CODES, Ending},
         output::{self, Output},
-        table, text,
+        table,
     },
 };
 
@@ -107,7 +108,7 @@ pub(super) fn find<'a>(trace: &'a Trace, child: Option<&ChildId>) -> anyhow::Res
     let Some(child) = child else { return trace.root().context("the run has no root") };
     trace.context(child).with_context(|| {
         let known = trace.contexts().iter().map(|node| node.id.as_str());
-        let hint = text::did_you_mean(child.as_str(), known, "`trellis budget tree` shows all contexts");
+        let hint = display::did_you_mean(child.as_str(), known, "`trellis budget tree` shows all contexts");
         format!("the run has no context `{child}`\n\nhint: {hint}")
     })
 }
@@ -118,7 +119,7 @@ fn show(node: &ContextNode, output: Output) -> anyhow::Result<Ending> {
         output::print_json(&json!({"child_id": node.id, "status": node.status_word(), "budget": budget}))?;
         return Ok(Ending::Completed);
     }
-    let row = |what: &str, amount: shared::Amount| {
+    let row = |what: &str, amount: domain::Amount| {
         [what.to_owned(), amount.cost_usd.to_string(), amount.tokens.to_string()]
     };
     let rows = [
@@ -148,14 +149,14 @@ fn whole(trace: &Trace, output: Output) -> anyhow::Result<Ending> {
         let budget = node.budget.snapshot();
         [
             format!("{}{}", "  ".repeat(above), node.id),
-            text::plain(serde_json::to_value(node.status_word())),
+            display::plain(serde_json::to_value(node.status_word())),
             budget.limit.cost_usd.to_string(),
             budget.spent.cost_usd.to_string(),
             budget.own.cost_usd.to_string(),
             budget.held.cost_usd.to_string(),
             trace.left(node).cost_usd.to_string(),
             budget.disputed.cost_usd.to_string(),
-            text::plain(serde_json::to_value(budget.funding)),
+            display::plain(serde_json::to_value(budget.funding)),
         ]
     };
     let heading = ["CONTEXT", "STATUS", "LIMIT", "SPENT", "OWN", "HELD", "LEFT", "DISPUTED", "FUNDING"];
@@ -203,7 +204,7 @@ fn disputes(trace: &Trace, output: Output) -> anyhow::Result<Ending> {
             Sender::Control { by } => by.clone().unwrap_or_else(|| "a charge".into()),
         };
         let decision =
-            dispute.decision.map_or_else(|| "open".into(), |d| text::plain(serde_json::to_value(d)));
+            dispute.decision.map_or_else(|| "open".into(), |d| display::plain(serde_json::to_value(d)));
         let (usd, tokens) = (dispute.amount.cost_usd.to_string(), dispute.amount.tokens.to_string());
         [
             node.id.to_string(),
@@ -211,7 +212,7 @@ fn disputes(trace: &Trace, output: Output) -> anyhow::Result<Ending> {
             usd,
             tokens,
             of,
-            text::cut(&text::flat(&sent_by), 40),
+            display::cut(&display::flat(&sent_by), 40),
             decision,
         ]
     };

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use coordinator::trace::{ContextNode, Trace};
-use serde_json::json;
-use shared::{
+use bus::Bus;
+use domain::{
     AgentId, Labels, TraceId,
-    bus::Bus,
     id::{LabelKey, LabelValue},
-    text::count,
     wire::{ContextStatus, Query, QueryAnswer, Refusal, RunSummary, RunsQuery, Text},
+    wording::count,
 };
+use serde_json::json;
+use trace::{ContextNode, Trace};
 
 use crate::{
     cluster::client,

@@ -1,10 +1,10 @@
 //! `trellis charge`: books a cost on a run by hand (B11).
 
-use coordinator::trace::{Command, Trace};
-use shared::{
+use domain::{
     Amount, CallId, Tokens, Usd,
     wire::{Charge, Control, Dispute, DisputedCost, Text},
 };
+use trace::{Command, Trace};
 use uuid::Uuid;
 
 use crate::{

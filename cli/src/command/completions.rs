@@ -17,8 +17,8 @@ use clap_complete::{
     engine::{ArgValueCompleter, CompletionCandidate},
     env::Shells,
 };
+use domain::{AgentId, TraceId, wire::ContextStatus};
 use serde::{Deserialize, de::DeserializeOwned};
-use shared::{AgentId, TraceId, wire::ContextStatus};
 
 use crate::{
     input::context_ref::{Named, RunRef},

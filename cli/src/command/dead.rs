@@ -2,14 +2,14 @@
 //! so whoever sends it again brings it along; the digest says whether it is the same.
 
 use anyhow::{Context, bail};
-use gateway::dead_letter::{self, NotSent};
-use serde_json::{Value, json};
-use shared::{
+use bus::{Bus, PublishError, Stored};
+use domain::{
     ChildId, TraceId,
-    bus::{Bus, PublishError, Stored},
     subject::{Filter, Subject},
     wire::{DeadLetter, Refusal},
 };
+use gateway::dead_letter::{self, NotSent};
+use serde_json::{Value, json};
 
 use crate::{
     cluster::{
@@ -18,9 +18,10 @@ use crate::{
     },
     input::{context_ref::RunRef, file},
     terminal::{
+        display,
         ending::{EXIT_CODES, Ending},
         output::{self, Output},
-        table, text,
+        table,
     },
 };
 
@@ -171,7 +172,7 @@ async fn list(
                 kind(&found.stored).to_owned(),
                 found.letter.refusal.code.clone(),
                 found.letter.trace_id.map_or_else(String::new, |trace| trace.to_string()),
-                text::flat(&found.letter.refusal.message),
+                display::flat(&found.letter.refusal.message),
             ]
         };
         let rows: Vec<_> = all.iter().map(row).collect();

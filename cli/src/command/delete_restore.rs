@@ -1,15 +1,15 @@
 //! `trellis runs delete` and `trellis runs restore`. Both are first decided here, on the replayed trace, so that the
 //! user sees a refusal at once. The coordinator decides again.
 
-use coordinator::trace::{self, Command, ContextNode, Trace};
-use serde_json::json;
-use shared::{
+use bus::Bus;
+use domain::{
     ChildId, TraceId,
-    bus::Bus,
-    clock::Clock,
-    text::count,
     wire::{Control, Delete, HistoryEntry, Query, QueryAnswer, Referrers, Restore},
+    wording::count,
 };
+use host::clock::Clock;
+use serde_json::json;
+use trace::{Command, ContextNode, Trace};
 
 use crate::{
     cluster::{client, journal},

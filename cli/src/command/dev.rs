@@ -8,14 +8,14 @@ use std::{
 };
 
 use anyhow::Context;
+use bus::Bus;
+use domain::{
+    TraceId,
+    wire::{Outcome, Question, SubmitAnswer, Text},
+    wording::count,
+};
 use gateway::SignIn;
 use serde_json::{Value, json};
-use shared::{
-    TraceId,
-    bus::Bus,
-    text::count,
-    wire::{Outcome, Question, SubmitAnswer, Text},
-};
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
     sync::mpsc,

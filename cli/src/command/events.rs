@@ -1,15 +1,15 @@
 //! `trellis events`: the event log of a run, with the time of each hop.
 
-use coordinator::trace::{
-    ContextNode, Event, Logged, Trace,
-    account::{LogMessage, detail, kind},
-};
-use serde_json::json;
-use shared::{
+use bus::From;
+use domain::{
     ChildId, Timestamp,
-    bus::From,
     subject::{Filter, Subject},
     wire::Outcome,
+};
+use serde_json::json;
+use trace::{
+    ContextNode, Event, Logged, Trace,
+    account::{LogMessage, detail, kind},
 };
 
 use crate::{
@@ -19,9 +19,10 @@ use crate::{
     },
     input::context_ref::RunRef,
     terminal::{
+        display,
         ending::Ending,
         output::{self, Output},
-        screen, text,
+        screen,
     },
 };
 
@@ -110,7 +111,7 @@ fn row(cells: [&str; 7], said: &str) -> String {
     let laid_out =
         format!("{sequence:>8}  {version:>6}  {at:<20}  {since:>9}  {stored:>8}  {child:<20}  {kind:<16}");
     // When it was stored, and how long after the one before, is told by a wider terminal.
-    text::row(&laid_out, &[sequence, at, child, kind], said, screen::columns_of_stdout())
+    display::row(&laid_out, &[sequence, at, child, kind], said, screen::columns_of_stdout())
 }
 
 impl Printer<'_> {
@@ -140,8 +141,8 @@ impl Printer<'_> {
                 }))?,
                 Output::Text => {
                     let stored = format!("+{} ms", stored_at.millis_since(logged.at));
-                    let (since, child) = (format!("{since} ms"), text::cut(logged.child_id.as_str(), 20));
-                    let said = text::cut(&text::flat(&detail(event)), SHOWN);
+                    let (since, child) = (format!("{since} ms"), display::cut(logged.child_id.as_str(), 20));
+                    let said = display::cut(&display::flat(&detail(event)), SHOWN);
                     let (sequence, version, at) =
                         (sequence.to_string(), version.to_string(), logged.at.to_string());
                     let cells = [&*sequence, &version, &at, &since, &stored, &child, &kind(event)];

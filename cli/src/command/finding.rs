@@ -3,28 +3,29 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::json;
-use shared::{
+use bus::Bus;
+use domain::{
     AgentId, Labels, ThreadId, Timestamp, Usd,
-    bus::Bus,
-    clock::Clock,
     id::{LabelKey, LabelValue},
-    text::count,
-    when,
     wire::{
         ContextStatus, PendingQuery, PendingQuestion, Query, QueryAnswer, RunSummary, RunsCursor, RunsQuery,
         Text,
     },
+    wording::count,
 };
+use host::clock::Clock;
+use serde_json::json;
+use text::human_time;
 
 use crate::{
     cluster::client,
     input::parse,
     terminal::{
+        display,
         ending::Ending,
         output::{self, Output},
         questions::{example, expected},
-        screen, table, text, tree,
+        screen, table, tree,
     },
 };
 
@@ -174,10 +175,10 @@ const DIGITS: usize = 12;
 fn rows(runs: &[RunSummary], now: Timestamp, no_trunc: bool) -> String {
     let digits = if no_trunc || screen::of_stdout().is_none() { usize::MAX } else { digits(runs) };
     let row = |run: &RunSummary| {
-        let status = text::plain(serde_json::to_value(run.status));
+        let status = display::plain(serde_json::to_value(run.status));
         let took = match run.ended_at {
-            Some(end) => when::lasts(end.millis_since(run.started_at)),
-            None => format!("{} so far", when::age(now.millis_since(run.started_at))),
+            Some(end) => human_time::lasts(end.millis_since(run.started_at)),
+            None => format!("{} so far", human_time::age(now.millis_since(run.started_at))),
         };
         let labels: Vec<String> = run.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
         // A root without a name of its own is called so: its agent says more.
@@ -185,14 +186,14 @@ fn rows(runs: &[RunSummary], now: Timestamp, no_trunc: bool) -> String {
         let name = agent.map_or(run.child_id.as_str(), AgentId::as_str);
         let goal = run.goal.as_ref().map_or("", Text::as_str);
         [
-            when::ago(now, run.started_at),
+            human_time::ago(now, run.started_at),
             took,
             if run.waiting_for_human { format!("{status} (waits for a human)") } else { status },
             name.to_owned(),
             labels.join(" "),
             tree::money(&run.budget),
             run.trace_id.to_string().chars().take(digits).collect(),
-            text::flat(goal),
+            display::flat(goal),
         ]
     };
     let rows: Vec<[String; 8]> = runs.iter().map(row).collect();
@@ -226,11 +227,11 @@ fn asked(pending: &PendingQuestion) -> String {
         question.trace_id,
         question.child_id,
         question.number,
-        when::age(*age_ms),
+        human_time::age(*age_ms),
         path.join(" > ")
     );
     for line in question.question.as_str().lines() {
-        lines.push_str(&format!("  | {}\n", text::printable(line)));
+        lines.push_str(&format!("  | {}\n", display::printable(line)));
     }
     lines.push_str(&expected(question));
     let example = example(&question.form);

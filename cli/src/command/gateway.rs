@@ -3,8 +3,8 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use anyhow::{Context, anyhow};
+use bus::role::Kind;
 use gateway::TraceUrl;
-use shared::role::Kind;
 
 use crate::{
     cluster::{

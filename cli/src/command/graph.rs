@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
+use domain::{graph::Plan, wording::count};
 use serde_json::{Value, json};
-use shared::{graph::Plan, text::count};
 
 use crate::{
     cluster::connect::Servers,

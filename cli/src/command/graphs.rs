@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
-use shared::{
+use domain::{
     GraphName, Problems,
     graph::{self, Reference},
     wire::{GraphShown, GraphSummary, Query, QueryAnswer},
 };
+use serde_json::{Value, json};
 
 use crate::{
     cluster::{client, connect::Servers},

@@ -1,14 +1,14 @@
 //! `trellis history`: shows the journal of a context, step by step. Reads it from the bus; the worker need not run.
 
-use coordinator::trace::{Difference, Statement};
-use serde_json::json;
-use shared::{
+use bus::{Bus, From};
+use domain::{
     ChildId, Timestamp, TraceId,
-    bus::{Bus, From},
-    journal_text::{self, Line},
     subject::{Filter, Subject},
     wire::{Copies, HistoryEntry, HistoryStep, Verdict},
 };
+use serde_json::json;
+use text::journal_text::{self, Line};
+use trace::{Difference, Statement};
 
 use crate::{
     cluster::{
@@ -18,9 +18,10 @@ use crate::{
     },
     input::context_ref::ContextRef,
     terminal::{
+        display,
         ending::Ending,
         output::{self, Output},
-        screen, text,
+        screen,
     },
 };
 
@@ -118,7 +119,7 @@ fn sum(statement: &Statement) -> String {
     let room = screen::columns_of_stdout();
     let line = |what: &str, who: &str, tokens: String, cost: String, said: &str| {
         let laid_out = format!("{:>20}  {what:<8} {who:<28} {tokens:>8} {cost:>12}", "");
-        text::row(&laid_out, &[what, who, &tokens, &cost], said, room)
+        display::row(&laid_out, &[what, who, &tokens, &cost], said, room)
     };
     let mut text = String::new();
     for difference in &statement.differences {
@@ -128,7 +129,7 @@ fn sum(statement: &Statement) -> String {
         let signed = |more: String, less: String, falls: bool| if falls { format!("-{less}") } else { more };
         let tokens = signed(more.tokens.to_string(), less.tokens.to_string(), less.tokens.count() > 0);
         let cost = signed(more.cost_usd.to_string(), less.cost_usd.to_string(), less.cost_usd.nanos() > 0);
-        text.push_str(&line("also", &text::cut(&who, 28), tokens, cost, why.describe()));
+        text.push_str(&line("also", &display::cut(&who, 28), tokens, cost, why.describe()));
     }
     let own = statement.own;
     text.push_str(&line("total", "", own.tokens.to_string(), own.cost_usd.to_string(), "its own cost"));
@@ -232,7 +233,7 @@ fn all(entries: &[HistoryEntry]) -> String {
     let cells = ["STEP", "TRY", "AT", "WHAT", "MODEL OR TOOL", "TOKENS", "COST"];
     let [step, attempt, at, what, who, tokens, cost] = cells;
     let laid_out = format!("{step:>4}  {attempt:>3}  {at:>9}  {what:<8} {who:<28} {tokens:>8} {cost:>12}");
-    let mut text = text::row(&laid_out, &cells, "SAID", screen::columns_of_stdout());
+    let mut text = display::row(&laid_out, &cells, "SAID", screen::columns_of_stdout());
     let first = entries.first().map_or(Timestamp::from_millis(0), |entry| entry.at);
     let mut copies = Copies::default();
     for entry in entries {
@@ -279,7 +280,7 @@ fn is_taken_back(entry: &HistoryEntry, entries: &[HistoryEntry]) -> bool {
 fn line(entry: &HistoryEntry, first: Timestamp, mark: Mark) -> String {
     let Line { what, who, tokens, cost, said } = journal_text::line(&entry.step);
     let at = format!("{} ms", entry.at.millis_since(first));
-    let said = text::cut(&text::flat(&said), SHOWN);
+    let said = display::cut(&display::flat(&said), SHOWN);
     // What a copy cost is no cost of this context.
     let (said, cost) = match mark {
         Mark::None => (said, cost),
@@ -288,10 +289,10 @@ fn line(entry: &HistoryEntry, first: Timestamp, mark: Mark) -> String {
         Mark::Copied => (format!("(copied) {said}"), format!("({cost})")),
     };
     let (number, attempt) = (entry.number.to_string(), entry.attempt.to_string());
-    let who = text::cut(&text::flat(&who), 28);
+    let who = display::cut(&display::flat(&who), 28);
     let laid_out = format!("{number:>4}  {attempt:>3}  {at:>9}  {what:<8} {who:<28} {tokens:>8} {cost:>12}");
     let cells = [&*number, &attempt, &at, what, &who, &tokens, &cost];
-    text::row(&laid_out, &cells, &said, screen::columns_of_stdout())
+    display::row(&laid_out, &cells, &said, screen::columns_of_stdout())
 }
 
 /// An entry in full.
@@ -309,8 +310,8 @@ fn indented(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use domain::decode;
     use serde_json::Value;
-    use shared::decode;
 
     use super::*;
 

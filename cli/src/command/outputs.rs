@@ -7,16 +7,15 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use bus::Bus;
 use cap_std::{ambient_authority, fs::Dir};
-use coordinator::trace::Trace;
-use serde_json::json;
-use shared::{
-    ChildId,
-    bus::Bus,
-    digest,
-    text::count,
+use domain::{
+    ChildId, digest,
     wire::{HistoryEntry, OutputFile},
+    wording::count,
 };
+use serde_json::json;
+use trace::Trace;
 
 use crate::{
     cluster::{
@@ -26,9 +25,10 @@ use crate::{
     },
     input::context_ref::ContextRef,
     terminal::{
+        display,
         ending::Ending,
         output::{self, Output},
-        table, text,
+        table,
     },
 };
 
@@ -64,8 +64,8 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     if let Some(path) = &args.get {
         let Some(file) = files.iter().find(|file| file.path == *path) else {
             let known = files.iter().map(|file| file.path.as_str());
-            let hint = text::did_you_mean(path, known, "without --get, all files are listed");
-            output::error(&format!("`{child}` left no file `{}`\n\nhint: {hint}", text::flat(path)));
+            let hint = display::did_you_mean(path, known, "without --get, all files are listed");
+            output::error(&format!("`{child}` left no file `{}`\n\nhint: {hint}", display::flat(path)));
             return Ok(Ending::Refused);
         };
         let bytes = fetch(&bus, file).await?;
@@ -102,7 +102,7 @@ fn list(files: &[OutputFile], output: Output) -> anyhow::Result<Ending> {
         Output::Json => output::print_json(&json!(files))?,
         Output::Text if files.is_empty() => output::note("the context left no files"),
         Output::Text => {
-            let row = |file: &OutputFile| [file.object.size_bytes.to_string(), text::flat(&file.path)];
+            let row = |file: &OutputFile| [file.object.size_bytes.to_string(), display::flat(&file.path)];
             output::print(&table::show(["BYTES", "PATH"], &files.iter().map(row).collect::<Vec<_>>()))?;
         }
     }
@@ -113,10 +113,13 @@ async fn fetch(bus: &Bus, file: &OutputFile) -> anyhow::Result<bytes::Bytes> {
     let found = bus.get_content(&file.object.object, &file.object.sha256).await;
     let found = found.map_err(|error| unreachable(&error))?;
     let bytes = found.with_context(|| {
-        format!("`{}` is no longer stored\n\nhint: files are kept for a limited time", text::flat(&file.path))
+        format!(
+            "`{}` is no longer stored\n\nhint: files are kept for a limited time",
+            display::flat(&file.path)
+        )
     })?;
     if digest::sha256(&bytes) != file.object.sha256 {
-        bail!("`{}` is not the file that the agent left: its checksum differs", text::flat(&file.path));
+        bail!("`{}` is not the file that the agent left: its checksum differs", display::flat(&file.path));
     }
     Ok(bytes)
 }

@@ -1,7 +1,7 @@
 //! `trellis page`: a link that opens the page of a server in a browser, signed in.
 
+use bus::Bus;
 use serde_json::json;
-use shared::bus::Bus;
 
 use crate::{
     cluster::connect::{Servers, unreachable},

@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use serde_json::json;
-use shared::{
+use domain::{
     AgentId, ChildId, StepId, StepPath, Usd,
     graph::{CriticalPath, EarlierRun, Estimate, Expected, Known, StepEstimate, StepKind, Synthesis},
 };
+use serde_json::json;
 
 use crate::{
     cluster::{connect::Servers, earlier_runs},

@@ -2,18 +2,19 @@
 
 use std::path::PathBuf;
 
-use coordinator::trace::account::{ContextAccount, Line, Receipt, Repriced};
+use domain::{Usd, wording::count};
 use serde_json::json;
-use shared::{Usd, text::count};
+use trace::account::{ContextAccount, Line, Receipt, Repriced};
 
 use crate::{
     cluster::{account, connect::Servers},
     command::audit,
     input::{context_ref::RunRef, price_table},
     terminal::{
+        display,
         ending::Ending,
         output::{self, Format},
-        sheet, table, text,
+        sheet, table,
     },
 };
 
@@ -89,7 +90,7 @@ enum Money {
 }
 
 fn shown(receipt: &Receipt, repriced: Option<&Repriced>, markdown: bool) -> String {
-    let status = text::plain(serde_json::to_value(receipt.status));
+    let status = display::plain(serde_json::to_value(receipt.status));
     let so_far = if receipt.so_far { ", so far" } else { "" };
     let mut out = if markdown { "# Receipt\n\n".to_owned() } else { String::new() };
     out.push_str(&format!("run {}, {status}, began {}", receipt.trace_id, receipt.began));
@@ -147,7 +148,7 @@ fn timeline(receipt: &Receipt, money: Money) -> Vec<[String; 16]> {
     let row = |line: &Line| {
         let cost = line.cost.as_ref();
         let usage = cost.and_then(|cost| cost.usage);
-        let of = |count: fn(&shared::wire::Usage) -> u64| {
+        let of = |count: fn(&domain::wire::Usage) -> u64| {
             usage.as_ref().map(count).map_or_else(String::new, |n| n.to_string())
         };
         let tokens = cost.map_or_else(String::new, |cost| {
@@ -173,7 +174,7 @@ fn timeline(receipt: &Receipt, money: Money) -> Vec<[String; 16]> {
             of(|usage| usage.output_tokens),
             cost.map_or_else(String::new, |cost| dollars(cost.held.cost_usd)),
             cost.map_or_else(String::new, |cost| {
-                plain(text::change(cost.booked.cost_usd, cost.before.cost_usd), money)
+                plain(display::change(cost.booked.cost_usd, cost.before.cost_usd), money)
             }),
             tokens,
             detail,
@@ -224,8 +225,8 @@ fn shortened(rows: Vec<[String; 16]>) -> Vec<[String; 11]> {
         let tokens = if input.is_empty() { String::new() } else { format!("{input}/{cached}/{output}") };
         let waited = waited.parse().map_or_else(|_| String::new(), time);
         let detail = if call.is_empty() { detail } else { format!("{detail}, call {call}") };
-        let detail = text::cut(&text::flat(&detail), SHOWN);
-        [at, sequence, event, text::cut(&context, 40), what, waited, model, tokens, held, cost, detail]
+        let detail = display::cut(&display::flat(&detail), SHOWN);
+        [at, sequence, event, display::cut(&context, 40), what, waited, model, tokens, held, cost, detail]
     };
     rows.into_iter().map(short).collect()
 }
@@ -252,7 +253,7 @@ fn contexts(accounts: &[ContextAccount]) -> Vec<[String; 14]> {
         let version = account.profile_version.map_or_else(String::new, |version| format!(" v{version}"));
         let agent = account.agent_id.as_ref().map_or_else(|| "-".into(), |agent| format!("{agent}{version}"));
         let mut notes = Vec::new();
-        let mut note = |amount: shared::Amount, what: &str| {
+        let mut note = |amount: domain::Amount, what: &str| {
             if !amount.is_zero() {
                 notes.push(format!("{} {what}", amount.cost_usd));
             }
@@ -271,7 +272,7 @@ fn contexts(accounts: &[ContextAccount]) -> Vec<[String; 14]> {
         [
             format!("{}{}", "  ".repeat(account.path.len().saturating_sub(1)), account.child_id),
             agent,
-            text::plain(serde_json::to_value(account.status)),
+            display::plain(serde_json::to_value(account.status)),
             account.attempts.to_string(),
             time(wait.ran_ms),
             time(wait.worker_ms),
@@ -332,7 +333,7 @@ const REPRICED: [&str; 6] = ["MODEL", "CALLS", "COST", "WOULD BE", "CHANGE", "PR
 fn repricing(repriced: &Repriced) -> Vec<[String; 6]> {
     let unknown = || "not known".to_owned();
     let row = |name: &str, calls: String, was: Usd, would_be: Option<Usd>, prices: &str| {
-        let change = would_be.map_or_else(String::new, |would_be| text::change(would_be, was));
+        let change = would_be.map_or_else(String::new, |would_be| display::change(would_be, was));
         [
             name.to_owned(),
             calls,

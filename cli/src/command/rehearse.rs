@@ -7,25 +7,24 @@ use std::{
     path::PathBuf,
 };
 
-use coordinator::{
-    rehearsal::{Played, Rehearsal},
-    trace::{Event, Order, Submit, Trace, logged},
-};
-use serde_json::Value;
-use shared::{
+use coordinator::rehearsal::{Played, Rehearsal};
+use domain::{
     AgentId, AgentProfile, Amount, ChildId, Json, StepId, Timestamp, TraceId, Usd,
     graph::{Body, Plan},
     limits::Settings,
     wire::{Execute, Failure, FailureKind, Payload, Question, Text, Verdict},
 };
+use serde_json::Value;
+use trace::{Event, Order, Submit, Trace, logged};
 
 use crate::{
     cluster::connect::Servers,
     input::{inputs::Inputs, parse},
     terminal::{
+        display,
         ending::Ending,
         output::{self, Output},
-        questions, text, tree,
+        questions, tree,
     },
 };
 
@@ -142,7 +141,7 @@ fn check_names(args: &Args, plan: &Plan, root: &ChildId) -> anyhow::Result<()> {
         anyhow::bail!("`{name}` is a group, and a group runs no agent\n\nhint: name one of its steps");
     }
     let otherwise = format!("its steps are {}", known.join(", "));
-    let hint = text::did_you_mean(name.as_str(), known.iter().copied(), otherwise);
+    let hint = display::did_you_mean(name.as_str(), known.iter().copied(), otherwise);
     anyhow::bail!("the graph has no step `{name}`\n\nhint: {hint}")
 }
 
@@ -231,7 +230,7 @@ impl<'a> Cast<'a> {
 fn events(rehearsal: &Rehearsal) -> String {
     let line = |(at, event): &(Timestamp, Event)| {
         let event = serde_json::to_string(event).unwrap_or_default();
-        format!("{:>8} ms  {}\n", at.millis(), text::cut(&event, EVENT_SHOWN))
+        format!("{:>8} ms  {}\n", at.millis(), display::cut(&event, EVENT_SHOWN))
     };
     rehearsal.log.iter().map(line).chain(["\n".into()]).collect()
 }

@@ -1,8 +1,8 @@
 //! `trellis runs rerun`: a new run of a graph that takes over what succeeded in an earlier one (G15).
 
-use shared::{
+use bus::Bus;
+use domain::{
     StepPath, Usd,
-    bus::Bus,
     wire::{Rerun, RerunOf},
 };
 

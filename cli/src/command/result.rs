@@ -3,16 +3,17 @@
 use std::io::{IsTerminal, Write};
 
 use anyhow::Context;
-use coordinator::trace::{ContextNode, Trace};
-use shared::{ChildId, Json};
+use domain::{ChildId, Json};
+use trace::{ContextNode, Trace};
 
 use crate::{
     cluster::{client, connect::Servers, results},
     input::context_ref::ContextRef,
     terminal::{
+        display,
         ending::{EXIT_CODES, Ending},
         output::{self, Output},
-        pager, text,
+        pager,
     },
 };
 
@@ -61,7 +62,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     match output {
         Output::Json => output::print_json(result.value())?,
         Output::Text if std::io::stdout().is_terminal() => {
-            pager::print(&text::of_result(&result), servers).await?
+            pager::print(&display::of_result(&result), servers).await?
         }
         // To a file or a program every byte goes as the agent wrote it.
         Output::Text => write(&result)?,
@@ -73,7 +74,7 @@ fn find<'a>(trace: &'a Trace, child: Option<&ChildId>) -> anyhow::Result<&'a Con
     let Some(child) = child else { return trace.root().context("the run has no root") };
     trace.context(child).with_context(|| {
         let known = trace.contexts().iter().map(|node| node.id.as_str());
-        let hint = text::did_you_mean(child.as_str(), known, "`trellis runs describe` shows all contexts");
+        let hint = display::did_you_mean(child.as_str(), known, "`trellis runs describe` shows all contexts");
         format!("the run has no context `{child}`\n\nhint: {hint}")
     })
 }
@@ -94,6 +95,6 @@ fn without(trace: &Trace, node: &ContextNode, named: &str) -> String {
 
 fn write(result: &Json) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
-    let text = text::of_result(result);
+    let text = display::of_result(result);
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).context("could not write the output")
 }

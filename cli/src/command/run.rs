@@ -7,13 +7,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use shared::{
+use bus::Bus;
+use domain::{
     AgentProfile, TraceId,
     agent::AgentKind,
-    bus::Bus,
-    telemetry,
-    text::count,
     wire::{Query, QueryAnswer, SubmitAnswer, Text},
+    wording::count,
 };
 
 use crate::{

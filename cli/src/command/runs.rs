@@ -3,16 +3,16 @@
 
 use std::{collections::BTreeSet, fmt::Write};
 
-use coordinator::trace::{self, ContextNode, Trace};
-use serde_json::json;
-use shared::{
+use bus::Bus;
+use domain::{
     CallId, ChildId, PoolName, Timestamp,
-    bus::Bus,
-    clock::Clock,
     id::ModelName,
-    when,
     wire::{EndStatus, HistoryStep, Text},
 };
+use host::clock::Clock;
+use serde_json::json;
+use text::human_time;
+use trace::{ContextNode, Trace};
 
 use crate::{
     cluster::{client, connect::Servers, journal, watch::questions},
@@ -22,14 +22,14 @@ use crate::{
         parse,
     },
     terminal::{
-        absent, confirm,
+        absent, confirm, display,
         ending::{EXIT_CODES, Ending},
         live::{self, Followed},
         news, outcome,
         output::{self, Output},
         pager,
         questions::{Answerer, Questions, expected},
-        table, text, tree,
+        table, tree,
     },
 };
 
@@ -229,7 +229,7 @@ async fn estimates(bus: &Bus, trace: &Trace) -> String {
                 "\nestimate in {}: call {call_id} is booked at its hold, {}: {}",
                 node.id,
                 amount.cost_usd,
-                text::flat(cause)
+                display::flat(cause)
             );
         }
     }
@@ -262,9 +262,13 @@ fn cause<'e>(step: &'e HistoryStep, call_id: &CallId) -> Option<&'e str> {
 fn about(trace: &Trace, started: Option<Timestamp>, now: Timestamp) -> String {
     let Some(root) = trace.root() else { return String::new() };
     let models: BTreeSet<&str> = trace.contexts().iter().filter_map(|node| model(trace, node)).collect();
-    let at = |at: Timestamp| format!("{at}, {}", when::ago(now, at));
+    let at = |at: Timestamp| format!("{at}, {}", human_time::ago(now, at));
     let took = |end: Timestamp| {
-        format!("{}, {} after it was submitted", at(end), when::lasts(end.millis_since(root.started_at)))
+        format!(
+            "{}, {} after it was submitted",
+            at(end),
+            human_time::lasts(end.millis_since(root.started_at))
+        )
     };
     let lines = [
         ("goal", root.order.goal.as_ref().map(ToString::to_string)),
@@ -308,7 +312,7 @@ async fn describe(
         [
             node.id.to_string(),
             agent(trace, node),
-            text::plain(serde_json::to_value(node.status_word())),
+            display::plain(serde_json::to_value(node.status_word())),
             budget.spent.cost_usd.to_string(),
             budget.held.cost_usd.to_string(),
             trace.left(node).cost_usd.to_string(),
@@ -429,7 +433,7 @@ fn cancelled(
     }
     let what = child.map_or_else(|| "the run".to_owned(), |child| format!("`{child}`"));
     if let (true, Some(status)) = (stopped && !taken, ended) {
-        let word = text::plain(serde_json::to_value(status));
+        let word = display::plain(serde_json::to_value(status));
         let rest =
             if undoes_within { "; a group in it still undoes (`--without-undo` ends that)" } else { "" };
         output::error(&format!(

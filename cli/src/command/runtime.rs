@@ -1,7 +1,5 @@
 //! The runtime of the commands that talk to a cluster, and their telemetry.
 
-use shared::telemetry;
-
 use crate::{
     cluster::connect::Servers,
     terminal::{ending::Ending, output},

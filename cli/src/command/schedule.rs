@@ -3,14 +3,14 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
-use shared::{
+use domain::{
     ChildId, ScheduleName, Timestamp, Usd,
-    clock::Clock,
     schedule::{self, Timetable},
-    text::count,
     wire::{Query, QueryAnswer, ScheduleShown, ScheduleSummary, TickRecord},
+    wording::count,
 };
+use host::clock::Clock;
+use serde_json::{Value, json};
 
 use crate::{
     cluster::{
@@ -23,9 +23,10 @@ use crate::{
         uses::read_as_far,
     },
     terminal::{
+        display,
         ending::Ending,
         output::{self, Output},
-        table, text,
+        table,
     },
 };
 
@@ -91,7 +92,7 @@ pub(crate) struct Changes {
     time_zone: Option<String>,
     /// The most that the runs of one day may cost, in dollars; overrides the file.
     #[arg(long, value_name = "USD", value_parser = parse::ceiling)]
-    budget_per_day_usd: Option<shared::Usd>,
+    budget_per_day_usd: Option<domain::Usd>,
 }
 
 impl Changes {
@@ -233,7 +234,7 @@ fn row(one: &ScheduleSummary) -> [String; 8] {
     let last = one.last.as_ref().map_or_else(String::new, |last| last.outcome.words().to_owned());
     [
         one.name.to_string(),
-        text::cut(&text::flat(&one.cron), 40),
+        display::cut(&display::flat(&one.cron), 40),
         one.time_zone.clone(),
         next,
         last,
@@ -279,7 +280,7 @@ fn show(shown: &ScheduleShown, output: Output) -> anyhow::Result<Ending> {
             .iter()
             .map(|tick| {
                 let TickRecord { at, outcome, trace_id, reason, ticks, asked, .. } = &tick.record;
-                let status = tick.status.map(|status| text::plain(serde_json::to_value(status)));
+                let status = tick.status.map(|status| display::plain(serde_json::to_value(status)));
                 let several = ticks.map(|ticks| count(ticks, "tick"));
                 let asked = asked.then(|| "asked for".to_owned());
                 [

@@ -3,9 +3,9 @@
 use serde_json::json;
 
 use crate::terminal::{
+    display,
     ending::Ending,
     output::{self, Output},
-    text,
 };
 
 pub(crate) fn run(name: Option<&str>, output: Output) -> anyhow::Result<Ending> {
@@ -20,7 +20,7 @@ pub(crate) fn run(name: Option<&str>, output: Output) -> anyhow::Result<Ending> 
     };
     let Some((_, schema)) = all.iter().find(|(name, _)| *name == wanted) else {
         let otherwise = format!("the messages are {}", names.join(", "));
-        let hint = text::did_you_mean(wanted, names.iter().copied(), otherwise);
+        let hint = display::did_you_mean(wanted, names.iter().copied(), otherwise);
         anyhow::bail!("no message is called `{wanted}`\n\nhint: {hint}");
     };
     output::print_json(schema)?;

@@ -4,14 +4,9 @@
 use std::{error::Error, net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::Context;
-use shared::{
-    Usd, WorkerId,
-    bus::{self, Topology},
-    decode,
-    id::PoolName,
-    limits::Settings,
-    subject::Partition,
-    text::with_causes,
+use bus::Topology;
+use domain::{
+    Usd, WorkerId, decode, id::PoolName, limits::Settings, subject::Partition, wording::with_causes,
 };
 use tokio_util::sync::CancellationToken;
 

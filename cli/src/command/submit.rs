@@ -1,7 +1,8 @@
 //! `trellis submit`: submits a task to a cluster and prints its ids once it is committed.
 
+use bus::Bus;
+use domain::wire::SubmitAnswer;
 use serde_json::json;
-use shared::{bus::Bus, wire::SubmitAnswer};
 
 use crate::{
     cluster::{

@@ -3,12 +3,12 @@
 use std::io::Read;
 
 use anyhow::Context;
-use serde_json::json;
-use shared::{
+use domain::{
     CallId,
     limits::MAX_TEXT_BYTES,
     wire::{Query, QueryAnswer, Tell, Text},
 };
+use serde_json::json;
 use uuid::Uuid;
 
 use crate::{

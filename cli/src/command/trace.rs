@@ -2,21 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use coordinator::trace::account::ReadLog;
-use serde_json::json;
-use shared::{
+use domain::{
     Usd,
-    clock::Clock,
-    telemetry::{Moment, Span, SpanId, Value},
+    span::{Moment, Span, SpanId, Value},
 };
+use host::clock::Clock;
+use serde_json::json;
+use trace::account::ReadLog;
 
 use crate::{
     cluster::{account, connect::Servers},
     input::context_ref::RunRef,
     terminal::{
+        display,
         ending::Ending,
         output::{self, Output},
-        screen, text,
+        screen,
     },
 };
 
@@ -131,7 +132,7 @@ impl<'a> Tree<'a> {
             note.push_str(&format!(" [{name}]"));
         }
         self.rows.push(Row {
-            name: text::cut(&text::flat(&format!("{stem}{fork}{}", name(span))), SHOWN),
+            name: display::cut(&display::flat(&format!("{stem}{fork}{}", name(span))), SHOWN),
             time: duration(span),
             from: span.start,
             to: span.end,
@@ -190,11 +191,11 @@ impl<'a> Tree<'a> {
         for row in &self.rows {
             let Row { time, cost, note, .. } = row;
             let filled = if money > 0 { &row.money } else { "" };
-            let name = text::fit(&row.name, names);
+            let name = display::fit(&row.name, names);
             let bar = length.map_or_else(String::new, |length| format!("{}  ", self.time_bar(row, length)));
             let line = format!("{name:<names$}  {time:>times$}  {bar}{filled:<money$}{cost:<costs$}  {note}");
             let line = line.trim_end();
-            out.push_str(&columns.map_or(line.to_owned(), |columns| text::fit(line, columns)));
+            out.push_str(&columns.map_or(line.to_owned(), |columns| display::fit(line, columns)));
             out.push('\n');
         }
         out

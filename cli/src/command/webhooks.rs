@@ -2,16 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::{json, value::RawValue};
-use shared::{
+use domain::{id::WebhookName, signature::Secret, wire::WebhookBody, wording::count};
+use host::{
     clock::Clock,
-    id::WebhookName,
     random::Random,
-    signature::Secret,
-    text::count,
     webhook::{Sender, Webhook, Webhooks},
-    wire::WebhookBody,
 };
+use serde_json::{json, value::RawValue};
 
 use crate::{
     cluster::place,
@@ -67,7 +64,7 @@ pub(crate) async fn run(command: Command, output: Output) -> anyhow::Result<Endi
     match command {
         Command::Check { file, ping, names } => check(&file, ping, &names, output).await,
         Command::Secret => {
-            let secret = Secret::fresh().reveal();
+            let secret = Secret::from_bits([Random::System.bits(), Random::System.bits()]).reveal();
             match output {
                 Output::Text => output::print(&format!("{secret}\n"))?,
                 Output::Json => output::print_json_line(&json!({"secret": secret}))?,

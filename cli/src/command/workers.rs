@@ -1,21 +1,21 @@
 //! `trellis workers`: lists the workers of a cluster, and drains one.
 
-use serde_json::json;
-use shared::{
+use bus::Bus;
+use domain::{
     WorkerId,
-    bus::Bus,
-    text::count,
     wire::{Drain, Query, Refusal, WorkerState},
+    wording::count,
 };
+use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use crate::{
     cluster::{client, connect::Servers},
     terminal::{
-        confirm,
+        confirm, display,
         ending::Ending,
         output::{self, Output},
-        table, text,
+        table,
     },
 };
 
@@ -106,7 +106,7 @@ async fn drain(bus: &Bus, id: WorkerId, output: Output) -> anyhow::Result<Ending
     if !known.iter().any(|worker| worker.worker_id == id) {
         let known = known.iter().map(|worker| worker.worker_id.as_str());
         let hint =
-            text::did_you_mean(id.as_str(), known, "`trellis workers list` shows the workers that answer");
+            display::did_you_mean(id.as_str(), known, "`trellis workers list` shows the workers that answer");
         anyhow::bail!("no worker `{id}` answers\n\nhint: {hint}");
     }
     let seen = match told(bus, std::slice::from_ref(&id)).await? {

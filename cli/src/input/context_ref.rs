@@ -4,14 +4,14 @@
 use std::str::FromStr;
 
 use anyhow::{Context, bail};
-use coordinator::trace::Trace;
-use shared::{
+use bus::Bus;
+use domain::{
     ChildId, TraceId,
-    bus::Bus,
     wire::{Checkpoint, Query, QueryAnswer, RunSummary, RunsQuery, TracePrefix},
 };
+use trace::Trace;
 
-use crate::{cluster::client, terminal::text};
+use crate::{cluster::client, terminal::display};
 
 /// The most runs that are listed if a beginning fits several.
 const LISTED: u32 = 5;
@@ -79,7 +79,7 @@ fn ambiguous(runs: &[RunSummary]) -> String {
     let listed = LISTED as usize;
     let line = |run: &RunSummary| {
         let what = run.goal.as_ref().map_or(run.child_id.as_str(), |goal| goal.as_str());
-        format!("\n  {}  {}  {}", run.trace_id, run.started_at, text::cut(&text::flat(what), 40))
+        format!("\n  {}  {}  {}", run.trace_id, run.started_at, display::cut(&display::flat(what), 40))
     };
     let lines: String = runs.iter().take(listed).map(line).collect();
     let more = if runs.len() > listed { "\n  …" } else { "" };
@@ -111,7 +111,7 @@ impl FromStr for Named {
         let number = |step: &str| step.parse().map_err(|_| format!("{step:?} is not the number of a step"));
         Ok(Named {
             run: run.parse()?,
-            child: child.map(str::parse).transpose().map_err(|error: shared::id::Error| error.to_string())?,
+            child: child.map(str::parse).transpose().map_err(|error: domain::id::Error| error.to_string())?,
             step: step.map(number).transpose()?,
         })
     }

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use serde_json::{Value, json};
-use shared::{
+use domain::{
     Problems,
     decode::{self, Format},
     graph::{self, Plan, TaskGraph},
 };
+use serde_json::{Value, json};
 
 use crate::{
     input::sources::{Mistakes, Sources, is_within},

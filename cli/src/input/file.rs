@@ -3,12 +3,12 @@
 use std::{io::Read, path::Path};
 
 use anyhow::{Context, bail};
-use serde_json::Value;
-use shared::{
+use domain::{
     Problems,
     decode::{self, Format},
     limits::MAX_MESSAGE_BYTES,
 };
+use serde_json::Value;
 
 use crate::input::{
     document::{Document, Unread, Unusable},

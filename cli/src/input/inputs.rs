@@ -5,11 +5,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde_json::{Map, Value};
-use shared::{
+use domain::{
     ContextKey, Json, Problems,
     graph::{Plan, TaskGraph},
 };
+use serde_json::{Map, Value};
 
 use crate::{
     cluster::connect::Servers,

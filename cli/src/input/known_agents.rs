@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use shared::{
+use domain::{
     AgentId,
     graph::KnownAgents,
     wire::{Query, QueryAnswer},

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use shared::keys::Keys;
+use bus::keys::Keys;
 
 use crate::{
     cluster::place,

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use shared::{
+use domain::{
     GraphName, Problem,
     graph::{self, Found, NotFound, Purpose},
     wire::{Query, QueryAnswer},

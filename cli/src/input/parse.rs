@@ -2,21 +2,21 @@
 
 use std::{str::FromStr, time::Duration};
 
-use serde_json::Value;
-use shared::{
+use domain::{
     ContextKey, Timestamp, Tokens, Usd,
-    clock::Clock,
     id::{LabelKey, LabelValue},
     limits::MAX_TIMEOUT_MS,
     time,
     wire::{ContextStatus, Text},
 };
+use host::clock::Clock;
+use serde_json::Value;
 
 /// One message may have 8 MiB: a smaller stream would hold hardly any.
 const MIN_STREAM_BYTES: i64 = 16 << 20;
 
 pub(crate) fn usd(text: &str) -> Result<Usd, String> {
-    text.strip_prefix('$').unwrap_or(text).parse().map_err(|error: shared::money::Error| error.to_string())
+    text.strip_prefix('$').unwrap_or(text).parse().map_err(|error: domain::money::Error| error.to_string())
 }
 
 /// A ceiling: nothing could run under one of zero.
@@ -82,7 +82,7 @@ pub(crate) fn moment(text: &str) -> Result<Timestamp, String> {
 /// `key=value`: a label of a run.
 pub(crate) fn label(text: &str) -> Result<(LabelKey, LabelValue), String> {
     let (key, value) = text.split_once('=').ok_or("write it as key=value, such as env=prod")?;
-    let told = |error: shared::id::Error| error.to_string();
+    let told = |error: domain::id::Error| error.to_string();
     Ok((key.parse().map_err(told)?, value.parse().map_err(told)?))
 }
 
@@ -98,12 +98,12 @@ pub(crate) fn input(text: &str) -> Result<(ContextKey, Value), String> {
 }
 
 /// A name and a JSON value; `usage` is the error if there is no `=`.
-pub(crate) fn key_json<K: FromStr<Err = shared::id::Error>>(
+pub(crate) fn key_json<K: FromStr<Err = domain::id::Error>>(
     text: &str,
     usage: &str,
 ) -> Result<(K, Value), String> {
     let (key, json) = text.split_once('=').ok_or(usage)?;
-    let name = key.parse().map_err(|error: shared::id::Error| error.to_string())?;
+    let name = key.parse().map_err(|error: domain::id::Error| error.to_string())?;
     let value = serde_json::from_str(json).map_err(|error| {
         format!("{json:?} is not JSON: {error}\n\nhint: write a text in quotes, as in '{key}=\"{json}\"'")
     })?;

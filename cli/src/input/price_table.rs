@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use shared::decode;
+use domain::decode;
 use worker::PriceTable;
 
 use crate::{input::file::read_value, terminal::ending::Ending};

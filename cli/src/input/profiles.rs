@@ -5,8 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use domain::{AgentProfile, Problems, decode};
 use serde_json::Value;
-use shared::{AgentProfile, Problems, decode};
 
 use crate::{
     input::{document::Unusable, file::read_value},

@@ -5,13 +5,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde_json::{Value, json};
-use shared::{
+use domain::{
     Problem, Problems,
     decode::Format,
-    lines::{self, LinePlace, Lines},
+    source_positions::{self, LinePlace, Lines},
     wire::Refusal,
 };
+use serde_json::{Value, json};
 
 /// How a text is written.
 #[derive(Clone, Copy)]
@@ -251,7 +251,7 @@ pub(crate) fn join(above: &str, path: &str) -> String {
     if path.is_empty() || path.starts_with('[') {
         format!("{above}{path}")
     } else {
-        lines::field(above, path)
+        source_positions::field(above, path)
     }
 }
 
@@ -273,7 +273,7 @@ fn of_toml(text: &str) -> Lines {
 
 fn of_table(at: &str, table: &toml::de::DeTable<'_>, place: &dyn Fn(usize) -> LinePlace, lines: &mut Lines) {
     for (key, value) in table {
-        let path = lines::field(at, key.get_ref());
+        let path = source_positions::field(at, key.get_ref());
         lines.put(path.clone(), place(key.span().start));
         of_value(&path, value.get_ref(), place, lines);
     }
@@ -282,7 +282,7 @@ fn of_table(at: &str, table: &toml::de::DeTable<'_>, place: &dyn Fn(usize) -> Li
 fn of_value(at: &str, value: &toml::de::DeValue<'_>, place: &dyn Fn(usize) -> LinePlace, lines: &mut Lines) {
     if let Some(elements) = value.as_array() {
         for (index, element) in elements.iter().enumerate() {
-            let path = lines::element(at, index);
+            let path = source_positions::element(at, index);
             lines.put(path.clone(), place(element.span().start));
             of_value(&path, element.get_ref(), place, lines);
         }

@@ -5,13 +5,12 @@ use std::{
     time::Duration,
 };
 
-use serde_json::{Map, json};
-use shared::{
-    AgentId, AgentProfile, Tokens, Usd,
-    bus::Bus,
-    decode,
+use bus::Bus;
+use domain::{
+    AgentId, AgentProfile, Tokens, Usd, decode,
     id::{LabelKey, LabelValue},
 };
+use serde_json::{Map, json};
 
 use crate::{
     cluster::client::Submission,

@@ -3,12 +3,12 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::{Map, Value, json};
-use shared::{
+use domain::{
     Problems,
     graph::Reference,
     limits::{MAX_GROUP_NESTING, MAX_MESSAGE_BYTES},
 };
+use serde_json::{Map, Value, json};
 
 use crate::input::{
     document::{Document, Unread, Unusable},

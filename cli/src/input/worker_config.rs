@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
+use domain::{Problems, agent_policy::AgentPolicy, decode};
 use serde_json::Value;
-use shared::{Problems, agent_policy::AgentPolicy, decode};
 
 use crate::{
     cluster::place,

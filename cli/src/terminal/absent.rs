@@ -5,10 +5,11 @@ use std::{
     time::Duration,
 };
 
-use coordinator::trace::{Status, Trace};
-use shared::{PoolName, bus::Bus, wire::WorkerState};
+use bus::Bus;
+use domain::{PoolName, wire::WorkerState};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use tokio_util::task::AbortOnDropHandle;
+use trace::{Status, Trace};
 
 use crate::cluster::client;
 

@@ -5,7 +5,7 @@ use std::{fmt, io::IsTerminal, sync::LazyLock};
 
 use uuid::Uuid;
 
-use crate::terminal::text;
+use crate::terminal::display;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Colour {
@@ -76,7 +76,7 @@ fn painted(colour: Colour, word: &str, rest: impl fmt::Display) -> String {
 /// A text that can be printed: no control characters but those of our own colours.
 pub(crate) fn printable(text: &str) -> String {
     let mut parts = text.split(MARK.as_str());
-    let mut shown = text::printable(parts.next().unwrap_or_default());
+    let mut shown = display::printable(parts.next().unwrap_or_default());
     for part in parts {
         let mut rest = part.chars();
         let letter = rest.next();
@@ -85,7 +85,7 @@ pub(crate) fn printable(text: &str) -> String {
         } else if let Some(colour) = Colour::ALL.into_iter().find(|colour| Some(colour.letter()) == letter) {
             shown.push_str(&format!("\u{1b}[{}m", colour.number()));
         }
-        shown.push_str(&text::printable(rest.as_str()));
+        shown.push_str(&display::printable(rest.as_str()));
     }
     shown
 }

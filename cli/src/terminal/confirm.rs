@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Write};
 use anyhow::Context;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
-use crate::terminal::{ending::Ending, output, signals::Signals, text};
+use crate::terminal::{display, ending::Ending, output, signals::Signals};
 
 /// Whether to go on: with `--yes` at once, at a terminal if the user says so. The ending, if the user does not. Where nobody can be
 /// asked, it is wrong usage to leave `--yes` out.
@@ -20,7 +20,7 @@ pub(crate) async fn asked(what: &str, yes: bool) -> anyhow::Result<Option<Ending
     }
     // Before the question is seen: a Ctrl-C that answers it ends the command as a no does.
     let mut signals = Signals::listen()?;
-    std::io::stderr().write_all(format!("this {}; go on? [y/N] ", text::printable(what)).as_bytes()).ok();
+    std::io::stderr().write_all(format!("this {}; go on? [y/N] ", display::printable(what)).as_bytes()).ok();
     let mut line = String::new();
     let mut stdin = BufReader::new(tokio::io::stdin());
     tokio::select! {

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use shared::wire::EndStatus;
+use domain::wire::EndStatus;
 
 /// The argument parser exits with it, too.
 pub(crate) const WRONG_USAGE: u8 = 2;

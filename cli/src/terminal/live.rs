@@ -4,13 +4,13 @@
 
 use std::{cmp::Reverse, collections::BTreeMap, io::Write, time::Duration};
 
-use coordinator::trace::{ContextNode, Status, Trace};
-use shared::{
+use bus::Bus;
+use domain::{
     ChildId, TraceId,
-    bus::Bus,
     wire::{Said, StreamPiece, Text},
 };
 use tokio::time::{MissedTickBehavior, interval};
+use trace::{ContextNode, Status, Trace};
 
 use crate::{
     cluster::{
@@ -20,12 +20,11 @@ use crate::{
     },
     terminal::{
         absent::Lookout,
-        colour, news,
+        colour, display, news,
         output::{self, Output},
         questions::{Answerer, Questions},
         screen::{self, Size},
         signals::Signals,
-        text,
         tree::{self, Line},
     },
 };
@@ -239,7 +238,7 @@ impl Display {
             screen.push_str(&colour::printable(line));
             screen.push('\n');
         }
-        *drawn = lines.iter().map(|line| text::width(&colour::without(line))).collect();
+        *drawn = lines.iter().map(|line| display::width(&colour::without(line))).collect();
         std::io::stderr().write_all(screen.as_bytes()).ok();
         *last = (text, size);
     }
@@ -277,7 +276,7 @@ fn frame(tree: &[Line], size: Size) -> Vec<String> {
     shown.sort_unstable();
     let shown: Vec<Line> = shown.into_iter().map(|place| tree[place].clone()).collect();
     let mut lines = tree::lay_out(&shown, Some(size.columns));
-    lines.push(text::fit(&more(folded.iter().map(|place| tree[*place].word.as_str())), size.columns));
+    lines.push(display::fit(&more(folded.iter().map(|place| tree[*place].word.as_str())), size.columns));
     lines
 }
 
@@ -298,10 +297,10 @@ fn over(drawn: usize) -> String {
 /// A piece of live output on a line.
 fn line(piece: &StreamPiece) -> String {
     let said = match &piece.said {
-        Said::Text(text) => text::flat(text),
-        Said::Again { why } => format!("(starting again: {})", text::flat(why)),
-        Said::Tool { tool } => format!("→ {}", text::flat(tool)),
-        Said::Progress { message } => text::flat(message),
+        Said::Text(text) => display::flat(text),
+        Said::Again { why } => format!("(starting again: {})", display::flat(why)),
+        Said::Tool { tool } => format!("→ {}", display::flat(tool)),
+        Said::Progress { message } => display::flat(message),
     };
     format!("{}> {said}", piece.child_id)
 }

@@ -3,6 +3,7 @@
 pub(crate) mod absent;
 pub(crate) mod colour;
 pub(crate) mod confirm;
+pub(crate) mod display;
 pub(crate) mod ending;
 pub(crate) mod live;
 pub(crate) mod news;
@@ -14,5 +15,4 @@ pub(crate) mod screen;
 pub(crate) mod sheet;
 pub(crate) mod signals;
 pub(crate) mod table;
-pub(crate) mod text;
 pub(crate) mod tree;

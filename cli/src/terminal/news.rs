@@ -1,9 +1,9 @@
 //! Messages to an agent and the ladder of its budget, as text.
 
-use coordinator::trace::{ContextNode, Trace};
-use shared::ladder::Rung;
+use domain::ladder::Rung;
+use trace::{ContextNode, Trace};
 
-use super::text::{cut, flat};
+use super::display::{cut, flat};
 
 /// Characters of a message that are shown on a line.
 const SHOWN: usize = 60;

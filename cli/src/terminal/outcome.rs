@@ -1,18 +1,19 @@
 //! The outcome of a run, printed for people or programs.
 
-use serde_json::json;
-use shared::{
+use bus::Bus;
+use domain::{
     Json,
-    bus::Bus,
     wire::{EndStatus, Outcome},
 };
+use serde_json::json;
 
 use crate::{
     cluster::{connect::Servers, results, watch::Watch},
     terminal::{
+        display,
         ending::Ending,
         output::{self, Output},
-        pager, text, tree,
+        pager, tree,
     },
 };
 
@@ -29,7 +30,7 @@ pub(crate) async fn print(
         // The result was asked for, and nothing else.
         Output::Text if output::is_quiet() => {
             if let Some(result) = results::of_outcome(bus, &outcome.context).await? {
-                pager::print(&text::of_result(&result), servers).await?;
+                pager::print(&display::of_result(&result), servers).await?;
             }
             if Ending::from(outcome.context.status) != Ending::Completed {
                 output::error(&why(outcome));
@@ -52,7 +53,7 @@ pub(crate) async fn print(
 pub(crate) async fn result(bus: &Bus, outcome: &Outcome, shown: &str) -> String {
     match results::of_outcome(bus, &outcome.context).await {
         Ok(Some(result)) if is_shown(&result.to_text(), shown) => String::new(),
-        Ok(Some(result)) => format!("\nresult\n{}", text::of_result(&result)),
+        Ok(Some(result)) => format!("\nresult\n{}", display::of_result(&result)),
         Ok(None) => String::new(),
         Err(why) => format!("\nthe result could not be read: {why}\n"),
     }
@@ -81,11 +82,11 @@ fn why(outcome: &Outcome) -> String {
 
 pub(crate) fn one_line(outcome: &Outcome) -> String {
     let context = &outcome.context;
-    let status = text::plain(serde_json::to_value(context.status));
+    let status = display::plain(serde_json::to_value(context.status));
     let said = context.result.as_ref().map(Json::to_text);
     let said = said.or_else(|| context.result_object.as_ref().map(|at| format!("→ {}", at.object)));
     let said = said.or_else(|| context.error.as_ref().map(|error| error.message.clone()));
     let said = said.or_else(|| context.reason.clone()).unwrap_or_default();
     let money = tree::money(&context.budget);
-    format!("{} {status} {money} {}\n", outcome.trace_id, text::cut(&text::flat(&said), 200))
+    format!("{} {status} {money} {}\n", outcome.trace_id, display::cut(&display::flat(&said), 200))
 }

@@ -6,14 +6,12 @@ use std::{
 };
 
 use anyhow::Context;
+use domain::wire::{Acceptance, Refusal};
 use serde_json::{Value, json};
-use shared::{
-    telemetry::json_line,
-    wire::{Acceptance, Refusal},
-};
+use telemetry::json_line;
 use tracing::Level;
 
-use crate::terminal::{colour, ending::Ending, text};
+use crate::terminal::{colour, display, ending::Ending};
 
 /// What a command prints: text for people, JSON for programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,7 +105,7 @@ pub(crate) fn ask(what: &str) {
             None => json_line(Level::INFO, what),
         };
     }
-    std::io::stderr().write_all(format!("{}\n", text::printable(what)).as_bytes()).ok();
+    std::io::stderr().write_all(format!("{}\n", display::printable(what)).as_bytes()).ok();
 }
 
 /// An error, to stderr. If it can't be written, the exit code still tells it.
@@ -115,7 +113,7 @@ pub(crate) fn error(what: &str) {
     if logs_json() {
         return json_line(Level::ERROR, what);
     }
-    std::io::stderr().write_all(format!("error: {}\n", text::printable(what)).as_bytes()).ok();
+    std::io::stderr().write_all(format!("error: {}\n", display::printable(what)).as_bytes()).ok();
 }
 
 /// Says so if what ran in this process did not end in time.

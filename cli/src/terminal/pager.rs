@@ -9,10 +9,9 @@ use tokio::{io::AsyncWriteExt, process::Command};
 use crate::{
     cluster::connect::Servers,
     terminal::{
-        colour, output,
+        colour, display, output,
         screen::{self, Size},
         signals::Signals,
-        text,
     },
 };
 
@@ -29,7 +28,7 @@ pub(crate) async fn print(text: &str, servers: &Servers) -> anyhow::Result<()> {
 
 /// Whether a text and the prompt below it have room. A long line takes several lines of the terminal.
 fn fits(text: &str, size: Size) -> bool {
-    let taken: usize = text.lines().map(|line| text::width(line).div_ceil(size.columns).max(1)).sum();
+    let taken: usize = text.lines().map(|line| display::width(line).div_ceil(size.columns).max(1)).sum();
     taken < size.lines
 }
 

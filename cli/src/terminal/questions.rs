@@ -6,9 +6,9 @@ use std::{
 };
 
 use anyhow::Context;
-use shared::{
+use bus::Bus;
+use domain::{
     ChildId, TraceId,
-    bus::Bus,
     wire::{Form, Question, Text},
 };
 use tokio::{
@@ -18,7 +18,7 @@ use tokio::{
 
 use crate::{
     cluster::{client, watch},
-    terminal::{output, text::flat},
+    terminal::{display::flat, output},
 };
 
 /// The refusal of an answer to a question that another answer came before.

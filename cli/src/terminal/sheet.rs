@@ -1,6 +1,6 @@
 //! A table in a format of its own: CSV for spreadsheets, Markdown for reports.
 
-use crate::terminal::text;
+use crate::terminal::display;
 
 /// Rows as CSV (RFC 4180). A spreadsheet takes a text that begins like a formula for one: such a text gets an apostrophe.
 pub(crate) fn csv<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> String {
@@ -18,14 +18,14 @@ fn csv_cell(cell: &str) -> String {
     let is_number =
         !cell.is_empty() && cell.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'-'));
     let is_formula = cell.starts_with(['=', '+', '-', '@', '\t', '\r']) && !is_number;
-    let cell = text::flat(cell);
+    let cell = display::flat(cell);
     let cell = if is_formula { format!("'{cell}") } else { cell };
     if cell.contains([',', '"']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell }
 }
 
 /// Rows as a Markdown table.
 pub(crate) fn markdown<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> String {
-    let cell = |cell: &str| text::flat(cell).replace('\\', "\\\\").replace('|', "\\|");
+    let cell = |cell: &str| display::flat(cell).replace('\\', "\\\\").replace('|', "\\|");
     let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
     let mut out = line(heading.iter().map(|name| cell(name)).collect());
     out.push_str(&line(vec!["---".into(); N]));

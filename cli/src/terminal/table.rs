@@ -1,7 +1,7 @@
 //! Rows under a heading, in columns as wide as their longest cell. On a terminal that is too narrow free texts are cut, and nothing else;
 //! if that is not enough, each row becomes a list of its cells. Where stdout is no terminal nothing is cut.
 
-use crate::terminal::{colour, screen, text};
+use crate::terminal::{colour, display, screen};
 
 /// The columns of free text. Numbers, amounts, times, ids and states are never cut.
 const FREE: [&str; 15] = [
@@ -40,8 +40,8 @@ pub(crate) fn whole<const N: usize>(heading: [&str; N], rows: &[[String; N]]) ->
 
 fn fit<const N: usize>(heading: [&str; N], rows: &[[String; N]], columns: Option<usize>) -> String {
     let width = |column: usize| {
-        let cells = rows.iter().map(|row| text::width(&row[column]));
-        cells.chain([text::width(heading[column])]).max().unwrap_or(0)
+        let cells = rows.iter().map(|row| display::width(&row[column]));
+        cells.chain([display::width(heading[column])]).max().unwrap_or(0)
     };
     let mut widths: Vec<usize> = (0..N).map(width).collect();
     if let Some(columns) = columns
@@ -59,8 +59,8 @@ fn fit<const N: usize>(heading: [&str; N], rows: &[[String; N]], columns: Option
         for ((cell, width), name) in
             cells.iter().zip(&widths).zip(heading).filter(|((_, width), _)| **width > 0)
         {
-            let cell = text::fit(cell, *width);
-            let blanks = " ".repeat(width - text::width(&cell) + GAP);
+            let cell = display::fit(cell, *width);
+            let blanks = " ".repeat(width - display::width(&cell) + GAP);
             let shown = if is_row && name == STATUS { colour::status(&cell) } else { cell };
             line.push_str(&shown);
             line.push_str(&blanks);
@@ -82,7 +82,7 @@ fn shrink(heading: &[&str], widths: &mut [usize], columns: usize) -> bool {
         if total <= columns {
             return true;
         }
-        let least = |column: usize| LEAST.max(text::width(heading[column]));
+        let least = |column: usize| LEAST.max(display::width(heading[column]));
         let free = (0..widths.len()).filter(|column| FREE.contains(&heading[*column]));
         let widest =
             free.filter(|column| widths[*column] > least(*column)).max_by_key(|column| widths[*column]);
@@ -93,13 +93,13 @@ fn shrink(heading: &[&str], widths: &mut [usize], columns: usize) -> bool {
 
 /// Each row as a list of its cells, for a terminal that has no room for columns.
 fn listed<const N: usize>(heading: [&str; N], rows: &[[String; N]], columns: usize) -> String {
-    let names = heading.iter().map(|name| text::width(name)).max().unwrap_or(0);
+    let names = heading.iter().map(|name| display::width(name)).max().unwrap_or(0);
     let one = |row: &[String; N]| {
         let mut lines = String::new();
         for (name, cell) in heading.iter().zip(row).filter(|(_, cell)| !cell.is_empty()) {
             let room = columns.saturating_sub(names + GAP).max(LEAST);
-            let cell = if FREE.contains(name) { text::fit(cell, room) } else { cell.clone() };
-            let blanks = " ".repeat(names - text::width(name) + GAP);
+            let cell = if FREE.contains(name) { display::fit(cell, room) } else { cell.clone() };
+            let blanks = " ".repeat(names - display::width(name) + GAP);
             let cell = if *name == STATUS { colour::status(&cell) } else { cell };
             lines.push_str(&format!("{name}{blanks}{cell}\n"));
         }
@@ -124,7 +124,7 @@ mod tests {
         for columns in [40, 46, 52, 60, 80, 200] {
             let text = fit(HEADING, &rows(), Some(columns));
             for line in text.lines() {
-                assert!(text::width(line) <= columns, "{columns}: {line}");
+                assert!(display::width(line) <= columns, "{columns}: {line}");
             }
             assert_eq!(text.matches("$0.014254 of $1.00").count(), 3, "{columns}: {text}");
             assert_eq!(text.matches("0af7651916cd").count(), 3, "{columns}: {text}");

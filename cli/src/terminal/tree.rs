@@ -2,13 +2,14 @@
 
 use std::fmt::Write;
 
-use coordinator::trace::{ContextNode, Now, Row, Trace, now_of_step, word_of_step};
+use domain::wire::{BudgetSnapshot, CheckCounts};
 use serde_json::{Value, json};
-use shared::wire::{BudgetSnapshot, CheckCounts};
+use trace::{ContextNode, Now, Row, Trace, now_of_step, word_of_step};
 
 use super::{
-    colour, news, screen,
-    text::{cut, fit, flat, width},
+    colour,
+    display::{cut, fit, flat, width},
+    news, screen,
 };
 
 /// Characters of an answer or a reason that are shown on a line.

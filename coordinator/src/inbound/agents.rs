@@ -3,20 +3,19 @@
 
 use std::error::Error as _;
 
-use shared::{
+use domain::{
     AgentId, AgentProfile, Problems,
     agent_policy::as_written,
     limits::MAX_ORDER_BYTES,
     problem::nearest,
     wire::{QueryAnswer, Refusal},
 };
+use trace::unreadable;
 
 use crate::{
     directory::{self, is_built_in},
     handles::Handles,
-    profile_log,
-    trace::unreadable,
-    trouble,
+    profile_log, trouble,
 };
 
 pub(super) async fn all(handles: &Handles) -> Result<QueryAnswer, directory::Error> {

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use shared::{
-    ChildId, Problems, TraceId,
-    bus::{Message, Subscription},
-    decode, graph,
+use bus::{Message, Subscription};
+use domain::{
+    ChildId, Problems, TraceId, decode, graph,
     subject::{Partition, Subject},
     wire::{Answer, Ask, AskMessage, ChildSpawn},
 };
+use trace::{Command, Order, Refusal, Spawn, agents_of};
 
 use crate::{
     audit, dead_letter,
@@ -18,7 +18,6 @@ use crate::{
         dispatch::Dispatch,
         job::{AnswerKind, Job, Origin, Reading, Work},
     },
-    trace::{Command, Order, Refusal, Spawn, agents_of},
 };
 
 #[derive(Debug, Clone)]

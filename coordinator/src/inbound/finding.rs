@@ -3,19 +3,19 @@
 
 use std::collections::HashMap;
 
-use shared::{
+use domain::{
     Problems, Timestamp, TraceId,
     wire::{
         PendingQuery, PendingQuestion, QueryAnswer, Refusal, RunSummary, RunsCursor, RunsQuery, TracePrefix,
     },
 };
+use trace::{ContextNode, Trace, terms_of};
 
 use crate::{
     directory,
     handles::Handles,
     sealed::Opened,
     store::{self, Find},
-    trace::{ContextNode, Trace, terms_of},
 };
 
 /// The most runs one answer lists.

@@ -4,14 +4,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use shared::{
-    Problems, TraceId,
-    bus::{Consumption, Delivery, Stream, Subscription},
-    decode,
+use bus::{Consumption, Delivery, Stream, Subscription};
+use domain::{
+    Problems, TraceId, decode,
     subject::{Action, Subject},
-    telemetry::metrics,
     wire::{Asker, Cancel, Charge, Control, Input, SubmitAnswer, Text},
 };
+use telemetry::metrics;
+use trace::Command;
 
 use super::{
     query,
@@ -24,7 +24,6 @@ use crate::{
         dispatch::Dispatch,
         job::{Job, Origin, Work},
     },
-    trace::Command,
     trouble,
 };
 

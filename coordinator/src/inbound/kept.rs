@@ -1,14 +1,14 @@
 //! Queries about graphs that are kept under names, and those that change them (G18). A second delivery is harmless: a graph
 //! that is the same already gets no new version, and a deleted one is not deleted again.
 
-use serde::Deserialize;
-use serde_json::Value;
-use shared::{
+use bus::{Storage, Stream};
+use domain::{
     GraphName, Json, Problems,
-    bus::{Storage, Stream},
     graph::{self, MAX_KEPT_BYTES, Purpose, Put, TaskGraph},
     wire::{GraphShown, GraphSummary, GraphVersion, QueryAnswer, Refusal},
 };
+use serde::Deserialize;
+use serde_json::Value;
 
 use super::names::{Shelf, unknown};
 use crate::{
@@ -87,7 +87,7 @@ fn check(name: &GraphName, mut graph: Value, shelf: &Shelf) -> Result<Value, Pro
     match graph::read_to_keep(graph) {
         Ok(definition) => {
             let kept = serde_json::to_value(&definition).expect("a definition has string keys only");
-            let bytes = shared::json::size_bytes(&kept);
+            let bytes = domain::json::size_bytes(&kept);
             if bytes > MAX_KEPT_BYTES {
                 let message = format!("it has {bytes} bytes, more than the {MAX_KEPT_BYTES} allowed");
                 problems.add("", message, Some("keep parts of it as graphs of their own".into()));

@@ -6,12 +6,12 @@ use std::{
     sync::Arc,
 };
 
-use serde_json::Value;
-use shared::{
+use domain::{
     GraphName,
     graph::{self, Found, NotFound, Purpose, Resolved, Unresolved},
     problem::nearest,
 };
+use serde_json::Value;
 
 use crate::{
     handles::{Handles, LARGE_BYTES},

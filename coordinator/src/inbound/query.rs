@@ -3,14 +3,15 @@
 
 use std::sync::Arc;
 
-use shared::{
-    Problems, TraceId, WorkerId,
-    bus::{Headers, Message},
-    decode,
+use bus::Message;
+use domain::{
+    Problems, TraceId, WorkerId, decode,
     graph::{self, Plan, Purpose, Resolved, Unresolved, Unverified},
+    span::Headers,
     subject::{Partition, Subject},
     wire::{self, Drain, Query, QueryAnswer, Refusal, StateDigest},
 };
+use trace::{Amend, Command, Trace, agents_of_plan};
 
 use super::{agents, finding, kept, names, schedules};
 use crate::{
@@ -24,7 +25,6 @@ use crate::{
         dispatch::Dispatch,
         job::{Job, Origin},
     },
-    trace::{self, Amend, Command, Trace, agents_of_plan},
     trouble,
 };
 

@@ -5,14 +5,10 @@
 
 use std::sync::Arc;
 
-use shared::{
-    ChildId, Problems, TraceId,
-    bus::{Consumption, Delivery, Stream},
-    decode,
-    subject::Subject,
-    telemetry::metrics,
-    wire,
-};
+use bus::{Consumption, Delivery, Stream};
+use domain::{ChildId, Problems, TraceId, decode, subject::Subject, wire};
+use telemetry::metrics;
+use trace::Command;
 
 use crate::{
     dead_letter,
@@ -21,7 +17,6 @@ use crate::{
         dispatch::Dispatch,
         job::{Job, Origin},
     },
-    trace::Command,
 };
 
 /// Deliveries requested in advance.

@@ -3,23 +3,22 @@
 
 use std::collections::HashMap;
 
-use shared::{
+use bus::{Storage, Stream};
+use domain::{
     ChildId, Json, Problems, ScheduleName, Timestamp, TraceId, Usd,
-    bus::{Storage, Stream},
     graph::{self, Purpose, Unresolved},
     problem::nearest,
-    schedule::{self, MAX_SCHEDULES, Readable},
+    schedule::{self, MAX_SCHEDULES, NotNow, Readable, State, ask, pause},
     wire::{QueryAnswer, Refusal, ScheduleShown, ScheduleSummary, TickShown},
 };
+use trace::Trace;
 
 use super::names;
 use crate::{
     handles::Handles,
     room::MARK_PERCENT,
-    schedule::{NotNow, State, ask, pause},
     schedules::{self, Content, Known, Written},
     tick::{self, Error},
-    trace::Trace,
     trouble,
 };
 
@@ -245,7 +244,7 @@ async fn run_now(handles: &Handles, name: &ScheduleName, trace_id: TraceId) -> R
     for _ in 0..TRIES {
         let known = handles.schedules.refresh(name).await?;
         let Some(brief) = known.brief().cloned() else { return unknown(handles, name).await };
-        let is_it = |pending: &crate::schedule::Run| pending.trace_id == trace_id;
+        let is_it = |pending: &domain::schedule::Run| pending.trace_id == trace_id;
         let decided = if known.state.pending.as_ref().is_some_and(is_it) {
             Some(tick::pending(known))
         } else if tick::was_submitted(handles, trace_id).await? {

@@ -5,16 +5,16 @@
 
 use std::sync::Arc;
 
+use bus::{Delivery, Message};
 use bytes::Bytes;
-use shared::{
-    ChildId, Problems, StepId, Timestamp, TraceId,
-    bus::{Delivery, Headers, Message},
-    decode,
+use domain::{
+    ChildId, Problems, StepId, Timestamp, TraceId, decode,
     graph::{Plan, Purpose, Resolved, TaskGraph, Unresolved},
+    span::{Caller, Headers, Link},
     subject::Subject,
-    telemetry::{self, Caller, Link},
     wire::{self, Spawn},
 };
+use trace::{Command, Earlier, Order, Refusal, RerunOrder, Submit, Trace, Traced, agents_of};
 use uuid::Uuid;
 
 use super::names;
@@ -23,9 +23,7 @@ use crate::{
     handles::{Handles, LARGE_BYTES},
     kept,
     shard::job::{Elsewhere, Job, Origin, Submission},
-    store,
-    trace::{Command, Earlier, Order, Refusal, RerunOrder, Submit, Trace, Traced, agents_of},
-    trouble,
+    store, trouble,
 };
 
 /// How a submission arrived.
@@ -323,10 +321,10 @@ fn parse(payload: &[u8], subject: &Subject) -> Result<Parsed, Problems> {
     }
     // A request may be either; only a graph has steps.
     if *subject == Subject::Graph || (is_request && has("steps")) {
-        if message.as_ref().is_some_and(|message| !shared::graph::names(message).is_empty()) {
+        if message.as_ref().is_some_and(|message| !domain::graph::names(message).is_empty()) {
             return Ok(Parsed::Named(decode::parse(payload, decode::Format::Json)?));
         }
-        let (graph, plan) = shared::graph::read(payload, decode::Format::Json)?;
+        let (graph, plan) = domain::graph::read(payload, decode::Format::Json)?;
         return Ok(Parsed::Asked(Asked::Graph(Box::new(graph), Arc::new(plan), None)));
     }
     Ok(Parsed::Asked(Asked::Spawn(Box::new(decode::json(payload)?))))
@@ -352,7 +350,7 @@ fn reply_to_of(handles: &Handles, payload: &[u8]) -> Option<String> {
 fn check_reply_to(handles: &Handles, to: &str) -> Result<(), Problems> {
     let plain = |c: char| c.is_ascii_graphic() && !matches!(c, '*' | '>');
     let tokens = to.split('.').all(|token| !token.is_empty());
-    let ours = handles.bus.namespace().parse(to).is_ok() || shared::subject::is_reserved(to);
+    let ours = handles.bus.namespace().parse(to).is_ok() || domain::subject::is_reserved(to);
     if tokens && to.len() <= 256 && to.chars().all(plain) && !ours {
         return Ok(());
     }
@@ -406,7 +404,7 @@ impl Ids {
         let made = arrival.fresh(handles);
         let fresh = TraceId::from_u128(made.as_u128()).expect("a UUID has version bits");
         let root = || ChildId::new(name).expect("the two grammars are one");
-        let caller = telemetry::caller(arrival.headers());
+        let caller = domain::span::caller(arrival.headers());
         match (given, caller) {
             (Some(trace), caller) => Ids { trace, root: root(), fresh: false, elsewhere: None, caller },
             // Many requests may come from one trace of the caller; each gets its own root.

@@ -7,13 +7,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use shared::{
+use bus::{Bus, Fill, From, Storage, Stream};
+use domain::{
     Timestamp, TraceId,
-    bus::{self, Bus, Fill, From, Storage, Stream},
     subject::{Filter, Partition},
     time::millis,
 };
 use tokio::sync::watch;
+use trace::{Command, Logged, Trace};
 
 use crate::{
     handles::Handles,
@@ -21,9 +22,7 @@ use crate::{
         dispatch::Dispatch,
         job::{Job, Origin},
     },
-    store,
-    trace::{Command, Logged, Trace},
-    trouble,
+    store, trouble,
 };
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);

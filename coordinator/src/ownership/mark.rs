@@ -4,12 +4,10 @@
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-use shared::{
-    bus::Position,
-    clock::{Clock, Mark},
-    subject::{Filter, Partition},
-    telemetry::Outage,
-};
+use bus::Position;
+use domain::subject::{Filter, Partition};
+use host::clock::{Clock, Mark};
+use telemetry::Outage;
 
 use crate::{
     handles::Handles,
@@ -109,7 +107,7 @@ impl Ends {
 
 #[cfg(test)]
 mod tests {
-    use shared::Timestamp;
+    use domain::Timestamp;
 
     use super::*;
 

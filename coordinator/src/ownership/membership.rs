@@ -7,13 +7,13 @@ use std::{
     sync::Arc,
 };
 
-use shared::{
+use bus::Consumer;
+use domain::{
     WorkerId,
-    bus::Consumer,
-    clock::Mark,
     subject::{Filter, Partition},
-    telemetry::{Outage, metrics::Told},
 };
+use host::clock::Mark;
+use telemetry::{Outage, metrics::Told};
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -190,7 +190,7 @@ impl Membership {
         });
     }
 
-    async fn begin(&self, partition: Partition) -> Result<CancellationToken, shared::bus::Error> {
+    async fn begin(&self, partition: Partition) -> Result<CancellationToken, bus::Error> {
         let bus = &self.handles.bus;
         self.handles.epoch.own(partition, self.handles.clock.now());
         let requests = bus.serve(&Filter::AsksOf(partition)).await?;

@@ -1,6 +1,6 @@
 //! Which coordinator owns a partition: rendezvous hashing over those that are alive.
 
-use shared::{WorkerId, subject::Partition};
+use domain::{WorkerId, subject::Partition};
 
 /// The owner of a partition: the coordinator with the highest weight for it. When one comes or goes, only
 /// its own partitions move.

@@ -3,12 +3,12 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use shared::{
+use bus::Consumer;
+use domain::{
     PoolName,
-    bus::{self, Consumer},
     subject::{Filter, Partition, Subject},
-    telemetry::metrics::{self, Queue},
 };
+use telemetry::metrics::{self, Queue};
 
 use crate::handles::Handles;
 

@@ -4,9 +4,10 @@
 
 use std::{sync::Arc, time::Duration};
 
+use domain::{TraceId, subject::Partition, time::millis};
 use futures_util::StreamExt;
-use shared::{TraceId, bus, subject::Partition, time::millis};
 use tokio::sync::watch;
+use trace::Trace;
 
 use crate::{
     branches,
@@ -14,7 +15,6 @@ use crate::{
     removal,
     sealed::Found as Stored,
     store::{self, Record},
-    trace::Trace,
     trouble,
 };
 

@@ -3,8 +3,9 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use domain::{ScheduleName, subject::Partition};
 use futures_util::StreamExt;
-use shared::{ScheduleName, clock::Mark, subject::Partition};
+use host::clock::Mark;
 use tokio::sync::watch;
 
 use crate::{handles::Handles, tick, trouble};

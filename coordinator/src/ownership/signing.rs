@@ -6,13 +6,13 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use shared::{
+use bus::{Bus, keys::Keys};
+use domain::{
     Timestamp, TraceId,
-    bus::{self, Bus},
-    keys::Keys,
     subject::{Filter, Partition, Subject},
 };
 use tokio::sync::watch;
+use trace::Command;
 
 use crate::{
     directory,
@@ -21,9 +21,7 @@ use crate::{
         dispatch::Dispatch,
         job::{Job, Origin},
     },
-    store,
-    trace::Command,
-    trouble,
+    store, trouble,
 };
 
 /// Pause after what could not be done, and between two looks for partitions.

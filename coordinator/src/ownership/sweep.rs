@@ -9,12 +9,13 @@ use std::{
     time::Duration,
 };
 
-use shared::{
+use bus::Head;
+use domain::{
     Timestamp, TraceId,
-    bus::{self, Head},
     subject::{Filter, Partition, Subject},
 };
 use tokio::{sync::mpsc, time::Instant};
+use trace::Trace;
 
 use crate::{
     epoch::Unswept,
@@ -25,7 +26,6 @@ use crate::{
         outbox::Outbox,
     },
     store::{self, LogMark},
-    trace::Trace,
     trouble,
 };
 

@@ -7,7 +7,8 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use shared::{Timestamp, clock::Mark, subject::Partition};
+use domain::{Timestamp, subject::Partition};
+use host::clock::Mark;
 use tokio::sync::watch;
 
 use crate::{

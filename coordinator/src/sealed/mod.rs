@@ -12,11 +12,8 @@ use std::{
     ops::Deref,
 };
 
-use shared::{
-    TraceId,
-    keys::{Keys, Why},
-    subject::Namespace,
-};
+use bus::keys::{Keys, Why};
+use domain::{TraceId, subject::Namespace};
 
 pub(crate) use seal::Seal;
 

@@ -1,9 +1,7 @@
 //! The code of an outbox, in its text: outboxes come and go without the trace they belong to.
 
-use shared::{
-    TraceId,
-    keys::{Keys, Why},
-};
+use bus::keys::{Keys, Why};
+use domain::TraceId;
 
 use crate::store::OutboxKey;
 

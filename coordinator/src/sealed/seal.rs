@@ -7,10 +7,8 @@
 
 use std::collections::HashMap;
 
-use shared::{
-    TraceId,
-    keys::{Key, Keys, Why},
-};
+use bus::keys::{Key, Keys, Why};
+use domain::TraceId;
 
 use super::outbox;
 use crate::store::{INDEX_FIELD, Record, Replaces, Write};

@@ -3,13 +3,12 @@
 
 use std::{ops::Range, sync::Arc};
 
-use shared::{
-    ChildId, TraceId,
-    bus::{PublishError, Published},
-};
+use bus::{PublishError, Published};
+use domain::{ChildId, TraceId};
+use trace::Event;
 
 use super::{counted::Counted, lines::Line, outbox::Outbox, reply::Reply};
-use crate::{store::OutboxKey, trace::Event};
+use crate::store::OutboxKey;
 
 /// A trace in a turn, with what was decided on it.
 pub(super) struct Open {

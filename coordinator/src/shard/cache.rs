@@ -7,15 +7,11 @@ use std::{
     sync::Arc,
 };
 
-use shared::{Timestamp, TraceId};
+use domain::{Timestamp, TraceId};
+use trace::{Renewal, Trace};
 
 use super::{counted::Denials, outbox::Outbox};
-use crate::{
-    config::Delays,
-    sealed::Seal,
-    store::Sent,
-    trace::{Renewal, Trace},
-};
+use crate::{config::Delays, sealed::Seal, store::Sent};
 
 /// What a trace takes in memory beyond its stored text: a run of one agent was measured at 4.6 KB, with 1.1 KB of text.
 const EMPTY_BYTES: usize = 4_000;
@@ -202,9 +198,9 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use trace::TokenHash;
 
     use super::*;
-    use crate::trace::TokenHash;
 
     #[test]
     fn the_least_used_go_first_and_what_is_being_sent_stays() {

@@ -7,8 +7,10 @@ use std::{
     sync::Arc,
 };
 
+use domain::{Timestamp, TraceId};
 use serde::Serialize;
-use shared::{Timestamp, TraceId, telemetry::metrics};
+use telemetry::metrics;
+use trace::Trace;
 
 use super::{
     Shard,
@@ -17,7 +19,6 @@ use super::{
 };
 use crate::{
     store::{Committed, Replaces, Write},
-    trace::Trace,
     trouble,
 };
 

@@ -3,15 +3,15 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use shared::{
+use domain::{
     AgentId, Amount, CallId, ChildId, PoolName, Timestamp, Usd,
     id::ModelName,
-    telemetry::metrics::{self, Source},
     wire::{EndStatus, Verdict},
 };
+use telemetry::metrics::{self, Source};
+use trace::{Command, ContextNode, Event, Phase, Refusal, Status, Trace};
 
 use super::job::Work;
-use crate::trace::{Command, ContextNode, Event, Phase, Refusal, Status, Trace};
 
 /// What is told of a trace once its turn is committed.
 #[derive(Debug, Default)]
@@ -261,8 +261,8 @@ fn verdict(of: &Verdict) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use domain::TraceId;
     use serde_json::json;
-    use shared::TraceId;
 
     use super::*;
 
@@ -273,7 +273,7 @@ mod tests {
         let mut trace = Trace::new(TraceId::from_u128(1).unwrap());
         let amount = json!({"cost_usd": 1, "tokens": 100});
         let order = json!({"child_id": "root", "agent_id": "default", "goal": "g", "funding": "shared"});
-        let token = crate::trace::TokenHash::of(&"token".parse().unwrap());
+        let token = trace::TokenHash::of(&"token".parse().unwrap());
         for event in [
             json!({"type": "opened", "settings": {}}),
             json!({"type": "admitted", "order": order, "body": "agent", "depth": 0, "ceiling": amount}),

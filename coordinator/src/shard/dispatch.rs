@@ -1,7 +1,7 @@
 //! Gives each job to the shard of its trace. The sender waits while the shard is full, so that messages wait
 //! in the bus, not in memory.
 
-use shared::TraceId;
+use domain::TraceId;
 use tokio::sync::mpsc;
 
 use super::job::Job;

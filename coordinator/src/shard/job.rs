@@ -2,16 +2,16 @@
 
 use std::sync::{Arc, atomic::AtomicUsize};
 
-use shared::{
+use bus::Delivery;
+use domain::{
     ChildId, ContextKey, PoolName, Timestamp, TraceId,
-    bus::Delivery,
     subject::Subject,
     wire::{Answered, Claim, Hold, Lease, PartName, Tell, Tick},
 };
 
 use tokio::sync::mpsc;
 
-use crate::trace::{Command, Traced};
+use trace::{Command, Traced};
 
 #[derive(Debug)]
 pub(crate) struct Job {

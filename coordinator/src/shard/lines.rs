@@ -1,15 +1,15 @@
 //! The lines of the log about what was decided, each told once, after the commit (X8): admissions, ends, lost attempts, denials and
 //! cancels. They have ids, names and numbers, and never what an agent, a provider or a user says.
 
-use shared::{
+use domain::{
     AgentId, ChildId, Dimension, TraceId, WorkerId,
-    telemetry::span_of,
     wire::{EndStatus, FailureKind},
 };
+use telemetry::span_of;
+use trace::{Command, Event, Refusal, Trace};
 use tracing::Level;
 
 use super::job::Work;
-use crate::trace::{Command, Event, Refusal, Trace};
 
 #[derive(Debug)]
 pub(super) enum Line {

@@ -5,8 +5,9 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
+use domain::{Timestamp, TraceId};
 use futures_util::StreamExt;
-use shared::{Timestamp, TraceId};
+use trace::Trace;
 
 use super::{
     Shard,
@@ -19,7 +20,6 @@ use crate::{
     branches,
     sealed::{Broken, Found as Stored, Seal},
     store::{self, Committed, OutboxKey, Replaces, Sent, Write},
-    trace::Trace,
     trouble,
 };
 

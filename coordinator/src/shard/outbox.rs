@@ -4,23 +4,21 @@
 
 use std::{collections::HashSet, ops::Range};
 
+use bus::Outgoing;
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
-use shared::{
+use domain::{
     ChildId, PoolName, Timestamp,
-    bus::{Headers, Outgoing},
     id::WebhookName,
+    span::{Headers, SpanId},
     subject::{Home, Subject},
-    telemetry::{self, SpanId},
-    webhook::{self, Webhook},
     wire::{DeadLetter, FailureKind, Refusal, WebhookOccasion},
 };
+use host::webhook::{self, Webhook};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use trace::{Effect, Event, Logged, Phase, Status, Trace, effects, logged};
 
-use crate::{
-    store::OutboxKey,
-    trace::{Effect, Event, Logged, Phase, Status, Trace, effects, logged},
-};
+use crate::store::OutboxKey;
 
 /// What the ids of events end with.
 const EVENT: &str = ".event";
@@ -65,7 +63,7 @@ impl Outbox {
         published: &HashSet<ChildId>,
         at: Timestamp,
     ) -> Self {
-        let effect = |node: &crate::trace::ContextNode| match &node.status {
+        let effect = |node: &trace::ContextNode| match &node.status {
             Status::Submitted { .. } | Status::Working(Phase::Queued { sent_at: Some(_), .. }) => {
                 Some(Effect::Execute { child_id: node.id.clone(), attempt: node.attempt() + 1 })
             }
@@ -221,7 +219,7 @@ fn headers(trace: &Trace, child_id: &ChildId) -> Headers {
     if !trace.is_traced() {
         return Headers::default();
     }
-    telemetry::headers(trace.id(), SpanId::of(trace.id(), child_id.as_str()))
+    domain::span::headers(trace.id(), SpanId::of(trace.id(), child_id.as_str()))
 }
 
 fn json(value: &impl Serialize) -> Vec<u8> {

@@ -1,7 +1,7 @@
 //! Jobs that were decided with agent profiles which are not the latest any more: they get the later ones, and are decided
 //! again.
 
-use shared::TraceId;
+use domain::TraceId;
 
 use super::{
     Shard,

@@ -11,18 +11,16 @@ use std::{
     sync::Arc,
 };
 
-use shared::{
+use bus::Bus;
+use domain::{
     ChildId, Timestamp, TraceId,
-    bus::{self, Bus},
     subject::{Filter, Subject},
     time::millis,
 };
+use trace::{Command, Logged, LostCost, Replay, Rest, Trace, decide, logged, outlived};
 
 use super::outbox::Outbox;
-use crate::{
-    handles::Handles,
-    trace::{Command, Logged, LostCost, Replay, Rest, Trace, decide, logged, outlived},
-};
+use crate::handles::Handles;
 
 /// How long a gap is waited for: a coordinator may still be about to send what is missing.
 const GAP_PATIENCE_MS: u64 = 30_000;

@@ -4,19 +4,19 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
+use bus::{Bus, Outgoing};
 use bytes::Bytes;
-use serde::Serialize;
-use shared::{
+use domain::{
     Timestamp, TraceId,
-    bus::{Bus, Outgoing},
     subject::{Home, Subject},
     wire::{self, Acceptance, Answer, ContextValue, Lease, QueryAnswer, SubmitAnswer, Tell},
 };
+use serde::Serialize;
+use trace::{Command, Refusal, Trace, answer_refusal};
 
 use super::job::{AnswerKind, Elsewhere, Job, Origin, Reading, Submission, Work};
 use crate::{
     dead_letter::{self, Letter},
-    trace::{Command, Refusal, Trace, answer_refusal},
     trouble,
 };
 

@@ -3,14 +3,11 @@
 
 use std::sync::Arc;
 
+use bus::{Bus, Outgoing};
 use bytes::Bytes;
+use domain::{Timestamp, TraceId, subject::Subject, wire::Stop};
 use futures_util::FutureExt;
-use shared::{
-    Timestamp, TraceId,
-    bus::{Bus, Outgoing},
-    subject::Subject,
-    wire::Stop,
-};
+use trace::{Effect, Trace};
 
 use super::{
     Shard,
@@ -22,13 +19,7 @@ use super::{
     spans,
     upload::MAX_UPLOADS,
 };
-use crate::{
-    crash::Point,
-    removal,
-    store::Sent,
-    trace::{Effect, Trace},
-    trouble,
-};
+use crate::{crash::Point, removal, store::Sent, trouble};
 
 impl Shard {
     pub(super) async fn send(&mut self, settled: Vec<Settled>, now: Timestamp) {

@@ -1,10 +1,8 @@
 //! The spans of contexts that ended in one turn are sent as few messages: one for each would cost more than a tenth of a job.
 
+use bus::{Outgoing, PublishError, Published};
 use bytes::Bytes;
-use shared::{
-    bus::{Outgoing, PublishError, Published},
-    subject::Subject,
-};
+use domain::subject::Subject;
 
 /// The most bytes that are put together into one message.
 const MAX_BYTES: usize = 256 << 10;
@@ -73,7 +71,7 @@ fn close(sent: &mut [Outgoing], open: Option<(usize, Vec<u8>)>) {
 
 #[cfg(test)]
 mod tests {
-    use shared::{ChildId, TraceId, bus::Headers};
+    use domain::{ChildId, TraceId, span::Headers};
 
     use super::*;
 

@@ -3,8 +3,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use domain::TraceId;
 use futures_util::{future::BoxFuture, stream::FuturesUnordered};
-use shared::TraceId;
 use tokio::sync::mpsc;
 
 use super::{

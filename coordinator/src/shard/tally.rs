@@ -3,14 +3,13 @@
 
 use std::time::Duration;
 
-use shared::{
-    Timestamp,
-    telemetry::metrics::{self, Live, Told},
-};
+use domain::Timestamp;
+use telemetry::metrics::{self, Live, Told};
 use tokio::time::Instant;
+use trace::Status;
 
 use super::cache::{Cache, Entry};
-use crate::{handles::Handles, trace::Status};
+use crate::handles::Handles;
 
 const EVERY: Duration = Duration::from_secs(5);
 

@@ -12,8 +12,10 @@ use std::{
     time::Duration,
 };
 
+use domain::{Timestamp, TraceId};
 use futures_util::StreamExt;
-use shared::{Timestamp, TraceId, telemetry::metrics};
+use telemetry::metrics;
+use trace::{Command, Event, Refusal, Trace};
 
 use super::{
     Shard,
@@ -24,11 +26,7 @@ use super::{
     profiles::takes_later_profiles,
     reply::Reply,
 };
-use crate::{
-    crash::Point,
-    trace::{Command, Event, Refusal, Trace},
-    trouble,
-};
+use crate::{crash::Point, trouble};
 
 /// Jobs decided in one turn. More would only make the first of them wait.
 const MAX_JOBS: usize = 512;
@@ -270,8 +268,8 @@ fn decide(trace: &mut Trace, work: &Work, copy_ms: u64, now: Timestamp) -> (Vec<
 mod tests {
     use std::sync::Arc;
 
+    use bus::{Bus, Memory};
     use futures_util::FutureExt;
-    use shared::bus::{Bus, Memory};
     use tokio::sync::{mpsc, oneshot};
 
     use super::{

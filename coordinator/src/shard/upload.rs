@@ -4,11 +4,9 @@
 
 use std::collections::HashMap;
 
+use bus::{Bus, Outgoing};
+use domain::TraceId;
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use shared::{
-    TraceId,
-    bus::{Bus, Outgoing},
-};
 use tokio::sync::oneshot::{self, error::TryRecvError};
 
 use super::{
@@ -87,8 +85,9 @@ impl Uploads {
 
 #[cfg(test)]
 mod tests {
-    use shared::{
-        bus::{Headers, Memory},
+    use bus::Memory;
+    use domain::{
+        span::Headers,
         subject::{Filter, Subject},
     };
 

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use shared::TraceId;
+use domain::TraceId;
 use tokio::time::Instant;
 
 use super::{job::Job, reply::Reply};

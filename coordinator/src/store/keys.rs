@@ -1,7 +1,7 @@
 //! Every key in Redis, made here and nowhere else. All keys of a partition carry its hash tag, so that one
 //! script may use them in a cluster too.
 
-use shared::{
+use domain::{
     TraceId,
     subject::{Namespace, Partition},
 };

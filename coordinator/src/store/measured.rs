@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use shared::telemetry::metrics;
+use telemetry::metrics;
 use tokio::time::Instant;
 
 use super::Error;

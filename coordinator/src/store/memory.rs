@@ -11,12 +11,11 @@ use std::{
     time::Duration,
 };
 
-use shared::{
-    Timestamp, TraceId,
-    bus::Position,
+use bus::Position;
+use domain::{Timestamp, TraceId, subject::Partition};
+use host::{
     clock::Clock,
-    link::{Crossing, Link, round_trip},
-    subject::Partition,
+    simulated_network::{Crossing, Link, round_trip},
 };
 
 use super::{

@@ -13,7 +13,7 @@ mod redis;
 
 use std::collections::HashMap;
 
-use shared::{Timestamp, TraceId, subject::Partition};
+use domain::{Timestamp, TraceId, subject::Partition};
 
 pub use self::redis::{COMMANDS, Login, Redis, key_patterns};
 pub use disk::Disk;

@@ -6,7 +6,8 @@ use std::{
     str::FromStr,
 };
 
-use shared::{Timestamp, TraceId, WorkerId, bus::Position, id, subject::Partition};
+use bus::Position;
+use domain::{Timestamp, TraceId, WorkerId, id, subject::Partition};
 
 /// How many runs of one partition its index keeps, the newest. The index is a list for people; nothing
 /// depends on it.

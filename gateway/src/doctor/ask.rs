@@ -1,7 +1,8 @@
 //! A question to the coordinators, and why it has no answer.
 
-use shared::{
-    bus::{Bus, Headers, RequestError},
+use bus::{Bus, RequestError};
+use domain::{
+    span::Headers,
     subject::Subject,
     wire::{Query, QueryAnswer},
 };

@@ -7,11 +7,11 @@ mod work;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use shared::{
+use bus::{Bus, Fill, Storage, Stream, Topology};
+use domain::{
     PoolName,
-    bus::{self, Bus, Fill, Storage, Stream, Topology},
-    text::size,
     wire::{Policy, Query, QueryAnswer, WorkerState},
+    wording::size,
 };
 use tokio::time::Instant;
 

@@ -5,15 +5,15 @@ use std::{
     time::Duration,
 };
 
-use shared::{
-    bus::{self, Backlog, Bus, Consumer},
-    clock::Clock,
+use bus::{Backlog, Bus, Consumer};
+use domain::{
     id::PoolName,
     subject::{Filter, Subject},
-    text::count,
     time::millis,
     wire::{ContextStatus, Query, QueryAnswer, RunSummary, RunsQuery, WorkerState},
+    wording::count,
 };
+use host::clock::Clock;
 
 use super::{
     ask::ask,

@@ -1,7 +1,8 @@
 //! Agent profiles: what runs under which name, with which model, tools and ceilings.
 
+use domain::{AgentProfile, agent::AgentKind, id::ToolName, wording::count};
 use maud::{Markup, html};
-use shared::{AgentProfile, agent::AgentKind, id::ToolName, text::count, when};
+use text::human_time;
 
 use super::{answer, shell::Here};
 use crate::{
@@ -76,7 +77,7 @@ fn facts(agent: &AgentProfile) -> Vec<(&'static str, String)> {
     let ceilings = [
         agent.max_cost_usd.map(|usd| usd.to_string()),
         agent.max_tokens.map(|tokens| format!("{tokens} tokens")),
-        agent.timeout_ms.filter(|ms| *ms > 0).map(when::age),
+        agent.timeout_ms.filter(|ms| *ms > 0).map(human_time::age),
         agent.closing_reserve_usd.map(|usd| format!("{usd} of it kept for a last report")),
     ];
     let ceilings: Vec<String> = ceilings.into_iter().flatten().collect();
@@ -93,8 +94,9 @@ fn facts(agent: &AgentProfile) -> Vec<(&'static str, String)> {
 
 #[cfg(test)]
 mod tests {
+    use domain::AgentId;
+
     use super::*;
-    use shared::AgentId;
 
     #[test]
     fn what_a_profile_says_stays_text() {

@@ -6,8 +6,8 @@ use axum::{
     http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use coordinator::trace::{Phase, Status, Trace};
 use maud::{Markup, html};
+use trace::{Phase, Status, Trace};
 
 use super::shell;
 use crate::{

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use axum::{http::header, response::IntoResponse};
-use shared::digest;
+use domain::digest;
 
 use crate::{
     call::{Answered, Call},

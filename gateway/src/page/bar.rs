@@ -1,11 +1,12 @@
 //! A bar of a timeline: what an agent did from then to then, as it is drawn, and the legend that tells bars apart.
 
-use coordinator::trace::account::entry_of;
-use maud::{Markup, html};
-use shared::{
-    telemetry::{Moment, Span},
-    text, when,
+use domain::{
+    span::{Moment, Span},
+    wording,
 };
+use maud::{Markup, html};
+use text::human_time;
+use trace::account::entry_of;
 
 /// The width of a row in its own units.
 pub(super) const WIDTH: u64 = 10_000;
@@ -140,7 +141,7 @@ impl Bar {
         let lasts = u64::try_from(span.end.since(span.start).as_millis()).unwrap_or(u64::MAX);
         let what = if Kind::WAITS.contains(&kind) { kind.word() } else { &*span.name };
         let error = span.error.as_ref().map_or_else(String::new, |error| format!(", {error}"));
-        let told = format!("{what}, {}{error}", when::lasts(lasts));
+        let told = format!("{what}, {}{error}", human_time::lasts(lasts));
         Some(Bar { kind, from, width: (to - from).max(NARROWEST), told, entry: entry_of(span) })
     }
 
@@ -171,7 +172,7 @@ pub(super) fn summary(bars: &[Bar]) -> String {
         .filter(|kind| *kind != Kind::Queue)
         .filter_map(|kind| {
             let number = bars.iter().filter(|bar| bar.kind == kind).count();
-            (number > 0).then(|| text::count(number, kind.counted()))
+            (number > 0).then(|| wording::count(number, kind.counted()))
         })
         .collect();
     if told.is_empty() { "nothing of its own".into() } else { told.join(", ") }

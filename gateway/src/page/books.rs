@@ -1,9 +1,10 @@
 //! The money of a run: who has spent it, who holds it, and who could still. Drawn as nested bars, each as wide as what its context takes of the
 //! one above: what it spent, and what it holds there. A slider goes back through the events of the run.
 
-use coordinator::trace::{ContextNode, Replay, Trace};
+use domain::{ChildId, Usd, subject::Filter, wire::Spender, wording::count};
 use maud::{Markup, html};
-use shared::{ChildId, Usd, subject::Filter, text::count, when, wire::Spender};
+use text::human_time;
+use trace::{ContextNode, Replay, Trace};
 
 use super::{answer, live, run, shell::Here};
 use crate::{
@@ -57,7 +58,7 @@ pub(super) async fn show(call: Call) -> Answered {
             }
             p id="as-of" class="hint" role="status" {
                 @if at.is_some() {
-                    "As it was after event " (trace.version()) ", " (when::lasts(trace.made().millis_since(root.started_at))) " after it began (" (trace.made()) ")."
+                    "As it was after event " (trace.version()) ", " (human_time::lasts(trace.made().millis_since(root.started_at))) " after it began (" (trace.made()) ")."
                 }
             }
             div id="part" data-live=[live] { (part(trace, of.as_ref())?) }

@@ -1,11 +1,11 @@
 //! What the cards of a graph say: of a step before it runs, and of one as it is.
 
-use coordinator::trace::{ContextNode, Ran, StepRun, Trace, word_of_step};
-use shared::{
+use domain::{
     graph::{Body, Group, Plan, Step, StepIndex},
-    text,
     wire::{StepReport, StepStatus, UndoStatus},
+    wording,
 };
+use trace::{ContextNode, Ran, StepRun, Trace, word_of_step};
 
 use super::{
     layout::{self, Card, Drawing},
@@ -33,10 +33,10 @@ fn planned(plan: &Plan, step: &Step, depth: usize) -> Card {
         (Body::Agent { agent_id, .. }, _) => agent_id.to_string(),
         (Body::Approve(_), _) => "a human".to_owned(),
         (Body::Group(_), inner) => {
-            inner.map_or_else(String::new, |group| text::count(group.steps.len(), "step"))
+            inner.map_or_else(String::new, |group| wording::count(group.steps.len(), "step"))
         }
     };
-    let rounds = step.repeat.as_ref().map(|of| format!("up to {}", text::count(of.max_rounds, "round")));
+    let rounds = step.repeat.as_ref().map(|of| format!("up to {}", wording::count(of.max_rounds, "round")));
     let items = step.for_each.as_ref().map(|of| format!("for each of {}", of.key));
     let race = inner.filter(|group| group.race).map(|_| "a race".to_owned());
     Card {

@@ -1,16 +1,18 @@
 //! One agent: its goal and limits, its journal step by step, its files, and what may be done about it.
 
-use coordinator::trace::{ContextNode, Trace};
+use domain::{
+    Timestamp, Usd,
+    subject::{Action, Subject},
+    wire::{Copies, Funding, HistoryEntry, HistoryStep, Text, ToolOutput},
+    wording::count,
+};
 use maud::{Markup, html};
 use serde_json::json;
-use shared::{
-    Timestamp, Usd,
+use text::{
+    human_time,
     journal_text::{self, Line},
-    subject::{Action, Subject},
-    text::count,
-    when,
-    wire::{Copies, Funding, HistoryEntry, HistoryStep, Text, ToolOutput},
 };
+use trace::{ContextNode, Trace};
 
 use super::{answer, files, money, raise, row, run, shell::Here, status, waiting, waits};
 use crate::{
@@ -217,7 +219,7 @@ fn limits(node: &ContextNode) -> String {
         (Some(_), _) if node.waiting_for_humans > 0 => told.push("its time stands still".into()),
         (Some(deadline), _) => told.push(format!("until {deadline}")),
         (None, Some(timeout)) if timeout > 0 => {
-            told.push(format!("{} from its first attempt on", when::lasts(timeout)))
+            told.push(format!("{} from its first attempt on", human_time::lasts(timeout)))
         }
         (None, _) => {}
     }
@@ -358,7 +360,7 @@ pub(super) fn step(trace: &Trace, entry: &HistoryEntry, may: May, around: Around
             span class="what" { (what) }
             span class="kind" { (who) }
             span class="amount" { @if !is_copy { (cost) } @else if cost.is_empty() { "copied" } @else { "(" (cost) ") copied" } @if let Some(held) = held(trace, entry) { span class="of" { " of " (held) " held" } } @if let Some(usage) = usage { span class="of" { " · " (usage.input_tokens) " → " (usage.output_tokens) " tokens" } } @else if !tokens.is_empty() { span class="of" { " · " (tokens) " tokens" } } }
-            @if let Some(after) = after_ms { span class="ago" { (when::lasts(after)) } }
+            @if let Some(after) = after_ms { span class="ago" { (human_time::lasts(after)) } }
             span class=[is_wrong.then_some("wrong")] { (row::short(&said, SAID)) }
             @if may.branch { button type="button" data-branch=(entry.number) { "Branch" span class="unseen" { " after entry " (entry.number) } } }
             @if may.restore {

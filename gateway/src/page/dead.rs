@@ -1,7 +1,9 @@
 //! Dead letters: messages that were refused for good, the newest first, with why.
 
+use domain::wire::DeadLetter;
+use host::clock::Clock;
 use maud::{Markup, html};
-use shared::{clock::Clock, when, wire::DeadLetter};
+use text::human_time;
 
 use super::{answer, shell::Here};
 use crate::{
@@ -66,7 +68,7 @@ fn line(kept: &KeptLetter, may_send_again: bool) -> Markup {
     html! {
         tr {
             th scope="row" { a href={ "dead?kind=" (kind) } { (kind) } }
-            td data-name="When" title=(stored_at) { (when::ago(Clock::Machine.now(), *stored_at)) }
+            td data-name="When" title=(stored_at) { (human_time::ago(Clock::Machine.now(), *stored_at)) }
             td data-name="Why" { span class="said" { (refusal.to_text()) } " " code class="id" { (refusal.code) " " (refusal.rule) } }
             td data-name="Subject" { code { (subject) } }
             td data-name="About" {
@@ -103,8 +105,9 @@ fn actions(kept: &KeptLetter, may_send_again: bool) -> Markup {
 
 #[cfg(test)]
 mod tests {
+    use domain::{ChildId, Timestamp, wire::Refusal};
+
     use super::*;
-    use shared::{ChildId, Timestamp, wire::Refusal};
 
     #[test]
     fn what_was_refused_stays_text() {

@@ -1,14 +1,16 @@
 //! One entry of a journal, whole: what the model got, part by part, what came of it, and the whole output of a tool.
 
-use coordinator::trace::{ContextNode, Trace};
-use maud::{Markup, html};
-use shared::{
-    ChildId, journal_text,
-    prompt_text::{self, Part},
-    text::{count, size},
-    when,
+use domain::{
+    ChildId,
     wire::{HistoryEntry, HistoryStep, ToolOutput},
+    wording::{count, size},
 };
+use maud::{Markup, html};
+use text::{
+    human_time, journal_text,
+    prompt_text::{self, Part},
+};
+use trace::{ContextNode, Trace};
 
 use super::{answer, context, row, shell::Here};
 use crate::{
@@ -93,13 +95,13 @@ async fn output(call: &Call, entry: &HistoryEntry) -> Result<Option<Output>, Box
     Ok(Some(Output { size_bytes, text }))
 }
 
-fn facts(trace: &Trace, entry: &HistoryEntry, before: shared::Timestamp) -> Markup {
+fn facts(trace: &Trace, entry: &HistoryEntry, before: domain::Timestamp) -> Markup {
     let line = journal_text::line(&entry.step);
     let usage = entry.step.as_model().and_then(|step| step.usage);
     html! {
         dl class="facts" {
             dt { "What" } dd { (line.what) " " (line.who) }
-            dt { "When" } dd { (entry.at) ", " (when::lasts(entry.at.millis_since(before))) " after the entry before it, in attempt " (entry.attempt) }
+            dt { "When" } dd { (entry.at) ", " (human_time::lasts(entry.at.millis_since(before))) " after the entry before it, in attempt " (entry.attempt) }
             @if !line.cost.is_empty() {
                 dt { "Cost" }
                 dd { (line.cost) @if let Some(held) = context::held(trace, entry) { " of " (held) " held" } }

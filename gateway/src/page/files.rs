@@ -2,14 +2,14 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use maud::{Markup, html};
-use shared::{
+use bus::{Bus, FirstWriters, From};
+use domain::{
     ChildId, TraceId,
-    bus::{Bus, FirstWriters, From},
     subject::{Filter, Subject},
-    text::{count, size},
     wire::OutputFile,
+    wording::{count, size},
 };
+use maud::{Markup, html};
 use tokio::time::{Instant, timeout_at};
 
 use super::{answer, run, shell::Here};

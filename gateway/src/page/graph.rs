@@ -1,8 +1,8 @@
 //! The graph of a run, drawn from left to right: a card for each step, with its state and cost, behind those that it waits for.
 
-use coordinator::trace::ContextNode;
+use domain::{ChildId, wire::StepReport};
 use maud::{Markup, html};
-use shared::{ChildId, wire::StepReport};
+use trace::ContextNode;
 
 use super::{answer, card::Now, layout::lay_out, live, row, run, shell::Here, status};
 use crate::{

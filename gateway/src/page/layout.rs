@@ -1,7 +1,7 @@
 //! How a graph is laid out: its steps as cards from left to right, each behind those that it waits for. A group is a frame around its own drawing.
 
+use domain::graph::{Group, Source, Step, StepIndex};
 use maud::{Markup, html};
-use shared::graph::{Group, Source, Step, StepIndex};
 
 use super::row;
 
@@ -196,8 +196,8 @@ fn drawn(card: &Card, (x, y): (usize, usize), (width, height): (usize, usize)) -
 
 #[cfg(test)]
 mod tests {
+    use domain::{decode::Format, graph};
     use serde_json::json;
-    use shared::{decode::Format, graph};
 
     use super::*;
 

@@ -8,21 +8,17 @@ use std::{
 };
 
 use axum::response::sse::Event;
-use coordinator::trace::{ContextNode, Row, Trace};
+use bus::{FirstWriters, Follow, From};
+use domain::{ChildId, TraceId, subject::Filter, wire::HistoryEntry};
 use futures_util::{Stream, StreamExt, stream};
 use maud::Markup;
 use serde_json::{Value, json};
-use shared::{
-    ChildId, TraceId,
-    bus::{FirstWriters, Follow, From},
-    subject::Filter,
-    wire::HistoryEntry,
-};
 use tokio::{
     sync::{mpsc, watch},
     time::{Instant, sleep_until, timeout_at},
 };
 use tokio_util::task::AbortOnDropHandle;
+use trace::{ContextNode, Row, Trace};
 
 use super::{
     context,

@@ -34,7 +34,7 @@ mod waits;
 mod workers;
 
 use axum::http::Method;
-use shared::{
+use domain::{
     ChildId, PoolName, TraceId,
     subject::{Action, Subject, Topic},
 };

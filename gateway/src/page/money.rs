@@ -1,11 +1,11 @@
 //! The money bar, the same everywhere: spent, the estimated part of it, held, granted, the reserve, and what is free.
 
-use coordinator::trace::ContextNode;
-use maud::{Markup, html};
-use shared::{
+use domain::{
     ChildId, TraceId, Usd,
     wire::{BudgetSnapshot, RunSummary},
 };
+use maud::{Markup, html};
+use trace::ContextNode;
 
 /// The width of a bar in its own units.
 const WIDTH: u64 = 1000;
@@ -128,8 +128,9 @@ impl<'a> Shown<'a> {
 
 #[cfg(test)]
 mod tests {
+    use domain::{Amount, Tokens, wire::Funding};
+
     use super::*;
-    use shared::{Amount, Tokens, wire::Funding};
 
     fn budget(cents: [u64; 5]) -> BudgetSnapshot {
         let [limit, spent, estimated, held, reserve] = cents.map(Usd::from_cents);

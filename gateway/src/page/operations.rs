@@ -1,14 +1,14 @@
 //! How the deployment is: what ails it, its coordinators and their partitions, its queues, and how full its streams are.
 
 use axum::http::StatusCode;
-use maud::{Markup, html};
-use shared::{
-    bus::{Backlog, Bus, Consumer, Fill},
-    clock::Clock,
+use bus::{Backlog, Bus, Consumer, Fill};
+use domain::{
     subject::{Filter, Subject},
-    text::size,
-    when,
+    wording::size,
 };
+use host::clock::Clock;
+use maud::{Markup, html};
+use text::human_time;
 
 use super::{answer, shell::Here};
 use crate::{
@@ -58,8 +58,8 @@ fn summary(findings: &[&Finding]) -> Markup {
     html! {
         @match (bad, odd) {
             (0, 0) => span class="mark good" { "✓ nothing is wrong" },
-            (0, _) => span class="mark asks" { "◐ " (shared::text::count(odd, "warning")) },
-            (_, _) => span class="mark bad" { "✕ " (shared::text::count(bad, "check")) " failed" @if odd > 0 { ", " (shared::text::count(odd, "warning")) } },
+            (0, _) => span class="mark asks" { "◐ " (domain::wording::count(odd, "warning")) },
+            (_, _) => span class="mark bad" { "✕ " (domain::wording::count(bad, "check")) " failed" @if odd > 0 { ", " (domain::wording::count(odd, "warning")) } },
         }
     }
 }
@@ -119,7 +119,7 @@ fn of_coordinators(coordinators: &Result<Coordinators, Box<ProblemDetails>>) -> 
                 }
                 @for policy in policies {
                     p class="hint" {
-                        "Runs are kept " (when::age(policy.retention_ms))
+                        "Runs are kept " (human_time::age(policy.retention_ms))
                         @if let Some(most) = policy.max_cost_usd { ", and one may cost " (most) " at most" } "."
                     }
                 }
@@ -191,7 +191,7 @@ fn of_queues(queues: &[Queue]) -> Markup {
                             td data-name="In progress" { (backlog.unacknowledged) }
                             td data-name="The oldest waits" {
                                 @match backlog.oldest {
-                                    Some(oldest) => (when::lasts(Clock::Machine.now().millis_since(oldest))),
+                                    Some(oldest) => (human_time::lasts(Clock::Machine.now().millis_since(oldest))),
                                     None => span class="of" { "nothing waits" },
                                 }
                             }

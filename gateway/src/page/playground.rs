@@ -4,21 +4,21 @@
 use std::collections::BTreeMap;
 
 use axum::http::StatusCode;
-use maud::{Markup, html};
-use schemars::JsonSchema;
-use serde::Deserialize;
-use serde_json::{Value, json};
-use shared::{
+use domain::{
     AgentId, Usd,
     agent::AgentProfile,
     decode::{self, Format},
     graph::{
         self, Body, CriticalPath, Estimate, Known, KnownAgents, Plan, StepEstimate, StepKind, TaskGraph,
     },
-    lines::Lines,
     problem::Problems,
+    source_positions::Lines,
     subject::{Action, Subject},
 };
+use maud::{Markup, html};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 use super::{answer, card::sketch, layout::lay_out, shell::Here};
 use crate::{
@@ -157,7 +157,7 @@ fn agent_of(step: &graph::Step) -> Option<&AgentId> {
 fn mistakes(problems: &Problems, lines: &Lines) -> Markup {
     html! {
         @if !problems.is_empty() {
-            p class="mark bad" { "✕ " (shared::text::count(problems.iter().count(), "mistake")) }
+            p class="mark bad" { "✕ " (domain::wording::count(problems.iter().count(), "mistake")) }
             ul class="plain mistakes" {
                 @for problem in problems.iter() {
                     @let place = lines.find(&problem.path);
@@ -195,7 +195,7 @@ fn planned(definition: &TaskGraph, plan: &Plan, agents: &[AgentProfile]) -> Mark
     let needs = estimate.needs(definition.closing_reserve_usd.unwrap_or_default());
     let path = CriticalPath::of(plan, &BTreeMap::new());
     html! {
-        p class="mark good" { "✓ " (shared::text::count(estimate.steps.len(), "step")) }
+        p class="mark good" { "✓ " (domain::wording::count(estimate.steps.len(), "step")) }
         dl class="facts" {
             dt { "Worst case" }
             dd {

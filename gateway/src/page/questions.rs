@@ -4,13 +4,13 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use axum::http::StatusCode;
-use maud::{Markup, html};
-use shared::{
+use domain::{
     subject::Subject,
-    text::count,
-    when,
     wire::{ContextStatus, Form, PendingQuestion, Question, RunSummary, RunsQuery},
+    wording::count,
 };
+use maud::{Markup, html};
+use text::human_time;
 
 use super::{
     answer,
@@ -117,7 +117,7 @@ pub(super) async fn count_open(call: Call) -> Answered {
 pub(super) fn card(pending: &PendingQuestion, may_answer: bool) -> Markup {
     let PendingQuestion { question, asked_at, age_ms } = pending;
     let run = question.trace_id.to_string();
-    let path: Vec<&str> = question.path.iter().map(shared::ChildId::as_str).collect();
+    let path: Vec<&str> = question.path.iter().map(domain::ChildId::as_str).collect();
     let (asked, more) =
         question.question.as_str().split_once('\n').unwrap_or((question.question.as_str(), ""));
     let id = format!("q-{run}-{}-{}", question.child_id, question.number);
@@ -127,7 +127,7 @@ pub(super) fn card(pending: &PendingQuestion, may_answer: bool) -> Markup {
                 p class="from" {
                     a class="name" href={ "runs/" (run) } { "Run " code { (run.get(..8).unwrap_or(&run)) } }
                     span class="kind" { (path.join(" › ")) }
-                    span class="kind" { "waits " time data-since=(asked_at.millis()) { (when::age(*age_ms)) } }
+                    span class="kind" { "waits " time data-since=(asked_at.millis()) { (human_time::age(*age_ms)) } }
                     @if question.reminder > 0 { span class="kind" { "asked again " (count(question.reminder, "time")) } }
                 }
                 h2 class="said" id=(id) { (asked) }
@@ -155,7 +155,7 @@ fn answers(question: &Question, id: &str) -> Markup {
     let url = format!("v1/runs/{trace_id}/contexts/{child_id}/answers/{number}");
     let choices: Vec<&str> = match form {
         Form { choices, approval: true, .. } if choices.is_empty() => vec!["approve"],
-        Form { choices, .. } => choices.iter().map(shared::wire::Text::as_str).collect(),
+        Form { choices, .. } => choices.iter().map(domain::wire::Text::as_str).collect(),
     };
     let done = "Answered: the run goes on with it.";
     html! {
@@ -211,8 +211,9 @@ fn in_words(question: &Question, id: &str, url: &str, done: &str) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::{Value, json};
+
+    use super::*;
 
     const HOSTILE: &str = "<img src=x onerror=alert(1)>";
 

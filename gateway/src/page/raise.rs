@@ -1,11 +1,11 @@
 //! The form that raises a ceiling.
 
-use maud::{Markup, html};
-use serde_json::json;
-use shared::{
+use domain::{
     ChildId, TraceId, Usd,
     subject::{Action, Subject},
 };
+use maud::{Markup, html};
+use serde_json::json;
 
 use crate::call::Call;
 

@@ -1,11 +1,12 @@
 //! What a run cost, as a page: the sums of its agents and models, and what happened in words, with what was booked by it.
 
-use coordinator::trace::{
+use domain::{Amount, TraceId, Usd, wording::count};
+use maud::{Markup, html};
+use text::human_time;
+use trace::{
     Trace,
     account::{ContextAccount, Line, Receipt},
 };
-use maud::{Markup, html};
-use shared::{Amount, TraceId, Usd, text::count, when};
 
 use super::{
     answer::{self, Tag},
@@ -139,7 +140,7 @@ fn account(trace: &Trace, one: &ContextAccount) -> Markup {
     let waited: Vec<String> = waits
         .into_iter()
         .filter(|(_, millis)| *millis > 0)
-        .map(|(whom, millis)| format!("{} for {whom}", when::lasts(millis)))
+        .map(|(whom, millis)| format!("{} for {whom}", human_time::lasts(millis)))
         .collect();
     // Whoever waits for others goes on in another attempt: that is no try of its own.
     let tries = trace.context(&one.child_id).map_or(1, |node| node.retried.saturating_add(1));
@@ -153,7 +154,7 @@ fn account(trace: &Trace, one: &ContextAccount) -> Markup {
             td data-name="Beneath it" { (one.children.cost_usd) }
             td data-name="Spent" { (with_estimate(one.spent, one.estimated)) }
             td data-name="Of" { (one.limit.cost_usd) }
-            td data-name="Ran" { (when::lasts(one.wait.ran_ms)) @if tries > 1 { span class="of" { " in " (count(tries, "attempt")) } } }
+            td data-name="Ran" { (human_time::lasts(one.wait.ran_ms)) @if tries > 1 { span class="of" { " in " (count(tries, "attempt")) } } }
             td data-name="Waited" { (waited.join(", ")) }
         }
     }
@@ -181,9 +182,9 @@ fn event(trace: &Trace, receipt: &Receipt, line: &Line) -> Markup {
     html! {
         tr id={ "event-" (line.place.event) } {
             th scope="row" { a href={ "runs/" (trace.id()) "/money?at=" (line.place.event) } title="The money after it" { (line.place.event) } }
-            td data-name="After" { time title=(line.place.at) { (when::lasts(after)) } }
+            td data-name="After" { time title=(line.place.at) { (human_time::lasts(after)) } }
             td data-name="Agent" { @if let Some(child) = &line.child_id { a href={ "runs/" (trace.id()) "/contexts/" (child) } { (child) } } }
-            td data-name="What" { (line.what) @if let Some(waited) = line.waited_ms { span class="of" { " after " (when::lasts(waited)) } } }
+            td data-name="What" { (line.what) @if let Some(waited) = line.waited_ms { span class="of" { " after " (human_time::lasts(waited)) } } }
             td data-name="Cost" {
                 @if let Some(cost) = &line.cost {
                     (cost.booked.cost_usd)

@@ -5,13 +5,13 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
 };
 
-use coordinator::trace::{CallState, ContextIndex, ContextNode, Phase, Row, Status, Trace, word_of_step};
-use maud::{Markup, html};
-use shared::{
+use domain::{
     ChildId, Timestamp, Usd,
     id::ModelName,
     wire::{StepReport, StepStatus},
 };
+use maud::{Markup, html};
+use trace::{CallState, ContextIndex, ContextNode, Phase, Row, Status, Trace, word_of_step};
 
 use super::{money, status, waiting};
 
@@ -141,7 +141,7 @@ pub(super) fn id_of_step(node: &ContextNode, step: &StepReport) -> String {
 pub(super) fn lasts(from: Timestamp, until: Option<Timestamp>) -> Markup {
     html! {
         @match until {
-            Some(until) => time { (shared::when::lasts(until.millis_since(from))) },
+            Some(until) => time { (text::human_time::lasts(until.millis_since(from))) },
             None => time data-since=(from.millis()) {},
         }
     }

@@ -1,15 +1,15 @@
 //! One run: what it does, what it costs, and its tree.
 
 use axum::http::StatusCode;
-use coordinator::trace::{ContextNode, Trace};
-use maud::{Markup, html};
-use serde_json::json;
-use shared::{
+use domain::{
     Timestamp,
     graph::Body,
     subject::Subject,
     wire::{EndStatus, Text},
 };
+use maud::{Markup, html};
+use serde_json::json;
+use trace::{ContextNode, Trace};
 
 use super::{answer, money, raise, row, shell::Here, status, waiting, waits};
 use crate::{
@@ -44,7 +44,7 @@ pub(super) fn head_at(trace: &Trace, root: &ContextNode, at: Option<Timestamp>) 
             p class="state" {
                 @if at.is_some() { em { "as it was then: " } }
                 (status::mark(&trace.word(root))) " · " (row::lasts(root.started_at, until))
-                @if asks > 0 { " · " strong { a href={ "runs/" (trace.id()) "#asked" } { (shared::text::count(asks, "question")) " open" } } }
+                @if asks > 0 { " · " strong { a href={ "runs/" (trace.id()) "#asked" } { (domain::wording::count(asks, "question")) " open" } } }
                 @if root.is_live() { " · " (row::doing(trace, root)) }
             }
             @let money = money::Shown::of(root, &budget);

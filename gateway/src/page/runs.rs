@@ -8,17 +8,17 @@ use std::{
 };
 
 use axum::response::sse::Event;
-use futures_util::stream;
-use maud::{Markup, html};
-use serde_json::json;
-use shared::{
+use domain::{
     TraceId,
-    clock::Clock,
     labels::Labels,
     subject::Subject,
-    when,
     wire::{RunSummary, RunsCursor, RunsQuery},
 };
+use futures_util::stream;
+use host::clock::Clock;
+use maud::{Markup, html};
+use serde_json::json;
+use text::human_time;
 use tokio::sync::watch;
 
 use super::{answer, money, playground, row, shell::Here, status};
@@ -223,7 +223,7 @@ fn line(run: &RunSummary) -> Markup {
                 @if let Some(agent) = &run.agent_id { span class="kind" { (agent) } }
                 span class="labels" { @for (key, value) in run.labels.iter() { span { (key) "=" (value) } } }
                 @if run.questions > 0 {
-                    a class="asks" href={ "runs/" (id) "#asked" } { (shared::text::count(run.questions, "question")) }
+                    a class="asks" href={ "runs/" (id) "#asked" } { (domain::wording::count(run.questions, "question")) }
                 } @else if run.waiting_for_human {
                     a class="asks" href={ "runs/" (id) "#asked" } { "waits for a larger budget" }
                 }
@@ -231,7 +231,7 @@ fn line(run: &RunSummary) -> Markup {
             (money::Shown::of_run(run).bar())
             span class="amount" { (run.budget.spent.cost_usd) span class="of" { " of " (run.budget.limit.cost_usd) } }
             (row::lasts(run.started_at, run.ended_at))
-            span class="ago" title=(run.started_at) { (when::ago(Clock::Machine.now(), run.started_at)) }
+            span class="ago" title=(run.started_at) { (human_time::ago(Clock::Machine.now(), run.started_at)) }
             code class="id" { (id.get(..8).unwrap_or(&id)) }
         }
     }

@@ -1,12 +1,12 @@
 //! Schedules: what is run when, its next tick, and what became of the last one.
 
-use maud::{Markup, html};
-use shared::{
+use domain::{
     Timestamp,
-    clock::Clock,
-    when,
     wire::{ScheduleSummary, TickRecord},
 };
+use host::clock::Clock;
+use maud::{Markup, html};
+use text::human_time;
 
 use super::{answer, shell::Here};
 use crate::{
@@ -69,7 +69,7 @@ fn next(one: &ScheduleSummary, now: Timestamp) -> Markup {
             (None, false, Some(_), Some(run)) => { "due; waits for the " a href={ "runs/" (run) } { "run before it" } },
             (None, false, Some(at), None) => {
                 (at) " "
-                span class="of" { @if at > now { "in " (when::age(at.millis_since(now))) } @else { "due" } }
+                span class="of" { @if at > now { "in " (human_time::age(at.millis_since(now))) } @else { "due" } }
             }
         }
     }
@@ -81,15 +81,16 @@ fn last_tick(last: &TickRecord, now: Timestamp) -> Markup {
             Some(run) => a href={ "runs/" (run) } { (last.outcome.words()) },
             None => (last.outcome.words()),
         }
-        " " span class="of" title=(last.at) { (when::ago(now, last.at)) }
+        " " span class="of" title=(last.at) { (human_time::ago(now, last.at)) }
         @if let Some(why) = &last.reason { " " span class="said" { (why) } }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
 
     fn schedule(more: &serde_json::Value) -> ScheduleSummary {
         let mut whole = json!({

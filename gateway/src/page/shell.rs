@@ -1,10 +1,10 @@
 //! What stands around every view: head, navigation, and who is signed in.
 
-use maud::{DOCTYPE, Markup, html};
-use shared::{
+use domain::{
     ChildId,
     subject::{Subject, Topic},
 };
+use maud::{DOCTYPE, Markup, html};
 
 use super::asset;
 use crate::call::Call;

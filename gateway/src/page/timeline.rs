@@ -3,13 +3,13 @@
 
 use std::collections::HashMap;
 
-use coordinator::trace::{ContextNode, Row, Trace, account::Ledger};
-use maud::{Markup, html};
-use shared::{
+use domain::{
     Usd,
-    clock::Clock,
-    telemetry::{Moment, Span, SpanId, Value},
+    span::{Moment, Span, SpanId, Value},
 };
+use host::clock::Clock;
+use maud::{Markup, html};
+use trace::{ContextNode, Row, Trace, account::Ledger};
 
 use super::{
     answer::{self, Tag},

@@ -1,8 +1,8 @@
 //! What the runs of the last 24 hours have cost, as a small chart.
 
 use axum::http::StatusCode;
+use domain::Usd;
 use maud::{Markup, html};
-use shared::Usd;
 
 use super::answer;
 use crate::{

@@ -5,7 +5,7 @@ use std::{
     hash::{Hash, Hasher},
 };
 
-use coordinator::trace::{ContextNode, Status, Trace};
+use trace::{ContextNode, Status, Trace};
 
 /// Those of one run that are told.
 const MOST: usize = 20;

@@ -1,8 +1,9 @@
 //! What a run waits for people for: questions, which are answered here, and budgets, which are raised here.
 
-use coordinator::trace::{ContextNode, Trace};
+use domain::{subject::Subject, wire::PendingQuestion};
+use host::clock::Clock;
 use maud::{Markup, html};
-use shared::{clock::Clock, subject::Subject, wire::PendingQuestion};
+use trace::{ContextNode, Trace};
 
 use super::{money, questions, raise, row, waiting::is_paused};
 use crate::call::Call;

@@ -1,13 +1,13 @@
 //! Workers, one row each, with their slots.
 
-use maud::{Markup, html};
-use shared::{
-    bus::Bus,
+use bus::Bus;
+use domain::{
     subject::{Action, Subject},
-    text::count,
-    when,
     wire::WorkerState,
+    wording::count,
 };
+use maud::{Markup, html};
+use text::human_time;
 
 use super::{answer, row, shell::Here};
 use crate::{
@@ -124,7 +124,7 @@ fn clock(ahead_ms: Option<i64>) -> Markup {
         @match ahead_ms {
             None => span class="of" { "right" },
             Some(ahead) => span class="mark bad" {
-                (when::lasts(ahead.unsigned_abs())) @if ahead < 0 { " behind" } @else { " ahead" }
+                (human_time::lasts(ahead.unsigned_abs())) @if ahead < 0 { " behind" } @else { " ahead" }
             },
         }
     }
@@ -132,8 +132,9 @@ fn clock(ahead_ms: Option<i64>) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
 
     fn worker(slots: u32, running: u32) -> WorkerState {
         serde_json::from_value(json!({

@@ -1,7 +1,7 @@
 //! The agent profiles of a deployment.
 
 use axum::http::StatusCode;
-use shared::{
+use domain::{
     AgentId, AgentProfile,
     wire::{Query, QueryAnswer},
 };

@@ -5,9 +5,9 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use shared::{
+use bus::Bus;
+use domain::{
     ChildId, TraceId,
-    bus::Bus,
     problem::nearest,
     wire::{HistoryEntry, OutputFile},
 };

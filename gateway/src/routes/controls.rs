@@ -2,12 +2,12 @@
 //! once it is stored; what the core would refuse on the run as it is now is refused at once.
 
 use axum::http::StatusCode;
-use coordinator::trace::{Command, Trace};
-use shared::{
+use domain::{
     CallId, ChildId, TraceId,
     subject::Subject,
     wire::{self, Charge, Control, Query, QueryAnswer, Raise, Referrers, Text},
 };
+use trace::{Command, Trace};
 use uuid::Uuid;
 
 use super::runs::keyed;

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use axum::{http::StatusCode, response::IntoResponse};
-use shared::{
-    ChildId, WorkerId,
-    bus::{self, Bus, From, Stored},
-    problem::nearest,
+use bus::{
+    Bus, From, Stored,
     role::{Kind, senders},
+};
+use domain::{
+    ChildId, WorkerId,
+    problem::nearest,
     subject::{Filter, Subject},
     wire::{Drain, Query, QueryAnswer},
 };
@@ -180,13 +182,13 @@ pub(super) async fn readiness(call: Call) -> Answered {
     match timeout(ANSWER_WITHIN, call.bus.ping()).await {
         Ok(Ok(_)) => Ok("ready\n".into_response()),
         Ok(Err(error)) => Err(error.into()),
-        Err(_) => Err(shared::bus::RequestError::TimedOut.into()),
+        Err(_) => Err(bus::RequestError::TimedOut.into()),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use shared::bus::Memory;
+    use bus::Memory;
 
     use super::*;
 

@@ -6,19 +6,18 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response, sse::Event},
 };
-use coordinator::trace::account::kind;
+use bus::{Bus, Follow, From, Position, Stored, Subscription};
+use domain::{
+    ChildId, Timestamp, TraceId, decode,
+    subject::{Filter, Subject},
+    wire::{Outcome, StreamPiece},
+};
 use futures_util::{
     FutureExt, Stream,
     future::BoxFuture,
     stream::{self, StreamExt},
 };
-use shared::{
-    ChildId, Timestamp, TraceId,
-    bus::{Bus, Follow, From, Position, Stored, Subscription},
-    decode,
-    subject::{Filter, Subject},
-    wire::{Outcome, StreamPiece},
-};
+use trace::account::kind;
 
 use crate::{
     blocking::blocking,

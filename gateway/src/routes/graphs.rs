@@ -1,7 +1,7 @@
 //! Graphs that are kept under names (G18).
 
 use axum::http::StatusCode;
-use shared::{
+use domain::{
     Json,
     wire::{Query, QueryAnswer},
 };

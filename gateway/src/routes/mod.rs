@@ -16,7 +16,7 @@ pub(crate) use runs::{content, context, is_known, open_questions, tagged, wanted
 pub(crate) use schedules::page as page_of_schedules;
 
 use axum::http::{Method, StatusCode};
-use shared::{
+use domain::{
     AgentProfile, ChildId, PoolName, TraceId,
     graph::TaskGraph,
     subject::{Action, Subject, Topic},

@@ -6,17 +6,16 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use coordinator::trace::{ContextNode, Trace, account::Receipt};
-use serde::{Deserialize, Deserializer};
-use serde_json::{Map, Value, json, value::RawValue};
-use shared::{
-    ChildId, Problems, Timestamp, TraceId,
-    bus::Bus,
-    decode, digest,
+use bus::Bus;
+use domain::{
+    ChildId, Problems, Timestamp, TraceId, decode, digest,
     id::{LabelKey, LabelValue},
     subject::Subject,
     wire::{ObjectReference, Payload, PendingQuery, Query, QueryAnswer, RunsCursor, RunsQuery, SubmitAnswer},
 };
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value, json, value::RawValue};
+use trace::{ContextNode, Trace, account::Receipt};
 use uuid::Uuid;
 
 use crate::{

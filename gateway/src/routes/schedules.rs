@@ -1,7 +1,7 @@
 //! Schedules (G16).
 
 use axum::http::{HeaderValue, StatusCode, header};
-use shared::{
+use domain::{
     ChildId, Json, ScheduleName,
     wire::{Query, QueryAnswer, Refusal},
 };

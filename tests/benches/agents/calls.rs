@@ -6,12 +6,12 @@ use std::{
 };
 
 use bytes::Bytes;
-use serde_json::json;
-use shared::{
+use domain::{
     ChildId, TraceId,
     subject::{Filter, Subject},
     wire::EndStatus,
 };
+use serde_json::json;
 use trellis_tests::{
     processes::Processes,
     servers::{ModelServer, Prompt, Reply},

@@ -4,9 +4,9 @@
 
 use std::{fmt, time::Duration};
 
+use domain::wire::EndStatus;
 use futures_util::StreamExt;
 use serde_json::json;
-use shared::wire::EndStatus;
 use tokio::{task::JoinSet, time::Instant};
 use trellis_tests::{
     processes::Processes,

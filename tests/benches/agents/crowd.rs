@@ -6,13 +6,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures_util::StreamExt;
-use serde_json::json;
-use shared::{
-    bus::Subscription,
+use bus::Subscription;
+use domain::{
     subject::Filter,
     wire::{EndStatus, Outcome},
 };
+use futures_util::StreamExt;
+use serde_json::json;
 use tokio::sync::watch;
 use trellis_tests::{
     processes::Processes,

@@ -2,14 +2,15 @@
 
 use std::time::{Duration, Instant};
 
+use bus::{Bus, Outgoing};
 use bytes::Bytes;
-use serde_json::{Value, json};
-use shared::{
+use domain::{
     TraceId,
-    bus::{Bus, Headers, Outgoing},
+    span::Headers,
     subject::Subject,
     wire::{Answer, Claimed, Execute, Offer},
 };
+use serde_json::{Value, json};
 use trellis_tests::{cluster::queue_of, processes::Processes};
 
 use crate::measure::meter::Latencies;

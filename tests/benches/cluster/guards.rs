@@ -7,10 +7,8 @@ use std::{
     process::Command,
 };
 
-use shared::{
-    bus::{Connect, Login},
-    tls::Tls,
-};
+use bus::{Connect, Login};
+use domain::tls::Tls;
 use trellis_tests::servers::{NatsServer, RedisServer, Rotel, exporting_to, free_port};
 
 use crate::{

@@ -3,13 +3,14 @@
 
 use std::time::{Duration, Instant};
 
-use futures_util::StreamExt;
-use serde_json::{Value, json};
-use shared::{
+use bus::Delivery;
+use domain::{
     TraceId,
-    bus::{Delivery, Headers},
+    span::Headers,
     wire::{Answer, Claimed, Execute, Offer},
 };
+use futures_util::StreamExt;
+use serde_json::{Value, json};
 
 use trellis_tests::cluster::queue_of;
 

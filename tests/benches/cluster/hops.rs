@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
+use domain::subject::Subject;
 use futures_util::StreamExt;
 use serde_json::json;
-use shared::subject::Subject;
 
 use crate::{measure::meter::Latencies, trellis::Trellis};
 

@@ -4,8 +4,8 @@
 
 use std::time::{Duration, Instant};
 
+use domain::subject::Subject;
 use serde_json::{Value, json};
-use shared::subject::Subject;
 
 use crate::{measure::meter, trellis::Trellis};
 

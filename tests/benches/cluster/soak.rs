@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
+use domain::subject::Subject;
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use serde_json::json;
-use shared::subject::Subject;
 
 use crate::trellis::{Spent, Trellis};
 

@@ -8,13 +8,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures_util::StreamExt;
-use serde_json::{Value, json};
-use shared::{
+use bus::{Bus, Nats, Outgoing};
+use domain::{
     TraceId,
-    bus::{Bus, Headers, Nats, Outgoing},
+    span::Headers,
     subject::{Filter, Subject},
 };
+use futures_util::StreamExt;
+use serde_json::{Value, json};
 use tokio::{sync::oneshot, task::JoinHandle};
 use trellis_tests::{cluster::Client, subjects::query_of};
 

@@ -22,15 +22,16 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bus::{Bus, From, Http, Topology};
 use coordinator::store::Store;
-use futures_util::StreamExt;
-use measure::{meter::Latencies, options};
-use serde_json::json;
-use shared::{
-    bus::{Bus, From, Headers, Http, Topology},
+use domain::{
+    span::Headers,
     subject::{Filter, Subject},
     wire::{Query, RunsQuery},
 };
+use futures_util::StreamExt;
+use measure::{meter::Latencies, options};
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use trellis_tests::{
     cluster::{Client, name},

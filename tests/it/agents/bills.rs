@@ -1,8 +1,8 @@
 //! Bills of providers that report reasoning in different places, and of models whose names look like syntax. The server's
 //! own bill is compared with the books.
 
+use domain::Usd;
 use serde_json::{Value, json};
-use shared::Usd;
 use trellis_tests::{
     processes::Processes,
     servers::{Line, ModelServer, Prompt, Reply, UsageForm},

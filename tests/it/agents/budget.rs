@@ -1,8 +1,10 @@
 //! Budgets of running agents, compared with the model server's bill.
 
+use domain::{
+    subject::{Action, Subject},
+    wire::EndStatus,
+};
 use serde_json::json;
-use shared::subject::{Action, Subject};
-use shared::wire::EndStatus;
 use trellis_tests::servers::{INPUT_NANOS, ModelServer, OUTPUT_NANOS, Prompt, Reply};
 
 use super::{call, check_bill, cluster, finished, frugal, known, say};
@@ -185,7 +187,7 @@ async fn b3_a_hold_covers_every_byte_that_is_sent_and_the_longest_answer() {
     check_bill(&model, &[&trace], 0);
     let root = trace.root().unwrap();
     for call in root.calls.kept().values() {
-        let coordinator::trace::CallState::Settled(cost) = call.state else { panic!("{call:?}") };
+        let trace::CallState::Settled(cost) = call.state else { panic!("{call:?}") };
         assert!(cost.exceeds(call.held).is_none(), "{cost:?} of {:?}", call.held);
     }
     // The last hold is computed from the reported usage and the new bytes, not from all bytes again.

@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use serde_json::{Value, json};
-use shared::{
+use domain::{
     ChildId, TraceId,
     subject::Filter,
     wire::{Compacted, HistoryEntry, HistoryStep},
 };
+use serde_json::{Value, json};
 use trellis_tests::{
     cluster::{Cluster, eventually},
     servers::{INPUT_NANOS, Llama, ModelServer, OUTPUT_NANOS, Prompt, Reply},

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use domain::{subject::Subject, wire::EndStatus};
 use serde_json::{Value, json};
-use shared::{subject::Subject, wire::EndStatus};
 use trellis_tests::{
     cluster::SOON,
     processes::LEASE,
@@ -167,7 +167,7 @@ async fn t5_an_entry_behind_a_step_that_is_not_the_last_is_refused() {
     let run = cluster.begin(json!({"goal": "write it down", "agent_id": "author"})).await;
     finished(&cluster, run).await;
     let subject = Subject::History(trellis_tests::subjects::pool(), run, "root".parse().unwrap());
-    let late = shared::bus::Outgoing {
+    let late = bus::Outgoing {
         subject,
         id: None,
         headers: Default::default(),
@@ -175,5 +175,5 @@ async fn t5_an_entry_behind_a_step_that_is_not_the_last_is_refused() {
         expect_last: Some(1),
     };
     let refused = tokio::time::timeout(SOON, cluster.client.bus.publish(late)).await.unwrap();
-    assert_eq!(refused, Err(shared::bus::PublishError::WrongSequence));
+    assert_eq!(refused, Err(bus::PublishError::WrongSequence));
 }

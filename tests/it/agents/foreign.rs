@@ -1,11 +1,9 @@
 //! Agents on third-party servers: aimock with each protocol, and a small real model.
 
+use bus::Bus;
 use coordinator::store::Store;
+use domain::wire::{EndStatus, Query};
 use serde_json::{Value, json};
-use shared::{
-    bus::Bus,
-    wire::{EndStatus, Query},
-};
 use trellis_tests::{
     cluster::{Cluster, name},
     servers::{AiMock, Llama},
@@ -14,17 +12,17 @@ use trellis_tests::{
 /// A coordinator and a worker on memory, the worker with these settings.
 pub(super) async fn embedded(settings: Value, agents: Value) -> Cluster {
     let coordinator = coordinator::Config::new(name("coordinator"));
-    let bus = Bus::Memory(shared::bus::Memory::new(Default::default()));
+    let bus = Bus::Memory(bus::Memory::new(Default::default()));
     let store = Store::Memory(coordinator::store::Memory::new(coordinator.topology.partitions));
     let mut worker = worker::Config::new(name("worker"));
-    worker.settings = shared::decode::value(&settings).unwrap();
+    worker.settings = domain::decode::value(&settings).unwrap();
     worker.sandbox = Some(trellis_tests::processes::binary());
     let cluster = Cluster::start(bus, store, vec![coordinator], vec![worker]);
     // The answer shows that the coordinator runs.
     cluster.client.run(json!({"goal": "are you there?"})).await;
     let query = Query::ApplyAgents { agents: serde_json::from_value(agents).unwrap() };
     let payload = serde_json::to_vec(&query).unwrap().into();
-    let subject = shared::subject::Subject::of_query(&query);
+    let subject = domain::subject::Subject::of_query(&query);
     cluster
         .client
         .bus
@@ -99,7 +97,7 @@ async fn b15_f32_rate_limits_and_broken_streams_are_lived_through() {
     let outcome = cluster.client.run(json!({"goal": "go on", "agent_id": "patient"})).await;
     let context = outcome.context;
     assert_eq!(
-        context.result.as_ref().map(shared::Json::value),
+        context.result.as_ref().map(domain::Json::value),
         Some(&json!("whole")),
         "{:?}",
         context.error

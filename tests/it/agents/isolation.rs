@@ -1,8 +1,8 @@
 //! Isolation of LLM agents (seed 001, T1 and T2): nothing of a parent is in a child's prompt or workspace, nor the other
 //! way round. Only the goal goes to the child, and only the result to the parent.
 
+use domain::subject::Filter;
 use serde_json::{Value, json};
-use shared::subject::Filter;
 use trellis_tests::servers::{ModelServer, Prompt};
 
 use super::{agent, call, cluster, finished, say};

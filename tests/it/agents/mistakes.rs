@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use domain::wire::{HistoryEntry, HistoryStep};
 use serde_json::{Value, json};
-use shared::wire::{HistoryEntry, HistoryStep};
 use trellis_tests::servers::{ModelServer, Prompt, Reply};
 
 use super::{call, foreign::embedded, say};

@@ -15,9 +15,9 @@ mod secrets;
 pub(crate) mod steering;
 pub(crate) mod survives;
 
-use coordinator::trace::Trace;
+use domain::TraceId;
 use serde_json::{Value, json};
-use shared::TraceId;
+use trace::Trace;
 use trellis_tests::{
     checker,
     processes::{Processes, Shape},

@@ -1,7 +1,7 @@
 //! Agents that wait for a child or a human hold no slot, and continue where they were.
 
+use domain::subject::{Filter, Subject};
 use serde_json::{Value, json};
-use shared::subject::{Filter, Subject};
 use trellis_tests::{
     processes::{Processes, Shape},
     servers::{ModelServer, Prompt},

@@ -3,8 +3,8 @@
 
 use std::fmt::Write;
 
+use domain::wire::EndStatus;
 use serde_json::{Value, json};
-use shared::wire::EndStatus;
 use trellis_tests::servers::{ModelServer, Prompt};
 
 use super::{agent, call, foreign::embedded, say};

@@ -1,10 +1,10 @@
 //! Restoring an agent while its model answers (W5): what is paid for is finished.
 
-use serde_json::{Value, json};
-use shared::{
+use domain::{
     subject::{Action, Subject},
     wire::{HistoryEntry, HistoryStep},
 };
+use serde_json::{Value, json};
 use trellis_tests::{
     cluster::eventually,
     processes::Processes,
@@ -13,7 +13,7 @@ use trellis_tests::{
 
 use super::{call, check_bill, cluster, finished, frugal, say, survives::count};
 
-async fn restore(cluster: &Processes, run: shared::TraceId, to: u32) {
+async fn restore(cluster: &Processes, run: domain::TraceId, to: u32) {
     let restore = json!({"child_id": "root", "number": 1, "to": to});
     cluster.tell(Subject::Admin(Action::Restore), &json!({"trace_id": run, "restore": restore})).await;
     eventually("it is restored", async || {

@@ -6,8 +6,8 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use domain::subject::Filter;
 use serde_json::{Value, json};
-use shared::subject::Filter;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,

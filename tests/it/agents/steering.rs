@@ -1,12 +1,12 @@
 //! Messages to running agents (G13) and the ladder of their budget (B21): what their model is sent.
 
-use serde_json::{Value, json};
-use shared::{
+use domain::{
     TraceId,
-    bus::Headers,
+    span::Headers,
     subject::{Action, Subject},
     wire::{HistoryEntry, HistoryStep, QueryAnswer},
 };
+use serde_json::{Value, json};
 use trellis_tests::{
     cluster::SOON,
     processes::Processes,
@@ -171,7 +171,7 @@ async fn g13_w5_a_restore_revokes_seen_messages_and_a_branch_keeps_them() {
     gate.reached().await;
     tell(&cluster, run, "one", "first.").await;
     gate.open();
-    let asking = |trace: &coordinator::trace::Trace| {
+    let asking = |trace: &trace::Trace| {
         trace.root().is_some_and(|root| format!("{:?}", root.status).contains("go on?"))
     };
     cluster.until(run, "asking", asking).await;

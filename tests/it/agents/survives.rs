@@ -1,7 +1,7 @@
 //! A worker is killed at one point of a run and another takes over: what must hold for every kind of agent.
 
+use domain::wire::{HistoryEntry, HistoryStep};
 use serde_json::{Value, json};
-use shared::wire::{HistoryEntry, HistoryStep};
 use trellis_tests::servers::{INPUT_NANOS, ModelServer, OUTPUT_NANOS, Prompt, Reply};
 
 use super::{check_bill, cluster, finished};

@@ -2,9 +2,10 @@
 
 use std::process::Command;
 
+use bus::role::Kind;
+use domain::subject::Subject;
 use gateway::token;
 use serde_json::json;
-use shared::{role::Kind, subject::Subject};
 use trellis_tests::{
     directory::Directory,
     processes::{Processes, Shape, binary},

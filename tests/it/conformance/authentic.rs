@@ -1,9 +1,9 @@
 //! Logs that a coordinator with keys reads back (S3), on every bus: what others stored there counts for nobody, and stands
 //! in nobody's way.
 
-use shared::{
-    bus::{Bus, From, Headers, Outgoing, PublishError, Stored},
-    keys::Keys,
+use bus::{Bus, From, Outgoing, PublishError, Stored, keys::Keys};
+use domain::{
+    span::Headers,
     subject::{Filter, Subject},
 };
 use trellis_tests::cluster::{keys, signed};

@@ -3,9 +3,9 @@
 use std::{cell::Cell, collections::BTreeSet, time::Duration};
 
 use async_nats::jetstream::{self, consumer::pull, stream};
+use bus::{Bus, Connect, Consumer, Error, From, Nats, Storage, Topology};
+use domain::subject::{Filter, Namespace, Subject};
 use futures_util::StreamExt;
-use shared::bus::{Bus, Connect, Consumer, Error, From, Nats, Storage, Topology};
-use shared::subject::{Filter, Namespace, Subject};
 use tokio::time::Instant;
 use trellis_tests::servers::NatsServer;
 
@@ -86,7 +86,7 @@ async fn a_killed_server_loses_no_message() {
 #[tokio::test]
 async fn a_fenced_message_sent_again_is_a_duplicate() {
     let (_server, bus) = nats().await;
-    let fenced = || shared::bus::Outgoing { expect_last: Some(0), ..identified(event(1), "a") };
+    let fenced = || bus::Outgoing { expect_last: Some(0), ..identified(event(1), "a") };
     assert!(!bus.publish(fenced()).await.unwrap().duplicate);
     bus.publish(identified(event(1), "b")).await.unwrap();
     let again = bus.publish(fenced()).await.unwrap();
@@ -162,11 +162,11 @@ async fn w6_a_purge_deletes_large_payloads() {
     let (_server, bus) = nats().await;
     let large = || bytes::Bytes::from(vec![b'x'; 3 << 20]);
     for (number, id) in [(1, "a"), (1, "b"), (2, "c")] {
-        let message = shared::bus::Outgoing { payload: large(), ..identified(event(number), id) };
+        let message = bus::Outgoing { payload: large(), ..identified(event(number), id) };
         bus.publish(message).await.unwrap();
     }
     assert_eq!(bus.objects("core/").await.unwrap().len(), 3);
-    bus.purge(&shared::subject::Filter::One(event(1))).await.unwrap();
+    bus.purge(&domain::subject::Filter::One(event(1))).await.unwrap();
     assert_eq!(bus.objects("core/").await.unwrap().len(), 1);
 }
 
@@ -195,7 +195,7 @@ async fn w6_s6_large_requests_answers_and_deleted_messages_leave_no_objects() {
     let bucket = format!("OBJ_{}", bus.namespace().stream("AGENT_ANSWERS"));
     let config = raw(&server).await.get_stream(bucket).await.unwrap().cached_info().config.clone();
     assert_eq!((config.max_age, config.discard), (Duration::from_secs(60), stream::DiscardPolicy::Old));
-    let sent = bus.publish(shared::bus::Outgoing { payload: large(), ..identified(event(1), "a") }).await;
+    let sent = bus.publish(bus::Outgoing { payload: large(), ..identified(event(1), "a") }).await;
     assert_eq!(bus.objects("core/").await.unwrap().len(), 1);
     bus.delete_message(&event(1), sent.unwrap().sequence).await.unwrap();
     assert_eq!(bus.objects("core/").await.unwrap(), [""; 0]);

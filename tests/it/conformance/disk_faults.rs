@@ -9,13 +9,11 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
+use bus::{Bus, Consumer, PublishError};
 use coordinator::store::Store;
+use disk::{Disk, Error};
+use domain::subject::{Filter, Subject};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use shared::{
-    bus::{Bus, Consumer, PublishError},
-    disk::{Disk, Error},
-    subject::{Filter, Subject},
-};
 use trellis_tests::{directory::Directory, servers::Disk as ServerDisk};
 
 use super::{
@@ -85,7 +83,7 @@ async fn write_on(bus: &Bus, store: &Store) {
     }
 }
 
-async fn numbers(bus: &Bus) -> Result<Vec<String>, shared::bus::Error> {
+async fn numbers(bus: &Bus) -> Result<Vec<String>, bus::Error> {
     let stored = bus.read(&Filter::Events).await?;
     Ok(stored.iter().map(|stored| text(&stored.payload)).collect())
 }
@@ -273,7 +271,7 @@ fn read_damaged(directory: &Path, count: u32) -> bool {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let disk = Disk::open(directory).ok()?;
-            let bus = Bus::Disk(shared::bus::Disk::open(&disk, Default::default()).await.ok()?);
+            let bus = Bus::Disk(bus::Disk::open(&disk, Default::default()).await.ok()?);
             let traces: Vec<_> = (1..=u128::from(count)).map(trace).collect();
             let loaded = store_of(&disk).load(&traces).await.ok()?;
             Some((numbers(&bus).await.ok()?, loaded))

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use coordinator::store::{Find, Replaces, Store, Write};
-use shared::{Timestamp, TraceId};
+use domain::{Timestamp, TraceId};
 
 use super::store::{at, commit, trace, write};
 

@@ -7,13 +7,13 @@ use std::{
     time::Duration,
 };
 
+use bus::{
+    Action, Bus, Connect, Consumer, Denied, Error, From, Login, Nats, PublishError, RequestError, Stream,
+};
 use bytes::Bytes;
 use coordinator::store::{self, DefaultUser};
-use shared::{
-    bus::{
-        Action, Bus, Connect, Consumer, Denied, Error, From, Headers, Login, Nats, PublishError,
-        RequestError, Stream,
-    },
+use domain::{
+    span::Headers,
     subject::{Filter, Namespace, Subject},
     tls::Tls,
 };
@@ -135,7 +135,7 @@ async fn an_object_that_is_stored_twice_is_stored_once() {
     let (_server, bus) = super::nats().await;
     let stored = async || {
         let fills = bus.fill().await.unwrap();
-        fills.iter().find(|fill| fill.storage == shared::bus::Storage::Objects).unwrap().last
+        fills.iter().find(|fill| fill.storage == bus::Storage::Objects).unwrap().last
     };
     let large = Bytes::from(vec![7; 1 << 20]);
     bus.put_object("a.b.c", large.clone()).await.unwrap();
@@ -148,7 +148,7 @@ async fn an_object_that_is_stored_twice_is_stored_once() {
 #[tokio::test]
 async fn s1_the_queue_of_a_pool_is_made_by_who_publishes_work_for_it() {
     let (_server, bus) = super::nats().await;
-    let pool: shared::id::PoolName = "gpu".parse().unwrap();
+    let pool: domain::id::PoolName = "gpu".parse().unwrap();
     let reader = Consumer::Execute(pool.clone());
     let refused = bus.consume(&reader).await.unwrap_err();
     assert!(refused.to_string().contains("gpu"), "{refused}");
@@ -158,7 +158,7 @@ async fn s1_the_queue_of_a_pool_is_made_by_who_publishes_work_for_it() {
     let delivery = soon(queue.next()).await;
     assert_eq!(text(&delivery.payload), "work");
     delivery.ack().await;
-    let default = Consumer::Execute(shared::id::PoolName::default_pool());
+    let default = Consumer::Execute(domain::id::PoolName::default_pool());
     bus.consume(&default).await.unwrap();
 }
 
@@ -176,13 +176,13 @@ async fn s1_who_may_not_create_only_compares() {
     all.set_up(&topology()).await.unwrap();
     soon(bus.set_up(&topology())).await.unwrap();
     // Other limits are no reason not to start; other subjects are.
-    let smaller = shared::bus::Topology { max_log_bytes: 8 << 20, ..topology() };
+    let smaller = bus::Topology { max_log_bytes: 8 << 20, ..topology() };
     soon(bus.set_up(&smaller)).await.unwrap();
-    let fewer = shared::bus::Topology { partitions: 2, ..topology() };
+    let fewer = bus::Topology { partitions: 2, ..topology() };
     let differs = soon(bus.set_up(&fewer)).await.unwrap_err();
     assert!(matches!(differs, Error::Mismatch { .. }), "{differs}");
     let fills = all.fill().await.unwrap();
-    let of = |stream| fills.iter().find(|fill| fill.storage == shared::bus::Storage::Stream(stream)).unwrap();
+    let of = |stream| fills.iter().find(|fill| fill.storage == bus::Storage::Stream(stream)).unwrap();
     assert_eq!(of(Stream::Event).max_bytes, Some(16 << 20));
 }
 

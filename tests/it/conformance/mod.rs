@@ -1,7 +1,7 @@
 //! Tests that run on all implementations of the bus and the store: in memory, on a disk and on real servers.
 
 mod authentic;
-mod bus;
+mod bus_contract;
 mod bus_nats;
 mod disk_faults;
 mod index;
@@ -20,11 +20,12 @@ use std::{
     time::Duration,
 };
 
+use bus::{Bus, Connect, Delivery, Memory, Nats, Outgoing, Topology};
 use bytes::Bytes;
-use shared::{
+use disk::Disk;
+use domain::{
     TraceId,
-    bus::{Bus, Connect, Delivery, Headers, Memory, Nats, Outgoing, Topology},
-    disk::Disk,
+    span::Headers,
     subject::{Namespace, Subject},
 };
 use trellis_tests::{cluster::SOON, directory::Directory, servers::NatsServer};
@@ -59,7 +60,7 @@ async fn bus_in(directory: &Directory) -> Bus {
 }
 
 async fn bus_of(disk: &Disk) -> Bus {
-    let bus = Bus::Disk(shared::bus::Disk::open(disk, Default::default()).await.unwrap());
+    let bus = Bus::Disk(bus::Disk::open(disk, Default::default()).await.unwrap());
     bus.set_up(&topology()).await.unwrap();
     bus
 }

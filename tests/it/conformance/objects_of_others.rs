@@ -2,13 +2,13 @@
 //! nothing, and delays nobody.
 
 use async_nats::HeaderMap;
+use bus::{Bus, Consumer, Outgoing};
 use bytes::Bytes;
-use serde_json::json;
-use shared::{
-    bus::{Bus, Consumer, Outgoing},
+use domain::{
     digest::sha256,
     subject::{Filter, Subject},
 };
+use serde_json::json;
 use trellis_tests::servers::NatsServer;
 use uuid::Uuid;
 
@@ -216,7 +216,7 @@ async fn s6_a_message_that_is_removed_takes_no_object_of_others_along() {
 #[tokio::test]
 async fn s6_a_payload_larger_than_a_message_is_not_read() {
     let (server, bus) = nats().await;
-    let large = Bytes::from(vec![b'x'; shared::limits::MAX_MESSAGE_BYTES + 1]);
+    let large = Bytes::from(vec![b'x'; domain::limits::MAX_MESSAGE_BYTES + 1]);
     let name = format!("overflow/x.{}", sha256(&large));
     bus.put_object(&name, large.clone()).await.unwrap();
     assert_eq!(bus.get_object(&name).await.unwrap().map(|bytes| bytes.len()), Some(large.len()));
@@ -280,7 +280,7 @@ async fn s3_a_copy_that_is_removed_does_not_take_the_object_along() {
 #[tokio::test]
 async fn w6_payloads_that_an_earlier_version_stored_are_read_and_removed() {
     let (server, bus) = nats().await;
-    let large = Bytes::from(vec![b'x'; shared::limits::MAX_MESSAGE_BYTES + 1]);
+    let large = Bytes::from(vec![b'x'; domain::limits::MAX_MESSAGE_BYTES + 1]);
     let name = |id: &str| format!("overflow/{}", Uuid::new_v5(&Uuid::NAMESPACE_OID, id.as_bytes()).simple());
     bus.put_object(&name("a"), large.clone()).await.unwrap();
     let other = Other::of(&server, &bus, "AGENT_OUTPUTS").await;

@@ -3,10 +3,11 @@
 
 use std::{error::Error as _, time::Duration};
 
+use bus::Position;
 use coordinator::store::{
     Committed, Correction, Error, LogMark, Marked, Member, NewMark, Redis, Replaces, Store, UNREADABLE, Write,
 };
-use shared::{bus::Position, subject::Partition};
+use domain::subject::Partition;
 use tokio::time::Instant;
 use trellis_tests::{
     cluster::SOON,
@@ -131,7 +132,7 @@ async fn f20_a_key_of_another_type_leaves_no_partial_write() {
     let server = RedisServer::start();
     let store = redis(&server, "").await;
     commit(&store, Write { timer: Some(at(1)), opened_at: Some(at(1)), ..write(trace(1), 1) }).await;
-    let home = shared::subject::Partition::of(trace(1), PARTITIONS);
+    let home = domain::subject::Partition::of(trace(1), PARTITIONS);
     for key in ["timers", "runs", "counter"].map(|key| format!("trellis:{{{home}}}:{key}")) {
         tell(&server, &["DEL", &key]).await;
         tell(&server, &["LPUSH", &key, "spoilt"]).await;

@@ -2,13 +2,14 @@
 
 use std::{os::unix::fs::PermissionsExt, time::Duration};
 
+use bus::{Bus, Consumer, Outgoing, Published, Stream, Topology};
 use bytes::Bytes;
 use coordinator::store::{
     AgentVersion, Committed, Correction, Find, Marked, NewMark, OutboxKey, Record, Sent, Store, Write,
 };
-use shared::{
-    bus::{self, Bus, Consumer, Headers, Outgoing, Published, Stream, Topology},
-    disk::{Change, Disk, Error, Key, Kind, Rows},
+use disk::{Change, Disk, Error, Key, Kind, Rows};
+use domain::{
+    span::Headers,
     subject::{Filter, Partition, Subject},
 };
 use trellis_tests::directory::Directory;

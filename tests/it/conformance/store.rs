@@ -2,14 +2,14 @@
 
 use std::{collections::HashMap, time::Duration};
 
+use bus::Position;
 use coordinator::store::{
     AgentVersion, Agents, COMMANDS, Committed, Correction, Durability, Error, Find, LogMark, Login, Marked,
     Member, Members, Memory, NewMark, OutboxKey, Redis, Replaces, Sent, Store, Write, key_patterns,
 };
-use shared::{
+use disk::Disk;
+use domain::{
     Timestamp, TraceId,
-    bus::Position,
-    disk::Disk,
     subject::{Namespace, Partition},
 };
 use trellis_tests::{directory::Directory, servers::RedisServer};

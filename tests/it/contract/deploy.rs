@@ -8,12 +8,12 @@ use std::{
     time::Duration,
 };
 
-use serde_json::Value;
-use shared::{
+use bus::role::{Kind, Role};
+use domain::{
     agent_policy::AgentPolicy,
     decode::{self, Format},
-    role::{Kind, Role},
 };
+use serde_json::Value;
 
 pub(super) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()

@@ -1,25 +1,13 @@
-//! Every path that ARCHITECTURE.md and README.md name exists, and the map in ARCHITECTURE.md covers every
-//! source file. How the map is read: a line begins with names (`a/`, `b.rs`), then says what they are for.
-//! - A line that is not indented names paths from the root. A single directory there opens a block; names on
-//!   the indented lines below are beneath it.
-//! - `trace/` covers everything beneath, as does the directory of a block without lines; `{a,b}.rs` names two
-//!   files; after `trace/a.rs`, `b.rs` may lie beside it. `lib.rs`, `main.rs` and `mod.rs` need no line.
+//! Every path that ARCHITECTURE.md, CONTRIBUTING.md and README.md name exists, and the map in ARCHITECTURE.md has a line for
+//! every folder of sources. A line of the map begins with one or more folders (`a/ b/`), then says what they are for. A line
+//! that is not indented names folders from the root; an indented line names folders beneath the one above. The folder of a
+//! line that is not indented covers the files in it, the folder of an indented line all that is beneath it.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-/// Directories whose files the map must cover.
-const CODE: [&str; 9] = [
-    "shared/src",
-    "coordinator/src",
-    "worker/src",
-    "gateway/src",
-    "cli/src",
-    "cli/tests",
-    "tests/src",
-    "tests/it",
-    "tests/benches",
-];
-/// What a path from the root begins with.
+/// Folders whose sources the map covers.
+const CODE: [&str; 6] = ["shared", "coordinator", "worker", "gateway", "cli", "tests"];
+/// The first folder of a path from the root.
 const ROOTS: [&str; 11] = [
     "shared/",
     "coordinator/",
@@ -46,20 +34,46 @@ fn exists(path: &str) -> bool {
     root().join(path).exists()
 }
 
-/// Every source file, from the root.
-fn sources() -> Vec<String> {
-    fn walk(path: &Path, found: &mut Vec<String>) {
+/// Every folder that holds a source file, from the root.
+fn folders() -> BTreeSet<String> {
+    fn walk(path: &Path, found: &mut BTreeSet<String>) {
         for entry in fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()) {
             if entry.is_dir() {
                 walk(&entry, found);
             } else if entry.extension().is_some_and(|ending| ending == "rs" || ending == "lua") {
-                found.push(entry.strip_prefix(root()).unwrap().to_string_lossy().into_owned());
+                let folder = entry.strip_prefix(root()).unwrap().parent().unwrap();
+                found.insert(format!("{}/", folder.display()));
             }
         }
     }
-    let mut found = Vec::new();
+    let mut found = BTreeSet::new();
     CODE.iter().for_each(|directory| walk(&root().join(directory), &mut found));
     found
+}
+
+/// The folders that the map names, each with whether it covers what is beneath it.
+fn mapped(map: &str) -> Vec<(String, bool)> {
+    let mut found = Vec::new();
+    let mut above = String::new();
+    for line in map.lines().filter(|line| !line.is_empty()) {
+        let names: Vec<&str> = line.split_whitespace().take_while(|word| word.ends_with('/')).collect();
+        let indented = line.starts_with(' ');
+        if !indented {
+            above = names.first().copied().unwrap_or_default().to_owned();
+        }
+        let base = if indented { above.as_str() } else { "" };
+        found.extend(names.iter().map(|name| (format!("{base}{name}"), indented)));
+    }
+    found
+}
+
+/// Folders that no line of the map covers.
+fn uncovered<'a>(map: &str, folders: impl IntoIterator<Item = &'a String>) -> Vec<String> {
+    let lines = mapped(map);
+    let covered = |folder: &str| {
+        lines.iter().any(|(name, beneath)| folder == name || (*beneath && folder.starts_with(name.as_str())))
+    };
+    folders.into_iter().filter(|folder| !covered(folder)).cloned().collect()
 }
 
 /// `a/{b,c}.rs` as `a/b.rs` and `a/c.rs`.
@@ -71,57 +85,6 @@ fn expand(name: &str) -> Vec<String> {
         }
         None => vec![name.to_owned()],
     }
-}
-
-/// A directory, or a file with an ending.
-fn is_name(word: &str) -> bool {
-    let ending = word.rsplit_once('.').map(|(_, ending)| ending);
-    let file =
-        ending.is_some_and(|ending| ["rs", "lua", "md", "toml", "yml", "yaml", "py"].contains(&ending));
-    file || word.ends_with('/') || word == "Dockerfile"
-}
-
-/// What the map names, each as the paths it may stand for.
-fn mapped(map: &str) -> Vec<Vec<String>> {
-    let mut found = Vec::new();
-    let mut block: Option<(String, bool)> = None;
-    for line in map.lines().filter(|line| !line.trim().is_empty()) {
-        let names: Vec<&str> = line.split_whitespace().take_while(|word| is_name(word)).collect();
-        let indented = line.starts_with(' ');
-        if !indented {
-            // A block that had no lines covers its directory.
-            found.extend(block.take().filter(|(_, lines)| !lines).map(|(directory, _)| vec![directory]));
-            if let [directory] = names.as_slice()
-                && directory.ends_with('/')
-            {
-                block = Some(((*directory).to_owned(), false));
-                continue;
-            }
-        }
-        let base = block.as_ref().filter(|_| indented).map_or("", |(directory, _)| directory).to_owned();
-        block = block.filter(|_| indented).map(|(directory, _)| (directory, true));
-        let mut beside = String::new();
-        for name in names.into_iter().flat_map(expand) {
-            let (here, there) = (format!("{base}{name}"), format!("{base}{beside}{name}"));
-            if let Some((directory, _)) = name.rsplit_once('/') {
-                beside = format!("{directory}/");
-            }
-            found.push(vec![there, here]);
-        }
-    }
-    found.extend(block.filter(|(_, lines)| !lines).map(|(directory, _)| vec![directory]));
-    found
-}
-
-/// Files that no name of the map covers.
-fn uncovered(map: &str, files: &[String]) -> Vec<String> {
-    let names: BTreeSet<String> = mapped(map).into_iter().flatten().collect();
-    let covered = |file: &String| {
-        let folder = names.iter().any(|name| name.ends_with('/') && file.starts_with(name.as_str()));
-        let root = ["/lib.rs", "/main.rs", "/mod.rs"].iter().any(|name| file.ends_with(name));
-        folder || root || names.contains(file)
-    };
-    files.iter().filter(|file| !covered(file)).cloned().collect()
 }
 
 /// Paths in a text that lead nowhere: those from the root, and `.rs` files in backticks, which are named from
@@ -150,30 +113,36 @@ fn missing(text: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
     found
 }
 
-/// The text of ARCHITECTURE.md before its map, the map, and what follows.
-fn architecture() -> (String, String, String) {
+/// The text of ARCHITECTURE.md without its map, and the map.
+fn architecture() -> (String, String) {
     let page = file("ARCHITECTURE.md");
-    let (before, rest) = page.split_once("\n## Map\n\n```\n").expect("a map in ARCHITECTURE.md");
+    let (before, rest) = page.split_once("\n## Map\n").expect("a map in ARCHITECTURE.md");
+    let (_, rest) = rest.split_once("\n```\n").expect("the map begins");
     let (map, after) = rest.split_once("\n```\n").expect("the map ends");
-    (before.to_owned(), map.to_owned(), after.to_owned())
+    (format!("{before}{after}"), map.to_owned())
 }
 
 #[test]
 fn every_path_in_the_documents_exists() {
-    let (before, map, after) = architecture();
+    let (text, map) = architecture();
+    let texts = [
+        ("ARCHITECTURE.md", text),
+        ("README.md", file("README.md")),
+        ("CONTRIBUTING.md", file("CONTRIBUTING.md")),
+    ];
     let mut wrong: Vec<String> = Vec::new();
-    for (name, text) in [("ARCHITECTURE.md", before + &after), ("README.md", file("README.md"))] {
+    for (name, text) in texts {
         wrong.extend(missing(&text, exists).iter().map(|path| format!("{name}: {path}")));
     }
-    let gone = mapped(&map).into_iter().filter(|paths| !paths.iter().any(|path| exists(path)));
-    wrong.extend(gone.map(|paths| format!("the map: {}", paths.join(" or "))));
-    assert!(wrong.is_empty(), "there is no\n{}", wrong.join("\n"));
+    let gone = mapped(&map).into_iter().filter(|(path, _)| !exists(path));
+    wrong.extend(gone.map(|(path, _)| format!("the map: {path}")));
+    assert!(wrong.is_empty(), "missing paths:\n{}", wrong.join("\n"));
 }
 
 #[test]
-fn the_map_covers_every_source_file() {
-    let (_, map, _) = architecture();
-    let missing = uncovered(&map, &sources());
+fn the_map_has_a_line_for_every_folder() {
+    let (_, map) = architecture();
+    let missing = uncovered(&map, &folders());
     assert!(missing.is_empty(), "not in the map of ARCHITECTURE.md:\n{}", missing.join("\n"));
 }
 
@@ -185,26 +154,18 @@ fn the_architecture_fits_two_hundred_lines() {
 /// The reader itself, on a small map and text.
 #[test]
 fn a_planted_gap_is_found() {
-    let map =
-        "a/src/\n  one.rs two.rs   things\n  deep/{x,y}.rs z.rs  more\n  all/   a folder\nb/src/   no lines";
-    let files = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-    let there = [
-        "a/src/one.rs",
-        "a/src/deep/y.rs",
-        "a/src/deep/z.rs",
-        "a/src/all/in/it.rs",
-        "b/src/q.rs",
-        "a/src/lib.rs",
-    ];
-    assert_eq!(uncovered(map, &files(&there)), files(&[]));
-    let gaps = files(&["a/src/three.rs", "a/src/deep/w.rs", "c/src/q.rs"]);
+    let map = "a/src/   things\n  one/ two/   more\nb/ c/   folders";
+    let of = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let covered = of(&["a/src/", "a/src/one/", "a/src/two/deep/", "b/", "c/"]);
+    assert_eq!(uncovered(map, &covered), of(&[]));
+    let gaps = of(&["a/src/three/", "b/deep/", "d/"]);
     assert_eq!(uncovered(map, &gaps), gaps);
 
     let exists = |path: &str| ["docs/a.md", "cli/src/command/run.rs", "cli/src/main.rs"].contains(&path);
-    assert_eq!(missing("see [it](docs/a.md), `cli/src/command/run.rs` and `main.rs`.", exists), files(&[]));
+    assert_eq!(missing("see [it](docs/a.md), `cli/src/command/run.rs` and `main.rs`.", exists), of(&[]));
     assert_eq!(
         missing("`docs/b.md`; `cli/src/command/{run,gone}.rs`", exists),
-        files(&["docs/b.md", "cli/src/command/gone.rs"])
+        of(&["docs/b.md", "cli/src/command/gone.rs"])
     );
-    assert_eq!(missing("`cli/src/main.rs` then `lost.rs`", exists), files(&["lost.rs"]));
+    assert_eq!(missing("`cli/src/main.rs` then `lost.rs`", exists), of(&["lost.rs"]));
 }

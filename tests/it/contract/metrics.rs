@@ -7,12 +7,12 @@ use std::{
     time::Duration,
 };
 
-use serde_json::Value;
-use shared::{
+use domain::{
     Usd,
     decode::{self, Format},
-    telemetry::metrics::{self, Ended, Kind, Live, Metric, ModelCall, Queue, Source},
 };
+use serde_json::Value;
+use telemetry::metrics::{self, Ended, Kind, Live, Metric, ModelCall, Queue, Source};
 use trellis_tests::prometheus::{Series, parse};
 
 fn file(path: &str) -> String {

@@ -5,7 +5,6 @@ mod book;
 mod boundaries;
 mod deploy;
 mod image_sources;
-mod imports;
 mod map;
 mod metrics;
 mod package;

@@ -8,9 +8,9 @@ use std::{
     process::Command,
 };
 
+use domain::digest::sha256;
 use flate2::read::GzDecoder;
 use serde_json::Value;
-use shared::digest::sha256;
 
 use super::deploy::{file, options, role, root};
 

@@ -3,17 +3,16 @@
 
 use std::path::Path;
 
-use coordinator::trace::Logged;
-use schemars::JsonSchema;
-use serde::de::DeserializeOwned;
-use shared::{
-    ChildId, PoolName, TraceId,
-    bus::{Consumer, Stream},
-    decode,
+use bus::{Consumer, Stream};
+use domain::{
+    ChildId, PoolName, TraceId, decode,
     graph::TaskGraph,
     subject::{Action, Audited, Filter, Partition, Subject, Topic},
     wire,
 };
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use trace::Logged;
 
 fn file(path: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)).unwrap()
@@ -195,7 +194,7 @@ fn every_subject_filter_stream_and_consumer_is_in_the_protocol() {
         assert!(page.contains(&format!("| {} |", stream.name())), "{}", stream.name());
     }
     // A new kind of subject is a new line above.
-    let source = file("shared/src/subject.rs");
+    let source = file("shared/domain/src/subject.rs");
     assert_eq!(
         source.matches("f.write_str(\"agent.").count() + source.matches("write!(f, \"agent.").count(),
         28 + 26
@@ -205,7 +204,7 @@ fn every_subject_filter_stream_and_consumer_is_in_the_protocol() {
 #[test]
 fn every_refusal_is_in_the_protocol_with_its_rule() {
     let page = file("docs/protocol.md");
-    let source = file("coordinator/src/trace/refusal.rs");
+    let source = file("coordinator/core/src/refusal.rs");
     let codes: Vec<(&str, &str)> = source
         .lines()
         .filter_map(|line| line.trim().split_once("=> (\"")?.1.strip_suffix("\"),")?.split_once("\", \""))

@@ -6,8 +6,8 @@ use std::{
     time::Duration,
 };
 
+use domain::{span::Headers, subject::Subject};
 use serde_json::{Value, json};
-use shared::{bus::Headers, subject::Subject};
 use tokio::process::{Child, Command};
 use trellis_tests::{
     cluster::{Cluster, SOON},

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use domain::schema;
 use serde_json::json;
-use shared::schema;
 
 fn directory() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/schemas")
@@ -64,17 +64,17 @@ fn unknown_fields_are_refused_in_every_message_that_is_taken() {
             open.extend(inner.into_iter().map(|(name, schema)| (format!("{at}/{name}"), schema)));
         }
     }
-    let refused = shared::decode::json::<shared::wire::Query>(br#"{"agent": {"agent_id": "a", "vers": 1}}"#);
+    let refused = domain::decode::json::<domain::wire::Query>(br#"{"agent": {"agent_id": "a", "vers": 1}}"#);
     let refused = refused.unwrap_err().to_string();
     assert!(refused.contains("agent.vers: unknown field `vers`"), "{refused}");
-    let refused = shared::decode::json::<shared::wire::Query>(br#"{"apply_agents": {"agents": [{}]}}"#);
+    let refused = domain::decode::json::<domain::wire::Query>(br#"{"apply_agents": {"agents": [{}]}}"#);
     let refused = refused.unwrap_err().to_string();
     assert!(refused.contains("apply_agents.agents[0]: `agent_id` is missing"), "{refused}");
 }
 
 #[test]
 fn a_schema_accepts_what_the_type_accepts() {
-    let spawn = schema::of::<shared::wire::Spawn>();
+    let spawn = schema::of::<domain::wire::Spawn>();
     let validator = jsonschema_for(&spawn);
     assert!(validator(&json!({"goal": "x", "max_cost_usd": "0.5", "child_id": "a-1"})));
     assert!(!validator(&json!({"goal": "x", "child_id": "a/1"})));
@@ -83,19 +83,19 @@ fn a_schema_accepts_what_the_type_accepts() {
 
 #[test]
 fn x1_every_event_carries_its_trace_and_context_and_fits_its_schema() {
-    let mut world = trellis_tests::World::with_graph(json!({"steps": [
+    let mut world = world::World::with_graph(json!({"steps": [
         {"id": "a", "agent_id": "writer", "task_description": "t", "output_to": "x", "for_each": "items"},
         {"id": "b", "agent_id": "writer", "task_description": "t", "when": "has(outputs.x)"},
     ], "inputs": {"items": [1, 2]}}));
     world.run("a-1", "ok");
     world.run("a-2", "ok");
     world.run("b", "ok");
-    let schema = schema::of::<coordinator::trace::Event>();
+    let schema = schema::of::<trace::Event>();
     let fits = jsonschema_for(&schema);
-    let mut again = coordinator::trace::Trace::new(world.trace.id());
+    let mut again = trace::Trace::new(world.trace.id());
     for (at, event) in &world.log {
         again.apply(event, *at);
-        let messages = coordinator::trace::logged(&mut again, vec![event.clone()], *at);
+        let messages = trace::logged(&mut again, vec![event.clone()], *at);
         let message = serde_json::to_value(&messages[0]).unwrap();
         assert!(fits(&message["events"][0]), "{message}");
         assert_eq!(message["trace_id"], world.trace.id().to_string());

@@ -1,10 +1,10 @@
 //! Processes of different versions understand each other: what one process of a deployment sends another may have fields that the
 //! other does not know.
 
+use domain::{decode, wire};
 use schemars::JsonSchema;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use shared::{decode, wire};
 
 use super::protocol::examples_of;
 

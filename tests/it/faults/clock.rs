@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
+use bus::Bus;
 use coordinator::store::Store;
-use serde_json::{Value, json};
-use shared::{
-    bus::{Bus, Headers},
-    clock::Clock,
+use domain::{
+    span::Headers,
     subject::Subject,
     wire::{EndStatus, Query, WorkerCall, WorkerState},
 };
+use host::clock::Clock;
+use serde_json::{Value, json};
 use trellis_tests::{
     cluster::{Cluster, SOON, name},
     processes::{Processes, Shape},
@@ -32,7 +33,7 @@ fn agent(pool: &str) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn f28_workers_whose_clocks_are_ten_minutes_wrong() {
     let coordinator = coordinator::Config::new(name("coordinator"));
-    let bus = Bus::Memory(shared::bus::Memory::new(Default::default()));
+    let bus = Bus::Memory(bus::Memory::new(Default::default()));
     let store = Store::Memory(coordinator::store::Memory::new(coordinator.topology.partitions));
     let now = Clock::Machine.now();
     let clocks = [("ahead", now.plus_millis(TEN_MINUTES)), ("behind", now.minus_millis(TEN_MINUTES))];
@@ -72,7 +73,7 @@ async fn f28_workers_whose_clocks_are_ten_minutes_wrong() {
     cluster.stop().await;
 }
 
-fn pool_name(pool: &str) -> shared::id::PoolName {
+fn pool_name(pool: &str) -> domain::id::PoolName {
     pool.parse().unwrap()
 }
 

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use coordinator::store::Find;
-use serde_json::{Value, json};
-use shared::{
+use domain::{
     ChildId, PoolName, TraceId,
-    bus::Headers,
+    span::Headers,
     subject::{Filter, Partition, Subject},
     wire::EndStatus,
 };
+use serde_json::{Value, json};
 use tokio::{process::Command, time::Instant};
 use trellis_tests::{
     cluster::SOON,
@@ -59,7 +59,7 @@ async fn crash_at(point: &str) {
         let outcome = cluster.outcome(paid).await;
         assert_eq!((outcome.context.status, outcome.context.attempts), (EndStatus::Completed, 1));
         // The result may be handled before the redelivered cost; the outcome waits for both (B20).
-        assert_eq!(outcome.context.budget.own.cost_usd, shared::Usd::from_cents(2), "{outcome:#?}");
+        assert_eq!(outcome.context.budget.own.cost_usd, domain::Usd::from_cents(2), "{outcome:#?}");
 
         // Its worker is gone: what the coordinator does first is to see the lease expire.
         let lost = json!({"goal": "boom", "agent_id": "crash", "inputs": {"times": 1}});
@@ -252,7 +252,7 @@ async fn away_during_a_call(how: Away) {
         "{how:?}: {outcome:#}"
     );
     assert_eq!(model.bill().len(), 2, "{how:?}: each call is made once: {:#?}", model.bill());
-    assert_eq!(trace.root().unwrap().budget.estimated, shared::Amount::ZERO);
+    assert_eq!(trace.root().unwrap().budget.estimated, domain::Amount::ZERO);
     agents::check_bill(&model, &[&trace], 0);
 }
 

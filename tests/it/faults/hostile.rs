@@ -3,8 +3,8 @@
 
 use std::process::Command;
 
+use domain::wire::EndStatus;
 use serde_json::{Value, json};
-use shared::wire::EndStatus;
 use trellis_tests::{
     processes::{Processes, Shape},
     servers::{Attack, HostileServer},

@@ -1,11 +1,11 @@
 //! Coordinators that are killed while they take the answers of humans (G7).
 
-use coordinator::trace::{Event, Logged, Trace};
-use serde_json::json;
-use shared::{
+use domain::{
     subject::{Filter, Subject},
     wire::EndStatus,
 };
+use serde_json::json;
+use trace::{Event, Logged, Trace};
 use trellis_tests::processes::{Processes, Shape};
 
 use super::publish;

@@ -2,18 +2,19 @@
 
 use std::time::Duration;
 
-use coordinator::trace::{Status, Trace};
-use serde_json::{Value, json};
-use shared::{
+use bus::{Consumer, Stored};
+use domain::{
     Amount, Json, TraceId, Usd,
-    bus::{Consumer, Headers, Stored},
     id::PoolName,
+    span::Headers,
     subject::{Filter, Subject},
     wire::{
         self, Answer, Ask, AskMessage, Claim, EndStatus, Hold, Lease, Offer, Payload, Progress, Report,
         Verdict,
     },
 };
+use serde_json::{Value, json};
+use trace::{Status, Trace};
 use trellis_tests::{
     cluster::{SOON, eventually},
     processes::{Processes, Shape, fresh_trace},
@@ -92,7 +93,7 @@ async fn f27_everything_three_times_in_random_order() {
         }
         assert!(leases.iter().all(|lease| *lease == leases[0]), "one token, one claim");
         let lease = leases.remove(0);
-        let cents = |cents| Amount::new(Usd::from_cents(cents), shared::Tokens::new(10));
+        let cents = |cents| Amount::new(Usd::from_cents(cents), domain::Tokens::new(10));
         let hold = Hold {
             lease: lease.clone(),
             call_id: "1-1".parse().unwrap(),
@@ -161,7 +162,7 @@ async fn f33_a_cancel_in_every_status() {
             (what, run)
         }
     };
-    use coordinator::trace::Phase;
+    use trace::Phase;
     let asking = cluster.begin(json!({"goal": "which?", "agent_id": "ask"})).await;
     let pays = json!({"goal": "p", "agent_id": "spend", "max_cost_usd": 0.02, "on_exhausted": "pause", "inputs": {"calls": 3}});
     let paused = cluster.begin(pays).await;

@@ -1,12 +1,12 @@
 //! Many contexts, deep trees and many holds at once, and messages that are larger than the server takes.
 
-use coordinator::trace::ContextNode;
-use serde_json::json;
-use shared::{
+use domain::{
     Usd,
     subject::{Filter, Subject},
     wire::{EndStatus, SubmitAnswer},
 };
+use serde_json::json;
+use trace::ContextNode;
 use trellis_tests::{
     cluster::eventually,
     processes::{Processes, Shape, fresh_trace},

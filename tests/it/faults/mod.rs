@@ -23,15 +23,16 @@ mod worker;
 
 use std::time::Duration;
 
-use ::coordinator::trace::TokenHash;
-use futures_util::StreamExt;
-use serde_json::{Value, json};
-use shared::{
+use ::trace::TokenHash;
+use bus::Outgoing;
+use domain::{
     ChildId, TraceId, WorkerId,
-    bus::{Headers, Outgoing},
+    span::Headers,
     subject::{Partition, Subject},
     wire::{Ask, AskMessage, Lease},
 };
+use futures_util::StreamExt;
+use serde_json::{Value, json};
 use trellis_tests::processes::Processes;
 
 const PARTITIONS: u16 = 16;

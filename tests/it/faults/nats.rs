@@ -2,20 +2,20 @@
 
 use std::time::Duration;
 
-use coordinator::trace::{Status, Trace};
-use serde_json::json;
-use shared::{
+use domain::{
     Usd,
     subject::{Action, Filter, Subject},
     wire::EndStatus,
 };
+use serde_json::json;
+use trace::{Status, Trace};
 use trellis_tests::{
     checker,
     cluster::eventually,
-    invariants,
     processes::{Processes, Shape},
     servers::{Gate, ModelServer, Prompt, Reply},
 };
+use world::invariants;
 
 use super::{drive, repeats, running, size, sleep};
 

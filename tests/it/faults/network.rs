@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use domain::{TraceId, Usd, span::Headers, subject::Subject};
 use serde_json::json;
-use shared::{TraceId, Usd, bus::Headers, subject::Subject};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,

@@ -1,11 +1,11 @@
 //! Programs of agents that are killed, fork without end, or do not end when they are told to.
 
+use domain::wire::EndStatus;
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
 use serde_json::json;
-use shared::wire::EndStatus;
 use trellis_tests::{
     cluster::eventually,
     processes::{Processes, fresh_trace},

@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use domain::{Usd, wire::EndStatus};
 use serde_json::{Value, json};
-use shared::{Usd, wire::EndStatus};
 use trellis_tests::{
     checker,
     processes::{Processes, Shape},

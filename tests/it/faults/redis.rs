@@ -2,16 +2,14 @@
 
 use std::time::Duration;
 
-use coordinator::{
-    store::{Redis, Store},
-    trace::{Phase, Status},
-};
-use serde_json::json;
-use shared::{
+use coordinator::store::{Redis, Store};
+use domain::{
     Usd,
     subject::{Action, Subject},
     wire::EndStatus,
 };
+use serde_json::json;
+use trace::{Phase, Status};
 use trellis_tests::{
     cluster::eventually,
     processes::{Processes, Shape},
@@ -62,7 +60,7 @@ async fn f18_redis_wiped() {
             "inputs": {"usd": 0.01, "calls": 3},
         });
         let paused = cluster.begin(pays).await;
-        let parked = |trace: &coordinator::trace::Trace| {
+        let parked = |trace: &trace::Trace| {
             let status = trace.root().map(|root| root.status.clone());
             matches!(status, Some(Status::InputRequired { .. } | Status::Paused { .. }))
         };

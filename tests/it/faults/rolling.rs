@@ -4,13 +4,14 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use serde_json::Value;
-use shared::{
+use bus::{Bus, Outgoing};
+use domain::{
     TraceId,
-    bus::{Bus, Headers, Outgoing},
+    span::Headers,
     subject::{Filter, Subject},
     wire::EndStatus,
 };
+use serde_json::Value;
 use tokio::task::JoinHandle;
 use trellis_tests::processes::{Processes, Shape, fresh_trace};
 

@@ -3,13 +3,13 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use coordinator::store::Find;
-use serde_json::json;
-use shared::{
+use domain::{
     TraceId,
-    bus::Headers,
     schedule::{Readable, read_timetable},
+    span::Headers,
     wire::{QueryAnswer, ScheduleShown},
 };
+use serde_json::json;
 use tokio::time::Instant;
 use trellis_tests::{processes::Processes, subjects::query_of};
 
@@ -69,7 +69,7 @@ async fn killed_at(point: &str) {
     while asked(&cluster, json!({"pause_schedule": {"name": "often"}})).await.is_none() {}
     // What was decided is submitted also while it is paused.
     let quiet = async || {
-        let state = cluster.client.bus.last(&shared::subject::Filter::AllTicks).await.unwrap().unwrap();
+        let state = cluster.client.bus.last(&domain::subject::Filter::AllTicks).await.unwrap().unwrap();
         let state: serde_json::Value = serde_json::from_slice(&state.payload).unwrap();
         state["pending"].is_null()
     };

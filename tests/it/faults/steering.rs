@@ -1,10 +1,10 @@
 //! Messages to agents, and amends of graphs, while coordinators are killed.
 
-use serde_json::json;
-use shared::{
-    bus::Headers,
+use domain::{
+    span::Headers,
     wire::{EndStatus, QueryAnswer},
 };
+use serde_json::json;
 use trellis_tests::{
     cluster::SOON,
     processes::{LEASE, Processes},

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use serde_json::json;
-use shared::{
+use domain::{
     Amount, Json, Usd,
     subject::Subject,
     wire::{self, EndStatus, Payload, Progress, Report, Verdict},
 };
+use serde_json::json;
 use trellis_tests::{
     processes::{LEASE, Processes},
     subjects::pool,
@@ -71,7 +71,7 @@ async fn f02_a_worker_killed_in_a_paid_call() {
             trace_id: run,
             lease,
             call_id: "1-1".parse().unwrap(),
-            amount: Amount::new(books(2), shared::Tokens::new(100)),
+            amount: Amount::new(books(2), domain::Tokens::new(100)),
             model: None,
             prices: None,
         };
@@ -201,6 +201,6 @@ async fn f22_a_job_that_kills_every_worker() {
         }
     }
     cluster.check(&[run, good]).await;
-    let letters = cluster.client.bus.read(&shared::subject::Filter::Dead).await.unwrap();
+    let letters = cluster.client.bus.read(&domain::subject::Filter::Dead).await.unwrap();
     assert_eq!(letters.len(), 1);
 }

@@ -1,8 +1,8 @@
 //! Agents, schedules, graphs, workers, coordinators and dead letters over HTTP.
 
+use domain::subject::Subject;
 use reqwest::Method;
 use serde_json::{Value, json};
-use shared::subject::Subject;
 use trellis_tests::cluster::eventually;
 
 use super::{Front, problem, told};
@@ -149,7 +149,7 @@ async fn workers_coordinators_and_dead_letters_are_listed_and_a_worker_drained()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_coordinator_a_client_is_told_to_come_again() {
-    let bus = shared::bus::Bus::Memory(shared::bus::Memory::new(Default::default()));
+    let bus = bus::Bus::Memory(bus::Memory::new(Default::default()));
     let server = gateway::Server::bind(super::config(), bus).await.unwrap();
     let address = server.address();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();

@@ -1,9 +1,9 @@
 //! The page: who is signed in, that nothing agents say is markup, and that it goes on as a run does.
 
+use bus::role::Kind;
 use gateway::token;
 use reqwest::{Method, RequestBuilder, Response};
 use serde_json::json;
-use shared::role::Kind;
 use trellis_tests::{
     cluster::{Cluster, eventually},
     directory::Directory,

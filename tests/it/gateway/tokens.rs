@@ -2,15 +2,14 @@
 
 use std::path::PathBuf;
 
-use gateway::{Config, Server, token};
-use reqwest::Method;
-use serde_json::json;
-use shared::{
-    bus::{Bus, Memory},
-    role::Kind,
+use bus::{Bus, Memory, role::Kind};
+use domain::{
     subject::{Filter, Subject},
     wire::{AdminRecord, Asker},
 };
+use gateway::{Config, Server, token};
+use reqwest::Method;
+use serde_json::json;
 use trellis_tests::{
     cluster::{Cluster, eventually},
     directory::Directory,

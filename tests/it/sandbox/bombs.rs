@@ -1,8 +1,8 @@
 //! Programs that use more than their limits. None is dangerous without the sandbox: each stops by itself a little above
 //! the limit.
 
+use domain::wire::EndStatus;
 use serde_json::json;
-use shared::wire::EndStatus;
 
 use super::{apply, cluster, error, pool, python, result};
 

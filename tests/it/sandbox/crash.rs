@@ -1,8 +1,8 @@
 //! A worker is killed before and after each request of a program: the program is run again, gets the earlier answers
 //! from the journal, and the model server's bill equals the booked cost.
 
+use domain::{TraceId, wire::HistoryStep};
 use serde_json::{Value, json};
-use shared::{TraceId, wire::HistoryStep};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},

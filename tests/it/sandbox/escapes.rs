@@ -9,8 +9,8 @@ use std::{
     },
 };
 
+use domain::wire::EndStatus;
 use serde_json::{Value, json};
-use shared::wire::EndStatus;
 
 use super::{Directory, apply, cluster, error, pool, result};
 

@@ -1,12 +1,12 @@
 //! No process or file of a program outlives its attempt, however the attempt ends; and a program can see nothing of the
 //! worker.
 
+use domain::wire::EndStatus;
 use nix::{
     fcntl::{FcntlArg, FdFlag, fcntl},
     unistd::Pid,
 };
 use serde_json::{Value, json};
-use shared::wire::EndStatus;
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     net::TcpListener,
@@ -39,7 +39,7 @@ async fn i4_f04_a_cancelled_program_that_ignores_it_is_gone_with_all_its_session
         let accepted = cluster.client.accepted(json!({"goal": "stay", "agent_id": "stubborn"})).await;
         eventually("both run", async || processes_with(&word) >= 2).await;
         let cancel = json!({"trace_id": accepted.trace_id});
-        cluster.client.publish(shared::subject::Subject::Cancel, &cancel).await;
+        cluster.client.publish(domain::subject::Subject::Cancel, &cancel).await;
         let outcome = cluster.client.outcome(accepted.trace_id, &accepted.child_id).await;
         assert_eq!(outcome.context.status, EndStatus::Cancelled);
         eventually("gone", async || processes_with(&word) == 0).await;
@@ -58,7 +58,7 @@ async fn s4_a_helper_that_does_not_end_is_killed_with_its_program() {
         eventually("both run", async || processes_with(&word) >= 2).await;
         nix::sys::signal::kill(helper_of(pids_with(&word)[0]), nix::sys::signal::Signal::SIGSTOP).unwrap();
         let cancel = json!({"trace_id": accepted.trace_id});
-        cluster.client.publish(shared::subject::Subject::Cancel, &cancel).await;
+        cluster.client.publish(domain::subject::Subject::Cancel, &cancel).await;
         let outcome = cluster.client.outcome(accepted.trace_id, &accepted.child_id).await;
         assert_eq!(outcome.context.status, EndStatus::Cancelled);
         eventually("gone", async || processes_with(&word) == 0).await;
@@ -123,7 +123,7 @@ async fn i3_the_workspace_of_a_cancelled_program_stays_until_it_has_ended() {
         let workspace = lines.next_line().await.unwrap().unwrap();
         assert!(std::path::Path::new(&workspace).exists());
         let cancel = json!({"trace_id": accepted.trace_id});
-        cluster.client.publish(shared::subject::Subject::Cancel, &cancel).await;
+        cluster.client.publish(domain::subject::Subject::Cancel, &cancel).await;
         (workspace, lines.next_line().await.unwrap())
     };
     let (workspace, said) = tokio::time::timeout(SOON, hearing).await.expect("it is heard");

@@ -1,8 +1,8 @@
 //! Isolation of programs (seed 001, T1 and T2): nothing of a parent is in its child's process, memory, files or prompts,
 //! nor the other way round; and nothing of the worker is in either.
 
+use domain::subject::Filter;
 use serde_json::{Value, json};
-use shared::subject::Filter;
 use trellis_tests::{
     processes::{Processes, Shape, fresh_trace},
     servers::{ModelServer, Prompt},

@@ -2,8 +2,8 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
+use domain::wire::EndStatus;
 use serde_json::json;
-use shared::wire::EndStatus;
 
 use super::{Directory, apply, cluster, python, result};
 

@@ -20,16 +20,11 @@ use std::{
     time::Duration,
 };
 
+use bus::Bus;
 use coordinator::store::Store;
+use domain::{WorkerId, agent_policy::AgentPolicy, id::PoolName, span::Headers, wire::Outcome};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
-use shared::{
-    WorkerId,
-    agent_policy::AgentPolicy,
-    bus::{Bus, Headers},
-    id::PoolName,
-    wire::Outcome,
-};
 use tokio::time::Instant;
 use trellis_tests::{
     cluster::{Client, Cluster, SOON, name},
@@ -96,7 +91,7 @@ fn cluster_under(
     // As the binary does first: the worker is a part of this process.
     worker::protect_process().unwrap();
     let coordinator = coordinator::Config::new(name("coordinator"));
-    let bus = Bus::Memory(shared::bus::Memory::new(Default::default()));
+    let bus = Bus::Memory(bus::Memory::new(Default::default()));
     let store = Store::Memory(coordinator::store::Memory::new(coordinator.topology.partitions));
     let worker = |without: &&[&str]| {
         let pool = pool(without);

@@ -1,8 +1,8 @@
 //! A program that waits for a child or a human is ended and holds no slot. It is started again, and gets the same answers
 //! to the requests it made before.
 
+use domain::subject::Subject;
 use serde_json::{Value, json};
-use shared::subject::Subject;
 use trellis_tests::{
     cluster::eventually,
     processes::{Processes, Shape, fresh_trace},
@@ -122,7 +122,7 @@ async fn g13_a_program_that_listens_is_told_of_messages_once_and_another_is_not(
         let run = cluster.begin(json!({"goal": "listen", "agent_id": agent})).await;
         for number in 1..=2 {
             let question = format!("Question {number}");
-            let asks = |trace: &coordinator::trace::Trace| {
+            let asks = |trace: &trace::Trace| {
                 trace.root().is_some_and(|root| format!("{:?}", root.status).contains(&question))
             };
             cluster.until(run, "asking", asks).await;

@@ -1,11 +1,11 @@
 //! The messages between a program and its worker.
 
-use serde_json::{Value, json};
-use shared::{
+use domain::{
     Usd,
     subject::{Filter, Subject},
     wire::{EndStatus, HistoryEntry, HistoryStep, Outcome},
 };
+use serde_json::{Value, json};
 use trellis_tests::cluster::{Cluster, SOON};
 
 use super::{apply, cluster, error, python, result};
@@ -69,7 +69,7 @@ say(type="result", result={"goal": start["goal"], "inputs": start["inputs"], "sa
     let report = last.sandbox.as_ref().unwrap();
     // Only few machines delegate cgroups to a test.
     let missing: Vec<_> = report.missing.iter().map(|missing| missing.layer).collect();
-    assert!(missing.iter().all(|layer| *layer == shared::agent::Layer::Cgroup), "{report:?}");
+    assert!(missing.iter().all(|layer| *layer == domain::agent::Layer::Cgroup), "{report:?}");
     assert_eq!(report.applied.len() + missing.len(), 6, "every layer: {report:?}");
     cluster.stop().await;
 }
@@ -226,7 +226,7 @@ say(type="result", result=[first["text"], answer["text"], second["text"]])
     apply(&cluster.client, vec![agent]).await;
     let accepted = cluster.client.accepted(json!({"goal": "choose", "agent_id": "asks-people"})).await;
     let question = Filter::One(Subject::Question(accepted.trace_id, accepted.child_id.clone()));
-    let mut follow = cluster.client.bus.follow(&[question], shared::bus::From::Start).await.unwrap();
+    let mut follow = cluster.client.bus.follow(&[question], bus::From::Start).await.unwrap();
     let asked: Value = serde_json::from_slice(&follow.next().await.unwrap().payload).unwrap();
     let input = json!({"trace_id": accepted.trace_id, "answered": {"child_id": accepted.child_id,
         "question": asked["number"], "answer": "blue"}});
@@ -266,7 +266,7 @@ say(type="result", result={"n": int(text) if text.isdigit() else text, "log": op
         .accepted(json!({"goal": "count", "agent_id": "numbers", "output_schema": schema}))
         .await;
     let question = Filter::One(Subject::Question(accepted.trace_id, accepted.child_id.clone()));
-    let mut follow = cluster.client.bus.follow(&[question], shared::bus::From::Start).await.unwrap();
+    let mut follow = cluster.client.bus.follow(&[question], bus::From::Start).await.unwrap();
     for number in 1..=2 {
         let asked =
             tokio::time::timeout(SOON, follow.next()).await.expect("a refused result leads to a question");

@@ -2,12 +2,12 @@
 
 use std::{os::unix::fs::PermissionsExt as _, path::PathBuf};
 
-use serde_json::{Value, json};
-use shared::{
+use domain::{
     agent::Layer,
     agent_policy::AgentPolicy,
     wire::{EndStatus, HistoryStep, Outcome, SandboxReport},
 };
+use serde_json::{Value, json};
 use trellis_tests::{
     cluster::{Cluster, eventually},
     processes::{binary, fresh_trace},

@@ -2,12 +2,9 @@
 
 use std::process::Command;
 
+use bus::{Outgoing, Stored};
+use domain::{TraceId, span::Headers, subject::Filter};
 use serde_json::{Value, json};
-use shared::{
-    TraceId,
-    bus::{Headers, Outgoing, Stored},
-    subject::Filter,
-};
 use trellis_tests::{
     cluster::Cluster,
     processes::binary,

@@ -3,8 +3,8 @@
 
 use std::process::Command;
 
+use domain::wire::{EndStatus, FailureKind};
 use serde_json::{Value, json};
-use shared::wire::{EndStatus, FailureKind};
 use trellis_tests::{
     cluster::eventually,
     processes::{Processes, Shape, binary, repository},

@@ -1,18 +1,16 @@
 //! Logs and stores that others wrote into (S3), on whole clusters: what coordinators read back is what coordinators wrote, or
 //! it is refused and said so.
 
-use coordinator::{
-    store::{Committed, OutboxKey, Record, Replaces, Write},
-    trace::{Logged, Status, Trace},
-};
-use serde_json::{Value, json};
-use shared::{
+use bus::{Bus, Outgoing, Stored, keys::Keys};
+use coordinator::store::{Committed, OutboxKey, Record, Replaces, Write};
+use domain::{
     Timestamp, TraceId, Usd,
-    bus::{Bus, Headers, Outgoing, Stored},
-    keys::Keys,
+    span::Headers,
     subject::{Action, Filter, Subject},
     wire::{EndStatus, QueryAnswer},
 };
+use serde_json::{Value, json};
+use trace::{Logged, Status, Trace};
 use trellis_tests::{
     checker,
     cluster::{Client, Cluster, KEY, eventually, lenient_keys, name},
@@ -551,7 +549,7 @@ async fn s3_a_live_run_that_is_listed_as_ended_keeps_its_journal() {
     cluster
         .client
         .publish(
-            Subject::History(shared::PoolName::default_pool(), run, "root".parse().unwrap()),
+            Subject::History(domain::PoolName::default_pool(), run, "root".parse().unwrap()),
             &json!({"step": 1}),
         )
         .await;

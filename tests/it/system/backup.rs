@@ -2,13 +2,13 @@
 
 use std::{path::PathBuf, process::Command};
 
-use coordinator::trace::{Status, Trace};
-use serde_json::{Value, json};
-use shared::{
+use domain::{
     TraceId, Usd,
     subject::{Action, Subject},
     wire::EndStatus,
 };
+use serde_json::{Value, json};
+use trace::{Status, Trace};
 use trellis_tests::{
     cluster::eventually,
     processes::{Processes, Shape, binary, fresh_trace, repository},

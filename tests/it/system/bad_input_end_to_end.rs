@@ -9,14 +9,15 @@ use std::{
     time::Duration,
 };
 
+use bus::{Bus, Outgoing, Stream, Topology};
 use bytes::Bytes;
-use serde_json::{Value, json};
-use shared::{
+use domain::{
     ChildId, TraceId,
-    bus::{Bus, Headers, Outgoing, Stream, Topology},
+    span::Headers,
     subject::{Action, Filter, Partition, Subject, Topic},
     wire::{DeadLetter, EndStatus},
 };
+use serde_json::{Value, json};
 use tokio::time::Instant;
 use trellis_tests::{
     cluster::{Client, Cluster, SOON},
@@ -245,8 +246,7 @@ async fn disagree(siege: &mut Siege) {
     let accepted =
         siege.client.accepted(json!({"goal": "x", "agent_id": "sleep", "inputs": {"ms": 3000}})).await;
     let (id, root) = (accepted.trace_id, accepted.child_id.clone());
-    let running =
-        |trace: &coordinator::trace::Trace| trace.context(&root).is_some_and(|node| node.attempt() == 1);
+    let running = |trace: &trace::Trace| trace.context(&root).is_some_and(|node| node.attempt() == 1);
     let runs = async {
         while !running(&siege.client.trace(id).await) {
             tokio::time::sleep(Duration::from_millis(20)).await;

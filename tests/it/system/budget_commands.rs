@@ -2,12 +2,10 @@
 
 use std::process::Command;
 
+use bus::{Bus, Connect, Nats};
 use coordinator::store::{Redis, Store};
+use domain::{TraceId, Usd};
 use serde_json::{Value, json};
-use shared::{
-    TraceId, Usd,
-    bus::{Bus, Connect, Nats},
-};
 use trellis_tests::{
     cluster::{Cluster, eventually, name},
     processes::binary,

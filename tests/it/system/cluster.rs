@@ -3,16 +3,16 @@
 
 use std::path::Path;
 
-use coordinator::trace::Status;
-use futures_util::StreamExt;
-use serde_json::{Value, json};
-use shared::{
+use domain::{
     TraceId, Usd,
-    bus::Headers,
     decode::{self, Format},
+    span::Headers,
     subject::{Action, Filter, Subject},
     wire::{EndStatus, GraphVerdict, Outcome, Question, SubmitAnswer},
 };
+use futures_util::StreamExt;
+use serde_json::{Value, json};
+use trace::Status;
 use trellis_tests::{
     cluster::SOON,
     processes::{Processes, fresh_trace},
@@ -38,7 +38,7 @@ async fn spent(cluster: &Processes, run: TraceId) -> Usd {
 }
 
 /// Submits with a `traceparent` header.
-async fn under(cluster: &Processes, trace: TraceId, message: &Value) -> (TraceId, shared::ChildId) {
+async fn under(cluster: &Processes, trace: TraceId, message: &Value) -> (TraceId, domain::ChildId) {
     let headers = Headers::from([("traceparent".into(), format!("00-{trace}-00f067aa0ba902b7-01"))]);
     let payload = serde_json::to_vec(message).unwrap().into();
     let answer = cluster.client.bus.request(&Subject::Submit, &headers, payload, SOON).await.unwrap();
@@ -137,7 +137,7 @@ async fn cancels_answers_stores_and_raises_take_effect() {
     // G7: a question, an answer.
     let asking = cluster.begin(json!({"goal": "which?", "agent_id": "ask"})).await;
     let filter = Filter::QuestionsOf(asking);
-    let mut questions = cluster.client.bus.follow(&[filter], shared::bus::From::Start).await.unwrap();
+    let mut questions = cluster.client.bus.follow(&[filter], bus::From::Start).await.unwrap();
     let question = tokio::time::timeout(SOON, questions.next()).await.unwrap().unwrap();
     let question: Question = serde_json::from_slice(&question.payload).unwrap();
     let answered = json!({"child_id": question.child_id, "question": question.number, "answer": "that"});

@@ -2,17 +2,16 @@
 
 use std::time::Duration;
 
-use coordinator::{
-    store::{self, Store},
-    trace::{Logged, Status, Trace},
-};
-use serde_json::json;
-use shared::{
+use bus::{Bus, Fill, Memory, Outgoing, Storage, Stream};
+use coordinator::store::{self, Store};
+use domain::{
     Timestamp, TraceId,
-    bus::{Bus, Fill, Headers, Memory, Outgoing, Storage, Stream},
+    span::Headers,
     subject::{Filter, Subject},
     wire::{EndStatus, Question},
 };
+use serde_json::json;
+use trace::{Logged, Status, Trace};
 use trellis_tests::cluster::{Client, Cluster, eventually, name, signed};
 
 use super::ground::{self, Ground};

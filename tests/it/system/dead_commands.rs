@@ -2,13 +2,13 @@
 
 use std::{io::Write, process::Command};
 
+use bus::{Bus, Connect, Nats};
 use coordinator::store::{Redis, Store};
-use serde_json::{Value, json};
-use shared::{
+use domain::{
     TraceId,
-    bus::{Bus, Connect, Nats},
     subject::{Filter, Subject},
 };
+use serde_json::{Value, json};
 use trellis_tests::{
     cluster::{Cluster, eventually, name},
     processes::binary,

@@ -2,8 +2,8 @@
 
 use std::process::Stdio;
 
+use domain::subject::Subject;
 use serde_json::{Value, json};
-use shared::subject::Subject;
 use trellis_tests::{
     cluster::eventually,
     processes::{Processes, binary},

@@ -1,19 +1,19 @@
 //! The whole system in one process: in memory, and with two coordinators and two workers on a disk and on real servers.
 
+use bus::{Bus, Connect, Nats};
 use coordinator::store::Store;
-use serde_json::{Map, Value, json};
-use shared::{
+use domain::{
     Usd,
-    bus::{Bus, Connect, Nats},
     limits::MAX_MESSAGE_BYTES,
     wire::{EndStatus, Outcome},
 };
+use serde_json::{Map, Value, json};
 use trellis_tests::{
     cluster::{Cluster, name},
     directory::Directory,
-    invariants,
     servers::{NatsServer, RedisServer},
 };
+use world::invariants;
 
 fn value(outcome: &Outcome) -> Value {
     match outcome.context.result.as_ref() {
@@ -155,7 +155,7 @@ async fn goals_trees_and_money_on_real_servers() {
 #[tokio::test(flavor = "multi_thread")]
 async fn l_a_step_does_not_time_out_while_it_waits_for_a_slot() {
     let coordinator = coordinator::Config::new(name("coordinator"));
-    let bus = Bus::Memory(shared::bus::Memory::new(Default::default()));
+    let bus = Bus::Memory(bus::Memory::new(Default::default()));
     let store = Store::Memory(coordinator::store::Memory::new(coordinator.topology.partitions));
     let worker = worker::Config { slots: 1, ..worker::Config::new(name("worker")) };
     let cluster = Cluster::start(bus, store, vec![coordinator], vec![worker]);

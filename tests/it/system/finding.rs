@@ -3,23 +3,21 @@
 
 use std::time::Duration;
 
-use coordinator::{
-    store::{Find, Replaces, Store, Write},
-    trace::Trace,
-};
-use serde_json::{Value, json};
-use shared::{
+use bus::RequestError;
+use coordinator::store::{Find, Replaces, Store, Write};
+use domain::{
     TraceId,
-    bus::{Headers, RequestError},
+    span::Headers,
     subject::{Subject, Topic},
     wire::{QueryAnswer, RunSummary, RunsQuery},
 };
+use serde_json::{Value, json};
+use trace::Trace;
 use trellis_tests::{
-    World,
     cluster::{Client, Cluster, SOON, eventually, lenient_keys, name},
     subjects::query_of,
-    world::cents,
 };
+use world::{World, cents};
 
 use super::ground::{Ground, config, query};
 
@@ -30,7 +28,7 @@ fn run(number: u64) -> World {
         TraceId::from_u128(u128::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835))
             .unwrap(),
     );
-    world.now = shared::Timestamp::from_millis(1_700_000_000_000 + number / 3);
+    world.now = domain::Timestamp::from_millis(1_700_000_000_000 + number / 3);
     let agent = ["default", "writer", "critic"][(number % 3) as usize];
     let mut spawn = json!({"goal": "g", "child_id": "root", "agent_id": agent, "labels": {"n": format!("{}", number % 11)}});
     if number.is_multiple_of(5) {
@@ -311,9 +309,9 @@ async fn g17_pending_lists_the_open_questions_of_all_runs_in_pages() {
 #[derive(Debug)]
 struct SlowLoads;
 
-impl shared::link::Link for SlowLoads {
-    fn carry(&self, what: shared::link::Crossing<'_>, arrive: shared::link::Arrive) {
-        let is_load = what == shared::link::Crossing::ToStore("load traces");
+impl host::simulated_network::Link for SlowLoads {
+    fn carry(&self, what: host::simulated_network::Crossing<'_>, arrive: host::simulated_network::Arrive) {
+        let is_load = what == host::simulated_network::Crossing::ToStore("load traces");
         tokio::spawn(async move {
             tokio::time::sleep(Duration::from_millis(if is_load { 100 } else { 0 })).await;
             arrive();

@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
+use domain::TraceId;
 use serde_json::{Value, json};
-use shared::TraceId;
 use trellis_tests::{processes::binary, servers::ModelServer};
 
 use crate::agents;
@@ -57,8 +57,7 @@ async fn g17_the_command_line_finds_runs_and_names_them_in_one_way() {
     }
     let [walks, asks, rests] = <[String; 3]>::try_from(submitted).unwrap();
     let run: TraceId = asks.parse().unwrap();
-    let waits =
-        |trace: &coordinator::trace::Trace| trace.root().is_some_and(|root| root.waiting_for_humans > 0);
+    let waits = |trace: &trace::Trace| trace.root().is_some_and(|root| root.waiting_for_humans > 0);
     cluster.until(run, "asking", waits).await;
 
     assert_eq!(commands.listed(&[]), [rests.as_str(), &asks, &walks], "newest first");
@@ -164,8 +163,8 @@ async fn g7_g17_published_graphs_have_their_names_and_questions_say_what_may_be_
         {"id": "plain", "approve": {"who": "the owner", "question": "Open?"}},
         {"id": "choice", "approve": {"who": "Ann", "choices": ["on Monday", "it's $(x)"]}},
         {"id": "count", "agent_id": "walker", "task_description": "count"}]});
-    cluster.client.publish(shared::subject::Subject::Graph, &graph).await;
-    let all_ask = |run: &coordinator::trace::Trace| {
+    cluster.client.publish(domain::subject::Subject::Graph, &graph).await;
+    let all_ask = |run: &trace::Trace| {
         run.contexts().iter().filter(|node| run.question(&node.id).is_some()).count() == 3
     };
     cluster.until(trace, "asking", all_ask).await;

@@ -3,17 +3,18 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
-use shared::{
-    bus::{From, Headers},
+use bus::From;
+use domain::{
+    span::Headers,
     subject::{Filter, Subject},
     wire::Outcome,
 };
+use serde_json::{Value, json};
 use trellis_tests::{
     cluster::{Client, Cluster, SOON},
-    invariants,
     servers::{NatsServer, RedisServer},
 };
+use world::invariants;
 
 /// A graph and its expected outcome.
 struct Case {
@@ -331,7 +332,7 @@ async fn b8_a_call_that_waits_for_long_gives_up_its_slot_and_is_made_when_its_tu
     let steps: Vec<Value> = (0..2).map(paying).collect();
     let graph = json!({"mode": "parallel", "max_cost_usd": 0.2, "inputs": inputs, "steps": steps});
     let outcome = cluster.client.run(graph).await;
-    assert_eq!(outcome.context.budget.spent.cost_usd, shared::Usd::from_cents(2), "{outcome:#?}");
+    assert_eq!(outcome.context.budget.spent.cost_usd, domain::Usd::from_cents(2), "{outcome:#?}");
     let trace = cluster.client.trace(outcome.trace_id).await;
     let mut attempts: Vec<u32> = trace.contexts().iter().skip(1).map(|node| node.attempt()).collect();
     attempts.sort_unstable();

@@ -1,12 +1,9 @@
 //! A bus and a store that outlive the processes on them: in memory, or on servers of their own.
 
+use bus::{Bus, Connect, Memory, Nats};
 use coordinator::store::{self, Store};
+use domain::{TraceId, span::Headers, wire::QueryAnswer};
 use serde_json::Value;
-use shared::{
-    TraceId,
-    bus::{Bus, Connect, Headers, Memory, Nats},
-    wire::QueryAnswer,
-};
 use trellis_tests::{
     cluster::{Client, Cluster, SOON, name},
     servers::{NatsServer, RedisServer},

@@ -3,12 +3,12 @@
 
 use std::process::Command;
 
-use coordinator::trace::Trace;
-use serde_json::{Value, json};
-use shared::{
+use domain::{
     subject::{Filter, Subject},
     wire::{DeadLetter, EndStatus, Question},
 };
+use serde_json::{Value, json};
+use trace::Trace;
 use trellis_tests::{
     cluster::{Cluster, eventually},
     processes::binary,

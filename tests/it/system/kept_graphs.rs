@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use coordinator::store::{self, Store};
-use serde_json::{Value, json};
-use shared::{
+use domain::{
     TraceId,
-    bus::Headers,
+    span::Headers,
     subject::{Action, Filter, Subject},
     wire::{EndStatus, GraphShown, Outcome, QueryAnswer, Refusal, SubmitAnswer, TickOutcome},
 };
+use serde_json::{Value, json};
 use trellis_tests::cluster::{Client, Cluster, SOON, eventually, name, signed};
 
 use super::ground::{Ground, config, query};

@@ -1,12 +1,10 @@
 //! A graph that takes long to compile keeps nobody waiting.
 
+use bus::{Bus, Memory};
 use coordinator::store::{self, Store};
+use domain::wire::SubmitAnswer;
 use futures_util::poll;
 use serde_json::{Value, json};
-use shared::{
-    bus::{Bus, Memory},
-    wire::SubmitAnswer,
-};
 use trellis_tests::cluster::{Cluster, name};
 
 /// Every step reads the outputs of all before it, and the last one also what nobody writes: compiling it takes more than a

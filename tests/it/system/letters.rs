@@ -2,14 +2,15 @@
 
 use std::{sync::Arc, time::Duration};
 
+use bus::{Bus, Memory, Outgoing};
 use bytes::Bytes;
-use serde_json::json;
-use shared::{
-    bus::{Bus, Headers, Memory, Outgoing},
-    link::{Arrive, Crossing, Link},
+use domain::{
+    span::Headers,
     subject::{Partition, Subject},
     wire::EndStatus,
 };
+use host::simulated_network::{Arrive, Crossing, Link};
+use serde_json::json;
 use trellis_tests::{
     cluster::{Cluster, SOON, name},
     subjects::pool,
@@ -56,7 +57,7 @@ async fn s6_dead_letters_hold_up_nobody_who_is_behind_them() {
     assert!(String::from_utf8_lossy(&answer).contains("refused"), "{answer:?}");
     for number in 0..REFUSED {
         let child = "x".parse().unwrap();
-        let trace = shared::TraceId::from_u128(number as u128 + 1).unwrap();
+        let trace = domain::TraceId::from_u128(number as u128 + 1).unwrap();
         let subject = Subject::Result(pool(), all[0], trace, child);
         let (id, headers, payload) = (Some(format!("junk-{number}")), Headers::new(), junk.clone());
         client.bus.publish(Outgoing { subject, id, headers, payload, expect_last: None }).await.unwrap();

@@ -2,11 +2,11 @@
 
 use std::process::Command;
 
-use serde_json::{Value, json};
-use shared::{
+use domain::{
     subject::Subject,
     wire::{EndStatus, Outcome},
 };
+use serde_json::{Value, json};
 use trellis_tests::{
     cluster::eventually,
     log_lines,
@@ -95,7 +95,7 @@ async fn x8_a_cluster_logs_json_with_one_line_for_each_event_and_no_text_of_othe
     cluster.tell(Subject::Spawn, &json!({"goal": 7, "wrong": ERROR})).await;
 
     let lost = cluster.begin(sleeps(3_000)).await;
-    let begun = |trace: &coordinator::trace::Trace| trace.root().is_some_and(|root| root.attempt() == 1);
+    let begun = |trace: &trace::Trace| trace.root().is_some_and(|root| root.attempt() == 1);
     cluster.until(lost, "claimed", begun).await;
     cluster.kill("w1");
     cluster.run("w1");

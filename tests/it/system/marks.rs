@@ -6,15 +6,15 @@ use std::{
     time::Duration,
 };
 
+use bus::{Bus, From};
 use coordinator::store::{self, Replaces, Store, Write};
-use serde_json::json;
-use shared::{
+use domain::{
     TraceId,
-    bus::{self, Bus, From},
-    link::{Arrive, Crossing, Link},
     subject::{Filter, Partition, Subject},
     wire::Acceptance,
 };
+use host::simulated_network::{Arrive, Crossing, Link};
+use serde_json::json;
 use trellis_tests::{
     checker,
     cluster::{Client, Cluster, eventually, lenient_keys, name, signed},

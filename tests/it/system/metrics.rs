@@ -5,8 +5,9 @@ use std::{
     time::Duration,
 };
 
+use domain::{subject::Subject, wire::EndStatus};
 use serde_json::json;
-use shared::{subject::Subject, telemetry::metrics, wire::EndStatus};
+use telemetry::metrics;
 use tokio::time::Instant;
 use trellis_tests::{
     cluster::SOON,

@@ -3,14 +3,15 @@
 
 use std::time::Duration;
 
-use coordinator::trace::Logged;
-use serde_json::{Value, json};
-use shared::{
+use bus::From;
+use domain::{
     Amount, Usd,
-    bus::{From, Headers},
+    span::Headers,
     subject::Filter,
     wire::{Said, StreamPiece},
 };
+use serde_json::{Value, json};
+use trace::Logged;
 use trellis_tests::{
     cluster::{Cluster, SOON},
     processes::fresh_trace,

@@ -5,15 +5,16 @@ use std::sync::{
     atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
+use bus::{Bus, From, Memory, Outgoing};
 use coordinator::store::{self, Store};
-use serde_json::json;
-use shared::{
+use domain::{
     TraceId,
-    bus::{Bus, From, Headers, Memory, Outgoing},
-    link::{Arrive, Crossing, Link},
+    span::Headers,
     subject::{Filter, Subject},
     wire::{EndStatus, Question},
 };
+use host::simulated_network::{Arrive, Crossing, Link};
+use serde_json::json;
 use trellis_tests::{
     checker,
     cluster::{Cluster, eventually, name},

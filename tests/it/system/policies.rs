@@ -2,13 +2,10 @@
 
 use std::time::Duration;
 
+use bus::Bus;
 use coordinator::store::{Memory, Store};
+use domain::{money::Usd, span::Headers, wire::Policy};
 use serde_json::{Value, json};
-use shared::{
-    bus::{self, Bus, Headers},
-    money::Usd,
-    wire::Policy,
-};
 use trellis_tests::{
     cluster::{Cluster, SOON, name},
     subjects::query_of,

@@ -2,17 +2,16 @@
 
 use std::time::Duration;
 
-use coordinator::{
-    store::{self, Store},
-    trace::Trace,
-};
-use serde_json::{Value, json};
-use shared::{
+use bus::{Bus, Connect, Nats, Outgoing};
+use coordinator::store::{self, Store};
+use domain::{
     AgentId, TraceId,
-    bus::{Bus, Connect, Headers, Nats, Outgoing},
+    span::Headers,
     subject::{Filter, Subject},
     wire::{QueryAnswer, SubmitAnswer},
 };
+use serde_json::{Value, json};
+use trace::Trace;
 use trellis_tests::{
     cluster::{Client, Cluster, SOON, eventually, lenient_keys, name, signed},
     processes::fresh_trace,

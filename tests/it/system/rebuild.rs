@@ -2,17 +2,16 @@
 
 use std::time::Duration;
 
-use coordinator::{
-    store::{self, Store},
-    trace::{Logged, Replay, Status, Trace},
-};
-use serde_json::json;
-use shared::{
+use bus::{Bus, Memory, Outgoing, Stored};
+use coordinator::store::{self, Store};
+use domain::{
     ChildId, Timestamp, TraceId,
-    bus::{Bus, Headers, Memory, Outgoing, Stored},
+    span::Headers,
     subject::{Filter, Subject},
     wire::EndStatus,
 };
+use serde_json::json;
+use trace::{Logged, Replay, Status, Trace};
 use trellis_tests::cluster::{Cluster, SOON, eventually, name, signed};
 
 fn config() -> coordinator::Config {

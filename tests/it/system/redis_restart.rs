@@ -7,13 +7,14 @@ use std::{
     time::Duration,
 };
 
-use serde_json::json;
-use shared::{
+use bus::{Bus, Connect, Login, Nats};
+use domain::{
     TraceId,
-    bus::{Bus, Connect, Headers, Login, Nats},
+    span::Headers,
     subject::{Namespace, Subject},
     wire::SubmitAnswer,
 };
+use serde_json::json;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use trellis_tests::{
     cluster::{Client, eventually},

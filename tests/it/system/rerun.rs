@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
-use shared::{
+use domain::{
     Usd,
     subject::Subject,
     wire::{EndStatus, Outcome, QueryAnswer, SubmitAnswer},
 };
+use serde_json::{Value, json};
 use trellis_tests::cluster::{Client, eventually};
 
 use super::ground::{Ground, config, query};
@@ -105,6 +105,6 @@ async fn g15_a_published_rerun_is_one_run() {
     // Again, now by request: it is the same run.
     let again = client.accepted(message).await;
     assert_eq!(again.trace_id.to_string(), trace_id);
-    assert!(client.bus.read(&shared::subject::Filter::Dead).await.unwrap().is_empty());
+    assert!(client.bus.read(&domain::subject::Filter::Dead).await.unwrap().is_empty());
     cluster.stop().await;
 }

@@ -8,14 +8,14 @@ use std::{
     time::Duration,
 };
 
-use serde_json::json;
-use shared::{
+use bus::{Bus, Memory};
+use domain::{
     TraceId,
-    bus::{Bus, Memory},
-    link::{Arrive, Crossing, Link},
     subject::{Filter, Subject},
     wire::{Branch, DeadLetter, ObjectReference, Outcome, QueryAnswer},
 };
+use host::simulated_network::{Arrive, Crossing, Link};
+use serde_json::json;
 use trellis_tests::{
     cluster::{Client, Cluster, eventually},
     subjects::admin_of,

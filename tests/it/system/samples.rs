@@ -3,9 +3,9 @@
 
 use std::{fs, io::Read, path::PathBuf, process::Command, time::Duration};
 
+use domain::wire::EndStatus;
 use flate2::read::GzDecoder;
 use serde_json::{Value, json};
-use shared::wire::EndStatus;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use trellis_tests::{
     cluster::{Client, name},

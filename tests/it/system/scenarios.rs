@@ -7,8 +7,8 @@ use std::{
     process::{Output, Stdio},
 };
 
+use domain::TraceId;
 use serde_json::{Value, json};
-use shared::TraceId;
 use tokio::process::Command;
 use trellis_tests::processes::{Processes, binary, repository};
 

@@ -2,16 +2,17 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use bus::{Bus, Memory, Outgoing};
 use coordinator::store::{self, Find, Store};
-use serde_json::{Value, json};
-use shared::{
+use domain::{
     Timestamp, TraceId,
-    bus::{Bus, Headers, Memory, Outgoing},
-    clock::Clock,
     schedule::{Readable, read_timetable},
+    span::Headers,
     subject::{Filter, Subject},
     wire::{ContextStatus, EndStatus, QueryAnswer, ScheduleShown, TickOutcome},
 };
+use host::clock::Clock;
+use serde_json::{Value, json};
 use trellis_tests::{
     cluster::{Client, Cluster, eventually, name, signed},
     subjects::query_of,

@@ -3,8 +3,8 @@
 
 use std::{collections::BTreeSet, path::Path, time::Duration};
 
+use domain::{TraceId, span::Headers, subject::Subject, wire::SubmitAnswer};
 use serde_json::{Value, json};
-use shared::{TraceId, bus::Headers, subject::Subject, wire::SubmitAnswer};
 use trellis_tests::{
     cluster::{SOON, eventually},
     processes::{Processes, Shape},
@@ -131,7 +131,7 @@ async fn x6_a_lost_attempt_has_a_span_and_what_it_forfeited() {
     let mut cluster = cluster(&collector, 1, 2, &[]).await;
     let inputs = json!({"usd": 0.02, "hold_usd": 0.05, "ms": 4000});
     let run = cluster.begin(json!({"goal": "pay", "agent_id": "spend", "inputs": inputs})).await;
-    let held = |trace: &coordinator::trace::Trace| trace.root().is_some_and(|root| root.calls.has_open());
+    let held = |trace: &trace::Trace| trace.root().is_some_and(|root| root.calls.has_open());
     cluster.until(run, "in a paid call", held).await;
     let worker = cluster.client.trace(run).await.root().unwrap().attempts[0].worker_id.to_string();
     cluster.kill(&worker);
@@ -393,7 +393,7 @@ async fn through_rotel(protocol: &str, more: &[(&str, &str)]) -> (Collector, Vec
     let run =
         cluster.begin(json!({"goal": "CANARY-GOAL", "agent_id": "writer", "thread_id": "session"})).await;
     let ended = cluster.outcome(run).await;
-    assert_eq!(ended.context.status, shared::wire::EndStatus::Completed, "{ended:?}");
+    assert_eq!(ended.context.status, domain::wire::EndStatus::Completed, "{ended:?}");
     let spans = whole(&collector, run, 1).await;
     check_tree(&spans, None);
     check_costs(&spans);

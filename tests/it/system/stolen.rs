@@ -6,15 +6,16 @@
 use std::time::Duration;
 
 use async_nats::HeaderMap;
-use serde_json::{Value, json};
-use shared::{
+use bus::{Bus, Connect, Login, Nats, Topology};
+use domain::{
     TraceId, Usd,
-    bus::{Bus, Connect, Login, Nats, Topology},
     subject::{Filter, Namespace, Partition},
     wire::{EndStatus, Outcome},
 };
+use serde_json::{Value, json};
 use tokio::time::Instant;
-use trellis_tests::{cluster::eventually, dice::Dice};
+use trellis_tests::cluster::eventually;
+use world::dice::Dice;
 
 use super::roles::{Made, Running, Tried, trellis};
 

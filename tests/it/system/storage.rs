@@ -2,13 +2,14 @@
 
 use std::process::Command;
 
-use serde_json::json;
-use shared::{
+use bus::{Bus, Error, Fill, Outgoing, Storage, Stream, Topology};
+use domain::{
     TraceId,
-    bus::{Bus, Error, Fill, Headers, Outgoing, Storage, Stream, Topology},
+    span::Headers,
     subject::{Filter, Subject},
     wire::{DeadLetter, EndStatus, SubmitAnswer},
 };
+use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -184,7 +185,7 @@ async fn n6_a_server_with_too_little_storage_is_told_with_what_is_needed() {
             [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
         (output.status.code(), said + &told)
     };
-    let needed = shared::text::size(Topology::default().reserved_bytes());
+    let needed = domain::wording::size(Topology::default().reserved_bytes());
     let (code, said) = trellis(&["provision"]);
     assert_eq!(code, Some(5), "{said}");
     for says in [

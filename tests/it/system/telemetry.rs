@@ -1,13 +1,12 @@
 //! Trace ids from the caller to the execute message (X2). Spans are tested with a process of its own, in
 //! `cli/tests/telemetry.rs`.
 
-use serde_json::{Value, json};
-use shared::{
-    bus::Headers,
+use domain::{
+    span::Headers,
     subject::{Filter, Subject},
-    telemetry,
     wire::{Acceptance, SubmitAnswer},
 };
+use serde_json::{Value, json};
 use trellis_tests::{
     cluster::{Cluster, SOON},
     servers::{NatsServer, RedisServer},
@@ -46,7 +45,7 @@ async fn try_headers(cluster: Cluster) {
         let message: Value = serde_json::from_slice(&stored.payload).unwrap();
         let named = message.get("trace_id").or_else(|| message["context"].get("trace_id"));
         assert_eq!(named, Some(&json!(TRACE)), "{:?}", stored.subject);
-        assert_eq!(telemetry::caller(&stored.headers), None, "{:?}", stored.subject);
+        assert_eq!(domain::span::caller(&stored.headers), None, "{:?}", stored.subject);
     }
     cluster.stop().await;
 }

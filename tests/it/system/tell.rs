@@ -5,8 +5,8 @@ use std::{
     process::{Command, Stdio},
 };
 
+use domain::TraceId;
 use serde_json::{Value, json};
-use shared::TraceId;
 use trellis_tests::{processes::binary, servers::ModelServer};
 
 use crate::agents;
@@ -48,7 +48,7 @@ async fn g13_b21_the_command_line_tells_an_agent_and_says_what_it_has_seen() {
         cluster.begin(json!({"goal": "walk", "agent_id": "walker", "max_cost_usd": 0.1})).await;
     let trace = run.to_string();
     let asks = |question: &'static str| {
-        let root = move |trace: &coordinator::trace::Trace| {
+        let root = move |trace: &trace::Trace| {
             trace.root().is_some_and(|root| format!("{:?}", root.status).contains(question))
         };
         cluster.until(run, "asking", root)

@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use coordinator::trace::{ContextNode, Trace};
 use serde_json::{Value, json};
+use trace::{ContextNode, Trace};
 use trellis_tests::{
     processes::{Processes, binary},
     servers::{Gate, ModelServer, Prompt, Reply},

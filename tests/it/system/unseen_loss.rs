@@ -1,12 +1,13 @@
 //! The store loses acknowledged writes that no owner of a partition has seen.
 
+use bus::{Bus, From};
 use coordinator::store::{self, Store};
-use serde_json::json;
-use shared::{
-    bus::{self, Bus, From, Headers},
+use domain::{
+    span::Headers,
     subject::{Filter, Subject},
     wire::Query,
 };
+use serde_json::json;
 use trellis_tests::{
     checker,
     cluster::{Cluster, SOON, eventually, name},

@@ -3,14 +3,10 @@
 use std::collections::BTreeSet;
 
 use async_nats::jetstream;
+use bus::{Bus, Connect, Nats};
+use domain::{TraceId, subject::Subject, wire::EndStatus};
 use futures_util::StreamExt;
 use serde_json::json;
-use shared::{
-    TraceId,
-    bus::{Bus, Connect, Nats},
-    subject::Subject,
-    wire::EndStatus,
-};
 use trellis_tests::{
     cluster::{Cluster, name},
     processes::fresh_trace,

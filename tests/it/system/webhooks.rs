@@ -16,21 +16,24 @@ use axum::{
     http::{HeaderMap, StatusCode, Uri},
     response::IntoResponse,
 };
+use bus::Bus;
 use coordinator::store::{Memory, Store};
-use serde_json::{Value, json};
-use shared::{
-    Timestamp,
-    bus::Bus,
-    signature::Secret,
-    subject::Subject,
+use domain::{Timestamp, signature::Secret, subject::Subject};
+use host::{
+    random::Random,
     webhook::{Failed, Sender, Webhooks},
 };
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use trellis_tests::{
     cluster::{Cluster, eventually, name},
     directory::Directory,
     processes::{Processes, Shape},
 };
+
+fn fresh_secret() -> Secret {
+    Secret::from_bits([Random::System.bits(), Random::System.bits()])
+}
 
 /// A message as a receiver has it.
 #[derive(Debug, Clone)]
@@ -98,7 +101,7 @@ fn file(directory: &Directory, webhooks: &Value) -> PathBuf {
 fn cluster(directory: &Directory, webhooks: &Value) -> Cluster {
     let mut coordinator = coordinator::Config::new(name("coordinator"));
     coordinator.webhooks = Webhooks::read(&file(directory, webhooks)).unwrap();
-    let bus = Bus::Memory(shared::bus::Memory::new(Default::default()));
+    let bus = Bus::Memory(bus::Memory::new(Default::default()));
     let store = Store::Memory(Memory::new(coordinator.topology.partitions));
     Cluster::start(bus, store, vec![coordinator], vec![worker::Config::new(name("worker"))])
 }
@@ -106,11 +109,11 @@ fn cluster(directory: &Directory, webhooks: &Value) -> Cluster {
 #[tokio::test(flavor = "multi_thread")]
 async fn x9_outcomes_and_questions_are_told_signed_by_each_secret() {
     let (receiver, directory) = (Receiver::start().await, Directory::fresh());
-    let secrets = [Secret::fresh(), Secret::fresh()];
+    let secrets = [fresh_secret(), fresh_secret()];
     let all = json!([
         {"name": "all", "url": receiver.url("/all"), "internal": true, "secrets": secrets},
-        {"name": "every", "url": receiver.url("/every"), "internal": true, "secrets": [Secret::fresh()], "contexts": "all", "on": ["outcome"]},
-        {"name": "docs", "url": receiver.url("/docs"), "internal": true, "secrets": [Secret::fresh()], "labels": {"team": "docs"}}]);
+        {"name": "every", "url": receiver.url("/every"), "internal": true, "secrets": [fresh_secret()], "contexts": "all", "on": ["outcome"]},
+        {"name": "docs", "url": receiver.url("/docs"), "internal": true, "secrets": [fresh_secret()], "labels": {"team": "docs"}}]);
     let cluster = cluster(&directory, &all);
     let client = &cluster.client;
     let steps = json!([{"id": "write", "agent_id": "echo", "task_description": "a text"}, {"id": "release", "approve": {"who": "the owner", "question": "Good?"}}]);
@@ -134,7 +137,7 @@ async fn x9_outcomes_and_questions_are_told_signed_by_each_secret() {
         (&json!("book"), &json!("completed"))
     );
     let (id, time) = (ended.header("webhook-id"), ended.header("webhook-timestamp"));
-    let signed = shared::signature::signatures(&secrets, id, time.parse().unwrap(), &ended.raw);
+    let signed = domain::signature::signatures(&secrets, id, time.parse().unwrap(), &ended.raw);
     assert_eq!(ended.header("webhook-signature"), signed);
     assert_eq!(signed.split(' ').count(), 2, "by each secret");
     // Only runs with its labels.
@@ -148,7 +151,7 @@ async fn x9_outcomes_and_questions_are_told_signed_by_each_secret() {
 async fn x9_a_webhook_that_is_away_is_told_later_under_the_same_id_and_delays_no_other() {
     let (away, there, directory) = (Receiver::start().await, Receiver::start().await, Directory::fresh());
     away.answers(503);
-    let one = |name: &str, at: &Receiver| json!({"name": name, "url": at.url("/"), "internal": true, "secrets": [Secret::fresh()]});
+    let one = |name: &str, at: &Receiver| json!({"name": name, "url": at.url("/"), "internal": true, "secrets": [fresh_secret()]});
     let cluster = cluster(&directory, &json!([one("away", &away), one("there", &there)]));
     for _ in 0..20 {
         cluster.client.run(json!({"goal": "x", "agent_id": "echo"})).await;
@@ -171,7 +174,7 @@ async fn x9_a_webhook_that_is_away_is_told_later_under_the_same_id_and_delays_no
 async fn x9_a_message_that_is_refused_for_itself_keeps_no_other_waiting() {
     let (receiver, directory) = (Receiver::start().await, Directory::fresh());
     let all =
-        json!([{"name": "one", "url": receiver.url("/"), "internal": true, "secrets": [Secret::fresh()]}]);
+        json!([{"name": "one", "url": receiver.url("/"), "internal": true, "secrets": [fresh_secret()]}]);
     let cluster = cluster(&directory, &all);
     cluster.client.run(json!({"goal": "poison", "agent_id": "echo"})).await;
     eventually("it was refused", async || receiver.at("/").len() == 1).await;
@@ -192,7 +195,7 @@ async fn x9_a_message_that_is_refused_for_itself_keeps_no_other_waiting() {
 #[tokio::test(flavor = "multi_thread")]
 async fn x9_the_file_is_read_again_and_one_that_is_wrong_changes_nothing() {
     let (receiver, directory) = (Receiver::start().await, Directory::fresh());
-    let one = |path: &str| json!({"name": path.trim_start_matches('/'), "url": receiver.url(path), "internal": true, "secrets": [Secret::fresh()]});
+    let one = |path: &str| json!({"name": path.trim_start_matches('/'), "url": receiver.url(path), "internal": true, "secrets": [fresh_secret()]});
     let cluster = cluster(&directory, &json!([one("/first")]));
     file(&directory, &json!([one("/first"), one("/second")]));
     eventually("the new one is told", async || {
@@ -216,15 +219,15 @@ async fn x9_nothing_is_told_of_what_was_deleted_meanwhile() {
     let (receiver, directory) = (Receiver::start().await, Directory::fresh());
     receiver.answers(500);
     let all =
-        json!([{"name": "one", "url": receiver.url("/"), "internal": true, "secrets": [Secret::fresh()]}]);
+        json!([{"name": "one", "url": receiver.url("/"), "internal": true, "secrets": [fresh_secret()]}]);
     let cluster = cluster(&directory, &all);
     let run = cluster.client.run(json!({"goal": "a private word", "agent_id": "echo"})).await;
     eventually("it was tried", async || !receiver.at("/").is_empty()).await;
     let tried = receiver.at("/").len();
     assert_eq!(receiver.at("/")[0].body["data"]["result"], "a private word");
     let delete = json!({"trace_id": run.trace_id, "delete": {"outside": {"known": []}}});
-    cluster.client.publish(Subject::Admin(shared::subject::Action::Delete), &delete).await;
-    let outcome = shared::subject::Filter::OutcomesOf(run.trace_id);
+    cluster.client.publish(Subject::Admin(domain::subject::Action::Delete), &delete).await;
+    let outcome = domain::subject::Filter::OutcomesOf(run.trace_id);
     eventually("its content is gone", async || {
         let stored = cluster.client.bus.read(&outcome).await.unwrap();
         stored.iter().all(|stored| !String::from_utf8_lossy(&stored.payload).contains("private"))
@@ -243,7 +246,7 @@ async fn x9_whoever_is_killed_another_coordinator_tells_it() {
     let (receiver, directory) = (Receiver::start().await, Directory::fresh());
     receiver.answers(503);
     let all =
-        json!([{"name": "one", "url": receiver.url("/"), "internal": true, "secrets": [Secret::fresh()]}]);
+        json!([{"name": "one", "url": receiver.url("/"), "internal": true, "secrets": [fresh_secret()]}]);
     let path = file(&directory, &all).display().to_string();
     let environment = vec![("TRELLIS_WEBHOOKS".to_owned(), path)];
     let mut cluster =
@@ -267,8 +270,8 @@ async fn x9_no_redirect_is_followed_and_no_internal_name_is_connected_to() {
     let webhooks = Webhooks::read(&file(
         &directory,
         &json!([
-            {"name": "redirects", "url": receiver.url("/from"), "internal": true, "secrets": [Secret::fresh()]},
-            {"name": "internal", "url": format!("https://localhost:{port}/"), "secrets": [Secret::fresh()]}]),
+            {"name": "redirects", "url": receiver.url("/from"), "internal": true, "secrets": [fresh_secret()]},
+            {"name": "internal", "url": format!("https://localhost:{port}/"), "secrets": [fresh_secret()]}]),
     ))
     .unwrap()
     .now();

@@ -1,13 +1,14 @@
 //! Who may send what, and what is believed (S6): workers speak for their pool only, and what the server took out of a stream and
 //! sent on is refused wherever it comes in.
 
-use serde_json::{Value, json};
-use shared::{
+use bus::{Bus, Memory, REQUEST_INFO, Storage, Stream, Topology};
+use domain::{
     ChildId, TraceId, Usd,
-    bus::{Bus, Headers, Memory, REQUEST_INFO, Storage, Stream, Topology},
+    span::Headers,
     subject::{Action, Filter, Partition, Subject, Topic},
     wire::{AdminRecord, Asker, BY_HEADER, DeadLetter, EndStatus},
 };
+use serde_json::{Value, json};
 use trellis_tests::{
     cluster::{Client, Cluster, SOON, eventually},
     processes::Processes,
@@ -159,7 +160,7 @@ async fn s6_what_comes_on_another_pools_subject_is_refused_and_kept() {
     let run = client.accepted(spawn).await;
     let (trace, root) = (run.trace_id, run.child_id.clone());
     eventually("it runs", async || client.trace(trace).await.root().unwrap().attempt() == 1).await;
-    let stolen: shared::PoolName = "stolen".parse().unwrap();
+    let stolen: domain::PoolName = "stolen".parse().unwrap();
     let lease = json!({"child_id": root, "attempt": 1, "token": "guessed"});
     let asks = [
         json!({"claim": {"child_id": root, "worker_id": "thief", "token": "new"}}),
@@ -181,7 +182,7 @@ async fn s6_what_comes_on_another_pools_subject_is_refused_and_kept() {
         json!({"trace_id": trace, "lease": lease, "call_id": "c", "amount": {"cost_usd": 1, "tokens": 1}});
     let result = json!({"trace_id": trace,
         "report": {"lease": lease, "verdict": {"completed": {"inline": "mine"}}}});
-    let at = |report: fn(shared::PoolName, Partition, TraceId, ChildId) -> Subject| {
+    let at = |report: fn(domain::PoolName, Partition, TraceId, ChildId) -> Subject| {
         report(stolen.clone(), home(trace), trace, root.clone())
     };
     for (subject, message) in [(at(Subject::Cost), cost), (at(Subject::Result), result)] {
@@ -274,7 +275,7 @@ async fn s7_a_record_has_the_digest_of_its_request_and_a_log_of_its_own() {
     }
     let all = records(client).await;
     let digests: Vec<_> = all[before..].iter().map(|record| record.digest.clone().unwrap()).collect();
-    let expected = ["harmless", "harmful"].map(|text| shared::digest::sha256(put(text).to_string()));
+    let expected = ["harmless", "harmful"].map(|text| domain::digest::sha256(put(text).to_string()));
     assert_eq!(digests, expected);
     let fills = client.bus.fill().await.unwrap();
     let audit = fills.iter().find(|fill| fill.storage == Storage::Stream(Stream::Audit)).unwrap();
@@ -315,7 +316,7 @@ async fn s7_a_raise_is_an_event_with_who_asked() {
     let spawn = json!({"goal": "x", "agent_id": "sleep", "inputs": {"ms": 2_000}, "max_cost_usd": 1});
     let run = client.accepted(spawn).await;
     let control = json!({"trace_id": run.trace_id, "raise": {"child_id": run.child_id, "max_cost_usd": 2}});
-    let message = shared::bus::Outgoing {
+    let message = bus::Outgoing {
         subject: admin_of(&control),
         id: None,
         headers: claims("alice@desk"),
@@ -361,7 +362,7 @@ async fn s7_a_changed_policy_is_recorded_once() {
 async fn s2_a_dead_letter_has_no_content_of_what_was_refused() {
     let cluster = Processes::start(1, 1).await;
     let client = &cluster.client;
-    let canary = format!("PRIVATE-{}", shared::digest::short_sha256(b"canary"));
+    let canary = format!("PRIVATE-{}", domain::digest::short_sha256(b"canary"));
     let message =
         json!({"goal": canary, "inputs": {"of": canary}, "max_cost_usd": -1, "trace_id": 7}).to_string();
     for subject in [
@@ -376,7 +377,7 @@ async fn s2_a_dead_letter_has_no_content_of_what_was_refused() {
         eventually(&name, async || !letters(client, &name).await.is_empty()).await;
         let letter = letters(client, &name).await.remove(0);
         let told =
-            format!("({} bytes, SHA-256 {})", message.len(), shared::digest::sha256(message.as_bytes()));
+            format!("({} bytes, SHA-256 {})", message.len(), domain::digest::sha256(message.as_bytes()));
         assert_eq!(letter.payload, told, "{name}");
         assert!(!serde_json::to_string(&letter).unwrap().contains(&canary), "{name}: {letter:?}");
     }

@@ -2,9 +2,9 @@
 
 use std::process::Command;
 
+use bus::{Bus, Connect, Nats};
 use coordinator::store::{Redis, Store};
 use serde_json::{Value, json};
-use shared::bus::{Bus, Connect, Nats};
 use trellis_tests::{
     cluster::{Cluster, name},
     processes::binary,

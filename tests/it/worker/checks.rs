@@ -1,21 +1,19 @@
 //! The checks of an agent (B16) over several attempts, and what becomes of an answer that they deny: a scripted model, and
 //! a coordinator that follows a script.
 
-use serde_json::{Value, json};
-use shared::{
-    Amount, Dimension, Tokens, Usd,
-    bus::{Headers, Outgoing},
-    decode,
+use bus::Outgoing;
+use domain::{
+    Amount, Dimension, Tokens, Usd, decode,
+    span::Headers,
     subject::{Filter, Subject},
     wire::{
         Answer, Ask, Checkpoint, ChildResult, EndStatus, Execute, FailureKind, GivenAnswer, HistoryEntry,
         HistoryStep, HoldDenied, Payload, ToolOutput, ToolStep, Verdict,
     },
 };
-use trellis_tests::{
-    script::{Bench, Script, agreeable, given, inline, work},
-    world::{cents, id},
-};
+use serde_json::{Value, json};
+use trellis_tests::script::{Bench, Script, agreeable, given, inline, work};
+use world::{cents, id};
 
 fn agent(checks: &Value, script: &Value) -> Execute {
     let mut work = work("root", "echo", json!({}));

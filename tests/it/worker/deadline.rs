@@ -1,16 +1,14 @@
 //! A worker whose model call is cut off at the deadline, by its own clock: it decides nothing, and waits for the
 //! coordinator.
 
-use serde_json::json;
-use shared::{
+use domain::{
     decode,
     subject::Filter,
     wire::{Answer, Ask, Execute, HistoryEntry, HistoryStep, OpenHold, Refusal, TimeLeft},
 };
-use trellis_tests::{
-    script::{Bench, Script, agreeable, work},
-    world::{cents, id},
-};
+use serde_json::json;
+use trellis_tests::script::{Bench, Script, agreeable, work};
+use world::{cents, id};
 
 /// An agent whose model takes a minute for each answer.
 fn slow_agent() -> Execute {

@@ -6,20 +6,21 @@ use std::{
     process::{Command, Output},
 };
 
+use bus::{Bus, Connect, Nats};
 use coordinator::store::{Redis, Store};
-use serde_json::{Value, json};
-use shared::{
+use domain::{
     ChildId, TraceId,
-    bus::{Bus, Connect, Headers, Nats},
+    span::Headers,
     subject::{Filter, Subject},
     wire::{EndStatus, HistoryEntry, HistoryStep, ObjectReference, Outcome, ResultStep, ToolOutput},
 };
+use serde_json::{Value, json};
 use trellis_tests::{
     cluster::{Client, Cluster, SOON, eventually, name},
     servers::{NatsServer, RedisServer},
     subjects::{admin_of, query_of},
-    world::id,
 };
+use world::id;
 
 /// A cluster whose worker keeps its workspaces in a directory of the test, deleted at the end.
 struct Site {
@@ -29,7 +30,7 @@ struct Site {
 
 impl Site {
     async fn in_one_process() -> Self {
-        let bus = Bus::Memory(shared::bus::Memory::new(Default::default()));
+        let bus = Bus::Memory(bus::Memory::new(Default::default()));
         let partitions = coordinator::Config::new(name("coordinator")).topology.partitions;
         Self::start(bus, Store::Memory(coordinator::store::Memory::new(partitions))).await
     }
@@ -349,7 +350,7 @@ async fn w5_an_agent_whose_journal_is_gone_does_not_begin_anew() {
 async fn on_a_journal_with(site: &Site, trace: &str, payload: Vec<u8>) -> Outcome {
     let trace: TraceId = trace.parse().unwrap();
     let subject = Subject::History(trellis_tests::subjects::pool(), trace, id("root"));
-    let message = shared::bus::Outgoing {
+    let message = bus::Outgoing {
         subject,
         id: None,
         headers: Headers::new(),

@@ -2,22 +2,23 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
-use shared::{
+use bus::{Bus, Memory, Topology};
+use domain::{
     Amount, Dimension, Timestamp, Tokens, Usd,
-    bus::{Bus, Headers, Memory, Topology},
+    span::Headers,
     subject::{Filter, Namespace, Partition, Subject},
     wire::{
         Answer, Ask, FailureKind, HoldDenied, ObjectReference, OpenHold, Payload, Refusal, Stop, Verdict,
         WorkerState,
     },
 };
+use serde_json::{Value, json};
 use trellis_tests::{
     cluster::SOON,
     script::{Bench, Script, agreeable, given, inline, work},
     servers::free_port,
-    world::{cents, id},
 };
+use world::{cents, id};
 
 fn refusal(code: &str) -> Answer {
     Answer::Refused(Refusal {
@@ -68,19 +69,18 @@ async fn claim_before_run_and_the_result_carries_the_lease() {
 #[tokio::test(start_paused = true)]
 async fn s6_nobody_can_tell_the_id_of_a_report_and_none_tells_a_token() {
     let mut paying = work("root", "echo", json!({}));
-    paying.agent.kind = shared::agent::AgentKind::Llm;
+    paying.agent.kind = domain::agent::AgentKind::Llm;
     paying.model = Some("scripted".parse().unwrap());
     let works = [work("one", "echo", json!({})), work("two", "spend", json!({})), paying];
     let bench = Bench::start(works.to_vec(), agreeable()).await;
     for work in &works {
         let of = |what: &str| format!("{}.{}.{what}", work.trace_id, work.child_id);
         let partition = Partition::of(work.trace_id, Topology::default().partitions);
-        let thief: shared::PoolName = "thief".parse().unwrap();
+        let thief: domain::PoolName = "thief".parse().unwrap();
         for guess in ["1.result", "1.cost", "call-1.cost", "1-1.cost"] {
             let subject = Subject::Result(thief.clone(), partition, work.trace_id, work.child_id.clone());
             let (headers, payload) = (Headers::new(), "{}".into());
-            let message =
-                shared::bus::Outgoing { subject, id: Some(of(guess)), headers, payload, expect_last: None };
+            let message = bus::Outgoing { subject, id: Some(of(guess)), headers, payload, expect_last: None };
             bench.bus.publish(message).await.unwrap();
         }
         bench.dispatch(work).await;
@@ -93,12 +93,12 @@ async fn s6_nobody_can_tell_the_id_of_a_report_and_none_tells_a_token() {
             for (_, claim) in bench.claims() {
                 let token = claim.token.as_str();
                 assert!(!id.contains(token), "{id}");
-                assert!(!id.contains(&shared::digest::sha256(token)[..16]), "{id}");
+                assert!(!id.contains(&domain::digest::sha256(token)[..16]), "{id}");
             }
             let is_ours = &stored.payload[..] != b"{}";
             let of = id.split('.').skip(2).collect::<Vec<_>>();
             let of = of[..of.len() - 1].join(".");
-            let of_token = |token: &str| shared::digest::short_sha256(format!("id of {of} of {token}"));
+            let of_token = |token: &str| domain::digest::short_sha256(format!("id of {of} of {token}"));
             let holders =
                 bench.claims().into_iter().filter(|(_, claim)| id.contains(&of_token(claim.token.as_str())));
             assert_eq!(holders.count(), usize::from(is_ours), "only the holder of the lease can tell {id}");
@@ -505,7 +505,7 @@ async fn b10_open_holds_of_earlier_attempts_are_told_about_before_the_first_call
 #[tokio::test(start_paused = true)]
 async fn b10_what_the_journal_shows_of_an_open_call_is_booked_from_there() {
     let mut work = work("root", "echo", json!({}));
-    work.agent.kind = shared::agent::AgentKind::Llm;
+    work.agent.kind = domain::agent::AgentKind::Llm;
     work.model = Some("scripted".parse().unwrap());
     let script: Script = Box::new(|_, mut answer| {
         if let Answer::Claimed(claimed) = &mut answer {
@@ -521,7 +521,7 @@ async fn b10_what_the_journal_shows_of_an_open_call_is_booked_from_there() {
         json!({"call_id": "1-1", "model": "scripted", "cost": cost, "text": "paid for", "max_tokens": 9});
     let entry = json!({"trace_id": work.trace_id, "child_id": "root", "number": 1, "attempt": 1, "at": 1,
         "step": {"model": model}});
-    let written = shared::bus::Outgoing {
+    let written = bus::Outgoing {
         subject: Subject::History(trellis_tests::subjects::pool(), work.trace_id, id("root")),
         id: None,
         headers: Headers::new(),

@@ -8,13 +8,14 @@ use std::{
     },
 };
 
-use serde_json::{Value, json};
-use shared::{
+use bus::Bus;
+use domain::{
     ChildId, TraceId,
-    bus::{Bus, Headers},
+    span::Headers,
     subject::{Filter, Subject},
     wire::{Acceptance, EndStatus, HistoryEntry, HistoryStep, ToolOutput, ToolStep},
 };
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use trellis_tests::{
     cluster::{Client, Cluster, SOON, name},
@@ -27,7 +28,7 @@ use trellis_tests::{
 async fn cluster(settings: Value, agents: Value) -> Cluster {
     rustls::crypto::ring::default_provider().install_default().ok();
     let coordinator = coordinator::Config::new(name("coordinator"));
-    let bus = Bus::Memory(shared::bus::Memory::new(Default::default()));
+    let bus = Bus::Memory(bus::Memory::new(Default::default()));
     let store = coordinator::store::Memory::new(coordinator.topology.partitions);
     let store = coordinator::store::Store::Memory(store);
     let settings = serde_json::from_value(settings).unwrap();
@@ -272,10 +273,10 @@ async fn g7_a_question_parks_the_agent_and_its_answer_is_the_observation() {
     let accepted = client.accepted(json!({"goal": "ask", "agent_id": "asker"})).await;
     for (number, expected, answer) in [(1, "who?", "Ada"), (2, "where?", "London")] {
         let subject = Filter::QuestionsOf(accepted.trace_id);
-        let mut asked = client.bus.follow(&[subject], shared::bus::From::Start).await.unwrap();
+        let mut asked = client.bus.follow(&[subject], bus::From::Start).await.unwrap();
         let question = loop {
             let stored = tokio::time::timeout(SOON, asked.next()).await.unwrap().unwrap();
-            let question: shared::wire::Question = serde_json::from_slice(&stored.payload).unwrap();
+            let question: domain::wire::Question = serde_json::from_slice(&stored.payload).unwrap();
             if question.number == number {
                 break question;
             }
@@ -393,7 +394,7 @@ async fn p_a_tool_that_its_server_does_not_have_ends_the_agent_before_it_pays() 
     assert_eq!(outcome.status, EndStatus::Failed);
     let error = outcome.error.unwrap().message;
     assert!(error.contains("no tool `everything:ehco`") && error.contains("`everything:echo`?"), "{error}");
-    assert_eq!((outcome.attempts, outcome.budget.spent.tokens), (1, shared::Tokens::ZERO));
+    assert_eq!((outcome.attempts, outcome.budget.spent.tokens), (1, domain::Tokens::ZERO));
     let elsewhere = cluster.client.run(json!({"goal": "try it", "agent_id": "elsewhere"})).await.context;
     assert_eq!(elsewhere.status, EndStatus::Completed, "another worker may have the other server");
     cluster.stop().await;

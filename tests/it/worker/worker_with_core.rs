@@ -3,22 +3,18 @@
 
 use std::collections::BTreeSet;
 
-use coordinator::trace::{Command, Order, Refusal, Spawn, answer_refusal};
-use serde_json::{Value, json};
-use shared::{
-    ChildId, Timestamp,
-    bus::{Bus, Connect, Consumer, Delivery, Headers, Memory, Nats, Outgoing, Topology},
-    clock::Clock,
-    decode,
+use bus::{Bus, Connect, Consumer, Delivery, Memory, Nats, Outgoing, Topology};
+use domain::{
+    ChildId, Timestamp, decode,
+    span::Headers,
     subject::{Filter, Namespace, Subject},
     wire::{self, Answer, Ask, AskMessage, ContextStatus, ContextValue, Payload},
 };
-use trellis_tests::{
-    World, home,
-    servers::NatsServer,
-    subjects::pool,
-    world::{id, with},
-};
+use host::clock::Clock;
+use serde_json::{Value, json};
+use trace::{Command, Order, Refusal, Spawn, answer_refusal};
+use trellis_tests::{servers::NatsServer, subjects::pool};
+use world::{World, home, id, with};
 
 const AGENTS: [&str; 7] = ["echo", "spend", "tree", "chain", "fail", "ask", "share"];
 
@@ -289,7 +285,7 @@ async fn c_what_is_shared_can_be_read_back() {
 #[test]
 fn every_built_in_agent_is_known_to_the_coordinator_and_explained_by_the_worker() {
     let mut explained = worker::BUILTIN_HELP.map(|(name, _)| name);
-    let mut known = shared::agent::BUILTINS;
+    let mut known = domain::agent::BUILTINS;
     explained.sort_unstable();
     known.sort_unstable();
     assert_eq!(explained, known);

@@ -9,10 +9,10 @@ mod trouble;
 
 use std::time::Duration;
 
-use coordinator::trace::Trace;
+use domain::{TraceId, Usd};
 use serde_json::{Value, json};
-use shared::{TraceId, Usd};
 use tokio::time::Instant;
+use trace::Trace;
 
 pub use report::Report;
 pub use trouble::Fault;

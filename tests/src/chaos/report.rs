@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
-use coordinator::trace::Trace;
-use shared::Usd;
+use domain::Usd;
+use trace::Trace;
 
 use super::{Ended, Plan, status, trouble::Fault};
 use crate::{checker, simulation::work::Run};

@@ -1,7 +1,7 @@
 //! b5: the books of a run against the bill of its provider, which does not know them.
 
-use coordinator::trace::Trace;
-use shared::Usd;
+use domain::Usd;
+use trace::Trace;
 
 /// What is wrong with the books of a run that was billed this much, under this cap: the bill is within the cap, and in the
 /// books to the cent where the end of every call is known, and not above them where some are estimated. What was charged from

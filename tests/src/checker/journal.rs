@@ -1,7 +1,7 @@
 //! B19: the costs in a context's journal, and what its statement lists beside them, are its own cost.
 
-use coordinator::trace::{ContextNode, Difference, Statement, Trace, Why};
-use shared::wire::EndStatus;
+use domain::wire::EndStatus;
+use trace::{ContextNode, Difference, Statement, Trace, Why};
 
 use crate::cluster::Client;
 

@@ -5,8 +5,8 @@ use std::{
     sync::Arc,
 };
 
-use coordinator::trace::{Admitted, Body, Event, Logged, TokenHash};
-use shared::{ChildId, Limits, graph::Plan};
+use domain::{ChildId, Limits, graph::Plan};
+use trace::{Admitted, Body, Event, Logged, TokenHash};
 
 use super::ensure;
 

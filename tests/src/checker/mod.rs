@@ -10,22 +10,22 @@ use std::{
     time::Duration,
 };
 
-use coordinator::{
-    store::{Record, Store},
-    trace::{Event, Logged, Replay, Rest, Trace, in_order},
-};
-use shared::{
+use bus::Stored;
+use coordinator::store::{Record, Store};
+use domain::{
     ChildId, Timestamp, TraceId,
-    bus::Stored,
     subject::{Filter, Subject},
     wire::{DeadLetter, HistoryEntry, HistoryStep},
 };
 use tokio::time::Instant;
+use trace::{Event, Logged, Replay, Rest, Trace, in_order};
 
 pub use bill::{against_bill, within};
 pub use journal::assert_journals_are_complete;
 
-use crate::{cluster::Client, invariants};
+use world::invariants;
+
+use crate::cluster::Client;
 
 /// t8: faults healed, everything is terminal within two leases, a backoff and 30 s. Runs may have some
 /// work of their own left to do, and the machine may be busy: this only bounds a hang.

@@ -2,13 +2,9 @@
 
 use std::time::Duration;
 
+use bus::Outgoing;
+use domain::{ChildId, TraceId, span::Headers, subject::Subject, wire::Outcome};
 use serde_json::Value;
-use shared::{
-    ChildId, TraceId,
-    bus::{Headers, Outgoing},
-    subject::Subject,
-    wire::Outcome,
-};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -62,12 +58,7 @@ impl Processes {
     }
 
     /// Waits until a condition holds for a trace replayed from its event log.
-    pub async fn until(
-        &self,
-        trace_id: TraceId,
-        what: &str,
-        is: impl Fn(&coordinator::trace::Trace) -> bool,
-    ) {
+    pub async fn until(&self, trace_id: TraceId, what: &str, is: impl Fn(&trace::Trace) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let trace = self.client.trace(trace_id).await;

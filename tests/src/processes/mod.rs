@@ -12,22 +12,21 @@ use std::{
     time::Duration,
 };
 
-use coordinator::{
-    store::{Redis, Store},
-    trace::Trace,
-};
-use serde_json::{Value, json};
-use shared::{
+use bus::{Bus, Connect, Nats};
+use coordinator::store::{Redis, Store};
+use domain::{
     TraceId,
     agent_policy::AgentPolicy,
-    bus::{Bus, Connect, Headers, Nats},
+    span::Headers,
     subject::Subject,
     wire::{Query, QueryAnswer, WorkerCall},
 };
+use serde_json::{Value, json};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::Instant,
 };
+use trace::Trace;
 
 pub use load::fresh_trace;
 use node::Node;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::dice::Dice;
+use world::dice::Dice;
 
 /// A line this long is no longer taken.
 const TOO_LONG: usize = (4 << 20) + 1;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use shared::random::Random;
+use host::random::Random;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Chance(Random);

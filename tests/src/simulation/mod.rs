@@ -19,20 +19,16 @@ use std::{
     time::Duration,
 };
 
+use bus::{Bus, Stored, Topology};
 use coordinator::store::{self, AgentVersion, Store};
+use domain::{Timestamp, subject::Filter};
+use host::clock::Clock;
 use serde_json::json;
-use shared::{
-    Timestamp,
-    bus::{self, Bus, Stored, Topology},
-    clock::Clock,
-    subject::Filter,
-};
 
 pub use extra::{Extra, Extras};
 pub use network::Carried;
 pub use story::{Line, Story};
 
-use crate::checker;
 use chance::Chance;
 use network::Network;
 use people::People;
@@ -40,6 +36,8 @@ use processes::{Ground, Kind, Process};
 use provider::Provider;
 use trouble::Trouble;
 use work::Run;
+
+use crate::checker;
 
 /// t8: once everything is well again, all runs end within this time. Two leases, a backoff and 30 s would be enough for a fault;
 /// the runs have work of their own to do.

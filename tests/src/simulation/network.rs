@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use shared::link::{Arrive, Crossing, Link};
+use host::simulated_network::{Arrive, Crossing, Link};
 use tokio::{
     sync::Notify,
     time::{Instant, sleep_until},

@@ -6,17 +6,16 @@ use std::{
     time::Duration,
 };
 
-use coordinator::{
-    store::Store,
-    trace::{ContextNode, Status, Trace},
-};
-use serde_json::{Value, json};
-use shared::{
+use bus::{Bus, Outgoing};
+use coordinator::store::Store;
+use domain::{
     ChildId, TraceId, Usd,
-    bus::{Bus, Headers, Outgoing},
+    span::Headers,
     subject::{Filter, Subject},
     wire::Question,
 };
+use serde_json::{Value, json};
+use trace::{ContextNode, Status, Trace};
 
 use super::{chance::Chance, story::Story, work::Run};
 use crate::{cluster::Client, subjects::admin_of};

@@ -3,12 +3,10 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use bus::{Bus, Topology};
 use coordinator::store::{self, Store};
-use shared::{
-    Timestamp,
-    bus::{self, Bus, Topology},
-    clock::Clock,
-};
+use domain::Timestamp;
+use host::clock::Clock;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -184,6 +182,6 @@ impl Ground {
     /// The true time.
     pub(super) fn store_now(&self) -> Timestamp {
         let passed = self.story.elapsed();
-        self.began_at.plus_millis(shared::time::millis(passed))
+        self.began_at.plus_millis(domain::time::millis(passed))
     }
 }

@@ -6,8 +6,8 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use domain::{id::ModelName, wire::Usage};
 use futures_util::{FutureExt, future::BoxFuture};
-use shared::{id::ModelName, wire::Usage};
 use worker::{CallEnd, SimulatedProvider};
 
 use super::chance::Chance;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use bus::{Bus, Topology};
 use coordinator::store::Snapshot;
-use shared::bus::{Bus, Topology};
 
 use super::{
     chance::Chance,

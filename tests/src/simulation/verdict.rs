@@ -1,13 +1,13 @@
 //! What must be true once a simulation has come to rest: the invariants of docs/rules.md, the provider's bill, and that
 //! nobody was denied what the budget would have paid.
 
-use coordinator::trace::{Budget, ContextNode, Event, Logged, Status, Trace};
-use shared::{
+use bus::Stored;
+use domain::{
     Amount, Usd,
-    bus::Stored,
     subject::Filter,
     wire::{DeadLetter, EndStatus, FailureKind, Outcome},
 };
+use trace::{Budget, ContextNode, Event, Logged, Status, Trace};
 
 use super::{
     extra::{Extra, Extras},

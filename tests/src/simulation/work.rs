@@ -2,8 +2,8 @@
 //! fail. An agent's calls are paid in one of two ways: by `spend`, whose cost is known, or by a simulated model, whose
 //! provider keeps a bill.
 
+use domain::{TraceId, Usd, subject::Subject};
 use serde_json::{Value, json};
-use shared::{TraceId, Usd, subject::Subject};
 
 use super::chance::Chance;
 

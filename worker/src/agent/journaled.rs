@@ -4,11 +4,11 @@
 //! again writes nothing here: that is not its end. One that is ended from outside (a cancel, a timeout, a
 //! limit) does not come here either: its files are removed with its workspace.
 
-use shared::{
+use domain::{
     depth::{self, MAX_VALUE_DEPTH},
-    set_limit::{SetLimit, Used},
     wire::{Failure, FailureKind, HistoryStep, OutputFile, Payload, ResultStep, SandboxReport, Verdict},
 };
+use text::set_limit::{SetLimit, Used};
 
 use super::{run::Run, verdict};
 use crate::{
@@ -74,7 +74,7 @@ pub(super) async fn finish(
     verdict
 }
 
-/// A result that nests too deep could be written, and not be read again (`shared::depth`).
+/// A result that nests too deep could be written, and not be read again (`domain::depth`).
 fn within_depth(verdict: Verdict) -> Verdict {
     match &verdict {
         Verdict::Completed(Payload::Inline(value)) if depth::is_deeper(value.value(), MAX_VALUE_DEPTH) => {

@@ -11,7 +11,7 @@ mod run;
 mod tool_step;
 mod verdict;
 
-use shared::{agent::AgentKind, wire::Verdict};
+use domain::{agent::AgentKind, wire::Verdict};
 
 pub(crate) use resources::Resources;
 pub(crate) use run::Run;

@@ -2,7 +2,7 @@
 //! brings them; they go to the journal, each as an entry of its own, before the worker asks again. So a message
 //! is in the journal once, whichever attempt wrote it, and in every call behind it.
 
-use shared::{
+use domain::{
     id::ModelName,
     ladder::RungAction,
     wire::{HistoryEntry, HistoryStep, News, OutputFile, ReachedRung, Told},

@@ -6,10 +6,9 @@ use std::{
     sync::Arc,
 };
 
-use shared::{
+use domain::{
     Problems,
     agent_policy::AgentPolicy,
-    telemetry,
     wire::{Execute, FailureKind, Verdict},
 };
 

@@ -1,7 +1,7 @@
 //! What an agent is given while it runs: who it acts as, a meter for its paid calls, and the worker's models,
 //! tools and directories.
 
-use shared::wire::{Execute, OpenHold};
+use domain::wire::{Execute, OpenHold};
 
 use super::resources::Resources;
 use crate::{attempt::Attempt, billing::meter::Meter, check::Outside};

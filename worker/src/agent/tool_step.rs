@@ -1,11 +1,12 @@
 //! A tool call of an agent, of any kind: checked (B16), announced to observers, carried out, traced, and recorded in the
 //! journal, a large output as a reference (W4).
 
-use shared::{
+use domain::{
     id::ToolName,
-    telemetry::{self, Kind, attribute, metrics},
+    span::{Kind, attribute},
     wire::{HistoryEntry, HistoryStep, Said, ToolStep},
 };
+use telemetry::metrics;
 
 use tokio::time::Instant;
 

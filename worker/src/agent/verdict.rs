@@ -1,10 +1,10 @@
 //! Verdicts that several agents give.
 
-use shared::{
+use domain::{
     Json,
-    set_limit::{SetLimit, Used},
     wire::{Execute, Failure, FailureKind, Payload, Text, Verdict},
 };
+use text::set_limit::{SetLimit, Used};
 
 pub(super) fn completed(value: Json) -> Verdict {
     Verdict::Completed(Payload::Inline(value))

@@ -1,6 +1,6 @@
 //! The answers of humans to the questions of a context.
 
-use shared::wire::{GivenAnswer, Text};
+use domain::wire::{GivenAnswer, Text};
 
 use super::Attempt;
 

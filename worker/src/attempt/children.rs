@@ -1,7 +1,7 @@
 //! Requests a child of a context. The coordinator decides whether it may exist; a refusal is an observation for the
 //! agent.
 
-use shared::{
+use domain::{
     ChildId, digest,
     graph::TaskGraph,
     wire::{Answer, Ask, ChildSpawn, OutputFile, SharedMessage, Spawn},

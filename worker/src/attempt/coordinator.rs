@@ -3,11 +3,11 @@
 
 use std::{future::Future, time::Duration};
 
+use bus::{Bus, RequestError};
 use bytes::Bytes;
-use shared::{
-    TraceId,
-    bus::{Bus, Headers, RequestError},
-    decode,
+use domain::{
+    TraceId, decode,
+    span::Headers,
     subject::Subject,
     wire::{Answer, Ask, AskMessage},
 };

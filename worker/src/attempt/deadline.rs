@@ -4,10 +4,8 @@
 
 use std::time::Duration;
 
-use shared::{
-    clock::{Clock, Mark},
-    wire::TimeLeft,
-};
+use domain::wire::TimeLeft;
+use host::clock::{Clock, Mark};
 use tokio::sync::watch;
 
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! Ends an agent that can't continue, because its journal or its files can't be read or written. The agent reports its
 //! failure here at any depth of its calls, and the delivery ends the attempt.
 
-use shared::wire::Failure;
+use domain::wire::Failure;
 use tokio::sync::watch;
 
 #[derive(Debug)]

@@ -5,10 +5,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use shared::{
-    clock::{Clock, Mark},
-    wire::{Lease, TimeLeft},
-};
+use domain::wire::{Lease, TimeLeft};
+use host::clock::{Clock, Mark};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use shared::{
+use domain::{
     subject::Subject,
     wire::{Said, StreamPiece},
 };

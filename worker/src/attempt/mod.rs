@@ -19,23 +19,23 @@ mod work;
 
 use std::sync::Arc;
 
-use shared::{
+use bus::Bus;
+use coordinator::{ASK_AGAIN_AFTER, Coordinator, PATIENCE};
+use deadline::Deadline;
+use domain::{
     ChildId, PoolName, Timestamp, TraceId,
-    bus::Bus,
     digest::short_sha256,
     subject::{Partition, Subject},
     wire::{Answer, Ask, Execute, Failure, Lease},
 };
-use tokio::time::Instant;
-
-use crate::{config::Config, secret::Redactor};
-use coordinator::{ASK_AGAIN_AFTER, Coordinator, PATIENCE};
-use deadline::Deadline;
 use exit::Exit;
 use lease::HeldLease;
 use progress::Progress;
+use tokio::time::Instant;
 use traced::Traced;
 use work::Work;
+
+use crate::{config::Config, secret::Redactor};
 
 #[derive(Debug)]
 pub(crate) struct Attempt {

@@ -1,7 +1,7 @@
 //! Fetches what the answer to a claim lacked because it would have been too large: inputs and answers before the agent
 //! begins, the result of a child when it is needed.
 
-use shared::{
+use domain::{
     ChildId,
     wire::{Answer, Ask, ChildResult, Execute, Failure, FailureKind, Part, PartName, Refusal},
 };

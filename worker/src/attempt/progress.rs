@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use shared::wire;
+use domain::wire;
 
 #[derive(Debug, Default)]
 pub(crate) struct Progress(Mutex<wire::Progress>);

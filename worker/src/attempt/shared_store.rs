@@ -1,7 +1,7 @@
 //! The store that the agents of a trace share (C), as an attempt reads and writes it. Who may read and write
 //! which key is decided by the coordinator.
 
-use shared::{
+use domain::{
     ContextKey, Json,
     wire::{Answer, Ask, ContextValue},
 };

@@ -3,10 +3,9 @@
 
 use std::borrow::Cow;
 
-use shared::{
-    bus::Headers,
-    telemetry::{self, Attribute, Kind, Moment, Span, SpanEvent, SpanId, attribute},
-    text::cut,
+use domain::{
+    span::{Attribute, Headers, Kind, Moment, Span, SpanEvent, SpanId, attribute},
+    wording::cut,
 };
 
 use super::{Attempt, traced::headers};
@@ -32,7 +31,7 @@ impl Attempt {
     /// The trace context for whoever it calls otherwise, if the run is exported.
     pub(crate) fn traceparent(&self) -> Option<String> {
         let sends = self.traced.is_exported && !self.config.settings.hide_traceparent;
-        sends.then(|| telemetry::traceparent(self.trace_id(), self.span_id()))
+        sends.then(|| domain::span::traceparent(self.trace_id(), self.span_id()))
     }
 
     /// What somebody wrote, for a span that may have it: without secrets, and not too long.

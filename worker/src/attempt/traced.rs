@@ -1,11 +1,10 @@
 //! The part of an attempt in its run's trace: whether that is exported, and the time that its spans have.
 
-use shared::{
+use domain::{
     Timestamp, TraceId,
-    bus::Headers,
-    clock::{Clock, Mark},
-    telemetry::{self, Moment, SpanId},
+    span::{Headers, Moment, SpanId},
 };
+use host::clock::{Clock, Mark};
 
 #[derive(Debug)]
 pub(crate) struct Traced {
@@ -29,5 +28,5 @@ impl Traced {
 
 /// The trace context of a message, if its run is exported.
 pub(crate) fn headers(is_exported: bool, trace_id: TraceId, span: SpanId) -> Headers {
-    if is_exported { telemetry::headers(trace_id, span) } else { Headers::default() }
+    if is_exported { domain::span::headers(trace_id, span) } else { Headers::default() }
 }

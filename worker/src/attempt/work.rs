@@ -2,7 +2,7 @@
 
 use std::{ops::Deref, sync::OnceLock};
 
-use shared::wire::Execute;
+use domain::wire::Execute;
 
 #[derive(Debug)]
 pub(crate) struct Work {

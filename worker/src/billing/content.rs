@@ -1,8 +1,8 @@
 //! What was said in a model call, as the GenAI conventions write it in spans: only for those who switched that on. It is JSON, so each
 //! text in it is shortened, and not the whole.
 
+use domain::wire::ToolCall;
 use serde_json::{Value, json};
-use shared::wire::ToolCall;
 
 use crate::model::Message;
 
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn x4_what_was_said_is_whole_json_however_long_it_was() {
-        let show = |text: &str| shared::text::cut(text.replace("secret", "***"), 16 << 10);
+        let show = |text: &str| domain::wording::cut(text.replace("secret", "***"), 16 << 10);
         let long = Message::User("a \"secret\" ".repeat(10_000));
         let said = vec![
             Message::System("rules".into()),

@@ -8,16 +8,17 @@ use std::{
     time::Duration,
 };
 
-use shared::{
+use bus::Outgoing;
+use domain::{
     Amount, CallId, ChildId, Dimension,
-    bus::Outgoing,
     id::ModelName,
-    telemetry::{self, Attribute, attribute, metrics},
+    span::{Attribute, attribute},
     wire::{
         self, Answer, Ask, CALL_CONFLICT, Cost, HoldDenied, News, OpenHold, Refusal, Resume, Seen,
         SettledCall,
     },
 };
+use telemetry::metrics;
 use tokio::time::Instant;
 
 use crate::{
@@ -267,7 +268,7 @@ impl<'a> Meter<'a> {
 
     /// The span of the end of a hold.
     fn ending(&self, name: &'static str, call_id: &CallId) -> Doing<'_> {
-        let mut span = self.attempt.begin(name, telemetry::Kind::Client, &format!("{call_id}.{name}"));
+        let mut span = self.attempt.begin(name, domain::span::Kind::Client, &format!("{call_id}.{name}"));
         span.add(|| vec![attribute("trellis.call_id", call_id.as_str())]);
         span
     }

@@ -9,17 +9,18 @@
 
 use std::time::Duration;
 
-use shared::{
+use domain::{
     Amount, CallId, Json,
     depth::{self, MAX_VALUE_DEPTH},
     id::ModelName,
-    set_limit::Used,
-    telemetry::{self, Kind, Value, attribute, metrics},
+    span::{Kind, Value, attribute},
     wire::{
         CallCost, CheckedStep, Failure, FailureKind, HistoryStep, HoldDenied, LostStep, ModelStep, News,
         Prompt, Said, Text, ToolCall, Usage, Verdict, exhausted,
     },
 };
+use telemetry::metrics;
+use text::set_limit::Used;
 
 use tokio::time::Instant;
 

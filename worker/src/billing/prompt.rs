@@ -1,8 +1,8 @@
 //! How a request begins, for people who read the journal: what stands before the first answer. The rest of it is the journal itself.
 
-use shared::{
-    text::cut,
+use domain::{
     wire::{Prompt, PromptMessage, PromptRole},
+    wording::cut,
 };
 
 use super::token_bound::PaidRequest;

@@ -2,12 +2,12 @@
 //! bound is never too low. Where the model's tokenizer is known, texts are counted by it; elsewhere a token is at
 //! least a byte.
 
-use shared::{
+use domain::{
     Json,
     digest::SequenceDigest,
     id::ModelName,
-    text::cut,
     wire::{ModelStep, Seen, ToolCall},
+    wording::cut,
 };
 
 use crate::{

@@ -1,14 +1,14 @@
 //! What a program or an MCP tool is given, and its answer: one JSON object each.
 
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use shared::{
+use domain::{
     AgentId, ChildId, TraceId, Usd,
     check::{CheckDecision, Moment},
     depth::{self, MAX_VALUE_DEPTH},
     id::CheckName,
-    text,
+    wording,
 };
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::content::{Content, Decided};
 
@@ -53,7 +53,7 @@ pub(super) fn read(answer: &str, content: &Content) -> Decided {
         Ok(given) => given,
         Err(error) => return Decided::failed(format!("its answer can't be understood: {error}")),
     };
-    let reason = given.reason.map(|reason| text::cut(reason, MAX_REASON_BYTES));
+    let reason = given.reason.map(|reason| wording::cut(reason, MAX_REASON_BYTES));
     match given.decision {
         CheckDecision::Pass => Decided::pass(),
         CheckDecision::Change => {

@@ -1,10 +1,10 @@
 //! The approval of a human. The context parks with a question; the answer comes with its next attempt, and its entry in the
 //! journal uses it up, so that each call is asked about once.
 
-use shared::{
+use domain::{
     check::Moment,
-    text,
     wire::{CheckedStep, Text},
+    wording,
 };
 
 use super::{
@@ -42,7 +42,7 @@ impl Checker<'_> {
                 Ok(if is_yes {
                     Decided { reason: Some("a human approved it".into()), ..Decided::pass() }
                 } else {
-                    let said = text::cut(said.to_owned(), KEPT_BYTES);
+                    let said = wording::cut(said.to_owned(), KEPT_BYTES);
                     Decided::hit(rule, format!("a human did not approve it: {said}"))
                 })
             }

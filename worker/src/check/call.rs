@@ -2,7 +2,7 @@
 //! that they change, the journal, the events and the live output have the changed text only. If the worker is lost while they
 //! run, the answer is lost with it, and its cost is booked.
 
-use shared::{
+use domain::{
     Json, Usd,
     check::{CheckDecision, Moment, OnHit},
     id::ModelName,

@@ -6,7 +6,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use shared::{
+use domain::{
     Usd,
     check::Moment,
     wire::{Answer, Ask, Checked, CheckedStep, HistoryEntry, HistoryStep, Verdict},

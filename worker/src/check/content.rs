@@ -1,9 +1,9 @@
 //! What a check reads, and the checks that need nothing else: patterns, sizes and schemas. Pure. A reason never quotes
 //! what a pattern matched.
 
+use domain::{check::CheckDecision, json_schema::JsonSchema};
 use regex::Regex;
 use serde_json::Value;
-use shared::{check::CheckDecision, json_schema::JsonSchema};
 
 use super::rule::{Kind, Rule};
 
@@ -64,7 +64,7 @@ impl Content {
 
     /// As the journal names a change of it.
     pub(super) fn digest(&self) -> String {
-        shared::digest::short_sha256(self.as_text())
+        domain::digest::short_sha256(self.as_text())
     }
 
     /// As the journal stores it, and back.
@@ -193,8 +193,8 @@ fn redact_value(patterns: &[Regex], value: &Value, mark: &str, count: &mut usize
 
 #[cfg(test)]
 mod tests {
+    use domain::check::Check;
     use serde_json::json;
-    use shared::check::Check;
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! Whether a call may be made, and if not, why.
 
-use shared::{
+use domain::{
     check::CheckDecision,
     id::CheckName,
     wire::{CheckedStep, Text},

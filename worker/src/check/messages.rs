@@ -1,7 +1,7 @@
 //! The messages of a model call as checks see them: each is a text by itself. New are those behind the model's last answer.
 //! The others were sent before, but not always in the same words: a notice or a message may have been added to one.
 
-use shared::digest::SequenceDigest;
+use domain::digest::SequenceDigest;
 
 use super::content::Content;
 use crate::model::Message;

@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use shared::{agent::Resources, check::ProgramCheck};
+use domain::{agent::Resources, check::ProgramCheck};
 
 use super::{
     answer::{self, Asked},

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use shared::{
+use domain::{
     Timestamp,
     wire::{HistoryEntry, HistoryStep},
 };
@@ -45,7 +45,7 @@ pub(super) fn wait(
 
 #[cfg(test)]
 mod tests {
-    use shared::wire::{Checkpoint, ToolOutput, ToolStep};
+    use domain::wire::{Checkpoint, ToolOutput, ToolStep};
 
     use super::*;
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use shared::{
+use domain::{
     check::{CheckDecision, Moment},
     id::CheckName,
     wire::{CheckedStep, HistoryEntry, Verdict},

@@ -1,6 +1,6 @@
 //! What patterns take out of a text before it is cut: behind the cut, half of a match would no longer match, and be sent.
 
-use shared::check::{Check, Moment, OnHit};
+use domain::check::{Check, Moment, OnHit};
 
 use super::{
     content::{self, Content},

@@ -2,8 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use regex::Regex;
-use shared::{
+use domain::{
     Usd,
     check::{
         ApprovalCheck, Check, CheckDecision, CheckKind, CostCheck, McpCheck, Moment, OnHit, PatternCheck,
@@ -12,6 +11,7 @@ use shared::{
     id::{CheckName, ToolName},
     json_schema::JsonSchema,
 };
+use regex::Regex;
 
 #[derive(Debug)]
 pub(super) struct Rule {

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
-use shared::{
+use domain::{
     check::{CheckDecision, Moment},
-    text,
     wire::{CheckedStep, HistoryStep},
+    wording,
 };
+use serde_json::Value;
 
 use super::{
     checker::{About, Checker, step},
@@ -142,7 +142,7 @@ impl Checker<'_> {
             return Stopped::by(&step).map_or(Gate::Open(None), Gate::Stopped);
         }
         if let Kind::Approval(_) = rule.kind {
-            let shown = text::cut(arguments.to_string(), SHOWN_BYTES);
+            let shown = wording::cut(arguments.to_string(), SHOWN_BYTES);
             let what = format!("call the tool {tool} with {shown}");
             let decided = match self.approval(rule, moment, &what).await {
                 Ok(decided) => decided,

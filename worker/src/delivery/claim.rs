@@ -6,12 +6,12 @@ use std::{
     time::Duration,
 };
 
-use shared::{
+use bus::Delivery;
+use domain::{
     LeaseToken,
-    bus::Delivery,
-    telemetry::Outage,
     wire::{self, Answer, Ask, Claimed, Offer, Refusal},
 };
+use telemetry::Outage;
 use tokio::time::{Instant, timeout_at};
 
 use crate::{

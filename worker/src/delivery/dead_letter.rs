@@ -2,11 +2,10 @@
 //! dead letter is stored before the delivery is ended: a crash in between brings the delivery again, and the
 //! letter is stored once, by its id.
 
-use shared::{
+use bus::{Bus, Delivery, Outgoing};
+use domain::{
     ChildId, TraceId,
-    bus::{Bus, Delivery, Outgoing},
     subject::Subject,
-    telemetry,
     wire::{DeadLetter, Refusal},
 };
 
@@ -29,9 +28,9 @@ pub(crate) async fn store(
         subject: Subject::Dead(kind),
         // Sequence and time identify a message, so its dead letter is stored once, however often it is delivered.
         id: Some(format!("{}.{}.dead", delivery.sequence, delivery.at.millis())),
-        headers: telemetry::caller(&delivery.headers)
+        headers: domain::span::caller(&delivery.headers)
             .filter(|caller| caller.sampled)
-            .map(|caller| telemetry::headers(caller.trace_id, caller.span))
+            .map(|caller| domain::span::headers(caller.trace_id, caller.span))
             .unwrap_or_default(),
         payload: serde_json::to_vec(&letter).expect("a message has string keys").into(),
         expect_last: None,

@@ -9,13 +9,14 @@ use std::{
     time::Duration,
 };
 
-use futures_util::FutureExt;
-use shared::{
-    bus::{Bus, Delivery},
+use bus::{Bus, Delivery};
+use domain::{
+    span::SpanId,
     subject::Subject,
-    telemetry::{self, Outage, SpanId, span_of},
     wire::{Claimed, Failure, Offer, OpenHold, POLICY_HEADER, Refusal, Verdict},
 };
+use futures_util::FutureExt;
+use telemetry::{Outage, span_of};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -70,7 +71,7 @@ impl Handler {
             let refusal = Refusal::malformed(format!("report_to.ask: `{ask}` is not a subject for asks"));
             return self.refuse(&offer, &delivery, refusal).await;
         };
-        let caller = telemetry::caller(&delivery.headers);
+        let caller = domain::span::caller(&delivery.headers);
         let is_exported = caller.is_some_and(|caller| caller.sampled && caller.trace_id == offer.trace_id);
         let context = SpanId::of(offer.trace_id, offer.child_id.as_str());
         let mut headers = traced::headers(is_exported, offer.trace_id, context);

@@ -10,10 +10,8 @@
 
 use std::time::Duration;
 
-use shared::{
-    bus::Delivery,
-    wire::{Answer, Ask, Tick},
-};
+use bus::Delivery;
+use domain::wire::{Answer, Ask, Tick};
 use tokio::time::{Instant, sleep_until};
 
 use crate::{

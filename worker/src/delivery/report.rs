@@ -2,10 +2,8 @@
 //! crash in between the delivery comes again, and the answer to its claim says what is left to do: nothing,
 //! wait, or run it. An older attempt's result changes no state, so a late report is harmless.
 
-use shared::{
-    bus::{Bus, Outgoing, PublishError},
-    wire::{self, Report, Verdict},
-};
+use bus::{Bus, Outgoing, PublishError};
+use domain::wire::{self, Report, Verdict};
 
 use crate::{
     attempt::Attempt,

@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use shared::Timestamp;
+use domain::Timestamp;
 
 /// A smaller difference may be the time that an answer took.
 const MUCH_MS: u64 = 5_000;

@@ -1,9 +1,9 @@
 //! The object store, for data that is too large for a message. The names of a context's objects begin with its prefix,
 //! by which they are found and removed.
 
+use bus::{Bus, Error};
 use bytes::Bytes;
-use shared::{
-    bus::{Bus, Error},
+use domain::{
     digest::sha256,
     wire::{Failure, FailureKind, ObjectReference},
 };

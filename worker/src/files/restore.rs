@@ -4,9 +4,9 @@
 
 use std::collections::HashMap;
 
+use domain::wire::{HistoryEntry, HistoryStep, ObjectReference, OutputFile, ToolCall, ToolOutput};
 use serde::Deserialize;
 use serde_json::Value;
-use shared::wire::{HistoryEntry, HistoryStep, ObjectReference, OutputFile, ToolCall, ToolOutput};
 
 use super::{
     objects,
@@ -15,7 +15,7 @@ use super::{
 use crate::attempt::Attempt;
 
 /// The tool whose calls are repeated in a new workspace.
-pub(crate) const WRITE_TOOL: &str = shared::tool::FS_WRITE;
+pub(crate) const WRITE_TOOL: &str = domain::tool::FS_WRITE;
 
 /// Restores what the steps so far left in a workspace, in their order: the journal's own files, large tool
 /// outputs, and what the agent wrote. `changed` gives the arguments that a call was made with: checks may have changed those

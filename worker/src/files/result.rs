@@ -1,9 +1,9 @@
 //! A result as it fits a message: a large one goes to the object store and is passed by reference, a long
 //! failure message is cut.
 
-use shared::{
-    text::cut,
+use domain::{
     wire::{Failure, Payload, Verdict},
+    wording::cut,
 };
 
 use super::objects;

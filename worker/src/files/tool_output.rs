@@ -1,9 +1,9 @@
 //! Large outputs of tools (W4): the window shows a preview, the whole output is a file in the workspace that
 //! the agent can read, and an object in the store for the worker of a later attempt.
 
-use shared::{
-    text::cut,
+use domain::{
     wire::{Execute, ToolCall, ToolOutput},
+    wording::cut,
 };
 
 use super::{
@@ -24,8 +24,8 @@ pub(crate) const PASSAGE_BYTES: usize = 16 * 1024;
 const FOOTER_BYTES: usize = 200;
 
 /// The tools whose calls may ask for lines of a file, and for bytes of a value.
-pub(crate) const READ_TOOL: &str = shared::tool::FS_READ;
-pub(crate) const READ_CONTEXT_TOOL: &str = shared::tool::READ_CONTEXT;
+pub(crate) const READ_TOOL: &str = domain::tool::FS_READ;
+pub(crate) const READ_CONTEXT_TOOL: &str = domain::tool::READ_CONTEXT;
 
 /// Stores a large output as a file and an object. `number` is the number of its journal entry.
 pub(crate) async fn offload(
@@ -93,7 +93,7 @@ fn preview(text: &str, path: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use shared::Json;
+    use domain::Json;
 
     use super::*;
 

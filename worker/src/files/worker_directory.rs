@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use shared::WorkerId;
+use domain::WorkerId;
 
 use super::workspace::{private, remove};
 

@@ -14,7 +14,7 @@ use cap_std::{
     ambient_authority,
     fs::{Dir, File, MetadataExt, OpenOptions, OpenOptionsExt},
 };
-use shared::{ChildId, TraceId, limits::Limits, wire::HistoryEntry};
+use domain::{ChildId, TraceId, limits::Limits, wire::HistoryEntry};
 
 #[cfg(test)]
 mod tests;

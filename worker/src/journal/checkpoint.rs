@@ -2,7 +2,7 @@
 //! one continues from an earlier entry of its own. Both are written to the journal before any other entry, and once:
 //! if an attempt ends in between, the next one completes the rest.
 
-use shared::{
+use domain::{
     CallId,
     id::ToolName,
     subject::Filter,

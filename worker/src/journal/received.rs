@@ -2,7 +2,7 @@
 //! caller's may be deleted, and its journal names the copies: every later attempt, and every branch, finds the same. An
 //! attempt that ends before that entry is written leaves copies that nobody names, and the next one copies again.
 
-use shared::wire::{Failure, FailureKind, HistoryEntry, HistoryStep, OutputFile};
+use domain::wire::{Failure, FailureKind, HistoryEntry, HistoryStep, OutputFile};
 
 use super::writer::Journal;
 use crate::{attempt::Attempt, crash::Point, files::objects};

@@ -1,9 +1,8 @@
 //! Reads a stored journal completely, or returns why it can't be used.
 
-use shared::{
-    CallId, ChildId,
-    bus::{self, Bus, of_first_writers},
-    decode,
+use bus::{Bus, of_first_writers};
+use domain::{
+    CallId, ChildId, decode,
     subject::Filter,
     wire::{CallCost, Failure, FailureKind, HistoryEntry, HistoryStep},
 };

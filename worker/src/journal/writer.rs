@@ -8,13 +8,13 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use shared::{
-    bus::{Outgoing, PublishError},
+use bus::{Outgoing, PublishError};
+use domain::{
     decode,
-    set_limit::SetLimit,
     subject::{Filter, Subject},
     wire::{Failure, FailureKind, HistoryEntry, HistoryStep, LostStep, OpenHold, SettledCall},
 };
+use text::set_limit::SetLimit;
 
 use super::stored::{Unusable, is_of, known_cost, read, standing};
 use crate::{attempt::Attempt, retry::Backoff};

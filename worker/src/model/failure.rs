@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
+use domain::wording::with_causes;
 use genai::Error as Cause;
 use reqwest::{StatusCode, header};
 use serde_json::Value;
-use shared::text::with_causes;
 
 use super::{provider::Route, request::Error};
 use crate::relay::Fault;

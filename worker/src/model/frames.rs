@@ -3,9 +3,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use domain::wire::Usage;
 use genai::chat::{ChatOptions, ToolCall};
 use serde_json::Value;
-use shared::wire::Usage;
 
 use super::{
     chunks::Chunks,

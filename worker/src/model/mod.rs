@@ -23,15 +23,15 @@ mod written_name;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use shared::{Problems, Tokens, id::ModelName};
+use domain::{Problems, Tokens, id::ModelName};
+use outages::Outages;
+use price::{Prices, Unpriced};
+use provider::Providers;
 
 use crate::{
     settings::{ModelEntry, Settings, Tokenizer},
     simulated_provider::SimulatedProvider,
 };
-use outages::Outages;
-use price::{Prices, Unpriced};
-use provider::Providers;
 
 pub(crate) use price::Price;
 pub(crate) use request::{Completion, Error, Message, Request, ScriptInput, ToolSpec};

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use shared::telemetry::Outage;
+use telemetry::Outage;
 use tokio::time::Instant;
 
 use super::request::{Completion, Error};

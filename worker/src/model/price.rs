@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use shared::{Amount, Tokens, Usd, digest::sha256, id::ModelName, wire::Usage};
+use domain::{Amount, Tokens, Usd, digest::sha256, id::ModelName, wire::Usage};
 
 use super::{
     rates::{Rates, Tier},

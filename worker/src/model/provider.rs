@@ -3,12 +3,13 @@
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
+use domain::{Problems, id::ModelName};
 use genai::{
     Client, ModelIden, ServiceTarget,
     adapter::AdapterKind,
     resolver::{AuthData, Endpoint},
 };
-use shared::{Problems, id::ModelName, internet};
+use host::internet;
 
 use super::{price::NoProvider, request::Error, scripted, written_name};
 use crate::{

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use shared::{
+use domain::{
     ContextKey, Json,
     agent::Turn,
     id::{ModelName, ToolName},

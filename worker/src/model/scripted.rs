@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use shared::{
+use domain::{
     Json, Usd,
     agent::Turn,
     id::ModelName,

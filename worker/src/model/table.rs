@@ -2,8 +2,8 @@
 //! only the price of a whole call, so the rate is the price of a call divided by its tokens. No other file uses
 //! floats.
 
+use domain::Tokens;
 use genai_prices::{Calculator, PriceRequest, Usage, UsageKey};
-use shared::Tokens;
 
 use super::rates::{Rates, Tier};
 

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use domain::{Json, wire::ToolCall};
 use genai::chat::{
     ChatMessage, ChatOptions, ChatRequest, ChatResponseFormat, ChatRole, ContentPart, JsonSpec,
     MessageContent, Tool, ToolCall as Called, ToolName, ToolResponse,
 };
 use serde_json::{Map, Value, json};
-use shared::{Json, wire::ToolCall};
 
 use super::{
     request::{Message, Request},

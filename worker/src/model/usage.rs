@@ -2,8 +2,8 @@
 //! taken at its largest figures, so that no cost is booked below the bill. A number that is missing or impossible is
 //! unknown; none is made up.
 
+use domain::wire::Usage;
 use serde_json::Value;
-use shared::wire::Usage;
 
 use crate::settings::Protocol;
 

@@ -38,7 +38,7 @@ pub(crate) struct LastFault(Arc<Mutex<Option<String>>>);
 
 impl LastFault {
     pub(super) fn set(&self, fault: &Fault) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(shared::text::with_causes(fault));
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(domain::wording::with_causes(fault));
     }
 
     /// A fault that another found, in its words.

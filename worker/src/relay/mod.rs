@@ -13,8 +13,8 @@ mod tests;
 
 use std::net::Ipv4Addr;
 
+use host::{internet::plain_client, random::Random};
 use reqwest::ClientBuilder;
-use shared::{internet::plain_client, random::Random};
 use tokio::{net::TcpListener, task::JoinSet};
 
 use callers::{Caller, Callers};

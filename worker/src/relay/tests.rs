@@ -7,7 +7,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use shared::internet::strict_client;
+use host::internet::strict_client;
 
 use super::{LastFault, Pipe, Relay, Sent, Upstream, local_client};
 

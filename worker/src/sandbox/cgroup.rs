@@ -8,7 +8,8 @@ use std::{
     time::Duration,
 };
 
-use shared::{agent::Resources, random::Random};
+use domain::agent::Resources;
+use host::random::Random;
 
 /// The processes of the sandbox itself, with their threads: they are in the cgroup of their program.
 const OWN_PROCESSES: u64 = 8;

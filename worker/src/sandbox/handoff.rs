@@ -7,11 +7,11 @@ use std::{
     path::PathBuf,
 };
 
-use serde::{Deserialize, Serialize};
-use shared::{
+use domain::{
     agent::{Layer, Resources},
     wire::{AppliedLayer, MissingLayer, SandboxReport},
 };
+use serde::{Deserialize, Serialize};
 
 /// The executable of this process. The path works whatever the file is called, and after the file was renamed,
 /// removed or replaced.

@@ -10,13 +10,13 @@ use std::{
     time::Duration,
 };
 
+use domain::{
+    agent::{Layer, Resources},
+    wire::SandboxReport,
+};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
-};
-use shared::{
-    agent::{Layer, Resources},
-    wire::SandboxReport,
 };
 use tokio::{
     io::AsyncReadExt as _,

@@ -4,8 +4,8 @@
 
 use std::process::ExitCode;
 
+use domain::agent::Layer;
 use nix::sys::{prctl, signal::Signal};
-use shared::agent::Layer;
 
 use super::{
     attend::attend,

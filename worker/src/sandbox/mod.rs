@@ -28,7 +28,7 @@ mod watch;
 
 use std::{os::unix::fs::DirBuilderExt, process::ExitCode, time::Duration};
 
-use shared::{
+use domain::{
     agent::{AgentKind, Layer},
     wire::SandboxReport,
 };

@@ -8,6 +8,7 @@ use std::{
     process::{ExitCode, ExitStatus},
 };
 
+use domain::agent::Layer;
 use nix::{
     sched::{CloneFlags, unshare},
     sys::{
@@ -16,7 +17,6 @@ use nix::{
     },
     unistd::{Gid, Pid, Uid, close, getgid, getppid, getuid},
 };
-use shared::agent::Layer;
 
 use super::{
     attend::attend,

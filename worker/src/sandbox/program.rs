@@ -7,6 +7,7 @@ use std::{
     process::{Command, ExitCode},
 };
 
+use domain::agent::{Layer, Resources};
 use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, LandlockStatus, Ruleset, RulesetAttr,
     RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, path_beneath_rules,
@@ -21,7 +22,6 @@ use nix::{
     unistd::{getgid, getuid, setsid},
 };
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
-use shared::agent::{Layer, Resources};
 
 use super::{
     filter,

@@ -2,7 +2,7 @@
 
 use std::{process::ExitStatus, sync::Arc};
 
-use shared::wire::SandboxReport;
+use domain::wire::SandboxReport;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
     process::{ChildStderr, ChildStdin, ChildStdout},

@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use domain::agent::Resources;
 use nix::{
     sys::{
         signal::{Signal, kill},
@@ -20,7 +21,7 @@ use nix::{
     },
     unistd::Pid,
 };
-use shared::{agent::Resources, set_limit::SetLimit};
+use text::set_limit::SetLimit;
 
 use super::{
     handoff::{Error, Policy},

@@ -30,6 +30,6 @@ use crate::settings::Settings;
 pub fn hide_in_log(files: &[(String, PathBuf)]) {
     let hidden = Values::read(&Settings::default(), files).redactor().clone();
     if !hidden.is_empty() {
-        shared::telemetry::hide(move |line| hidden.bytes(line).into_owned());
+        telemetry::hide(move |line| hidden.bytes(line).into_owned());
     }
 }

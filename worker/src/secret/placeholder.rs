@@ -3,9 +3,9 @@
 
 use std::{collections::BTreeSet, sync::LazyLock};
 
+use domain::{id::SecretName, wire::Execute};
 use regex::Regex;
 use serde_json::Value;
-use shared::{id::SecretName, wire::Execute};
 
 use super::{redactor, values::Values};
 

@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
+use domain::{id::SecretName, wire::Execute};
 use serde_json::{Value, json};
-use shared::{id::SecretName, wire::Execute};
 
 use super::{Given, Values};
 use crate::settings::{Secret, Settings};
@@ -16,7 +16,8 @@ pub(crate) struct Files {
 
 impl Files {
     pub(crate) fn new(secrets: &[(&str, &str)]) -> Self {
-        let directory = std::env::temp_dir().join(format!("trellis-secrets-{}", uuid::Uuid::new_v4()));
+        let directory =
+            std::env::temp_dir().join(format!("trellis-secrets-{}", host::random::Random::System.id()));
         std::fs::create_dir_all(&directory).unwrap();
         for (name, value) in secrets {
             std::fs::write(directory.join(name), format!(" {value}\n")).unwrap();
@@ -41,8 +42,8 @@ impl Files {
 
     /// A context that may use these.
     pub(crate) fn work(secrets: &[&str]) -> Execute {
-        let world = tests::World::with_root(json!({ "secrets": secrets }));
-        world.work(&tests::world::id("root")).unwrap()
+        let world = world::World::with_root(json!({ "secrets": secrets }));
+        world.work(&world::id("root")).unwrap()
     }
 }
 

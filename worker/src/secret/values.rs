@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc};
 
-use shared::{id::SecretName, wire::Execute};
+use domain::{id::SecretName, wire::Execute};
 
 use super::{directory, file, redactor::Redactor, source};
 use crate::settings::{Secret, Settings};
@@ -108,7 +108,7 @@ impl Values {
             let given: Vec<SecretName> = work.secrets.iter().cloned().collect();
             let hint = match given.as_slice() {
                 [] => "you have no secrets".into(),
-                given => format!("your secrets are {}", shared::secrets::list(given)),
+                given => format!("your secrets are {}", domain::secrets::list(given)),
             };
             return Err(format!("you were not given the secret `{name}`\n\nhint: {hint}"));
         }
@@ -132,7 +132,7 @@ impl Values {
                 hosts => format!(" to {}", hosts.join(", ")),
             };
             let tool = |tool: &String| match tool.as_str() {
-                shared::tool::HTTP_GET => format!("`{tool}`{hosts}"),
+                domain::tool::HTTP_GET => format!("`{tool}`{hosts}"),
                 _ => format!("`{tool}`"),
             };
             let tools: Vec<String> = settings.tools.iter().map(tool).collect();

@@ -3,12 +3,10 @@
 
 use std::sync::Arc;
 
-use shared::{
-    Problems, Timestamp,
-    bus::{Bus, Message},
-    decode,
+use bus::{Bus, Message};
+use domain::{
+    Problems, Timestamp, decode,
     subject::Subject,
-    telemetry,
     wire::{Drain, Refusal, WorkerCall, WorkerState},
 };
 

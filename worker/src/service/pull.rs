@@ -7,18 +7,17 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use futures_util::future::BoxFuture;
-use shared::{
-    ChildId, TraceId,
-    bus::{self, Bus, Consumer, Consumption, Delivery, Message, Stream, Subscription},
-    decode,
+use bus::{Bus, Consumer, Consumption, Delivery, Message, Stream, Subscription};
+use domain::{
+    ChildId, TraceId, decode,
     subject::{Filter, Subject},
-    telemetry::{
-        Outage,
-        metrics::{self, Told},
-        span_of,
-    },
     wire::{Offer, Refusal, Stop},
+};
+use futures_util::future::BoxFuture;
+use telemetry::{
+    Outage,
+    metrics::{self, Told},
+    span_of,
 };
 use tokio::{
     sync::{Notify, mpsc, oneshot},

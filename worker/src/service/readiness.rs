@@ -3,7 +3,8 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use shared::{bus::Bus, health};
+use bus::Bus;
+use telemetry::health;
 use tokio::{
     net::TcpListener,
     sync::{mpsc, oneshot},

@@ -1,10 +1,10 @@
 //! The arguments of a tool: read into a type, with every mistake reported at once; and the JSON Schema made
 //! from the type, which the model is shown.
 
+use domain::{Json, decode};
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use shared::{Json, decode};
 
 use super::call::Invocation;
 

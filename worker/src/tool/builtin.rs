@@ -1,6 +1,6 @@
 //! The table of the worker's own tools. Each tool's file owns its name, description and arguments.
 
-use shared::{Json, id::ToolName};
+use domain::{Json, id::ToolName};
 
 use super::{arguments::schema, context, fs, http, human, spawn};
 use crate::model::ToolSpec;
@@ -96,6 +96,6 @@ mod tests {
     /// A coordinator refuses every other name.
     #[test]
     fn the_tools_are_those_that_coordinators_know() {
-        assert_eq!(BuiltinTool::ALL.map(BuiltinTool::text), shared::tool::BUILTINS);
+        assert_eq!(BuiltinTool::ALL.map(BuiltinTool::text), domain::tool::BUILTINS);
     }
 }

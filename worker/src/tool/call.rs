@@ -1,11 +1,11 @@
 //! One call of a tool: what goes in, and what comes out.
 
-use serde_json::Value;
-use shared::{
+use domain::{
     ChildId,
     id::ToolName,
     wire::{CheckedStep, Form, SharedMessage, Text},
 };
+use serde_json::Value;
 
 use crate::{attempt::Attempt, files::workspace::Workspace};
 

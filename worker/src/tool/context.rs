@@ -1,10 +1,10 @@
 //! `read_context` and `write_context`: the store that the agents of a trace share (C). The coordinator decides
 //! who may read and write which key. An absent value differs from null.
 
+use domain::{ChildId, ContextKey, Json};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
-use shared::{ChildId, ContextKey, Json};
 
 use super::{
     arguments,
@@ -20,7 +20,7 @@ pub(crate) const READ: &str = tool_output::READ_CONTEXT_TOOL;
 pub(super) const READ_DESCRIPTION: &str = "Reads one of your inputs or a value of the store that the agents of this request share; with no key, \
      lists the keys you may read. `found` is false if there is no such value; a value may be null. Read a long value \
      in passages, with `offset` and `length`, or a part of it with `pointer`.";
-pub(crate) const WRITE: &str = shared::tool::WRITE_CONTEXT;
+pub(crate) const WRITE: &str = domain::tool::WRITE_CONTEXT;
 pub(super) const WRITE_DESCRIPTION: &str = "Writes a value into the store that the agents of this request share: under the key you were given \
      for your output, or a key that begins with your own id and a dot.";
 

@@ -4,7 +4,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use shared::{limits::Limits, text::cut};
+use domain::{limits::Limits, wording::cut};
 
 use super::{
     arguments,
@@ -22,7 +22,7 @@ pub(super) const READ_DESCRIPTION: &str = "Reads a text file of your workspace. 
 pub(crate) const WRITE: &str = restore::WRITE_TOOL;
 pub(super) const WRITE_DESCRIPTION: &str = "Writes a text file of your workspace, and replaces an existing one. Put files that should be kept \
      under outputs/; history/ can't be written.";
-pub(super) const LIST: &str = shared::tool::FS_LIST;
+pub(super) const LIST: &str = domain::tool::FS_LIST;
 pub(super) const LIST_DESCRIPTION: &str = "Lists a directory of your workspace, with sizes in bytes.";
 
 /// The largest file that is read.

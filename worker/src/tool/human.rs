@@ -1,21 +1,21 @@
 //! `ask_human`: a question to a human (G7). The context parks and holds no worker; the answer comes with its next
 //! attempt, and a question that was answered is not asked again.
 
-use schemars::JsonSchema;
-use serde::Deserialize;
-use shared::{
+use domain::{
     Json, Problems,
     graph::OutputSchema,
     id::ToolName,
     wire::{Form, GivenAnswer, Text},
 };
+use schemars::JsonSchema;
+use serde::Deserialize;
 
 use super::{
     arguments,
     call::{Invocation, Observation, Outcome},
 };
 
-pub(crate) const NAME: &str = shared::tool::ASK_HUMAN;
+pub(crate) const NAME: &str = domain::tool::ASK_HUMAN;
 pub(super) const DESCRIPTION: &str = "Asks a human a question and returns the answer, which may take days. Use it only when you can't \
      continue without the answer; put everything you need to know into one question. Give `choices`, or a JSON `schema` of the \
      answer, if only certain answers are of use. With `timeout_ms` you get the `default` if nobody has answered by then; without a \

@@ -1,7 +1,7 @@
 //! Parts of a large value: what a JSON pointer names, and a range of its text.
 
+use domain::{ContextKey, Json};
 use serde_json::Value;
-use shared::{ContextKey, Json};
 
 use super::call::Output;
 use crate::files::tool_output::PASSAGE_BYTES;

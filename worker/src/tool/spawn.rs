@@ -4,10 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use schemars::JsonSchema;
-use serde::Deserialize;
-use serde_json::{Value, json};
-use shared::{
+use domain::{
     AgentId, ChildId, ContextKey, Json, Secrets, Usd,
     decode::Format,
     graph::{self, TaskGraph},
@@ -18,6 +15,9 @@ use shared::{
         Spawn, Text,
     },
 };
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 use super::{
     arguments,
@@ -31,18 +31,18 @@ use crate::{
     files::objects,
 };
 
-pub(super) const SPAWN: &str = shared::tool::SPAWN;
+pub(super) const SPAWN: &str = domain::tool::SPAWN;
 pub(super) const SPAWN_DESCRIPTION: &str = "Starts another agent on one task and returns its result; then you continue. Use it for an \
      independent part of your work. The agent knows nothing of your conversation: give it everything it \
      needs in the goal and the inputs. For several parts that depend on each other, or that should run \
      at the same time, use run_pipeline; if the other agent should finish the work in your place, use \
      delegate.";
-pub(crate) const DELEGATE: &str = shared::tool::DELEGATE;
+pub(crate) const DELEGATE: &str = domain::tool::DELEGATE;
 pub(super) const DELEGATE_DESCRIPTION: &str = "Hands your work over: the other agent's result becomes your result, and you do not continue. It begins with the \
      files in your outputs/. Use it \
      when another agent is better suited to finish your task. To get the result back and continue, use \
      spawn.";
-pub(super) const PIPELINE: &str = shared::tool::RUN_PIPELINE;
+pub(super) const PIPELINE: &str = domain::tool::RUN_PIPELINE;
 /// All tools that start a child.
 pub(crate) const TOOLS: [&str; 3] = [SPAWN, DELEGATE, PIPELINE];
 pub(super) const PIPELINE_DESCRIPTION: &str = "Runs several agents as a graph and returns every step with its status, result or reason, and cost. Use it for work of more \
@@ -351,5 +351,5 @@ pub(crate) fn delegate_with_others() -> Observation {
 }
 
 fn agent_spawn() -> ToolName {
-    ToolName::new(shared::tool::JOURNALED_SPAWN).expect("a literal that fits the grammar")
+    ToolName::new(domain::tool::JOURNALED_SPAWN).expect("a literal that fits the grammar")
 }

@@ -8,9 +8,9 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use domain::{AgentId, Json, Problems, id::ToolName, problem::nearest, wire::Execute};
 use futures_util::FutureExt;
 use serde_json::{Value, json};
-use shared::{AgentId, Json, Problems, id::ToolName, problem::nearest, wire::Execute};
 
 use super::{
     builtin::BuiltinTool,

@@ -5,16 +5,10 @@ mod secrets;
 
 use std::{path::Path, time::Duration};
 
+use bus::{Bus, Topology, role};
 use coordinator::store::{Durability, Store};
+use domain::{ChildId, TraceId, subject::Subject, wording::with_causes};
 use gateway::doctor::{self, Bounds, Findings, Level, shown};
-use shared::{
-    ChildId, TraceId,
-    bus::{Bus, Topology},
-    role,
-    subject::Subject,
-    telemetry,
-    text::with_causes,
-};
 use tokio::time::Instant;
 
 use findings::{add_error, print};

@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use shared::{
-    bus::Position,
-    disk::{self, Key, Kind, Reader, Row, Rows},
-    subject::Partition,
-};
+use bus::Position;
+use disk::{Key, Kind, Reader, Row, Rows};
+use domain::subject::Partition;
 
 use super::{
     super::{AgentVersion, Agents, Correction, Error, LogMark, Marked, Member, Members, NewMark, StoreTime},

@@ -2,11 +2,8 @@
 
 use std::iter::Peekable;
 
-use shared::{
-    Timestamp, TraceId,
-    disk::{self, Rows},
-    subject::Partition,
-};
+use disk::Rows;
+use domain::{Timestamp, TraceId, subject::Partition};
 
 use super::{
     super::{Error, Find},

@@ -1,10 +1,7 @@
 //! The index of runs (G17): under which terms a run is listed, what it cost, and its id.
 
-use shared::{
-    TraceId,
-    disk::{Change, Error, Key, Kind, Reader, Rows},
-    subject::Partition,
-};
+use disk::{Change, Error, Key, Kind, Reader, Rows};
+use domain::{TraceId, subject::Partition};
 
 use super::{super::record::Indexed, list::List, rows::trace_id};
 

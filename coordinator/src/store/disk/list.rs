@@ -1,10 +1,7 @@
 //! Traces with a time each, in the order of their times: timers, runs, ended ones, and the runs of a term.
 
-use shared::{
-    Timestamp, TraceId,
-    disk::{Change, Error, Key, Kind, Reader, Rows},
-    subject::Partition,
-};
+use disk::{Change, Error, Key, Kind, Reader, Rows};
+use domain::{Timestamp, TraceId, subject::Partition};
 
 use super::rows::trace_id;
 

@@ -8,12 +8,9 @@ mod list;
 mod rows;
 mod traces;
 
-use shared::{
-    clock::Clock,
-    disk::{self, Change, View},
-    random::Random,
-    subject::Partition,
-};
+use disk::{Change, View};
+use domain::subject::Partition;
+use host::{clock::Clock, random::Random};
 
 use super::{Error, memory::Memory};
 

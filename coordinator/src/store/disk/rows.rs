@@ -2,11 +2,8 @@
 
 use std::collections::HashMap;
 
-use shared::{
-    TraceId,
-    disk::{Error, Key, Kind, Reader, Row, Rows},
-    subject::Partition,
-};
+use disk::{Error, Key, Kind, Reader, Row, Rows};
+use domain::{TraceId, subject::Partition};
 
 use super::super::{OutboxKey, Record, keys};
 

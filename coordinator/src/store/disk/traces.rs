@@ -2,11 +2,8 @@
 
 use std::collections::HashMap;
 
-use shared::{
-    Timestamp, TraceId,
-    disk::{self, Change, Reader, Rows},
-    subject::Partition,
-};
+use disk::{Change, Reader, Rows};
+use domain::{Timestamp, TraceId, subject::Partition};
 
 use super::{
     super::{Committed, Error, Loaded, Replaces, Sent, Write, keys, record::RUNS_KEPT},

@@ -13,7 +13,7 @@ use redis::{
     sentinel::{SentinelClientBuilder, SentinelServerType},
 };
 
-use shared::tls::Tls;
+use domain::tls::Tls;
 
 use super::super::Error;
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use domain::Timestamp;
 use redis::{Cmd, RedisError, RedisResult, Value};
-use shared::Timestamp;
 
 use super::{
     super::{Correction, Durability, Error, Member, Members, StoreTime, record::SILENT_MS},

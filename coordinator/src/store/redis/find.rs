@@ -4,8 +4,8 @@
 
 use std::collections::HashMap;
 
+use domain::{Timestamp, TraceId, subject::Partition};
 use redis::{Cmd, Value};
-use shared::{Timestamp, TraceId, subject::Partition};
 
 use super::{
     super::{Error, Find},

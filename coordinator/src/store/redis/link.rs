@@ -17,7 +17,8 @@ use redis::{
     cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr},
 };
 
-use shared::{telemetry::Outage, text::with_causes};
+use domain::wording::with_causes;
+use telemetry::Outage;
 
 use super::address::{Address, Connection, RESPONSE_TIMEOUT};
 

@@ -12,8 +12,8 @@
 
 use std::collections::HashMap;
 
+use domain::TraceId;
 use redis::{Cmd, RedisResult, Value};
-use shared::TraceId;
 
 use super::{
     super::{Error, Loaded, keys},

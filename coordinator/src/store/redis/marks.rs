@@ -2,8 +2,8 @@
 
 use std::sync::LazyLock;
 
+use domain::subject::Partition;
 use redis::{Cmd, Script};
-use shared::subject::Partition;
 
 use super::{
     super::{Error, LogMark, Marked, NewMark},

@@ -15,7 +15,7 @@ mod traces;
 use std::sync::Arc;
 
 use ::redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
-use shared::subject::{Namespace, Partition};
+use domain::subject::{Namespace, Partition};
 
 pub use self::address::Login;
 use self::{

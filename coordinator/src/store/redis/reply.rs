@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
+use bus::Position;
+use domain::{Timestamp, TraceId};
 use redis::{FromRedisValue, RedisResult, Value};
-use shared::{Timestamp, TraceId, bus::Position};
 
 use super::{
     super::{Committed, Error, LogMark, Record, UNREADABLE, keys},

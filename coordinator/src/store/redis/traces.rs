@@ -5,8 +5,8 @@ use std::{
     sync::LazyLock,
 };
 
+use domain::{Timestamp, TraceId, subject::Partition};
 use redis::{Cmd, RedisResult, Script, Value};
-use shared::{Timestamp, TraceId, subject::Partition};
 
 use super::{
     super::{Committed, Error, Replaces, Sent, UNREADABLE, Write, keys, record::RUNS_KEPT},

@@ -1,10 +1,10 @@
 //! Checks around model calls.
 
-use serde_json::json;
-use shared::{
+use domain::{
     subject::Filter,
     wire::{EndStatus, FailureKind},
 };
+use serde_json::json;
 use trellis_tests::servers::{ModelServer, Prompt};
 
 use super::{checked, counts, decisions, embedded, prompts, run};
@@ -62,7 +62,7 @@ async fn b16_a_redacted_message_stays_redacted_in_every_later_call() {
         .await;
         let answered = json!({"child_id": "root", "question": 1, "answer": "the quiet one"});
         let message = json!({"trace_id": trace_id, "answered": answered});
-        cluster.client.publish(shared::subject::Subject::Input, &message).await;
+        cluster.client.publish(domain::subject::Subject::Input, &message).await;
     };
     let run = super::run_as(&cluster, trace_id, "use sk-HIDDEN and be quiet");
     let ((outcome, journal), ()) = tokio::join!(run, answer);

@@ -1,7 +1,7 @@
 //! The approval of humans.
 
+use domain::{subject::Subject, wire::EndStatus};
 use serde_json::json;
-use shared::{subject::Subject, wire::EndStatus};
 use trellis_tests::{
     processes::Processes,
     servers::{ModelServer, Prompt},
@@ -11,7 +11,7 @@ use super::{decisions, tool_errors};
 use crate::agents::{call, check_bill, cluster, finished, say};
 
 /// Waits for question `number` of the root, ends the worker, and answers.
-async fn answer(cluster: &mut Processes, run: shared::TraceId, number: usize, question: &str, answer: &str) {
+async fn answer(cluster: &mut Processes, run: domain::TraceId, number: usize, question: &str, answer: &str) {
     cluster
         .until(run, "asking", |trace| {
             trace.root().is_some_and(|root| {

@@ -8,13 +8,14 @@ mod summaries;
 mod tools;
 mod wording;
 
-use serde_json::{Value, json};
-use shared::{
+use bus::Bus;
+use domain::{
     TraceId,
-    bus::{Bus, Headers},
+    span::Headers,
     subject::Filter,
     wire::{HistoryEntry, HistoryStep, Outcome},
 };
+use serde_json::{Value, json};
 use trellis_tests::{
     cluster::{Cluster, SOON, name},
     processes::{binary, fresh_trace},
@@ -25,12 +26,12 @@ use trellis_tests::{
 /// A cluster in this process whose worker calls `model`, with these profiles.
 async fn embedded(settings: Value, agents: Value) -> Cluster {
     let coordinator = coordinator::Config::new(name("coordinator"));
-    let bus = Bus::Memory(shared::bus::Memory::new(Default::default()));
+    let bus = Bus::Memory(bus::Memory::new(Default::default()));
     let store = coordinator::store::Memory::new(coordinator.topology.partitions);
     let store = coordinator::store::Store::Memory(store);
     let worker = worker::Config {
         sandbox: Some(binary()),
-        policy: shared::agent_policy::AgentPolicy::everything(),
+        policy: domain::agent_policy::AgentPolicy::everything(),
         settings: serde_json::from_value(settings).unwrap(),
         ..worker::Config::new(name("w"))
     };

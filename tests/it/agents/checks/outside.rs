@@ -1,7 +1,7 @@
 //! Checks that a program or an MCP server decides, and checks of programs.
 
+use domain::wire::{EndStatus, HistoryStep};
 use serde_json::{Value, json};
-use shared::wire::{EndStatus, HistoryStep};
 use trellis_tests::servers::{ModelServer, Prompt};
 
 use super::{checked, decisions, embedded, run, tool_errors};

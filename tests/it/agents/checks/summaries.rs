@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use serde_json::{Value, json};
-use shared::{
+use domain::{
     subject::Filter,
     wire::{Compacted, EndStatus, HistoryEntry},
 };
+use serde_json::{Value, json};
 use trellis_tests::{
     cluster::{Cluster, SOON},
     processes::fresh_trace,

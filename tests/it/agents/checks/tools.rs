@@ -1,7 +1,7 @@
 //! Checks around tool calls.
 
+use domain::{subject::Filter, wire::EndStatus};
 use serde_json::json;
-use shared::{subject::Filter, wire::EndStatus};
 use trellis_tests::servers::{ModelServer, Prompt};
 
 use super::{checked, counts, decisions, embedded, everything, passes, prompts, run, tool_errors};

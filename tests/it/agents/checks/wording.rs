@@ -3,11 +3,11 @@
 
 use std::path::Path;
 
-use serde_json::{Value, json};
-use shared::{
-    bus::Headers,
+use domain::{
+    span::Headers,
     wire::{Compacted, EndStatus},
 };
+use serde_json::{Value, json};
 use trellis_tests::{
     cluster::{Cluster, SOON, eventually},
     processes::fresh_trace,

@@ -13,7 +13,8 @@ use trellis_tests::processes::{binary, repository};
 
 use super::{beneath, file};
 
-const CRATES: [&str; 5] = ["shared/src", "coordinator/src", "worker/src", "gateway/src", "cli/src"];
+const CRATES: [&str; 6] =
+    ["shared", "coordinator/core/src", "coordinator/src", "worker/src", "gateway/src", "cli/src"];
 const BEGIN: &str = "<!-- from here on made by the program: TRELLIS_WRITE_SCHEMAS=1 scripts/test -->\n";
 
 /// The sources of the product, without their tests.
@@ -122,7 +123,7 @@ fn keys(schema: &Value) -> BTreeSet<String> {
 #[test]
 fn every_key_of_the_settings_files_is_described() {
     let page = file("docs/reference/files.md");
-    let of_worker = keys(&shared::schema::of::<worker::Settings>());
+    let of_worker = keys(&domain::schema::of::<worker::Settings>());
     let of_deployment = keys(&serde_json::from_str::<Value>(&file("docs/schemas/settings.json")).unwrap());
     for (keys, some) in
         [(&of_worker, "mcp.NAME.resources.cpu_seconds"), (&of_deployment, "maximum.limits.max_steps")]
@@ -142,7 +143,7 @@ fn every_key_of_the_settings_files_is_described() {
             "{heading} in docs/reference/files.md: missing {missing:?}, unknown {unknown:?}"
         );
     }
-    let defaults = serde_json::to_value(shared::limits::Settings::default()).unwrap();
+    let defaults = serde_json::to_value(domain::limits::Settings::default()).unwrap();
     for key in &of_deployment {
         let default = defaults.pointer(&format!("/{}", key.replace('.', "/"))).and_then(Value::as_u64);
         let row = page.lines().find(|line| line.starts_with(&format!("| `{key}` |"))).unwrap_or_default();
@@ -198,10 +199,10 @@ fn every_code_of_an_error_says_what_to_do() {
 
     let text =
         |path: &str| sources.iter().find(|(name, _)| name == path).map(|(_, text)| text.as_str()).unwrap();
-    let kinds = all(r#"FailureKind::[A-Za-z]+ => "([a-z_]+)""#, text("shared/src/wire/report.rs"));
+    let kinds = all(r#"FailureKind::[A-Za-z]+ => "([a-z_]+)""#, text("shared/domain/src/wire/report.rs"));
     assert!(kinds.len() > 8, "{kinds:?}");
     assert_eq!(rows(&page, "Kinds of failures"), kinds);
-    let ends = all(r#"EndStatus::[A-Za-z]+ => "([a-z_]+)""#, text("shared/src/wire/outcome.rs"));
+    let ends = all(r#"EndStatus::[A-Za-z]+ => "([a-z_]+)""#, text("shared/domain/src/wire/outcome.rs"));
     assert_eq!(rows(&page, "How a context ends"), ends);
     let ending = text("cli/src/terminal/ending.rs");
     let mut exits = all(r"Ending::[A-Za-z]+ => ([0-9]+),", ending);

@@ -1,6 +1,6 @@
 //! `ask`: asks a human a question. The context waits for the answer and holds no worker meanwhile.
 
-use shared::{
+use domain::{
     Json,
     wire::{Form, Text, Verdict},
 };

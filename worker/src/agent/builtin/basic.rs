@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use shared::{
+use domain::{
     limits::MAX_TIMEOUT_MS,
     wire::{Failure, FailureKind, Verdict},
 };

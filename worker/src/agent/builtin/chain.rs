@@ -1,7 +1,7 @@
 //! `chain`: each context hands over to the next, so the answer of the last one is the result of all.
 
+use domain::wire::{FailureKind, Text, Verdict};
 use serde_json::json;
-use shared::wire::{FailureKind, Text, Verdict};
 
 use super::{
     parameters::{InvalidParameter, Parameters},

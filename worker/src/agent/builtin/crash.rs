@@ -1,6 +1,6 @@
 //! `crash`: aborts the whole worker process, as a bug or the kernel would.
 
-use shared::wire::Verdict;
+use domain::wire::Verdict;
 
 use super::parameters::{InvalidParameter, Parameters};
 use crate::agent::{

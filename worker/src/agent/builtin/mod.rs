@@ -10,13 +10,13 @@ mod share;
 mod spend;
 mod tree;
 
-use shared::{problem::nearest, wire::Verdict};
+use domain::{problem::nearest, wire::Verdict};
+use parameters::Parameters;
 
 use super::{
     run::Run,
     verdict::{failed, goal},
 };
-use parameters::Parameters;
 
 /// What each agent does and its parameters, shown in the documentation and with the error for an invalid parameter.
 pub const HELP: [(&str, &str); 10] = [

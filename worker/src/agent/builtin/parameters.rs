@@ -3,8 +3,8 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use domain::{ContextKey, Json};
 use serde::de::DeserializeOwned;
-use shared::{ContextKey, Json};
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Parameters<'a>(pub(super) &'a BTreeMap<ContextKey, Json>);

@@ -1,7 +1,7 @@
 //! `share`: writes into the shared store, and shows the values that it may read there (C).
 
+use domain::{ContextKey, Json, wire::Verdict};
 use serde_json::{Map, Value, json};
-use shared::{ContextKey, Json, wire::Verdict};
 
 use super::parameters::{InvalidParameter, Parameters};
 use crate::{

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use serde_json::json;
-use shared::{
+use domain::{
     Amount, Json, Tokens, Usd,
-    set_limit::Used,
     wire::{FailureKind, Refusal, Verdict, exhausted},
 };
+use serde_json::json;
+use text::set_limit::Used;
 
 use super::parameters::{InvalidParameter, Parameters};
 use crate::{

@@ -2,11 +2,11 @@
 //! they have ended. Each time it spawns every child that has not ended, so that no child is missing after a worker was
 //! lost between two spawns.
 
-use serde_json::{Value, json};
-use shared::{
+use domain::{
     AgentId, ChildId, ContextKey, Json, Usd,
     wire::{ChildResult, EndStatus, Spawn, Text, Verdict},
 };
+use serde_json::{Value, json};
 
 use super::parameters::{InvalidParameter, Parameters};
 use crate::{

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use shared::AgentProfile;
+use domain::AgentProfile;
 
 use crate::sandbox::may_read;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use shared::wire::{SandboxReport, Verdict};
+use domain::wire::{SandboxReport, Verdict};
 
 use super::message::Start;
 use crate::{

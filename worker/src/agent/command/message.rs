@@ -3,14 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use shared::{
+use domain::{
     ContextKey, Json, Tokens, Usd, digest,
     limits::Limits,
     problem::nearest,
     wire::{BudgetSnapshot, Execute, GivenAnswer, HistoryStep, Usage},
 };
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::{
     agent::news,
@@ -25,8 +25,8 @@ pub(super) struct Start<'a> {
     inputs: &'a BTreeMap<ContextKey, Json>,
     tools: Vec<Tool<'a>>,
     /// The names of its secrets (S8): some are variables of its environment, some are only for tools.
-    #[serde(skip_serializing_if = "shared::secrets::is_none")]
-    secrets: &'a shared::Secrets,
+    #[serde(skip_serializing_if = "domain::secrets::is_none")]
+    secrets: &'a domain::Secrets,
     #[serde(skip_serializing_if = "Option::is_none")]
     output_schema: Option<&'a Json>,
     limits: &'a Limits,

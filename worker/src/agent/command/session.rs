@@ -2,14 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use serde_json::Value;
-use shared::{
+use domain::{
     Amount, CallId, Json,
-    set_limit::{SetLimit, Used},
     wire::{
         self, CALL_CONFLICT, Failure, FailureKind, ModelStep, Said, Seen, ToolOutput, Verdict, exhausted,
     },
 };
+use serde_json::Value;
+use text::set_limit::{SetLimit, Used};
 
 use super::{
     exit::Exit,

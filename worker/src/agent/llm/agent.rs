@@ -1,14 +1,14 @@
 //! The loop of an LLM agent: call the model, call the tools it requests, check its answer, until there is a verdict.
 
-use serde_json::Value;
-use shared::{
+use domain::{
     ChildId, Json, Tokens,
     id::ModelName,
-    set_limit::Used,
     wire::{
         CheckedStep, Execute, Form, HistoryEntry, ModelStep, News, Payload, Seen, Text, ToolCall, Verdict,
     },
 };
+use serde_json::Value;
+use text::set_limit::Used;
 
 use super::{
     conversation::{Conversation, Next, Pending, Terms},

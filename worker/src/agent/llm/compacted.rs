@@ -2,7 +2,7 @@
 //! exchanges as a summary or as a line that names them. Follows from the journal alone, and the journal keeps
 //! everything.
 
-use shared::wire::{Compacted, ToolOutput, ToolStep};
+use domain::wire::{Compacted, ToolOutput, ToolStep};
 
 #[derive(Debug, Default)]
 pub(super) struct CompactedEntries {

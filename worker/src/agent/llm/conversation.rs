@@ -1,7 +1,7 @@
 //! A conversation, read from its journal: the turns so far, the tool calls not answered yet, and the next action. Pure:
 //! the same journal gives the same conversation on any worker.
 
-use shared::{
+use domain::{
     Json,
     id::ModelName,
     ladder::RungAction,

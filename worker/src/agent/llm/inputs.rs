@@ -1,12 +1,12 @@
 //! The declared inputs in the first messages (W8): a small one whole, a large one as its key, type, size and beginning,
 //! for `read_context` to read in passages. An agent without that tool is shown every input whole.
 
-use serde_json::{Map, Value};
-use shared::{
+use domain::{
     ContextKey, Json,
-    text::cut,
     wire::{Execute, ShareCategory},
+    wording::cut,
 };
+use serde_json::{Map, Value};
 
 use super::window::Window;
 use crate::{

@@ -1,11 +1,11 @@
 //! Whether the text of a model is a valid answer: any text, or JSON that matches the required schema.
 
-use serde_json::Value;
-use shared::{
+use domain::{
     Json,
     graph::OutputSchema,
     wire::{Execute, ModelStep},
 };
+use serde_json::Value;
 
 /// The answer, or a message for the model that says what is wrong.
 pub(super) fn judge(work: &Execute, step: &ModelStep) -> Result<Json, String> {

@@ -2,7 +2,7 @@
 //! tools are sent with each call, and so is its output schema. Of its parent's messages it gets only the categories that
 //! the spawn names in `share` (W3).
 
-use shared::wire::{Execute, ShareCategory};
+use domain::wire::{Execute, ShareCategory};
 
 use super::{
     inputs,

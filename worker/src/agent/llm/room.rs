@@ -2,7 +2,7 @@
 //! window. A summary is a paid call like any other: after a crash before its entry it is made again, and behind it
 //! never.
 
-use shared::{
+use domain::{
     agent::Compaction,
     wire::{Compacted, HistoryStep, Verdict},
 };

@@ -1,6 +1,6 @@
 //! The request for a summary of exchanges that no longer fit into a window (W7).
 
-use shared::text::cut;
+use domain::wording::cut;
 
 use super::window::Estimate;
 use crate::model::Message;

@@ -2,7 +2,7 @@
 //! TOOLS; if that is not enough, CONTEXT is left out here, and the prompt says so. Each context has its own window, built
 //! from its journal; it is never shared (W1).
 
-use shared::{
+use domain::{
     Tokens,
     wire::{ShareCategory, SharedMessage},
 };

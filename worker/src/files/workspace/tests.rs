@@ -5,7 +5,7 @@ use std::{
     path::PathBuf,
 };
 
-use shared::wire::{HistoryStep, Verdict};
+use domain::wire::{HistoryStep, Verdict};
 
 use super::*;
 use crate::files::worker_directory::WorkerDirectory;
@@ -45,7 +45,8 @@ impl Drop for Place {
 }
 
 fn outer() -> PathBuf {
-    let outer = std::env::temp_dir().join(format!("trellis-test-{}", uuid::Uuid::new_v4().simple()));
+    let outer =
+        std::env::temp_dir().join(format!("trellis-test-{}", host::random::Random::System.id().simple()));
     std::fs::create_dir(&outer).unwrap();
     outer
 }
@@ -87,8 +88,8 @@ fn i3_only_the_journal_writes_steps() {
         child_id: ChildId::new("root").unwrap(),
         number: 1,
         attempt: 1,
-        at: shared::Timestamp::from_millis(1),
-        step: HistoryStep::Result(Box::new(shared::wire::ResultStep {
+        at: domain::Timestamp::from_millis(1),
+        step: HistoryStep::Result(Box::new(domain::wire::ResultStep {
             verdict: Verdict::OutOfBudget,
             outputs: Vec::new(),
             sandbox: None,
@@ -232,7 +233,7 @@ fn i3_a_directory_without_permissions_is_removed() {
 #[test]
 fn i3_files_of_a_killed_worker_are_removed_and_those_of_a_running_one_stay() {
     let outer = outer();
-    let id = |name| shared::WorkerId::new(name).unwrap();
+    let id = |name| domain::WorkerId::new(name).unwrap();
     // The directory of a killed worker has no lock.
     std::fs::create_dir_all(outer.join("dead.worker/1/trace/child")).unwrap();
     std::fs::write(outer.join("dead.worker/.trellis-worker"), "").unwrap();

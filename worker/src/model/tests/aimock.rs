@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
-use shared::{
+use domain::{
     Json,
     wire::{ToolCall, Usage},
 };
+use serde_json::{Value, json};
 use tests::servers::AiMock;
 
 use super::{Completion, Error, Message, Models, Protocol, TestRequest, is_unknown, models, provider, tool};

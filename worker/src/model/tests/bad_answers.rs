@@ -1,7 +1,7 @@
 //! Bad answers of providers: endless ones, repeated calls, and impossible indexes.
 
+use domain::wire::ToolCall;
 use serde_json::{Value, json};
-use shared::wire::ToolCall;
 
 use super::{Error, Protocol, TestRequest, replay::Replay};
 

@@ -1,7 +1,7 @@
 //! Calls to a real model.
 
+use domain::Json;
 use serde_json::{Value, json};
-use shared::Json;
 use tests::servers::Llama;
 
 use super::{Protocol, TestRequest, models, provider};

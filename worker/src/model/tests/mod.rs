@@ -11,8 +11,8 @@ mod usages;
 
 use std::time::Duration;
 
+use domain::{Json, id::ModelName};
 use serde_json::Value;
-use shared::{Json, id::ModelName};
 
 use super::{Completion, Error, Message, Models, Request, ToolSpec};
 use crate::settings::{Protocol, Provider, Settings};
@@ -63,7 +63,7 @@ fn models(providers: impl IntoIterator<Item = (&'static str, Provider)>) -> Mode
 }
 
 fn tool(name: &str, parameters: Value) -> ToolSpec {
-    let name = shared::id::ToolName::new(name).unwrap();
+    let name = domain::id::ToolName::new(name).unwrap();
     ToolSpec { name, description: "a tool".into(), parameters: Json::from(parameters) }
 }
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use domain::{Amount, Tokens, Usd, id::ModelName, wire::Usage};
 use proptest::prelude::*;
-use shared::{Amount, Tokens, Usd, id::ModelName, wire::Usage};
 
 use super::{Protocol, models, provider};
 use crate::{

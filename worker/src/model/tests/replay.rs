@@ -7,8 +7,8 @@ use std::{
     time::Duration,
 };
 
+use domain::wire::Usage;
 use serde_json::json;
-use shared::wire::Usage;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},

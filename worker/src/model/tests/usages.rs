@@ -1,8 +1,8 @@
 //! Usages that a bill is larger than: reasoning that is reported apart from the output or only in the total, and several
 //! usages in one stream.
 
+use domain::wire::Usage;
 use serde_json::{Value, json};
-use shared::wire::Usage;
 
 use super::{Protocol, replay::used};
 

@@ -8,18 +8,14 @@ use std::{
     time::Duration,
 };
 
+use domain::{Problems, id::SecretName, wording::with_causes};
+use host::internet::{self, LookUp, Resolver};
 use reqwest::{
     Client, Response, Url,
     header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION},
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
-use shared::{
-    Problems,
-    id::SecretName,
-    internet::{self, LookUp, Resolver},
-    text::with_causes,
-};
 
 use super::allowed::Allowed;
 use crate::{
@@ -31,7 +27,7 @@ use crate::{
     },
 };
 
-pub(in crate::tool) const NAME: &str = shared::tool::HTTP_GET;
+pub(in crate::tool) const NAME: &str = domain::tool::HTTP_GET;
 pub(in crate::tool) const DESCRIPTION: &str = "Reads a text from a web address. Only some hosts are allowed.";
 
 const MAX_HEADERS: usize = 20;

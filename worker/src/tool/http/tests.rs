@@ -1,10 +1,5 @@
 //! Calls to a server on loopback whose answer depends on the path.
 
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpListener,
-};
-
 use std::{
     collections::BTreeMap,
     net::IpAddr,
@@ -14,7 +9,11 @@ use std::{
     },
 };
 
-use shared::internet::LookUp;
+use host::internet::LookUp;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
 
 use super::{Arguments, Getter};
 use crate::{

@@ -3,6 +3,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use domain::wording::with_causes;
+use host::internet;
 use rmcp::{
     ClientHandler, Peer, RoleClient, ServiceError,
     model::{ClientConfig, ClientRequest, Implementation, PaginatedRequestParams, PingRequest},
@@ -12,7 +14,6 @@ use rmcp::{
         streamable_http_client::StreamableHttpClientTransportConfig,
     },
 };
-use shared::{internet, text::with_causes};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::Notify,

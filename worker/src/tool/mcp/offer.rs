@@ -6,9 +6,9 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use domain::{Json, id::ToolName, json_schema::JsonSchema};
 use rmcp::model::JsonObject;
 use serde_json::Value;
-use shared::{Json, id::ToolName, json_schema::JsonSchema};
 
 use crate::{model::ToolSpec, secret::Redactor, tool::arguments};
 
@@ -119,7 +119,7 @@ impl Offer {
             })
             .ok();
         let description = tool.description.map(String::from).or(tool.title).unwrap_or_default();
-        let description = shared::text::cut(secrets.text(description), MAX_DESCRIPTION_BYTES);
+        let description = domain::wording::cut(secrets.text(description), MAX_DESCRIPTION_BYTES);
         let spec = ToolSpec { name, description, parameters: Json::from(secrets.value(schema)) };
         Some(Offer { tool: tool.name.into_owned(), spec, wanted })
     }

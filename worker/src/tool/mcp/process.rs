@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use shared::agent::Resources;
+use domain::agent::Resources;
 use tokio::{
     io::AsyncReadExt,
     process::{ChildStderr, ChildStdin, ChildStdout},

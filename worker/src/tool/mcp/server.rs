@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
+use domain::{problem::nearest, wording::with_causes};
 use rmcp::{
     ServiceError,
     model::{CallToolRequestParams, RequestParamsMeta},
 };
 use serde_json::Value;
-use shared::{problem::nearest, text::with_causes};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 

@@ -3,7 +3,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use shared::{telemetry::Outage, text::cut};
+use domain::wording::cut;
+use telemetry::Outage;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 

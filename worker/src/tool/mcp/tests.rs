@@ -73,7 +73,8 @@ impl std::ops::Deref for Started {
 
 fn start(name: &str, settings: McpServer) -> Started {
     rustls::crypto::ring::default_provider().install_default().ok();
-    let directory = std::env::temp_dir().join(format!("trellis-mcp-homes-{}", uuid::Uuid::new_v4()));
+    let directory =
+        std::env::temp_dir().join(format!("trellis-mcp-homes-{}", host::random::Random::System.id()));
     let sandbox = Some(Sandbox::new(binary(), &SandboxSettings::default(), &BTreeSet::new()));
     let confinement = Confinement { sandbox, directory: directory.clone() };
     let settings = BTreeMap::from([(name.to_owned(), settings)]);

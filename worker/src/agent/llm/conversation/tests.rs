@@ -1,11 +1,11 @@
 //! A conversation as it is read from a journal, and what its window shows.
 
-use serde_json::json;
-use shared::{
+use domain::{
     Amount, Timestamp,
     check::{CheckDecision, Moment},
     wire::{CallCost, Compacted},
 };
+use serde_json::json;
 
 use super::*;
 
@@ -76,8 +76,8 @@ fn w5_what_comes_next_follows_from_the_journal_alone() {
 }
 
 fn told(number: u32, text: &str) -> HistoryStep {
-    let text = shared::wire::Text::new(text).unwrap();
-    HistoryStep::Told(Box::new(shared::wire::Told { number: Some(number), text, by: None }))
+    let text = domain::wire::Text::new(text).unwrap();
+    HistoryStep::Told(Box::new(domain::wire::Told { number: Some(number), text, by: None }))
 }
 
 fn rung(number: u32, action: RungAction) -> HistoryStep {

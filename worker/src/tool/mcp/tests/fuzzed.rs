@@ -10,16 +10,14 @@ use std::{
 
 use futures_util::{StreamExt as _, stream};
 use serde_json::json;
-use tests::{
-    dice::Dice,
-    servers::{Attack, FuzzedTools, HostileServer, Said, TOOL, Then, mutated},
-};
+use tests::servers::{Attack, FuzzedTools, HostileServer, Said, TOOL, Then, mutated};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream},
     sync::watch,
     time::{Instant, timeout},
 };
 use tokio_util::sync::CancellationToken;
+use world::dice::Dice;
 
 use super::{McpServer, call, program, start};
 use crate::{

@@ -1,0 +1,259 @@
+//! The log of a trace as the bus has it: every message with its sequence and id, put into the order that counts, and
+//! everything that is wrong with it.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+use domain::{Timestamp, TraceId};
+use serde::Serialize;
+
+use super::finding::{Check, Finding};
+use crate::{
+    Commit, Event, Logged, Rest, Trace,
+    chain::{Chain, CommitId, Told, chain},
+};
+
+/// A message of the event log, as it was stored.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LogMessage {
+    pub sequence: u64,
+    pub id: Option<String>,
+    pub stored_at: Timestamp,
+    pub logged: Logged,
+}
+
+/// Where an event stands in the log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Place {
+    /// The number of the event in its trace.
+    pub event: u64,
+    /// The sequence of its message in the stream.
+    pub sequence: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message_id: Option<String>,
+    /// When it was decided.
+    pub at: Timestamp,
+}
+
+/// A log that was read as a whole.
+#[derive(Debug)]
+pub struct ReadLog {
+    trace: Trace,
+    /// The commits that count, in order.
+    commits: Vec<Told>,
+    /// The sequence and the id of each message, by its commit and the number of its first event.
+    messages: HashMap<(CommitId, u64), (u64, Option<String>)>,
+    pub rest: Rest,
+    pub findings: Vec<Finding>,
+    /// What is unusual and no fault.
+    pub notes: Vec<String>,
+}
+
+impl ReadLog {
+    /// Puts the messages of a log into order, and replays those that count.
+    pub fn new(trace_id: TraceId, log: Vec<LogMessage>) -> Self {
+        let mut places = Places::default();
+        let logged = log.into_iter().map(|message| places.take(message)).collect::<Vec<_>>();
+        let Places { messages, mut findings, mut notes } = places;
+        let present = present(&logged);
+        let Chain { mut commits, rest, beside, .. } = chain(logged, None);
+        let (trace, whole) = replayed(trace_id, &commits);
+        if let Some(told) = commits.get(whole) {
+            let Commit { first, last, .. } = told.commit;
+            let what = format!("events {first} to {last} contradict what is before them");
+            findings.push(Finding::new(Check::Log, what));
+            commits.truncate(whole);
+        }
+        findings.extend(commits.iter().flat_map(holes));
+        let superseded: usize = beside.iter().map(Vec::len).sum();
+        if superseded > 0 {
+            notes.push(format!("{superseded} commits of the log do not count: the store lost them, and others took their place"));
+        }
+        match rest {
+            Rest::Gap(first) => findings.push(Finding::new(
+                Check::Log,
+                format!("events {} to {} are missing", trace.version() + 1, first.saturating_sub(1)),
+            )),
+            Rest::Unfinished if trace.root().is_some_and(|root| !root.is_live()) => notes.push(
+                "the last commit is in the log only in part: it does not count, and nobody was told of it"
+                    .into(),
+            ),
+            Rest::Unfinished | Rest::Nothing => {}
+        }
+        let missing = before_the_first(&present, &commits);
+        match (missing, trace.generation()) {
+            (Some((from, to)), 0) => findings.push(Finding::new(
+                Check::Log,
+                format!("events {from} to {to} are missing, before a copy of the whole state"),
+            )),
+            (Some((from, to)), _) => {
+                notes.push(format!("events {from} to {to} are missing; the run was rebuilt since"));
+            }
+            (None, _) => {}
+        }
+        ReadLog { trace, commits, messages, rest, findings, notes }
+    }
+
+    /// The trace after all of the log that counts.
+    pub fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    /// The number of the first event that is replayed; more than 1 if the log begins with a copy.
+    pub fn first(&self) -> u64 {
+        self.commits.first().map_or(0, |told| told.commit.first)
+    }
+
+    /// The trace that the log begins with: a copy if the beginning is gone, else nothing.
+    pub(super) fn opening(&self) -> Trace {
+        let mut opening = Trace::new(self.trace.id());
+        if let Some(first) = self.commits.first().filter(|told| told.commit.first > 1) {
+            opening.replay(first);
+        }
+        opening
+    }
+
+    /// Where the copy stands that the log begins with.
+    pub(super) fn opening_place(&self) -> Option<Place> {
+        let first = self.commits.first().filter(|told| told.commit.first > 1)?;
+        let logged = first.messages().last()?;
+        let (sequence, message_id) = self.messages.get(&(first.commit.into(), logged.version)).cloned()?;
+        Some(Place { event: first.commit.last, sequence, message_id, at: logged.at })
+    }
+
+    /// The events that count, in order, each with its place. The commit of a copy that the log begins with is not among
+    /// them: its events are in the copy.
+    pub fn events(&self) -> impl Iterator<Item = (Place, &Event)> {
+        let begins_with_copy = self.commits.first().is_some_and(|told| told.commit.first > 1);
+        let commits = self.commits.iter().skip(usize::from(begins_with_copy));
+        commits.flat_map(move |told| {
+            let id = CommitId::from(told.commit);
+            told.messages().flat_map(move |logged| {
+                let found = self.messages.get(&(id, logged.version)).cloned();
+                let (sequence, message_id) = found.unwrap_or_default();
+                (logged.version..).zip(&logged.events).map(move |(event, of)| {
+                    (Place { event, sequence, message_id: message_id.clone(), at: logged.at }, of)
+                })
+            })
+        })
+    }
+
+    /// The lowest and the highest sequence of the messages.
+    pub fn sequences(&self) -> Option<(u64, u64)> {
+        let all = self.messages.values().map(|(sequence, _)| *sequence);
+        Some((all.clone().min()?, all.max()?))
+    }
+
+    pub fn message_count(&self) -> usize {
+        self.messages.len()
+    }
+}
+
+/// Takes messages apart: places on one side, what they say on the other.
+#[derive(Default)]
+struct Places {
+    messages: HashMap<(CommitId, u64), (u64, Option<String>)>,
+    findings: Vec<Finding>,
+    notes: Vec<String>,
+}
+
+impl Places {
+    fn take(&mut self, LogMessage { sequence, id, logged, .. }: LogMessage) -> Logged {
+        let commit = CommitId::from(logged.commit());
+        if let Some((version, made)) = id.as_deref().and_then(named)
+            && (version != logged.version || made != commit.made.millis())
+        {
+            let what =
+                format!("the message says it is event {}, and its id is of event {version}", logged.version);
+            self.findings.push(Finding { sequence: Some(sequence), ..Finding::new(Check::Log, what) });
+        }
+        let place = (commit, logged.version);
+        match self.messages.get(&place) {
+            None => drop(self.messages.insert(place, (sequence, id))),
+            // Sent again after the server had forgotten its id: it counts once.
+            Some((first, known)) if id.is_some() && *known == id => {
+                self.notes.push(format!("message {sequence} is message {first}, sent again: it counts once"));
+            }
+            // A delete writes a message again without its content, and then removes the first.
+            Some((first, known)) if is_bare(known.as_deref()) || is_bare(id.as_deref()) => {
+                self.notes.push(format!("message {sequence} is message {first} without its content"));
+            }
+            Some((first, _)) => {
+                let what =
+                    format!("event {} is in the log twice: message {first} has it too", logged.version);
+                self.findings.push(Finding { sequence: Some(sequence), ..Finding::new(Check::Log, what) });
+            }
+        }
+        logged
+    }
+}
+
+/// The version and the time in the id of an event message; none for ids of another form, as earlier versions gave them.
+fn named(id: &str) -> Option<(u64, u64)> {
+    let (_, numbered) = id.strip_suffix(".event")?.split_once('.')?;
+    let (version, made) = numbered.split_once('-')?;
+    Some((version.parse().ok()?, made.parse().ok()?))
+}
+
+fn is_bare(id: Option<&str>) -> bool {
+    id.is_some_and(|id| id.ends_with(".bare"))
+}
+
+/// The first event of each commit that is there as a whole, by its last; of the earliest also if a part of it is gone.
+fn present(log: &[Logged]) -> BTreeMap<u64, u64> {
+    let mut commits: BTreeMap<CommitId, (u64, u64)> = BTreeMap::new();
+    for logged in log {
+        let commit = logged.commit();
+        let (_, events) = commits.entry(commit.into()).or_insert((commit.first, 0));
+        *events += logged.events.len() as u64;
+    }
+    let lowest = commits.keys().next().copied();
+    let there =
+        commits.into_iter().filter(|(id, (first, events))| Some(*id) == lowest || id.last < first + events);
+    there.map(|(id, (first, _))| (id.last, first)).collect()
+}
+
+/// The trace after these commits, and how many of them could be replayed: the events of a log that was changed may
+/// contradict each other.
+fn replayed(trace_id: TraceId, commits: &[Told]) -> (Trace, usize) {
+    let mut trace = Trace::new(trace_id);
+    for (place, told) in commits.iter().enumerate() {
+        if catch_unwind(AssertUnwindSafe(|| trace.replay(told))).is_err() {
+            return (replayed(trace_id, &commits[..place]).0, place);
+        }
+    }
+    (trace, commits.len())
+}
+
+/// Messages of a commit that overlap, or leave a hole.
+fn holes(told: &Told) -> Vec<Finding> {
+    let mut next = told.commit.first;
+    let mut found = Vec::new();
+    for logged in told.messages() {
+        if logged.version != next {
+            let what = format!("after event {} comes event {}", next.saturating_sub(1), logged.version);
+            found.push(Finding::new(Check::Log, what));
+        }
+        next = logged.last_version() + 1;
+    }
+    found
+}
+
+/// The events that are missing before a copy with which the replay begins, while earlier ones are there: the log only ever
+/// drops its oldest.
+fn before_the_first(present: &BTreeMap<u64, u64>, counts: &[Told]) -> Option<(u64, u64)> {
+    let mut from = counts.first().map(|told| told.commit.first).filter(|first| *first > 1)?;
+    let lowest = *present.values().min()?;
+    while from > lowest {
+        match present.get(&(from - 1)) {
+            Some(first) => from = *first,
+            None => {
+                let (last, _) = present.range(..from).next_back()?;
+                return Some((last + 1, from - 1));
+            }
+        }
+    }
+    None
+}

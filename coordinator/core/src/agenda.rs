@@ -1,0 +1,301 @@
+//! What follows from events. Each event may have follow-ups. Each follow-up is decided on the state at its
+//! turn, and its decision is events again, until no follow-up is left.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use domain::Timestamp;
+
+use super::{
+    Body, ContextIndex, Event, Phase, Requeue, RunPhase, Status, Trace,
+    attempt::{children_ended, queue_again},
+    checkpoint, context_store, end, graph, line, money, question, timer,
+};
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum FollowUp {
+    /// A cost was booked here: which budgets does it use up?
+    Spent(ContextIndex),
+    /// This budget is used up: which contexts beneath it can't go on?
+    Exhausted(ContextIndex),
+    /// This budget was raised: which contexts beneath it may go on?
+    Raised(ContextIndex),
+    /// Money was returned, or a place in the line became free: who may go on?
+    Returned,
+    /// This context ended: what happens to its descendants?
+    Beneath(ContextIndex),
+    /// This context ended: what does it mean for its parent?
+    Above(ContextIndex),
+    /// A hold ended here, or the context did: whose outcome is final now? Does an attempt end that only had to finish its
+    /// call?
+    Close(ContextIndex),
+    /// Something changed for this graph: what starts next, or does it end?
+    Graph(ContextIndex),
+    /// An `approve` step has begun.
+    Ask(ContextIndex),
+    /// A question has its answer.
+    Answered(ContextIndex),
+    /// This context's timer is due.
+    Due(ContextIndex),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Agenda {
+    follow_ups: VecDeque<FollowUp>,
+}
+
+impl Agenda {
+    pub(super) fn next(&mut self) -> Option<FollowUp> {
+        self.follow_ups.pop_front()
+    }
+
+    pub(super) fn extend_due(&mut self, due: Vec<ContextIndex>) {
+        self.follow_ups.extend(due.into_iter().map(FollowUp::Due));
+    }
+
+    /// Adds the follow-ups of an event that has just been applied.
+    pub(super) fn follow(&mut self, trace: &Trace, event: &Event) {
+        match event {
+            Event::Settled { child_id, .. }
+            | Event::Released { child_id, .. }
+            | Event::Forfeited { child_id, .. }
+            | Event::Estimated { child_id, .. }
+            | Event::Corrected { child_id, .. }
+            | Event::Charged { child_id, .. } => {
+                let at = trace.expect(child_id);
+                self.add(FollowUp::Spent(at));
+                self.add(FollowUp::Close(at));
+            }
+            Event::DisputeDecided { child_id, .. } => self.add(FollowUp::Spent(trace.expect(child_id))),
+            Event::Exhausted { child_id, .. } => self.add(FollowUp::Exhausted(trace.expect(child_id))),
+            Event::Raised { child_id, .. } | Event::Replenished { child_id } => {
+                let at = trace.expect(child_id);
+                self.add(FollowUp::Raised(at));
+                let graphs = trace.subtree(at).into_iter().filter(|index| trace.node(*index).graph.is_some());
+                graphs.for_each(|graph| self.add(FollowUp::Graph(graph)));
+            }
+            Event::Ended(ended) => {
+                let at = trace.expect(&ended.child_id);
+                // First, so that it goes into the message of the end.
+                self.add(FollowUp::Close(at));
+                self.add(FollowUp::Beneath(at));
+                self.add(FollowUp::Above(at));
+                // A graph that undoes waits for those in it that do, however deep.
+                let waiting = trace.chain(at).skip(1).filter(|(_, node)| node.is_undoing());
+                waiting.for_each(|(graph, _)| self.add(FollowUp::Graph(graph)));
+            }
+            Event::UndoingBegun(ended) => {
+                let at = trace.expect(&ended.child_id);
+                self.add(FollowUp::Beneath(at));
+                self.add(FollowUp::Graph(at));
+            }
+            Event::UndoRefused { child_id, .. } => self.add(FollowUp::Graph(trace.expect(child_id))),
+            Event::Admitted(admitted) => {
+                let at = trace.expect(&admitted.order.child_id);
+                if admitted.body == Body::Approval {
+                    self.add(FollowUp::Ask(at));
+                }
+                if trace.node(at).graph.is_some() {
+                    self.add(FollowUp::Graph(at));
+                }
+                // One step was started; there may be more to start. What was taken over has ended too, and its end counts first.
+                if let (Some(parent), Some(_), None) =
+                    (trace.node(at).parent, trace.node(at).step, &admitted.taken)
+                {
+                    self.add(FollowUp::Graph(parent));
+                }
+            }
+            Event::StepEnded { child_id, .. }
+            | Event::StepContinues { child_id, .. }
+            | Event::ItemsTaken { child_id, .. }
+            | Event::ItemRefused { child_id, .. }
+            | Event::GatheringEnded { child_id } => self.add(FollowUp::Graph(trace.expect(child_id))),
+            Event::Requeued { child_id, .. } => {
+                let at = trace.expect(child_id);
+                if trace.node(at).graph.is_some() {
+                    self.add(FollowUp::Graph(at));
+                }
+            }
+            Event::Amended { child_id, .. } => {
+                // A graph that is paused goes on first, if it need not wait any more.
+                self.add(FollowUp::Returned);
+                trace
+                    .open_runs(trace.expect(child_id))
+                    .into_iter()
+                    .for_each(|at| self.add(FollowUp::Graph(at)));
+            }
+            Event::Answered { child_id, .. } => self.add(FollowUp::Answered(trace.expect(child_id))),
+            Event::Opened { .. }
+            | Event::Rebuilt { .. }
+            | Event::Copied(_)
+            | Event::AgentAdded { .. }
+            | Event::PlanAdded { .. }
+            | Event::RerunBegun { .. }
+            | Event::ResultKept { .. }
+            | Event::KeptTaken { .. }
+            | Event::KeptDropped { .. }
+            | Event::Tombstoned { .. }
+            | Event::WindowClamped { .. }
+            | Event::Claimed { .. }
+            | Event::Ticked { .. }
+            | Event::Progressed { .. }
+            | Event::Checked { .. }
+            | Event::AttemptLost { .. }
+            | Event::Waiting { .. }
+            | Event::InputRequired { .. }
+            | Event::Reminded { .. }
+            | Event::Paused { .. }
+            | Event::PlaceLost { .. }
+            | Event::Redispatched { .. }
+            | Event::Closed { .. }
+            | Event::Deleted { .. }
+            | Event::Restored { .. }
+            | Event::Told { .. }
+            | Event::MessagesSeen { .. }
+            | Event::RungReached { .. }
+            | Event::Held { .. }
+            | Event::HoldQueued { .. }
+            | Event::Disputed { .. }
+            | Event::ValueSet { .. }
+            | Event::ValueDeleted { .. }
+            | Event::StoreCleared
+            | Event::ConditionAsked { .. }
+            | Event::StepsSkipped { .. }
+            | Event::SynthesisBegun { .. } => {}
+        }
+        if event.frees_room() && !trace.paused.is_empty() {
+            self.add(FollowUp::Returned);
+        }
+    }
+
+    fn add(&mut self, follow_up: FollowUp) {
+        self.follow_ups.push_back(follow_up);
+    }
+}
+
+pub(super) fn decide(trace: &Trace, follow_up: FollowUp, now: Timestamp) -> Vec<Event> {
+    match follow_up {
+        FollowUp::Spent(at) => money::newly_exhausted(trace, at),
+        FollowUp::Exhausted(at) => cannot_go_on(trace, at, now),
+        FollowUp::Raised(at) => may_go_on(trace, at, now),
+        FollowUp::Returned => may_start_again(trace, now),
+        FollowUp::Beneath(at) => beneath(trace, at),
+        FollowUp::Above(at) => above(trace, at, now),
+        FollowUp::Close(at) => call_ended(trace, at, now),
+        FollowUp::Graph(at) => graph::advance(trace, at, now),
+        FollowUp::Ask(at) => question::by_step(trace, at),
+        // It may have ended with one above it in the same wake.
+        FollowUp::Answered(at) if !trace.node(at).is_live() => Vec::new(),
+        FollowUp::Answered(at) => {
+            let next = question::decided(trace, at);
+            vec![next.unwrap_or_else(|| queue_again(trace, at, Requeue::Answered, now))]
+        }
+        FollowUp::Due(at) => timer::due(trace, at, now),
+    }
+}
+
+/// B12: an exhausted budget ends or pauses what is queued or parked beneath it at once. A running context
+/// finishes the call it has paid for, and is halted at its next. A context that waits for children is
+/// decided when they have ended.
+fn cannot_go_on(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event> {
+    let stuck = trace.subtree(at).into_iter().filter(|index| match &trace.node(*index).status {
+        Status::Submitted { .. } | Status::Working(Phase::Queued { .. }) => true,
+        Status::InputRequired { .. } | Status::Paused { .. } => trace.blocked_for_good(*index),
+        Status::Working(Phase::Running { .. } | Phase::Waiting { .. } | Phase::Steps) | Status::Ended(_) => {
+            false
+        }
+    });
+    let decided = stuck.map(|index| (index, queue_again(trace, index, Requeue::Raised, now)));
+    outermost_ends(trace, decided.collect())
+}
+
+/// Without what happens to contexts beneath one that ends in the same decision: they end with it. So a graph and a group in it
+/// never begin to undo at once (G14).
+fn outermost_ends(trace: &Trace, decided: Vec<(ContextIndex, Event)>) -> Vec<Event> {
+    let ends = |event: &Event| matches!(event, Event::Ended(_) | Event::UndoingBegun(_));
+    let ending: BTreeSet<_> = decided.iter().filter(|(_, event)| ends(event)).map(|(at, _)| *at).collect();
+    let is_outermost = |at: ContextIndex| !trace.chain(at).skip(1).any(|(above, _)| ending.contains(&above));
+    decided.into_iter().filter(|(at, _)| is_outermost(*at)).map(|(_, event)| event).collect()
+}
+
+fn may_go_on(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event> {
+    let parked = trace.subtree(at).into_iter().filter(|index| trace.paused.contains(index));
+    let free = parked.filter(|index| trace.blocked(*index).is_none() && !waits_for_money(trace, *index, now));
+    outermost_ends(
+        trace,
+        free.map(|index| (index, queue_again(trace, index, Requeue::Raised, now))).collect(),
+    )
+}
+
+/// Resumes what paused for want of money: contexts in the line whose turn has come; graphs that may start steps again,
+/// because an ended grant or a correction has returned something; agents to which more is left than when they paused.
+fn may_start_again(trace: &Trace, now: Timestamp) -> Vec<Event> {
+    let mut events = line::called_up(trace, now);
+    let more_is_left = |index: ContextIndex| {
+        let node = trace.node(index);
+        if runs_steps(trace, index) {
+            return !waits_for_money(trace, index, now);
+        }
+        let left = trace.left_apart_from_calls(index);
+        node.waiting.is_empty() && node.left_at_pause.is_some_and(|then| left.exceeds(then).is_some())
+    };
+    let free = trace.paused.iter().filter(|index| trace.blocked(**index).is_none() && more_is_left(**index));
+    events.extend(free.map(|index| queue_again(trace, *index, Requeue::Room, now)));
+    events
+}
+
+/// Whether a graph would pause again at once.
+fn waits_for_money(trace: &Trace, at: ContextIndex, now: Timestamp) -> bool {
+    let starved = || trace.starved(at).is_some() && !graph::goes_on_for_free(trace, at);
+    runs_steps(trace, at) && (starved() || graph::next_is_busy(trace, at, now))
+}
+
+fn runs_steps(trace: &Trace, at: ContextIndex) -> bool {
+    trace.node(at).graph.as_ref().is_some_and(|run| run.phase == RunPhase::Steps)
+}
+
+fn call_ended(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event> {
+    let mut events = end::closable(trace, at);
+    events.extend(checkpoint::fenced(trace, at, now));
+    events
+}
+
+/// Ends the descendants with it, or, if it has to undo, before that. If it did not complete, the value it wrote to its output is withdrawn.
+fn beneath(trace: &Trace, at: ContextIndex) -> Vec<Event> {
+    let mut events = end::descendants(trace, at);
+    if trace.node(at).is_live() {
+        return events;
+    }
+    events.extend(context_store::withdrawn(trace, at));
+    if trace.node(at).parent.is_none() {
+        // What a step that ends with its run has written half is no output of it.
+        let live = trace.subtree(at).into_iter().skip(1).filter(|below| trace.node(*below).is_live());
+        events.extend(live.filter_map(|below| context_store::own_value_deleted(trace, below)));
+        // The values are part of the outcome now; nobody can write any more.
+        events.push(Event::StoreCleared);
+    }
+    events
+}
+
+fn above(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event> {
+    let Some(parent) = trace.node(at).parent else { return Vec::new() };
+    match &trace.node(parent).status {
+        Status::Working(Phase::Waiting { children, hand_over }) => {
+            if children.iter().any(|child| trace.node(*child).is_live()) {
+                return Vec::new();
+            }
+            children_ended(trace, parent, children, *hand_over, now)
+        }
+        Status::Working(Phase::Steps) | Status::Paused { .. } => {
+            let events = graph::context_ended(trace, at);
+            if events.is_empty() && trace.node(parent).graph.is_some() {
+                // One of the parent's `max_children` is free again.
+                return graph::advance(trace, parent, now);
+            }
+            events
+        }
+        Status::Submitted { .. }
+        | Status::Working(Phase::Queued { .. } | Phase::Running { .. })
+        | Status::InputRequired { .. }
+        | Status::Ended(_) => Vec::new(),
+    }
+}

@@ -1,0 +1,28 @@
+//! An open question to a human that is more than its text (G7).
+
+use domain::{
+    Timestamp,
+    graph::{Form, MAX_REMINDERS},
+};
+
+/// What is known of an open question that is more than its text.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Asked {
+    pub form: Form,
+    pub at: Timestamp,
+    /// How often it was asked again.
+    pub reminders: u32,
+}
+
+impl Asked {
+    pub fn answer_by(&self) -> Option<Timestamp> {
+        self.form.timeout_ms.map(|ms| self.at.plus_millis(ms))
+    }
+
+    /// When it is asked again, or no longer waited for.
+    pub(super) fn due(&self) -> Option<Timestamp> {
+        let every = self.form.remind_every_ms.filter(|_| self.reminders < MAX_REMINDERS);
+        let again = every.map(|ms| self.at.plus_millis(ms.saturating_mul(u64::from(self.reminders) + 1)));
+        self.answer_by().into_iter().chain(again).min()
+    }
+}

@@ -1,0 +1,189 @@
+//! Which commits of an event log count. The store may lose commits that the log has. Until somebody notices,
+//! commits are made on what is left, with numbers that the log has already: the commits of the log are then a tree.
+//! Of all its chains, the one whose last commit was made last counts: the store goes on from it.
+//! A chain begins with the first commit, or, if what is before was dropped from the log, with a copy (`copy`).
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use domain::Timestamp;
+
+use super::{Commit, Logged, Trace};
+
+/// A commit, by its last version and when it was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct CommitId {
+    pub(super) last: u64,
+    pub(super) made: Timestamp,
+}
+
+/// The messages of a commit that have come.
+#[derive(Debug, Clone)]
+pub(super) struct Told {
+    pub(super) commit: Commit,
+    messages: BTreeMap<u64, Logged>,
+    events: u64,
+}
+
+impl Told {
+    pub(super) fn of(message: Logged) -> Self {
+        let mut told = Told { commit: message.commit(), messages: BTreeMap::new(), events: 0 };
+        told.add(message);
+        told
+    }
+
+    pub(super) fn add(&mut self, message: Logged) {
+        let events = message.events.len() as u64;
+        if self.messages.insert(message.version, message).is_none() {
+            self.events += events;
+        }
+    }
+
+    pub(super) fn is_whole(&self) -> bool {
+        self.events > self.commit.last - self.commit.first
+    }
+
+    /// In order.
+    pub(super) fn messages(&self) -> impl Iterator<Item = &Logged> + Clone {
+        self.messages.values()
+    }
+
+    /// The trace after it, if it has a copy.
+    pub(super) fn copy(&self) -> Option<Trace> {
+        let first = self.messages.values().next().filter(|_| self.is_whole())?;
+        Trace::from_copy(first.trace_id, self.messages())
+    }
+
+    /// Whether it follows a commit.
+    pub(super) fn follows(&self, id: CommitId) -> bool {
+        self.commit.first == id.last + 1 && self.commit.after.is_none_or(|made| made == id.made)
+    }
+}
+
+impl From<Commit> for CommitId {
+    fn from(commit: Commit) -> Self {
+        CommitId { last: commit.last, made: commit.made }
+    }
+}
+
+/// The chain of a log that counts, as far as it is known.
+#[derive(Debug)]
+pub(super) struct Chain {
+    /// In order. They follow the commit that was gone on from, or begin with the first, or with a copy.
+    pub(super) commits: Vec<Told>,
+    /// Whether they follow the commit that was gone on from.
+    pub(super) goes_on: bool,
+    pub(super) rest: Rest,
+    /// The branches of whole commits beside those that count. They may have their beginning in common.
+    pub(super) beside: Vec<Vec<Told>>,
+}
+
+/// What is left of a log when all of it was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rest {
+    Nothing,
+    /// Some messages of the commit that was made last.
+    Unfinished,
+    /// Events before this one are missing, and later commits are there.
+    Gap(u64),
+}
+
+/// The chain that counts. `from` is a commit that is known to be whole: that of a stored trace.
+pub(super) fn chain(log: Vec<Logged>, from: Option<CommitId>) -> Chain {
+    let mut commits = commits(log);
+    // When each commit was made that can be reached from the first, or from the one that is gone on from. In logs of
+    // earlier versions, clocks that differ may have put a commit before its predecessor: here it comes after.
+    let mut reached: HashMap<CommitId, Timestamp> = from.map(|from| (from, from.made)).into_iter().collect();
+    let (mut unfinished, mut detached): (Option<Timestamp>, Option<(Timestamp, u64)>) = (None, None);
+    let mut copies = HashSet::new();
+    for (id, told) in &commits {
+        let Commit { first, made, .. } = told.commit;
+        let earliest = before(&commits, told).and_then(|before| Some(reached.get(&before)?.plus_millis(1)));
+        match earliest {
+            _ if !told.is_whole() => unfinished = unfinished.max(Some(made)),
+            _ if reached.contains_key(id) => {}
+            _ if first == 1 => drop(reached.insert(*id, made)),
+            Some(earliest) => drop(reached.insert(*id, made.max(earliest))),
+            None if told.copy().is_some() => {
+                reached.insert(*id, made);
+                copies.insert(*id);
+            }
+            None => detached = detached.max(Some((made, first))),
+        }
+    }
+    // In a tie the chain that goes on from what is stored is preferred.
+    let tip = reached.iter().max_by_key(|(id, made)| (**made, Some(**id) == from, id.last));
+    let rest = match (detached, unfinished, tip.map(|(_, made)| *made)) {
+        (Some((at, first)), _, made) if Some(at) > made => Rest::Gap(first),
+        (_, unfinished, made) if unfinished > made => Rest::Unfinished,
+        (_, _, _) => Rest::Nothing,
+    };
+    let of = |id: &CommitId| commits.get(id).filter(|told| told.is_whole());
+    let back = |id: &CommitId| if copies.contains(id) { None } else { before(&commits, of(id)?) };
+    let mut counts: Vec<CommitId> = std::iter::successors(tip.map(|(id, _)| *id), back).collect();
+    counts.reverse();
+    let beside = beside(&commits, &counts);
+    let beside = beside.iter().map(|branch| branch.iter().map(|id| commits[id].clone()).collect()).collect();
+    let known = counts.iter().position(|id| Some(*id) == from).map(|place| place + 1);
+    // Before the commit that was gone on from, some may be missing.
+    let follow = counts.split_off(known.unwrap_or_default());
+    let take = |id: CommitId| commits.remove(&id).expect("only what comes before may be missing");
+    Chain { commits: follow.into_iter().map(take).collect(), goes_on: known.is_some(), rest, beside }
+}
+
+/// The commit that this one says it follows.
+fn before(commits: &BTreeMap<CommitId, Told>, told: &Told) -> Option<CommitId> {
+    let Commit { first, after, .. } = told.commit;
+    match after {
+        _ if first == 1 => None,
+        Some(made) => Some(CommitId { last: first - 1, made }),
+        None => latest(commits, first - 1),
+    }
+}
+
+/// The whole commits that do not count, and that begin the trace, or follow one that counts or one of these: each of
+/// them that nobody goes on from, with those it follows. What can't be traced back so far may be a part of the chain,
+/// behind a gap.
+fn beside(commits: &BTreeMap<CommitId, Told>, counts: &[CommitId]) -> Vec<Vec<CommitId>> {
+    let counts: HashSet<CommitId> = counts.iter().copied().collect();
+    let begins = |id: &CommitId| commits.get(id).is_some_and(|told| told.commit.first == 1);
+    let from_the_first = counts.iter().any(begins);
+    let mut beside: BTreeSet<CommitId> = BTreeSet::new();
+    for (id, told) in commits.iter().filter(|(id, told)| told.is_whole() && !counts.contains(id)) {
+        let follows = |before: CommitId| counts.contains(&before) || beside.contains(&before);
+        if told.commit.first == 1 && from_the_first || before(commits, told).is_some_and(follows) {
+            beside.insert(*id);
+        }
+    }
+    let goes_on: HashSet<CommitId> = beside.iter().filter_map(|id| before(commits, &commits[id])).collect();
+    let back = |id: &CommitId| before(commits, &commits[id]).filter(|before| beside.contains(before));
+    let branch = |last: &CommitId| {
+        let mut branch: Vec<CommitId> = std::iter::successors(Some(*last), back).collect();
+        branch.reverse();
+        branch
+    };
+    beside.iter().filter(|id| !goes_on.contains(id)).map(branch).collect()
+}
+
+fn commits(log: Vec<Logged>) -> BTreeMap<CommitId, Told> {
+    let mut commits: BTreeMap<CommitId, Told> = BTreeMap::new();
+    for message in log {
+        let id = CommitId::from(message.commit());
+        match commits.get_mut(&id) {
+            Some(told) => told.add(message),
+            None => drop(commits.insert(id, Told::of(message))),
+        }
+    }
+    commits
+}
+
+/// For logs of earlier versions: the commit that ends with this version and was made last.
+fn latest(commits: &BTreeMap<CommitId, Told>, last: u64) -> Option<CommitId> {
+    let [first, end] = [0, u64::MAX].map(|millis| CommitId { last, made: Timestamp::from_millis(millis) });
+    commits.range(first..=end).next_back().map(|(id, _)| *id)
+}
+
+/// The messages that count, in order, each once.
+pub fn in_order(log: Vec<Logged>) -> Vec<Logged> {
+    let commits = chain(log, None).commits;
+    commits.into_iter().flat_map(|told| told.messages.into_values()).collect()
+}

@@ -1,0 +1,206 @@
+//! How many bytes a run keeps in its state (L, `max_trace_bytes`): orders, plans and profiles, messages, questions and answers,
+//! results and errors, the lists of `for_each`, what a rerun may take over, and what the undos of steps will be given. The
+//! shared store has a limit of its own, and is not counted here.
+//!
+//! The count is of what is there, as that of the shared store is: what is deleted counts no more. It follows from the rest of
+//! the state, so that it is not stored: a trace that an earlier version stored or logged has it as soon as it is read. Whoever
+//! applies an event that changes something counted changes the count, with work in proportion to what changed.
+//!
+//! A context that is live has room for its end, and a run that may be undone for the order of its undo, so that neither is ever
+//! refused for want of it. What has a fixed size for each context, step, attempt and call is not counted: other limits bound it.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use domain::{
+    Json,
+    graph::{Form, Undo},
+    id::ToolName,
+    json,
+    limits::Settings,
+    wire::{Adjusted, EndStatus, Failure, GivenAnswer, Payload, Text},
+};
+
+use super::{Admitted, ContextIndex, ContextNode, Ended, Event, Order, Refusal, Status, Trace, limit_text};
+
+/// What every live context has room for: a short result, or why it failed.
+pub(super) const END_BYTES: u64 = 2 * 1024;
+/// What an order has besides its goal, inputs and secrets, at most, if it is that of an undo.
+const UNDO_ORDER_BYTES: u64 = 1024;
+
+/// L: whether the trace may keep so many bytes more.
+pub(super) fn check_room(trace: &Trace, settings: &Settings, asked: u64) -> Result<(), Refusal> {
+    let (have, max) = (trace.content_bytes, settings.limits.max_trace_bytes);
+    if have.saturating_add(asked) > max {
+        let limit = Box::new(limit_text::of_settings(settings, "max_trace_bytes"));
+        return Err(Refusal::MaxTraceBytes { asked, have, max, limit });
+    }
+    Ok(())
+}
+
+/// L: whether the trace has room for a result, and for what the undo of the run will be given; or why not.
+pub(super) fn check_end(
+    trace: &Trace,
+    at: ContextIndex,
+    status: EndStatus,
+    result: Option<&Payload>,
+) -> Result<(), String> {
+    let node = trace.node(at);
+    let size = result.map_or(0, json::size_bytes);
+    let undo = node.undo.as_ref().filter(|_| status == EndStatus::Completed);
+    let of_undo = undo.map_or(0, |undo| trace.undo_bytes(at, size).saturating_sub(undo.bytes));
+    match size.saturating_sub(node.said_bytes()) + of_undo {
+        0 => Ok(()),
+        more => check_room(trace, trace.settings(), more).map_err(|refusal| match of_undo {
+            0 => refusal.to_string(),
+            _ => format!(
+                "what it did stands, because its undo has no room for what it would be given: {refusal}"
+            ),
+        }),
+    }
+}
+
+/// What an event that adds something counted adds by itself.
+pub(super) fn added_by(event: &Event) -> u64 {
+    if let Event::Admitted(admitted) = event {
+        let Admitted { order, tools, adjusted, .. } = &**admitted;
+        size_of_terms(order, tools.as_ref(), adjusted) + END_BYTES
+    } else if let Event::AgentAdded { agent, .. } = event {
+        json::size_bytes(agent)
+    } else if let Event::PlanAdded { plan } | Event::Amended { plan, .. } = event {
+        json::size_bytes(plan)
+    } else if let Event::ResultKept { kept, .. } = event {
+        json::size_bytes(kept)
+    } else if let Event::ItemsTaken { items, .. } = event {
+        items.size_bytes()
+    } else if let Event::Told { id, text, by, .. } = event {
+        json::size_bytes(&(id, text, by))
+    } else {
+        0
+    }
+}
+
+/// As `added_by`, of all of them.
+pub(super) fn added_by_all(events: &[Event]) -> u64 {
+    events.iter().map(added_by).sum()
+}
+
+/// What a question takes while it is open.
+pub(super) fn question_bytes(question: &Text, form: Option<&Form>) -> u64 {
+    json::size_bytes(question) + form.map_or(0, json::size_bytes)
+}
+
+fn size_of_terms(order: &Order, tools: Option<&Arc<BTreeSet<ToolName>>>, adjusted: &[Adjusted]) -> u64 {
+    json::size_bytes(order) + tools.map_or(0, json::size_bytes) + json::size_bytes(&adjusted)
+}
+
+fn end_bytes(result: Option<&Payload>, error: Option<&Failure>, reason: Option<&String>) -> u64 {
+    let texts = error.map(|error| &error.message).into_iter().chain(reason);
+    result.map_or(0, json::size_bytes) + texts.map(|text| text.len() as u64).sum::<u64>()
+}
+
+impl ContextNode {
+    /// What its status says: how it ended, or its question; while it is live, with room for its end.
+    pub(super) fn said_bytes(&self) -> u64 {
+        let ending = self.graph.as_ref().and_then(|run| run.ending.as_deref());
+        let ending = ending.map_or(0, |Ended { result, error, reason, .. }| {
+            end_bytes(result.as_ref(), error.as_ref(), reason.as_ref())
+        });
+        match &self.status {
+            Status::Ended(end) => end_bytes(end.result.as_ref(), end.error.as_ref(), end.reason.as_ref()),
+            Status::InputRequired { question, asked } => {
+                END_BYTES + ending + question_bytes(question, asked.as_ref().map(|asked| &asked.form))
+            }
+            Status::Submitted { .. } | Status::Working(_) | Status::Paused { .. } => END_BYTES + ending,
+        }
+    }
+
+    /// All of it, apart from what is kept to undo it.
+    fn content_bytes(&self) -> u64 {
+        let told = self.told.iter().map(|told| json::size_bytes(&(&told.id, &told.text, &told.by)));
+        let answers = self.answers.iter().map(answer_bytes);
+        let notes = self.notes.iter().map(|note| note.len() as u64);
+        let lists = self.graph.iter().flat_map(|run| run.lists.values().map(Json::size_bytes));
+        let rows = told.chain(answers).chain(notes).chain(lists).sum::<u64>();
+        size_of_terms(&self.order, self.tools.as_ref(), &self.adjusted) + self.said_bytes() + rows
+    }
+}
+
+/// What an answer takes, with its question.
+pub(super) fn answer_bytes(given: &GivenAnswer) -> u64 {
+    json::size_bytes(given)
+}
+
+impl Trace {
+    /// How many bytes it keeps.
+    pub fn content_bytes(&self) -> u64 {
+        self.content_bytes
+    }
+
+    /// The same, counted from all that is there.
+    pub fn recounted_bytes(&self) -> u64 {
+        let plans = self.plans.iter().map(|plan| json::size_bytes(&**plan));
+        let agents = self.agents.values().map(|agent| json::size_bytes(&**agent));
+        let kept = self.kept.values().map(json::size_bytes);
+        let contexts = self.contexts.iter().map(ContextNode::content_bytes);
+        let undos = (0u32..).zip(&self.contexts).filter_map(|(at, node)| {
+            let undo = node.undo.as_deref().filter(|undo| undo.bytes > 0)?;
+            self.holder(ContextIndex(at)).map(|_| undo.bytes)
+        });
+        plans.chain(agents).chain(kept).chain(contexts).chain(undos).sum()
+    }
+
+    /// What the order of the undo of a run takes, at most, and its context: with the values as they are now.
+    pub(super) fn undo_bytes(&self, run: ContextIndex, result: u64) -> u64 {
+        let node = self.node(run);
+        let undo = self.undo_of(run);
+        undo.map_or(0, |undo| self.undo_bytes_of(undo, &node.order, node, result))
+    }
+
+    /// The same of a run that is not there yet, or is; `node` reads what it reads.
+    pub(super) fn undo_bytes_of(&self, undo: &Undo, order: &Order, node: &ContextNode, result: u64) -> u64 {
+        let read = order.input_from.iter().map(|key| {
+            let value = self.value_in(node, key).map_or(0, |entry| entry.size_bytes);
+            key.as_str().len() as u64 + value + 8
+        });
+        let tools = self.agent(&undo.agent_id).and_then(|agent| agent.tools.as_ref());
+        let tools = tools.map(json::size_bytes).or_else(|| node.tools.as_deref().map(json::size_bytes));
+        UNDO_ORDER_BYTES
+            + END_BYTES
+            + json::size_bytes(&undo.goal)
+            + json::size_bytes(&order.inputs)
+            + json::size_bytes(self.secrets_of(node))
+            + tools.unwrap_or_default()
+            + read.sum::<u64>()
+            + result
+    }
+
+    /// Counts what the undo of a run will be given, from now on.
+    pub(super) fn keep_room_for_undo(&mut self, run: ContextIndex, bytes: u64) {
+        let Some(undo) = &mut self.node_mut(run).undo else { return };
+        let before = std::mem::replace(&mut undo.bytes, bytes);
+        self.content_bytes = self.content_bytes + bytes - before;
+    }
+
+    /// Puts a status in the place of another.
+    pub(super) fn put_status(&mut self, at: ContextIndex, status: Status) {
+        self.recount_said(at, |node| node.status = status);
+    }
+
+    /// Changes what the status of a context says.
+    pub(super) fn recount_said(&mut self, at: ContextIndex, change: impl FnOnce(&mut ContextNode)) {
+        let node = self.node_mut(at);
+        let before = node.said_bytes();
+        change(node);
+        let after = node.said_bytes();
+        self.content_bytes = self.content_bytes + after - before;
+    }
+
+    /// Changes a context as a whole, apart from what is kept to undo it.
+    pub(super) fn recount_context(&mut self, at: ContextIndex, change: impl FnOnce(&mut ContextNode)) {
+        let node = self.node_mut(at);
+        let before = node.content_bytes();
+        change(node);
+        let after = node.content_bytes();
+        self.content_bytes = self.content_bytes + after - before;
+    }
+}

@@ -1,0 +1,625 @@
+//! What happened to a trace. Events are facts: applying them never fails and never decides. The ordered
+//! list of events is the trace.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use domain::{
+    AgentProfile, Amount, CallId, ChildId, ContextKey, Dimension, Json, Limits, ThreadId, Timestamp, Tokens,
+    Usd, WorkerId,
+    check::{CheckDecision, Moment},
+    graph::{GroupIndex, Plan, StepIndex},
+    id::{CheckName, ModelName, ToolName},
+    ladder::Fraction,
+    limits::Settings,
+    money::booked,
+    wire::{
+        Adjusted, Asker, Decision, DisputedCost, EndStatus, Failure, Form, Hitl, OnExhausted, Payload,
+        Progress, Sender, StepStatus, TakenFrom, Text,
+    },
+};
+use serde::{Deserialize, Serialize};
+
+use super::{Kept, Order, Rerun, StepPlace, TokenHash, Traced, budget::Granted};
+
+pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Event {
+    Opened {
+        settings: Box<Settings>,
+        /// Where it came from, if its spans are exported (X5).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        traced: Option<Box<Traced>>,
+    },
+    /// The store lost the trace, or its latest events, and it was rebuilt from its log.
+    Rebuilt {
+        /// How often it was rebuilt so far.
+        generation: u32,
+    },
+    /// A part of a copy of the whole state. What the log has before a copy is not needed for a rebuild.
+    Copied(Box<Copied>),
+    AgentAdded {
+        agent: Box<AgentProfile>,
+        /// The version of the profile; a built-in agent has none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        version: Option<u64>,
+    },
+    PlanAdded {
+        plan: Arc<Plan>,
+    },
+    /// The run takes over what succeeded in an earlier one (G15).
+    RerunBegun {
+        rerun: Box<Rerun>,
+    },
+    /// A result of the earlier run that is taken if its step would read the same values again.
+    ResultKept {
+        place: StepPlace,
+        kept: Box<Kept>,
+    },
+    /// A graph goes on with another plan. Steps with the same id are the same steps; those that have begun are in it
+    /// unchanged (G13).
+    Amended {
+        /// The context of the whole graph.
+        child_id: ChildId,
+        id: CallId,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Text>,
+        plan: Arc<Plan>,
+    },
+    /// A cancel came before the context it cancels.
+    Tombstoned {
+        child_id: Option<ChildId>,
+        reason: String,
+    },
+    Admitted(Box<Admitted>),
+    WindowClamped {
+        child_id: ChildId,
+        parent_id: ChildId,
+        parent_tokens: Tokens,
+        child_tokens: Tokens,
+    },
+
+    Claimed {
+        child_id: ChildId,
+        attempt: u32,
+        token: TokenHash,
+        worker_id: WorkerId,
+        until: Timestamp,
+    },
+    /// A tick that told of progress. Others only renew the lease, in memory (`lease`).
+    Ticked {
+        child_id: ChildId,
+        until: Timestamp,
+        progress: Progress,
+    },
+    Progressed {
+        child_id: ChildId,
+        progress: Progress,
+    },
+    /// A check decided other than to pass (B16).
+    Checked {
+        child_id: ChildId,
+        /// The number of the decision within its context.
+        number: u32,
+        check: CheckName,
+        moment: Moment,
+        decision: CheckDecision,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
+    AttemptLost {
+        child_id: ChildId,
+        attempt: u32,
+    },
+    Requeued {
+        child_id: ChildId,
+        why: Requeue,
+        not_before: Timestamp,
+    },
+    /// The work is sent again: its delay has passed, or no worker claimed it.
+    Redispatched {
+        child_id: ChildId,
+    },
+    Waiting {
+        child_id: ChildId,
+        children: Vec<ChildId>,
+        hand_over: bool,
+    },
+    InputRequired {
+        child_id: ChildId,
+        number: u32,
+        question: Text,
+        path: Vec<ChildId>,
+        /// What the answer must be, and what happens without one; absent: any text, waited for without end.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        form: Option<Box<Form>>,
+    },
+    /// The question is asked again.
+    Reminded {
+        child_id: ChildId,
+        number: u32,
+        reminder: u32,
+    },
+    Answered {
+        child_id: ChildId,
+        number: u32,
+        answer: Text,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Text>,
+        /// Nobody answered in time: it is the question's default.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        default: bool,
+    },
+    /// A message to the agent, which it sees before its next model call.
+    Told {
+        child_id: ChildId,
+        number: u32,
+        id: CallId,
+        text: Text,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Text>,
+    },
+    /// The agent makes a call with all messages up to this one.
+    MessagesSeen {
+        child_id: ChildId,
+        number: u32,
+    },
+    Paused {
+        child_id: ChildId,
+        reason: String,
+        /// It keeps its place in the line of holds, and goes on when its turn comes.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        in_line: bool,
+    },
+    Ended(Box<Ended>),
+    /// A graph ends so once what had succeeded in it is undone (G14).
+    UndoingBegun(Box<Ended>),
+    /// What undoes a context can't be started.
+    UndoRefused {
+        /// The graph.
+        child_id: ChildId,
+        undoes: ChildId,
+        reason: String,
+    },
+    /// The context has ended and nothing of it is held any more: its outcome is final (B20).
+    Closed {
+        child_id: ChildId,
+    },
+    Deleted {
+        child_id: ChildId,
+        /// Who asked for it (S7).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Asker>,
+    },
+    /// Its next attempt goes on from an earlier step of its journal (W5).
+    Restored {
+        child_id: ChildId,
+        number: u32,
+        to: u32,
+        /// Who asked for it (S7).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Asker>,
+    },
+
+    Held {
+        child_id: ChildId,
+        call_id: CallId,
+        attempt: u32,
+        amount: Amount,
+    },
+    /// The hold fits once calls in flight have ended: it waits in the line.
+    HoldQueued {
+        child_id: ChildId,
+        call_id: CallId,
+        attempt: u32,
+        amount: Amount,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        closing: bool,
+    },
+    /// The hold no longer waits: it can't be had any more, or its turn had come and no worker took it in time.
+    PlaceLost {
+        child_id: ChildId,
+        call_id: CallId,
+    },
+    Settled {
+        child_id: ChildId,
+        call_id: CallId,
+        amount: Amount,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        model: Option<ModelName>,
+    },
+    Released {
+        child_id: ChildId,
+        call_id: CallId,
+    },
+    /// The end of the call is unknown: the hold is booked as spent and marked as estimated.
+    Forfeited {
+        child_id: ChildId,
+        call_id: CallId,
+    },
+    /// A call that only lost commits tell of: its hold is booked as spent and marked as estimated.
+    Estimated {
+        child_id: ChildId,
+        call_id: CallId,
+        attempt: u32,
+        amount: Amount,
+    },
+    /// The real cost of a call that was booked by an estimate, or as free.
+    Corrected {
+        child_id: ChildId,
+        call_id: CallId,
+        amount: Amount,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        model: Option<ModelName>,
+    },
+    Charged {
+        child_id: ChildId,
+        key: CallId,
+        amount: Amount,
+        /// Who asked for it (S7).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Asker>,
+    },
+    /// A cost that nobody held, or the part of it for which nothing was left: not booked (B18).
+    Disputed {
+        child_id: ChildId,
+        amount: Amount,
+        of: DisputedCost,
+        sent_by: Sender,
+    },
+    DisputeDecided {
+        child_id: ChildId,
+        number: u32,
+        decision: Decision,
+        /// Who asked for it (S7).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Asker>,
+    },
+    Exhausted {
+        child_id: ChildId,
+        dimension: Dimension,
+    },
+    /// A correction returned something to an exhausted budget, of a context that waits for more (`on_exhausted:
+    /// pause`).
+    Replenished {
+        child_id: ChildId,
+    },
+    Raised {
+        child_id: ChildId,
+        limit: Amount,
+        /// Who asked for it (S7).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Asker>,
+    },
+    /// So much of its budget is spent that a rung of its ladder counts from here on (B21).
+    RungReached {
+        child_id: ChildId,
+        /// Its place in the ladder, from 1.
+        rung: u32,
+        at: Fraction,
+        #[serde(deserialize_with = "booked::usd")]
+        left_usd: Usd,
+        #[serde(deserialize_with = "booked::tokens")]
+        left_tokens: Tokens,
+    },
+
+    ValueSet {
+        key: ContextKey,
+        value: Json,
+        writer: Option<ChildId>,
+    },
+    ValueDeleted {
+        key: ContextKey,
+    },
+    StoreCleared,
+
+    /// A `when` or `until` was evaluated; `saw` is what it read.
+    ConditionAsked {
+        child_id: ChildId,
+        step: StepIndex,
+        question: String,
+        answer: Result<bool, String>,
+        saw: Json,
+    },
+    /// A `for_each` has read its list.
+    ItemsTaken {
+        child_id: ChildId,
+        step: StepIndex,
+        items: Json,
+    },
+    /// An item could not be started; the others go on.
+    ItemRefused {
+        child_id: ChildId,
+        step: StepIndex,
+        item: u32,
+        reason: String,
+    },
+    /// The context is a result of the earlier run: its admission, and its end, are in the same commit (G15).
+    KeptTaken {
+        child_id: ChildId,
+        place: StepPlace,
+    },
+    /// The items of a step would read other values than in the earlier run: none is taken.
+    KeptDropped {
+        child_id: ChildId,
+        place: StepPlace,
+    },
+    /// A step goes on: another round of it, or its fallback, is started next.
+    StepContinues {
+        child_id: ChildId,
+        step: StepIndex,
+        next: Ran,
+    },
+    StepEnded {
+        child_id: ChildId,
+        step: StepIndex,
+        status: StepStatus,
+        reason: Option<String>,
+        partial: bool,
+    },
+    /// Every step not started yet is skipped.
+    StepsSkipped {
+        child_id: ChildId,
+        reason: String,
+    },
+    /// `aggregate` no longer waits: steps that are not done are missing.
+    GatheringEnded {
+        child_id: ChildId,
+    },
+    /// The steps are done; the graph's own agent begins the synthesis.
+    SynthesisBegun {
+        child_id: ChildId,
+        /// What its profile lowers for it (B17).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lowered: Option<Box<Lowered>>,
+    },
+}
+
+/// A part of a copy: fields of the stored trace, and values of its shared store, each as JSON text. The text of a large one
+/// goes on in the next part, under the same name.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Copied {
+    /// Its number, from 1. The parts of a copy follow each other in one commit.
+    pub part: u32,
+    pub parts: u32,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub fields: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub values: BTreeMap<String, String>,
+}
+
+impl Copied {
+    pub(super) fn is_last(&self) -> bool {
+        self.part == self.parts
+    }
+
+    /// What is left of it when its trace is deleted: nothing begins with it.
+    pub(super) fn without_content(&self) -> Self {
+        Copied { part: self.part, parts: self.parts, ..Copied::default() }
+    }
+}
+
+/// The bounds of a graph's own agent, from when its steps are done.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Lowered {
+    /// The most that its own calls may cost.
+    pub own: Amount,
+    pub limits: Arc<Limits>,
+    /// From when its attempt begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_tokens: Option<Tokens>,
+}
+
+/// A context was created.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Admitted {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_id: Option<ChildId>,
+    pub order: Arc<Order>,
+    pub body: Body,
+    /// The step that it runs, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<StepOf>,
+    /// Its result is that of a context of an earlier run (G15).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken: Option<TakenFrom>,
+    /// What is held for its undo (G14).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserve: Option<Amount>,
+    /// The context that it undoes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undoes: Option<ChildId>,
+    pub depth: u32,
+    pub ceiling: Amount,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub granted: Granted,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub closing_reserve_usd: Usd,
+    /// Absent: its parent's; of a root, those of the settings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Arc<Limits>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Arc<BTreeSet<ToolName>>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_tokens: Option<Tokens>,
+    /// Set at its admission: a graph's, and that of a submission which names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Timestamp>,
+    /// Its own timeout, counted from when its first attempt begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub on_exhausted: OnExhausted,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub hitl: Hitl,
+    /// The graph whose keys it reads and writes, if not the root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<ChildId>,
+    /// Inherited unchanged from the root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread_id: Option<ThreadId>,
+    /// Dimensions in which its ceiling is its parent's: raised when the parent's is.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub inherited: Granted,
+    /// What is lower than the order asks for (B17).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub adjusted: Vec<Adjusted>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Body {
+    Agent,
+    /// A graph or one of its groups: the plan, and the group in it.
+    Graph {
+        plan: u32,
+        group: GroupIndex,
+    },
+    /// An `approve` step: it waits for a human (G7).
+    Approval,
+}
+
+/// Which step of its parent a context runs, and in which role.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct StepOf {
+    pub step: StepIndex,
+    pub ran: Ran,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Ran {
+    Itself,
+    Item(u32),
+    Round(u32),
+    Fallback,
+}
+
+/// Why a context is in the queue again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Requeue {
+    /// An attempt failed and is retried: counts as a retry.
+    Retry,
+    /// Its worker was lost; `attempt_lost` counts the retry.
+    Lost,
+    HandedBack,
+    ChildrenEnded,
+    Answered,
+    Raised,
+    /// Its turn in the line of holds has come, or more is left than when it paused.
+    Room,
+    Synthesis,
+    Restored,
+}
+
+/// A context ended: the first such event counts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Ended {
+    pub child_id: ChildId,
+    pub status: EndStatus,
+    pub result: Option<Payload>,
+    pub error: Option<Failure>,
+    pub reason: Option<String>,
+    /// What had succeeded in it is not undone (G14).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub without_undo: bool,
+}
+
+impl Event {
+    /// Whether a hold that waits in the line may fit after it: money returned, or whoever stopped left its place.
+    pub fn frees_room(&self) -> bool {
+        matches!(
+            self,
+            Event::Settled { .. }
+                | Event::Released { .. }
+                | Event::Forfeited { .. }
+                | Event::Corrected { .. }
+                | Event::Raised { .. }
+                | Event::Replenished { .. }
+                | Event::AttemptLost { .. }
+                | Event::Requeued { .. }
+                | Event::Waiting { .. }
+                | Event::InputRequired { .. }
+                | Event::Paused { .. }
+                | Event::PlaceLost { .. }
+                | Event::Ended(_)
+                | Event::UndoingBegun(_)
+                | Event::UndoRefused { .. }
+                // What was held for its undo.
+                | Event::Deleted { .. }
+        )
+    }
+
+    /// The context the event is about; none for events of the whole trace.
+    pub fn child_id(&self) -> Option<&ChildId> {
+        match self {
+            Event::Opened { .. }
+            | Event::Rebuilt { .. }
+            | Event::Copied(_)
+            | Event::AgentAdded { .. }
+            | Event::PlanAdded { .. }
+            | Event::RerunBegun { .. }
+            | Event::ResultKept { .. }
+            | Event::StoreCleared => None,
+            Event::Tombstoned { child_id, .. } => child_id.as_ref(),
+            Event::ValueSet { writer, .. } => writer.as_ref(),
+            Event::ValueDeleted { .. } => None,
+            Event::Admitted(admitted) => Some(&admitted.order.child_id),
+            Event::Ended(ended) | Event::UndoingBegun(ended) => Some(&ended.child_id),
+            Event::WindowClamped { child_id, .. }
+            | Event::Claimed { child_id, .. }
+            | Event::Ticked { child_id, .. }
+            | Event::Progressed { child_id, .. }
+            | Event::Checked { child_id, .. }
+            | Event::AttemptLost { child_id, .. }
+            | Event::Requeued { child_id, .. }
+            | Event::Redispatched { child_id }
+            | Event::Waiting { child_id, .. }
+            | Event::InputRequired { child_id, .. }
+            | Event::Reminded { child_id, .. }
+            | Event::Answered { child_id, .. }
+            | Event::Told { child_id, .. }
+            | Event::MessagesSeen { child_id, .. }
+            | Event::RungReached { child_id, .. }
+            | Event::Paused { child_id, .. }
+            | Event::Closed { child_id }
+            | Event::Deleted { child_id, .. }
+            | Event::Restored { child_id, .. }
+            | Event::Held { child_id, .. }
+            | Event::HoldQueued { child_id, .. }
+            | Event::PlaceLost { child_id, .. }
+            | Event::Settled { child_id, .. }
+            | Event::Released { child_id, .. }
+            | Event::Forfeited { child_id, .. }
+            | Event::Estimated { child_id, .. }
+            | Event::Corrected { child_id, .. }
+            | Event::Charged { child_id, .. }
+            | Event::Disputed { child_id, .. }
+            | Event::DisputeDecided { child_id, .. }
+            | Event::Exhausted { child_id, .. }
+            | Event::Raised { child_id, .. }
+            | Event::Replenished { child_id }
+            | Event::KeptTaken { child_id, .. }
+            | Event::KeptDropped { child_id, .. }
+            | Event::Amended { child_id, .. }
+            | Event::StepContinues { child_id, .. }
+            | Event::UndoRefused { child_id, .. }
+            | Event::ConditionAsked { child_id, .. }
+            | Event::ItemsTaken { child_id, .. }
+            | Event::ItemRefused { child_id, .. }
+            | Event::GatheringEnded { child_id }
+            | Event::StepEnded { child_id, .. }
+            | Event::StepsSkipped { child_id, .. }
+            | Event::SynthesisBegun { child_id, .. } => Some(child_id),
+        }
+    }
+}

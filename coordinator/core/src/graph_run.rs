@@ -1,0 +1,277 @@
+//! The state of a running graph: its steps, which of them may start, and what the end of a step does to the
+//! others. Changed only when an event is applied.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use domain::{
+    Amount, CallId, ContextKey, Json, Timestamp,
+    graph::{Group, GroupIndex, Policy, StepIndex},
+    wire::StepStatus,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{ContextIndex, Ended, Keyed, Ran, Rows};
+
+/// The state of a running graph. Its plan changes only by an amend (G13).
+#[derive(Debug, Clone, PartialEq)]
+pub struct GraphRun {
+    pub plan: u32,
+    pub group: GroupIndex,
+    /// The plan that it was admitted with.
+    pub admitted: u32,
+    /// The numbers of its steps, which contexts and lists name; empty while each is its place in the plan. An amend moves
+    /// steps, and their numbers stay.
+    pub(super) numbers: Vec<StepIndex>,
+    /// The amends of the whole graph, by the ids of their senders, each with its plan; none on a group.
+    pub amends: Vec<(CallId, u32)>,
+    /// The version of the trace when it began.
+    pub begun: u64,
+    pub phase: RunPhase,
+    pub steps: Rows<StepRun>,
+    /// Steps whose predecessors have ended and that have more to start, by when they became ready.
+    ready: BTreeSet<(u64, StepIndex)>,
+    /// The lists that `for_each` steps iterate over.
+    pub(super) lists: Keyed<StepIndex, Json>,
+    /// Number of steps that have not ended.
+    pub unfinished: u32,
+    /// A required step failed and the policy is `fail`.
+    pub failing: bool,
+    /// The step that won a race.
+    pub winner: Option<StepIndex>,
+    /// When `aggregate` stops waiting.
+    pub gather_by: Option<Timestamp>,
+    /// `aggregate` has stopped waiting: steps that were not done are missing, which is no failure.
+    pub gathered: bool,
+    /// How it ends when everything is undone (G14).
+    pub ending: Option<Box<Ended>>,
+    /// The contexts that are still to be undone; the next is the last.
+    pub(super) undos: Vec<ContextIndex>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunPhase {
+    Steps,
+    /// The steps are done and the graph's own agent works on their findings.
+    Synthesis,
+    /// It does not succeed, and what had succeeded in it is undone (G14).
+    Undoing,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct StepRun {
+    pub status: StepStatus,
+    /// Number of predecessors that have not ended.
+    pub blockers: u32,
+    /// The version of the trace since which it is ready; none if it is not.
+    pub ready: Option<u64>,
+    /// What is started for it next, once it has begun: a round, or its fallback.
+    pub next: Option<Ran>,
+    /// The contexts started for it: itself, items, rounds, fallback.
+    pub contexts: Vec<ContextIndex>,
+    pub reason: Option<Box<str>>,
+    pub partial: bool,
+    pub items: Option<Items>,
+}
+
+impl StepRun {
+    /// A step that has not begun.
+    pub(super) fn pending() -> Self {
+        StepRun {
+            status: StepStatus::Pending,
+            blockers: 0,
+            ready: None,
+            next: None,
+            contexts: Vec::new(),
+            reason: None,
+            partial: false,
+            items: None,
+        }
+    }
+}
+
+/// What is kept to undo a run of a step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UndoRun {
+    /// The most that the undo may cost.
+    pub reserve: Amount,
+    /// The version of the trace when the run succeeded.
+    pub succeeded_at: Option<u64>,
+    /// What it read from the shared store: by the time of the undo another round may have written there.
+    pub inputs: BTreeMap<ContextKey, Json>,
+    /// The digests of long ones, which are kept once for the whole trace (`undo_values`).
+    pub(super) long_inputs: BTreeMap<ContextKey, String>,
+    /// What the order of its undo takes, at most: there is room for it (`content`).
+    pub(super) bytes: u64,
+    /// Why its undo could not be started.
+    pub refused: Option<Box<str>>,
+    /// The context that undoes it, or has.
+    pub by: Option<ContextIndex>,
+}
+
+impl UndoRun {
+    /// Whether it succeeded, and its undo has not begun.
+    pub(super) fn is_open(&self) -> bool {
+        self.succeeded_at.is_some() && self.by.is_none() && self.refused.is_none()
+    }
+}
+
+/// How far a `for_each` is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Items {
+    pub total: u32,
+    pub started: u32,
+    pub ended: u32,
+    pub succeeded: u32,
+}
+
+impl GraphRun {
+    /// A graph of which no step has begun.
+    pub(super) fn new(plan: u32, number: GroupIndex, group: &Group, now: Timestamp, begun: u64) -> Self {
+        let fresh = |blockers: usize| StepRun {
+            blockers: u32::try_from(blockers).expect("a step waits for its siblings at most"),
+            ready: (blockers == 0).then_some(begun),
+            ..StepRun::pending()
+        };
+        let steps: Vec<StepRun> = group.steps.iter().map(|step| fresh(step.waits_for.len())).collect();
+        let count = u32::try_from(steps.len()).expect("a graph has at most MAX_STEPS steps");
+        GraphRun {
+            plan,
+            group: number,
+            admitted: plan,
+            numbers: Vec::new(),
+            amends: Vec::new(),
+            begun,
+            phase: RunPhase::Steps,
+            ready: (0..count).filter_map(|step| Some((steps[step as usize].ready?, step))).collect(),
+            lists: Keyed::default(),
+            unfinished: count,
+            steps: Rows::stored(steps),
+            failing: false,
+            winner: None,
+            gather_by: group.aggregate.as_ref().and_then(|a| a.timeout_ms).map(|ms| now.plus_millis(ms)),
+            gathered: false,
+            ending: None,
+            undos: Vec::new(),
+        }
+    }
+
+    pub(super) fn step(&self, step: StepIndex) -> &StepRun {
+        &self.steps[step as usize]
+    }
+
+    /// The number of a step, by its place in the plan.
+    pub(super) fn number(&self, place: StepIndex) -> StepIndex {
+        self.numbers.get(place as usize).copied().unwrap_or(place)
+    }
+
+    /// The place of a step in the plan, by its number.
+    pub fn place(&self, number: StepIndex) -> StepIndex {
+        let found = (0..).zip(&self.numbers).find(|(_, of)| **of == number);
+        found.map_or(number, |(place, _)| place)
+    }
+
+    /// Puts the steps of another plan.
+    pub(super) fn put_rows(&mut self, rows: Vec<StepRun>, numbers: Vec<StepIndex>) {
+        let open = |row: &&StepRun| matches!(row.status, StepStatus::Pending | StepStatus::Running);
+        self.unfinished = u32::try_from(rows.iter().filter(open).count()).unwrap_or(u32::MAX);
+        self.ready = (0..).zip(&rows).filter_map(|(place, row)| Some((row.ready?, place))).collect();
+        let moved = (0..).zip(&numbers).any(|(place, number)| place != *number);
+        self.numbers = if moved { numbers } else { Vec::new() };
+        self.steps.replace(rows);
+    }
+
+    /// The steps that may start, the longest ready first.
+    pub fn ready(&self) -> impl Iterator<Item = StepIndex> {
+        self.ready.iter().map(|(_, step)| *step)
+    }
+
+    /// A step has ended: its dependents have one blocker less.
+    pub(super) fn step_ended(&mut self, group: &Group, step: StepIndex, status: StepStatus, version: u64) {
+        let ended = self.steps.row_mut(step);
+        ended.next = None;
+        ended.status = status;
+        self.not_ready(step);
+        self.unfinished -= 1;
+        let counts = group.steps[step as usize].required && failed(status);
+        self.failing |= counts && group.policy == Policy::Fail && !group.race && !self.gathered;
+        if group.race && status == StepStatus::Succeeded && self.winner.is_none() {
+            self.winner = Some(step);
+        }
+        for dependent in &group.steps[step as usize].dependents {
+            let waiting = self.steps.row_mut(*dependent);
+            waiting.blockers -= 1;
+            if waiting.blockers == 0 && waiting.status == StepStatus::Pending {
+                self.is_ready(*dependent, version);
+            }
+        }
+    }
+
+    /// A step may start, or go on.
+    pub(super) fn is_ready(&mut self, step: StepIndex, version: u64) {
+        self.steps.row_mut(step).ready = Some(version);
+        self.ready.insert((version, step));
+    }
+
+    pub(super) fn not_ready(&mut self, step: StepIndex) {
+        if let Some(since) = self.steps[step as usize].ready {
+            self.ready.remove(&(since, step));
+            self.steps.row_mut(step).ready = None;
+        }
+    }
+
+    /// The items of a `for_each` are known. Returns a list that was there before.
+    pub(super) fn items_taken(&mut self, step: StepIndex, list: Json) -> Option<Json> {
+        let total = list.elements().map_or(0, <[_]>::len);
+        let total = u32::try_from(total).expect("max_contexts was checked");
+        let row = self.steps.row_mut(step);
+        row.status = StepStatus::Running;
+        row.items = Some(Items { total, started: 0, ended: 0, succeeded: 0 });
+        let before = self.lists.remove(&self.number(step));
+        self.lists.insert(self.number(step), list);
+        if total == 0 {
+            self.not_ready(step);
+        }
+        before
+    }
+
+    /// One more item of a `for_each` was started; after the last, the step is no longer ready.
+    pub(super) fn item_started(&mut self, step: StepIndex) {
+        let Some(items) = &mut self.steps.row_mut(step).items else { return };
+        items.started += 1;
+        if items.started == items.total {
+            self.not_ready(step);
+        }
+    }
+
+    /// Puts a step as it was stored.
+    pub(super) fn put_stored(&mut self, number: StepIndex, step: StepRun) {
+        let Some(fresh) = self.steps.get(number as usize) else { return };
+        fresh.ready.map(|since| self.ready.remove(&(since, number)));
+        step.ready.map(|since| self.ready.insert((since, number)));
+        *self.steps.unstored_mut(number) = step;
+    }
+
+    pub(super) fn skip_pending(&mut self, reason: &str) {
+        let waits = |step: &StepRun| step.status == StepStatus::Pending || step.ready.is_some();
+        let waiting = (0..).zip(self.steps.iter()).filter(|(_, step)| waits(step));
+        for number in waiting.map(|(number, _)| number).collect::<Vec<StepIndex>>() {
+            let step = self.steps.row_mut(number);
+            step.ready = None;
+            if step.status == StepStatus::Pending {
+                step.status = StepStatus::Skipped;
+                step.reason = Some(reason.into());
+                self.unfinished -= 1;
+            }
+        }
+        self.ready.clear();
+    }
+}
+
+/// Ended without success, and was not skipped.
+pub(super) fn failed(status: StepStatus) -> bool {
+    match status {
+        StepStatus::Failed | StepStatus::Cancelled | StepStatus::TimedOut | StepStatus::Aborted => true,
+        StepStatus::Pending | StepStatus::Running | StepStatus::Succeeded | StepStatus::Skipped => false,
+    }
+}

@@ -1,0 +1,183 @@
+//! The core: one trace as a state machine, decided by pure functions. No I/O, no clock, no randomness:
+//! `now` and fresh ids come in with the command. Every rule of docs/rules.md about budgets, spawning,
+//! graphs and lifecycles is here, once.
+//!
+//! [`Trace::handle`] is the entry: [`decide`] gives the events of a command, or a [`Refusal`], which
+//! changes nothing; the events are applied; then the `agenda` decides what follows from them, one follow-up
+//! at a time, each on the state as it then is. Replaying the events through [`Trace::apply`] gives the
+//! identical state.
+//!
+//! Every command may come twice, late, or after the end. Each decision says why that is harmless. In
+//! common: ids decide what is the same (a spawn by `child_id`, money by `call_id`, a claim by its token),
+//! attempt numbers only grow, and an ended context never changes its status.
+
+pub mod account;
+mod admission;
+mod agenda;
+mod apply;
+mod asked;
+mod asked_by;
+mod attempt;
+mod books;
+mod budget;
+mod calls;
+mod chain;
+mod checked;
+mod checkpoint;
+mod command;
+mod content;
+mod context_store;
+mod copy;
+mod dispute;
+mod effect;
+mod end;
+mod event;
+mod folded;
+mod found_by;
+mod graph;
+mod graph_run;
+mod index;
+mod lease;
+mod lifecycle;
+mod limit;
+mod limit_text;
+mod line;
+mod log;
+mod lost;
+mod marks;
+mod message;
+mod money;
+mod named;
+mod news;
+mod order;
+mod parts;
+mod pool;
+mod question;
+mod refusal;
+mod removal;
+mod replay;
+mod rerun;
+mod rows;
+mod scrub;
+mod seen;
+mod snapshot;
+mod spans;
+mod spenders;
+mod state;
+mod statement;
+mod stored;
+mod terms;
+mod timer;
+mod token;
+mod traced;
+mod undo;
+mod undo_values;
+mod unsaved;
+mod worst_case;
+
+pub use asked::Asked;
+pub use budget::{Budget, Call, CallState, Granted, WaitingHold};
+pub use calls::{Calls, Known};
+pub use chain::{Rest, in_order};
+pub use command::{Amend, Command, Spawn, Submit};
+pub use effect::{Effect, effects};
+pub use event::{Admitted, Body, Copied, Ended, Event, Lowered, Ran, Requeue, StepOf};
+pub use found_by::terms as terms_of;
+pub use graph_run::{GraphRun, Items, RunPhase, StepRun, UndoRun};
+pub use index::ContextIndex;
+pub use lease::Renewal;
+pub use log::{Commit, Logged, logged, outlived};
+pub use lost::LostCost;
+pub use marks::{Happening, Mark, What};
+pub use message::answer_refusal;
+pub use named::{Named, agents_of, agents_of_plan, unreadable};
+pub use order::Order;
+pub use refusal::Refusal;
+pub use replay::{Replay, Superseded};
+pub use rerun::{Earlier, Kept, KeptStep, Rerun, RerunOrder, StepPlace};
+pub use rows::{Keyed, Rows};
+pub use seen::{Now, Row, now_of_step, word_of_step};
+pub use spenders::{MOST_SPENDERS, Spenders};
+pub use state::{Attempt, ContextNode, End, Entry, Message, Phase, Status, Trace};
+pub use statement::{Difference, Statement, Why};
+pub use stored::{Changes, Corrupt};
+pub use token::TokenHash;
+pub use traced::Traced;
+
+use agenda::Agenda;
+use domain::Timestamp;
+
+/// The first events of a command, decided on the trace as it is. [`Trace::handle`] adds what follows from
+/// them.
+pub fn decide(trace: &Trace, command: Command, now: Timestamp) -> Result<Vec<Event>, Refusal> {
+    match command {
+        Command::Submit(submit) => admission::submit(trace, *submit, now),
+        Command::FromPool { pool, command } => {
+            pool::check(trace, &pool, &command)?;
+            decide(trace, *command, now)
+        }
+        Command::AskedBy { by, command } => Ok(asked_by::signed(decide(trace, *command, now)?, by)),
+        Command::Spawn(spawn) => admission::spawn(trace, *spawn, now),
+        Command::Claim(claim) => attempt::claim(trace, &claim, now),
+        Command::Tick(tick) => attempt::tick(trace, &tick, now),
+        Command::Report(report) => attempt::report(trace, *report, now),
+        Command::Resume(resume) => money::resume(trace, &resume),
+        Command::Hold(hold) => money::hold(trace, &hold),
+        Command::Release { lease, call_id } => money::release(trace, &lease, &call_id),
+        Command::Forfeit { lease, call_id } => money::forfeit(trace, &lease, &call_id),
+        Command::Settle { lease, call_id, amount, model } => {
+            money::settle(trace, &lease, &call_id, amount, model, now)
+        }
+        Command::Charge(charge) => money::charge(trace, &charge),
+        Command::BookLost(cost) => lost::book(trace, &cost),
+        Command::Raise(raise) => money::raise(trace, &raise),
+        Command::DecideDispute(decided) => dispute::decide(trace, &decided),
+        Command::SetValue { lease, key, value } => context_store::set(trace, &lease, &key, &value),
+        Command::DeleteValue { lease, key } => context_store::delete(trace, &lease, &key),
+        Command::Checked(told) => checked::checked(trace, &told),
+        Command::Answer(answered) => question::answer(trace, &answered),
+        Command::Tell(tell) => news::tell(trace, &tell),
+        Command::Amend(amend) => graph::amend(trace, &amend),
+        Command::Cancel { child_id, reason, without_undo } => {
+            end::cancel(trace, child_id.as_ref(), reason.as_deref(), without_undo)
+        }
+        Command::Delete { delete, branches } => removal::delete(trace, &delete, branches.as_deref()),
+        Command::Restore(restore) => checkpoint::restore(trace, &restore, now),
+        Command::Copy { after_ms } => Ok(copy::copy(trace, after_ms, now)),
+        // These decide nothing by themselves: `handle` renews leases, and adds the due contexts to the agenda.
+        Command::Spare { .. } | Command::Wake => Ok(Vec::new()),
+    }
+}
+
+impl Trace {
+    /// Handles a command: decides, applies the events, and goes on until nothing more follows. Returns
+    /// every event in the order applied. A refusal leaves the trace unchanged. Leases are renewed in memory
+    /// too (`lease`): replaying the events does not give that.
+    pub fn handle(&mut self, command: Command, now: Timestamp) -> Result<Vec<Event>, Refusal> {
+        let mut agenda = Agenda::default();
+        let said = if let Command::FromPool { command, .. } = &command { command } else { &command };
+        let ticks = if let Command::Tick(tick) = said { self.find(&tick.lease.child_id) } else { None };
+        if let Command::Spare { until } = &command {
+            self.spare(now, *until);
+        }
+        if matches!(command, Command::Wake) {
+            agenda.extend_due(self.due(now));
+        }
+        let mut log = decide(self, command, now)?;
+        if let Some(at) = ticks {
+            self.renew(at, now.plus_millis(self.settings().lease_ms));
+        }
+        for event in &log {
+            self.apply(event, now);
+            agenda.follow(self, event);
+        }
+        while let Some(follow_up) = agenda.next() {
+            for event in agenda::decide(self, follow_up, now) {
+                self.apply(&event, now);
+                agenda.follow(self, &event);
+                log.push(event);
+            }
+        }
+        Ok(log)
+    }
+}

@@ -1,0 +1,139 @@
+//! The event log of a trace: what observers read, and what a lost trace is rebuilt from.
+//!
+//! A commit becomes several messages, and a fault may leave only some of them in the log. So every message
+//! names its commit, and an unfinished commit is not applied: nobody was told of it, and whoever waits asks
+//! again. Every commit also names the one before it: when the store loses commits, others are made in their
+//! place, and the log has both (`chain`).
+
+use domain::{ChildId, Timestamp, TraceId};
+use serde::{Deserialize, Serialize};
+
+use super::{Event, Trace};
+
+/// Events of a trace, on `agent.event.<trace>.<child>`: live, and from the start for late observers. Events
+/// of one decision about one context come in one message.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Logged {
+    pub trace_id: TraceId,
+    /// The context they are about; the root for events of the whole trace.
+    pub child_id: ChildId,
+    /// The number of the first of these events in the trace, from 1. A message may come twice.
+    pub version: u64,
+    /// The commit they belong to. Its events count once all of them are in the log. A message without it is
+    /// a commit of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<Commit>,
+    pub at: Timestamp,
+    /// The events, in order.
+    pub events: Vec<Event>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Commit {
+    /// The number of its first event.
+    pub first: u64,
+    /// The number of its last event.
+    pub last: u64,
+    /// When it was made: later than the one before it. Two commits with the same numbers differ in this.
+    #[serde(default)]
+    pub made: Timestamp,
+    /// When the one before it was made; absent in the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<Timestamp>,
+}
+
+impl Logged {
+    /// The number of the last event.
+    pub fn last_version(&self) -> u64 {
+        (self.version + self.events.len() as u64).saturating_sub(1)
+    }
+
+    /// Whether a rebuild may begin with it.
+    pub fn begins(&self) -> bool {
+        self.version == 1 || self.events.iter().any(|event| matches!(event, Event::Copied(_)))
+    }
+
+    /// The commit they belong to.
+    pub fn commit(&self) -> Commit {
+        let first = self.version.max(1);
+        let own = Commit { first, last: self.last_version().max(first), made: self.at, after: None };
+        let sound = |commit: &Commit| (1..=commit.last).contains(&commit.first);
+        let commit = self.commit.filter(sound).unwrap_or(own);
+        // Earlier versions did not say when.
+        let made = if commit.made == Timestamp::default() { self.at } else { commit.made };
+        Commit { made, ..commit }
+    }
+}
+
+/// Events of one commit that have just been applied to `trace`, as messages. Events of the whole trace are
+/// published under its root; before it has a root, under the context they name.
+pub fn logged(trace: &mut Trace, events: Vec<Event>, at: Timestamp) -> Vec<Logged> {
+    let commit = Some(trace.commit(events.len() as u64, at));
+    let root = trace.root().map(|root| root.id.clone());
+    let somebody = || events.iter().find_map(Event::child_id).cloned().unwrap_or_else(ChildId::whole_trace);
+    let root = root.unwrap_or_else(somebody);
+    let first = trace.version() + 1 - events.len() as u64;
+    let mut messages: Vec<Logged> = Vec::new();
+    for (version, event) in (first..).zip(events) {
+        let child_id = event.child_id().unwrap_or(&root).clone();
+        match messages.last_mut() {
+            // Each part of a copy is large, and a result may be.
+            Some(last)
+                if last.child_id == child_id
+                    && !matches!(event, Event::Copied(_) | Event::ResultKept { .. }) =>
+            {
+                last.events.push(event);
+            }
+            Some(_) | None => {
+                let trace_id = trace.id();
+                messages.push(Logged { trace_id, child_id, version, commit, at, events: vec![event] });
+            }
+        }
+    }
+    messages
+}
+
+impl Trace {
+    /// When its last commit was made.
+    pub fn made(&self) -> Timestamp {
+        self.made
+    }
+
+    /// How often it was rebuilt from its log.
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// Notes that its last events are one commit.
+    fn commit(&mut self, events: u64, now: Timestamp) -> Commit {
+        let first = self.version() + 1 - events;
+        let after = (first > 1).then_some(self.made);
+        let made = now.max(self.made.plus_millis(1));
+        self.set_made(made);
+        Commit { first, last: self.version(), made, after }
+    }
+
+    pub(super) fn set_made(&mut self, made: Timestamp) {
+        self.unsaved.made = true;
+        self.made = made;
+    }
+
+    /// Notes that it was rebuilt from its log. Its version passes `stored`, the one in the store, so that nobody
+    /// takes the one for the other.
+    pub fn begin_generation(&mut self, stored: u64, now: Timestamp) -> Vec<Event> {
+        let event = Event::Rebuilt { generation: self.generation + 1 };
+        let mut events = Vec::new();
+        while events.is_empty() || self.version() <= stored {
+            self.apply(&event, now);
+            events.push(event.clone());
+        }
+        events
+    }
+}
+
+/// Whether a log that ends then is not that of a run that the store may have lost. A live run is copied into its log before half
+/// of the time has passed for which the log keeps messages; one that ended before is not begun again by messages that somebody
+/// kept, and stores again (S3).
+pub fn outlived(last_at: Timestamp, keep_ms: u64, now: Timestamp) -> bool {
+    last_at.plus_millis(keep_ms) <= now
+}

@@ -1,0 +1,206 @@
+//! Replays a log whose messages come in any order, twice, or not at all. Only whole commits are applied, and only those
+//! of the chain that counts.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use domain::{Timestamp, TraceId};
+
+use super::{
+    Commit, Logged, LostCost, Rest, Trace,
+    chain::{CommitId, Told, chain},
+    lost::lost_costs,
+};
+
+/// A trace and the messages of its log that can't be applied yet.
+#[derive(Debug, Clone)]
+pub struct Replay {
+    trace: Trace,
+    /// Commits that are not applied: not whole, or not the next. By their first version and when they were made.
+    waiting: BTreeMap<(u64, Timestamp), Told>,
+    /// When the applied commits were made, by their last version.
+    applied: BTreeMap<u64, Timestamp>,
+    /// Commits that wait because they branch off from the applied ones, with the version after which they do.
+    branches: BTreeMap<CommitId, u64>,
+    /// Commits that others took the place of.
+    abandoned: BTreeSet<CommitId>,
+}
+
+/// Other commits take the place of some that are applied: the log has to be replayed again, from its start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Superseded;
+
+impl Replay {
+    /// Goes on from a trace, which may be empty.
+    pub fn new(trace: Trace) -> Self {
+        let applied = (trace.version() > 0).then(|| (trace.version(), trace.made()));
+        Replay {
+            trace,
+            waiting: BTreeMap::new(),
+            applied: applied.into_iter().collect(),
+            branches: BTreeMap::new(),
+            abandoned: BTreeSet::new(),
+        }
+    }
+
+    /// The trace after all of its log that counts, and what is left. `trace` may be empty; it is not gone on
+    /// from if other commits took the place of its last.
+    pub fn all(trace: Trace, log: Vec<Logged>) -> (Trace, Rest) {
+        let (trace, rest, _) = Replay::with_lost(trace, log);
+        (trace, rest)
+    }
+
+    /// The same, and the costs in commits that do not count.
+    pub fn with_lost(trace: Trace, log: Vec<Logged>) -> (Trace, Rest, Vec<LostCost>) {
+        let from = (trace.version() > 0).then(|| CommitId { last: trace.version(), made: trace.made() });
+        let chain = chain(log, from);
+        let mut trace = if chain.goes_on { trace } else { Trace::new(trace.id()) };
+        chain.commits.iter().for_each(|told| trace.replay(told));
+        (trace, chain.rest, lost_costs(&chain.beside))
+    }
+
+    /// A trace as it was after an event, and after those that were committed with it, by the commits that count by now; at least after the first. And
+    /// the number of the last event.
+    pub fn until(id: TraceId, log: Vec<Logged>, event: u64) -> (Trace, u64) {
+        let chain = chain(log, None);
+        let mut trace = Trace::new(id);
+        for told in &chain.commits {
+            if trace.version() == 0 || told.commit.first <= event {
+                trace.replay(told);
+            }
+        }
+        (trace, chain.commits.last().map_or(0, |told| told.commit.last))
+    }
+
+    /// Begins again, for a log that is read from its start again.
+    pub fn restart(&mut self) {
+        self.trace = Trace::new(self.trace.id());
+        self.waiting.clear();
+        self.applied.clear();
+        self.branches.clear();
+    }
+
+    pub fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    pub fn add(&mut self, message: Logged) -> Result<(), Superseded> {
+        let commit = message.commit();
+        let id = CommitId::from(commit);
+        if self.abandoned.contains(&id) || self.applied.get(&id.last) == Some(&id.made) {
+            return Ok(());
+        }
+        let place = (commit.first, commit.made);
+        match self.waiting.get_mut(&place) {
+            Some(told) => told.add(message),
+            None => drop(self.waiting.insert(place, Told::of(message))),
+        }
+        if !self.waiting[&place].is_whole() {
+            return Ok(());
+        }
+        self.begin_with(place);
+        while let Some(next) = self.next() {
+            self.apply(next);
+        }
+        if self.waiting.contains_key(&place) { self.supersede(place) } else { Ok(()) }
+    }
+
+    /// Where the trace stands.
+    fn tip(&self) -> CommitId {
+        CommitId { last: self.trace.version(), made: self.trace.made() }
+    }
+
+    /// A commit that may be applied; of several, the one whose chain was made last.
+    fn next(&self) -> Option<(u64, Timestamp)> {
+        let places: Vec<_> = self.following(self.tip()).collect();
+        match places[..] {
+            [] => None,
+            [(place, _)] => Some(*place),
+            _ => {
+                let newest = places.into_iter().max_by_key(|(_, told)| self.newest(told.commit.into()));
+                newest.map(|(place, _)| *place)
+            }
+        }
+    }
+
+    /// When the last commit of a chain with this one was made.
+    fn newest(&self, id: CommitId) -> Timestamp {
+        self.chain_of(id).into_iter().map(|id| id.made).max().unwrap_or(id.made)
+    }
+
+    /// The whole commits that wait and follow one.
+    fn following(&self, id: CommitId) -> impl Iterator<Item = (&(u64, Timestamp), &Told)> {
+        let [first, end] = [0, u64::MAX].map(|made| (id.last + 1, Timestamp::from_millis(made)));
+        let waiting = self.waiting.range(first..=end);
+        waiting.filter(move |(_, told)| told.is_whole() && (id.last == 0 || told.follows(id)))
+    }
+
+    /// Goes on from a copy, if the log has dropped what lies between.
+    fn begin_with(&mut self, place: (u64, Timestamp)) {
+        let Commit { first, last, made, .. } = self.waiting[&place].commit;
+        let is_behind = self.trace.version() + 1 < first && self.trace.made() < made;
+        let copy = if is_behind { self.waiting[&place].copy() } else { None };
+        if let Some(mut trace) = copy {
+            trace.set_made(made);
+            self.trace = trace;
+            self.waiting.remove(&place);
+            self.applied.insert(last, made);
+        }
+    }
+
+    fn apply(&mut self, place: (u64, Timestamp)) {
+        let told = self.waiting.remove(&place).expect("it waits");
+        self.trace.replay(&told);
+        self.applied.insert(told.commit.last, told.commit.made);
+    }
+
+    /// Gives up what is applied, if a chain with this commit branches off from it and was made later.
+    fn supersede(&mut self, place: (u64, Timestamp)) -> Result<(), Superseded> {
+        let Commit { first, last, made, after } = self.waiting[&place].commit;
+        let before = after.map(|made| CommitId { last: first - 1, made });
+        let at = match before {
+            None if first == 1 => 0,
+            Some(before) if self.applied.get(&before.last) == Some(&before.made) => before.last,
+            Some(before) if self.branches.contains_key(&before) => self.branches[&before],
+            Some(_) | None => return Ok(()),
+        };
+        let id = CommitId { last, made };
+        let newest = self.newest(id);
+        for id in self.chain_of(id) {
+            self.branches.insert(id, at);
+        }
+        if newest <= self.trace.made() {
+            return Ok(());
+        }
+        let others = self.applied.range(at + 1..);
+        self.abandoned.extend(others.map(|(last, made)| CommitId { last: *last, made: *made }));
+        Err(Superseded)
+    }
+
+    /// A commit, and those that wait and follow it.
+    fn chain_of(&self, id: CommitId) -> Vec<CommitId> {
+        let (mut found, mut seen) = (vec![id], BTreeSet::from([id]));
+        let mut next = 0;
+        while next < found.len() {
+            let following = self.following(found[next]).map(|(_, told)| CommitId::from(told.commit));
+            found.extend(following.filter(|id| !self.branches.contains_key(id) && seen.insert(*id)));
+            next += 1;
+        }
+        found
+    }
+}
+
+impl Trace {
+    /// Applies a commit. A trace without any event may begin with a copy.
+    pub(super) fn replay(&mut self, told: &Told) {
+        let is_first = told.commit.first == 1;
+        let copy = if self.version == 0 && !is_first { told.copy() } else { None };
+        match copy {
+            Some(copy) => *self = copy,
+            None => {
+                let events = told.messages().flat_map(|of| of.events.iter().map(|event| (event, of.at)));
+                events.for_each(|(event, at)| self.apply(event, at));
+            }
+        }
+        self.set_made(told.commit.made);
+    }
+}

@@ -1,0 +1,389 @@
+//! What of an ended run may be taken over, and what is asked for the new one.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    sync::Arc,
+};
+
+use domain::{
+    AgentId, ChildId, ContextKey, Json, Problems, StepPath,
+    graph::{Body, Group, Input, Plan, Source, Step, StepIndex},
+    problem::nearest,
+    wire::{self, EndStatus, Payload, StepStatus, TakenFrom},
+};
+use text::set_limit::SetLimit;
+
+use super::{
+    again::Again,
+    kept::{Earlier, Kept, KeptStep, Rerun, RerunOrder, StepPlace, digest_of},
+};
+use crate::{
+    ContextIndex, ContextNode, GraphRun, Order, Ran, Refusal, StepRun, Trace, agents_of_plan,
+    context_store::{full_key, under_step},
+    graph_run::failed,
+};
+
+/// The most bytes of results and values that one run takes over: they go into one commit.
+const MAX_TAKEN_BYTES: u64 = 64 * 1024 * 1024;
+
+impl Trace {
+    /// The order and the plan of a rerun of this run, and what it may take over. `objects`: what it has stored besides its state
+    /// is still there.
+    pub fn rerun(
+        &self,
+        asked: &wire::Rerun,
+        child_id: ChildId,
+        request: RerunOrder,
+        objects: bool,
+    ) -> Result<(Order, Arc<Plan>, Earlier), Refusal> {
+        let at = |path: &str, message: String, hint: &str| {
+            Refusal::Malformed(Problems::one(path, message, Some(hint.into())))
+        };
+        let id = asked.rerun.trace_id;
+        let Some(root) = self.root() else { return Err(not_there(id)) };
+        let Some((run, group)) = self.run_of(root) else {
+            let hint =
+                "begin with the journal of its agent, with `branch_from` (`trellis submit --branch-from`)";
+            return Err(at("rerun.trace_id", format!("run {id} has one agent and no graph"), hint));
+        };
+        if root.deleted {
+            let hint = "submit the graph again, without `rerun`";
+            return Err(at("rerun.trace_id", format!("run {id} was deleted, with its results"), hint));
+        }
+        if root.is_live() {
+            let hint = "wait for its end, or cancel it";
+            return Err(at("rerun.trace_id", format!("run {id} has not ended"), hint));
+        }
+        if root.undoing > 0 {
+            // What succeeded in it may be undone in a moment.
+            let hint = "wait until it has undone, or end that with `trellis runs cancel --without-undo`";
+            return Err(at(
+                "rerun.trace_id",
+                format!("run {id} has ended, and a graph in it still undoes"),
+                hint,
+            ));
+        }
+        let plan = self.plans[run.plan as usize].clone();
+        let mut problems = Problems::default();
+        let mut again = Again::named(&plan, &asked.rerun.from, &mut problems);
+        again.undone(&plan, &self.undone_steps());
+        let declared = plan.definition().declared_inputs();
+        let is_known = |key: &ContextKey| root.order.inputs.contains_key(key) || declared.contains(key);
+        for key in asked.inputs.keys().filter(|key| !is_known(key)) {
+            let known = root.order.inputs.keys().chain(&declared).map(ContextKey::as_str);
+            let hint = nearest(key.as_str(), known).map(|meant| format!("did you mean `{meant}`?"));
+            problems.add(format!("inputs.{key}"), "the graph was given no such input", hint);
+        }
+        let mut inputs = root.order.inputs.clone();
+        inputs.extend(asked.inputs.clone());
+        // What the earlier run was given fits already.
+        for problem in plan.check_inputs(&inputs).iter().filter(|_| !asked.inputs.is_empty()) {
+            problems.add(&problem.path, &problem.message, problem.hint.clone());
+        }
+        problems.or(()).map_err(Refusal::Malformed)?;
+        let completed = root.end().is_some_and(|end| end.status == EndStatus::Completed);
+        let succeeded = completed && !self.has_failed_steps();
+        let new = |(key, value): (&ContextKey, &Json)| root.order.inputs.get(key) != Some(value);
+        if succeeded && asked.rerun.from.is_empty() && !asked.inputs.iter().any(new) {
+            let hint = "name a step in `from` (`--from STEP`): it and all that come after it are run again";
+            return Err(at("rerun", format!("run {id} succeeded: nothing of it is to be run again"), hint));
+        }
+
+        let mut found = Found::new(self, &again, objects);
+        found.collect(ContextIndex(0), run, group);
+        let Found { kept, mut needs, done, .. } = found;
+        let size = kept.iter().map(|(_, kept)| kept.size_bytes()).sum();
+        if size > MAX_TAKEN_BYTES {
+            let limit = SetLimit::built_in("the most that a rerun takes over", MAX_TAKEN_BYTES);
+            let what = "what is to be taken over (run more steps again, with `from`),";
+            return Err(Refusal::TooLarge { size, what, limit: Box::new(limit) });
+        }
+        // What it took over itself, groups without their contexts among it, may refer to objects of others.
+        needs.extend(self.rerun.iter().flat_map(|rerun| rerun.needs.iter().cloned()));
+        let mut order = Order { child_id, rerun: Some(request), inputs, ..(*root.order).clone() };
+        order.max_cost_usd = asked.max_cost_usd.or(order.max_cost_usd);
+        order.max_tokens = asked.max_tokens.or(order.max_tokens);
+        let rerun = Rerun { trace_id: id, needs: needs.into_iter().collect() };
+        let spared = spared(&plan, &done);
+        Ok((order, plan, Earlier { rerun, kept, spared }))
+    }
+}
+
+impl Trace {
+    /// The steps of which something was undone, or should have been (G14): what they did does not stand any more.
+    fn undone_steps(&self) -> BTreeSet<StepPath> {
+        let begun = |node: &&ContextNode| {
+            node.undo.as_ref().is_some_and(|undo| undo.by.is_some() || undo.refused.is_some())
+        };
+        let undone = self.contexts().iter().filter(begun);
+        let step = |node: &ContextNode| {
+            let (run, group) = self.run_of(self.node(node.parent?))?;
+            Some(group.steps[run.place(node.step?.step) as usize].path.clone())
+        };
+        undone.filter_map(step).collect()
+    }
+
+    /// Whether any step of a graph in it failed, if only in part; who loses a race does not.
+    fn has_failed_steps(&self) -> bool {
+        let mut runs = self.contexts().iter().filter_map(|node| self.run_of(node));
+        let missed = |step: &StepRun| failed(step.status) || step.partial;
+        runs.any(|(run, group)| !group.race && run.steps.iter().any(missed))
+    }
+}
+
+/// The agents that only these steps name, and groups that are among them.
+fn spared(plan: &Plan, done: &HashSet<StepPath>) -> BTreeSet<AgentId> {
+    let is_done = |step: &Step| done.contains(&step.path);
+    let mut needed = BTreeSet::new();
+    for group in plan.groups() {
+        let owner = group.owner.map(|(outer, step)| &plan.group(outer).steps[step as usize]);
+        if !owner.is_some_and(is_done) {
+            needed.extend(group.aggregate.iter().map(|aggregate| &aggregate.agent_id));
+        }
+        for step in group.steps.iter().filter(|step| !is_done(step)) {
+            needed.extend(step.undo.iter().map(|undo| &undo.agent_id));
+            needed.extend(step.fallback.iter().map(|fallback| &fallback.agent_id));
+            needed.extend(match &step.body {
+                Body::Agent { agent_id, .. } => Some(agent_id),
+                Body::Group(_) | Body::Approve(_) => None,
+            });
+        }
+    }
+    agents_of_plan(plan).into_iter().filter(|agent| !needed.contains(agent)).collect()
+}
+
+/// Why nothing is taken from a run that nobody knows.
+pub(super) fn not_there(id: domain::TraceId) -> Refusal {
+    let message = format!("there is no run {id}: nothing was submitted under this id, or it has expired");
+    Refusal::Malformed(Problems::one("rerun.trace_id", message, Some("`trellis runs list` shows all".into())))
+}
+
+impl Earlier {
+    /// The refusal of a rerun of a run that is not known.
+    pub fn unknown(id: domain::TraceId) -> Refusal {
+        not_there(id)
+    }
+}
+
+impl Kept {
+    fn size_bytes(&self) -> u64 {
+        let result = match &self.result {
+            Some(Payload::Inline(value)) => value.size_bytes(),
+            Some(Payload::Reference(_)) | None => 0,
+        };
+        result + self.own.values().chain(self.values.values()).map(Json::size_bytes).sum::<u64>()
+    }
+}
+
+struct Found<'a> {
+    trace: &'a Trace,
+    again: &'a Again,
+    objects: bool,
+    /// The outputs under the id of a context, by that.
+    under: HashMap<&'a str, Vec<(&'a ContextKey, &'a Json)>>,
+    /// Digests of outputs: many steps may read the same.
+    digests: HashMap<ContextKey, String>,
+    kept: Vec<(StepPlace, Kept)>,
+    needs: BTreeSet<TakenFrom>,
+    /// Steps of which all is kept.
+    done: HashSet<StepPath>,
+}
+
+impl<'a> Found<'a> {
+    fn new(trace: &'a Trace, again: &'a Again, objects: bool) -> Self {
+        let mut under: HashMap<&str, Vec<_>> = HashMap::new();
+        for (key, value) in trace.outputs() {
+            if let Some((id, _)) = key.as_str().split_once('.') {
+                under.entry(id).or_default().push((key, value));
+            }
+        }
+        let (digests, kept, needs, done) = (HashMap::new(), Vec::new(), BTreeSet::new(), HashSet::new());
+        Found { trace, again, objects, under, digests, kept, needs, done }
+    }
+
+    /// Collects what a graph or group has.
+    fn collect(&mut self, graph: ContextIndex, run: &GraphRun, group: &Group) {
+        // After an amend, a group that had ended before it has another plan than the graph.
+        let plan = &self.trace.plans[run.plan as usize];
+        for (ran, step) in run.steps.iter().zip(&group.steps) {
+            if self.again.has_whole(&step.path) {
+                continue;
+            }
+            let whole = !self.again.has(&step.path);
+            let read = self.read(graph, plan, step);
+            let mut all = ran.status == StepStatus::Succeeded && !ran.partial && !ran.contexts.is_empty();
+            for context in &ran.contexts {
+                let node = self.trace.node(*context);
+                let Some(of) = node.step else { continue };
+                let is_last = ran.contexts.last() == Some(context);
+                let (item, counts) = match of.ran {
+                    Ran::Item(item) => (Some(item), true),
+                    Ran::Itself | Ran::Round(_) | Ran::Fallback => {
+                        (None, is_last && ran.status == StepStatus::Succeeded)
+                    }
+                };
+                if whole && counts && may_stand(plan, step) && self.may_keep(*context) {
+                    let kept = self.keep(*context, plan, step, read.clone());
+                    self.kept.push((StepPlace::of(&step.path, item), kept));
+                    continue;
+                }
+                all &= !counts;
+                if let (Ran::Itself, Some((run, group))) = (of.ran, self.trace.run_of(node)) {
+                    // What was written within an item is gone with it: it is taken whole or not at all.
+                    self.collect(*context, run, group);
+                }
+            }
+            if all {
+                self.done.insert(step.path.clone());
+                let inner =
+                    if let Body::Group(inner) = step.body { plan.steps_within(inner) } else { Vec::new() };
+                self.done.extend(inner.into_iter().map(|step| step.path.clone()));
+            }
+        }
+    }
+
+    /// Whether the context completed, as a whole, and nothing in it has to be done again.
+    fn may_keep(&self, at: ContextIndex) -> bool {
+        let node = self.trace.node(at);
+        let completed = node.end().is_some_and(|end| end.status == EndStatus::Completed);
+        let subtree = self.trace.subtree(at);
+        let stands = |at: &ContextIndex| self.stands(self.trace.node(*at));
+        completed && !self.trace.ended_partial(node) && subtree.iter().all(stands)
+    }
+
+    /// Whether what one context did counts for another run too.
+    fn stands(&self, node: &ContextNode) -> bool {
+        let is_there = !node.deleted && (self.objects || reference(node).is_none());
+        // An approval is for the run in which it was given: a human is asked again. Nobody knows what an agent has read that may
+        // read everything.
+        is_there && !node.is_approval() && !self.trace.reads_all(node)
+    }
+
+    fn keep(
+        &mut self,
+        at: ContextIndex,
+        plan: &Plan,
+        step: &Step,
+        read: BTreeMap<ContextKey, String>,
+    ) -> Kept {
+        let node = self.trace.node(at);
+        let of = |node: &ContextNode| {
+            let own = || TakenFrom { trace_id: self.trace.id(), child_id: node.id.clone() };
+            node.taken.clone().unwrap_or_else(own)
+        };
+        let subtree = self.trace.subtree(at);
+        let nodes = || subtree.iter().map(|at| self.trace.node(*at));
+        let needs: Vec<TakenFrom> = nodes().filter(|node| reference(node).is_some()).map(of).collect();
+        let rest = |key: &ContextKey| key.as_str().split_once('.').map(|(_, rest)| rest.to_owned());
+        let item = node.order.inputs.iter().find(|(key, _)| key.as_str() == "item").map(|(_, item)| item);
+        let mut kept = Kept {
+            from: of(node),
+            fallback: node.step.is_some_and(|of| of.ran == Ran::Fallback),
+            result: node.end().and_then(|end| end.result.clone()),
+            read,
+            item: item.filter(|_| step.for_each.is_some()).map(digest_of),
+            own: BTreeMap::new(),
+            values: BTreeMap::new(),
+            steps: Vec::new(),
+        };
+        let under = |id: &ChildId| self.under.get(id.as_str()).into_iter().flatten();
+        kept.own.extend(under(&node.id).filter_map(|(key, value)| Some((rest(key)?, (*value).clone()))));
+        if node.graph.is_some() && node.scope.is_none() {
+            let inner = nodes().skip(1).flat_map(|node| under(&node.id));
+            kept.values.extend(inner.map(|(key, value)| ((*key).clone(), (*value).clone())));
+        }
+        // What is written within an item is under the item's own id.
+        let inner =
+            if let (Body::Group(inner), None) = (&step.body, &step.for_each) { Some(*inner) } else { None };
+        let within = inner.into_iter().flat_map(|inner| plan.steps_with_keys_of(inner));
+        let written = within.filter_map(|step| step.output_to.as_ref()).chain(&node.order.output_to);
+        let outer = node.parent.map(|parent| self.trace.node(parent));
+        let value = |key: &ContextKey| {
+            let full = full_key(self.trace, outer?, key);
+            Some((key.clone(), self.trace.outputs().get(&full)?.clone()))
+        };
+        kept.values.extend(written.filter_map(value));
+        if let Some((run, group)) = self.trace.run_of(node) {
+            let ended = |(ran, step): (&StepRun, &Step)| KeptStep {
+                id: step.id.clone(),
+                status: ran.status,
+                reason: ran.reason.as_deref().map(str::to_owned),
+            };
+            kept.steps = run.steps.iter().zip(&group.steps).map(ended).collect();
+        }
+        self.needs.extend(needs);
+        kept
+    }
+
+    /// Digests of the values that a step read.
+    fn read(&mut self, graph: ContextIndex, plan: &Plan, step: &Step) -> BTreeMap<ContextKey, String> {
+        let trace = self.trace;
+        let here = |key: &ContextKey| full_key(trace, trace.node(graph), key);
+        let full = |input: &Input| {
+            let (run, _) = trace.run_of(trace.node(graph))?;
+            let succeeded = |step: StepIndex| run.step(step).status == StepStatus::Succeeded;
+            match input.source {
+                Source::Sibling(writer) if succeeded(writer) => Some(here(&input.key)),
+                Source::UnderSibling(writer) if succeeded(writer) => {
+                    under_step(trace, run, writer, &input.key)
+                }
+                Source::Outside => Some(here(&input.key)),
+                Source::Sibling(_) | Source::UnderSibling(_) | Source::PreviousRound => None,
+            }
+        };
+        let own = own_reads(step).filter_map(|input| Some((input.key.clone(), full(input)?)));
+        let outside = outside_reads(plan, step).into_iter().map(|key| (key.clone(), here(&key)));
+        let mut read = BTreeMap::new();
+        for (key, full) in own.chain(outside).collect::<Vec<_>>() {
+            let Some(value) = trace.outputs().get(&full) else { continue };
+            let digest = self.digests.entry(full).or_insert_with(|| digest_of(value));
+            read.insert(key, digest.clone());
+        }
+        read
+    }
+}
+
+/// Whether its result is stored as an object.
+fn reference(node: &ContextNode) -> Option<&Payload> {
+    node.end()?.result.as_ref().filter(|result| matches!(result, Payload::Reference(_)))
+}
+
+/// The inputs of a step that decide whether it is taken: not what a loop reads of itself, and not a list whose elements decide
+/// one by one.
+pub(super) fn own_reads(step: &Step) -> impl Iterator<Item = &Input> {
+    let list = step.for_each.as_ref().filter(|each| !each.shows_list).map(|each| &each.key);
+    let decides = move |input: &&Input| input.source != Source::PreviousRound && Some(&input.key) != list;
+    step.inputs.iter().filter(decides)
+}
+
+/// Whether a step may be taken as a whole: not an approval, though its fallback ran, and not a group in which a condition reads
+/// how steps around it ended.
+fn may_stand(plan: &Plan, step: &Step) -> bool {
+    match step.body {
+        Body::Approve(_) => false,
+        Body::Agent { .. } => true,
+        Body::Group(inner) => {
+            let within = plan.steps_within(inner);
+            let inside: BTreeSet<&str> = within.iter().map(|step| step.id.as_str()).collect();
+            let asks = |step: &&Step| {
+                step.when
+                    .iter()
+                    .chain(step.repeat.iter().filter_map(|repeat| repeat.until.as_ref()))
+                    .any(|condition| condition.steps().any(|named| !inside.contains(named)))
+            };
+            !within.iter().any(asks)
+        }
+    }
+}
+
+/// The keys that the steps of a group read from outside of it, and those that the end of a loop reads.
+pub(super) fn outside_reads(plan: &Plan, step: &Step) -> BTreeSet<ContextKey> {
+    let within = if let Body::Group(inner) = step.body { plan.steps_with_keys_of(inner) } else { Vec::new() };
+    let written: BTreeSet<&ContextKey> =
+        within.iter().copied().chain([step]).filter_map(|step| step.output_to.as_ref()).collect();
+    let inputs = within.iter().flat_map(|step| step.inputs.iter().chain(&step.when_reads));
+    let inputs = inputs.filter(|input| input.source == Source::Outside).map(|input| input.key.clone());
+    let loops = within.iter().copied().chain([step]).filter_map(|step| step.repeat.as_ref()?.until.as_ref());
+    let until = loops.flat_map(|until| until.outputs()).filter_map(|key| ContextKey::new(key).ok());
+    inputs.chain(until).filter(|key| !written.contains(key)).collect()
+}

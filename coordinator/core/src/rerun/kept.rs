@@ -1,0 +1,127 @@
+//! What is kept of an earlier run for a new one, as plain values.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
+
+use domain::{
+    AgentId, ContextKey, Json, StepId, StepPath, TraceId, digest,
+    wire::{self, Payload, StepStatus, TakenFrom},
+};
+use serde::{Deserialize, Serialize};
+
+/// What of an earlier run a new one may take over.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Earlier {
+    pub rerun: Rerun,
+    pub kept: Vec<(StepPlace, Kept)>,
+    /// Agents that only steps name which are taken as a whole, unless they would read other values: these agents may have been
+    /// deleted since.
+    pub spared: BTreeSet<AgentId>,
+}
+
+/// The run whose results this one takes over.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Rerun {
+    pub trace_id: TraceId,
+    /// The contexts whose stored objects its results refer to: they must not be removed before this run is (W6).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub needs: Vec<TakenFrom>,
+}
+
+/// What is asked of a rerun. Two submissions that ask the same are one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct RerunOrder {
+    #[serde(flatten)]
+    pub of: wire::RerunOf,
+    /// The digest of all that the submission says.
+    pub request: String,
+}
+
+impl RerunOrder {
+    /// `root` tells requests of one caller apart that name no ids.
+    pub fn new(asked: &wire::Rerun, root: &domain::ChildId) -> Self {
+        let whole = wire::Rerun { reply_to: None, ..asked.clone() };
+        let text = serde_json::to_string(&(whole, root)).expect("messages have string keys only");
+        RerunOrder { of: asked.rerun.clone(), request: digest::short_sha256(text) }
+    }
+}
+
+/// The step that a result is of, by its path, which no other step has: `write`; `write.4` for an item of it. An
+/// amend may move the step.
+#[derive(
+    Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
+pub struct StepPlace(String);
+
+impl fmt::Display for StepPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl StepPlace {
+    pub(crate) fn stored(text: &str) -> Self {
+        StepPlace(text.to_owned())
+    }
+
+    pub(super) fn of(step: &StepPath, item: Option<u32>) -> Self {
+        StepPlace(item.map_or_else(|| step.to_string(), |number| format!("{step}.{number}")))
+    }
+
+    /// The id of the step.
+    pub(super) fn step(&self) -> &str {
+        self.0.split_once('.').map_or(&self.0, |(step, _)| step)
+    }
+
+    /// Whether it is an item of this step.
+    pub(crate) fn is_item_of(&self, step: &StepPlace) -> bool {
+        self.0.strip_prefix(&step.0).is_some_and(|rest| rest.starts_with('.'))
+    }
+}
+
+/// A result of the earlier run that may be taken.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Kept {
+    pub from: TakenFrom,
+    /// The fallback gave it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fallback: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Payload>,
+    /// Digests of the values that it read, by key, and of its element, if it is an item.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub read: BTreeMap<ContextKey, String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item: Option<String>,
+    /// What it wrote under its own id, by the rest of the key, and to other keys.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub own: BTreeMap<String, Json>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub values: BTreeMap<ContextKey, Json>,
+    /// Of a group: how its steps ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<KeptStep>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct KeptStep {
+    pub id: StepId,
+    pub status: StepStatus,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl Kept {
+    /// Without what agents wrote (W6).
+    pub(crate) fn without_content(self) -> Self {
+        let (own, values) = (BTreeMap::new(), BTreeMap::new());
+        let steps = self.steps.into_iter().map(|step| KeptStep { reason: None, ..step }).collect();
+        Kept { result: None, own, values, steps, ..self }
+    }
+}
+
+pub(super) fn digest_of(value: &Json) -> String {
+    digest::short_sha256(value.value().to_string())
+}

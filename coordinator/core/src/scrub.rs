@@ -1,0 +1,179 @@
+//! W6: what people and agents wrote is taken out of deleted contexts, and out of the events of a deleted trace. Places in
+//! the tree, statuses, costs, counts and the coordinator's own reasons for an end stay. Why a step ended or was cancelled may be
+//! in the words of an agent or a human, and goes. The profiles of agents are the
+//! deployment's, and stay too.
+//!
+//! Replaying events without their content gives the state that a delete of the whole trace leaves (t9). After the
+//! delete of a part of it the events stay as they are: others have seen what they say.
+
+use std::sync::Arc;
+
+use domain::{
+    Json,
+    graph::Plan,
+    wire::{EndStatus, Payload, Text},
+};
+
+use super::{Admitted, ContextNode, Ended, Event, Logged, Order, Status};
+
+/// Takes the content out of a context.
+pub(super) fn context(node: &mut ContextNode) {
+    node.deleted = true;
+    node.order = Arc::new(order(&node.order));
+    node.answers.clear();
+    node.notes.clear();
+    for number in 0..u32::try_from(node.told.len()).unwrap_or(u32::MAX) {
+        let told = node.told.row_mut(number);
+        (told.text, told.by) = (blank_text(), None);
+    }
+    if let Status::Ended(end) = &mut node.status {
+        end.result = None::<Payload>;
+        end.error = None;
+        end.reason = reason(end.status, end.reason.take());
+    }
+    if let Some(undo) = &mut node.undo {
+        undo.inputs.clear();
+        undo.long_inputs.clear();
+    }
+    if let Some(run) = &mut node.graph {
+        for number in 0..u32::try_from(run.steps.len()).unwrap_or(u32::MAX) {
+            if run.step(number).reason.is_some() {
+                run.steps.row_mut(number).reason = None;
+            }
+        }
+        let lists: Vec<_> = run.lists.iter().map(|(step, list)| (*step, blank(list))).collect();
+        lists.into_iter().for_each(|(step, list)| run.lists.insert(step, list));
+    }
+}
+
+pub(super) fn plan(plan: &Arc<Plan>) -> Arc<Plan> {
+    Arc::new(plan.without_content())
+}
+
+fn order(order: &Order) -> Order {
+    let mut order = order.clone();
+    order.goal = None;
+    order.inputs.clear();
+    order.shared_messages.clear();
+    order.files.clear();
+    order
+}
+
+/// Why a context ended, unless who cancelled it said so.
+pub(super) fn reason(status: EndStatus, reason: Option<String>) -> Option<String> {
+    reason.filter(|_| status != EndStatus::Cancelled)
+}
+
+fn ended_without_content(ended: Ended) -> Ended {
+    let reason = reason(ended.status, ended.reason.clone());
+    Ended { result: None, error: None, reason, ..ended }
+}
+
+/// A list of as many elements, or null.
+fn blank(value: &Json) -> Json {
+    match value.elements() {
+        Some(elements) => Json::from(serde_json::Value::from(vec![serde_json::Value::Null; elements.len()])),
+        None => Json::null(),
+    }
+}
+
+fn blank_text() -> Text {
+    Text::new("(deleted)").expect("a valid literal")
+}
+
+impl Logged {
+    /// The message of a deleted trace.
+    pub fn without_content(self) -> Self {
+        let events = self.events.into_iter().map(Event::without_content).collect();
+        Logged { events, ..self }
+    }
+}
+
+impl Event {
+    fn without_content(self) -> Self {
+        match self {
+            Event::PlanAdded { plan: whole } => Event::PlanAdded { plan: plan(&whole) },
+            Event::Amended { child_id, id, by: _, plan: whole } => {
+                Event::Amended { child_id, id, by: None, plan: plan(&whole) }
+            }
+            Event::Admitted(admitted) => {
+                let order = Arc::new(order(&admitted.order));
+                Event::Admitted(Box::new(Admitted { order, ..*admitted }))
+            }
+            Event::InputRequired { child_id, number, path, question: _, form: _ } => {
+                Event::InputRequired { child_id, number, path, question: blank_text(), form: None }
+            }
+            Event::Answered { child_id, number, default, answer: _, by: _ } => {
+                Event::Answered { child_id, number, answer: blank_text(), by: None, default }
+            }
+            Event::Told { child_id, number, id, text: _, by: _ } => {
+                Event::Told { child_id, number, id, text: blank_text(), by: None }
+            }
+            Event::Checked { child_id, number, check, moment, decision, reason: _ } => {
+                Event::Checked { child_id, number, check, moment, decision, reason: None }
+            }
+            Event::Ended(ended) => Event::Ended(Box::new(ended_without_content(*ended))),
+            Event::UndoingBegun(ended) => Event::UndoingBegun(Box::new(ended_without_content(*ended))),
+            Event::Tombstoned { child_id, reason: _ } => {
+                Event::Tombstoned { child_id, reason: String::new() }
+            }
+            Event::StepEnded { child_id, step, status, partial, reason: _ } => {
+                Event::StepEnded { child_id, step, status, partial, reason: None }
+            }
+            Event::ValueSet { key, writer, value: _ } => Event::ValueSet { key, writer, value: Json::null() },
+            Event::ConditionAsked { child_id, step, question, answer, saw: _ } => {
+                Event::ConditionAsked { child_id, step, question, answer, saw: Json::null() }
+            }
+            Event::ItemsTaken { child_id, step, items } => {
+                Event::ItemsTaken { child_id, step, items: blank(&items) }
+            }
+            Event::ResultKept { place, kept } => {
+                Event::ResultKept { place, kept: Box::new(kept.without_content()) }
+            }
+            Event::Copied(copied) => Event::Copied(Box::new(copied.without_content())),
+            event @ (Event::Opened { .. }
+            | Event::Rebuilt { .. }
+            | Event::AgentAdded { .. }
+            | Event::RerunBegun { .. }
+            | Event::KeptTaken { .. }
+            | Event::KeptDropped { .. }
+            | Event::WindowClamped { .. }
+            | Event::Claimed { .. }
+            | Event::Ticked { .. }
+            | Event::Progressed { .. }
+            | Event::AttemptLost { .. }
+            | Event::Requeued { .. }
+            | Event::Redispatched { .. }
+            | Event::Waiting { .. }
+            | Event::Reminded { .. }
+            | Event::Paused { .. }
+            | Event::Closed { .. }
+            | Event::Deleted { .. }
+            | Event::UndoRefused { .. }
+            | Event::Restored { .. }
+            | Event::Held { .. }
+            | Event::HoldQueued { .. }
+            | Event::PlaceLost { .. }
+            | Event::Settled { .. }
+            | Event::Released { .. }
+            | Event::Forfeited { .. }
+            | Event::Estimated { .. }
+            | Event::Corrected { .. }
+            | Event::Charged { .. }
+            | Event::Disputed { .. }
+            | Event::DisputeDecided { .. }
+            | Event::Exhausted { .. }
+            | Event::Replenished { .. }
+            | Event::Raised { .. }
+            | Event::MessagesSeen { .. }
+            | Event::RungReached { .. }
+            | Event::ValueDeleted { .. }
+            | Event::StoreCleared
+            | Event::ItemRefused { .. }
+            | Event::StepContinues { .. }
+            | Event::StepsSkipped { .. }
+            | Event::GatheringEnded { .. }
+            | Event::SynthesisBegun { .. }) => event,
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Who spent the money of a run: which agents, with which models. Lists of runs add it up. It decides nothing.
+//!
+//! Only some pairs are kept apart. Whoever spends gets a place, if need be that of the pair with the least, which is one of the others from
+//! then on; its credit goes with the place. So a pair that spent more than an eleventh of all has its place, but for estimates that were
+//! taken back, also if it came late and spends in small parts between others that do. (Metwally, Agrawal and El Abbadi: "space saving".)
+
+use domain::{AgentId, Usd, id::ModelName, money::booked, wire::Spender};
+use serde::{Deserialize, Serialize};
+
+/// So many are kept, the sum of the others among them, so that a run with many agents stays as cheap to write.
+pub const MOST_SPENDERS: usize = 12;
+
+/// In the order in which they came; the others are the last.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Spenders(Vec<Kept>);
+
+/// What is kept of a pair of an agent and a model, or of the others.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Kept {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    agent_id: Option<AgentId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    model: Option<ModelName>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    others: bool,
+    #[serde(deserialize_with = "booked::usd")]
+    cost_usd: Usd,
+    /// What those had whose place it has: the most that it may have spent before.
+    #[serde(default, skip_serializing_if = "is_zero", deserialize_with = "booked::usd")]
+    credit_usd: Usd,
+}
+
+fn is_zero(sum: &Usd) -> bool {
+    *sum == Usd::ZERO
+}
+
+impl Kept {
+    fn add(&mut self, cost: Usd) {
+        self.cost_usd = Usd::from_nanos(self.cost_usd.nanos().saturating_add(cost.nanos()));
+    }
+
+    /// By which the pair with the least is found.
+    fn weight(&self) -> Usd {
+        let sum = self.cost_usd.nanos().saturating_add(self.credit_usd.nanos());
+        Usd::from_nanos(sum).min(Usd::MAX_BOOKED)
+    }
+}
+
+impl Spenders {
+    /// Books a cost of a call of a model.
+    pub fn book(&mut self, agent_id: Option<&AgentId>, model: Option<&ModelName>, cost: Usd) {
+        let at = self.place(agent_id, model).unwrap_or_else(|| self.new_place(agent_id, model));
+        self.0[at].add(cost);
+    }
+
+    /// Takes an estimate back, which was of no model. A part of it may have become one of the others since. Of traces that earlier versions
+    /// began, less may be known than is taken back.
+    pub fn take_back(&mut self, agent_id: Option<&AgentId>, estimate: Usd) {
+        let mut left = estimate.nanos();
+        for at in [self.place(agent_id, None), self.others()].into_iter().flatten() {
+            let sum = &mut self.0[at].cost_usd;
+            let taken = sum.nanos().min(left);
+            *sum = Usd::from_nanos(sum.nanos() - taken);
+            left -= taken;
+        }
+        self.0.retain(|one| !is_zero(&one.cost_usd));
+    }
+
+    /// What is told of it.
+    pub fn told(&self) -> Vec<Spender> {
+        let told = |Kept { agent_id, model, others, cost_usd, .. }: &Kept| Spender {
+            agent_id: agent_id.clone(),
+            model: model.clone(),
+            others: *others,
+            cost_usd: *cost_usd,
+        };
+        self.0.iter().map(told).collect()
+    }
+
+    fn place(&self, agent_id: Option<&AgentId>, model: Option<&ModelName>) -> Option<usize> {
+        let is_it =
+            |one: &Kept| !one.others && one.agent_id.as_ref() == agent_id && one.model.as_ref() == model;
+        self.0.iter().position(is_it)
+    }
+
+    fn others(&self) -> Option<usize> {
+        self.0.iter().position(|one| one.others)
+    }
+
+    fn new_place(&mut self, agent_id: Option<&AgentId>, model: Option<&ModelName>) -> usize {
+        let mut credit_usd = Usd::ZERO;
+        while self.0.iter().filter(|one| !one.others).count() + 1 >= MOST_SPENDERS {
+            credit_usd = self.merge_least();
+        }
+        let at = self.others().unwrap_or(self.0.len());
+        let (agent_id, model) = (agent_id.cloned(), model.cloned());
+        self.0.insert(at, Kept { agent_id, model, others: false, cost_usd: Usd::ZERO, credit_usd });
+        at
+    }
+
+    /// Makes the pair with the least one of the others; what it had. Of several, it is the one that came first: a replay takes the same.
+    fn merge_least(&mut self) -> Usd {
+        let pairs = self.0.iter().enumerate().filter(|(_, one)| !one.others);
+        let Some((least, _)) = pairs.min_by_key(|(_, one)| one.weight()) else { return Usd::ZERO };
+        let gone = self.0.remove(least);
+        let weight = gone.weight();
+        match self.others() {
+            Some(at) => self.0[at].add(gone.cost_usd),
+            None => {
+                let (cost_usd, credit_usd) = (gone.cost_usd, Usd::ZERO);
+                self.0.push(Kept { agent_id: None, model: None, others: true, cost_usd, credit_usd });
+            }
+        }
+        weight
+    }
+}

@@ -1,0 +1,156 @@
+//! The own cost of a context against its journal (B19). The journal has what its attempts knew when they wrote: answers at
+//! their cost, and lost calls at their holds. The books have what was decided, and also what no attempt could write: calls that
+//! were cut off by the end of the context, costs that arrived later, charges. A statement lists the differences, so that the
+//! journal's costs and its lines always add up to the own cost.
+
+use std::collections::BTreeSet;
+
+use domain::{
+    Amount, CallId,
+    wire::{Copies, Decision, HistoryEntry},
+};
+use serde::Serialize;
+
+use super::{CallState, ContextNode, Known, budget::Call};
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Statement {
+    /// What the entries of the journal cost, revoked ones too; copies of a branch were paid for elsewhere.
+    pub journal: Amount,
+    /// Where the books differ from that.
+    pub differences: Vec<Difference>,
+    /// What the context itself cost: the journal and the differences.
+    pub own: Amount,
+}
+
+/// A cost of which the journal says nothing, or another amount than was booked.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Difference {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub call_id: Option<CallId>,
+    pub why: Why,
+    pub journaled: Amount,
+    pub booked: Amount,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Why {
+    /// Nobody knows how the call ended, and no attempt followed that could write so: it is booked at its hold (B10).
+    Estimated,
+    /// The call cost something else than the journal says: its real cost came later, it was not made after all, or a part of it
+    /// is disputed (B10, B18).
+    Corrected,
+    /// The cost arrived, and the answer did not: another attempt had the journal by then.
+    NotJournaled,
+    /// The call is in the journal, and its cost is on the way.
+    NotBookedYet,
+    /// A program told what it spent itself.
+    OfProgram,
+    /// An external charge (B11).
+    Charge,
+    /// A disputed charge that was accepted (B18).
+    Dispute,
+    /// Calls so old that only their sum is kept.
+    Older,
+}
+
+impl Why {
+    /// In words, for people.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Why::Estimated => "nobody knows how this call ended; booked at its hold",
+            Why::Corrected => "booked at another amount than the journal has",
+            Why::NotJournaled => "a call whose answer came too late for the journal",
+            Why::NotBookedYet => "in the journal, and not booked yet",
+            Why::OfProgram => "reported by the program",
+            Why::Charge => "an external charge",
+            Why::Dispute => "a disputed charge that was accepted",
+            Why::Older => "calls of which only the sum is kept",
+        }
+    }
+}
+
+impl ContextNode {
+    /// Compares the books with the journal. Of a context without a journal, every cost is a difference.
+    pub fn statement(&self, journal: &[HistoryEntry]) -> Statement {
+        let (mut sum, mut seen, mut differences) = (Amount::ZERO, BTreeSet::new(), Vec::new());
+        for (call_id, journaled) in paid_entries(journal) {
+            sum = plus(sum, journaled);
+            // Written twice, it is booked once.
+            let (booked, is_open) = match self.calls.find(call_id) {
+                _ if !seen.insert(call_id) => (Amount::ZERO, false),
+                Some(Known::Kept(call)) => (booked(call), call.state == CallState::Held),
+                Some(Known::Folded) => (journaled, false),
+                None => (Amount::ZERO, true),
+            };
+            if booked != journaled {
+                let why = if is_open { Why::NotBookedYet } else { Why::Corrected };
+                differences.push(Difference { call_id: Some(call_id.clone()), why, journaled, booked });
+            }
+        }
+        let mut unseen: Vec<_> = self.calls.kept().iter().filter(|(id, _)| !seen.contains(id)).collect();
+        unseen.sort_by_key(|(id, _)| *id);
+        for (id, call) in unseen {
+            let why = match call.state {
+                _ if id.as_str().starts_with("external-") => Why::OfProgram,
+                CallState::Forfeited => Why::Estimated,
+                CallState::Settled(_) | CallState::Released | CallState::Held => Why::NotJournaled,
+            };
+            differences.extend(added(Some(id.clone()), why, booked(call)));
+        }
+        let mut charges: Vec<_> = self.charges.iter().collect();
+        charges.sort_by_key(|(key, _)| *key);
+        differences.extend(
+            charges.into_iter().filter_map(|(key, amount)| added(Some(key.clone()), Why::Charge, *amount)),
+        );
+        let accepted = self.disputes.iter().filter(|dispute| dispute.decision == Some(Decision::Accepted));
+        differences.extend(accepted.filter_map(|dispute| added(None, Why::Dispute, dispute.amount)));
+        differences.extend(rest(sum, &differences, self.budget.own));
+        Statement { journal: sum, differences, own: self.budget.own }
+    }
+
+    /// The calls that are booked at their hold, because nobody knows how they ended (B10).
+    pub fn estimates(&self) -> Vec<(&CallId, Amount)> {
+        let forfeited = self.calls.kept().iter().filter(|(_, call)| call.state == CallState::Forfeited);
+        let mut estimates: Vec<_> = forfeited.map(|(id, call)| (id, call.held)).collect();
+        estimates.sort_by_key(|(id, _)| *id);
+        estimates
+    }
+}
+
+/// What the entries of a journal cost, each with its call.
+fn paid_entries(journal: &[HistoryEntry]) -> impl Iterator<Item = (&CallId, Amount)> {
+    let mut copies = Copies::default();
+    let own = journal.iter().filter(move |entry| !copies.is_copy(&entry.step));
+    own.filter_map(|entry| entry.step.paid_call())
+}
+
+fn booked(call: &Call) -> Amount {
+    match call.state {
+        CallState::Settled(amount) => amount,
+        CallState::Forfeited => call.held,
+        CallState::Held | CallState::Released => Amount::ZERO,
+    }
+}
+
+fn added(call_id: Option<CallId>, why: Why, booked: Amount) -> Option<Difference> {
+    (!booked.is_zero()).then_some(Difference { call_id, why, journaled: Amount::ZERO, booked })
+}
+
+/// What neither the journal nor a line accounts for.
+fn rest(journal: Amount, lines: &[Difference], own: Amount) -> Option<Difference> {
+    let (mut expected, mut taken) = (journal, Amount::ZERO);
+    for line in lines {
+        expected = plus(expected, line.booked);
+        taken = plus(taken, line.journaled);
+    }
+    let own = plus(own, taken);
+    let (booked, journaled) = (own.saturating_sub(expected), expected.saturating_sub(own));
+    let is_even = booked.is_zero() && journaled.is_zero();
+    (!is_even).then_some(Difference { call_id: None, why: Why::Older, journaled, booked })
+}
+
+fn plus(a: Amount, b: Amount) -> Amount {
+    a.checked_add(b).unwrap_or(a)
+}

@@ -1,0 +1,30 @@
+//! A digest of a trace: two are the same if, and only if, their digests are. The audit compares the store with the log by it.
+
+use domain::digest::SequenceDigest;
+
+use super::{super::Trace, HEAD, SPENT_BY, json};
+
+impl Trace {
+    /// A digest of all that is stored of it, in 32 digits. How it is stored does not matter: neither the form, nor which
+    /// fields were written last. Nor does who spent the money: earlier versions did not keep it, and a log may know more of it than the store.
+    pub fn digest(&self) -> String {
+        let mut whole = self.without_renewals();
+        whole.mark_all_changed();
+        let changes = whole.take_changes();
+        let mut texts: Vec<(String, String)> = Vec::new();
+        let fields = changes.fields.into_iter().filter(|(name, _)| name != HEAD && name != SPENT_BY);
+        texts.extend(fields.filter_map(|(name, text)| Some((name, text?))));
+        let values = changes.values.into_iter();
+        texts.extend(values.filter_map(|(name, text)| Some((format!("value {name}"), text?))));
+        texts.push(("settings".into(), json(&self.settings)));
+        texts.push(("cancelled_before".into(), json(&self.cancelled_before)));
+        texts.push(("generation".into(), json(&self.generation)));
+        texts.sort();
+        let mut digest = SequenceDigest::default();
+        for (name, text) in &texts {
+            digest.add(name);
+            digest.add(text);
+        }
+        digest.short()
+    }
+}

@@ -1,0 +1,125 @@
+//! The stored form of a trace: fields of JSON that an operator can read. Only what changed is written;
+//! what follows from other fields is computed again when it is read.
+//!
+//! | field | holds |
+//! |---|---|
+//! | `head` `made` `copied` `index` `by` | settings, generation, form; when the last commit was made, and the last copy; the entries that the index of runs has of it; who spent its money |
+//! | `a<agent>` `z<agent>` | profiles; their versions |
+//! | `p<number>` `t<child>` `outputs` | plans, cancels that came early, the shared store at the end |
+//! | `rerun` `u.<step>` | the run that it takes results from; those that are not taken yet |
+//! | `d<n>` `o<n>` | what context `n` was admitted with; its order |
+//! | `c<n>` `w<n>` `f<n>` | its status and counters; the children it waits for; its result |
+//! | `l<n>` `b<n>` | its ceilings; its sums |
+//! | `h<n>` `h.<digest>` | what is kept to undo it; how a graph ends when it has undone; long values that undos will get |
+//! | `k<n>.<call>` `g<n>.<attempt>` `m<n>.<key>` | its calls; those that are folded; its charges |
+//! | `n<n>.<i>` `q<n>.<i>` `i<n>.<i>` `r<n>.<i>` `e<n>.<i>` `y<n>.<i>` `T<n>.<i>` | its attempts, answers, messages, restores, notes, disputes, marks for spans |
+//! | `s<n>.<step>` `j<n>.<number>` `v<n>` | the steps of its graph; their lists of items; what amends changed |
+
+mod context;
+mod digest;
+mod read;
+mod write;
+
+use std::{
+    collections::HashMap,
+    hash::{DefaultHasher, Hasher},
+    sync::Arc,
+};
+
+use domain::{Timestamp, limits::Settings};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use super::{Trace, Traced};
+
+const HEAD: &str = "head";
+const OUTPUTS: &str = "outputs";
+const RERUN: &str = "rerun";
+const SPENT_BY: &str = "by";
+/// The number of this stored form. A trace in a form that a program does not know is rebuilt from its event log.
+const FORM: u32 = 2;
+/// The form of a trace that has folded calls. A program that knows only `FORM` would not find them, and book them twice.
+const FORM_FOLDED: u32 = 3;
+/// The form of a trace that has messages, rungs, told checks or a restore of a running attempt. A program that knows only
+/// the forms before would lose them.
+const FORM_STEERED: u32 = 4;
+/// The form of a trace with a graph that a program which knows only the forms before would refuse, or run otherwise; or with
+/// labels, secrets, results of an earlier run, an `approve` step, a question with a form, or an answer with a name or by default, which it would lose.
+const FORM_GRAPHS: u32 = 5;
+
+/// The form of a trace with a graph that has an `undo` (G14): a program that knows only the forms before would refuse it.
+const FORM_UNDO: u32 = 6;
+
+/// The form of a trace with a graph that was used by name (G18): a program that knows only the forms before would refuse it.
+const FORM_NAMED: u32 = 7;
+
+/// What to write so that the stored trace equals this one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Fields of the trace, by name; none deletes the field.
+    pub fields: Vec<(String, Option<String>)>,
+    /// Values of the shared store; none deletes the value.
+    pub values: Vec<(String, Option<String>)>,
+    /// Where the index of runs has it from now on (`found_by`), if that changed.
+    pub index: Option<String>,
+}
+
+/// A stored trace can't be read.
+#[derive(Debug, thiserror::Error)]
+#[error("field `{field}` of a stored trace can't be read: {reason}")]
+pub struct Corrupt {
+    field: String,
+    reason: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Head {
+    #[serde(default)]
+    form: u32,
+    settings: Option<Arc<Settings>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cancelled_before: Option<String>,
+    #[serde(default)]
+    generation: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    traced: Option<Box<Traced>>,
+}
+
+impl Trace {
+    /// The field that says when the last commit was made.
+    pub const MADE_FIELD: &str = "made";
+    /// The field that says when the log last got a copy of it.
+    pub const COPIED_FIELD: &str = "copied";
+    /// The field that says where the store's index of runs has it.
+    pub const INDEX_FIELD: &str = "index";
+    /// The fields that a summary of a run is made from.
+    pub const SUMMARY_FIELDS: [&str; 6] = ["d0", "o0", "c0", "l0", "b0", SPENT_BY];
+
+    /// What tells its last commit apart from another with the same version: the text of [`Trace::MADE_FIELD`].
+    /// None if that is not known: earlier versions did not store it.
+    pub fn stamp(&self) -> Option<String> {
+        (self.made > Timestamp::default()).then(|| json(&self.made))
+    }
+}
+
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("states have string keys only")
+}
+
+fn hash(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(text.as_bytes());
+    // 0 stands for what was never saved.
+    hasher.finish().max(1)
+}
+
+fn required<T: DeserializeOwned>(fields: &HashMap<String, String>, field: &str) -> Result<T, Corrupt> {
+    read(fields, field)?.ok_or_else(|| Corrupt { field: field.into(), reason: "it is missing".into() })
+}
+
+fn read<T: DeserializeOwned>(fields: &HashMap<String, String>, field: &str) -> Result<Option<T>, Corrupt> {
+    fields.get(field).map(|text| parse(field, text)).transpose()
+}
+
+fn parse<T: DeserializeOwned>(field: &str, text: &str) -> Result<T, Corrupt> {
+    serde_json::from_str(text).map_err(|error| Corrupt { field: field.into(), reason: error.to_string() })
+}

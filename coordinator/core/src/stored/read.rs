@@ -1,0 +1,437 @@
+//! Reads a stored trace, and computes what is not stored.
+
+use std::{collections::HashMap, panic::catch_unwind, sync::Arc};
+
+use domain::{
+    AgentId, AgentProfile, Amount, CallId, ChildId, ContextKey, Json, Limits, Timestamp, TraceId,
+    graph::Plan,
+    wire::{Checkpoint, Dispute, GivenAnswer, RestorePoint, RunSummary, TakenFrom},
+};
+use serde::de::DeserializeOwned;
+
+use super::{
+    super::{
+        Attempt, Call, Calls, ContextIndex, ContextNode, Entry, GraphRun, Mark, Message, Order, Rerun,
+        StepPlace, Trace,
+        folded::Folded,
+        rows::{Keyed, Rows},
+        spenders::Spenders,
+        undo_values::UndoValues,
+        unsaved::Saved,
+    },
+    Corrupt, FORM, FORM_NAMED, HEAD, Head, OUTPUTS, RERUN, SPENT_BY,
+    context::{Amended, Ceilings, Definition, Running, StoredStep, StoredUndo, Sums},
+    hash, parse, read, required,
+};
+
+impl Trace {
+    /// A trace from all its fields and values; the inverse of all changes taken so far. Fields that contradict each other are
+    /// as bad as one that can't be read.
+    pub fn from_stored(
+        id: TraceId,
+        version: u64,
+        fields: &HashMap<String, String>,
+        values: &HashMap<String, String>,
+    ) -> Result<Self, Corrupt> {
+        let read = catch_unwind(|| Self::read_stored(id, version, fields, values));
+        let reason = "it contradicts others: what is computed from them panicked";
+        read.unwrap_or_else(|_| Err(Corrupt { field: HEAD.into(), reason: reason.into() }))
+    }
+
+    fn read_stored(
+        id: TraceId,
+        version: u64,
+        fields: &HashMap<String, String>,
+        values: &HashMap<String, String>,
+    ) -> Result<Self, Corrupt> {
+        let bytes = |stored: &HashMap<String, String>| {
+            stored.iter().map(|(name, text)| name.len() + text.len()).sum::<usize>()
+        };
+        let mut trace = Trace { version, ..Trace::new(id) };
+        trace.unsaved.stored_bytes = bytes(fields) + bytes(values);
+        let head = read::<Head>(fields, HEAD)?;
+        if let Some(Head { form, .. }) = head
+            && !(FORM..=FORM_NAMED).contains(&form)
+        {
+            let reason = format!("it has form {form}, this program reads forms {FORM} to {FORM_NAMED}");
+            return Err(Corrupt { field: HEAD.into(), reason });
+        }
+        if let Some(head) = head {
+            trace.unsaved.form = head.form;
+            trace.settings = head.settings;
+            trace.cancelled_before = head.cancelled_before;
+            trace.generation = head.generation;
+            trace.traced = head.traced;
+        }
+        trace.unsaved.index = fields.get(Self::INDEX_FIELD).cloned().unwrap_or_default();
+        trace.made = read(fields, Self::MADE_FIELD)?.unwrap_or_default();
+        trace.copied_at = read(fields, Self::COPIED_FIELD)?;
+        trace.outputs = read(fields, OUTPUTS)?.unwrap_or_default();
+        trace.rerun = read(fields, RERUN)?;
+        trace.spent_by = read(fields, SPENT_BY)?.unwrap_or_default();
+        trace.unsaved.saved_spent_by = fields.get(SPENT_BY).map_or(0, |text| hash(text));
+        for (key, text) in values {
+            let entry: Entry = parse(key, text)?;
+            let key = ContextKey::new(key)
+                .map_err(|error| Corrupt { field: key.clone(), reason: error.to_string() })?;
+            trace.store_bytes += entry.size_bytes;
+            trace.store.insert(key, entry);
+        }
+        for index in 0.. {
+            let Some(plan) = read::<Arc<Plan>>(fields, &format!("p{index}"))? else { break };
+            trace.plans.push(plan);
+        }
+        for index in 0.. {
+            let Some(definition) = read::<Definition>(fields, &format!("d{index}"))? else { break };
+            trace.add_stored(index, definition, fields)?;
+        }
+        trace.add_rows(fields)?;
+        trace.derive();
+        Ok(trace)
+    }
+
+    /// Adds the next context, without its lists.
+    fn add_stored(
+        &mut self,
+        index: u32,
+        definition: Definition,
+        fields: &HashMap<String, String>,
+    ) -> Result<(), Corrupt> {
+        let corrupt = |reason: &str| Corrupt { field: format!("d{index}"), reason: reason.to_owned() };
+        let parent = definition.parent.map(|parent| self.contexts.get(parent.0 as usize));
+        let parent =
+            parent.map(|parent| parent.ok_or_else(|| corrupt("its parent is missing"))).transpose()?;
+        let limits = definition.limits.clone().or_else(|| parent.map(|parent| parent.limits.clone()));
+        let limits = limits.ok_or_else(|| corrupt("its limits are missing"))?;
+        let graph = definition.graph.map(|of| {
+            let plan = self.plans.get(of.plan as usize).ok_or_else(|| corrupt("its plan is missing"))?;
+            let group = plan.group(of.group);
+            let mut run = GraphRun::new(of.plan, of.group, group, definition.started_at, of.begun);
+            if let Some(Amended { admitted, numbers, amends }) = read(fields, &format!("v{index}"))? {
+                (run.admitted, run.numbers, run.amends) = (admitted, numbers, amends);
+            }
+            Ok(Box::new(run))
+        });
+        let node = ContextNode::from_stored(definition, limits, graph.transpose()?, index, fields)?;
+        self.by_id.insert(node.id.clone(), ContextIndex(index));
+        self.contexts.push(node);
+        let hashed = |prefix: char| fields.get(&format!("{prefix}{index}")).map_or(0, |text| hash(text));
+        self.unsaved.saved.push(Saved {
+            running: hashed('c'),
+            waits_for: hashed('w'),
+            left: hashed('f'),
+            ceilings: hashed('l'),
+            sums: hashed('b'),
+            undo: hashed('h'),
+        });
+        Ok(())
+    }
+
+    /// Adds profiles, cancels, and the lists of contexts.
+    fn add_rows(&mut self, fields: &HashMap<String, String>) -> Result<(), Corrupt> {
+        let mut rows: Vec<Row<'_>> = Vec::new();
+        for (name, text) in fields {
+            let corrupt = |reason: &dyn ToString| Corrupt { field: name.clone(), reason: reason.to_string() };
+            if let Some(row) = Row::read(name, text) {
+                rows.push(row);
+            } else if let Some(agent) = name.strip_prefix('a') {
+                let agent = AgentId::new(agent).map_err(|error| corrupt(&error))?;
+                self.agents.insert(agent, parse::<Arc<AgentProfile>>(name, text)?);
+            } else if let Some(agent) = name.strip_prefix('z') {
+                let agent = AgentId::new(agent).map_err(|error| corrupt(&error))?;
+                self.agent_versions.insert(agent, parse(name, text)?);
+            } else if let Some(child) = name.strip_prefix('t') {
+                let child = ChildId::new(child).map_err(|error| corrupt(&error))?;
+                self.tombstones.insert(child, parse(name, text)?);
+            }
+        }
+        let kept = fields.iter().filter_map(|(name, text)| Some((name.strip_prefix("u.")?, name, text)));
+        let kept = kept.map(|(place, name, text)| Ok((StepPlace::stored(place), parse(name, text)?)));
+        self.kept = Keyed::stored(kept.collect::<Result<_, Corrupt>>()?);
+        let read = fields.iter().filter_map(|(name, text)| Some((name.strip_prefix("h.")?, name, text)));
+        let read = read.map(|(digest, name, text)| Ok((digest.to_owned(), parse(name, text)?)));
+        self.undo_values = UndoValues::stored(read.collect::<Result<_, Corrupt>>()?);
+        rows.sort_unstable_by_key(|row| (row.kind, row.context, row.number));
+        let mut collected: HashMap<u32, Lists> = HashMap::new();
+        for row in rows {
+            collected.entry(row.context).or_default().add(&row)?;
+        }
+        for (index, lists) in collected {
+            if let Some(node) = self.contexts.get_mut(index as usize) {
+                lists.put(node);
+            }
+        }
+        Ok(())
+    }
+
+    /// Computes what is not stored.
+    fn derive(&mut self) {
+        for index in (0..self.contexts.len()).map(|place| ContextIndex(u32::try_from(place).expect("a u32")))
+        {
+            let node = &self.contexts[index.0 as usize];
+            let (parent, step, is_live) = (node.parent, node.step, node.is_live());
+            let undoes = node.undoes;
+            if let Some(undo) = undoes.and_then(|ContextIndex(of)| self.contexts[of as usize].undo.as_mut()) {
+                undo.by = Some(index);
+            }
+            let Some(ContextIndex(parent)) = parent else { continue };
+            let parent = &mut self.contexts[parent as usize];
+            parent.children.push(index);
+            parent.live_children += u32::from(is_live);
+            if let (Some(of), Some(run)) = (step, &mut parent.graph) {
+                run.steps.unstored_mut(run.place(of.step)).contexts.push(index);
+            }
+        }
+        for index in (0..self.contexts.len()).map(|place| ContextIndex(u32::try_from(place).expect("a u32")))
+        {
+            let tickets = self.node(index).waiting.iter().map(|hold| (hold.ticket, index));
+            self.line.extend(tickets.collect::<Vec<_>>());
+            self.count_question(index);
+            self.count_inputs(index);
+            if self.node(index).is_undoing() {
+                let undos = self.undoable(index);
+                if let Some(run) = &mut self.node_mut(index).graph {
+                    run.undos = undos;
+                }
+                self.count_undoing(index, true);
+            }
+            self.retime(index);
+        }
+        self.content_bytes = self.recounted_bytes();
+        self.unsaved.contexts.clear();
+    }
+
+    /// Counts the question of a context on all above it. Earlier versions did not store the counts.
+    fn count_question(&mut self, index: ContextIndex) {
+        let mut asks = Some(index).filter(|index| self.node(*index).asks());
+        while let Some(ContextIndex(at)) = asks {
+            let node = &mut self.contexts[at as usize];
+            node.questions += 1;
+            asks = node.parent;
+        }
+    }
+
+    /// A summary of a run, from [`Trace::SUMMARY_FIELDS`].
+    pub fn summary(id: TraceId, fields: &HashMap<String, String>) -> Result<Option<RunSummary>, Corrupt> {
+        if fields.is_empty() {
+            return Ok(None);
+        }
+        let definition: Definition = required(fields, "d0")?;
+        let order: Order = required(fields, "o0")?;
+        let running: Running = required(fields, "c0")?;
+        let waiting_for_human = running.waiting_for_humans > 0;
+        let (status, questions) = (running.status.with(Vec::new(), None), running.questions);
+        let budget = required::<Ceilings>(fields, "l0")?.with(required::<Sums>(fields, "b0")?);
+        Ok(Some(RunSummary {
+            trace_id: id,
+            status: status.shown(questions),
+            questions,
+            started_at: definition.started_at,
+            ended_at: status.end().map(|end| end.at),
+            budget: budget.snapshot(),
+            child_id: definition.id,
+            agent_id: order.agent_id,
+            goal: order.goal,
+            thread_id: definition.thread_id,
+            labels: order.labels,
+            waiting_for_human,
+            spent_by: read::<Spenders>(fields, SPENT_BY)?.unwrap_or_default().told(),
+        }))
+    }
+
+    /// When the log last got a copy of a stored trace, and that it has one; before that, when it began. From [`Trace::COPIED_FIELD`] and the first
+    /// of [`Trace::SUMMARY_FIELDS`].
+    pub fn begins_at(fields: &HashMap<String, String>) -> Result<Option<(Timestamp, bool)>, Corrupt> {
+        let copied = read(fields, Self::COPIED_FIELD)?;
+        let began = || Ok(read::<Definition>(fields, "d0")?.map(|definition| (definition.started_at, false)));
+        copied.map_or_else(began, |at| Ok(Some((at, true))))
+    }
+
+    /// The field that says which run a stored one takes results from.
+    pub const RERUN_FIELD: &str = RERUN;
+
+    /// The contexts of other runs whose objects the results of a stored one refer to, from [`Trace::RERUN_FIELD`].
+    pub fn stored_needs(fields: &HashMap<String, String>) -> Result<Vec<TakenFrom>, Corrupt> {
+        Ok(read::<Rerun>(fields, RERUN)?.map(|rerun| rerun.needs).unwrap_or_default())
+    }
+
+    /// The root of a stored run and the journal it may still have to copy, from [`Trace::SUMMARY_FIELDS`].
+    pub fn stored_branch(fields: &HashMap<String, String>) -> Result<Option<(ChildId, Checkpoint)>, Corrupt> {
+        if fields.is_empty() {
+            return Ok(None);
+        }
+        let definition: Definition = required(fields, "d0")?;
+        let order: Order = required(fields, "o0")?;
+        let status = required::<Running>(fields, "c0")?.status.with(Vec::new(), None);
+        Ok(order.branch_from.filter(|_| status.end().is_none()).map(|from| (definition.id, from)))
+    }
+}
+
+impl ContextNode {
+    fn from_stored(
+        definition: Definition,
+        limits: Arc<Limits>,
+        mut graph: Option<Box<GraphRun>>,
+        index: u32,
+        fields: &HashMap<String, String>,
+    ) -> Result<Self, Corrupt> {
+        let field = |prefix: char| format!("{prefix}{index}");
+        let running: Running = required(fields, &field('c'))?;
+        let waits_for = read(fields, &field('w'))?.unwrap_or_default();
+        let budget = required::<Ceilings>(fields, &field('l'))?.with(required(fields, &field('b'))?);
+        let undo = read::<Option<StoredUndo>>(fields, &field('h'))?.flatten().unwrap_or_default();
+        if let (Some(run), Some(stored)) = (&mut graph, running.graph) {
+            run.phase = stored.phase;
+            run.unfinished = stored.unfinished;
+            run.failing = stored.failing;
+            run.winner = stored.winner;
+            run.gather_by = stored.gather_by;
+            run.gathered = stored.gathered;
+            run.ending.clone_from(&undo.ending);
+        }
+        Ok(ContextNode {
+            id: definition.id,
+            parent: definition.parent,
+            children: Vec::new(),
+            live_children: 0,
+            depth: definition.depth,
+            order: Arc::new(required(fields, &field('o'))?),
+            graph,
+            step: definition.step,
+            taken: definition.taken,
+            undo: undo.run(),
+            undoes: definition.undoes,
+            undoing: 0,
+            scope: definition.scope,
+            thread_id: definition.thread_id,
+            status: running.status.with(waits_for, read(fields, &field('f'))?),
+            budget,
+            own_limit: running.own_limit,
+            calls: Calls::default(),
+            waiting: running.waiting,
+            left_at_pause: running.left_at_pause,
+            growths: running.growths,
+            growths_before: running.growths_before,
+            charges: Keyed::default(),
+            disputes: Rows::default(),
+            exhausted: running.exhausted,
+            limits,
+            adjusted: definition.adjusted,
+            tools: definition.tools,
+            window_tokens: definition.window_tokens,
+            on_exhausted: definition.on_exhausted,
+            hitl: definition.hitl,
+            attempts: Rows::default(),
+            retried: running.retried,
+            progress: running.progress,
+            checks: running.checks,
+            checks_told: running.checks_told,
+            answers: Rows::default(),
+            told: Rows::default(),
+            seen: running.seen,
+            rungs: running.rungs,
+            restores: Rows::default(),
+            notes: Rows::default(),
+            marks: Rows::default(),
+            deadline: running.deadline,
+            timeout_ms: definition.timeout_ms,
+            waiting_for_humans: running.waiting_for_humans,
+            questions: 0,
+            clock_stopped_at: running.clock_stopped_at,
+            started_at: definition.started_at,
+            deleted: running.deleted,
+            outcome_due: running.outcome_due,
+            timer: None,
+            renewed: None,
+        })
+    }
+}
+
+/// A field that is one entry of a list.
+struct Row<'a> {
+    kind: char,
+    context: u32,
+    key: &'a str,
+    /// The key, if it is a number.
+    number: Option<u32>,
+    name: &'a str,
+    text: &'a str,
+}
+
+impl<'a> Row<'a> {
+    fn read(name: &'a str, text: &'a str) -> Option<Self> {
+        let kind = name.chars().next().filter(|kind| "kgmnqireysjT".contains(*kind))?;
+        let (context, key) = name[1..].split_once('.')?;
+        Some(Row { kind, context: context.parse().ok()?, key, number: key.parse().ok(), name, text })
+    }
+
+    fn value<T: DeserializeOwned>(&self) -> Result<T, Corrupt> {
+        parse(self.name, self.text)
+    }
+}
+
+/// The lists of one context.
+#[derive(Default)]
+struct Lists {
+    calls: HashMap<CallId, Call>,
+    folded: HashMap<u32, Folded>,
+    charges: HashMap<CallId, Amount>,
+    attempts: Vec<Attempt>,
+    answers: Vec<GivenAnswer>,
+    told: Vec<Message>,
+    restores: Vec<RestorePoint>,
+    notes: Vec<String>,
+    marks: Vec<Mark>,
+    disputes: Vec<Dispute>,
+    items: HashMap<u32, Json>,
+    steps: Vec<(u32, StoredStep)>,
+}
+
+impl Lists {
+    /// Adds an entry. Entries of a list come in order.
+    fn add(&mut self, row: &Row<'_>) -> Result<(), Corrupt> {
+        let corrupt = |reason: &dyn ToString| Corrupt { field: row.name.into(), reason: reason.to_string() };
+        let call = || CallId::new(row.key).map_err(|error| corrupt(&error));
+        let number = || row.number.ok_or_else(|| corrupt(&"its name ends with no number"));
+        match row.kind {
+            'k' => drop(self.calls.insert(call()?, row.value()?)),
+            'g' => drop(self.folded.insert(number()?, row.value()?)),
+            'm' => drop(self.charges.insert(call()?, row.value()?)),
+            'n' => next(&mut self.attempts, row)?,
+            'q' => next(&mut self.answers, row)?,
+            'i' => next(&mut self.told, row)?,
+            'r' => next(&mut self.restores, row)?,
+            'e' => next(&mut self.notes, row)?,
+            'y' => next(&mut self.disputes, row)?,
+            'T' => next(&mut self.marks, row)?,
+            'j' => drop(self.items.insert(number()?, row.value()?)),
+            _ => self.steps.push((number()?, row.value()?)),
+        }
+        Ok(())
+    }
+
+    fn put(self, node: &mut ContextNode) {
+        node.charges = Keyed::stored(self.charges);
+        node.attempts = Rows::stored(self.attempts);
+        node.answers = Rows::stored(self.answers);
+        node.told = Rows::stored(self.told);
+        node.restores = Rows::stored(self.restores);
+        node.notes = Rows::stored(self.notes);
+        node.marks = Rows::stored(self.marks);
+        node.calls = Calls::stored(self.calls, self.folded, &self.disputes);
+        node.disputes = Rows::stored(self.disputes);
+        if let Some(run) = &mut node.graph {
+            run.lists = Keyed::stored(self.items);
+            self.steps.into_iter().for_each(|(number, step)| run.put_stored(number, step.into_step()));
+        }
+    }
+}
+
+/// Adds the next entry of a list.
+fn next<T: DeserializeOwned>(list: &mut Vec<T>, row: &Row<'_>) -> Result<(), Corrupt> {
+    if row.number.is_none_or(|number| number as usize != list.len()) {
+        return Err(Corrupt { field: row.name.into(), reason: "an entry before it is missing".into() });
+    }
+    list.push(row.value()?);
+    Ok(())
+}

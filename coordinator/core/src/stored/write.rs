@@ -1,0 +1,296 @@
+//! Writes what changed.
+
+use std::{fmt::Display, hash::Hash};
+
+use domain::{
+    graph::{Group, Plan},
+    wire::GivenAnswer,
+};
+use serde::Serialize;
+
+use super::{
+    super::{
+        ContextIndex, ContextNode, Phase, Status, Trace,
+        rows::{Change, Keyed, Rows},
+        spenders::Spenders,
+        unsaved::{Saved, Unsaved},
+    },
+    Changes, FORM, FORM_FOLDED, FORM_GRAPHS, FORM_NAMED, FORM_STEERED, FORM_UNDO, HEAD, Head, OUTPUTS, RERUN,
+    SPENT_BY,
+    context::{Amended, Ceilings, Definition, Left, Running, StoredStep, StoredUndo, Sums},
+    hash, json,
+};
+
+/// Fields to write.
+#[derive(Default)]
+struct Fields {
+    changed: Vec<(String, Option<String>)>,
+    /// The bytes of those that are written for the first time, or may be.
+    grown: usize,
+    /// The bytes that are known to have been there before.
+    shrunk: usize,
+}
+
+impl Fields {
+    fn set(&mut self, name: String, value: &impl Serialize) {
+        self.push(name, Some(json(value)));
+    }
+
+    fn push(&mut self, name: String, text: Option<String>) {
+        self.grown += text.as_ref().map_or(0, |text| name.len() + text.len());
+        self.changed.push((name, text));
+    }
+
+    /// Writes the field if it has changed since it was last saved.
+    fn set_if_new(&mut self, name: impl FnOnce() -> String, value: &impl Serialize, saved: &mut u64) {
+        let text = json(value);
+        let hash = hash(&text);
+        match std::mem::replace(saved, hash) {
+            0 => self.push(name(), Some(text)),
+            before if before != hash => self.changed.push((name(), Some(text))),
+            _ => {}
+        }
+    }
+
+    fn rows<T, S: Serialize>(&mut self, prefix: String, rows: &mut Rows<T>, stored: impl Fn(&T) -> S) {
+        for (number, row) in rows.take_changed() {
+            self.push(format!("{prefix}.{number}"), row.map(|row| json(&stored(row))));
+        }
+    }
+
+    fn entries<K, V>(&mut self, prefix: String, entries: &mut Keyed<K, V>)
+    where
+        K: Clone + Ord + Hash + Display,
+        V: Serialize,
+    {
+        for Change { key, stored_bytes, entry } in entries.take_changed() {
+            let name = format!("{prefix}.{key}");
+            self.shrunk += stored_bytes.map_or(0, |bytes| name.len() + bytes);
+            self.push(name, entry.map(json));
+        }
+    }
+}
+
+impl Trace {
+    /// About the bytes that it takes in the store: what was read and written since, without what was deleted.
+    pub fn stored_bytes(&self) -> usize {
+        self.unsaved.stored_bytes
+    }
+
+    /// The changes since the last call.
+    pub fn take_changes(&mut self) -> Changes {
+        let (saved, stored_bytes) = (std::mem::take(&mut self.unsaved.saved), self.unsaved.stored_bytes);
+        // What did not change has the form that was saved, or an earlier one.
+        let changed = self.unsaved.contexts.iter().map(|at| self.node(*at).form());
+        let plans = self.unsaved.plans.iter().map(|at| form_of_plan(&self.plans[*at as usize]));
+        let of_trace = if self.rerun.is_some() { FORM_GRAPHS } else { 0 };
+        let form = changed.chain(plans).fold(self.unsaved.form.max(of_trace), u32::max);
+        let index = self.take_index();
+        let indexed = std::mem::take(&mut self.unsaved.index);
+        let saved_spent_by = self.unsaved.saved_spent_by;
+        let kept =
+            Unsaved { saved, saved_spent_by, stored_bytes, form, index: indexed, ..Unsaved::default() };
+        let unsaved = std::mem::replace(&mut self.unsaved, kept);
+        let mut fields = Fields::default();
+        // The head says which programs can read the trace.
+        if unsaved.head || form > unsaved.form {
+            let head = Head {
+                form: form.max(FORM),
+                settings: self.settings.clone(),
+                cancelled_before: self.cancelled_before.clone(),
+                generation: self.generation,
+                traced: self.traced.clone(),
+            };
+            fields.set(HEAD.into(), &head);
+        }
+        if unsaved.made {
+            fields.set(Self::MADE_FIELD.into(), &self.made);
+        }
+        if let (true, Some(copied_at)) = (unsaved.copied, self.copied_at) {
+            fields.set(Self::COPIED_FIELD.into(), &copied_at);
+        }
+        if unsaved.outputs {
+            fields.set(OUTPUTS.into(), &self.outputs);
+        }
+        if unsaved.spent_by {
+            fields.set_if_new(|| SPENT_BY.into(), &self.spent_by, &mut self.unsaved.saved_spent_by);
+        }
+        if unsaved.rerun {
+            fields.set(RERUN.into(), &self.rerun);
+        }
+        fields.entries("u".into(), &mut self.kept);
+        fields.entries("h".into(), &mut self.undo_values.values);
+        for id in &unsaved.agents {
+            fields.set(format!("a{id}"), &self.agents[id]);
+            if let Some(version) = self.agent_versions.get(id) {
+                fields.set(format!("z{id}"), version);
+            }
+        }
+        unsaved.plans.iter().for_each(|at| fields.set(format!("p{at}"), &self.plans[*at as usize]));
+        unsaved.tombstones.iter().for_each(|id| fields.set(format!("t{id}"), &self.tombstones[id]));
+        for at in &unsaved.orders {
+            fields.set(format!("o{}", at.0), &*self.node(*at).order);
+        }
+        for at in &unsaved.definitions {
+            let node = self.node(*at);
+            fields.set(
+                format!("d{}", at.0),
+                &Definition::of(node, node.parent.map(|parent| self.node(parent))),
+            );
+            if let Some(amended) = node.graph.as_deref().and_then(Amended::of) {
+                fields.set(format!("v{}", at.0), &amended);
+            }
+        }
+        self.unsaved.saved.resize_with(self.contexts.len(), Saved::default);
+        for ContextIndex(at) in unsaved.contexts {
+            let saved = &mut self.unsaved.saved[at as usize];
+            self.contexts[at as usize].changes(at, saved, &mut fields);
+        }
+        let values = unsaved.values.into_iter().map(|key| {
+            let entry = self.store.get(&key).map(json);
+            (key.as_str().to_owned(), entry)
+        });
+        let values: Vec<(String, Option<String>)> = values.collect();
+        let of_values =
+            |(name, text): &(String, Option<String>)| name.len() + text.as_ref().map_or(0, String::len);
+        let grown = fields.grown + values.iter().map(of_values).sum::<usize>();
+        self.unsaved.stored_bytes = (stored_bytes + grown).saturating_sub(fields.shrunk);
+        debug_assert!(fields.changed.iter().all(|(name, _)| !is_of_store(name)), "a name of the store's own");
+        Changes { fields: fields.changed, values, index }
+    }
+
+    /// Where the index of runs has it from now on, if that changed.
+    fn take_index(&mut self) -> Option<String> {
+        if !self.unsaved.contexts.contains(&ContextIndex(0)) {
+            return None;
+        }
+        let index = self.index_text()?;
+        (index != self.unsaved.index).then(|| {
+            self.unsaved.index.clone_from(&index);
+            index
+        })
+    }
+
+    /// Marks everything as changed, as after a rebuild: what is stored then replaces what was.
+    pub fn mark_all_changed(&mut self) {
+        let all = || (0..u32::try_from(self.contexts.len()).unwrap_or(u32::MAX)).map(ContextIndex).collect();
+        self.unsaved = Unsaved {
+            head: true,
+            made: true,
+            copied: true,
+            outputs: true,
+            rerun: self.rerun.is_some(),
+            spent_by: self.spent_by != Spenders::default(),
+            agents: self.agents.keys().cloned().collect(),
+            plans: (0..u32::try_from(self.plans.len()).unwrap_or(u32::MAX)).collect(),
+            tombstones: self.tombstones.keys().cloned().collect(),
+            contexts: all(),
+            definitions: all(),
+            orders: all(),
+            values: self.store.keys().cloned().collect(),
+            saved: Vec::new(),
+            saved_spent_by: 0,
+            stored_bytes: 0,
+            form: 0,
+            index: String::new(),
+        };
+        self.kept.mark_all();
+        self.undo_values.values.mark_all();
+        self.contexts.iter_mut().for_each(ContextNode::mark_all_changed);
+    }
+}
+
+/// Whether the store itself uses a field of this name: the version, and the outboxes.
+fn is_of_store(name: &str) -> bool {
+    name == "v" || name.starts_with('x')
+}
+
+/// The earliest form whose programs run it.
+fn form_of_plan(plan: &Plan) -> u32 {
+    let is_new = |group: &Group| {
+        let races_and_gathers = group.race && group.aggregate.is_some();
+        group.own_keys.is_some() || races_and_gathers || group.steps.iter().any(|step| step.secrets.is_some())
+    };
+    if plan.uses_names() {
+        return FORM_NAMED;
+    }
+    match plan.undos().next() {
+        Some(_) => FORM_UNDO,
+        None if plan.groups().iter().any(is_new) || plan.has_types() => FORM_GRAPHS,
+        None => FORM,
+    }
+}
+
+impl ContextNode {
+    /// The earliest form that has everything of it.
+    fn form(&self) -> u32 {
+        let is_restored = matches!(self.status, Status::Working(Phase::Running { restored: true, .. }));
+        let is_steered = !self.told.is_empty() || self.seen > 0 || self.rungs > 0 || self.checks_told > 0;
+        let is_named = |given: &GivenAnswer| given.by.is_some() || given.default;
+        let is_amended = self.graph.as_deref().is_some_and(|run| run.plan != run.admitted);
+        let is_asked = self.is_approval() || self.asked().is_some() || self.answers.iter().any(is_named);
+        if is_amended || is_asked || !self.order.labels.is_empty() || self.order.secrets.is_some() {
+            return FORM_GRAPHS;
+        }
+        match (is_steered || is_restored, self.calls.has_folded()) {
+            (true, _) => FORM_STEERED,
+            (false, true) => FORM_FOLDED,
+            (false, false) => FORM,
+        }
+    }
+
+    fn changes(&mut self, at: u32, saved: &mut Saved, fields: &mut Fields) {
+        fields.set_if_new(|| format!("c{at}"), &Running::of(self), &mut saved.running);
+        fields.set_if_new(|| format!("l{at}"), &Ceilings::of(&self.budget), &mut saved.ceilings);
+        fields.set_if_new(|| format!("b{at}"), &Sums::of(&self.budget), &mut saved.sums);
+        match &self.status {
+            Status::Working(Phase::Waiting { children, .. }) => {
+                fields.set_if_new(|| format!("w{at}"), children, &mut saved.waits_for);
+            }
+            Status::Ended(end) => {
+                let left =
+                    Left { result: end.result.clone(), error: end.error.clone(), reason: end.reason.clone() };
+                fields.set_if_new(|| format!("f{at}"), &left, &mut saved.left);
+            }
+            Status::Submitted { .. }
+            | Status::Working(_)
+            | Status::InputRequired { .. }
+            | Status::Paused { .. } => {}
+        }
+        let undo = StoredUndo::of(self);
+        if undo.is_some() || saved.undo != 0 {
+            fields.set_if_new(|| format!("h{at}"), &undo, &mut saved.undo);
+        }
+        let (kept, folded) = self.calls.stored_mut();
+        fields.entries(format!("k{at}"), kept);
+        fields.entries(format!("g{at}"), folded);
+        fields.entries(format!("m{at}"), &mut self.charges);
+        fields.rows(format!("n{at}"), &mut self.attempts, Clone::clone);
+        fields.rows(format!("q{at}"), &mut self.answers, Clone::clone);
+        fields.rows(format!("i{at}"), &mut self.told, Clone::clone);
+        fields.rows(format!("r{at}"), &mut self.restores, Clone::clone);
+        fields.rows(format!("e{at}"), &mut self.notes, Clone::clone);
+        fields.rows(format!("y{at}"), &mut self.disputes, Clone::clone);
+        fields.rows(format!("T{at}"), &mut self.marks, Clone::clone);
+        if let Some(run) = &mut self.graph {
+            fields.entries(format!("j{at}"), &mut run.lists);
+            fields.rows(format!("s{at}"), &mut run.steps, StoredStep::of);
+        }
+    }
+
+    fn mark_all_changed(&mut self) {
+        self.calls.mark_all();
+        self.charges.mark_all();
+        self.attempts.mark_all();
+        self.answers.mark_all();
+        self.told.mark_all();
+        self.restores.mark_all();
+        self.notes.mark_all();
+        self.disputes.mark_all();
+        self.marks.mark_all();
+        if let Some(run) = &mut self.graph {
+            run.steps.mark_all();
+            run.lists.mark_all();
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What happens when time passes: leases expire, deadlines pass, the wait for a worker was too long, retries
+//! are due, questions are asked again or get their default, open holds of ended contexts are booked. Each context has one timer, for the earliest of these.
+
+use domain::{Timestamp, wire::EndStatus};
+
+use super::{
+    ContextIndex, Event, Phase, Status, Trace, attempt, end, graph, limit_text, line, money, question,
+};
+
+impl Trace {
+    /// When the trace next needs a wake.
+    pub fn next_timer(&self) -> Option<Timestamp> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// Whether nothing can happen to it any more by itself: it has ended, or never began.
+    pub fn is_over(&self) -> bool {
+        self.root().is_none_or(|root| !root.is_live() && root.undoing == 0) && self.next_timer().is_none()
+    }
+
+    /// The contexts whose timer is due.
+    pub(super) fn due(&self, now: Timestamp) -> Vec<ContextIndex> {
+        self.timers.iter().take_while(|(at, _)| *at <= now).map(|(_, index)| *index).collect()
+    }
+
+    /// Sets a context's timer again, and records whether it is paused; called whenever its status, or what
+    /// it waits for, may have changed.
+    pub(super) fn retime(&mut self, index: ContextIndex) {
+        if matches!(self.node(index).status, Status::Paused { .. }) {
+            self.paused.insert(index);
+        } else {
+            self.paused.remove(&index);
+        }
+        self.check_places(index);
+        let due = self.due_with(index, self.node(index).lease_until());
+        // Not `node_mut`: timers are not stored.
+        let was = std::mem::replace(&mut self.contexts[index.0 as usize].timer, due);
+        if was != due {
+            was.map(|was| self.timers.remove(&(was, index)));
+            due.map(|due| self.timers.insert((due, index)));
+        }
+    }
+
+    /// When something is due for a context whose attempt, if one runs, has this lease.
+    pub(super) fn due_with(&self, index: ContextIndex, lease: Option<Timestamp>) -> Option<Timestamp> {
+        let node = self.node(index);
+        let settings = self.settings();
+        // A long queue is no sign of loss: each resend waits as long as the context had been queued when it was last sent.
+        let again = |queued_at: Timestamp, sent_at: Timestamp| {
+            sent_at.plus_millis(settings.redispatch_ms.max(sent_at.millis_since(queued_at)))
+        };
+        let waits = match &node.status {
+            Status::Ended(end) => {
+                return node.calls.has_open().then(|| end.at.plus_millis(settings.hold_grace_ms));
+            }
+            Status::Submitted { sent_at } => Some(again(node.started_at, *sent_at)),
+            Status::Working(Phase::Queued { sent_at: Some(sent_at), not_before }) => {
+                Some(again(*not_before, *sent_at))
+            }
+            Status::Working(Phase::Queued { not_before, sent_at: None }) => Some(*not_before),
+            Status::Working(Phase::Running { .. }) => lease,
+            Status::Working(Phase::Steps) if node.waiting_for_humans > 0 => None,
+            Status::Working(Phase::Steps) => node.graph.as_ref().and_then(|run| run.gather_by),
+            Status::InputRequired { asked, .. } => asked.as_ref().and_then(|asked| asked.due()),
+            Status::Working(Phase::Waiting { .. }) | Status::Paused { .. } => None,
+        };
+        [waits, node.running_deadline(), node.place_kept_until(), node.queue_until()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+}
+
+/// What is due for a context. Always gives an event, so that its timer moves on.
+pub(super) fn due(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event> {
+    let node = trace.node(at);
+    if node.timer.is_none_or(|due| due > now) {
+        // An earlier event of this wake already handled it.
+        return Vec::new();
+    }
+    if !node.is_live() {
+        // B10: no attempt is left that could report how these calls ended.
+        return money::forfeited(node, |_, _| true).collect();
+    }
+    if node.running_deadline().is_some_and(|deadline| deadline <= now) {
+        return vec![attempt::timed_out(trace, at)];
+    }
+    if node.queue_until().is_some_and(|until| until <= now) {
+        let reason = limit_text::queued_too_long(trace, at);
+        return vec![end::stopped(trace, at, EndStatus::TimedOut, reason)];
+    }
+    match &node.status {
+        Status::Working(Phase::Running { .. }) => attempt::lost(trace, at, now),
+        Status::Submitted { .. } | Status::Working(Phase::Queued { .. }) => {
+            if node.place_kept_until().is_some_and(|until| until <= now) {
+                return line::places_lost(trace, at);
+            }
+            vec![Event::Redispatched { child_id: node.id.clone() }]
+        }
+        Status::Working(Phase::Steps) => graph::gathering_is_over(trace, at),
+        Status::InputRequired { .. } => question::due(trace, at, now),
+        Status::Working(Phase::Waiting { .. }) | Status::Paused { .. } | Status::Ended(_) => Vec::new(),
+    }
+}

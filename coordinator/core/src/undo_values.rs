@@ -1,0 +1,57 @@
+//! What runs that may be undone have read from the shared store (G14). A long value is kept once, by its content, however
+//! many runs read it, and only while one of them may still be undone.
+
+use std::collections::HashMap;
+
+use domain::{Json, digest};
+
+use super::Keyed;
+
+/// A shorter value is kept with its run: a digest is as long.
+pub(super) const SHORT_BYTES: u64 = 200;
+
+/// Long values, by the digests of their content.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct UndoValues {
+    pub(super) values: Keyed<String, Json>,
+    /// How many inputs of runs are each of them; not stored.
+    uses: HashMap<String, u32>,
+    bytes: u64,
+}
+
+impl UndoValues {
+    /// The values as they were stored; `count` tells who uses them.
+    pub(super) fn stored(values: HashMap<String, Json>) -> Self {
+        let bytes = values.values().map(Json::size_bytes).sum();
+        UndoValues { values: Keyed::stored(values), uses: HashMap::new(), bytes }
+    }
+
+    /// The bytes of all of them.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(super) fn add(&mut self, value: &Json) -> String {
+        let digest = digest::sha256(value.value().to_string());
+        if !self.values.contains_key(&digest) {
+            self.bytes += value.size_bytes();
+            self.values.insert(digest.clone(), value.clone());
+        }
+        self.count(&digest);
+        digest
+    }
+
+    pub(super) fn count(&mut self, digest: &str) {
+        *self.uses.entry(digest.to_owned()).or_default() += 1;
+    }
+
+    pub(super) fn release(&mut self, digest: &String) {
+        let Some(uses) = self.uses.get_mut(digest) else { return };
+        *uses -= 1;
+        if *uses == 0 {
+            self.uses.remove(digest);
+            let value = self.values.remove(digest);
+            self.bytes -= value.map_or(0, |value| value.size_bytes());
+        }
+    }
+}

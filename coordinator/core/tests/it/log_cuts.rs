@@ -1,0 +1,269 @@
+//! Logs that end inside a commit. Every other test of the core that comes to rest cuts its log too (`World::rest`).
+
+use domain::{Timestamp, wire::Verdict};
+use serde_json::json;
+use trace::{Command, Event, Logged, Replay, Rest, Superseded, Trace, logged};
+use world::{World, cents, log_cuts};
+
+/// The messages of a world's log, by commit.
+pub(super) fn commits(world: &World) -> Vec<Vec<Logged>> {
+    let mut trace = Trace::new(world.trace.id());
+    let commit = |(now, command): &(_, Command)| {
+        let events = trace.handle(command.clone(), *now).unwrap();
+        if events.is_empty() { Vec::new() } else { logged(&mut trace, events, *now) }
+    };
+    world.commands.iter().map(commit).filter(|messages| !messages.is_empty()).collect()
+}
+
+fn parent_of_two() -> World {
+    let mut world = World::with_root(json!({"max_cost_usd": 1}));
+    let lease = world.claim("root");
+    world.spawn(&lease, json!({"goal": "a", "child_id": "a"})).unwrap();
+    world.spawn(&lease, json!({"goal": "b", "child_id": "b"})).unwrap();
+    world.wait(&lease, &["a", "b"]).unwrap();
+    world.run("a", "ok");
+    world.run("b", "ok");
+    world
+}
+
+/// The end of the last child and the requeue of its parent are one commit of two messages. With the first alone, the
+/// child has ended, and its parent waits for it for ever.
+#[test]
+fn t9_a_log_that_ends_inside_a_commit_leaves_nobody_waiting_for_ever() {
+    let world = parent_of_two();
+    let commits = commits(&world);
+    let (last, earlier) = commits.split_last().unwrap();
+    let named: Vec<&str> = last.iter().map(|message| message.child_id.as_str()).collect();
+    assert_eq!(named, ["b", "root"]);
+    let mut log = earlier.concat();
+    log.push(last[0].clone());
+    let (trace, rest) = Replay::all(Trace::new(world.trace.id()), log);
+    assert_eq!(rest, Rest::Unfinished);
+    assert!(trace.context(&"b".parse().unwrap()).unwrap().is_live(), "its report comes again");
+}
+
+/// One of each kind of commit that has several messages.
+#[test]
+fn t9_a_log_may_end_at_any_message_of_any_kind_of_commit() {
+    let mut world = parent_of_two();
+    let lease = world.claim("root");
+    world.hold(&lease, "1", cents(10)).unwrap();
+    world
+        .spawn(&lease, json!({"goal": "c", "child_id": "c", "funding": "granted", "max_cost_usd": 0.2}))
+        .unwrap();
+    let child = world.claim("c");
+    world.ask_human(&child, "which?").unwrap();
+    world.answer("c", 1, "that").unwrap();
+    world.spawn_graph(&lease, json!({"child_id": "g", "mode": "parallel", "steps": [
+        {"id": "x", "agent_id": "writer", "task_description": "t", "for_each": "items", "output_to": "found"},
+        {"id": "y", "agent_id": "writer", "task_description": "t", "when": "has(outputs.found)", "input_from": ["found"]},
+        {"id": "r", "mode": "parallel", "race": true, "steps": [
+            {"id": "r1", "agent_id": "writer", "task_description": "t"},
+            {"id": "r2", "agent_id": "critic", "task_description": "t"}]},
+    ], "inputs": {"items": [1, 2]}})).unwrap();
+    world.run("x-1", "ok");
+    world.run("x-2", "ok");
+    world.run("r2", "ok");
+    world.break_it("y");
+    world.pass(30_000);
+    let lease = world.claim("root");
+    world.report(&lease, Verdict::HandedBack).unwrap();
+    world.cancel(None).unwrap();
+    world.delete(None, true).unwrap();
+    let many = commits(&world).iter().filter(|messages| messages.len() > 1).count();
+    assert!(many >= 7, "{many}");
+    world.rest();
+}
+
+/// Whoever reads a log live shows a commit when it is whole, and begins again if it showed one that does not count.
+#[test]
+fn t9_an_observer_begins_again_where_a_rebuild_left_out_what_it_saw() {
+    let world = parent_of_two();
+    let commits = commits(&world);
+    let (late, earlier) = commits.split_last().unwrap();
+    let mut live = Replay::new(Trace::new(world.trace.id()));
+    let first = |live: &mut Replay| {
+        earlier.concat().into_iter().for_each(|message| live.add(message).unwrap());
+    };
+    first(&mut live);
+    let mut rebuilt = live.trace().clone();
+    live.add(late[1].clone()).unwrap();
+    assert_eq!(*live.trace(), rebuilt, "half a commit shows nothing");
+    live.add(late[0].clone()).unwrap();
+    let seen = live.trace().clone();
+    assert_eq!(seen.version(), world.trace.version());
+
+    let now = world.now.plus_millis(10);
+    let begun = rebuilt.begin_generation(0, now);
+    assert_eq!(begun, [Event::Rebuilt { generation: 1 }]);
+    let begun = logged(&mut rebuilt, begun, now).remove(0);
+    assert_eq!(live.add(begun.clone()), Err(Superseded));
+    live.restart();
+    first(&mut live);
+    late.iter().chain([&begun]).for_each(|message| live.add(message.clone()).unwrap());
+    assert_eq!(*live.trace(), rebuilt);
+
+    // A stored trace that has the events which were left out is not gone on from either.
+    let log = [earlier.concat(), vec![begun]].concat();
+    assert_eq!(Replay::all(seen, log), (rebuilt, Rest::Nothing));
+}
+
+/// Logs written before messages named their commit: each message counts by itself.
+#[test]
+fn t9_a_log_without_commits_is_read_as_before() {
+    let mut world = parent_of_two();
+    world.run("root", "done");
+    world.rest();
+    let mut log = commits(&world).concat();
+    log.iter_mut().for_each(|message| message.commit = None);
+    let text = serde_json::to_string(&log).unwrap();
+    assert!(!text.contains("\"commit\""), "{text}");
+    let (trace, rest) = Replay::all(Trace::new(world.trace.id()), serde_json::from_str(&text).unwrap());
+    assert_eq!((content(&trace), rest), (content(&world.trace), Rest::Nothing));
+}
+
+/// A commit that is missing while later ones are there was acknowledged: nothing is rebuilt without it.
+#[test]
+fn t9_a_missing_commit_is_a_gap() {
+    let world = parent_of_two();
+    let mut commits = commits(&world);
+    let gone = commits.remove(2);
+    let (trace, rest) = Replay::all(Trace::new(world.trace.id()), commits.concat());
+    let last = commits.last().unwrap()[0].version;
+    assert_eq!((trace.version() + 1, rest), (gone[0].version, Rest::Gap(last)));
+    log_cuts::check(world.trace.id(), &world.commands).unwrap();
+}
+
+/// What a trace is but for its version and when its commits were made.
+fn content(trace: &Trace) -> String {
+    format!("{:?}", trace.contexts())
+}
+
+/// Replays a log live, in this order, as often as it asks for it.
+fn live(log: &[Logged]) -> Trace {
+    let mut live = Replay::new(Trace::new(log[0].trace_id));
+    let mut begins = 0;
+    while log.iter().any(|message| live.add(message.clone()).is_err()) {
+        live.restart();
+        begins += 1;
+        assert!(begins < 10, "it begins again for ever");
+    }
+    live.trace().clone()
+}
+
+/// The store loses the last commits of a trace. Before anybody notices, others are made with the same versions. Clocks
+/// of coordinators differ: the second commit of the later story has an earlier time.
+#[test]
+fn t9_of_two_commits_with_one_version_the_later_counts_whoever_reads_in_whatever_order() {
+    let first = parent_of_two();
+    let id = first.trace.id();
+    let lost = commits(&first).split_off(4);
+    let mut second = parent_of_two();
+    second.commands.truncate(4);
+    let (trace, _) = Replay::all(Trace::new(id), commits(&second).concat());
+    second.trace = trace;
+    second.pass(5_000);
+    second.cancel(Some("a")).unwrap();
+    second.now = Timestamp::from_millis(second.now.millis() - 3_000);
+    second.cancel(None).unwrap();
+    let later = commits(&second);
+    let (expected, rest) = Replay::all(Trace::new(id), later.concat());
+    assert_eq!((content(&expected), rest), (content(&second.trace), Rest::Nothing));
+
+    let mut log = [later.concat(), lost.concat(), lost.concat(), later[3].clone()].concat();
+    for step in 1..12 {
+        let (trace, rest) = Replay::all(Trace::new(id), log.clone());
+        assert_eq!((trace, rest), (expected.clone(), Rest::Nothing));
+        assert_eq!(live(&log), expected, "in order {step}");
+        let place = step * 5 % log.len();
+        log.rotate_left(place);
+        log.reverse();
+    }
+    // The store has either story, or what is older than both.
+    for stored in [&later[..3], &commits(&first)[..6], &later[..5]] {
+        let (stored, _) = Replay::all(Trace::new(id), stored.concat());
+        assert_eq!(Replay::all(stored, log.clone()).0, expected);
+    }
+}
+
+/// The store loses a rebuild before the log has it, and another one begins: its number is the same. The messages that it
+/// was built on come late, and so does the lost one.
+#[test]
+fn t9_of_two_rebuilds_with_one_number_the_later_counts() {
+    let world = parent_of_two();
+    let id = world.trace.id();
+    let commits = commits(&world);
+    let rebuild = |of: &[Vec<Logged>], seconds: u64| {
+        let (mut trace, _) = Replay::all(Trace::new(id), of.concat());
+        let now = world.now.plus_millis(1_000 * seconds);
+        let begun = trace.begin_generation(0, now);
+        let messages = logged(&mut trace, begun, now);
+        (trace, messages)
+    };
+    let (mut lost, first) = rebuild(&commits[..4], 1);
+    let cancel = Command::Cancel { child_id: None, reason: None, without_undo: false };
+    let now = world.now.plus_millis(2_000);
+    let events = lost.handle(cancel, now).unwrap();
+    let lost_messages = [first, logged(&mut lost, events, now)].concat();
+    let (trace, messages) = rebuild(&commits, 3);
+    assert_eq!((trace.generation(), lost.generation()), (1, 1));
+    let mut log = [commits.concat(), messages, lost_messages].concat();
+    for _ in 0..2 {
+        assert_eq!(Replay::all(Trace::new(id), log.clone()), (trace.clone(), Rest::Nothing));
+        assert_eq!(live(&log), trace);
+        log.reverse();
+    }
+}
+
+/// A copy of much comes in messages of a bounded size, and counts once all of them are there. A delete leaves nothing of it.
+#[test]
+fn t9_a_copy_comes_in_parts_and_counts_as_a_whole() {
+    // Larger than a part, and nested deeper than what can be read within a copy.
+    let deep = (0..122).fold(json!("ä".repeat(300_000)), |inner, _| json!([inner]));
+    let mut world = World::with_root(json!({"max_cost_usd": 1, "inputs": {"deep": deep}}));
+    let lease = world.claim("root");
+    let secret = "tell nobody ".repeat(4_000);
+    for number in 0..20 {
+        world.spawn(&lease, json!({"goal": secret, "child_id": format!("c{number}")})).unwrap();
+    }
+    world.handle(Command::Copy { after_ms: 0 }).unwrap();
+    assert_eq!(world.handle(Command::Copy { after_ms: 1 }).unwrap(), [], "that was just done");
+    let copy = commits(&world).pop().unwrap();
+    let bytes = |logged: &Logged| serde_json::to_vec(logged).unwrap().len();
+    assert!(copy.len() > 5 && copy.iter().all(|part| bytes(part) < 300_000), "{} parts", copy.len());
+    let read = |part: &Logged| serde_json::from_slice::<Logged>(&serde_json::to_vec(part).unwrap()).unwrap();
+    let copy: Vec<Logged> = copy.iter().map(read).collect();
+    let id = world.trace.id();
+    for missing in 0..copy.len() {
+        let some = copy.iter().enumerate().filter(|(part, _)| *part != missing);
+        let (trace, rest) = Replay::all(Trace::new(id), some.map(|(_, part)| part.clone()).collect());
+        assert_eq!((trace.version(), rest), (0, Rest::Unfinished));
+    }
+    let (trace, rest) = Replay::all(Trace::new(id), copy.clone());
+    assert_eq!((trace.version(), rest), (world.trace.version(), Rest::Nothing));
+    assert!(trace.contexts() == world.trace.contexts());
+    let bare: Vec<Logged> = copy.into_iter().map(Logged::without_content).collect();
+    assert!(!serde_json::to_string(&bare).unwrap().contains("tell nobody"));
+    assert_eq!(Replay::all(Trace::new(id), bare).0.version(), 0, "nothing begins with it");
+}
+
+/// A run that lived so long that it was copied is copied once more when it has ended: its log then has a beginning for as
+/// long as others have theirs. Short runs are never copied.
+#[test]
+fn t9_an_old_run_is_copied_at_its_end() {
+    let copy = |world: &mut World| world.handle(Command::Copy { after_ms: 1_000 }).unwrap().len();
+    let mut old = World::with_root(json!({"max_cost_usd": 1}));
+    assert_eq!(copy(&mut old), 0);
+    old.pass(1_000);
+    assert_eq!(copy(&mut old), 1);
+    old.pass(1);
+    old.run("root", "ok");
+    assert_eq!(old.trace.copy_due(1_000), Some(old.now));
+    assert_eq!((copy(&mut old), copy(&mut old)), (1, 0));
+    assert_eq!(old.trace.copy_due(1_000), None);
+
+    let mut short = World::with_root(json!({"max_cost_usd": 1}));
+    short.run("root", "ok");
+    short.pass(10_000);
+    assert_eq!((copy(&mut short), short.trace.copy_due(1_000)), (0, None));
+}

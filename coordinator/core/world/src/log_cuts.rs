@@ -1,0 +1,219 @@
+//! Cuts the event log of a trace inside each of its commits, and rebuilds the trace from what is left: it must be as it
+//! was before the commit, go on to the same end, and be rebuilt again from the log that has both. And drops the beginning
+//! of the log, before a copy.
+
+use domain::{
+    Timestamp, TraceId,
+    wire::{Delete, Referrers},
+};
+use serde_json::Value;
+use trace::{Command, ContextNode, Logged, Replay, Rest, Trace, logged};
+
+/// Longer lists of commands are not cut: each cut plays the rest of them again.
+const MOST_COMMANDS: usize = 60;
+
+/// Places at which one commit is cut; a graph may start hundreds of contexts at once.
+const MOST_CUTS: usize = 8;
+
+type Commands = [(Timestamp, Command)];
+
+/// One commit that has several messages.
+struct Cut<'a> {
+    before: &'a Trace,
+    /// The messages of all commits before it.
+    earlier: &'a [Logged],
+    messages: &'a [Logged],
+    /// The command that it came from, and all after it.
+    rest: &'a Commands,
+}
+
+/// t9, for a log that ends anywhere.
+pub fn check(id: TraceId, commands: &Commands) -> Result<(), String> {
+    if commands.len() > MOST_COMMANDS {
+        return Ok(());
+    }
+    cut_each(id, commands, 0, usize::MAX)?;
+    let step = commands.len() / MOST_CUTS + 1;
+    (1..=commands.len()).step_by(step).try_for_each(|number| check_copied(id, commands, number))
+}
+
+/// t9, for a log that has lost its beginning: the trace is copied after so many commands, and what is before is gone.
+pub fn check_copied(id: TraceId, commands: &Commands, number: usize) -> Result<(), String> {
+    let mut trace = Trace::new(id);
+    let dropped = play(&mut trace, &commands[..number])?;
+    let before = content(&trace);
+    let copy = Command::Copy { after_ms: 0 };
+    let copy = play(&mut trace, &[(commands[number - 1].0, copy)])?;
+    let lives = trace.root().is_some_and(|root: &ContextNode| root.is_live() || root.undoing > 0);
+    ensure(copy.is_empty() != lives, || "what has ended, or never began, is not copied".into())?;
+    if !lives {
+        return Ok(());
+    }
+    ensure(content(&trace) == before, || "a copy changes nothing".into())?;
+    let kept = [copy, play(&mut trace, &commands[number..])?].concat();
+    let whole = trace.without_renewals();
+    let reversed = kept.iter().rev().cloned().collect();
+    for log in [kept.clone(), reversed, [dropped.clone(), kept.clone()].concat()] {
+        let (replayed, rest) = Replay::all(Trace::new(id), log);
+        ensure(rest == Rest::Nothing, || format!("t9: a log that begins with a copy has {rest:?}"))?;
+        ensure(replayed == whole, || format!("t9: another trace from the copy after command {number}"))?;
+    }
+    // Observers that saw some of what is gone.
+    for seen in [0, dropped.len() / 2, dropped.len()] {
+        let mut live = Replay::new(Trace::new(id));
+        for message in dropped[..seen].iter().chain(&kept) {
+            live.add(message.clone()).map_err(|_| "t9: an observer begins again".to_owned())?;
+        }
+        ensure(*live.trace() == whole, || format!("t9: an observer that saw {seen} messages has another"))?;
+    }
+    Ok(())
+}
+
+/// t9, for a log that ends in the commit of one command, or in the next that has several messages.
+pub fn check_at(id: TraceId, commands: &Commands, number: usize) -> Result<(), String> {
+    cut_each(id, commands, number, 1)
+}
+
+/// t9, for a trace that is deleted: its log without what it says gives the state that the delete leaves.
+pub fn check_deleted(id: TraceId, commands: &Commands, now: Timestamp) -> Result<(), String> {
+    let mut trace = Trace::new(id);
+    let mut log = play(&mut trace, commands)?;
+    if trace.root().is_none() {
+        return Ok(());
+    }
+    let delete = Delete { child_id: None, force: true, outside: Referrers::Unknown };
+    log.extend(play(&mut trace, &[(now, Command::Delete { delete, branches: None })])?);
+    let bare = log.into_iter().map(Logged::without_content).collect();
+    let (replayed, rest) = Replay::all(Trace::new(id), bare);
+    ensure(rest == Rest::Nothing, || format!("t9: the bare log has {rest:?}"))?;
+    let left = trace.without_renewals();
+    ensure(replayed == left, || {
+        format!("t9: the bare log of a deleted trace gives another trace: {}", difference(&replayed, &left))
+    })
+}
+
+/// Some of the lines that only one of two traces has. Their maps are in any order.
+fn difference(one: &Trace, other: &Trace) -> String {
+    let sorted = |trace: &Trace| {
+        let text = format!("{trace:#?}");
+        let mut lines: Vec<String> = text.lines().map(|line| line.trim().to_owned()).collect();
+        lines.sort_unstable();
+        lines
+    };
+    let (one, other) = (sorted(one), sorted(other));
+    let only = |of: &[String], not: &[String]| {
+        let missing = of.iter().filter(|line| not.binary_search(line).is_err());
+        missing.take(5).cloned().collect::<Vec<_>>().join("; ")
+    };
+    format!("it has `{}` and not `{}`", only(&one, &other), only(&other, &one))
+}
+
+/// Cuts commits that have several messages: at most so many, of the commands from this one on.
+fn cut_each(id: TraceId, commands: &Commands, from: usize, mut count: usize) -> Result<(), String> {
+    let mut last = Trace::new(id);
+    play(&mut last, commands)?;
+    let mut trace = Trace::new(id);
+    let mut log = play(&mut trace, &commands[..from])?;
+    for number in from..commands.len() {
+        let before = trace.clone();
+        let messages = play(&mut trace, &commands[number..=number])?;
+        if messages.len() > 1 {
+            let rest = &commands[number..];
+            Cut { before: &before, earlier: &log, messages: &messages, rest }.check(&last)?;
+            count -= 1;
+            if count == 0 {
+                return Ok(());
+            }
+        }
+        log.extend(messages);
+    }
+    Ok(())
+}
+
+impl Cut<'_> {
+    fn check(&self, last: &Trace) -> Result<(), String> {
+        let step = self.messages.len() / MOST_CUTS + 1;
+        for end in (1..self.messages.len()).step_by(step) {
+            self.rebuild(&self.messages[..end])?;
+            let missing = [&self.messages[..end - 1], &self.messages[end..]].concat();
+            self.rebuild(&missing)?;
+        }
+        // What follows does not depend on where in its commit the log ended.
+        self.go_on(&self.messages[..1 + self.rest.len() % (self.messages.len() - 1)], last)
+    }
+
+    fn rebuild(&self, kept: &[Logged]) -> Result<Trace, String> {
+        let (trace, rest) = Replay::all(Trace::new(self.before.id()), [self.earlier, kept].concat());
+        let (first, count) = (self.messages[0].version, self.messages.len());
+        let told = format!("t9: a log with {} of {count} messages of the commit from {first} on", kept.len());
+        ensure(rest == Rest::Unfinished, || format!("{told} ends as {rest:?}"))?;
+        ensure(trace == self.before.without_renewals(), || {
+            format!("{told} gives version {}", trace.version())
+        })?;
+        Ok(trace)
+    }
+
+    /// Whoever waited asks again, and all the rest follows.
+    fn go_on(&self, kept: &[Logged], last: &Trace) -> Result<(), String> {
+        let mut trace = self.rebuild(kept)?;
+        // Whoever rebuilds a trace spares its leases.
+        trace.renew_again(&self.before.renewals());
+        let now = self.rest[0].0;
+        let begun = trace.begin_generation(0, now);
+        let mut log = logged(&mut trace, begun, now);
+        log.extend(play(&mut trace, self.rest)?);
+        ensure(content(&trace) == content(last), || {
+            format!("t9: another end after a rebuild at version {}", self.before.version())
+        })?;
+        // All of the commit that was left out comes late; of the others, the last first.
+        log.extend(self.messages.iter().chain(self.earlier).cloned());
+        log.reverse();
+        let (again, rest) = Replay::all(Trace::new(trace.id()), log);
+        ensure(rest == Rest::Nothing, || format!("t9: the longer log has {rest:?}"))?;
+        ensure(again == trace.without_renewals(), || "t9: the longer log gives another trace".into())
+    }
+}
+
+/// Handles commands that were handled before; returns their events as messages.
+fn play(trace: &mut Trace, commands: &Commands) -> Result<Vec<Logged>, String> {
+    let mut messages = Vec::new();
+    for (now, command) in commands {
+        let events = trace.handle(command.clone(), *now);
+        let events = events.map_err(|refusal| format!("t9: {refusal}, of {command:?}"))?;
+        if !events.is_empty() {
+            messages.extend(logged(trace, events, *now));
+        }
+    }
+    Ok(messages)
+}
+
+/// Takes out the versions at which something happened: after a rebuild they are others.
+fn without_versions(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|name, _| !["begun", "ready", "ticket", "succeeded_at"].contains(&name.as_str()));
+            fields.values_mut().for_each(without_versions);
+        }
+        Value::Array(values) => values.iter_mut().for_each(without_versions),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// All of a trace but its version and generation, and when its commits were made.
+fn content(trace: &Trace) -> impl PartialEq + use<> {
+    let mut trace = trace.clone();
+    trace.mark_all_changed();
+    let changes = trace.take_changes();
+    let read = |(field, text): (String, Option<String>)| {
+        let mut value = text.and_then(|text| serde_json::from_str::<Value>(&text).ok());
+        value.iter_mut().for_each(without_versions);
+        (field, value)
+    };
+    let fields =
+        changes.fields.into_iter().filter(|(field, _)| !["head", "made", "copied"].contains(&field.as_str()));
+    (fields.map(read).collect::<Vec<_>>(), changes.values)
+}
+
+fn ensure(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(what()) }
+}

@@ -1,0 +1,57 @@
+//! A log of the disk that is being followed.
+
+use domain::subject::{Filter, Subject};
+
+use super::{
+    look::Look,
+    state::{Disk, failed},
+};
+use crate::{
+    error::Error,
+    memory::{Messages, Pattern},
+    message::{From, Stored},
+    topology::{Stream, stream_of_all},
+};
+
+#[derive(Debug)]
+pub(in super::super) struct Follow {
+    bus: Disk,
+    stream: Stream,
+    patterns: Vec<Pattern>,
+    next: u64,
+}
+
+impl Disk {
+    pub(in super::super) fn follow(&self, filters: &[Filter], from: From) -> Result<Follow, Error> {
+        let stream = stream_of_all(filters)?;
+        let next = match (from, filters.first()) {
+            (From::Sequence(sequence), _) => sequence,
+            (From::Now, Some(filter)) => self.end(filter)?.sequence + 1,
+            (From::Start | From::Now, _) => 1,
+        };
+        Ok(Follow { bus: self.clone(), stream, patterns: self.within.patterns(filters), next })
+    }
+}
+
+impl Follow {
+    /// The sequence of the first message on a subject behind another.
+    pub(in super::super) fn next_behind(
+        &self,
+        subject: &Subject,
+        sequence: u64,
+    ) -> Result<Option<u64>, Error> {
+        let behind = self.bus.heads_since(&Filter::One(subject.clone()), sequence)?;
+        Ok(behind.first().map(|head| head.sequence))
+    }
+
+    pub(in super::super) async fn next(&mut self) -> Result<Stored, Error> {
+        let Follow { bus, stream, patterns, next } = self;
+        let log = bus.rows_of(*stream);
+        let look = || match bus.directory.read(|rows| Look::all(rows, &log).next(patterns, next)) {
+            Ok(Some(entry)) => Ok(Ok(entry.stored)),
+            Ok(None) => Err(None),
+            Err(error) => Ok(Err(failed("follow a log", &error))),
+        };
+        bus.within.when_there(*stream, look).await
+    }
+}

@@ -1,0 +1,126 @@
+//! A bus in a directory: what is in the directory, and what is only in this process.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use disk::{Change, Key, Kind, Reader, Rows};
+use domain::subject::Namespace;
+use host::random::Random;
+
+use super::rows::Log;
+use crate::{
+    error::{Error, PublishError},
+    keys::Keys,
+    memory::Memory,
+    topology::Stream,
+};
+
+/// A bus within this process that outlives it; clones are the same bus.
+#[derive(Debug, Clone)]
+pub struct Disk {
+    /// Who listens, what is delivered and not acknowledged, the limits, the time.
+    pub(crate) within: Memory,
+    pub(super) directory: disk::Disk,
+    /// Names the logs of this directory.
+    pub(super) log: u64,
+    pub(super) left: Left,
+}
+
+/// Messages that are done with and still stored, because the disk did not take that: they go with the next.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Left(Arc<Mutex<BTreeMap<Stream, BTreeSet<u64>>>>);
+
+impl Left {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<Stream, BTreeSet<u64>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn take(&self, stream: Stream) -> BTreeSet<u64> {
+        self.all().remove(&stream).unwrap_or_default()
+    }
+
+    pub(super) fn put(&self, stream: Stream, sequences: BTreeSet<u64>) {
+        self.all().entry(stream).or_default().extend(sequences);
+    }
+}
+
+impl Disk {
+    /// The bus of a directory. The first one that is opened there gives it its namespace.
+    pub async fn open(directory: &disk::Disk, namespace: Namespace) -> Result<Disk, Error> {
+        let within = Memory::new(namespace);
+        // When it was made, and a few digits that another directory of that moment does not have.
+        let random = u64::try_from(Random::System.bits() % 1000).unwrap_or(0);
+        let made = within.now().millis() * 1000 + random;
+        let name = within.namespace().to_string();
+        // Only the first has something to write: what is there can be opened on a full disk.
+        let known = directory.read(identity);
+        let opened = match known.map_err(|error| failed("open the bus", &error))? {
+            Some(known) => Ok(known),
+            None => directory.write(move |rows| identify(rows, made, name)).await,
+        };
+        let (log, found) = opened.map_err(|error| failed("open the bus", &error))?;
+        let asked = within.namespace().to_string();
+        if found != asked {
+            let reason = format!("it belongs to the namespace `{found}`, and `{asked}` is asked for");
+            return Err(Error::Failed { doing: "open the bus".into(), reason });
+        }
+        Ok(Disk { within, directory: directory.clone(), log, left: Left::default() })
+    }
+
+    pub fn namespace(&self) -> &Namespace {
+        self.within.namespace()
+    }
+
+    pub(crate) fn with_keys(self, keys: Keys) -> Self {
+        Disk { within: self.within.with_keys(keys), ..self }
+    }
+
+    pub(super) fn rows_of(&self, stream: Stream) -> Log {
+        Log::new(stream, self.within.namespace())
+    }
+}
+
+/// The form of all rows. Whoever finds a newer one leaves it alone.
+const FORM: u64 = 1;
+
+fn key() -> Key {
+    Key::new(Kind::Identity).rest(b"bus")
+}
+
+/// What names the logs of a directory, and its namespace.
+fn identity(rows: &impl Rows) -> Result<Option<(u64, String)>, disk::Error> {
+    let Some(value) = rows.get(&key())? else { return Ok(None) };
+    let mut reader = Reader::new(&value);
+    let form = reader.number()?;
+    if form > FORM {
+        let what = format!("a later version of Trellis wrote it (form {form}, and this one knows {FORM})");
+        return Err(disk::Error::Corrupt { what });
+    }
+    Ok(Some((reader.number()?, reader.text()?.to_owned())))
+}
+
+/// Gives a directory what it does not have yet.
+fn identify(rows: &mut Change<'_>, made: u64, name: String) -> Result<(u64, String), disk::Error> {
+    if let Some(known) = identity(rows)? {
+        return Ok(known);
+    }
+    rows.put(&key(), Key::value().number(FORM).number(made).text(&name).bytes())?;
+    Ok((made, name))
+}
+
+pub(super) fn failed(doing: &'static str, error: &disk::Error) -> Error {
+    Error::Failed { doing: doing.into(), reason: error.to_string() }
+}
+
+/// Of what failed in another way than for want of room it is not known whether it is stored.
+pub(super) fn unpublished(error: disk::Error) -> PublishError {
+    match error {
+        disk::Error::Full { .. } => PublishError::Full(error.to_string()),
+        disk::Error::Failed { .. } | disk::Error::Stopped => PublishError::Unacknowledged,
+        disk::Error::Corrupt { .. } | disk::Error::InUse { .. } | disk::Error::Open { .. } => {
+            PublishError::Other(error.to_string())
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! The errors of the bus.
+
+use std::fmt;
+
+use domain::wording;
+
+/// What the server did not permit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    Publish,
+    Subscribe,
+}
+
+/// The server does not permit something to whoever we are for it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct Denied {
+    pub action: Action,
+    /// Its name on the server.
+    pub subject: String,
+}
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let action = match self.action {
+            Action::Publish => "publish to",
+            Action::Subscribe => "subscribe to",
+        };
+        write!(f, "these credentials do not permit to {action} `{}`", self.subject)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PublishError {
+    /// Another writer was first: expected where appends are fenced.
+    #[error("another message was stored first: the last sequence of the subject is not the expected one")]
+    WrongSequence,
+    #[error("the stream is full: {0}")]
+    Full(String),
+    /// The message may have been stored or not; sending it again under the same id is safe.
+    #[error("no acknowledgement in time")]
+    Unacknowledged,
+    #[error(transparent)]
+    Denied(#[from] Denied),
+    #[error("could not publish: {0}")]
+    Other(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    #[error("nobody listens on that subject")]
+    NoResponders,
+    #[error("no answer in time")]
+    TimedOut,
+    #[error(transparent)]
+    Denied(#[from] Denied),
+    #[error("the request could not be sent: {0}")]
+    Other(String),
+}
+
+/// The bus can't be reached, or is not set up as needed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    #[error("could not connect to NATS at {url}: {reason}")]
+    Connect { url: String, reason: String },
+    /// The server that calls are carried to over HTTP did not take one.
+    #[error("the Trellis server at {url} was not reached: {reason}")]
+    Unreached { url: String, reason: String },
+    #[error("nats-server {found} is too old: {needed} or newer is needed")]
+    TooOld { found: String, needed: &'static str },
+    #[error("{what} `{name}` is configured differently on the server: {difference}")]
+    Mismatch { what: &'static str, name: String, difference: String },
+    /// The server reserves the largest size of every stream when that is made.
+    #[error(
+        "nats-server refuses to reserve {} of storage for `{name}`: the streams and buckets of a deployment reserve {} together, and it has less",
+        wording::size(*bytes),
+        wording::size(*all)
+    )]
+    NoRoom { name: String, bytes: u64, all: u64 },
+    /// Permanent: trying again gives the same error.
+    #[error("the object `{name}` has more than the {max} bytes that are allowed")]
+    TooLarge { name: String, max: u64 },
+    /// Permanent, until the server's permissions change.
+    #[error(transparent)]
+    Denied(#[from] Denied),
+    #[error("{doing}: {reason}")]
+    Failed { doing: String, reason: String },
+}

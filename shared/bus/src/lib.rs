@@ -1,0 +1,34 @@
+//! The bus: durable publishing, work queues, request and reply, broadcast, logs that are read back,
+//! and objects. One interface over three real implementations, NATS, memory and disk, and over HTTP to any of them; only this module
+//! knows NATS. It carries bytes and decides nothing.
+
+mod authentic;
+mod disk;
+mod error;
+mod fill;
+mod handle;
+pub mod http;
+mod journals;
+pub mod keys;
+mod memory;
+mod message;
+mod nats;
+mod replayed;
+pub mod role;
+mod stream;
+mod topology;
+
+pub use disk::Disk;
+pub use error::{Action, Denied, Error, PublishError, RequestError};
+pub use fill::{Backlog, Fill, Storage};
+pub use handle::Bus;
+pub use http::Http;
+pub use journals::{FirstWriters, of_first_writers};
+pub use memory::Memory;
+pub(crate) use message::ABOUT_US;
+pub use message::{
+    From, Head, Identity, Message, Outgoing, Position, Published, REQUEST_INFO, Service, Stored,
+};
+pub use nats::{Connect, Login, Nats};
+pub use stream::{Consumption, Delivery, Follow, Sent, Subscription};
+pub use topology::{Consumer, GRAPH_VERSIONS_KEPT, PROFILE_VERSIONS_KEPT, Stream, Topology};

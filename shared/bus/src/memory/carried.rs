@@ -1,0 +1,87 @@
+//! The bus in memory behind a link: whatever a process sends or asks crosses it and may be late, lost or doubled. Without a
+//! link everything happens at once.
+
+use std::time::Duration;
+
+use host::simulated_network::{Crossing, round_trip};
+use tokio::time::{Instant, timeout_at};
+
+use super::state::Memory;
+use crate::{
+    error::{Error, PublishError},
+    message::{Outgoing, Published},
+};
+
+/// How long a message is sent again before its result counts as unknown, and how long one try waits: as on a server.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(30);
+const ACK_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a read waits for its answer.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Messages being sent.
+#[derive(Debug)]
+pub(crate) enum Sending {
+    Stored(Vec<Result<Published, PublishError>>),
+    OnTheirWay(Memory, Vec<Outgoing>),
+}
+
+impl Sending {
+    pub(in super::super) async fn stored(self) -> Vec<Result<Published, PublishError>> {
+        match self {
+            Sending::Stored(results) => results,
+            Sending::OnTheirWay(memory, messages) => {
+                let tries = messages.into_iter().map(|message| memory.store_across(message));
+                futures_util::future::join_all(tries).await
+            }
+        }
+    }
+}
+
+impl Memory {
+    pub(in super::super) fn send(&self, messages: Vec<Outgoing>) -> Sending {
+        match &self.link {
+            None => Sending::Stored(messages.into_iter().map(|message| self.store(message)).collect()),
+            Some(_) => Sending::OnTheirWay(self.clone(), messages),
+        }
+    }
+
+    /// Sends a message until it is acknowledged, under the same id.
+    async fn store_across(&self, message: Outgoing) -> Result<Published, PublishError> {
+        let Some(link) = &self.link else { return self.store(message) };
+        let give_up = Instant::now() + GIVE_UP_AFTER;
+        let subject = self.namespace().subject(&message.subject);
+        while Instant::now() < give_up {
+            let (memory, message) = (self.clone(), message.clone());
+            let way = (Crossing::ToBus(&subject), Crossing::FromBus("stored"));
+            let sent = round_trip(link, way, ACK_TIMEOUT, move || memory.store(message.clone()));
+            if let Ok(Some(result)) = timeout_at(give_up, sent).await {
+                return result;
+            }
+        }
+        Err(PublishError::Unacknowledged)
+    }
+
+    /// Does something on the other side of the link, whenever it arrives there; nobody waits for it.
+    pub(super) fn across(&self, subject: &str, act: impl Fn(&Memory) + Send + Sync + 'static) {
+        match &self.link {
+            None => act(self),
+            Some(link) => {
+                let memory = self.clone();
+                link.carry(Crossing::ToBus(subject), Box::new(move || act(&memory)));
+            }
+        }
+    }
+
+    /// Asks the bus itself: for what it has stored, or to change it.
+    pub(super) async fn ask<T: Send + 'static>(
+        &self,
+        doing: &'static str,
+        act: impl Fn(&Memory) -> T + Send + Sync + 'static,
+    ) -> Result<T, Error> {
+        let Some(link) = &self.link else { return Ok(act(self)) };
+        let memory = self.clone();
+        let way = (Crossing::ToBus(doing), Crossing::FromBus(doing));
+        let answer = round_trip(link, way, READ_TIMEOUT, move || act(&memory)).await;
+        answer.ok_or_else(|| Error::Failed { doing: doing.into(), reason: "no answer in time".into() })
+    }
+}

@@ -1,0 +1,26 @@
+//! A message of a stream with its name on the server: what it counts for, and how it is delivered.
+
+use crate::message::{Received, Stored};
+
+/// What the server adds to a message's size.
+const OVERHEAD_BYTES: usize = 30;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    /// Its name on the server, with the namespace.
+    pub(crate) subject: String,
+    pub(crate) stored: Stored,
+}
+
+impl Entry {
+    /// What it counts for in the size of its stream.
+    pub(crate) fn size(&self) -> usize {
+        let headers = self.stored.headers.iter().map(|(name, value)| name.len() + value.len() + 4);
+        self.subject.len() + self.stored.payload.len() + headers.sum::<usize>() + OVERHEAD_BYTES
+    }
+
+    pub(crate) fn received(self, delivered: u64) -> Received {
+        let Stored { headers, payload, sequence, at, .. } = self.stored;
+        Received { subject: self.subject, headers, payload, sequence, at, delivered }
+    }
+}

@@ -1,0 +1,219 @@
+//! What a handle to the bus returns for continued use: messages being sent, a subscription, a queue and its
+//! deliveries, a log being followed. Each has an implementation for each bus.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use domain::{id::ChildId, span::Headers, time::Timestamp};
+use telemetry::metrics;
+
+use super::{
+    authentic::Verifier,
+    disk,
+    error::{Error, PublishError},
+    http, memory,
+    message::{Acknowledgement, Message, Published, Received, Stored},
+    nats,
+};
+
+/// Messages in flight, to be stored.
+#[derive(Debug)]
+pub struct Sent {
+    pub(super) sending: Sending,
+    /// Which of them are dead letters, and about what kind of message: they are counted once they are stored.
+    pub(super) dead_letters: Vec<(usize, ChildId)>,
+}
+
+#[derive(Debug)]
+pub(super) enum Sending {
+    Nats(nats::Sending),
+    Memory(memory::Sending),
+    Disk(disk::Sending),
+    Http(http::Sending),
+}
+
+impl Sent {
+    /// Waits until each is stored; unacknowledged ones are sent again under the same id. One result per
+    /// message, in order.
+    pub async fn stored(self) -> Vec<Result<Published, PublishError>> {
+        let results = match self.sending {
+            Sending::Nats(sending) => sending.stored().await,
+            Sending::Memory(sending) => sending.stored().await,
+            Sending::Disk(sending) => sending.stored().await,
+            Sending::Http(sending) => sending.stored().await,
+        };
+        for (place, kind) in self.dead_letters {
+            if let Some(Ok(Published { duplicate: false, .. })) = results.get(place) {
+                metrics::dead_letter(kind.as_str());
+            }
+        }
+        results
+    }
+}
+
+#[derive(Debug)]
+pub enum Subscription {
+    Nats(nats::Subscription),
+    Service(Box<nats::ServiceRequests>),
+    Memory(memory::Subscription),
+    Http(Box<http::Subscription>),
+}
+
+impl Subscription {
+    /// The next message; none when the bus is closed.
+    pub async fn next(&mut self) -> Option<Message> {
+        match self {
+            Subscription::Nats(subscription) => subscription.next().await,
+            Subscription::Service(requests) => requests.next().await,
+            Subscription::Memory(subscription) => subscription.next().await,
+            Subscription::Http(subscription) => subscription.next().await,
+        }
+    }
+}
+
+/// A queue that is being read. It takes no more than [`Consumption::want`] has asked for.
+#[derive(Debug)]
+pub enum Consumption {
+    Nats(Box<nats::Consumption>),
+    Memory(memory::Consumption),
+    Disk(disk::Consumption),
+}
+
+impl Consumption {
+    /// Asks for this many more deliveries.
+    pub fn want(&mut self, more: usize) {
+        match self {
+            Consumption::Nats(consumption) => consumption.want(more),
+            Consumption::Memory(consumption) => consumption.want(more),
+            Consumption::Disk(consumption) => consumption.want(more),
+        }
+    }
+
+    /// The next delivery. Waits for ever if none comes; may be dropped and called again.
+    pub async fn next(&mut self) -> Delivery {
+        match self {
+            Consumption::Nats(consumption) => {
+                let (received, acker) = consumption.next().await;
+                Delivery::new(received, Acker::Nats(acker))
+            }
+            Consumption::Memory(consumption) => {
+                let (received, acker) = consumption.next().await;
+                Delivery::new(received, Acker::Memory(acker))
+            }
+            Consumption::Disk(consumption) => {
+                let (received, acker) = consumption.next().await;
+                Delivery::new(received, Acker::Disk(acker))
+            }
+        }
+    }
+
+    /// How long ago the server last answered a pull or delivered a message. Readiness depends on this.
+    pub fn silent_for(&self) -> Duration {
+        match self {
+            Consumption::Nats(consumption) => consumption.silent_for(),
+            Consumption::Memory(_) | Consumption::Disk(_) => Duration::ZERO,
+        }
+    }
+}
+
+/// A message from a queue. If it is dropped unacknowledged, it is delivered again after the ack wait.
+#[derive(Debug)]
+pub struct Delivery {
+    /// Its name on the server; it may not parse.
+    pub subject: String,
+    pub headers: Headers,
+    pub payload: Bytes,
+    /// Its sequence in the stream, and when it was stored: together they identify it for ever.
+    pub sequence: u64,
+    pub at: Timestamp,
+    /// How often it has been delivered, this time included; restarts when a consumer is recreated.
+    pub delivered: u64,
+    acker: Acker,
+}
+
+#[derive(Debug)]
+enum Acker {
+    Nats(nats::Acker),
+    Memory(memory::Acker),
+    Disk(disk::Acker),
+}
+
+impl Delivery {
+    fn new(received: Received, acker: Acker) -> Self {
+        let Received { subject, headers, payload, sequence, at, delivered } = received;
+        Delivery { subject, headers, payload, sequence, at, delivered, acker }
+    }
+
+    /// Handled: the message is removed.
+    pub async fn ack(&self) {
+        self.acknowledge(Acknowledgement::Ack).await;
+    }
+
+    /// Not now: it is delivered again after `delay`.
+    pub async fn nak(&self, delay: Duration) {
+        self.acknowledge(Acknowledgement::Nak(delay)).await;
+    }
+
+    /// Still being handled: the ack wait begins again.
+    pub async fn progress(&self) {
+        self.acknowledge(Acknowledgement::Progress).await;
+    }
+
+    /// Refused for good: the message is removed.
+    pub async fn terminate(&self) {
+        self.acknowledge(Acknowledgement::Terminate).await;
+    }
+
+    /// A lost acknowledgement is harmless: the message is delivered again.
+    async fn acknowledge(&self, acknowledgement: Acknowledgement) {
+        match &self.acker {
+            Acker::Nats(acker) => acker.acknowledge(acknowledgement).await,
+            Acker::Memory(acker) => acker.acknowledge(acknowledgement),
+            Acker::Disk(acker) => acker.acknowledge(acknowledgement).await,
+        }
+    }
+}
+
+/// A log being followed. What is not authentic is left out, if there are keys.
+#[derive(Debug)]
+pub struct Follow {
+    pub(super) log: Followed,
+    pub(super) verifier: Option<Verifier>,
+}
+
+#[derive(Debug)]
+pub(super) enum Followed {
+    Nats(Box<nats::Follow>),
+    Memory(memory::Follow),
+    Disk(disk::Follow),
+    Http(Box<http::Follow>),
+}
+
+impl Follow {
+    pub async fn next(&mut self) -> Result<Stored, Error> {
+        loop {
+            let stored = match &mut self.log {
+                Followed::Nats(follow) => follow.next().await?,
+                Followed::Memory(follow) => follow.next().await?,
+                Followed::Disk(follow) => follow.next().await?,
+                Followed::Http(follow) => follow.next().await?,
+            };
+            let Some(verifier) = &mut self.verifier else { return Ok(stored) };
+            let Err((why, after)) = verifier.weigh(&stored) else { return Ok(stored) };
+            if let Some(after) = after {
+                let next = match &self.log {
+                    Followed::Nats(follow) => follow.next_behind(&stored.subject, after).await?,
+                    Followed::Memory(follow) => follow.next_behind(&stored.subject, after).await?,
+                    Followed::Disk(follow) => follow.next_behind(&stored.subject, after)?,
+                    Followed::Http(follow) => follow.next_behind(&stored.subject, after)?,
+                };
+                // What was between the two is removed: so it was not stored again, behind what came after it.
+                if next == Some(stored.sequence) {
+                    verifier.took(&stored, after);
+                    return Ok(stored);
+                }
+            }
+            verifier.refuse(&stored, why);
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The problems of an input: all of them at once, each with its path and, where possible, a hint. Nobody
+//! should have to submit five times to learn of five mistakes.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::wording;
+
+/// How many problems one answer lists; further ones are only counted.
+const MAX_LISTED: usize = 50;
+/// The longest path, message or hint. Field names and lists of them can be as long as a message.
+const MAX_TEXT_BYTES: usize = 2000;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Problem {
+    /// The path as a person would write it: `steps[2].input_from[0]`. Empty for the whole input.
+    pub path: String,
+    pub message: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        f.write_str(&self.message)?;
+        match &self.hint {
+            Some(hint) => write!(f, "\n  hint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// All problems of one input; never empty where it is an error.
+#[derive(
+    Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema, thiserror::Error,
+)]
+pub struct Problems {
+    problems: Vec<Problem>,
+    /// How many further problems were found.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    unlisted: usize,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's skip_serializing_if takes a reference")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
+}
+
+impl Problems {
+    pub fn one(path: impl Into<String>, message: impl Into<String>, hint: Option<String>) -> Self {
+        let mut problems = Self::default();
+        problems.add(path, message, hint);
+        problems
+    }
+
+    pub fn add(&mut self, path: impl Into<String>, message: impl Into<String>, hint: Option<String>) {
+        let cut = |text| wording::cut(text, MAX_TEXT_BYTES);
+        let problem = Problem { path: cut(path.into()), message: cut(message.into()), hint: hint.map(cut) };
+        if self.problems.contains(&problem) {
+            return;
+        }
+        if self.problems.len() < MAX_LISTED {
+            self.problems.push(problem);
+        } else {
+            self.unlisted += 1;
+        }
+    }
+
+    /// As `add`, with a hint that is expensive to find: it is not computed once the list is full.
+    pub fn add_with(
+        &mut self,
+        path: impl Into<String>,
+        message: impl Into<String>,
+        hint: impl FnOnce() -> Option<String>,
+    ) {
+        let hint = if self.problems.len() < MAX_LISTED { hint() } else { None };
+        self.add(path, message, hint);
+    }
+
+    /// Adds those of another list.
+    pub fn extend(&mut self, more: Problems) {
+        more.problems.into_iter().for_each(|problem| self.add(problem.path, problem.message, problem.hint));
+        self.unlisted += more.unlisted;
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.problems.is_empty()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Problem> {
+        self.problems.iter()
+    }
+
+    /// How many further problems were found.
+    pub fn unlisted(&self) -> usize {
+        self.unlisted
+    }
+
+    /// `value` if there are no problems.
+    pub fn or<T>(self, value: T) -> Result<T, Self> {
+        if self.is_empty() { Ok(value) } else { Err(self) }
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.problems.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "\n" };
+            write!(f, "{separator}{problem}")?;
+        }
+        if self.unlisted > 0 {
+            write!(f, "\nand {} more", self.unlisted)?;
+        }
+        Ok(())
+    }
+}
+
+/// The known word closest to `word`, if it is similar enough to be what was meant.
+pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    const LONGEST: usize = 64;
+    /// A longer search is not worth a hint.
+    const LOOKED_AT: usize = 500;
+    if word.len() > LONGEST {
+        return None;
+    }
+    let length = word.chars().count();
+    let allowed = if length < 4 { 1 } else { (length / 3).max(2) };
+    let starts_alike = |candidate: &str| length >= 3 && candidate.starts_with(word);
+    known
+        .into_iter()
+        .take(LOOKED_AT)
+        .filter(|candidate| candidate.len() <= LONGEST)
+        .filter(|candidate| candidate.len().abs_diff(word.len()) <= allowed || starts_alike(candidate))
+        .map(|candidate| (edits(word, candidate), candidate))
+        .filter(|(distance, candidate)| *distance <= allowed || starts_alike(candidate))
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+/// Edit distance: letters inserted, deleted, replaced or swapped with their neighbour; ignores case.
+fn edits(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) =
+        (a.to_lowercase().chars().collect(), b.to_lowercase().chars().collect());
+    let mut before: Vec<usize> = Vec::new();
+    let mut above: Vec<usize> = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        let mut row = vec![i];
+        for j in 1..=b.len() {
+            let replaced = above[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut least = replaced.min(above[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                least = least.min(before[j - 2] + 1);
+            }
+            row.push(least);
+        }
+        before = std::mem::replace(&mut above, row);
+    }
+    above[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_word_is_named_only_when_it_is_near() {
+        let known = ["max_cost_usd", "max_tokens", "goal"];
+        let cases = [
+            ("max_cost", Some("max_cost_usd")),
+            ("maxcostusd", Some("max_cost_usd")),
+            ("gaol", Some("goal")),
+            ("Goal", Some("goal")),
+            ("temperature", None),
+            ("go", None),
+            ("gola", Some("goal")),
+        ];
+        for (word, expected) in cases {
+            assert_eq!(nearest(word, known), expected, "{word}");
+        }
+    }
+
+    #[test]
+    fn a_thousand_problems_are_counted_not_listed() {
+        let mut problems = Problems::default();
+        for n in 0..1000 {
+            problems.add(format!("steps[{n}]"), "bad", None);
+        }
+        assert_eq!(problems.iter().count(), MAX_LISTED);
+        assert!(problems.to_string().ends_with("and 950 more"));
+    }
+}

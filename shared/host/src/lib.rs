@@ -1,0 +1,9 @@
+//! The machine and the network under a process: its clock, its random numbers, servers that others run, webhooks, crashes on
+//! purpose for tests, and a network that a simulation puts between a process and its servers.
+
+pub mod clock;
+pub mod crash;
+pub mod internet;
+pub mod random;
+pub mod simulated_network;
+pub mod webhook;

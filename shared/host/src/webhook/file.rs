@@ -1,0 +1,131 @@
+//! The file of webhooks, read again as it changes: one that can't be used leaves those that count as they are.
+
+use std::{
+    fs::File,
+    io::Read,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use domain::{
+    Problems,
+    decode::{self, Format},
+};
+use tokio::sync::watch;
+
+use super::{List, Webhook};
+
+/// How often the file is looked at.
+const LOOK: Duration = Duration::from_secs(2);
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// Why a file of webhooks can't be used. It never holds a secret.
+#[derive(Debug, thiserror::Error)]
+#[error("{} is not a usable file of webhooks\n\n{problems}", .path.display())]
+pub struct Unusable {
+    path: PathBuf,
+    problems: Problems,
+}
+
+/// The webhooks that count now. Clones are the same.
+#[derive(Debug, Clone)]
+pub struct Webhooks {
+    path: Option<Arc<Path>>,
+    all: watch::Sender<Arc<Vec<Webhook>>>,
+}
+
+impl Default for Webhooks {
+    /// None, now and later.
+    fn default() -> Self {
+        Webhooks { path: None, all: watch::Sender::new(Arc::default()) }
+    }
+}
+
+impl Webhooks {
+    /// Reads a file in YAML or JSON.
+    pub fn read(path: &Path) -> Result<Self, Unusable> {
+        let read = contents(path).and_then(|text| parse(&text));
+        let all = read.map_err(|problems| Unusable { path: path.to_owned(), problems })?;
+        Ok(Webhooks { path: Some(path.into()), all: watch::Sender::new(Arc::new(all)) })
+    }
+
+    /// Whether there is no file, so that there never are any.
+    pub fn are_off(&self) -> bool {
+        self.path.is_none()
+    }
+
+    pub fn now(&self) -> Arc<Vec<Webhook>> {
+        self.all.borrow().clone()
+    }
+
+    /// Those that count, and what becomes of them.
+    pub fn watch(&self) -> watch::Receiver<Arc<Vec<Webhook>>> {
+        self.all.subscribe()
+    }
+
+    /// Reads the file again as it changes, for ever. What two looks in a row find counts: one may find a file that is being written.
+    pub async fn follow(&self) {
+        let Some(path) = &self.path else { return std::future::pending().await };
+        let (mut seen, mut judged) = (None, None);
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let path = path.clone();
+            // A read of a file may block.
+            let Ok(found) = tokio::task::spawn_blocking(move || contents(&path)).await else { continue };
+            let found = found.map_err(|problems| problems.to_string());
+            if seen.replace(found.clone()).as_ref() != Some(&found) || judged.as_ref() == Some(&found) {
+                continue;
+            }
+            let read = found.clone().and_then(|text| parse(&text).map_err(|problems| problems.to_string()));
+            judged = Some(found);
+            match read {
+                Ok(all) => {
+                    if all != *self.now() {
+                        tracing::info!(webhooks = all.len(), "the webhooks were read again");
+                        self.all.send_replace(Arc::new(all));
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(error, "the webhooks were not read again: those that counted still do");
+                }
+            }
+        }
+    }
+}
+
+pub(super) fn parse(text: &[u8]) -> Result<Vec<Webhook>, Problems> {
+    let format = if text.starts_with(b"{") { Format::Json } else { Format::Yaml };
+    let list: Result<List, Problems> = decode::parse(text, format).and_then(|value| decode::value(&value));
+    let list = list.map_err(without_secrets)?;
+    list.check()?;
+    Ok(list.webhooks)
+}
+
+/// What stands where secrets belong may be one, in another form.
+fn without_secrets(problems: Problems) -> Problems {
+    let mut all = Problems::default();
+    for problem in problems.iter() {
+        let message = match problem.path.contains(".secrets") {
+            true => "it is not a list of secrets",
+            false => &problem.message,
+        };
+        let hint = match problem.path.contains(".secrets") {
+            true => Some("[whsec_…], as `trellis webhooks secret` makes it: 24 to 64 bytes in base64".into()),
+            false => problem.hint.clone(),
+        };
+        all.add(problem.path.clone(), message, hint);
+    }
+    all
+}
+
+fn contents(path: &Path) -> Result<Vec<u8>, Problems> {
+    let wrong = |what: String| Problems::one("", what, None);
+    let mut text = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_end(&mut text));
+    read.map_err(|error| wrong(format!("it can't be read: {error}")))?;
+    match text.len() as u64 {
+        0..=MAX_FILE_BYTES => Ok(text),
+        _ => Err(wrong(format!("it has more than {MAX_FILE_BYTES} bytes"))),
+    }
+}
