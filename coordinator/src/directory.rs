@@ -368,8 +368,6 @@ fn missing_in_log(
         let content = stored.profiles.get(name).map_or(Content::Deleted, |text| Content::of(&agent, text));
         let latest = missing.get(&agent).map_or(0, |(version, _)| *version).max(logged_version(&agent));
         let version = match stored.versions.get(name) {
-            // A coordinator of an earlier version wrote it: such give no versions.
-            None if latest == 0 => 1,
             Some(version) if *version == latest && !missing.contains_key(&agent) => {
                 let logged = logged.get(&agent).map(|entry| &entry.content);
                 let differs = content.profile().is_some() && logged != Some(&content);

@@ -31,8 +31,7 @@ use crate::{
 struct Said {
     #[serde(flatten)]
     policy: Policy,
-    /// When it was started: two that are alive under one id are two processes. Earlier versions did not say it.
-    #[serde(default)]
+    /// When it was started: two that are alive under one id are two processes.
     started_at: Timestamp,
 }
 

@@ -63,7 +63,7 @@ mod tests {
             trace_id: TraceId::from_u128(1).unwrap(),
             child_id: graph.clone(),
             version: 1,
-            commit: None,
+            commit: trace::Commit { first: 1, last: 1, made: Timestamp::default(), after: None },
             at: Timestamp::default(),
             events: vec![Event::ConditionAsked {
                 child_id: graph.clone(),

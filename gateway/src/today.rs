@@ -60,11 +60,6 @@ impl Today {
                     agents.add(agent_id.as_ref(), *cost_usd);
                     models.add(model.as_ref(), *cost_usd);
                 }
-                // Of runs that earlier versions began, it is not known who spent all of it.
-                let known: u64 = run.spent_by.iter().map(|one| one.cost_usd.nanos()).sum();
-                let unknown = Usd::from_nanos(spent.nanos().saturating_sub(known));
-                agents.add(None::<&str>, unknown);
-                models.add(None::<&str>, unknown);
             }
         }
         (today.agents, today.models) = (agents.most_first(), models.most_first());
@@ -107,7 +102,7 @@ mod tests {
             let budget = json!({"limit": amount(100), "spent": amount(cents), "held": amount(0), "remaining": amount(0),
                 "own": amount(0), "estimated": amount(0), "disputed": amount(0), "overspent": amount(0),
                 "closing_reserve_usd": Usd::ZERO, "funding": "shared"});
-            let known = json!([{"agent_id": agent, "model": "m", "cost_usd": Usd::from_cents(cents.saturating_sub(1))}]);
+            let known = json!([{"agent_id": agent, "model": "m", "cost_usd": Usd::from_cents(cents)}]);
             serde_json::from_value(json!({"trace_id": "00000000000000000000000000000001", "child_id": "w",
                 "status": "completed", "started_at": now.minus_millis(hours_ago * HOUR_MS + 1), "budget": budget,
                 "spent_by": known}))
@@ -119,7 +114,7 @@ mod tests {
         let told = |sums: &[(String, Usd)]| -> Vec<String> {
             sums.iter().map(|(name, sum)| format!("{name} {sum}")).collect()
         };
-        assert_eq!(told(&today.agents), ["b $0.24", "a $0.13", "others $0.04"]);
-        assert_eq!(told(&today.models), ["m $0.37", "others $0.04"]);
+        assert_eq!(told(&today.agents), ["b $0.25", "a $0.15", "c $0.01"]);
+        assert_eq!(told(&today.models), ["m $0.41"]);
     }
 }

@@ -207,11 +207,11 @@ fn agree(
             let work = works.get(&child_id).cloned().expect("work the test knows");
             let lease = Lease { child_id, attempt: *attempt, token };
             let lease_until = now.plus_millis(10_000);
-            let left = Some(TimeLeft { now, lease_ms: 10_000, deadline_ms: None });
+            let left = TimeLeft { now, lease_ms: 10_000, deadline_ms: None };
             Answer::Claimed(Box::new(Claimed { lease, lease_until, left, work, open_holds: Vec::new() }))
         }
         Ask::Tick(_) => {
-            let left = Some(TimeLeft { now, lease_ms: 10_000, deadline_ms: None });
+            let left = TimeLeft { now, lease_ms: 10_000, deadline_ms: None };
             Answer::GoOn { until: now.plus_millis(10_000), left }
         }
         Ask::Spawn(child) => {

@@ -6,7 +6,7 @@ use bus::Bus;
 use domain::{
     AgentId, Labels, TraceId,
     id::{LabelKey, LabelValue},
-    wire::{ContextStatus, Query, QueryAnswer, Refusal, RunSummary, RunsQuery, Text},
+    wire::{ContextStatus, Query, QueryAnswer, Refusal, RunsQuery, Text},
     wording::count,
 };
 use serde_json::json;
@@ -129,9 +129,7 @@ async fn find(bus: &Bus, filters: Filters) -> anyhow::Result<Result<Vec<TraceId>
     loop {
         match client::query(bus, &Query::Runs(Box::new(query.clone()))).await?.or_refusal() {
             Ok(QueryAnswer::Runs { runs, next, .. }) => {
-                // A coordinator of an earlier version knows no filters.
-                let fits = |run: &&RunSummary| query.matches(run);
-                all.extend(runs.iter().filter(fits).map(|run| run.trace_id));
+                all.extend(runs.iter().map(|run| run.trace_id));
                 match next {
                     Some(next) => query.after = Some(next),
                     None => return Ok(Ok(all)),

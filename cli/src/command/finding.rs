@@ -104,10 +104,8 @@ pub(crate) async fn list(bus: &Bus, args: ListArgs, output: Output) -> anyhow::R
         until: args.until,
         prefix: None,
     };
-    match client::query(bus, &Query::Runs(Box::new(query.clone()))).await?.or_refusal() {
-        Ok(QueryAnswer::Runs { mut runs, next, unfiltered }) => {
-            // A coordinator of an earlier version knows no filters.
-            runs.retain(|run| query.matches(run));
+    match client::query(bus, &Query::Runs(Box::new(query))).await?.or_refusal() {
+        Ok(QueryAnswer::Runs { runs, next, unfiltered }) => {
             if output == Output::Json {
                 output::print_json(&json!(runs))?;
             } else if runs.is_empty() && next.is_none() {

@@ -60,10 +60,9 @@ impl RunRef {
                 "there are no runs yet\n\nhint: `trellis submit` starts one".to_owned(),
             ),
         };
-        let asked = Query::Runs(Box::new(query.clone()));
+        let asked = Query::Runs(Box::new(query));
         let runs: Vec<RunSummary> = match client::query(bus, &asked).await?.or_refusal() {
-            // A coordinator of an earlier version knows no filters, and answers with other runs.
-            Ok(QueryAnswer::Runs { runs, .. }) => runs.into_iter().filter(|run| query.matches(run)).collect(),
+            Ok(QueryAnswer::Runs { runs, .. }) => runs,
             Ok(other) => return Err(client::unexpected(&other)),
             Err(refusal) => bail!("refused ({}): {}", refusal.code, refusal.message),
         };

@@ -234,9 +234,7 @@ fn completed(
     }
     match unfit(trace, at, &payload) {
         Some(message) => {
-            // A schema that can't be used any more fits no other result either.
-            let retryable = node.order.output_schema.as_ref().is_none_or(|schema| schema.usable().is_ok());
-            let failure = Failure { kind: FailureKind::OutputSchema, message, retryable };
+            let failure = Failure { kind: FailureKind::OutputSchema, message, retryable: true };
             // What it wrote itself belongs to the result that is refused: it does not stand for the next one.
             let mut events: Vec<_> = context_store::own_value_deleted(trace, at).into_iter().collect();
             events.push(failed(trace, at, failure, progress, now));

@@ -66,7 +66,7 @@ struct Posting {
 }
 
 impl Trace {
-    /// Who spent its money: the agents themselves, without what is beneath them. The sums are all that was spent, unless an earlier version began it.
+    /// Who spent its money: the agents themselves, without what is beneath them. The sums are all that was spent.
     pub fn spent_by(&self) -> Vec<Spender> {
         self.spent_by.told()
     }

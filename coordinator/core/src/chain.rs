@@ -3,7 +3,7 @@
 //! Of all its chains, the one whose last commit was made last counts: the store goes on from it.
 //! A chain begins with the first commit, or, if what is before was dropped from the log, with a copy (`copy`).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use domain::Timestamp;
 
@@ -55,7 +55,7 @@ impl Told {
 
     /// Whether it follows a commit.
     pub(super) fn follows(&self, id: CommitId) -> bool {
-        self.commit.first == id.last + 1 && self.commit.after.is_none_or(|made| made == id.made)
+        self.commit.first == id.last + 1 && self.commit.after == Some(id.made)
     }
 }
 
@@ -90,36 +90,34 @@ pub enum Rest {
 /// The chain that counts. `from` is a commit that is known to be whole: that of a stored trace.
 pub(super) fn chain(log: Vec<Logged>, from: Option<CommitId>) -> Chain {
     let mut commits = commits(log);
-    // When each commit was made that can be reached from the first, or from the one that is gone on from. In logs of
-    // earlier versions, clocks that differ may have put a commit before its predecessor: here it comes after.
-    let mut reached: HashMap<CommitId, Timestamp> = from.map(|from| (from, from.made)).into_iter().collect();
+    // The commits that can be reached from the first, or from the one that is gone on from.
+    let mut reached: HashSet<CommitId> = from.into_iter().collect();
     let (mut unfinished, mut detached): (Option<Timestamp>, Option<(Timestamp, u64)>) = (None, None);
     let mut copies = HashSet::new();
     for (id, told) in &commits {
         let Commit { first, made, .. } = told.commit;
-        let earliest = before(&commits, told).and_then(|before| Some(reached.get(&before)?.plus_millis(1)));
-        match earliest {
-            _ if !told.is_whole() => unfinished = unfinished.max(Some(made)),
-            _ if reached.contains_key(id) => {}
-            _ if first == 1 => drop(reached.insert(*id, made)),
-            Some(earliest) => drop(reached.insert(*id, made.max(earliest))),
-            None if told.copy().is_some() => {
-                reached.insert(*id, made);
-                copies.insert(*id);
-            }
-            None => detached = detached.max(Some((made, first))),
+        let follows = before(told).is_some_and(|before| reached.contains(&before));
+        if !told.is_whole() {
+            unfinished = unfinished.max(Some(made));
+        } else if first == 1 || follows || reached.contains(id) {
+            reached.insert(*id);
+        } else if told.copy().is_some() {
+            reached.insert(*id);
+            copies.insert(*id);
+        } else {
+            detached = detached.max(Some((made, first)));
         }
     }
     // In a tie the chain that goes on from what is stored is preferred.
-    let tip = reached.iter().max_by_key(|(id, made)| (**made, Some(**id) == from, id.last));
-    let rest = match (detached, unfinished, tip.map(|(_, made)| *made)) {
+    let tip = reached.into_iter().max_by_key(|id| (id.made, Some(*id) == from, id.last));
+    let rest = match (detached, unfinished, tip.map(|id| id.made)) {
         (Some((at, first)), _, made) if Some(at) > made => Rest::Gap(first),
         (_, unfinished, made) if unfinished > made => Rest::Unfinished,
         (_, _, _) => Rest::Nothing,
     };
     let of = |id: &CommitId| commits.get(id).filter(|told| told.is_whole());
-    let back = |id: &CommitId| if copies.contains(id) { None } else { before(&commits, of(id)?) };
-    let mut counts: Vec<CommitId> = std::iter::successors(tip.map(|(id, _)| *id), back).collect();
+    let back = |id: &CommitId| if copies.contains(id) { None } else { before(of(id)?) };
+    let mut counts: Vec<CommitId> = std::iter::successors(tip, back).collect();
     counts.reverse();
     let beside = beside(&commits, &counts);
     let beside = beside.iter().map(|branch| branch.iter().map(|id| commits[id].clone()).collect()).collect();
@@ -131,13 +129,9 @@ pub(super) fn chain(log: Vec<Logged>, from: Option<CommitId>) -> Chain {
 }
 
 /// The commit that this one says it follows.
-fn before(commits: &BTreeMap<CommitId, Told>, told: &Told) -> Option<CommitId> {
+fn before(told: &Told) -> Option<CommitId> {
     let Commit { first, after, .. } = told.commit;
-    match after {
-        _ if first == 1 => None,
-        Some(made) => Some(CommitId { last: first - 1, made }),
-        None => latest(commits, first - 1),
-    }
+    after.filter(|_| first > 1).map(|made| CommitId { last: first - 1, made })
 }
 
 /// The whole commits that do not count, and that begin the trace, or follow one that counts or one of these: each of
@@ -150,12 +144,12 @@ fn beside(commits: &BTreeMap<CommitId, Told>, counts: &[CommitId]) -> Vec<Vec<Co
     let mut beside: BTreeSet<CommitId> = BTreeSet::new();
     for (id, told) in commits.iter().filter(|(id, told)| told.is_whole() && !counts.contains(id)) {
         let follows = |before: CommitId| counts.contains(&before) || beside.contains(&before);
-        if told.commit.first == 1 && from_the_first || before(commits, told).is_some_and(follows) {
+        if told.commit.first == 1 && from_the_first || before(told).is_some_and(follows) {
             beside.insert(*id);
         }
     }
-    let goes_on: HashSet<CommitId> = beside.iter().filter_map(|id| before(commits, &commits[id])).collect();
-    let back = |id: &CommitId| before(commits, &commits[id]).filter(|before| beside.contains(before));
+    let goes_on: HashSet<CommitId> = beside.iter().filter_map(|id| before(&commits[id])).collect();
+    let back = |id: &CommitId| before(&commits[id]).filter(|before| beside.contains(before));
     let branch = |last: &CommitId| {
         let mut branch: Vec<CommitId> = std::iter::successors(Some(*last), back).collect();
         branch.reverse();
@@ -174,12 +168,6 @@ fn commits(log: Vec<Logged>) -> BTreeMap<CommitId, Told> {
         }
     }
     commits
-}
-
-/// For logs of earlier versions: the commit that ends with this version and was made last.
-fn latest(commits: &BTreeMap<CommitId, Told>, last: u64) -> Option<CommitId> {
-    let [first, end] = [0, u64::MAX].map(|millis| CommitId { last, made: Timestamp::from_millis(millis) });
-    commits.range(first..=end).next_back().map(|(id, _)| *id)
 }
 
 /// The messages that count, in order, each once.

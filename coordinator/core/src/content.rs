@@ -3,8 +3,8 @@
 //! shared store has a limit of its own, and is not counted here.
 //!
 //! The count is of what is there, as that of the shared store is: what is deleted counts no more. It follows from the rest of
-//! the state, so that it is not stored: a trace that an earlier version stored or logged has it as soon as it is read. Whoever
-//! applies an event that changes something counted changes the count, with work in proportion to what changed.
+//! the state, so that it is not stored. The count is changed where an event that changes something counted is applied, with work
+//! in proportion to what changed.
 //!
 //! A context that is live has room for its end, and a run that may be undone for the order of its undo, so that neither is ever
 //! refused for want of it. What has a fixed size for each context, step, attempt and call is not counted: other limits bound it.

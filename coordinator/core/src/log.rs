@@ -19,10 +19,8 @@ pub struct Logged {
     pub child_id: ChildId,
     /// The number of the first of these events in the trace, from 1. A message may come twice.
     pub version: u64,
-    /// The commit they belong to. Its events count once all of them are in the log. A message without it is
-    /// a commit of its own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub commit: Option<Commit>,
+    /// The commit they belong to. Its events count once all of them are in the log.
+    pub commit: Commit,
     pub at: Timestamp,
     /// The events, in order.
     pub events: Vec<Event>,
@@ -35,7 +33,6 @@ pub struct Commit {
     /// The number of its last event.
     pub last: u64,
     /// When it was made: later than the one before it. Two commits with the same numbers differ in this.
-    #[serde(default)]
     pub made: Timestamp,
     /// When the one before it was made; absent in the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -53,22 +50,20 @@ impl Logged {
         self.version == 1 || self.events.iter().any(|event| matches!(event, Event::Copied(_)))
     }
 
-    /// The commit they belong to.
+    /// The commit they belong to. If its numbers contradict each other, the message is a commit of its own, which follows none.
     pub fn commit(&self) -> Commit {
+        if (1..=self.commit.last).contains(&self.commit.first) {
+            return self.commit;
+        }
         let first = self.version.max(1);
-        let own = Commit { first, last: self.last_version().max(first), made: self.at, after: None };
-        let sound = |commit: &Commit| (1..=commit.last).contains(&commit.first);
-        let commit = self.commit.filter(sound).unwrap_or(own);
-        // Earlier versions did not say when.
-        let made = if commit.made == Timestamp::default() { self.at } else { commit.made };
-        Commit { made, ..commit }
+        Commit { first, last: self.last_version().max(first), made: self.at, after: None }
     }
 }
 
 /// Events of one commit that have just been applied to `trace`, as messages. Events of the whole trace are
 /// published under its root; before it has a root, under the context they name.
 pub fn logged(trace: &mut Trace, events: Vec<Event>, at: Timestamp) -> Vec<Logged> {
-    let commit = Some(trace.commit(events.len() as u64, at));
+    let commit = trace.commit(events.len() as u64, at);
     let root = trace.root().map(|root| root.id.clone());
     let somebody = || events.iter().find_map(Event::child_id).cloned().unwrap_or_else(ChildId::whole_trace);
     let root = root.unwrap_or_else(somebody);

@@ -120,7 +120,7 @@ impl Trace {
                 let attempt = node.attempt();
                 let lease = Lease { child_id: node.id.clone(), attempt, token: claim.token.clone() };
                 let open_holds = open_holds(node, attempt);
-                let left = Some(self.time_left(node, until, now));
+                let left = self.time_left(node, until, now);
                 Answer::Claimed(Box::new(Claimed { lease, lease_until: until, left, work, open_holds }))
             }
             _ => Answer::Stop { reason: "it no longer runs".into() },
@@ -156,7 +156,7 @@ impl Trace {
         }
         let node = self.context(&tick.lease.child_id);
         match node.and_then(|node| Some((node, node.lease_until()?))) {
-            Some((node, until)) => Answer::GoOn { until, left: Some(self.time_left(node, until, now)) },
+            Some((node, until)) => Answer::GoOn { until, left: self.time_left(node, until, now) },
             None => Answer::Stop { reason: "it has ended".into() },
         }
     }
@@ -174,7 +174,7 @@ impl Trace {
 pub fn answer_refusal(refusal: &Refusal, now: Timestamp) -> Answer {
     match refusal {
         Refusal::Taken { until, .. } | Refusal::NotYet { until, .. } => {
-            Answer::Taken { until: *until, for_ms: Some(until.millis_since(now)) }
+            Answer::Taken { until: *until, for_ms: until.millis_since(now) }
         }
         Refusal::Ended { .. }
         | Refusal::Stale { .. }

@@ -169,8 +169,8 @@ impl Order {
             hitl: graph.hitl,
             timeout_ms: graph.timeout_ms,
             limits: boxed(&graph.limits),
-            // The plan, which is compiled from the same definition, has checked it.
-            output_schema: graph.output_schema.as_ref().map(OutputSchema::accepted),
+            // One that does not compile is a problem of the plan.
+            output_schema: graph.output_schema.as_ref().and_then(|schema| OutputSchema::compile(schema).ok()),
             ..Order::new(graph.child_id.clone().unwrap_or_else(|| fresh.clone()))
         }
     }

@@ -54,8 +54,7 @@ impl Spenders {
         self.0[at].add(cost);
     }
 
-    /// Takes an estimate back, which was of no model. A part of it may have become one of the others since. Of traces that earlier versions
-    /// began, less may be known than is taken back.
+    /// Takes an estimate back, which was of no model. A part of it may have become one of the others since.
     pub fn take_back(&mut self, agent_id: Option<&AgentId>, estimate: Usd) {
         let mut left = estimate.nanos();
         for at in [self.place(agent_id, None), self.others()].into_iter().flatten() {

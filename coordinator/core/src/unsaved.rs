@@ -32,8 +32,6 @@ pub(super) struct Unsaved {
     pub(super) saved_spent_by: u64,
     /// The bytes of all that was read and written. It outlasts the changes.
     pub(super) stored_bytes: usize,
-    /// The form that was last saved; 0 if none was. It outlasts the changes.
-    pub(super) form: u32,
     /// Where the index of runs has it (`found_by`), as last saved. It outlasts the changes.
     pub(super) index: String,
 }

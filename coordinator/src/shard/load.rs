@@ -482,7 +482,12 @@ fn read_outboxes(id: TraceId, stored: &BTreeMap<OutboxKey, String>) -> (Vec<Arc<
     let (mut unsent, mut unread) = (Vec::new(), Vec::new());
     for (key, text) in stored {
         match serde_json::from_str::<Outbox>(text) {
-            Ok(outbox) => unsent.push(Arc::new(outbox.stored_as(*key))),
+            Ok(outbox) if outbox.key() == *key => unsent.push(Arc::new(outbox)),
+            // It could not be cleared under its own name.
+            Ok(_) => {
+                tracing::error!(trace_id = %id, "an outbox of a stored trace has the name of another; trying its event log");
+                unread.push(*key);
+            }
             Err(error) => {
                 tracing::error!(trace_id = %id, %error, "an outbox of a stored trace can't be read; trying its event log");
                 unread.push(*key);

@@ -29,14 +29,11 @@ pub(crate) struct Outbox {
     /// The version that the commit made.
     pub(crate) version: u64,
     /// When the commit was made: another one may have made the same version.
-    #[serde(default)]
     made: Timestamp,
     /// Since when it is due.
     pub(crate) at: Timestamp,
     events: Vec<EventMessage>,
     effects: Vec<Effect>,
-    #[serde(skip)]
-    stored_as: Option<OutboxKey>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -52,7 +49,7 @@ impl Outbox {
     pub(crate) fn new(trace: &mut Trace, events: Vec<Event>, at: Timestamp) -> Self {
         let effects = effects(trace, &events);
         let events = logged(trace, events, at).into_iter().map(EventMessage::from).collect();
-        Outbox { version: trace.version(), made: trace.made(), at, events, effects, stored_as: None }
+        Outbox { version: trace.version(), made: trace.made(), at, events, effects }
     }
 
     /// The outbox of a trace that was rebuilt from its event log, with the messages that say so and everything that may
@@ -75,17 +72,12 @@ impl Outbox {
         };
         let effects = trace.contexts().iter().filter_map(effect).collect();
         let events = messages.into_iter().map(EventMessage::from).collect();
-        Outbox { version: trace.version(), made: trace.made(), at, events, effects, stored_as: None }
+        Outbox { version: trace.version(), made: trace.made(), at, events, effects }
     }
 
     /// Its name in the store.
     pub(crate) fn key(&self) -> OutboxKey {
-        self.stored_as.unwrap_or(OutboxKey { version: self.version, made: self.made.millis() })
-    }
-
-    /// The outbox that was read from there: earlier versions of the program had other names.
-    pub(crate) fn stored_as(self, key: OutboxKey) -> Self {
-        Outbox { stored_as: Some(key), ..self }
+        OutboxKey { version: self.version, made: self.made.millis() }
     }
 
     /// A version in the id of a message.

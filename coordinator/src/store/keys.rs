@@ -20,19 +20,15 @@ const OUTBOX: char = 'x';
 pub(super) const REVISION: &str = ":revision";
 
 /// The field that holds an outbox.
-pub(super) fn outbox(key: OutboxKey) -> String {
-    match key {
-        // Earlier versions did not know when.
-        OutboxKey { version, made: 0 } => format!("{OUTBOX}{version}"),
-        OutboxKey { version, made } => format!("{OUTBOX}{version}-{made}"),
-    }
+pub(super) fn outbox(OutboxKey { version, made }: OutboxKey) -> String {
+    format!("{OUTBOX}{version}-{made}")
 }
 
 /// Which outbox a field holds; none for other fields, and for names that an outbox never has: under them it could not be
 /// cleared.
 pub(super) fn outbox_key(field: &str) -> Option<OutboxKey> {
     let name = field.strip_prefix(OUTBOX)?;
-    let (version, made) = name.split_once('-').unwrap_or((name, "0"));
+    let (version, made) = name.split_once('-')?;
     let key = OutboxKey { version: version.parse().ok()?, made: made.parse().ok()? };
     (outbox(key) == field).then_some(key)
 }

@@ -168,7 +168,7 @@ pub struct Agents {
     pub revision: u64,
     /// By agent id.
     pub profiles: BTreeMap<String, String>,
-    /// The version of each agent's profile, deleted ones too. Coordinators of earlier versions write none.
+    /// The version of each agent's profile, deleted ones too.
     pub versions: BTreeMap<String, u64>,
 }
 

@@ -10,7 +10,6 @@ use domain::{
 };
 use serde_json::json;
 use trellis_tests::servers::NatsServer;
-use uuid::Uuid;
 
 use super::{event, identified, message, nats, soon, text, trace};
 
@@ -274,26 +273,4 @@ async fn s3_a_copy_that_is_removed_does_not_take_the_object_along() {
     assert_eq!(bus.last(&all).await.unwrap().unwrap().payload, large);
     bus.delete_message(&subject, authentic.sequence).await.unwrap();
     assert_eq!(bus.objects("core/").await.unwrap(), [""; 0], "the last one takes it along");
-}
-
-/// Earlier versions named the object of a message by the message's id alone, whoever sent it.
-#[tokio::test]
-async fn w6_payloads_that_an_earlier_version_stored_are_read_and_removed() {
-    let (server, bus) = nats().await;
-    let large = Bytes::from(vec![b'x'; domain::limits::MAX_MESSAGE_BYTES + 1]);
-    let name = |id: &str| format!("overflow/{}", Uuid::new_v5(&Uuid::NAMESPACE_OID, id.as_bytes()).simple());
-    bus.put_object(&name("a"), large.clone()).await.unwrap();
-    let other = Other::of(&server, &bus, "AGENT_OUTPUTS").await;
-    for id in ["b", "a"] {
-        let mut headers = naming(&name("a"));
-        headers.insert("Nats-Msg-Id", id);
-        let to = bus.namespace().subject(&event(1));
-        other.client.request_with_headers(to, headers, Bytes::new()).await.unwrap();
-    }
-    let [another, own] = bus.read(&Filter::One(event(1))).await.unwrap().try_into().unwrap();
-    assert_eq!(own.payload, large, "however large, since a coordinator sent it");
-    bus.delete_message(&event(1), another.sequence).await.unwrap();
-    assert_eq!(bus.objects("overflow/").await.unwrap(), [name("a")], "it was not that one's own");
-    bus.delete_message(&event(1), own.sequence).await.unwrap();
-    assert_eq!(bus.objects("overflow/").await.unwrap(), [""; 0]);
 }

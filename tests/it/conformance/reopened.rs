@@ -299,6 +299,25 @@ async fn a_directory_has_one_namespace() {
     drop(Bus::Disk(bus::Disk::open(&directory.open(), Default::default()).await.unwrap()));
 }
 
+/// proves: a directory in another form is refused with both forms and a hint (N9).
+#[tokio::test]
+async fn n9_a_directory_in_another_form_is_refused() {
+    let directory = Directory::fresh();
+    drop(bus_in(&directory).await);
+    for (form, wrote, hint) in
+        [(1, "an earlier version", "`--data`"), (3, "a later version", "with that version")]
+    {
+        let disk = directory.open();
+        let identity = Key::value().number(form).bytes().to_vec();
+        disk.write(move |rows: &mut Change<'_>| rows.put(&Key::new(Kind::Identity).rest(b"bus"), &identity))
+            .await
+            .unwrap();
+        let refused = bus::Disk::open(&disk, Default::default()).await.unwrap_err().to_string();
+        let says = [wrote, hint, &format!("form {form}"), "reads form 2"];
+        assert!(says.iter().all(|part| refused.contains(part)), "{refused}");
+    }
+}
+
 #[tokio::test]
 async fn changes_that_wait_are_committed_together_or_not_at_all() {
     let directory = Directory::fresh();

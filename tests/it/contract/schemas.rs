@@ -32,7 +32,7 @@ fn the_schemas_in_the_docs_are_those_of_the_types() {
 /// would be taken for its absence.
 #[test]
 fn unknown_fields_are_refused_in_every_message_that_is_taken() {
-    // Journals keep these: a worker of an earlier version reads what a later one wrote.
+    // Journals keep these: a worker reads the entries of a newer one.
     let kept = ["/$defs/Verdict", "/$defs/ObjectReference"];
     let taken = [
         "spawn",

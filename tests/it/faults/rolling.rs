@@ -1,6 +1,6 @@
-//! An upgrade: every process of a fleet is replaced by one of another version, while runs go on.
+//! An upgrade: every process of a fleet is replaced by another one, while runs continue.
 //!
-//! In CI both versions are the one that was built. `TRELLIS_OLD_BINARY` names a program of an earlier version for the fleet at first.
+//! Without `TRELLIS_OLD_BINARY` both processes run the program that was built. The variable names the program of the version before.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -41,8 +41,8 @@ fn submit(bus: Bus) -> JoinHandle<Vec<TraceId>> {
     })
 }
 
-/// proves: processes of two versions work together, in the order of docs/upgrade.md, and every job ends once, at its first attempt
-/// or the next, without a dead letter.
+/// proves: a fleet is replaced in the order of docs/upgrade.md, and every job ends once, at its first attempt or the next, without a
+/// dead letter. Two versions are compared only with `TRELLIS_OLD_BINARY`.
 #[tokio::test(flavor = "multi_thread")]
 async fn f10_n9_a_mixed_fleet_is_replaced_one_by_one_under_load() {
     let program = std::env::var_os("TRELLIS_OLD_BINARY").map(PathBuf::from);

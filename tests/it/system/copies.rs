@@ -99,7 +99,8 @@ async fn log_fill(bus: &Bus) -> Fill {
 async fn fill(bus: &Bus, at: Timestamp) {
     let trace_id = TraceId::from_u128(FILLER).unwrap();
     let event = json!({"type": "tombstoned", "child_id": null, "reason": "x".repeat(8 << 10)});
-    let logged = json!({"trace_id": trace_id, "child_id": "root", "version": 1, "at": at, "events": [event]});
+    let commit = json!({"first": 1, "last": 1, "made": at});
+    let logged = json!({"trace_id": trace_id, "child_id": "root", "version": 1, "commit": commit, "at": at, "events": [event]});
     let payload = serde_json::to_vec(&logged).unwrap().into();
     let subject = Subject::Event(trace_id, "root".parse().unwrap());
     let message = Outgoing { subject, id: None, headers: Headers::new(), payload, expect_last: None };

@@ -34,7 +34,6 @@ mod redis_restart;
 mod rerun;
 mod retention;
 mod roles;
-mod samples;
 mod scenarios;
 mod schedules;
 mod servers;

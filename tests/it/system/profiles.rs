@@ -268,28 +268,6 @@ async fn n7_profiles_outlive_the_log() {
     cluster.stop().await;
 }
 
-/// A coordinator of the version before writes a profile without a version, and without a message.
-#[tokio::test]
-async fn n7_what_an_earlier_coordinator_applied_gets_a_version() {
-    let (nats, redis) = (NatsServer::start(), RedisServer::start());
-    let cluster = Cluster::on_with(&nats, &redis, lenient_keys()).await;
-    up(&cluster, 1).await;
-    apply(&cluster.client, json!([agent("known", "1")])).await;
-    let client = redis::Client::open(redis.url()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-    let mut written = redis::pipe();
-    for (id, description) in [("known", "theirs"), ("new", "theirs")] {
-        written.hset("trellis:agents", id, agent(id, description).to_string()).ignore();
-    }
-    written.hincr("trellis:agents", ":revision", 1).ignore();
-    let () = written.query_async(&mut connection).await.unwrap();
-    assert_eq!(versions(&cluster.client).await, json!({"known": 2, "new": 1}));
-    let shown = query(&cluster.client, json!({"agent": {"agent_id": "known"}})).await;
-    let QueryAnswer::Agent(shown) = shown else { panic!("{shown:?}") };
-    assert_eq!(json!(shown.agent)["description"], "theirs");
-    cluster.stop().await;
-}
-
 /// The log is full: nothing is promised that it does not keep.
 #[tokio::test]
 async fn n7_what_the_log_does_not_keep_is_not_applied() {

@@ -27,18 +27,17 @@ fn two_seconds_then(then_ms: u64, then: impl Fn(TimeLeft) -> Answer + Send + 'st
     Box::new(move |ask, answer| {
         Some(match (ask, answer) {
             (Ask::Claim(_), Answer::Claimed(mut claimed)) => {
-                let left = claimed.left.as_mut().unwrap();
-                began = Some(left.now);
-                left.deadline_ms = Some(2_000);
+                began = Some(claimed.left.now);
+                claimed.left.deadline_ms = Some(2_000);
                 Answer::Claimed(claimed)
             }
-            (Ask::Tick(_), Answer::GoOn { until, left: Some(left) }) => {
+            (Ask::Tick(_), Answer::GoOn { until, left }) => {
                 let passed = left.now.millis_since(began.unwrap());
                 let deadline_ms = Some(2_000_u64.saturating_sub(passed));
                 if passed >= then_ms {
                     then(left)
                 } else {
-                    Answer::GoOn { until, left: Some(TimeLeft { deadline_ms, ..left }) }
+                    Answer::GoOn { until, left: TimeLeft { deadline_ms, ..left } }
                 }
             }
             (_, answer) => answer,
@@ -72,7 +71,7 @@ async fn l_a_worker_reports_no_failure_for_want_of_time_and_books_the_call_once_
 async fn l_a_worker_goes_on_when_the_deadline_is_moved() {
     let script = two_seconds_then(5_000, |left| {
         let until = left.now.plus_millis(left.lease_ms);
-        Answer::GoOn { until, left: Some(TimeLeft { deadline_ms: Some(500_000), ..left }) }
+        Answer::GoOn { until, left: TimeLeft { deadline_ms: Some(500_000), ..left } }
     });
     let bench = Bench::run(slow_agent(), script).await;
     bench.until_done().await;

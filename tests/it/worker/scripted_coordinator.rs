@@ -141,7 +141,7 @@ async fn never_more_deliveries_than_free_slots() {
 async fn a_taken_context_is_claimed_again_with_a_fresh_token() {
     let mut first = true;
     let script: Script = Box::new(move |_, answer| {
-        let taken = Answer::Taken { until: Timestamp::from_millis(1_004_000), for_ms: Some(4_000) };
+        let taken = Answer::Taken { until: Timestamp::from_millis(1_004_000), for_ms: 4_000 };
         Some(if std::mem::take(&mut first) { taken } else { answer })
     });
     let bench = Bench::run(work("root", "echo", json!({})), script).await;

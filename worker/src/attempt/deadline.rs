@@ -16,16 +16,15 @@ pub(crate) struct Deadline {
 }
 
 impl Deadline {
-    pub(crate) fn new(clock: Clock, left: Option<TimeLeft>) -> Self {
+    pub(crate) fn new(clock: Clock, left: TimeLeft) -> Self {
         let deadline = Deadline { clock, said: watch::Sender::new(None) };
         deadline.renew(left);
         deadline
     }
 
-    /// The coordinator has just said how much is left. Coordinators of earlier versions say nothing: then
-    /// the worker has no deadline of its own.
-    pub(crate) fn renew(&self, left: Option<TimeLeft>) {
-        let left = left.and_then(|left| left.deadline_ms).map(Duration::from_millis);
+    /// Takes over the time left from the coordinator's latest answer.
+    pub(crate) fn renew(&self, left: TimeLeft) {
+        let left = left.deadline_ms.map(Duration::from_millis);
         let said = left.map(|left| (left, self.clock.mark()));
         self.said.send_replace(said);
     }

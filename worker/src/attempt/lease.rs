@@ -26,8 +26,8 @@ struct Standing {
 
 impl Standing {
     /// What was left when the answer was made was left when the question was sent, at least.
-    fn renewed(sent_at: Mark, left: Option<TimeLeft>) -> Self {
-        let lasts = left.map_or(LEASE, |left| Duration::from_millis(left.lease_ms).min(LEASE));
+    fn renewed(sent_at: Mark, left: TimeLeft) -> Self {
+        let lasts = Duration::from_millis(left.lease_ms).min(LEASE);
         Standing { renewed_at: sent_at, lasts, in_doubt: false }
     }
 }
@@ -46,7 +46,7 @@ impl HeldLease {
     /// `asked_at` is the moment before the claim was sent: the lease can't have begun earlier.
     pub(crate) fn new(
         lease: Lease,
-        left: Option<TimeLeft>,
+        left: TimeLeft,
         asked_at: Mark,
         clock: Clock,
         stop_told: Arc<Notify>,
@@ -113,7 +113,7 @@ impl HeldLease {
     }
 
     /// The tick sent at `sent_at` was answered with `go on`.
-    pub(crate) fn renewed(&self, sent_at: Mark, left: Option<TimeLeft>) {
+    pub(crate) fn renewed(&self, sent_at: Mark, left: TimeLeft) {
         self.standing.send_replace(Standing::renewed(sent_at, left));
     }
 

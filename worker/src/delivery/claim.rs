@@ -78,10 +78,7 @@ async fn keep_alive(delivery: &Delivery) {
 fn judge(answer: Answer) -> Claim {
     match answer {
         Answer::Claimed(claimed) => Claim::Ours(claimed),
-        Answer::Taken { for_ms, .. } => {
-            let delay = for_ms.map_or(REDELIVER_AFTER, Duration::from_millis);
-            Claim::Later(delay.clamp(MIN_DELAY, LEASE))
-        }
+        Answer::Taken { for_ms, .. } => Claim::Later(Duration::from_millis(for_ms).clamp(MIN_DELAY, LEASE)),
         Answer::Stop { reason } => {
             tracing::debug!(reason, "there is nothing to run");
             Claim::Over

@@ -88,14 +88,11 @@ impl Handler {
         match claimed {
             Claim::Ours(claimed) => {
                 let Claimed { lease, lease_until: _, left, work, open_holds } = *claimed;
-                if let Some(left) = left {
-                    self.skew.compare(left.now, self.config.clock.now());
-                }
+                self.skew.compare(left.now, self.config.clock.now());
                 let lease = HeldLease::new(lease, left, asked_at, self.config.clock, self.stop_told.clone());
                 let deadline = Deadline::new(self.config.clock, left);
                 let (config, bus) = (self.config.clone(), self.bus.clone());
-                let claimed_at = left.map_or_else(|| config.clock.now(), |left| left.now);
-                let traced = Traced::new(is_exported, claimed_at, config.clock);
+                let traced = Traced::new(is_exported, left.now, config.clock);
                 let attempt = Attempt::new(
                     work,
                     lease,

@@ -190,7 +190,7 @@ impl Places {
     }
 }
 
-/// The version and the time in the id of an event message; none for ids of another form, as earlier versions gave them.
+/// The version and the time in the id of an event message; none for an id of another form.
 fn named(id: &str) -> Option<(u64, u64)> {
     let (_, numbered) = id.strip_suffix(".event")?.split_once('.')?;
     let (version, made) = numbered.split_once('-')?;

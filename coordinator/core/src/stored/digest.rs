@@ -2,17 +2,17 @@
 
 use domain::digest::SequenceDigest;
 
-use super::{super::Trace, HEAD, SPENT_BY, json};
+use super::{super::Trace, HEAD, json};
 
 impl Trace {
     /// A digest of all that is stored of it, in 32 digits. How it is stored does not matter: neither the form, nor which
-    /// fields were written last. Nor does who spent the money: earlier versions did not keep it, and a log may know more of it than the store.
+    /// fields were written last.
     pub fn digest(&self) -> String {
         let mut whole = self.without_renewals();
         whole.mark_all_changed();
         let changes = whole.take_changes();
         let mut texts: Vec<(String, String)> = Vec::new();
-        let fields = changes.fields.into_iter().filter(|(name, _)| name != HEAD && name != SPENT_BY);
+        let fields = changes.fields.into_iter().filter(|(name, _)| name != HEAD);
         texts.extend(fields.filter_map(|(name, text)| Some((name, text?))));
         let values = changes.values.into_iter();
         texts.extend(values.filter_map(|(name, text)| Some((format!("value {name}"), text?))));

@@ -35,22 +35,9 @@ const HEAD: &str = "head";
 const OUTPUTS: &str = "outputs";
 const RERUN: &str = "rerun";
 const SPENT_BY: &str = "by";
-/// The number of this stored form. A trace in a form that a program does not know is rebuilt from its event log.
-const FORM: u32 = 2;
-/// The form of a trace that has folded calls. A program that knows only `FORM` would not find them, and book them twice.
-const FORM_FOLDED: u32 = 3;
-/// The form of a trace that has messages, rungs, told checks or a restore of a running attempt. A program that knows only
-/// the forms before would lose them.
-const FORM_STEERED: u32 = 4;
-/// The form of a trace with a graph that a program which knows only the forms before would refuse, or run otherwise; or with
-/// labels, secrets, results of an earlier run, an `approve` step, a question with a form, or an answer with a name or by default, which it would lose.
-const FORM_GRAPHS: u32 = 5;
-
-/// The form of a trace with a graph that has an `undo` (G14): a program that knows only the forms before would refuse it.
-const FORM_UNDO: u32 = 6;
-
-/// The form of a trace with a graph that was used by name (G18): a program that knows only the forms before would refuse it.
-const FORM_NAMED: u32 = 7;
+/// The number of the stored form, in the field `head`. A change of what is stored raises it, and the forms since 8 stay readable.
+/// A trace in another form is rebuilt from its event log.
+const FORM: u32 = 8;
 
 /// What to write so that the stored trace equals this one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -63,6 +50,13 @@ pub struct Changes {
     pub index: Option<String>,
 }
 
+/// The form of a stored trace; its head is read after this number.
+#[derive(Deserialize)]
+struct HeadForm {
+    #[serde(default)]
+    form: u32,
+}
+
 /// A stored trace can't be read.
 #[derive(Debug, thiserror::Error)]
 #[error("field `{field}` of a stored trace can't be read: {reason}")]
@@ -73,12 +67,10 @@ pub struct Corrupt {
 
 #[derive(Serialize, Deserialize)]
 struct Head {
-    #[serde(default)]
     form: u32,
     settings: Option<Arc<Settings>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cancelled_before: Option<String>,
-    #[serde(default)]
     generation: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     traced: Option<Box<Traced>>,
@@ -95,7 +87,7 @@ impl Trace {
     pub const SUMMARY_FIELDS: [&str; 6] = ["d0", "o0", "c0", "l0", "b0", SPENT_BY];
 
     /// What tells its last commit apart from another with the same version: the text of [`Trace::MADE_FIELD`].
-    /// None if that is not known: earlier versions did not store it.
+    /// None for a trace without a commit.
     pub fn stamp(&self) -> Option<String> {
         (self.made > Timestamp::default()).then(|| json(&self.made))
     }

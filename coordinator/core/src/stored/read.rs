@@ -19,7 +19,7 @@ use super::{
         undo_values::UndoValues,
         unsaved::Saved,
     },
-    Corrupt, FORM, FORM_NAMED, HEAD, Head, OUTPUTS, RERUN, SPENT_BY,
+    Corrupt, FORM, HEAD, Head, HeadForm, OUTPUTS, RERUN, SPENT_BY,
     context::{Amended, Ceilings, Definition, Running, StoredStep, StoredUndo, Sums},
     hash, parse, read, required,
 };
@@ -49,15 +49,8 @@ impl Trace {
         };
         let mut trace = Trace { version, ..Trace::new(id) };
         trace.unsaved.stored_bytes = bytes(fields) + bytes(values);
-        let head = read::<Head>(fields, HEAD)?;
-        if let Some(Head { form, .. }) = head
-            && !(FORM..=FORM_NAMED).contains(&form)
-        {
-            let reason = format!("it has form {form}, this program reads forms {FORM} to {FORM_NAMED}");
-            return Err(Corrupt { field: HEAD.into(), reason });
-        }
-        if let Some(head) = head {
-            trace.unsaved.form = head.form;
+        check_form(fields)?;
+        if let Some(head) = read::<Head>(fields, HEAD)? {
             trace.settings = head.settings;
             trace.cancelled_before = head.cancelled_before;
             trace.generation = head.generation;
@@ -201,7 +194,7 @@ impl Trace {
         self.unsaved.contexts.clear();
     }
 
-    /// Counts the question of a context on all above it. Earlier versions did not store the counts.
+    /// Counts the question of a context on all above it. The counts are not stored.
     fn count_question(&mut self, index: ContextIndex) {
         let mut asks = Some(index).filter(|index| self.node(*index).asks());
         while let Some(ContextIndex(at)) = asks {
@@ -264,6 +257,20 @@ impl Trace {
         let order: Order = required(fields, "o0")?;
         let status = required::<Running>(fields, "c0")?.status.with(Vec::new(), None);
         Ok(order.branch_from.filter(|_| status.end().is_none()).map(|from| (definition.id, from)))
+    }
+}
+
+/// Rejects a trace in another form. The number is read before the rest of the head, which another form may write differently.
+fn check_form(fields: &HashMap<String, String>) -> Result<(), Corrupt> {
+    match read::<HeadForm>(fields, HEAD)? {
+        Some(HeadForm { form }) if form != FORM => {
+            let which = if form < FORM { "an earlier" } else { "a later" };
+            let reason = format!(
+                "it has form {form}, this program reads form {FORM}; hint: {which} build of Trellis wrote it and can read it"
+            );
+            Err(Corrupt { field: HEAD.into(), reason })
+        }
+        Some(_) | None => Ok(()),
     }
 }
 

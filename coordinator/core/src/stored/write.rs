@@ -2,10 +2,6 @@
 
 use std::{fmt::Display, hash::Hash};
 
-use domain::{
-    graph::{Group, Plan},
-    wire::GivenAnswer,
-};
 use serde::Serialize;
 
 use super::{
@@ -15,8 +11,7 @@ use super::{
         spenders::Spenders,
         unsaved::{Saved, Unsaved},
     },
-    Changes, FORM, FORM_FOLDED, FORM_GRAPHS, FORM_NAMED, FORM_STEERED, FORM_UNDO, HEAD, Head, OUTPUTS, RERUN,
-    SPENT_BY,
+    Changes, FORM, HEAD, Head, OUTPUTS, RERUN, SPENT_BY,
     context::{Amended, Ceilings, Definition, Left, Running, StoredStep, StoredUndo, Sums},
     hash, json,
 };
@@ -80,22 +75,15 @@ impl Trace {
     /// The changes since the last call.
     pub fn take_changes(&mut self) -> Changes {
         let (saved, stored_bytes) = (std::mem::take(&mut self.unsaved.saved), self.unsaved.stored_bytes);
-        // What did not change has the form that was saved, or an earlier one.
-        let changed = self.unsaved.contexts.iter().map(|at| self.node(*at).form());
-        let plans = self.unsaved.plans.iter().map(|at| form_of_plan(&self.plans[*at as usize]));
-        let of_trace = if self.rerun.is_some() { FORM_GRAPHS } else { 0 };
-        let form = changed.chain(plans).fold(self.unsaved.form.max(of_trace), u32::max);
         let index = self.take_index();
         let indexed = std::mem::take(&mut self.unsaved.index);
         let saved_spent_by = self.unsaved.saved_spent_by;
-        let kept =
-            Unsaved { saved, saved_spent_by, stored_bytes, form, index: indexed, ..Unsaved::default() };
+        let kept = Unsaved { saved, saved_spent_by, stored_bytes, index: indexed, ..Unsaved::default() };
         let unsaved = std::mem::replace(&mut self.unsaved, kept);
         let mut fields = Fields::default();
-        // The head says which programs can read the trace.
-        if unsaved.head || form > unsaved.form {
+        if unsaved.head {
             let head = Head {
-                form: form.max(FORM),
+                form: FORM,
                 settings: self.settings.clone(),
                 cancelled_before: self.cancelled_before.clone(),
                 generation: self.generation,
@@ -191,7 +179,6 @@ impl Trace {
             saved: Vec::new(),
             saved_spent_by: 0,
             stored_bytes: 0,
-            form: 0,
             index: String::new(),
         };
         self.kept.mark_all();
@@ -205,40 +192,7 @@ fn is_of_store(name: &str) -> bool {
     name == "v" || name.starts_with('x')
 }
 
-/// The earliest form whose programs run it.
-fn form_of_plan(plan: &Plan) -> u32 {
-    let is_new = |group: &Group| {
-        let races_and_gathers = group.race && group.aggregate.is_some();
-        group.own_keys.is_some() || races_and_gathers || group.steps.iter().any(|step| step.secrets.is_some())
-    };
-    if plan.uses_names() {
-        return FORM_NAMED;
-    }
-    match plan.undos().next() {
-        Some(_) => FORM_UNDO,
-        None if plan.groups().iter().any(is_new) || plan.has_types() => FORM_GRAPHS,
-        None => FORM,
-    }
-}
-
 impl ContextNode {
-    /// The earliest form that has everything of it.
-    fn form(&self) -> u32 {
-        let is_restored = matches!(self.status, Status::Working(Phase::Running { restored: true, .. }));
-        let is_steered = !self.told.is_empty() || self.seen > 0 || self.rungs > 0 || self.checks_told > 0;
-        let is_named = |given: &GivenAnswer| given.by.is_some() || given.default;
-        let is_amended = self.graph.as_deref().is_some_and(|run| run.plan != run.admitted);
-        let is_asked = self.is_approval() || self.asked().is_some() || self.answers.iter().any(is_named);
-        if is_amended || is_asked || !self.order.labels.is_empty() || self.order.secrets.is_some() {
-            return FORM_GRAPHS;
-        }
-        match (is_steered || is_restored, self.calls.has_folded()) {
-            (true, _) => FORM_STEERED,
-            (false, true) => FORM_FOLDED,
-            (false, false) => FORM,
-        }
-    }
-
     fn changes(&mut self, at: u32, saved: &mut Saved, fields: &mut Fields) {
         fields.set_if_new(|| format!("c{at}"), &Running::of(self), &mut saved.running);
         fields.set_if_new(|| format!("l{at}"), &Ceilings::of(&self.budget), &mut saved.ceilings);

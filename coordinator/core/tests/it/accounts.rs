@@ -257,7 +257,7 @@ fn b19_an_audit_finds_a_call_that_is_settled_twice() {
     again.logged.events.retain(|event| matches!(event, Event::Settled { .. }));
     let commit = serde_json::from_value(json!({"first": again.logged.version, "last": again.logged.version,
         "made": made, "after": last.commit().made}));
-    (again.logged.commit, again.sequence, again.id) = (Some(commit.unwrap()), 100, None);
+    (again.logged.commit, again.sequence, again.id) = (commit.unwrap(), 100, None);
     log.push(again);
     let (_, findings) = audited(&world, log, &entries());
     assert!(has(&findings, Check::Books, "was settled before"), "{findings:?}");

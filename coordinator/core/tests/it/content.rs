@@ -376,7 +376,7 @@ fn l_a_long_reason_is_not_kept_with_every_context_that_it_ends() {
 }
 
 #[test]
-fn l_a_trace_of_an_earlier_version_has_the_default_and_its_count() {
+fn l_a_trace_that_is_read_has_the_default_and_its_count() {
     let (mut world, root) = root(256_000_000);
     world.spawn(&root, json!({"goal": text(1_000), "child_id": "c"})).unwrap();
     world.tell("root", "hello").unwrap();
@@ -388,7 +388,7 @@ fn l_a_trace_of_an_earlier_version_has_the_default_and_its_count() {
     };
     let (fields, values): (std::collections::HashMap<_, _>, _) =
         (stored(changes.fields), stored(changes.values));
-    // The default is not written: an earlier version reads what this one stores.
+    // The default is not written.
     assert!(fields.values().all(|text: &String| !text.contains("max_trace_bytes")));
     let read = Trace::from_stored(trace.id(), trace.version(), &fields, &values).unwrap();
     assert_eq!(read.content_bytes(), world.trace.content_bytes());

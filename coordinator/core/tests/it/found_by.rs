@@ -99,12 +99,6 @@ fn g17_the_index_is_written_when_a_term_changes_and_at_the_end() {
         Trace::from_stored(world.trace.id(), world.trace.version(), &stored, &HashMap::new()).unwrap();
     world.pay(&lease, "later", cents(1)).unwrap();
     assert_eq!(store(&mut world, &mut stored), None);
-    // One that an earlier version stored has no entries yet, and gets them with its next commit.
-    stored.remove("index");
-    world.trace =
-        Trace::from_stored(world.trace.id(), world.trace.version(), &stored, &HashMap::new()).unwrap();
-    world.pay(&lease, "last", cents(1)).unwrap();
-    assert_eq!(store(&mut world, &mut stored), text("- status:working"));
     world.ask_human(&lease, "Which?").unwrap();
     assert_eq!(store(&mut world, &mut stored), text("- status:input_required human"));
     world.answer("root", 1, "This.").unwrap();

@@ -97,14 +97,6 @@ fn g7_a_trace_that_was_stored_without_the_counts_of_questions_has_them_when_it_i
     world::invariants::check(&read).unwrap();
 }
 
-/// The stored fields of a world's trace.
-fn form_of(world: &World) -> Value {
-    let mut trace = world.trace.clone();
-    trace.mark_all_changed();
-    let head = trace.take_changes().fields.into_iter().find(|(name, _)| name == "head");
-    serde_json::from_str::<Value>(&head.unwrap().1.unwrap()).unwrap()["form"].take()
-}
-
 /// The messages of an answer that was refused.
 fn refused(world: &mut World, child: &str, answer: &str) -> Vec<String> {
     let Refusal::Malformed(problems) = world.answer(child, 1, answer).unwrap_err() else {
@@ -118,7 +110,6 @@ fn g7_an_answer_that_does_not_fit_is_refused_and_the_question_stays_open() {
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
     world.ask_with_form(&root, "which?", json!({"choices": ["tea", "coffee"]})).unwrap();
-    assert_eq!(form_of(&world), 5, "an earlier program would take any answer");
     assert_eq!(refused(&mut world, "root", "milk"), ["it is none of the choices"]);
     assert_eq!(world.status("root"), "input_required");
     assert_eq!(world.trace.question(&id("root")).unwrap().form.choices.len(), 2);
@@ -248,7 +239,6 @@ fn g7_an_approve_step_waits_for_a_human_without_worker_lease_or_money() {
     let question = world.trace.question(&id("ok")).unwrap();
     assert_eq!(question.question.as_str(), "Publish it?\n\ntext: All about ants.");
     assert_eq!(question.form.who.as_ref().unwrap().as_str(), "the editor");
-    assert_eq!(form_of(&world), 5);
     assert!(matches!(world.try_claim("ok"), Err(Refusal::NotQueued { .. })));
     assert!(matches!(world.tell("ok", "hello"), Err(Refusal::RunsNoAgent { .. })));
 

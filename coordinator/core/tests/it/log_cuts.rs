@@ -108,20 +108,6 @@ fn t9_an_observer_begins_again_where_a_rebuild_left_out_what_it_saw() {
     assert_eq!(Replay::all(seen, log), (rebuilt, Rest::Nothing));
 }
 
-/// Logs written before messages named their commit: each message counts by itself.
-#[test]
-fn t9_a_log_without_commits_is_read_as_before() {
-    let mut world = parent_of_two();
-    world.run("root", "done");
-    world.rest();
-    let mut log = commits(&world).concat();
-    log.iter_mut().for_each(|message| message.commit = None);
-    let text = serde_json::to_string(&log).unwrap();
-    assert!(!text.contains("\"commit\""), "{text}");
-    let (trace, rest) = Replay::all(Trace::new(world.trace.id()), serde_json::from_str(&text).unwrap());
-    assert_eq!((content(&trace), rest), (content(&world.trace), Rest::Nothing));
-}
-
 /// A commit that is missing while later ones are there was acknowledged: nothing is rebuilt without it.
 #[test]
 fn t9_a_missing_commit_is_a_gap() {

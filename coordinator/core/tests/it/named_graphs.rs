@@ -360,26 +360,6 @@ fn g18_a_name_costs_no_more_than_the_graph_in_its_place() {
 }
 
 #[test]
-fn g18_t9_a_run_with_names_has_a_form_of_its_own() {
-    let form = |mut world: World| {
-        let changes = world.trace.take_changes().fields;
-        let head = changes.into_iter().find(|(name, _)| name == "head").and_then(|(_, text)| text).unwrap();
-        serde_json::from_str::<Value>(&head).unwrap()["form"].clone()
-    };
-    let shelf = shelf();
-    assert_eq!(form(with_names(&shelf, &user("facts"))), 7);
-    let mut world = World::with_graph(json!({"steps": [step("only", json!({}))]}));
-    let mut wanted = definition(&world);
-    wanted["steps"]
-        .as_array_mut()
-        .unwrap()
-        .push(json!({"id": "more", "use": "facts", "with": {"topic": {"value": "x"}}}));
-    world.trace.take_changes();
-    amend(&mut world, &shelf, "am-1", 0, &wanted).unwrap();
-    assert_eq!(form(world), 7);
-}
-
-#[test]
 fn g18_s8_a_kept_graph_has_no_secret_that_its_user_does_not_have() {
     let mut shelf = Shelf::default();
     shelf.put("secretive", with(facts("one"), json!({"secrets": ["TOKEN"]})));

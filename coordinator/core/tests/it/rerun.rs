@@ -371,7 +371,7 @@ fn g15_what_can_not_be_run_again_is_refused_with_everything_wrong() {
 }
 
 #[test]
-fn g15_a_stored_rerun_is_read_back_and_has_its_form() {
+fn g15_a_stored_rerun_is_read_back() {
     let earlier = broken_chain();
     let mut group = World::with_graph(json!({"mode": "sequential", "steps": [
         step("a", json!({})), {"id": "g", "mode": "sequential", "steps": [step("x", json!({})), step("y", json!({}))]},
@@ -386,8 +386,6 @@ fn g15_a_stored_rerun_is_read_back_and_has_its_form() {
         let (fields, values) = (fields.collect(), values.collect());
         let read = Trace::from_stored(world.trace.id(), world.trace.version(), &fields, &values).unwrap();
         assert_eq!(read, world.trace);
-        let head: Value = serde_json::from_str(&fields["head"]).unwrap();
-        assert_eq!(head["form"], json!(5));
         world.cancel(None).unwrap();
         let gone = world.trace.take_changes().fields;
         assert!(gone.iter().filter(|(name, _)| name.starts_with("u.")).all(|(_, text)| text.is_none()));

@@ -201,19 +201,6 @@ fn s8_a_rerun_an_amend_and_a_second_attempt_keep_the_secrets() {
     rerun.run("d", "done");
 }
 
-/// proves: a program that does not know secrets would drop the names, and run an agent without what it needs.
-#[test]
-fn s8_t9_a_run_with_secrets_has_a_form_of_its_own() {
-    let form = |world: &mut World| {
-        let changes = world.trace.take_changes().fields;
-        let head = changes.into_iter().find(|(name, _)| name == "head").unwrap().1.unwrap();
-        serde_json::from_str::<Value>(&head).unwrap()["form"].take()
-    };
-    assert_eq!(form(&mut World::with_root(json!({"secrets": []}))), 2);
-    assert_eq!(form(&mut World::with_root(json!({"secrets": ["A_KEY"]}))), 5);
-    assert_eq!(form(&mut World::with_graph(json!({"steps": [step("a", json!({"secrets": []}))]}))), 5);
-}
-
 /// proves: contexts that name no secrets store nothing of them, however many steps a graph with secrets has.
 #[test]
 fn s8_a_step_stores_no_names_that_its_graph_has() {

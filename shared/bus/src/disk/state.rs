@@ -82,8 +82,8 @@ impl Disk {
     }
 }
 
-/// The form of all rows. Whoever finds a newer one leaves it alone.
-const FORM: u64 = 1;
+/// The form of all rows. A change of a row's form raises it, and the forms since 2 stay readable.
+const FORM: u64 = 2;
 
 fn key() -> Key {
     Key::new(Kind::Identity).rest(b"bus")
@@ -94,8 +94,15 @@ fn identity(rows: &impl Rows) -> Result<Option<(u64, String)>, disk::Error> {
     let Some(value) = rows.get(&key())? else { return Ok(None) };
     let mut reader = Reader::new(&value);
     let form = reader.number()?;
-    if form > FORM {
-        let what = format!("a later version of Trellis wrote it (form {form}, and this one knows {FORM})");
+    if form != FORM {
+        let (which, hint) = if form < FORM {
+            ("an earlier", "keep runs in a new directory, with `--data`")
+        } else {
+            ("a later", "open it with that version")
+        };
+        let what = format!(
+            "{which} version of Trellis wrote it (form {form}, and this one reads form {FORM})\n\nhint: {hint}"
+        );
         return Err(disk::Error::Corrupt { what });
     }
     Ok(Some((reader.number()?, reader.text()?.to_owned())))

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use async_nats::{
     HeaderMap,
-    header::NATS_MESSAGE_ID,
     jetstream::object_store::{ObjectInfo, ObjectOptions},
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE};
@@ -410,14 +409,16 @@ impl Nats {
 
     /// The payload that an object holds.
     async fn payload_in(&self, name: &str, of_the_core: bool) -> Result<Payload, Error> {
-        let hash = hash_in(name);
+        let lost = |reason: &str| Ok(Payload::Lost(format!("the object `{name}` holds it: {reason}")));
+        let Some(hash) = hash_in(name) else {
+            return lost("its name does not end with the hash of its content");
+        };
         let (most, few) = match of_the_core {
             true => (MAX_OBJECT_BYTES, &self.0.payloads_of_the_core),
             false => (MAX_PAYLOAD_BYTES, &self.0.payloads_of_others),
         };
-        let lost = |reason: &str| Ok(Payload::Lost(format!("the object `{name}` holds it: {reason}")));
-        match self.get_in_time(name, hash, most, Some(few)).await {
-            Ok(Found::Bytes(bytes)) if hash.is_some_and(|hash| hash != sha256(&bytes)) => {
+        match self.get_in_time(name, Some(hash), most, Some(few)).await {
+            Ok(Found::Bytes(bytes)) if hash != sha256(&bytes) => {
                 lost("its content is not what the message names")
             }
             Ok(Found::Bytes(bytes)) => Ok(Payload::Here(bytes)),
@@ -447,7 +448,7 @@ impl Nats {
     }
 }
 
-/// The hash of the content of an object that holds a payload, from its name; earlier versions wrote none.
+/// The hash of the content of an object that holds a payload, from its name.
 fn hash_in(name: &str) -> Option<&str> {
     name.rsplit_once('.').map(|(_, hash)| hash)
 }
@@ -474,13 +475,7 @@ pub(super) fn overflow(headers: &HeaderMap) -> Option<String> {
 
 /// The same, if it is the message's own and goes with it. Whoever wrote the message may name the object of another (S6).
 pub(super) fn own_overflow(headers: &HeaderMap, subject: &str) -> Option<String> {
-    let is_own = |name: &String| match name.rsplit('.').nth(1) {
-        Some(place) => place == place_of(subject),
-        // As earlier versions named it, by the message's id.
-        None => headers.get(NATS_MESSAGE_ID).is_some_and(|id| {
-            *name == format!("{}{}", Large::OfOthers.prefix(), id_in_name(id.as_str()).simple())
-        }),
-    };
+    let is_own = |name: &String| name.rsplit('.').nth(1) == Some(place_of(subject).as_str());
     overflow(headers).filter(is_own)
 }
 

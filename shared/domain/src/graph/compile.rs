@@ -13,44 +13,37 @@ use super::{
 };
 use crate::{id::ContextKey, json::Json, problem::Problems, terms::Text};
 
-/// Where a definition is from.
+/// Whether a definition has the values of its inputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Age {
-    New,
-    /// New, and its inputs come later.
-    WithoutInputs,
-    /// It was accepted before: what was not refused then is not refused now.
-    Stored,
+enum Inputs {
+    Given,
+    /// They are given later, and not checked.
+    Later,
 }
 
 impl Plan {
     /// Compiles a definition, or returns all its problems (G2).
     pub fn compile(definition: &TaskGraph) -> Result<Self, Problems> {
-        Self::compile_with(definition, Age::New)
+        Self::compile_with(definition, Inputs::Given)
     }
 
     /// Compiles a definition whose `inputs` are given later: they are not checked.
     pub fn compile_without_inputs(definition: &TaskGraph) -> Result<Self, Problems> {
-        Self::compile_with(definition, Age::WithoutInputs)
+        Self::compile_with(definition, Inputs::Later)
     }
 
-    fn compile_with(definition: &TaskGraph, age: Age) -> Result<Self, Problems> {
-        let Reading { mut groups, drafts, given: mut all_given, mut problems, mut mistaken } =
-            steps::read(definition);
-        let input_schema = steps::schema(definition.input_schema.as_ref(), "input_schema", &mut mistaken);
+    fn compile_with(definition: &TaskGraph, graph_inputs: Inputs) -> Result<Self, Problems> {
+        let Reading { mut groups, drafts, given: mut all_given, mut problems } = steps::read(definition);
+        let input_schema = steps::schema(definition.input_schema.as_ref(), "input_schema", &mut problems);
         // The one that is used is in the order of the graph.
-        steps::schema(definition.output_schema.as_ref(), "output_schema", &mut mistaken);
-        if age != Age::Stored {
-            problems.extend(mistaken);
-        }
+        steps::schema(definition.output_schema.as_ref(), "output_schema", &mut problems);
         for (i, key) in definition.input_from.iter().enumerate() {
             if definition.inputs.contains_key(key) {
                 let message = format!("`{key}` is one of the graph's own `inputs`");
                 problems.add(format!("input_from[{i}]"), message, None);
             }
         }
-        let usable = input_schema.as_ref().filter(|schema| schema.usable().is_ok());
-        if let Some(schema) = usable.filter(|_| age != Age::WithoutInputs) {
+        if let (Some(schema), Inputs::Given) = (&input_schema, graph_inputs) {
             inputs::check(schema, &definition.filled_inputs(), &definition.input_from, &mut problems);
         }
         let given = definition.inputs.keys().chain(&definition.input_from).cloned();
@@ -85,7 +78,7 @@ impl Plan {
         let mut definition = self.definition();
         forget_graph(&mut definition);
         // No step depends on the words of a task; if one did, it would keep them.
-        Plan::compile_with(&definition, Age::Stored).unwrap_or_else(|_| self.clone())
+        Plan::compile(&definition).unwrap_or_else(|_| self.clone())
     }
 }
 
@@ -127,6 +120,6 @@ fn forget(step: &mut StepDef) {
 
 impl<'de> Deserialize<'de> for Plan {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        Plan::compile_with(&TaskGraph::deserialize(d)?, Age::Stored).map_err(de::Error::custom)
+        Plan::compile(&TaskGraph::deserialize(d)?).map_err(de::Error::custom)
     }
 }

@@ -10,7 +10,7 @@ use crate::{json::Json, json_schema::JsonSchema};
 #[derive(Clone)]
 pub struct OutputSchema {
     schema: Json,
-    /// Or why it can't be compiled: it is one that an earlier version accepted.
+    /// Or why it can't be compiled: a message is decoded first, and checked then.
     compiled: Result<Arc<JsonSchema>, Arc<str>>,
 }
 
@@ -20,8 +20,8 @@ impl OutputSchema {
         Ok(OutputSchema { schema: schema.clone(), compiled: Ok(Arc::new(compiled)) })
     }
 
-    /// A schema that was accepted before. What is refused now stays readable, and no value fits it.
-    pub fn accepted(schema: &Json) -> Self {
+    /// A schema as a message has it. If it does not compile, `usable` returns the reason, and no value fits it.
+    fn decoded(schema: &Json) -> Self {
         Self::compile(schema)
             .unwrap_or_else(|why| OutputSchema { schema: schema.clone(), compiled: Err(why.into()) })
     }
@@ -30,14 +30,14 @@ impl OutputSchema {
         &self.schema
     }
 
-    /// Why not, if it is not: a new one is refused then.
+    /// An error: the reason why it does not compile.
     pub fn usable(&self) -> Result<(), String> {
         self.compiled.as_ref().map(drop).map_err(ToString::to_string)
     }
 
     /// What is compiled, or why no value fits.
     pub(super) fn compiled(&self) -> Result<&JsonSchema, String> {
-        self.compiled.as_deref().map_err(|why| format!("its schema can't be used any more: {why}"))
+        self.compiled.as_deref().map_err(|why| format!("its schema can't be used: {why}"))
     }
 
     /// At most so many errors of `value`, each with its path: empty, or beginning with `/`.
@@ -75,7 +75,7 @@ impl Serialize for OutputSchema {
 
 impl<'de> Deserialize<'de> for OutputSchema {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        Json::deserialize(d).map(|schema| OutputSchema::accepted(&schema))
+        Json::deserialize(d).map(|schema| OutputSchema::decoded(&schema))
     }
 }
 

@@ -34,8 +34,6 @@ pub(super) struct Reading<'a> {
     /// The keys that each graph is given: the graph itself, and those that steps use, by their groups.
     pub(super) given: BTreeMap<GroupIndex, BTreeSet<ContextKey>>,
     pub(super) problems: Problems,
-    /// Conditions and schemas that can't work, which earlier versions took.
-    pub(super) mistaken: Problems,
 }
 
 pub(super) struct Draft<'a> {
@@ -56,7 +54,6 @@ pub(super) struct GroupTerms<'a> {
 pub(super) fn read(graph: &TaskGraph) -> Reading<'_> {
     let mut reader = Reader {
         problems: Problems::default(),
-        mistaken: Problems::default(),
         groups: Vec::new(),
         drafts: Vec::new(),
         given: BTreeMap::new(),
@@ -95,7 +92,6 @@ pub(super) struct Around<'a> {
 
 pub(super) struct Reader<'a> {
     pub(super) problems: Problems,
-    pub(super) mistaken: Problems,
     groups: Vec<Group>,
     drafts: Vec<Vec<Draft<'a>>>,
     pub(super) given: BTreeMap<GroupIndex, BTreeSet<ContextKey>>,
@@ -103,8 +99,8 @@ pub(super) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn done(self) -> Reading<'a> {
-        let Reader { problems, mistaken, groups, drafts, given } = self;
-        Reading { groups, drafts, given, problems, mistaken }
+        let Reader { problems, groups, drafts, given } = self;
+        Reading { groups, drafts, given, problems }
     }
 
     /// How a graph runs: the whole, or one that is run as a step.
@@ -420,7 +416,7 @@ impl<'a> Reader<'a> {
             Ok(condition) => {
                 if let Some(mistake) = condition.mistake() {
                     let hint = "compare it with something, as in `outputs.review.score > 0.5`";
-                    self.mistaken.add(path, mistake, Some(hint.into()));
+                    self.problems.add(path, mistake, Some(hint.into()));
                 }
                 Some(condition)
             }
@@ -432,7 +428,7 @@ impl<'a> Reader<'a> {
     }
 
     fn output_schema(&mut self, def: &StepDef, path: &str) -> Option<OutputSchema> {
-        schema(def.output_schema.as_ref(), &join(path, "output_schema"), &mut self.mistaken)
+        schema(def.output_schema.as_ref(), &join(path, "output_schema"), &mut self.problems)
     }
 
     /// G7: a graph that asks no human can't have a step that does nothing else.
@@ -561,13 +557,9 @@ fn narrower(one: Option<Hitl>, other: Option<Hitl>) -> Option<Hitl> {
     if other == Some(Hitl::Fail) { other } else { one.or(other) }
 }
 
-/// A JSON Schema in a definition; why a new one is refused is added to `mistaken`.
-pub(super) fn schema(given: Option<&Json>, path: &str, mistaken: &mut Problems) -> Option<OutputSchema> {
-    let schema = OutputSchema::accepted(given?);
-    if let Err(message) = schema.usable() {
-        mistaken.add(path, message, None);
-    }
-    Some(schema)
+/// Compiles a JSON Schema in a definition. The reason why one is refused is added to `problems`.
+pub(super) fn schema(given: Option<&Json>, path: &str, problems: &mut Problems) -> Option<OutputSchema> {
+    OutputSchema::compile(given?).map_err(|message| problems.add(path, message, None)).ok()
 }
 
 fn item_keys() -> BTreeSet<ContextKey> {

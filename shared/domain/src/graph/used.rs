@@ -67,9 +67,9 @@ impl<'a> Reader<'a> {
             return Body::Group(0);
         }
         let input_schema =
-            schema(graph.input_schema.as_ref(), &join(&at, "input_schema"), &mut self.mistaken);
+            schema(graph.input_schema.as_ref(), &join(&at, "input_schema"), &mut self.problems);
         let output_schema =
-            schema(graph.output_schema.as_ref(), &join(&at, "output_schema"), &mut self.mistaken);
+            schema(graph.output_schema.as_ref(), &join(&at, "output_schema"), &mut self.problems);
         let used = Used {
             name: def.uses.clone(),
             with: def.with.clone(),
@@ -148,7 +148,7 @@ impl<'a> Reader<'a> {
                 values.insert(name.clone(), with.value.clone());
             }
         }
-        let Some(schema) = used.input_schema.as_ref().filter(|schema| schema.usable().is_ok()) else {
+        let Some(schema) = &used.input_schema else {
             return;
         };
         for found in inputs::findings(schema, &values, &read) {

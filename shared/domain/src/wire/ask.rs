@@ -143,13 +143,11 @@ pub enum Answer {
     Taken {
         until: Timestamp,
         /// How long until then.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        for_ms: Option<u64>,
+        for_ms: u64,
     },
     GoOn {
         until: Timestamp,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        left: Option<TimeLeft>,
+        left: TimeLeft,
     },
     /// Stop now: cancelled, ended, or taken over by another attempt.
     Stop {
@@ -236,8 +234,7 @@ pub fn exhausted(context: &ChildId, dimension: Dimension) -> String {
 pub struct Claimed {
     pub lease: Lease,
     pub lease_until: Timestamp,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub left: Option<TimeLeft>,
+    pub left: TimeLeft,
     /// The work as of now, which may be newer than the delivery.
     pub work: Execute,
     /// Holds of earlier attempts that are still open; answer with `resume`.

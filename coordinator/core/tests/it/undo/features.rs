@@ -363,20 +363,6 @@ fn held_of_root(world: &World) -> u64 {
     held_cents(world, "root")
 }
 
-#[test]
-fn g14_an_older_trace_has_the_form_it_had() {
-    let form = |graph: serde_json::Value| {
-        let mut world = World::with_graph(graph);
-        let changes = world.trace.take_changes();
-        let head = changes.fields.iter().find(|(name, _)| name == "head").unwrap().1.clone().unwrap();
-        let names: Vec<String> = changes.fields.into_iter().map(|(name, _)| name).collect();
-        let head: serde_json::Value = serde_json::from_str(&head).unwrap();
-        (head["form"].clone(), names.iter().any(|name| name.starts_with('h') && name != "head"))
-    };
-    assert_eq!(form(json!({"steps": [step("a", json!({}))]})), (json!(2), false));
-    assert_eq!(form(json!({"steps": [undoable("a", json!({}))]})), (json!(6), true));
-}
-
 trait More {
     fn rest_of(&mut self, undos: &[&str]);
     fn break_it_without_undo(&mut self, child: &str);
