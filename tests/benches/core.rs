@@ -14,7 +14,7 @@ use domain::{
     wire::{Claim, Hold, Lease, Payload, Verdict},
 };
 use serde_json::{Value, json};
-use trace::{Command, Logged, Order, Replay, Spawn, Submit, Trace, logged};
+use trace::{Command, ContextSpec, Logged, Replay, Spawn, Submit, Trace, logged};
 
 fn main() {
     memory();
@@ -35,9 +35,9 @@ fn agents() -> Vec<AgentProfile> {
     vec![AgentProfile::builtin("default".parse().expect("valid"), "echo")]
 }
 
-fn order(spawn: &Value) -> Order {
+fn spec(spawn: &Value) -> ContextSpec {
     let spawn = decode::value(spawn).expect("a valid spawn");
-    Order::from_spawn(&spawn, &[], &id("x")).expect("a valid order")
+    ContextSpec::from_spawn(&spawn, &[], &id("x")).expect("a valid order")
 }
 
 fn id(text: &str) -> ChildId {
@@ -57,9 +57,9 @@ fn claim(trace: &mut Trace, child: &str) -> Lease {
 
 fn rooted(budget_usd: u64) -> (Trace, Lease) {
     let mut trace = Trace::new(TraceId::from_u128(1).expect("not zero"));
-    let order = order(&json!({"goal": "root", "child_id": "root", "max_cost_usd": budget_usd}));
+    let spec = spec(&json!({"goal": "root", "child_id": "root", "max_cost_usd": budget_usd}));
     let submit = Submit {
-        order,
+        spec,
         plan: None,
         agents: agents().into(),
         settings: wide_settings(),
@@ -73,10 +73,10 @@ fn rooted(budget_usd: u64) -> (Trace, Lease) {
 }
 
 fn spawn(trace: &mut Trace, lease: &Lease, name: &str) {
-    let order = order(
+    let spec = spec(
         &json!({"goal": format!("the goal of {name}, in a sentence as people write them"), "child_id": name}),
     );
-    let spawn = Spawn { lease: lease.clone(), order, plan: None, agents: Default::default() };
+    let spawn = Spawn { lease: lease.clone(), spec, plan: None, agents: Default::default() };
     take(trace, Command::Spawn(Box::new(spawn)));
 }
 
@@ -131,9 +131,9 @@ fn graph(steps: u32) -> Submit {
     let steps: Vec<Value> = (0..steps).map(step).collect();
     let graph =
         decode::value(&json!({"mode": "parallel", "max_cost_usd": 1000, "steps": steps})).expect("valid");
-    let (order, plan) = Order::from_graph(&graph, &id("graph")).expect("valid");
+    let (spec, plan) = ContextSpec::from_graph(&graph, &id("graph")).expect("valid");
     Submit {
-        order,
+        spec,
         plan: Some(plan),
         agents: agents().into(),
         settings: wide_settings(),

@@ -15,7 +15,7 @@ use domain::{
     wire::{Execute, Failure, FailureKind, Payload, Question, Text, Verdict},
 };
 use serde_json::Value;
-use trace::{Event, Order, Submit, Trace, logged};
+use trace::{ContextSpec, Event, Submit, Trace, logged};
 
 use crate::{
     cluster::connect::Servers,
@@ -83,12 +83,12 @@ pub(crate) async fn run(args: &Args, servers: &Servers, output: Output) -> anyho
     };
     let root = ChildId::new(definition.name.as_ref().map_or("graph", StepId::as_str))?;
     check_names(args, &plan, &root)?;
-    let (order, plan) = Order::from_graph(&definition, &root)?;
+    let (spec, plan) = ContextSpec::from_graph(&definition, &root)?;
     let agents: BTreeSet<&AgentId> = plan.agents().map(|(agent, _)| agent).collect();
     let agents: Vec<AgentProfile> =
         agents.into_iter().map(|agent| AgentProfile::builtin(agent.clone(), "echo")).collect();
     let submit = Submit {
-        order,
+        spec,
         plan: Some(plan),
         agents: agents.into(),
         settings: Settings::default(),

@@ -271,7 +271,7 @@ fn about(trace: &Trace, started: Option<Timestamp>, now: Timestamp) -> String {
         )
     };
     let lines = [
-        ("goal", root.order.goal.as_ref().map(ToString::to_string)),
+        ("goal", root.spec.goal.as_ref().map(ToString::to_string)),
         (
             "models",
             Some(models.into_iter().collect::<Vec<_>>().join(", ")).filter(|models| !models.is_empty()),
@@ -286,8 +286,8 @@ fn about(trace: &Trace, started: Option<Timestamp>, now: Timestamp) -> String {
 
 /// The model that a context was told to call.
 fn model<'t>(trace: &'t Trace, node: &'t ContextNode) -> Option<&'t str> {
-    let of_profile = || trace.agent(node.order.agent_id.as_ref()?)?.model.as_ref();
-    node.order.model.as_ref().or_else(of_profile).map(ModelName::as_str)
+    let of_profile = || trace.agent(node.spec.agent_id.as_ref()?)?.model.as_ref();
+    node.spec.model.as_ref().or_else(of_profile).map(ModelName::as_str)
 }
 
 async fn describe(

@@ -28,8 +28,8 @@ use domain::{
 use text::set_limit::{Place as SetIn, SetLimit};
 
 use super::{
-    Admitted, Body, ContextIndex, ContextNode, Earlier, Ended, Event, Named, Order, Refusal, Spawn, StepOf,
-    Submit, Trace, agents_of, agents_of_plan, content,
+    Admitted, Body, ContextIndex, ContextNode, ContextSpec, Earlier, Ended, Event, Named, Refusal, Spawn,
+    StepOf, Submit, Trace, agents_of, agents_of_plan, content,
     context_store::{self, check_declared, lent_inputs},
     limit_text, pool, unreadable,
 };
@@ -37,10 +37,10 @@ use super::{
 pub(super) fn submit(trace: &Trace, submit: Submit, now: Timestamp) -> Result<Vec<Event>, Refusal> {
     if let Some(root) = trace.root() {
         // Of two reruns only what was asked can be compared: the earlier run may be gone when the second delivery comes.
-        let reruns = root.order.rerun.as_ref().zip(submit.order.rerun.as_ref());
+        let reruns = root.spec.rerun.as_ref().zip(submit.spec.rerun.as_ref());
         let same = reruns
             .map(|(has, asked)| has == asked)
-            .unwrap_or_else(|| same_content(trace, root, &submit.order, submit.plan.as_deref()));
+            .unwrap_or_else(|| same_content(trace, root, &submit.spec, submit.plan.as_deref()));
         return if same { Ok(Vec::new()) } else { Err(Refusal::Conflict { child_id: root.id.clone() }) };
     }
     if let Some(refusal) = submit.unresolved {
@@ -56,9 +56,9 @@ pub(super) fn submit(trace: &Trace, submit: Submit, now: Timestamp) -> Result<Ve
         events.extend(kept.map(|(place, kept)| Event::ResultKept { place, kept: Box::new(kept) }));
     }
     let place = Place { trace, parent: None, limits: &settings.limits, settings: &settings };
-    let child_id = submit.order.child_id.clone();
+    let child_id = submit.spec.child_id.clone();
     let (plan, agents) = (submit.plan, submit.agents);
-    let request = Request { order: submit.order, plan, agents, spared, step: None, taken: None, undo: None };
+    let request = Request { spec: submit.spec, plan, agents, spared, step: None, taken: None, undo: None };
     events.extend(place.admit(request, now)?);
     // What a rerun may take over counts too.
     content::check_room(trace, &settings, content::added_by_all(&events))?;
@@ -67,25 +67,25 @@ pub(super) fn submit(trace: &Trace, submit: Submit, now: Timestamp) -> Result<Ve
 }
 
 pub(super) fn spawn(trace: &Trace, spawn: Spawn, now: Timestamp) -> Result<Vec<Event>, Refusal> {
-    if let Some(existing) = trace.context(&spawn.order.child_id) {
+    if let Some(existing) = trace.context(&spawn.spec.child_id) {
         let parent = existing.parent.map(|parent| &trace.node(parent).id);
         // W3, G10: the snapshot of the parent's window and files is taken once; both may have grown since, and another
         // attempt stores the files under other names.
-        let (shared_messages, files) = (existing.order.shared_messages.clone(), existing.order.files.clone());
-        let asked = Order { shared_messages, files, ..spawn.order };
+        let (shared_messages, files) = (existing.spec.shared_messages.clone(), existing.spec.files.clone());
+        let asked = ContextSpec { shared_messages, files, ..spawn.spec };
         let same = parent == Some(&spawn.lease.child_id)
             && same_content(trace, existing, &asked, spawn.plan.as_deref());
         let conflict = Refusal::Conflict { child_id: asked.child_id };
         return if same { Ok(Vec::new()) } else { Err(conflict) };
     }
-    let child_id = spawn.order.child_id.clone();
-    if spawn.order.branch_from.is_some() {
+    let child_id = spawn.spec.child_id.clone();
+    if spawn.spec.branch_from.is_some() {
         return Err(Refusal::ChildBranches { child_id });
     }
     let parent = trace.running(&spawn.lease)?;
     let (plan, agents, spared) = (spawn.plan, spawn.agents, BTreeSet::new());
-    pool::check_spawned(trace, trace.node(parent), agents_of(&spawn.order, plan.as_deref()), &agents)?;
-    let request = Request { order: spawn.order, plan, agents, spared, step: None, taken: None, undo: None };
+    pool::check_spawned(trace, trace.node(parent), agents_of(&spawn.spec, plan.as_deref()), &agents)?;
+    let request = Request { spec: spawn.spec, plan, agents, spared, step: None, taken: None, undo: None };
     let mut events = Place::under(trace, parent).admit(request, now)?;
     events.extend(cancelled_before(trace, &child_id, None));
     Ok(events)
@@ -95,14 +95,14 @@ pub(super) fn spawn(trace: &Trace, spawn: Spawn, now: Timestamp) -> Result<Vec<E
 pub(super) fn step(
     trace: &Trace,
     graph: ContextIndex,
-    order: Order,
+    spec: ContextSpec,
     (body, undo): (Body, Option<&Undo>),
     step: StepOf,
     now: Timestamp,
 ) -> Result<Vec<Event>, Refusal> {
-    let child_id = order.child_id.clone();
+    let child_id = spec.child_id.clone();
     let (agents, spared) = (Named::default(), BTreeSet::new());
-    let request = Request { order, plan: None, agents, spared, step: Some((step, body)), taken: None, undo };
+    let request = Request { spec, plan: None, agents, spared, step: Some((step, body)), taken: None, undo };
     let mut events = Place::under(trace, graph).admit(request, now)?;
     events.extend(cancelled_before(trace, &child_id, None));
     Ok(events)
@@ -112,7 +112,7 @@ pub(super) fn step(
 pub(super) fn taken(
     trace: &Trace,
     graph: ContextIndex,
-    order: Order,
+    spec: ContextSpec,
     body: Body,
     step: StepOf,
     from: TakenFrom,
@@ -120,10 +120,10 @@ pub(super) fn taken(
 ) -> Result<Vec<Event>, Refusal> {
     let agents = Named::default();
     // Nothing runs: its agent may have been deleted.
-    let spared = order.agent_id.iter().cloned().collect();
+    let spared = spec.agent_id.iter().cloned().collect();
     let (step, taken) = (Some((step, body)), Some(from));
     // What an earlier run did is not undone by this one (G14).
-    let request = Request { order, plan: None, agents, spared, step, taken, undo: None };
+    let request = Request { spec, plan: None, agents, spared, step, taken, undo: None };
     Place::under(trace, graph).admit(request, now)
 }
 
@@ -132,23 +132,23 @@ pub(super) fn taken(
 pub(super) fn undo(
     trace: &Trace,
     graph: ContextIndex,
-    order: Order,
+    spec: ContextSpec,
     (undoes, reserve): (ContextIndex, Amount),
     now: Timestamp,
 ) -> Result<Vec<Event>, Refusal> {
     let place = Place::under(trace, graph);
     let node = trace.node(graph);
     let named = Named::default();
-    let agent = place.check_shape(&order, None, (&named, &BTreeSet::new()), true)?;
+    let agent = place.check_shape(&spec, None, (&named, &BTreeSet::new()), true)?;
     let mut adjusted = Vec::new();
-    let limits = place.limits(&order, agent, &mut adjusted);
-    let tools = place.check_tools(&order, agent)?;
-    place.check_size(&order, &[])?;
-    let window_tokens = place.window(&order, agent, &mut adjusted);
-    let timeout = place.timeout(&order, agent, false, now, &mut adjusted);
-    place.narrowed(&order, agent, &mut adjusted);
+    let limits = place.limits(&spec, agent, &mut adjusted);
+    let tools = place.check_tools(&spec, agent)?;
+    place.check_size(&spec, &[])?;
+    let window_tokens = place.window(&spec, agent, &mut adjusted);
+    let timeout = place.timeout(&spec, agent, false, now, &mut adjusted);
+    place.narrowed(&spec, agent, &mut adjusted);
     let terms = place.of_reserve(reserve, agent);
-    let child_id = order.child_id.clone();
+    let child_id = spec.child_id.clone();
     let admitted = Event::Admitted(Box::new(Admitted {
         parent_id: Some(node.id.clone()),
         body: Body::Agent,
@@ -160,18 +160,18 @@ pub(super) fn undo(
         ceiling: terms.ceiling,
         granted: terms.granted,
         inherited: terms.inherited,
-        thread_id: place.thread_id(&order),
+        thread_id: place.thread_id(&spec),
         closing_reserve_usd: terms.reserve_usd,
         limits: (*limits != *node.limits).then_some(limits),
         tools,
         window_tokens,
         deadline: timeout.deadline,
         timeout_ms: timeout.of_attempts_ms,
-        on_exhausted: place.on_exhausted(&order, agent),
-        hitl: place.hitl(&order, agent),
-        scope: place.scope(&order, None, Body::Agent),
+        on_exhausted: place.on_exhausted(&spec, agent),
+        hitl: place.hitl(&spec, agent),
+        scope: place.scope(&spec, None, Body::Agent),
         adjusted,
-        order: Arc::new(order),
+        spec: Arc::new(spec),
     }));
     Ok([admitted].into_iter().chain(cancelled_before(trace, &child_id, None)).collect())
 }
@@ -188,7 +188,7 @@ pub(super) fn amended(
     let place = Place { trace, parent: above, limits: &node.limits, settings: trace.settings() };
     // What the graph names already need not be known again: it may be the agent of results that a rerun takes.
     let known = trace.run_of(node).map(|(run, _)| agents_of_plan(&trace.plans[run.plan as usize]));
-    place.check_shape(&node.order, Some(plan), (agents, &known.unwrap_or_default()), false)?;
+    place.check_shape(&node.spec, Some(plan), (agents, &known.unwrap_or_default()), false)?;
     let fixed = trace.standings(graph);
     let steps = || plan.groups().iter().flat_map(|group| &group.steps);
     let begun = steps().filter(|step| fixed.contains_key(&step.path)).count();
@@ -204,8 +204,8 @@ pub(super) fn amended(
         let limit = Box::new(limit_text::of_settings(trace.settings(), "max_contexts"));
         return Err(Refusal::MaxContexts { asked, have, limit });
     }
-    place.check_size(&node.order, &agents.profiles)?;
-    Ok(place.new_agents(&node.order, Some(plan), agents))
+    place.check_size(&node.spec, &agents.profiles)?;
+    Ok(place.new_agents(&node.spec, Some(plan), agents))
 }
 
 /// G8: a cancel that came before its context still counts. The context is admitted and ends at once, so
@@ -227,18 +227,18 @@ pub(super) fn cancelled_before(
     })))
 }
 
-fn same_content(trace: &Trace, node: &ContextNode, order: &Order, plan: Option<&Plan>) -> bool {
+fn same_content(trace: &Trace, node: &ContextNode, spec: &ContextSpec, plan: Option<&Plan>) -> bool {
     let has = node.graph.as_ref().map(|run| trace.plans[run.admitted as usize].as_ref());
     let same_plan = match (has, plan) {
         (Some(has), Some(plan)) => has.asks_the_same(plan),
         (has, plan) => has.is_none() && plan.is_none(),
     };
-    *node.order == *order && same_plan
+    *node.spec == *spec && same_plan
 }
 
 /// What is to be admitted.
 struct Request<'a> {
-    order: Order,
+    spec: ContextSpec,
     plan: Option<Arc<Plan>>,
     agents: Named,
     /// Agents that need not be known.
@@ -264,8 +264,8 @@ impl<'a> Place<'a> {
     }
 
     fn admit(&self, request: Request<'_>, now: Timestamp) -> Result<Vec<Event>, Refusal> {
-        let Request { order, plan, agents, spared, step, taken, undo } = request;
-        let profile = self.check_shape(&order, plan.as_deref(), (&agents, &spared), step.is_some())?;
+        let Request { spec, plan, agents, spared, step, taken, undo } = request;
+        let profile = self.check_shape(&spec, plan.as_deref(), (&agents, &spared), step.is_some())?;
         self.check_parent()?;
         let is_graph = plan.is_some() || matches!(step, Some((_, Body::Graph { .. })));
         let is_approval = matches!(step, Some((_, Body::Approval)));
@@ -276,50 +276,50 @@ impl<'a> Place<'a> {
         self.check_counts(plan.as_deref())?;
         let runs = taken.is_none();
         if !is_graph && runs {
-            self.check_cycle(&order)?;
+            self.check_cycle(&spec)?;
         }
-        let tools = self.check_tools(&order, agent)?;
-        self.check_secrets(&order)?;
+        let tools = self.check_tools(&spec, agent)?;
+        self.check_secrets(&spec)?;
         if runs {
-            self.check_model(order.model.as_ref().or(profile.and_then(|a| a.model.as_ref())))?;
-            self.check_ladder_models(&order, profile)?;
+            self.check_model(spec.model.as_ref().or(profile.and_then(|a| a.model.as_ref())))?;
+            self.check_ladder_models(&spec, profile)?;
         }
         if let (Some((_, parent)), None) = (self.parent, step) {
-            check_declared(self.trace, parent, &order, is_graph)?;
+            check_declared(self.trace, parent, &spec, is_graph)?;
         }
         let mut adjusted = Vec::new();
-        let limits = self.limits(&order, agent, &mut adjusted);
+        let limits = self.limits(&spec, agent, &mut adjusted);
         if is_graph && limits.max_children == 0 {
-            let limit = Box::new(self.no_children(&order));
-            return Err(Refusal::MaxChildren { parent: order.child_id, limit });
+            let limit = Box::new(self.no_children(&spec));
+            return Err(Refusal::MaxChildren { parent: spec.child_id, limit });
         }
         if is_graph {
-            self.check_inputs(&order)?;
+            self.check_inputs(&spec)?;
         }
-        self.check_files(&order, &limits)?;
-        self.check_size(&order, &agents.profiles)?;
+        self.check_files(&spec, &limits)?;
+        self.check_size(&spec, &agents.profiles)?;
         self.check_checks(profile, step.is_some())?;
         let reserve = undo.map(|undo| self.check_undo(undo)).transpose()?;
         let terms = match (runs, is_approval) {
-            (true, false) => self.check_budget(&order, (agent, profile), reserve, &mut adjusted)?,
+            (true, false) => self.check_budget(&spec, (agent, profile), reserve, &mut adjusted)?,
             (true, true) => self.whatever_is_left(),
             (false, _) => self.nothing_to_spend(),
         };
         if let Some(plan) = plan.as_deref().filter(|plan| plan.must_fit()) {
-            self.check_worst_case(&order, plan, &agents, &terms)?;
+            self.check_worst_case(&spec, plan, &agents, &terms)?;
         }
 
-        let mut events = self.new_agents(&order, plan.as_deref(), &agents);
+        let mut events = self.new_agents(&spec, plan.as_deref(), &agents);
         let body = match (step, &plan) {
             (Some((_, body)), _) => body,
             (None, Some(_)) => Body::Graph { plan: index(self.trace.plans.len()), group: 0 },
             (None, None) => Body::Agent,
         };
         events.extend(plan.map(|plan| Event::PlanAdded { plan }));
-        let window_tokens = self.window(&order, agent, &mut adjusted);
-        let timeout = self.timeout(&order, agent, is_graph, now, &mut adjusted);
-        self.narrowed(&order, agent, &mut adjusted);
-        let child_id = order.child_id.clone();
+        let window_tokens = self.window(&spec, agent, &mut adjusted);
+        let timeout = self.timeout(&spec, agent, is_graph, now, &mut adjusted);
+        self.narrowed(&spec, agent, &mut adjusted);
+        let child_id = spec.child_id.clone();
         events.push(Event::Admitted(Box::new(Admitted {
             parent_id: self.parent.map(|(_, node)| node.id.clone()),
             body,
@@ -331,18 +331,18 @@ impl<'a> Place<'a> {
             ceiling: terms.ceiling,
             granted: terms.granted,
             inherited: terms.inherited,
-            thread_id: self.thread_id(&order),
+            thread_id: self.thread_id(&spec),
             closing_reserve_usd: terms.reserve_usd,
             limits: (*limits != *self.limits).then_some(limits),
             tools,
             window_tokens,
             deadline: timeout.deadline,
             timeout_ms: timeout.of_attempts_ms,
-            on_exhausted: self.on_exhausted(&order, agent),
-            hitl: self.hitl(&order, agent),
-            scope: self.scope(&order, step.map(|(of, _)| of), body),
+            on_exhausted: self.on_exhausted(&spec, agent),
+            hitl: self.hitl(&spec, agent),
+            scope: self.scope(&spec, step.map(|(of, _)| of), body),
             adjusted,
-            order: Arc::new(order),
+            spec: Arc::new(spec),
         })));
         self.check_room(&events, undo)?;
         if let (Some((_, parent)), Some(child_tokens)) = (self.parent, window_tokens)
@@ -358,7 +358,7 @@ impl<'a> Place<'a> {
     /// The profile to run; a refusal lists all problems of the order at once.
     fn check_shape<'p>(
         &'p self,
-        order: &Order,
+        spec: &ContextSpec,
         plan: Option<&Plan>,
         (agents, spared): (&'p Named, &BTreeSet<AgentId>),
         is_step: bool,
@@ -385,8 +385,8 @@ impl<'a> Place<'a> {
             };
             problems.add(path, format!("there is no agent `{id}`"), Some(hint));
         };
-        let agent = order.agent_id.as_ref().and_then(find);
-        if let (Some(id), None) = (&order.agent_id, agent) {
+        let agent = spec.agent_id.as_ref().and_then(find);
+        if let (Some(id), None) = (&spec.agent_id, agent) {
             unknown(id, "agent_id".into(), &mut problems);
         }
         let named = plan.into_iter().flat_map(|plan| plan.agents().map(move |named| (plan, named)));
@@ -395,7 +395,7 @@ impl<'a> Place<'a> {
                 unknown(id, plan.path_of_agent(naming), &mut problems);
             }
         }
-        if let (Some(_), Some(agent)) = (&order.branch_from, agent)
+        if let (Some(_), Some(agent)) = (&spec.branch_from, agent)
             && agent.kind == AgentKind::Builtin
         {
             let message =
@@ -403,23 +403,23 @@ impl<'a> Place<'a> {
             let hint = "use an agent of the kind `llm` or `command`";
             problems.add("branch_from", message, Some(hint.into()));
         }
-        if self.parent.is_some() && !order.labels.is_empty() {
+        if self.parent.is_some() && !spec.labels.is_empty() {
             let hint = "give the labels with the submission of the run";
             problems.add("labels", "only a run has labels, and this is a child", Some(hint.into()));
         }
         if !is_step {
-            tool::check("tools", order.tools.iter().flat_map(|tools| tools.iter()), &mut problems);
+            tool::check("tools", spec.tools.iter().flat_map(|tools| tools.iter()), &mut problems);
             let tools = plan.into_iter().flat_map(|plan| plan.tools().map(move |tools| (plan, tools)));
             for (plan, (place, tools)) in tools {
                 tool::check(&format!("{}.tools", plan.path_of(place)), tools.iter(), &mut problems);
             }
         }
-        plan.into_iter().for_each(|plan| check_undos(self.bounds_tokens(order), plan, find, &mut problems));
-        check_ceilings("", ceilings(order), &mut problems);
-        check_ladders(order, agent, plan, find, &mut problems);
+        plan.into_iter().for_each(|plan| check_undos(self.bounds_tokens(spec), plan, find, &mut problems));
+        check_ceilings("", ceilings(spec), &mut problems);
+        check_ladders(spec, agent, plan, find, &mut problems);
         match (plan, self.parent) {
-            (Some(plan), Some(_)) => check_key_lengths(order, plan, &mut problems),
-            (Some(_), None) if !order.input_from.is_empty() => {
+            (Some(plan), Some(_)) => check_key_lengths(spec, plan, &mut problems),
+            (Some(_), None) if !spec.input_from.is_empty() => {
                 let hint = "give the values as `inputs`";
                 problems.add("input_from", "a submitted graph has no caller to read from", Some(hint.into()));
             }
@@ -447,13 +447,13 @@ impl<'a> Place<'a> {
     }
 
     /// Where a graph that may have no step at all was given that limit.
-    fn no_children(&self, order: &Order) -> SetLimit {
+    fn no_children(&self, spec: &ContextSpec) -> SetLimit {
         let name = "max_children";
         match self.parent {
             Some((at, parent)) if parent.limits.max_children == 0 => {
                 limit_text::of_context(self.trace, at, name)
             }
-            Some(_) => SetLimit::new(name, 0, SetIn::Spawn(order.child_id.clone())),
+            Some(_) => SetLimit::new(name, 0, SetIn::Spawn(spec.child_id.clone())),
             None if self.settings.limits.max_children == 0 => limit_text::of_settings(self.settings, name),
             None => SetLimit::new(name, 0, SetIn::Submission),
         }
@@ -476,10 +476,10 @@ impl<'a> Place<'a> {
     }
 
     /// L: the inputs of a graph, or of an item that is a group, go into the shared store, and its limits apply to them.
-    fn check_inputs(&self, order: &Order) -> Result<(), Refusal> {
+    fn check_inputs(&self, spec: &ContextSpec) -> Result<(), Refusal> {
         let mut total = self.trace.store_bytes;
-        let lent = self.parent.into_iter().flat_map(|(_, caller)| lent_inputs(caller, order));
-        for size in order.inputs.values().chain(lent.map(|(_, value)| value)).map(Json::size_bytes) {
+        let lent = self.parent.into_iter().flat_map(|(_, caller)| lent_inputs(caller, spec));
+        for size in spec.inputs.values().chain(lent.map(|(_, value)| value)).map(Json::size_bytes) {
             context_store::check_value(self.settings, size)?;
             total += size;
         }
@@ -487,16 +487,16 @@ impl<'a> Place<'a> {
     }
 
     /// G10, L: files that are handed over are the caller's own, and count as the child's outputs.
-    fn check_files(&self, order: &Order, limits: &Limits) -> Result<(), Refusal> {
+    fn check_files(&self, spec: &ContextSpec, limits: &Limits) -> Result<(), Refusal> {
         let mut problems = Problems::default();
         let own = self.parent.map(|(_, caller)| ObjectReference::prefix(self.trace.id(), &caller.id));
-        for (i, file) in order.files.iter().enumerate() {
+        for (i, file) in spec.files.iter().enumerate() {
             if !own.as_ref().is_some_and(|own| file.object.object.starts_with(own)) {
                 problems.add(format!("files[{i}].object"), "it is no object of the caller", None);
             }
         }
-        let count = order.files.len() as u64;
-        let bytes = order.files.iter().map(|file| file.object.size_bytes).fold(0, u64::saturating_add);
+        let count = spec.files.len() as u64;
+        let bytes = spec.files.iter().map(|file| file.object.size_bytes).fold(0, u64::saturating_add);
         for (has, what, max, limit) in [
             (count, "files", limits.max_output_files.into(), "max_output_files"),
             (bytes, "bytes", limits.max_output_size_bytes, "max_output_size_bytes"),
@@ -514,7 +514,7 @@ impl<'a> Place<'a> {
     }
 
     /// L: what a worker is sent must fit into a message (see `parts`).
-    fn check_size(&self, order: &Order, agents: &[AgentProfile]) -> Result<(), Refusal> {
+    fn check_size(&self, spec: &ContextSpec, agents: &[AgentProfile]) -> Result<(), Refusal> {
         let at_most = |max: u64, size: u64, limit| {
             let too_large = || {
                 let limit = Box::new(SetLimit::built_in(limit, max));
@@ -525,16 +525,16 @@ impl<'a> Place<'a> {
         for agent in agents.iter().filter(|agent| !self.trace.agents.contains_key(&agent.agent_id)) {
             at_most(MAX_ORDER_BYTES, json::size_bytes(agent), "the largest agent profile")?;
         }
-        let size = json::size_bytes(order);
+        let size = json::size_bytes(spec);
         if size <= MAX_ORDER_BYTES {
             return Ok(());
         }
         let mut inputs = 0;
-        for input in order.inputs.values().map(Json::size_bytes) {
+        for input in spec.inputs.values().map(Json::size_bytes) {
             at_most(MAX_VALUE_BYTES, input, "the largest input")?;
             inputs += input;
         }
-        let shared = json::size_bytes(&order.shared_messages);
+        let shared = json::size_bytes(&spec.shared_messages);
         at_most(MAX_SHARED_MESSAGES_BYTES, shared, "the most shared messages")?;
         at_most(MAX_ORDER_BYTES, size.saturating_sub(inputs + shared), "the largest order without inputs")
     }
@@ -546,7 +546,7 @@ impl<'a> Place<'a> {
             let (Event::Admitted(admitted), Some(undo), Some((_, graph))) = (event, undo, self.parent) else {
                 return 0;
             };
-            self.trace.undo_bytes_of(undo, &admitted.order, graph, content::END_BYTES)
+            self.trace.undo_bytes_of(undo, &admitted.spec, graph, content::END_BYTES)
         };
         let asked = content::added_by_all(events) + events.last().map_or(0, of_undo);
         content::check_room(self.trace, self.settings, asked)
@@ -582,7 +582,7 @@ impl<'a> Place<'a> {
 
     /// Whether the tokens of a graph are bounded, by itself, above it or by the deployment. What a deployment gives a root by
     /// default is so much that it bounds nothing.
-    fn bounds_tokens(&self, order: &Order) -> bool {
+    fn bounds_tokens(&self, spec: &ContextSpec) -> bool {
         let bounds = |tokens: Tokens| tokens < DEFAULT_ROOT_BUDGET.tokens;
         let above = match self.parent {
             None => bounds(self.settings.root_budget.min(self.settings.maximum.ceiling()).tokens),
@@ -591,15 +591,15 @@ impl<'a> Place<'a> {
                 !budget.inherited.tokens && bounds(budget.limit.tokens)
             }),
         };
-        order.max_tokens.is_some() || above
+        spec.max_tokens.is_some() || above
     }
 
-    fn check_cycle(&self, order: &Order) -> Result<(), Refusal> {
-        let (Some((parent, _)), Some(agent), Some(goal)) = (self.parent, &order.agent_id, &order.goal) else {
+    fn check_cycle(&self, spec: &ContextSpec) -> Result<(), Refusal> {
+        let (Some((parent, _)), Some(agent), Some(goal)) = (self.parent, &spec.agent_id, &spec.goal) else {
             return Ok(());
         };
         let same = |node: &ContextNode| {
-            let asked = (node.order.agent_id.as_ref(), node.order.goal.as_ref());
+            let asked = (node.spec.agent_id.as_ref(), node.spec.goal.as_ref());
             node.graph.is_none() && asked == (Some(agent), Some(goal))
         };
         match self.trace.chain(parent).find(|(_, node)| same(node)) {
@@ -608,16 +608,16 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// I5: a subset of the parent's tools. Tools that the order names must all be in it; a profile's list
+    /// I5: a subset of the parent's tools. Tools that the spec names must all be in it; a profile's list
     /// is narrowed to it.
     fn check_tools(
         &self,
-        order: &Order,
+        spec: &ContextSpec,
         agent: Option<&AgentProfile>,
     ) -> Result<Option<Arc<BTreeSet<ToolName>>>, Refusal> {
         let parent = self.parent.and_then(|(_, node)| Some((node, node.tools.as_ref()?)));
         let profile = agent.and_then(|agent| agent.tools.as_ref());
-        let Some(asked) = &order.tools else {
+        let Some(asked) = &spec.tools else {
             return Ok(match (profile, parent) {
                 (Some(own), Some((_, allowed))) => {
                     Some(Arc::new(own.intersection(allowed).cloned().collect()))
@@ -634,13 +634,13 @@ impl<'a> Place<'a> {
         if outside.is_empty() {
             return Ok(Some(asked.clone()));
         }
-        let by = self.parent.map_or(&order.child_id, |(_, node)| &node.id);
+        let by = self.parent.map_or(&spec.child_id, |(_, node)| &node.id);
         Err(Refusal::Tools { parent: by.clone(), tools: outside })
     }
 
     /// S8: a subset of the parent's secrets. A root has those that its submission names.
-    fn check_secrets(&self, order: &Order) -> Result<(), Refusal> {
-        let (Some((_, parent)), Some(asked)) = (self.parent, &order.secrets) else { return Ok(()) };
+    fn check_secrets(&self, spec: &ContextSpec) -> Result<(), Refusal> {
+        let (Some((_, parent)), Some(asked)) = (self.parent, &spec.secrets) else { return Ok(()) };
         let secrets = asked.outside(self.trace.secrets_of(parent));
         if secrets.is_empty() {
             return Ok(());
@@ -659,11 +659,11 @@ impl<'a> Place<'a> {
     }
 
     /// B21: a model of its ladder must be allowed like any other. A fallback model that is not allowed does not apply.
-    fn check_ladder_models(&self, order: &Order, profile: Option<&AgentProfile>) -> Result<(), Refusal> {
+    fn check_ladder_models(&self, spec: &ContextSpec, profile: Option<&AgentProfile>) -> Result<(), Refusal> {
         let is_allowed = |model: &&ModelName| self.check_model(Some(model)).is_ok();
         let fallback = profile.and_then(|profile| profile.fallback_model.as_ref()).filter(is_allowed);
         let of_profile = profile.map(|profile| profile.on_budget.as_slice());
-        for rung in order.on_budget.as_deref().or(of_profile).unwrap_or_default() {
+        for rung in spec.on_budget.as_deref().or(of_profile).unwrap_or_default() {
             if let RungAction::Model(model) = rung.action(fallback) {
                 self.check_model(Some(&model))?;
             }
@@ -672,8 +672,8 @@ impl<'a> Place<'a> {
     }
 
     /// The profiles it names that the trace does not have yet; a trace keeps the first copy of each.
-    fn new_agents(&self, order: &Order, plan: Option<&Plan>, agents: &Named) -> Vec<Event> {
-        let named = agents_of(order, plan);
+    fn new_agents(&self, spec: &ContextSpec, plan: Option<&Plan>, agents: &Named) -> Vec<Event> {
+        let named = agents_of(spec, plan);
         let new = named.iter().filter(|id| !self.trace.agents.contains_key(*id));
         let added = |agent: &AgentProfile| Event::AgentAdded {
             agent: Box::new(agent.clone()),
@@ -722,25 +722,25 @@ fn check_undos<'p>(
     }
 }
 
-fn ceilings(order: &Order) -> Ceilings {
+fn ceilings(spec: &ContextSpec) -> Ceilings {
     Ceilings {
-        max_cost_usd: order.max_cost_usd,
-        max_tokens: order.max_tokens,
-        closing_reserve_usd: order.closing_reserve_usd,
-        timeout_ms: order.timeout_ms,
+        max_cost_usd: spec.max_cost_usd,
+        max_tokens: spec.max_tokens,
+        closing_reserve_usd: spec.closing_reserve_usd,
+        timeout_ms: spec.timeout_ms,
     }
 }
 
-/// B21: the ladders of an order and of the steps of its plan, whose own shape was checked when it was compiled.
+/// B21: the ladders of a spec and of the steps of its plan, whose own shape was checked when it was compiled.
 fn check_ladders<'p>(
-    order: &Order,
+    spec: &ContextSpec,
     agent: Option<&AgentProfile>,
     plan: Option<&Plan>,
     find: impl Fn(&AgentId) -> Option<&'p AgentProfile>,
     problems: &mut Problems,
 ) {
     let has_no_cheaper = |agent: Option<&AgentProfile>| agent.is_some_and(|a| a.fallback_model.is_none());
-    let own = order.on_budget.as_deref().unwrap_or_default();
+    let own = spec.on_budget.as_deref().unwrap_or_default();
     ladder::check("on_budget", own, problems);
     if has_no_cheaper(agent) {
         ladder::check_cheaper("on_budget", own, problems);
@@ -757,14 +757,14 @@ fn check_ladders<'p>(
 }
 
 /// An agent's own graph stores its keys behind the agent's id: with it they must not be too long.
-fn check_key_lengths(order: &Order, plan: &Plan, problems: &mut Problems) {
+fn check_key_lengths(spec: &ContextSpec, plan: &Plan, problems: &mut Problems) {
     let written =
         plan.groups().iter().flat_map(|group| &group.steps).filter_map(|step| step.output_to.as_ref());
-    for key in written.chain(order.inputs.keys()).chain(&order.input_from) {
-        if ContextKey::new(&format!("{}.{key}", order.child_id)).is_err() {
+    for key in written.chain(spec.inputs.keys()).chain(&spec.input_from) {
+        if ContextKey::new(&format!("{}.{key}", spec.child_id)).is_err() {
             problems.add(
                 "steps",
-                format!("the key `{key}` is too long: it is stored as `{}.` and the key", order.child_id),
+                format!("the key `{key}` is too long: it is stored as `{}.` and the key", spec.child_id),
                 None,
             );
         }
@@ -777,7 +777,7 @@ impl Trace {
         static NONE: LazyLock<Secrets> = LazyLock::new(Secrets::default);
         let mut node = node;
         loop {
-            match (&node.order.secrets, node.step.and(node.parent)) {
+            match (&node.spec.secrets, node.step.and(node.parent)) {
                 (Some(own), _) => return own,
                 (None, Some(graph)) => node = self.node(graph),
                 (None, None) => return &NONE,
@@ -788,7 +788,7 @@ impl Trace {
     /// The ancestor whose allow-list forbids a model under `parent`.
     pub(super) fn model_forbidden_by(&self, parent: ContextIndex, model: &ModelName) -> Option<&ChildId> {
         let forbids = |node: &ContextNode| {
-            let agent = node.order.agent_id.as_ref().and_then(|id| self.agents.get(id));
+            let agent = node.spec.agent_id.as_ref().and_then(|id| self.agents.get(id));
             agent.is_some_and(|a| !a.allowed_models.is_empty() && !a.allowed_models.contains(model))
         };
         self.chain(parent).find(|(_, node)| forbids(node)).map(|(_, node)| &node.id)

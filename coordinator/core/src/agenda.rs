@@ -90,7 +90,7 @@ impl Agenda {
             }
             Event::UndoRefused { child_id, .. } => self.add(FollowUp::Graph(trace.expect(child_id))),
             Event::Admitted(admitted) => {
-                let at = trace.expect(&admitted.order.child_id);
+                let at = trace.expect(&admitted.spec.child_id);
                 if admitted.body == Body::Approval {
                     self.add(FollowUp::Ask(at));
                 }

@@ -247,14 +247,14 @@ fn completed(
 /// Why a result does not fit the schema, if it does not. The value that the context wrote to its output itself is read
 /// instead of the result, and must fit too.
 pub(super) fn unfit(trace: &Trace, at: ContextIndex, payload: &Payload) -> Option<String> {
-    let order = &trace.node(at).order;
-    let schema = order.output_schema.as_ref()?;
+    let spec = &trace.node(at).spec;
+    let schema = spec.output_schema.as_ref()?;
     let result = match payload {
         Payload::Inline(value) => schema.check(value).err(),
         Payload::Reference(_) => Some("a result by reference can't be checked; keep it inline".into()),
     };
     result.or_else(|| {
-        let key = order.output_to.as_ref()?;
+        let key = spec.output_to.as_ref()?;
         let why = schema.check(context_store::own_value(trace, at, key)?).err()?;
         Some(format!("the value that it wrote to `{key}`: {why}"))
     })
@@ -269,7 +269,7 @@ fn finish(trace: &Trace, at: ContextIndex, payload: Payload) -> Vec<Event> {
         return vec![end::failed(trace, at, FailureKind::LimitExceeded, message)];
     }
     let mut events = Vec::new();
-    if let (Some(key), None) = (&node.order.output_to, node.step) {
+    if let (Some(key), None) = (&node.spec.output_to, node.step) {
         match context_store::put_result(trace, at, key, &payload.to_value()) {
             Ok(written) => events.extend(written),
             Err(refusal) => {

@@ -80,7 +80,7 @@ impl Trace {
     fn post_of(&mut self, at: ContextIndex, posting: Posting, model: Option<&ModelName>) {
         let node = self.node_mut(at);
         node.budget.own = posting.spent.on(node.budget.own);
-        let agent = node.order.agent_id.clone();
+        let agent = node.spec.agent_id.clone();
         let Move { more, less } = posting.spent;
         if less.cost_usd > Usd::ZERO {
             self.spent_by.take_back(agent.as_ref(), less.cost_usd);
@@ -319,7 +319,7 @@ impl Trace {
     /// of that profile to the last report (B7).
     fn own_left(&self, node: &ContextNode, with_calls: bool, ordinary: bool) -> Amount {
         let left = node.own_left(with_calls);
-        let profile = node.order.agent_id.as_ref().and_then(|id| self.agent(id));
+        let profile = node.spec.agent_id.as_ref().and_then(|id| self.agent(id));
         match profile.and_then(|profile| profile.closing_reserve_usd) {
             Some(own) if ordinary && node.own_limit.is_some() => {
                 left.saturating_sub(Amount::cost(own.min(node.budget.reserve_usd)))

@@ -56,7 +56,7 @@ impl Trace {
         let mut is_step = is_step;
         for (_, node) in parent.into_iter().flat_map(|parent| self.chain(parent)) {
             // The agent of a graph did not start its steps; what it spawns itself, in its synthesis, is bound by its checks.
-            let agent = node.order.agent_id.as_ref().filter(|_| !is_step);
+            let agent = node.spec.agent_id.as_ref().filter(|_| !is_step);
             above.extend(agent.and_then(|agent| self.agents.get(agent)).cloned());
             is_step = node.is_of_graph();
         }

@@ -4,18 +4,18 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use domain::{
-    AgentId, Amount, CallId, ChildId, ContextKey, Json, PoolName, Timestamp,
+    AgentId, Amount, CallId, ChildId, ContextKey, Json, Timestamp,
     graph::{Plan, Unverified},
     id::ModelName,
     limits::Settings,
     wire::{
-        Answered, Asker, Branch, Charge, Checked, Claim, DecideDispute, Delete, Hold, Lease, Raise, Report,
-        Restore, Resume, Tell, Text, Tick,
+        Answered, Branch, Charge, Checked, Claim, DecideDispute, Delete, Hold, Lease, Raise, Report, Restore,
+        Resume, Tell, Text, Tick,
     },
 };
 
 use super::{
-    Earlier, LostCost, Named, Order, Refusal, Traced,
+    ContextSpec, Earlier, LostCost, Named, Refusal, Traced,
     named::{agents_of, agents_of_plan},
 };
 
@@ -23,16 +23,6 @@ use super::{
 pub enum Command {
     /// The root: the trace begins.
     Submit(Box<Submit>),
-    /// What a worker of this pool says; every worker's command comes so (S6).
-    FromPool {
-        pool: PoolName,
-        command: Box<Command>,
-    },
-    /// What this administrator asks for (S7).
-    AskedBy {
-        by: Asker,
-        command: Box<Command>,
-    },
     /// A running agent's child: `spawn`, `delegate` or `run_pipeline`.
     Spawn(Box<Spawn>),
     Claim(Claim),
@@ -105,7 +95,7 @@ pub enum Command {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Submit {
-    pub order: Order,
+    pub spec: ContextSpec,
     pub plan: Option<Arc<Plan>>,
     pub agents: Named,
     pub settings: Settings,
@@ -120,7 +110,7 @@ pub struct Submit {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spawn {
     pub lease: Lease,
-    pub order: Order,
+    pub spec: ContextSpec,
     pub plan: Option<Arc<Plan>>,
     pub agents: Named,
 }
@@ -145,9 +135,7 @@ pub struct Amend {
 impl Command {
     /// The revision of the directory whose profiles it has, if it has any.
     pub fn profiles(&self) -> Option<u64> {
-        if let Command::FromPool { command, .. } = self {
-            command.profiles()
-        } else if let Command::Submit(submit) = self {
+        if let Command::Submit(submit) = self {
             submit.agents.revision
         } else if let Command::Spawn(spawn) = self {
             spawn.agents.revision
@@ -160,18 +148,15 @@ impl Command {
 
     /// What is to be admitted with the profiles of the directory: the agents it names, and the place for their profiles.
     pub fn named(&mut self) -> Option<(BTreeSet<AgentId>, &mut Named)> {
-        if let Command::FromPool { command, .. } = self {
-            return command.named();
-        }
-        let (order, plan, agents) = if let Command::Submit(submit) = self {
-            (&submit.order, &submit.plan, &mut submit.agents)
+        let (spec, plan, agents) = if let Command::Submit(submit) = self {
+            (&submit.spec, &submit.plan, &mut submit.agents)
         } else if let Command::Spawn(spawn) = self {
-            (&spawn.order, &spawn.plan, &mut spawn.agents)
+            (&spawn.spec, &spawn.plan, &mut spawn.agents)
         } else if let Command::Amend(amend) = self {
             return Some((agents_of_plan(&amend.plan), &mut amend.agents));
         } else {
             return None;
         };
-        Some((agents_of(order, plan.as_deref()), agents))
+        Some((agents_of(spec, plan.as_deref()), agents))
     }
 }

@@ -6,7 +6,7 @@
 //! the state, so that it is not stored. The count is changed where an event that changes something counted is applied, with work
 //! in proportion to what changed.
 //!
-//! A context that is live has room for its end, and a run that may be undone for the order of its undo, so that neither is ever
+//! A context that is live has room for its end, and a run that may be undone for the spec of its undo, so that neither is ever
 //! refused for want of it. What has a fixed size for each context, step, attempt and call is not counted: other limits bound it.
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -20,11 +20,13 @@ use domain::{
     wire::{Adjusted, EndStatus, Failure, GivenAnswer, Payload, Text},
 };
 
-use super::{Admitted, ContextIndex, ContextNode, Ended, Event, Order, Refusal, Status, Trace, limit_text};
+use super::{
+    Admitted, ContextIndex, ContextNode, ContextSpec, Ended, Event, Refusal, Status, Trace, limit_text,
+};
 
 /// What every live context has room for: a short result, or why it failed.
 pub(super) const END_BYTES: u64 = 2 * 1024;
-/// What an order has besides its goal, inputs and secrets, at most, if it is that of an undo.
+/// What a spec has besides its goal, inputs and secrets, at most, if it is that of an undo.
 const UNDO_ORDER_BYTES: u64 = 1024;
 
 /// L: whether the trace may keep so many bytes more.
@@ -62,8 +64,8 @@ pub(super) fn check_end(
 /// What an event that adds something counted adds by itself.
 pub(super) fn added_by(event: &Event) -> u64 {
     if let Event::Admitted(admitted) = event {
-        let Admitted { order, tools, adjusted, .. } = &**admitted;
-        size_of_terms(order, tools.as_ref(), adjusted) + END_BYTES
+        let Admitted { spec, tools, adjusted, .. } = &**admitted;
+        size_of_terms(spec, tools.as_ref(), adjusted) + END_BYTES
     } else if let Event::AgentAdded { agent, .. } = event {
         json::size_bytes(agent)
     } else if let Event::PlanAdded { plan } | Event::Amended { plan, .. } = event {
@@ -89,8 +91,8 @@ pub(super) fn question_bytes(question: &Text, form: Option<&Form>) -> u64 {
     json::size_bytes(question) + form.map_or(0, json::size_bytes)
 }
 
-fn size_of_terms(order: &Order, tools: Option<&Arc<BTreeSet<ToolName>>>, adjusted: &[Adjusted]) -> u64 {
-    json::size_bytes(order) + tools.map_or(0, json::size_bytes) + json::size_bytes(&adjusted)
+fn size_of_terms(spec: &ContextSpec, tools: Option<&Arc<BTreeSet<ToolName>>>, adjusted: &[Adjusted]) -> u64 {
+    json::size_bytes(spec) + tools.map_or(0, json::size_bytes) + json::size_bytes(&adjusted)
 }
 
 fn end_bytes(result: Option<&Payload>, error: Option<&Failure>, reason: Option<&String>) -> u64 {
@@ -121,7 +123,7 @@ impl ContextNode {
         let notes = self.notes.iter().map(|note| note.len() as u64);
         let lists = self.graph.iter().flat_map(|run| run.lists.values().map(Json::size_bytes));
         let rows = told.chain(answers).chain(notes).chain(lists).sum::<u64>();
-        size_of_terms(&self.order, self.tools.as_ref(), &self.adjusted) + self.said_bytes() + rows
+        size_of_terms(&self.spec, self.tools.as_ref(), &self.adjusted) + self.said_bytes() + rows
     }
 }
 
@@ -149,16 +151,22 @@ impl Trace {
         plans.chain(agents).chain(kept).chain(contexts).chain(undos).sum()
     }
 
-    /// What the order of the undo of a run takes, at most, and its context: with the values as they are now.
+    /// What the spec of the undo of a run takes, at most, and its context: with the values as they are now.
     pub(super) fn undo_bytes(&self, run: ContextIndex, result: u64) -> u64 {
         let node = self.node(run);
         let undo = self.undo_of(run);
-        undo.map_or(0, |undo| self.undo_bytes_of(undo, &node.order, node, result))
+        undo.map_or(0, |undo| self.undo_bytes_of(undo, &node.spec, node, result))
     }
 
     /// The same of a run that is not there yet, or is; `node` reads what it reads.
-    pub(super) fn undo_bytes_of(&self, undo: &Undo, order: &Order, node: &ContextNode, result: u64) -> u64 {
-        let read = order.input_from.iter().map(|key| {
+    pub(super) fn undo_bytes_of(
+        &self,
+        undo: &Undo,
+        spec: &ContextSpec,
+        node: &ContextNode,
+        result: u64,
+    ) -> u64 {
+        let read = spec.input_from.iter().map(|key| {
             let value = self.value_in(node, key).map_or(0, |entry| entry.size_bytes);
             key.as_str().len() as u64 + value + 8
         });
@@ -167,7 +175,7 @@ impl Trace {
         UNDO_ORDER_BYTES
             + END_BYTES
             + json::size_bytes(&undo.goal)
-            + json::size_bytes(&order.inputs)
+            + json::size_bytes(&spec.inputs)
             + json::size_bytes(self.secrets_of(node))
             + tools.unwrap_or_default()
             + read.sum::<u64>()

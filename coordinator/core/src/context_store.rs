@@ -18,7 +18,8 @@ use domain::{
 use text::set_limit::SetLimit;
 
 use super::{
-    ContextIndex, ContextNode, Entry, Event, GraphRun, Order, Refusal, Trace, limit_text, parts::MAX_KEYS,
+    ContextIndex, ContextNode, ContextSpec, Entry, Event, GraphRun, Refusal, Trace, limit_text,
+    parts::MAX_KEYS,
 };
 
 impl Trace {
@@ -40,7 +41,7 @@ impl Trace {
         let mut keys: Vec<ContextKey> = if self.reads_all(node) {
             self.store.keys().cloned().collect()
         } else {
-            let declared = node.order.input_from.iter().chain(&node.order.output_to);
+            let declared = node.spec.input_from.iter().chain(&node.spec.output_to);
             let declared = declared.filter(|key| self.value_in(node, key).is_some()).cloned();
             declared.chain(self.store.keys().filter(|key| key.is_under(&node.id)).cloned()).collect()
         };
@@ -52,11 +53,11 @@ impl Trace {
     }
 
     fn may_read(&self, node: &ContextNode, key: &ContextKey) -> bool {
-        node.order.input_from.contains(key) || may_write(node, key) || self.reads_all(node)
+        node.spec.input_from.contains(key) || may_write(node, key) || self.reads_all(node)
     }
 
     pub(super) fn reads_all(&self, node: &ContextNode) -> bool {
-        let agent = node.order.agent_id.as_ref().and_then(|id| self.agents.get(id));
+        let agent = node.spec.agent_id.as_ref().and_then(|id| self.agents.get(id));
         agent.is_some_and(|agent| agent.reads_all_context)
     }
 
@@ -73,8 +74,8 @@ impl Trace {
     /// given itself is among the graph's own values.
     pub(super) fn lender(&self, node: &ContextNode, key: &ContextKey) -> Option<&ContextNode> {
         let graph = self.key_owner(node, key)?;
-        let reads = node.graph.is_some() || node.order.input_from.contains(key);
-        let caller = self.node(graph.parent.filter(|_| reads && graph.order.input_from.contains(key))?);
+        let reads = node.graph.is_some() || node.spec.input_from.contains(key);
+        let caller = self.node(graph.parent.filter(|_| reads && graph.spec.input_from.contains(key))?);
         (!is_own_input(caller, key)).then_some(caller)
     }
 
@@ -116,21 +117,21 @@ impl Trace {
 /// What a graph reads of the values that were given to its caller itself. They never change: the graph gets copies.
 pub(super) fn lent_inputs<'a>(
     caller: &'a ContextNode,
-    order: &'a Order,
+    spec: &'a ContextSpec,
 ) -> impl Iterator<Item = (&'a ContextKey, &'a Json)> {
-    let own = order.input_from.iter().filter(|key| is_own_input(caller, key));
-    own.filter_map(|key| caller.order.inputs.get_key_value(key))
+    let own = spec.input_from.iter().filter(|key| is_own_input(caller, key));
+    own.filter_map(|key| caller.spec.inputs.get_key_value(key))
 }
 
 /// Whether an input of this name was given to the context itself, such as `item`: its worker has it, and a value of
 /// the same name in the store is not what it means.
 fn is_own_input(node: &ContextNode, key: &ContextKey) -> bool {
-    let is_own = node.graph.is_none() && node.order.inputs.contains_key(key);
-    is_own && !node.order.input_from.contains(key) && !may_write(node, key)
+    let is_own = node.graph.is_none() && node.spec.inputs.contains_key(key);
+    is_own && !node.spec.input_from.contains(key) && !may_write(node, key)
 }
 
 fn may_write(node: &ContextNode, key: &ContextKey) -> bool {
-    node.order.output_to.as_ref() == Some(key) || key.is_under(&node.id)
+    node.spec.output_to.as_ref() == Some(key) || key.is_under(&node.id)
 }
 
 /// The full name of a key in the store. The keys of a graph that is not the root are always under its id.
@@ -143,7 +144,7 @@ pub(super) fn full_key(trace: &Trace, node: &ContextNode, key: &ContextKey) -> C
     if node.scope.is_none() {
         return key.clone();
     }
-    let declared = node.order.output_to.as_ref() == Some(key) || node.order.input_from.contains(key);
+    let declared = node.spec.output_to.as_ref() == Some(key) || node.spec.input_from.contains(key);
     let of_the_graph = node.graph.is_some() || (node.step.is_some() && declared);
     let above = node.parent.into_iter().flat_map(|parent| trace.chain(parent).map(|(_, node)| node));
     if !of_the_graph && std::iter::once(node).chain(above).any(|owner| key.is_under(&owner.id)) {
@@ -187,7 +188,7 @@ pub(super) fn withdrawn(trace: &Trace, at: ContextIndex) -> Option<Event> {
 /// Deletes what a context has written to its output itself, if it has.
 pub(super) fn own_value_deleted(trace: &Trace, at: ContextIndex) -> Option<Event> {
     let node = trace.node(at);
-    let key = node.order.output_to.as_ref()?;
+    let key = node.spec.output_to.as_ref()?;
     own_value(trace, at, key)?;
     Some(Event::ValueDeleted { key: full_key(trace, node, key) })
 }
@@ -197,7 +198,7 @@ pub(super) fn own_value_deleted(trace: &Trace, at: ContextIndex) -> Option<Event
 pub(super) fn check_declared(
     trace: &Trace,
     parent: &ContextNode,
-    order: &Order,
+    spec: &ContextSpec,
     is_graph: bool,
 ) -> Result<(), Refusal> {
     if parent.parent.is_none() {
@@ -205,11 +206,11 @@ pub(super) fn check_declared(
     }
     let child_id = parent.id.clone();
     let readable = |key: &ContextKey| trace.may_read(parent, key) || (is_graph && is_own_input(parent, key));
-    if let Some(key) = order.input_from.iter().find(|key| !readable(key)) {
+    if let Some(key) = spec.input_from.iter().find(|key| !readable(key)) {
         return Err(Refusal::NotReadable { child_id, key: key.clone() });
     }
-    let writable = |key: &ContextKey| may_write(parent, key) || key.is_under(&order.child_id);
-    match order.output_to.as_ref().filter(|key| !writable(key)) {
+    let writable = |key: &ContextKey| may_write(parent, key) || key.is_under(&spec.child_id);
+    match spec.output_to.as_ref().filter(|key| !writable(key)) {
         Some(key) => Err(Refusal::NotWritable { child_id, key: key.clone() }),
         None => Ok(()),
     }

@@ -39,7 +39,7 @@ pub fn effects(trace: &Trace, events: &[Event]) -> Vec<Effect> {
 
 fn effects_of(trace: &Trace, event: &Event) -> Vec<Effect> {
     match event {
-        Event::Admitted(admitted) => execute(trace, &admitted.order.child_id),
+        Event::Admitted(admitted) => execute(trace, &admitted.spec.child_id),
         Event::Requeued { child_id, .. } | Event::Redispatched { child_id } => execute(trace, child_id),
         Event::InputRequired { child_id, .. } | Event::Reminded { child_id, .. } => {
             vec![Effect::Question { child_id: child_id.clone() }]

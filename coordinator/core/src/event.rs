@@ -22,7 +22,7 @@ use domain::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Kept, Order, Rerun, StepPlace, TokenHash, Traced, budget::Granted};
+use super::{ContextSpec, Kept, Rerun, StepPlace, TokenHash, Traced, budget::Granted};
 
 pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
@@ -423,7 +423,8 @@ pub struct Lowered {
 pub struct Admitted {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_id: Option<ChildId>,
-    pub order: Arc<Order>,
+    #[serde(rename = "order")]
+    pub spec: Arc<ContextSpec>,
     pub body: Body,
     /// The step that it runs, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -469,7 +470,7 @@ pub struct Admitted {
     /// Dimensions in which its ceiling is its parent's: raised when the parent's is.
     #[serde(default, skip_serializing_if = "is_default")]
     pub inherited: Granted,
-    /// What is lower than the order asks for (B17).
+    /// What is lower than the spec asks for (B17).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub adjusted: Vec<Adjusted>,
 }
@@ -573,7 +574,7 @@ impl Event {
             Event::Tombstoned { child_id, .. } => child_id.as_ref(),
             Event::ValueSet { writer, .. } => writer.as_ref(),
             Event::ValueDeleted { .. } => None,
-            Event::Admitted(admitted) => Some(&admitted.order.child_id),
+            Event::Admitted(admitted) => Some(&admitted.spec.child_id),
             Event::Ended(ended) | Event::UndoingBegun(ended) => Some(&ended.child_id),
             Event::WindowClamped { child_id, .. }
             | Event::Claimed { child_id, .. }

@@ -32,13 +32,13 @@ impl Trace {
         if root.waiting_for_humans > 0 {
             let _ = write!(text, " {WAITS}");
         }
-        if let Some(agent) = &root.order.agent_id {
+        if let Some(agent) = &root.spec.agent_id {
             let _ = write!(text, " {}", of_agent(agent));
         }
         if let Some(thread) = &root.thread_id {
             let _ = write!(text, " {}", of_thread(thread));
         }
-        for (key, value) in root.order.labels.iter() {
+        for (key, value) in root.spec.labels.iter() {
             let _ = write!(text, " {}", of_label(key, value));
         }
         Some(text)

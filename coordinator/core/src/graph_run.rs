@@ -101,7 +101,7 @@ pub struct UndoRun {
     pub inputs: BTreeMap<ContextKey, Json>,
     /// The digests of long ones, which are kept once for the whole trace (`undo_values`).
     pub(super) long_inputs: BTreeMap<ContextKey, String>,
-    /// What the order of its undo takes, at most: there is room for it (`content`).
+    /// What the spec of its undo takes, at most: there is room for it (`content`).
     pub(super) bytes: u64,
     /// Why its undo could not be started.
     pub refused: Option<Box<str>>,

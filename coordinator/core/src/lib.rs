@@ -16,7 +16,6 @@ mod admission;
 mod agenda;
 mod apply;
 mod asked;
-mod asked_by;
 mod attempt;
 mod books;
 mod budget;
@@ -26,6 +25,7 @@ mod checked;
 mod checkpoint;
 mod command;
 mod content;
+mod context_spec;
 mod context_store;
 mod copy;
 mod dispute;
@@ -80,6 +80,7 @@ pub use budget::{Budget, Call, CallState, Granted, WaitingHold};
 pub use calls::{Calls, Known};
 pub use chain::{Rest, in_order};
 pub use command::{Amend, Command, Spawn, Submit};
+pub use context_spec::ContextSpec;
 pub use effect::{Effect, effects};
 pub use event::{Admitted, Body, Copied, Ended, Event, Lowered, Ran, Requeue, StepOf};
 pub use found_by::terms as terms_of;
@@ -107,16 +108,23 @@ pub use traced::Traced;
 use agenda::Agenda;
 use domain::Timestamp;
 
-/// The first events of a command, decided on the trace as it is. [`Trace::handle`] adds what follows from
+/// The first events of an order, decided on the trace as it is. [`Trace::handle`] adds what follows from
 /// them.
-pub fn decide(trace: &Trace, command: Command, now: Timestamp) -> Result<Vec<Event>, Refusal> {
+pub fn decide(trace: &Trace, order: impl Into<Order>, now: Timestamp) -> Result<Vec<Event>, Refusal> {
+    let Order { by, pool, command } = order.into();
+    if let Some(pool) = &pool {
+        pool::check(trace, pool, &command)?;
+    }
+    let events = decide_command(trace, command, now)?;
+    Ok(match by {
+        Some(by) => order::signed(events, by),
+        None => events,
+    })
+}
+
+fn decide_command(trace: &Trace, command: Command, now: Timestamp) -> Result<Vec<Event>, Refusal> {
     match command {
         Command::Submit(submit) => admission::submit(trace, *submit, now),
-        Command::FromPool { pool, command } => {
-            pool::check(trace, &pool, &command)?;
-            decide(trace, *command, now)
-        }
-        Command::AskedBy { by, command } => Ok(asked_by::signed(decide(trace, *command, now)?, by)),
         Command::Spawn(spawn) => admission::spawn(trace, *spawn, now),
         Command::Claim(claim) => attempt::claim(trace, &claim, now),
         Command::Tick(tick) => attempt::tick(trace, &tick, now),
@@ -150,20 +158,21 @@ pub fn decide(trace: &Trace, command: Command, now: Timestamp) -> Result<Vec<Eve
 }
 
 impl Trace {
-    /// Handles a command: decides, applies the events, and goes on until nothing more follows. Returns
+    /// Handles an order: decides, applies the events, and goes on until nothing more follows. Returns
     /// every event in the order applied. A refusal leaves the trace unchanged. Leases are renewed in memory
     /// too (`lease`): replaying the events does not give that.
-    pub fn handle(&mut self, command: Command, now: Timestamp) -> Result<Vec<Event>, Refusal> {
+    pub fn handle(&mut self, order: impl Into<Order>, now: Timestamp) -> Result<Vec<Event>, Refusal> {
+        let order = order.into();
         let mut agenda = Agenda::default();
-        let said = if let Command::FromPool { command, .. } = &command { command } else { &command };
-        let ticks = if let Command::Tick(tick) = said { self.find(&tick.lease.child_id) } else { None };
-        if let Command::Spare { until } = &command {
+        let ticks =
+            if let Command::Tick(tick) = &order.command { self.find(&tick.lease.child_id) } else { None };
+        if let Command::Spare { until } = &order.command {
             self.spare(now, *until);
         }
-        if matches!(command, Command::Wake) {
+        if matches!(order.command, Command::Wake) {
             agenda.extend_due(self.due(now));
         }
-        let mut log = decide(self, command, now)?;
+        let mut log = decide(self, order, now)?;
         if let Some(at) = ticks {
             self.renew(at, now.plus_millis(self.settings().lease_ms));
         }

@@ -66,12 +66,12 @@ impl Trace {
         let budget =
             Budget::new(admitted.ceiling, admitted.closing_reserve_usd, admitted.granted, admitted.inherited);
         ContextNode {
-            id: admitted.order.child_id.clone(),
+            id: admitted.spec.child_id.clone(),
             parent: admitted.parent_id.as_ref().map(|parent| self.expect(parent)),
             children: Vec::new(),
             live_children: 0,
             depth: admitted.depth,
-            order: admitted.order.clone(),
+            spec: admitted.spec.clone(),
             graph,
             step: admitted.step,
             taken: admitted.taken.clone(),
@@ -143,9 +143,9 @@ impl Trace {
     /// Writes the inputs of a graph to the shared store, before its first step, and what it reads of its caller's own.
     fn give_inputs(&mut self, graph: ContextIndex) {
         let node = self.node(graph);
-        let mut inputs = node.order.inputs.clone();
+        let mut inputs = node.spec.inputs.clone();
         if let (Some(caller), None) = (node.parent, node.step) {
-            let lent = lent_inputs(self.node(caller), &node.order);
+            let lent = lent_inputs(self.node(caller), &node.spec);
             inputs.extend(lent.map(|(key, value)| (key.clone(), value.clone())));
         }
         for (key, value) in inputs {

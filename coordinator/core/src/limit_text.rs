@@ -84,11 +84,11 @@ pub(super) fn of_context(trace: &Trace, at: ContextIndex, name: &'static str) ->
         let binds =
             |profile: &&AgentProfile| sets(&profile.limits) && !(of_deployment && node.graph.is_some());
         let profile = own_profile(trace, node).filter(binds);
-        let order = node.order.limits.as_deref().is_some_and(sets);
+        let spec = node.spec.limits.as_deref().is_some_and(sets);
         return match (node.parent, profile) {
             (None, _) if sets(&trace.settings().maximum.limits) => SetLimit::new(name, value, Place::Maximum),
             (_, Some(profile)) => SetLimit::new(name, value, Place::Profile(profile.agent_id.clone())),
-            (None, None) if !order || of_deployment => {
+            (None, None) if !spec || of_deployment => {
                 let mut limit = of_settings(trace.settings(), name);
                 limit.raise_in.splice(0..0, replacing(trace, node));
                 limit
@@ -110,7 +110,7 @@ pub(super) fn of_settings(settings: &Settings, name: &'static str) -> SetLimit {
 
 /// The profile of what runs in a context: of a graph, that of the agent that synthesises.
 fn own_profile<'a>(trace: &'a Trace, node: &ContextNode) -> Option<&'a AgentProfile> {
-    trace.agent(node.order.agent_id.as_ref()?)
+    trace.agent(node.spec.agent_id.as_ref()?)
 }
 
 /// The profile that may replace the deployment's limits: that of a root which is no graph.
@@ -184,7 +184,7 @@ fn timeout(trace: &Trace, node: &ContextNode, deadline: Timestamp) -> Option<Set
     let settings = trace.settings();
     let name = "timeout_ms";
     let given = |millis: Option<u64>| millis.filter(|millis| *millis > 0);
-    let (asked, own) = (given(node.order.timeout_ms), node.timeout_ms);
+    let (asked, own) = (given(node.spec.timeout_ms), node.timeout_ms);
     let maximum = given(settings.maximum.timeout_ms).filter(|_| node.parent.is_none());
     let wall =
         asked.into_iter().chain(maximum).min().filter(|_| node.parent.is_none() || node.graph.is_some());
@@ -229,7 +229,7 @@ fn window(trace: &Trace, at: ContextIndex, max: u64) -> SetLimit {
         if node.parent.is_some_and(|parent| is_it(trace.node(parent).window_tokens)) {
             continue;
         }
-        if is_it(node.order.window_tokens) {
+        if is_it(node.spec.window_tokens) {
             return SetLimit::new(name, max, of_order(node));
         }
         match own_profile(trace, node) {
@@ -263,7 +263,7 @@ fn ceiling(trace: &Trace, context: &ContextNode, dimension: Dimension) -> SetLim
     let profile = own_profile(trace, context).filter(|_| context.graph.is_none());
     let of_profile = profile.filter(|profile| is_it(asked(profile.max_cost_usd, profile.max_tokens)));
     let set_in = match (context.parent, of_profile) {
-        _ if is_it(asked(context.order.max_cost_usd, context.order.max_tokens)) => of_order(context),
+        _ if is_it(asked(context.spec.max_cost_usd, context.spec.max_tokens)) => of_order(context),
         (_, Some(profile)) => Place::Profile(profile.agent_id.clone()),
         (None, None) if is_it(asked(settings.maximum.max_cost_usd, settings.maximum.max_tokens)) => {
             Place::Maximum
@@ -275,7 +275,7 @@ fn ceiling(trace: &Trace, context: &ContextNode, dimension: Dimension) -> SetLim
         (None, None) => Place::Raised,
         (Some(parent), None) => Place::Parent(trace.node(parent).id.clone()),
     };
-    // An order can't have more than its profile or the deployment allows.
+    // A spec can't have more than its profile or the deployment allows.
     let is_bound = matches!(set_in, Place::Maximum | Place::Profile(_));
     let raise_in = vec![if is_bound { set_in.clone() } else { of_order(context) }];
     SetLimit { raise_in, ..SetLimit::new(name, value, set_in) }

@@ -21,10 +21,10 @@ impl Trace {
     pub fn offer(&self, child_id: &ChildId, home: &Home) -> Option<(PoolName, Offer)> {
         let node = self.context(child_id)?;
         let runs = match &node.graph {
-            None => node.order.goal.is_some(),
+            None => node.spec.goal.is_some(),
             Some(run) => run.phase == RunPhase::Synthesis,
         };
-        self.agent(node.order.agent_id.as_ref().filter(|_| runs)?)?;
+        self.agent(node.spec.agent_id.as_ref().filter(|_| runs)?)?;
         let pool = self.pool_of(node);
         let (trace_id, child_id, attempt) = (self.id(), child_id.clone(), next_attempt(node));
         let report_to = ClaimAt { ask: home.ask(&pool) };
@@ -36,7 +36,7 @@ impl Trace {
     pub fn execute(&self, child_id: &ChildId, home: &Home) -> Option<Execute> {
         let node = self.context(child_id)?;
         let parts = self.parts(node);
-        let shared_messages = node.order.shared_messages.clone();
+        let shared_messages = node.spec.shared_messages.clone();
         let goal = self.goal(node)?;
         let agent = self.profile(node)?;
         Some(Execute {
@@ -47,24 +47,24 @@ impl Trace {
             attempt: next_attempt(node),
             depth: node.depth,
             goal,
-            model: node.order.model.clone().or_else(|| agent.model.clone()),
+            model: node.spec.model.clone().or_else(|| agent.model.clone()),
             tools: self.tools(node, &agent),
             secrets: self.secrets_of(node).clone(),
             agent,
             inputs: parts.inputs,
-            output_to: node.order.output_to.clone(),
-            output_schema: node.order.output_schema.as_ref().map(|schema| schema.schema().clone()),
+            output_to: node.spec.output_to.clone(),
+            output_schema: node.spec.output_schema.as_ref().map(|schema| schema.schema().clone()),
             limits: (*node.limits).clone(),
             deadline: self.deadline(node),
             window_tokens: node.window_tokens,
             shared_messages,
-            files: node.order.files.clone(),
+            files: node.spec.files.clone(),
             budget: node.budget.snapshot(),
             on_budget: self.ladder(node).to_vec(),
             report_to: home.report_to(&self.pool_of(node), self.id(), &node.id),
             children: parts.children,
             answers: parts.answers,
-            branch_from: node.order.branch_from.clone().filter(|_| node.graph.is_none()),
+            branch_from: node.spec.branch_from.clone().filter(|_| node.graph.is_none()),
             restore: node.restores.last().copied(),
             journaled: node.progress.journaled,
             left_out: parts.left_out,
@@ -74,7 +74,7 @@ impl Trace {
     /// I1: the goal alone; for the synthesis of a graph, the findings.
     fn goal(&self, node: &ContextNode) -> Option<Text> {
         match &node.graph {
-            None => node.order.goal.clone(),
+            None => node.spec.goal.clone(),
             Some(run) if run.phase == RunPhase::Synthesis => synthesis_goal(self, node),
             Some(_) => None,
         }
@@ -82,7 +82,7 @@ impl Trace {
 
     /// The profile, without a fallback model that an ancestor does not allow, and with the checks of its ancestors.
     fn profile(&self, node: &ContextNode) -> Option<AgentProfile> {
-        let mut agent = self.agent(node.order.agent_id.as_ref()?)?.clone();
+        let mut agent = self.agent(node.spec.agent_id.as_ref()?)?.clone();
         if let (Some(parent), Some(model)) = (node.parent, &agent.fallback_model)
             && self.model_forbidden_by(parent, model).is_some()
         {

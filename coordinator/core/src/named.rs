@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use domain::{AgentId, AgentProfile, Timestamp, graph::Plan};
 
-use super::Order;
+use super::ContextSpec;
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Named {
@@ -34,9 +34,9 @@ impl From<Vec<AgentProfile>> for Named {
     }
 }
 
-/// The agents that an order and its plan name.
-pub fn agents_of(order: &Order, plan: Option<&Plan>) -> BTreeSet<AgentId> {
-    order.agent_id.iter().cloned().chain(plan.into_iter().flat_map(agents_of_plan)).collect()
+/// The agents that a spec and its plan name.
+pub fn agents_of(spec: &ContextSpec, plan: Option<&Plan>) -> BTreeSet<AgentId> {
+    spec.agent_id.iter().cloned().chain(plan.into_iter().flat_map(agents_of_plan)).collect()
 }
 
 /// The agents that a plan names.

@@ -38,7 +38,7 @@ pub(super) fn tell(trace: &Trace, tell: &Tell) -> Result<Vec<Event>, Refusal> {
         let message = format!("a sender's name has at most {MAX_SENDER_BYTES} bytes");
         return Err(Refusal::Malformed(Problems::one("told.by", message, None)));
     }
-    if node.order.agent_id.is_none() {
+    if node.spec.agent_id.is_none() {
         return Err(Refusal::RunsNoAgent { child_id: child_id.clone() });
     }
     let bytes =
@@ -110,8 +110,8 @@ impl ContextNode {
 impl Trace {
     /// The ladder of a context: its request's, or else its profile's.
     pub fn ladder<'a>(&'a self, node: &'a ContextNode) -> &'a [Rung] {
-        let profile = node.order.agent_id.as_ref().and_then(|id| self.agent(id));
-        let own = node.order.on_budget.as_deref();
+        let profile = node.spec.agent_id.as_ref().and_then(|id| self.agent(id));
+        let own = node.spec.on_budget.as_deref();
         own.or(profile.map(|profile| profile.on_budget.as_slice())).unwrap_or_default()
     }
 
@@ -148,7 +148,7 @@ impl Trace {
     }
 
     fn reached_rung(&self, node: &ContextNode, number: u32, rung: &Rung) -> ReachedRung {
-        let profile = node.order.agent_id.as_ref().and_then(|id| self.agent(id));
+        let profile = node.spec.agent_id.as_ref().and_then(|id| self.agent(id));
         let is_allowed = |model: &&ModelName| {
             node.parent.is_none_or(|above| self.model_forbidden_by(above, model).is_none())
         };

@@ -56,8 +56,8 @@ impl Trace {
                 Ok(Part::Child(self.context(child_id).filter(own).and_then(|child| self.child_result(child))))
             }
             PartName::Input(key) => {
-                let given = has_inputs(self, node) && node.order.inputs.contains_key(key);
-                if !given && !node.order.input_from.contains(key) {
+                let given = has_inputs(self, node) && node.spec.inputs.contains_key(key);
+                if !given && !node.spec.input_from.contains(key) {
                     return Err(Refusal::NotReadable { child_id: node.id.clone(), key: key.clone() });
                 }
                 Ok(Part::Input(self.input(node, key).map_or_else(Json::null, |(value, _)| value.clone())))
@@ -111,9 +111,9 @@ impl Trace {
 
     /// Its declared inputs: those given with the order, the others from the store, null for absent keys.
     fn add_inputs(&self, node: &ContextNode, parts: &mut Parts) {
-        let own = node.order.inputs.keys().filter(|_| has_inputs(self, node));
+        let own = node.spec.inputs.keys().filter(|_| has_inputs(self, node));
         let mut room = MAX_INPUTS_BYTES;
-        for key in own.chain(&node.order.input_from) {
+        for key in own.chain(&node.spec.input_from) {
             let (value, size) = match self.input(node, key) {
                 Some((value, size)) => (value.clone(), size),
                 None => (Json::null(), 0),
@@ -131,10 +131,10 @@ impl Trace {
         }
     }
 
-    /// An input and its size. One that is declared comes from the store, whatever the order gives.
+    /// An input and its size. One that is declared comes from the store, whatever the spec gives.
     pub(super) fn input<'a>(&'a self, node: &'a ContextNode, key: &ContextKey) -> Option<(&'a Json, u64)> {
-        if !node.order.input_from.contains(key) {
-            return node.order.inputs.get(key).map(|value| (value, value.size_bytes()));
+        if !node.spec.input_from.contains(key) {
+            return node.spec.inputs.get(key).map(|value| (value, value.size_bytes()));
         }
         let entry = self.value_in(node, key).filter(|_| !self.writer_failed(node, key))?;
         Some((&entry.value, entry.size_bytes))

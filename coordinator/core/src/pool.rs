@@ -11,7 +11,7 @@ use super::{Command, ContextNode, Named, Refusal, Trace};
 impl Trace {
     /// The pool whose workers run a context.
     pub fn pool_of(&self, node: &ContextNode) -> PoolName {
-        let agent = node.order.agent_id.as_ref().and_then(|id| self.agent(id));
+        let agent = node.spec.agent_id.as_ref().and_then(|id| self.agent(id));
         agent.and_then(|agent| agent.pool.clone()).unwrap_or_else(PoolName::default_pool)
     }
 
@@ -52,11 +52,6 @@ pub(super) fn check(trace: &Trace, pool: &PoolName, command: &Command) -> Result
 }
 
 impl Command {
-    /// The same, said by a worker of the pool.
-    pub fn from_pool(self, pool: PoolName) -> Self {
-        Command::FromPool { pool, command: Box::new(self) }
-    }
-
     /// The context that a worker speaks for, if it is something that workers say.
     fn speaks_for(&self) -> Option<&ChildId> {
         match self {
@@ -72,9 +67,7 @@ impl Command {
             | Command::Settle { lease, .. }
             | Command::SetValue { lease, .. }
             | Command::DeleteValue { lease, .. } => Some(&lease.child_id),
-            Command::FromPool { .. }
-            | Command::AskedBy { .. }
-            | Command::Submit(_)
+            Command::Submit(_)
             | Command::Charge(_)
             | Command::BookLost(_)
             | Command::Raise(_)

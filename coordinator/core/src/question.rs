@@ -31,7 +31,7 @@ impl ContextNode {
 
     /// Whether it is an `approve` step: it runs no agent, and no steps.
     pub fn is_approval(&self) -> bool {
-        self.graph.is_none() && self.order.agent_id.is_none()
+        self.graph.is_none() && self.spec.agent_id.is_none()
     }
 }
 
@@ -65,7 +65,7 @@ pub(super) fn by_step(trace: &Trace, at: ContextIndex) -> Vec<Event> {
         Some(question) => question.to_string(),
         None => format!("Do you approve `{}`?", step.id),
     };
-    for key in node.order.inputs.keys().chain(&node.order.input_from) {
+    for key in node.spec.inputs.keys().chain(&node.spec.input_from) {
         let value = trace.input(node, key).map_or_else(|| "null".into(), |(value, _)| value.to_text());
         question.push_str(&format!("\n\n{key}: {}", wording::cut(value, INPUT_SHOWN)));
     }

@@ -10,7 +10,7 @@ use super::{ContextIndex, Event, Phase, Refusal, Status, Trace, end};
 impl Trace {
     /// The journal that it may still have to copy: it was submitted as a branch, and is live.
     pub fn branches_from(&self) -> Option<&Checkpoint> {
-        self.root().filter(|root| root.is_live())?.order.branch_from.as_ref()
+        self.root().filter(|root| root.is_live())?.spec.branch_from.as_ref()
     }
 }
 

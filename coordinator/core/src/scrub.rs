@@ -14,12 +14,12 @@ use domain::{
     wire::{EndStatus, Payload, Text},
 };
 
-use super::{Admitted, ContextNode, Ended, Event, Logged, Order, Status};
+use super::{Admitted, ContextNode, ContextSpec, Ended, Event, Logged, Status};
 
 /// Takes the content out of a context.
 pub(super) fn context(node: &mut ContextNode) {
     node.deleted = true;
-    node.order = Arc::new(order(&node.order));
+    node.spec = Arc::new(spec(&node.spec));
     node.answers.clear();
     node.notes.clear();
     for number in 0..u32::try_from(node.told.len()).unwrap_or(u32::MAX) {
@@ -50,13 +50,13 @@ pub(super) fn plan(plan: &Arc<Plan>) -> Arc<Plan> {
     Arc::new(plan.without_content())
 }
 
-fn order(order: &Order) -> Order {
-    let mut order = order.clone();
-    order.goal = None;
-    order.inputs.clear();
-    order.shared_messages.clear();
-    order.files.clear();
-    order
+fn spec(spec: &ContextSpec) -> ContextSpec {
+    let mut spec = spec.clone();
+    spec.goal = None;
+    spec.inputs.clear();
+    spec.shared_messages.clear();
+    spec.files.clear();
+    spec
 }
 
 /// Why a context ended, unless who cancelled it said so.
@@ -97,8 +97,8 @@ impl Event {
                 Event::Amended { child_id, id, by: None, plan: plan(&whole) }
             }
             Event::Admitted(admitted) => {
-                let order = Arc::new(order(&admitted.order));
-                Event::Admitted(Box::new(Admitted { order, ..*admitted }))
+                let spec = Arc::new(spec(&admitted.spec));
+                Event::Admitted(Box::new(Admitted { spec, ..*admitted }))
             }
             Event::InputRequired { child_id, number, path, question: _, form: _ } => {
                 Event::InputRequired { child_id, number, path, question: blank_text(), form: None }

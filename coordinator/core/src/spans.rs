@@ -207,7 +207,7 @@ impl Telling<'_> {
     }
 
     fn agent(&self) -> Option<&str> {
-        self.node.order.agent_id.as_ref().map(|agent| agent.as_str())
+        self.node.spec.agent_id.as_ref().map(|agent| agent.as_str())
     }
 
     fn context(&self, traced: &Traced) -> Span {

@@ -21,9 +21,9 @@ use domain::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Asked, Calls, ContextIndex, GraphRun, Kept, Keyed, Mark, Order, Ran, Rerun, Rows, StepOf, StepPlace,
-    TokenHash, Traced, UndoRun, WaitingHold, budget::Budget, spenders::Spenders, undo_values::UndoValues,
-    unsaved::Unsaved,
+    Asked, Calls, ContextIndex, ContextSpec, GraphRun, Kept, Keyed, Mark, Ran, Rerun, Rows, StepOf,
+    StepPlace, TokenHash, Traced, UndoRun, WaitingHold, budget::Budget, spenders::Spenders,
+    undo_values::UndoValues, unsaved::Unsaved,
 };
 
 #[derive(Debug, Clone, PartialEq)]
@@ -88,7 +88,7 @@ pub struct ContextNode {
     pub children: Vec<ContextIndex>,
     pub live_children: u32,
     pub depth: u32,
-    pub order: Arc<Order>,
+    pub spec: Arc<ContextSpec>,
     /// The state of its graph, if it runs one.
     pub graph: Option<Box<GraphRun>>,
     pub step: Option<StepOf>,

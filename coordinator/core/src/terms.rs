@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
-    Body, ContextIndex, ContextNode, Order, Ran, Refusal, StepOf, admission::Place, budget::Granted,
+    Body, ContextIndex, ContextNode, ContextSpec, Ran, Refusal, StepOf, admission::Place, budget::Granted,
 };
 
 /// What a context may spend, and how its parent funds it.
@@ -39,25 +39,25 @@ impl Place<'_> {
     /// kept from the steps (B7), and the rest of it binds its synthesis only.
     pub(super) fn check_budget(
         &self,
-        order: &Order,
+        spec: &ContextSpec,
         (agent, profile): (Option<&AgentProfile>, Option<&AgentProfile>),
         reserve: Option<Amount>,
         adjusted: &mut Vec<Adjusted>,
     ) -> Result<Terms, Refusal> {
         let (profile_usd, profile_tokens) =
             (agent.and_then(|a| a.max_cost_usd), agent.and_then(|a| a.max_tokens));
-        let asked_usd = smaller(order.max_cost_usd, profile_usd);
-        let asked_tokens = smaller(order.max_tokens, profile_tokens);
-        let asked_reserve = order.closing_reserve_usd.or(profile.and_then(|a| a.closing_reserve_usd));
+        let asked_usd = smaller(spec.max_cost_usd, profile_usd);
+        let asked_tokens = smaller(spec.max_tokens, profile_tokens);
+        let asked_reserve = spec.closing_reserve_usd.or(profile.and_then(|a| a.closing_reserve_usd));
         let (left, most) = match self.parent {
             None => (self.settings.root_budget, self.settings.maximum.ceiling()),
             Some((at, parent)) => (self.left_under(at, parent)?, parent.budget.limit),
         };
         let asked = Amount::new(asked_usd.unwrap_or(left.cost_usd), asked_tokens.unwrap_or(left.tokens));
         let ceiling = asked.min(most);
-        adjusted.extend(self.lowered("max_cost_usd", order.max_cost_usd, profile_usd, ceiling.cost_usd));
-        adjusted.extend(self.lowered("max_tokens", order.max_tokens, profile_tokens, ceiling.tokens));
-        let granted = match (self.parent, order.funding) {
+        adjusted.extend(self.lowered("max_cost_usd", spec.max_cost_usd, profile_usd, ceiling.cost_usd));
+        adjusted.extend(self.lowered("max_tokens", spec.max_tokens, profile_tokens, ceiling.tokens));
+        let granted = match (self.parent, spec.funding) {
             (Some(_), Funding::Granted) => Granted {
                 cost: asked_usd.is_some() || asked_tokens.is_none(),
                 tokens: asked_tokens.is_some(),
@@ -80,7 +80,7 @@ impl Place<'_> {
         // A reserve can't exceed the ceiling.
         let reserve_usd = asked_reserve.unwrap_or_default().min(ceiling.cost_usd);
         let asked_reserve =
-            asked_reserve.filter(|_| order.closing_reserve_usd.is_some() || self.parent.is_none());
+            asked_reserve.filter(|_| spec.closing_reserve_usd.is_some() || self.parent.is_none());
         let lowered = |asked| self.lowered("closing_reserve_usd", Some(asked), profile_usd, reserve_usd);
         adjusted.extend(asked_reserve.and_then(lowered));
         let inherited = Granted {
@@ -123,7 +123,7 @@ impl Place<'_> {
 
     pub(super) fn limits(
         &self,
-        order: &Order,
+        spec: &ContextSpec,
         agent: Option<&AgentProfile>,
         adjusted: &mut Vec<Adjusted>,
     ) -> Arc<Limits> {
@@ -137,14 +137,14 @@ impl Place<'_> {
             (None, None) => maximum.lower(&self.settings.limits),
         };
         if let (None, Some(agent)) = (self.parent, agent) {
-            let order = order.limits.as_deref();
-            let asks = |what: &str| order.is_some_and(|order| order.has(what));
+            let spec = spec.limits.as_deref();
+            let asks = |what: &str| spec.is_some_and(|spec| spec.has(what));
             let above = agent.limits.above(&limits).into_iter().filter(|(what, _, _)| !asks(what));
             adjusted.extend(
                 above.map(|(what, asked, got)| Adjusted::new(what, asked, got, LoweredBy::Deployment)),
             );
         }
-        if let Some(asked) = &order.limits {
+        if let Some(asked) = &spec.limits {
             adjusted.extend(asked.above(&limits).into_iter().map(|(what, asked, got)| {
                 let by_profile = agent.is_some_and(|agent| agent.limits.sets(what, got));
                 Adjusted::new(what, asked, got, if by_profile { LoweredBy::Profile } else { self.above() })
@@ -161,13 +161,13 @@ impl Place<'_> {
     /// the deployment has a maximum.
     pub(super) fn timeout(
         &self,
-        order: &Order,
+        spec: &ContextSpec,
         agent: Option<&AgentProfile>,
         is_graph: bool,
         now: Timestamp,
         adjusted: &mut Vec<Adjusted>,
     ) -> Timeout {
-        let asked = order.timeout_ms.map(no_bound);
+        let asked = spec.timeout_ms.map(no_bound);
         let profile = agent.and_then(|agent| agent.timeout_ms).map(no_bound);
         let is_root = self.parent.is_none();
         let maximum = self.settings.maximum.timeout_ms.map(no_bound).filter(|_| is_root);
@@ -192,12 +192,17 @@ impl Place<'_> {
     }
 
     /// B17: what the profile of a child lists, and its ancestors do not allow, does not apply.
-    pub(super) fn narrowed(&self, order: &Order, agent: Option<&AgentProfile>, adjusted: &mut Vec<Adjusted>) {
+    pub(super) fn narrowed(
+        &self,
+        spec: &ContextSpec,
+        agent: Option<&AgentProfile>,
+        adjusted: &mut Vec<Adjusted>,
+    ) {
         let (Some((at, parent)), Some(agent)) = (self.parent, agent) else { return };
         let mut note = |what: &str, asked: Value, got: Value| {
             adjusted.push(Adjusted::new(what, asked, got, LoweredBy::Parent));
         };
-        if let (None, Some(own), Some(allowed)) = (&order.tools, &agent.tools, &parent.tools)
+        if let (None, Some(own), Some(allowed)) = (&spec.tools, &agent.tools, &parent.tools)
             && !own.is_subset(allowed)
         {
             note("tools", json!(own), json!(own.intersection(allowed).collect::<Vec<_>>()));
@@ -212,7 +217,7 @@ impl Place<'_> {
         }
     }
 
-    /// B17: notes that less applies than the order asks for; for a root also than its profile does.
+    /// B17: notes that less applies than the spec asks for; for a root also than its profile does.
     fn lowered<T: Copy + Ord + Serialize>(
         &self,
         what: &str,
@@ -231,43 +236,43 @@ impl Place<'_> {
     }
 
     /// As asked for, else as its parent.
-    pub(super) fn on_exhausted(&self, order: &Order, agent: Option<&AgentProfile>) -> OnExhausted {
+    pub(super) fn on_exhausted(&self, spec: &ContextSpec, agent: Option<&AgentProfile>) -> OnExhausted {
         let inherited = self.parent.map(|(_, parent)| parent.on_exhausted);
-        order.on_exhausted.or(agent.and_then(|a| a.on_exhausted)).or(inherited).unwrap_or_default()
+        spec.on_exhausted.or(agent.and_then(|a| a.on_exhausted)).or(inherited).unwrap_or_default()
     }
 
     /// I6: the root's, inherited unchanged.
-    pub(super) fn thread_id(&self, order: &Order) -> Option<ThreadId> {
+    pub(super) fn thread_id(&self, spec: &ContextSpec) -> Option<ThreadId> {
         let inherited = self.parent.and_then(|(_, parent)| parent.thread_id.clone());
-        inherited.or_else(|| order.thread_id.clone())
+        inherited.or_else(|| spec.thread_id.clone())
     }
 
-    pub(super) fn hitl(&self, order: &Order, agent: Option<&AgentProfile>) -> Hitl {
+    pub(super) fn hitl(&self, spec: &ContextSpec, agent: Option<&AgentProfile>) -> Hitl {
         let inherited = self.parent.map(|(_, parent)| parent.hitl);
-        order.hitl.or(agent.and_then(|a| a.hitl)).or(inherited).unwrap_or_default()
+        spec.hitl.or(agent.and_then(|a| a.hitl)).or(inherited).unwrap_or_default()
     }
 
     /// W1: the smallest of its model's window, the requested clamp, and its parent's window.
     pub(super) fn window(
         &self,
-        order: &Order,
+        spec: &ContextSpec,
         agent: Option<&AgentProfile>,
         adjusted: &mut Vec<Adjusted>,
     ) -> Option<Tokens> {
         let parent = self.parent.and_then(|(_, node)| node.window_tokens);
         let model = agent.and_then(|a| a.window_tokens);
-        let window = [model, order.window_tokens, parent].into_iter().flatten().min()?;
-        adjusted.extend(self.lowered("window_tokens", order.window_tokens, model, window));
+        let window = [model, spec.window_tokens, parent].into_iter().flatten().min()?;
+        adjusted.extend(self.lowered("window_tokens", spec.window_tokens, model, window));
         Some(window)
     }
 
     /// The graph whose keys it reads and writes: its own, if it is one that an agent runs or a step uses, or an item.
-    pub(super) fn scope(&self, order: &Order, step: Option<StepOf>, body: Body) -> Option<ChildId> {
+    pub(super) fn scope(&self, spec: &ContextSpec, step: Option<StepOf>, body: Body) -> Option<ChildId> {
         let (_, parent) = self.parent?;
         let Body::Graph { plan, group } = body else { return parent.scope.clone() };
         let is_used = || self.trace.plans[plan as usize].group(group).used.is_some();
         let has_own_keys = step.is_none_or(|of| matches!(of.ran, Ran::Item(_)) || is_used());
-        if has_own_keys { Some(order.child_id.clone()) } else { parent.scope.clone() }
+        if has_own_keys { Some(spec.child_id.clone()) } else { parent.scope.clone() }
     }
 }
 

@@ -221,7 +221,7 @@ impl Trace {
     fn keep_inputs(&mut self, run: ContextIndex) {
         let node = self.node(run);
         let read = |key: &ContextKey| Some((key.clone(), self.value_in(node, key)?.value.clone()));
-        let read: Vec<(ContextKey, Json)> = node.order.input_from.iter().filter_map(read).collect();
+        let read: Vec<(ContextKey, Json)> = node.spec.input_from.iter().filter_map(read).collect();
         let (mut inputs, mut long) = (BTreeMap::new(), BTreeMap::new());
         for (key, value) in read {
             match value.size_bytes() > SHORT_BYTES {

@@ -6,12 +6,12 @@ use domain::{
     graph::{Estimate, Known, Plan},
 };
 
-use super::{Named, Order, Refusal, admission::Place, agents_of_plan, terms::Terms};
+use super::{ContextSpec, Named, Refusal, admission::Place, agents_of_plan, terms::Terms};
 
 impl Place<'_> {
     pub(super) fn check_worst_case(
         &self,
-        order: &Order,
+        spec: &ContextSpec,
         plan: &Plan,
         agents: &Named,
         terms: &Terms,
@@ -21,7 +21,7 @@ impl Place<'_> {
         let ceiling = |id: &AgentId| self.trace.agent(id).or_else(|| agents.get(id))?.max_cost_usd;
         let agents = agents_of_plan(plan).into_iter();
         let profiles = agents.filter_map(|id| Some((id.clone(), ceiling(&id)?))).collect();
-        let estimate = Estimate::of(plan, &Known { inputs: &order.inputs, profiles: &profiles, items: None });
+        let estimate = Estimate::of(plan, &Known { inputs: &spec.inputs, profiles: &profiles, items: None });
         let why = match estimate.needs(terms.reserve_usd) {
             Some(needs) if needs <= budget => return Ok(()),
             Some(needs) if terms.reserve_usd == Usd::ZERO => format!("its steps may cost {needs}"),

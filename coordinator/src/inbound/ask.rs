@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use bus::{Message, Subscription};
 use domain::{
-    ChildId, Problems, TraceId, decode, graph,
+    Problems, TraceId, decode, graph,
     subject::{Partition, Subject},
     wire::{Answer, Ask, AskMessage, ChildSpawn},
 };
-use trace::{Command, Order, Refusal, Spawn, agents_of};
+use trace::{Command, ContextSpec, Refusal, Spawn, agents_of};
 
 use crate::{
     audit, dead_letter,
     handles::{Handles, LARGE_BYTES},
     shard::{
         dispatch::Dispatch,
-        job::{AnswerKind, Job, Origin, Reading, Work},
+        job::{Job, Origin, Reading, Work},
     },
 };
 
@@ -74,57 +74,46 @@ impl Asks {
             return Err(Problems::one("", "messages on this subject are not accepted here", None));
         };
         // A server lets a worker ask only on its pool's subject: the core compares it with the context's (S6).
-        let command = |command: Command| Work::Command(Box::new(command.from_pool(pool.clone())));
-        let read = |lease, what| (Work::Read { pool: pool.clone(), lease, what }, AnswerKind::Read);
-        let (work, kind) = match ask {
+        let order = |command: Command| Work::Orders(vec![command.from_pool(pool.clone())]);
+        let read = |lease, what| Work::Read { pool: pool.clone(), lease, what };
+        let work = match ask {
             Ask::Claim(claim) => {
                 audit::keep_worker_policy(&self.handles, pool, &claim.worker_id, &message.headers);
-                (command(Command::Claim(claim.clone())), AnswerKind::Claim(claim))
+                order(Command::Claim(claim))
             }
-            Ask::Tick(tick) => (command(Command::Tick(tick.clone())), AnswerKind::Tick(tick)),
-            Ask::Hold(hold) => (command(Command::Hold(hold.clone())), AnswerKind::Hold(hold)),
-            Ask::Release { lease, call_id } => {
-                (command(Command::Release { lease, call_id }), AnswerKind::Plain)
-            }
-            Ask::Forfeit { lease, call_id } => {
-                (command(Command::Forfeit { lease, call_id }), AnswerKind::Plain)
-            }
+            Ask::Tick(tick) => order(Command::Tick(tick)),
+            Ask::Hold(hold) => order(Command::Hold(hold)),
+            Ask::Release { lease, call_id } => order(Command::Release { lease, call_id }),
+            Ask::Forfeit { lease, call_id } => order(Command::Forfeit { lease, call_id }),
             Ask::Settle { lease, call_id, amount, model } => {
-                (command(Command::Settle { lease, call_id, amount, model }), AnswerKind::Plain)
+                order(Command::Settle { lease, call_id, amount, model })
             }
-            Ask::Resume(resume) => (command(Command::Resume(resume)), AnswerKind::Plain),
-            Ask::Spawn(spawn) => {
-                let (spawn, child_id) = self.spawn(trace_id, *spawn).await?;
-                (command(Command::Spawn(Box::new(spawn))), AnswerKind::Spawn(child_id))
-            }
-            Ask::Checked(told) => (command(Command::Checked(told)), AnswerKind::Plain),
+            Ask::Resume(resume) => order(Command::Resume(resume)),
+            Ask::Spawn(spawn) => order(Command::Spawn(Box::new(self.spawn(trace_id, *spawn).await?))),
+            Ask::Checked(told) => order(Command::Checked(told)),
+            Ask::ContextSet { lease, key, value } => order(Command::SetValue { lease, key, value }),
+            Ask::ContextDelete { lease, key } => order(Command::DeleteValue { lease, key }),
             Ask::Part { lease, part } => read(lease, Reading::Part(part)),
             Ask::ContextGet { lease, key } => read(lease, Reading::Value(key)),
             Ask::ContextList { lease } => read(lease, Reading::Keys),
-            Ask::ContextSet { lease, key, value } => {
-                (command(Command::SetValue { lease, key, value }), AnswerKind::Plain)
-            }
-            Ask::ContextDelete { lease, key } => {
-                (command(Command::DeleteValue { lease, key }), AnswerKind::Plain)
-            }
         };
         let origin = match &message.reply_to {
-            Some(reply_to) => Origin::Ask { reply_to: reply_to.clone(), kind },
+            Some(reply_to) => Origin::Ask { reply_to: reply_to.clone() },
             None => Origin::Timer,
         };
         Ok(Job::new(trace_id, work, origin))
     }
 
-    async fn spawn(&self, trace_id: TraceId, asked: ChildSpawn) -> Result<(Spawn, ChildId), Problems> {
+    async fn spawn(&self, trace_id: TraceId, asked: ChildSpawn) -> Result<Spawn, Problems> {
         let ChildSpawn { lease, spawn, graph, shared_messages, files } = asked;
         let named = spawn.as_ref().and_then(|spawn| spawn.child_id.clone());
         let Some(fresh) = named.or_else(|| graph.as_ref().and_then(|graph| graph.child_id.clone())) else {
             let hint = "choose a name, and use it again when you repeat the ask: then there is one child";
             return Err(Problems::one("ask.spawn", "`child_id` is missing", Some(hint.into())));
         };
-        let (order, plan) = match (spawn, graph) {
+        let (spec, plan) = match (spawn, graph) {
             (Some(spawn), None) => {
-                (Order { files, ..Order::from_spawn(&spawn, &shared_messages, &fresh)? }, None)
+                (ContextSpec { files, ..ContextSpec::from_spawn(&spawn, &shared_messages, &fresh)? }, None)
             }
             (None, Some(_)) if !files.is_empty() => {
                 return Err(Problems::one(
@@ -134,9 +123,9 @@ impl Asks {
                 ));
             }
             (None, Some(graph)) => {
-                let (order, plan) = Order::from_graph(&graph, &fresh)?;
+                let (spec, plan) = ContextSpec::from_graph(&graph, &fresh)?;
                 graph::not_named(&plan, "ask.spawn.graph")?;
-                (order, Some(plan))
+                (spec, Some(plan))
             }
             (Some(_), Some(_)) | (None, None) => {
                 let hint = "give exactly one of `spawn` and `graph`";
@@ -147,9 +136,13 @@ impl Asks {
                 ));
             }
         };
-        let agents = self.handles.directory.find(&agents_of(&order, plan.as_deref())).await;
-        let child_id = order.child_id.clone();
-        tracing::debug!(%trace_id, %child_id, parent = %lease.child_id, "a worker asks for a spawn");
-        Ok((Spawn { lease, order, plan, agents }, child_id))
+        let agents = self.handles.directory.find(&agents_of(&spec, plan.as_deref())).await;
+        tracing::debug!(
+            %trace_id,
+            child_id = %spec.child_id,
+            parent = %lease.child_id,
+            "a worker asks for a spawn"
+        );
+        Ok(Spawn { lease, spec, plan, agents })
     }
 }

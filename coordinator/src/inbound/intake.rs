@@ -11,7 +11,7 @@ use domain::{
     wire::{Asker, Cancel, Charge, Control, Input, SubmitAnswer, Text},
 };
 use telemetry::metrics;
-use trace::Command;
+use trace::{Command, Order};
 
 use super::{
     query,
@@ -90,32 +90,26 @@ impl Intake {
                 self.submit(Arrival::Published(delivery), subject).await;
             }
             Ok(subject @ Subject::Cancel) => {
-                let commands = decode::from_outside(&delivery.payload).map(|cancel: Cancel| {
-                    let reason = cancel.reason.map(|reason| reason.to_string());
-                    (
-                        cancel.trace_id,
-                        vec![Command::Cancel {
-                            child_id: cancel.child_id,
-                            reason,
-                            without_undo: cancel.without_undo,
-                        }],
-                    )
+                let orders = decode::from_outside(&delivery.payload).map(|cancel: Cancel| {
+                    let Cancel { trace_id, child_id, reason, without_undo } = cancel;
+                    let reason = reason.map(|reason| reason.to_string());
+                    (trace_id, vec![Command::Cancel { child_id, reason, without_undo }.into()])
                 });
-                self.give(delivery, subject, commands).await;
+                self.give(delivery, subject, orders).await;
             }
             Ok(subject @ Subject::Input) => {
-                let commands = decode::from_outside(&delivery.payload).and_then(inputs);
-                self.give(delivery, subject, commands).await;
+                let orders = decode::from_outside(&delivery.payload).and_then(inputs);
+                self.give(delivery, subject, orders).await;
             }
             Ok(subject @ Subject::Admin(action)) if Action::DURABLE.contains(&action) => {
-                let commands = match decode::from_outside(&delivery.payload) {
+                let orders = match decode::from_outside(&delivery.payload) {
                     Ok(control) => match only(&subject, &control) {
                         Ok(()) => self.control(control, audit::asker(&self.handles, &delivery.headers)).await,
                         Err(problems) => Err(problems),
                     },
                     Err(problems) => Err(problems),
                 };
-                self.give(delivery, subject, commands).await;
+                self.give(delivery, subject, orders).await;
             }
             other => {
                 let problems = Problems::one("", "messages on this subject are not accepted here", None);
@@ -125,11 +119,7 @@ impl Intake {
         }
     }
 
-    async fn control(
-        &self,
-        control: Control,
-        by: Option<Asker>,
-    ) -> Result<(TraceId, Vec<Command>), Problems> {
+    async fn control(&self, control: Control, by: Option<Asker>) -> Result<(TraceId, Vec<Order>), Problems> {
         let raise = control.raise.map(Command::Raise);
         let told = by.as_ref().and_then(|by| Text::new(by.to_string()).ok());
         let charge = control.charge.map(|charge| Charge { by: charge.by.or(told), ..charge });
@@ -147,20 +137,20 @@ impl Intake {
         let restore = control.restore.map(Command::Restore);
         let dispute = control.dispute.map(Command::DecideDispute);
         let commands = [raise, charge, delete, restore, dispute].into_iter().flatten();
-        let commands = commands.map(|command| command.asked_by(by.clone())).collect();
-        Ok((control.trace_id, commands))
+        let orders = commands.map(|command| command.asked_by(by.clone())).collect();
+        Ok((control.trace_id, orders))
     }
 
     async fn give(
         &self,
         delivery: Delivery,
         subject: Subject,
-        commands: Result<(TraceId, Vec<Command>), Problems>,
+        orders: Result<(TraceId, Vec<Order>), Problems>,
     ) {
-        match commands {
-            Ok((trace_id, commands)) => {
+        match orders {
+            Ok((trace_id, orders)) => {
                 let origin = Origin::Queue { delivery: Box::new(delivery), subject };
-                self.dispatch.give(Job::new(trace_id, Work::Commands(commands), origin)).await;
+                self.dispatch.give(Job::new(trace_id, Work::Orders(orders), origin)).await;
             }
             Err(problems) => dead_letter::keep(&self.handles, delivery, Some(&subject), problems).await,
         }
@@ -180,14 +170,14 @@ fn only(subject: &Subject, control: &Control) -> Result<(), Problems> {
     problems.or(())
 }
 
-fn inputs(input: Input) -> Result<(TraceId, Vec<Command>), Problems> {
-    let commands: Vec<Command> =
-        input.answered.map(Command::Answer).into_iter().chain(input.told.map(Command::Tell)).collect();
-    if commands.is_empty() {
+fn inputs(input: Input) -> Result<(TraceId, Vec<Order>), Problems> {
+    let commands = input.answered.map(Command::Answer).into_iter().chain(input.told.map(Command::Tell));
+    let orders: Vec<Order> = commands.map(Order::from).collect();
+    if orders.is_empty() {
         let hint = "give `answered`, for an answer to a question, or `told`, for a message to an agent";
         return Err(Problems::one("", "the message says nothing", Some(hint.into())));
     }
-    Ok((input.trace_id, commands))
+    Ok((input.trace_id, orders))
 }
 
 /// Replies to the sender, stores a dead letter, and removes the message from its queue. What may be taken later is

@@ -61,21 +61,18 @@ async fn answer(
         return reply(handles, message.reply_to.as_ref(), &QueryAnswer::Refused(Refusal::unavailable()))
             .await;
     }
+    let origin = || Origin::Query { reply_to: message.reply_to.clone() };
     let answer = match query {
         Ok(Query::Tell { trace_id, told }) => {
-            let origin = Origin::Told { reply_to: message.reply_to.clone(), told: Box::new(told.clone()) };
-            return dispatch.give(Job::command(trace_id, Command::Tell(told), origin)).await;
+            return dispatch.give(Job::order(trace_id, Command::Tell(told), origin())).await;
         }
         Ok(Query::Answer { trace_id, answered }) => {
-            let reply_to = message.reply_to.clone();
-            let origin = Origin::Answered { reply_to, answered: Box::new(answered.clone()) };
-            return dispatch.give(Job::command(trace_id, Command::Answer(answered), origin)).await;
+            return dispatch.give(Job::order(trace_id, Command::Answer(answered), origin())).await;
         }
         Ok(Query::Amend { trace_id, amend }) => match planned(handles, &amend, message.payload.len()).await {
             Ok(planned) => {
                 let command = amended(handles, *amend, planned).await;
-                let origin = Origin::Amended { reply_to: message.reply_to.clone() };
-                return dispatch.give(Job::command(trace_id, command, origin)).await;
+                return dispatch.give(Job::order(trace_id, command, origin())).await;
             }
             Err(refusal) => Ok(QueryAnswer::Refused(refusal)),
         },

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bus::{Consumption, Delivery, Stream};
 use domain::{ChildId, Problems, TraceId, decode, subject::Subject, wire};
 use telemetry::metrics;
-use trace::Command;
+use trace::{Command, Order};
 
 use crate::{
     dead_letter,
@@ -41,18 +41,18 @@ impl Reports {
 
     async fn take(&self, delivery: Delivery) {
         let subject = self.handles.bus.namespace().parse(&delivery.subject).ok();
-        match command(subject.as_ref(), &delivery) {
-            Ok((trace_id, command)) => {
+        match order(subject.as_ref(), &delivery) {
+            Ok((trace_id, order)) => {
                 let subject = subject.expect("a message was read from it");
                 let origin = Origin::Queue { delivery: Box::new(delivery), subject };
-                self.dispatch.give(Job::command(trace_id, command, origin)).await;
+                self.dispatch.give(Job::order(trace_id, order, origin)).await;
             }
             Err(problems) => dead_letter::keep(&self.handles, delivery, subject.as_ref(), problems).await,
         }
     }
 }
 
-fn command(subject: Option<&Subject>, delivery: &Delivery) -> Result<(TraceId, Command), Problems> {
+fn order(subject: Option<&Subject>, delivery: &Delivery) -> Result<(TraceId, Order), Problems> {
     delivery.genuine()?;
     match subject {
         Some(Subject::Result(pool, _, trace_id, child_id)) => {

@@ -14,7 +14,7 @@ use domain::{
     subject::Subject,
     wire::{self, Spawn},
 };
-use trace::{Command, Earlier, Order, Refusal, RerunOrder, Submit, Trace, Traced, agents_of};
+use trace::{Command, ContextSpec, Earlier, Refusal, RerunOrder, Submit, Trace, Traced, agents_of};
 use uuid::Uuid;
 
 use super::names;
@@ -94,7 +94,7 @@ enum Asked {
 
 /// What is to be admitted; of a rerun also what the earlier run has, or why it can't be run again.
 struct Ordered {
-    order: Order,
+    spec: ContextSpec,
     plan: Option<Arc<Plan>>,
     rerun: Option<Result<Earlier, Refusal>>,
     unresolved: Option<Refusal>,
@@ -132,7 +132,7 @@ pub(crate) async fn job(handles: &Handles, arrival: Arrival, subject: Subject) -
         }
     };
     let ids = Ids::choose(&asked, &arrival, handles);
-    let ordered = match asked.order(handles, &ids).await {
+    let ordered = match asked.spec(handles, &ids).await {
         Ok(ordered) => ordered,
         Err(NotOrdered::Problems(problems)) => {
             let refusal = Refusal::Malformed(problems).to_wire();
@@ -149,9 +149,9 @@ pub(crate) async fn job(handles: &Handles, arrival: Arrival, subject: Subject) -
         let refusal = wire::Refusal::unavailable();
         return Err(Box::new(Unusable { arrival, refusal, reply_to, again: true }));
     }
-    let Ordered { order, plan, rerun, unresolved } = ordered;
-    let agents = handles.directory.find(&agents_of(&order, plan.as_deref())).await;
-    let child_id = order.child_id.clone();
+    let Ordered { spec, plan, rerun, unresolved } = ordered;
+    let agents = handles.directory.find(&agents_of(&spec, plan.as_deref())).await;
+    let child_id = spec.child_id.clone();
     let settings = handles.policies.apply(handles.config.settings.clone());
     let now = handles.clock.now();
     let comes_first = arrival.comes_first(handles.started_at);
@@ -165,11 +165,11 @@ pub(crate) async fn job(handles: &Handles, arrival: Arrival, subject: Subject) -
     let came = Came { received_at, subject: handles.bus.namespace().subject(&subject), caller: ids.caller };
     let traced = came.traced(ids.trace);
     let elsewhere = ids.elsewhere.map(|trace_id| Elsewhere { trace_id, traced: came.traced(trace_id) });
-    let submit = Submit { order, plan, agents, settings, traced, rerun, unresolved };
+    let submit = Submit { spec, plan, agents, settings, traced, rerun, unresolved };
     let submission =
         Submission { delivery, reply_to, subject, child_id, fresh: ids.fresh, comes_first, elsewhere };
     let origin = Origin::Submission(Box::new(submission));
-    Ok(Job::command(ids.trace, Command::Submit(Box::new(submit)), origin))
+    Ok(Job::order(ids.trace, Command::Submit(Box::new(submit)), origin))
 }
 
 impl Asked {
@@ -197,16 +197,16 @@ impl Asked {
         }
     }
 
-    async fn order(&self, handles: &Handles, ids: &Ids) -> Result<Ordered, NotOrdered> {
+    async fn spec(&self, handles: &Handles, ids: &Ids) -> Result<Ordered, NotOrdered> {
         match self {
             Asked::Spawn(spawn) => {
-                let order = Order::from_spawn(spawn, &[], &ids.root).map_err(NotOrdered::Problems)?;
-                Ok(Ordered { order, plan: None, rerun: None, unresolved: None })
+                let spec = ContextSpec::from_spawn(spawn, &[], &ids.root).map_err(NotOrdered::Problems)?;
+                Ok(Ordered { spec, plan: None, rerun: None, unresolved: None })
             }
             Asked::Graph(graph, plan, problems) => {
-                let order = Order::of_graph(graph, &ids.root);
+                let spec = ContextSpec::of_graph(graph, &ids.root);
                 let unresolved = problems.clone().map(Refusal::Malformed);
-                Ok(Ordered { order, plan: Some(plan.clone()), rerun: None, unresolved })
+                Ok(Ordered { spec, plan: Some(plan.clone()), rerun: None, unresolved })
             }
             Asked::Rerun(asked) => rerun(handles, asked, ids).await.map_err(NotOrdered::Unreadable),
         }
@@ -238,12 +238,12 @@ async fn rerun(handles: &Handles, asked: &wire::Rerun, ids: &Ids) -> Result<Orde
         None => Err(Earlier::unknown(asked.rerun.trace_id)),
     };
     Ok(match made {
-        Ok((order, plan, earlier)) => {
-            Ordered { order, plan: Some(plan), rerun: Some(Ok(earlier)), unresolved: None }
+        Ok((spec, plan, earlier)) => {
+            Ordered { spec, plan: Some(plan), rerun: Some(Ok(earlier)), unresolved: None }
         }
         Err(refusal) => {
-            let order = Order { rerun: Some(request), ..Order::new(child_id) };
-            Ordered { order, plan: None, rerun: Some(Err(refusal)), unresolved: None }
+            let spec = ContextSpec { rerun: Some(request), ..ContextSpec::new(child_id) };
+            Ordered { spec, plan: None, rerun: Some(Err(refusal)), unresolved: None }
         }
     })
 }
@@ -252,7 +252,7 @@ impl Ordered {
     /// Notes whose journals and objects it needs.
     async fn note(&self, handles: &Handles, ids: &Ids) -> Result<(), store::Error> {
         let by: Vec<TraceId> = [Some(ids.trace), ids.elsewhere].into_iter().flatten().collect();
-        let origin = self.order.branch_from.iter().map(|from| from.trace_id);
+        let origin = self.spec.branch_from.iter().map(|from| from.trace_id);
         let rerun = self.rerun.iter().flatten();
         for from in origin.chain(rerun.flat_map(|earlier| branches::needed_by(&earlier.rerun))) {
             branches::note(handles, from, &by).await?;

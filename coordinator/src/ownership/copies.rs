@@ -115,7 +115,7 @@ async fn copy(
             let command = Command::Copy { after_ms: now.millis_since(before) };
             for old in old.map(|(id, _)| *id).collect::<Vec<TraceId>>().chunks(COPIED_AT_ONCE) {
                 for id in old {
-                    dispatch.give(Job::command(*id, command.clone(), Origin::Timer)).await;
+                    dispatch.give(Job::order(*id, command.clone(), Origin::Timer)).await;
                 }
                 copied += old.len();
                 tokio::time::sleep(PAUSE).await;

@@ -128,7 +128,7 @@ async fn live(
         let old = some.iter().zip(&signers).filter(|(_, signer)| is_old(signer));
         for old in old.map(|(id, _)| *id).collect::<Vec<TraceId>>().chunks(SIGNED_AT_ONCE) {
             for id in old {
-                dispatch.give(Job::command(*id, Command::Copy { after_ms: 0 }, Origin::Timer)).await;
+                dispatch.give(Job::order(*id, Command::Copy { after_ms: 0 }, Origin::Timer)).await;
             }
             count += old.len();
             tokio::time::sleep(PAUSE).await;

@@ -169,25 +169,10 @@ impl Counted {
     }
 }
 
-/// What a worker asks for, and its pool.
+/// The command of a worker, and the worker's pool.
 fn of_worker(work: &Work) -> Option<(&PoolName, &Command)> {
-    if let Work::Command(command) = work
-        && let Command::FromPool { pool, command } = &**command
-    {
-        Some((pool, command))
-    } else {
-        None
-    }
-}
-
-/// The command of a job that has one, whoever says it.
-fn of_anybody(work: &Work) -> Option<&Command> {
-    let Work::Command(command) = work else { return None };
-    let mut said = &**command;
-    while let Command::FromPool { command, .. } | Command::AskedBy { command, .. } = said {
-        said = command;
-    }
-    Some(said)
+    let order = work.orders().first()?;
+    Some((order.pool.as_ref()?, &order.command))
 }
 
 /// Since when a context could have been claimed. That of a lost worker could when the lease ran out.
@@ -207,7 +192,7 @@ fn ends(node: &ContextNode, now: Timestamp) -> Vec<Fact> {
     let Some(end) = node.end() else { return Vec::new() };
     let is_run = node.parent.is_none();
     let mut facts: Vec<Fact> = is_run.then(|| Fact::Run(end.status.name())).into_iter().collect();
-    let agent = node.order.agent_id.clone().filter(|_| node.graph.is_none());
+    let agent = node.spec.agent_id.clone().filter(|_| node.graph.is_none());
     // What an earlier run has done took no time in this one, and an approval is no agent.
     if node.taken.is_none() && (node.graph.is_some() || agent.is_some()) {
         facts.push(Fact::Ended(agent, between(node.started_at, now), end.error_type()));
@@ -225,7 +210,7 @@ fn sources(work: &Work, events: &[Event], booked: Usd) -> Vec<Fact> {
     let settled =
         |event: &Event| if let Event::Settled { amount, .. } = event { amount.cost_usd.nanos() } else { 0 };
     let known = Usd::from_nanos(events.iter().map(settled).sum()).min(booked);
-    let (model, rest) = match of_anybody(work) {
+    let (model, rest) = match work.orders().first().map(|order| &order.command) {
         Some(Command::Settle { model, .. }) => (model.clone(), Source::Call),
         Some(Command::Charge(_) | Command::DecideDispute(_)) => (None, Source::Charge),
         Some(_) | None => (None, Source::Estimate),
@@ -263,6 +248,7 @@ fn verdict(of: &Verdict) -> &'static str {
 mod tests {
     use domain::TraceId;
     use serde_json::json;
+    use trace::Order;
 
     use super::*;
 
@@ -272,11 +258,11 @@ mod tests {
     fn claimed() -> Trace {
         let mut trace = Trace::new(TraceId::from_u128(1).unwrap());
         let amount = json!({"cost_usd": 1, "tokens": 100});
-        let order = json!({"child_id": "root", "agent_id": "default", "goal": "g", "funding": "shared"});
+        let spec = json!({"child_id": "root", "agent_id": "default", "goal": "g", "funding": "shared"});
         let token = trace::TokenHash::of(&"token".parse().unwrap());
         for event in [
             json!({"type": "opened", "settings": {}}),
-            json!({"type": "admitted", "order": order, "body": "agent", "depth": 0, "ceiling": amount}),
+            json!({"type": "admitted", "order": spec, "body": "agent", "depth": 0, "ceiling": amount}),
             json!({"type": "claimed", "child_id": "root", "attempt": 1, "token": token, "worker_id": "w", "until": 11_000}),
             json!({"type": "held", "child_id": "root", "call_id": "1-1", "attempt": 1, "amount": amount}),
         ] {
@@ -305,11 +291,14 @@ mod tests {
     }
 
     fn told_after(denials: &mut Denials, command: Command, trace: &mut Trace) -> Vec<Fact> {
+        told_of(denials, command.from_pool(PoolName::default_pool()), trace)
+    }
+
+    fn told_of(denials: &mut Denials, order: Order, trace: &mut Trace) -> Vec<Fact> {
         metrics::switch_on();
-        let command = Command::FromPool { pool: PoolName::default_pool(), command: Box::new(command) };
-        let work = Work::Command(Box::new(command.clone()));
+        let work = Work::Orders(vec![order.clone()]);
         let before = Before::of(trace, &work);
-        let decided = trace.handle(command, NOW);
+        let decided = trace.handle(order, NOW);
         let (events, decided) = match &decided {
             Ok(events) => (&events[..], Ok(())),
             Err(refusal) => (&[][..], Err(refusal)),
@@ -339,6 +328,18 @@ mod tests {
         assert_eq!(told(hold("1-1", 1), &mut trace), []);
         let denied = [Fact::Hold("denied"), Fact::Denied("cost", "too_small")];
         assert_eq!(told(hold("1-2", 2), &mut trace), denied);
+    }
+
+    #[test]
+    fn x7_money_of_an_administrators_charge_is_booked_as_charged() {
+        let mut trace = claimed();
+        let lease = serde_json::from_value(lease()).unwrap();
+        told(Command::Release { lease, call_id: "1-1".parse().unwrap() }, &mut trace);
+        let amount = json!({"cost_usd": 0.5, "tokens": 10});
+        let charge = json!({"child_id": "root", "key": "k", "amount": amount});
+        let charge = Command::Charge(serde_json::from_value(charge).unwrap()).asked_by(None);
+        let booked = Fact::Spent(Source::Charge, None, Usd::from_cents(50));
+        assert_eq!(told_of(&mut Denials::default(), charge, &mut trace), [booked]);
     }
 
     #[test]

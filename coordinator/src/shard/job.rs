@@ -6,12 +6,12 @@ use bus::Delivery;
 use domain::{
     ChildId, ContextKey, PoolName, Timestamp, TraceId,
     subject::Subject,
-    wire::{Answered, Claim, Hold, Lease, PartName, Tell, Tick},
+    wire::{Lease, PartName},
 };
 
 use tokio::sync::mpsc;
 
-use trace::{Command, Traced};
+use trace::{Order, Traced};
 
 #[derive(Debug)]
 pub(crate) struct Job {
@@ -26,17 +26,28 @@ pub(crate) struct Job {
 
 #[derive(Debug, Clone)]
 pub(crate) enum Work {
-    Command(Box<Command>),
-    /// Several commands of one message; each may be refused by itself.
-    Commands(Vec<Command>),
+    /// The orders of one message, in most cases one. Each may be refused by itself.
+    Orders(Vec<Order>),
     /// What an attempt of a worker of this pool reads.
-    Read {
-        pool: PoolName,
-        lease: Lease,
-        what: Reading,
-    },
+    Read { pool: PoolName, lease: Lease, what: Reading },
     /// Checks what is due in a trace, and what was never sent.
     Wake(Spare),
+}
+
+impl Work {
+    pub(crate) fn orders(&self) -> &[Order] {
+        match self {
+            Work::Orders(orders) => orders,
+            Work::Read { .. } | Work::Wake(_) => &[],
+        }
+    }
+
+    pub(crate) fn orders_mut(&mut self) -> &mut [Order] {
+        match self {
+            Work::Orders(orders) => orders,
+            Work::Read { .. } | Work::Wake(_) => &mut [],
+        }
+    }
 }
 
 /// What an attempt may read.
@@ -70,13 +81,10 @@ pub(crate) enum Origin {
     /// A sweep. It has reason to distrust the store.
     Sweep(Swept),
     /// A worker's ask.
-    Ask { reply_to: String, kind: AnswerKind },
-    /// A client's message to an agent; it is answered after the commit.
-    Told { reply_to: Option<String>, told: Box<Tell> },
-    /// A human's answer to a question, sent as a request; it is answered after the commit.
-    Answered { reply_to: Option<String>, answered: Box<Answered> },
-    /// An amend of a graph; it is answered after the commit.
-    Amended { reply_to: Option<String> },
+    Ask { reply_to: String },
+    /// A client's request: a message to an agent, the answer to a question, or an amend of a graph. It is
+    /// answered after the commit.
+    Query { reply_to: Option<String> },
     /// A submission of a client.
     Submission(Box<Submission>),
     /// A message from a queue; it is acknowledged and gets no other answer.
@@ -89,12 +97,7 @@ impl Origin {
         match self {
             Origin::Queue { .. } => true,
             Origin::Submission(submission) => submission.delivery.is_some() && !submission.fresh,
-            Origin::Timer
-            | Origin::Sweep(_)
-            | Origin::Ask { .. }
-            | Origin::Told { .. }
-            | Origin::Answered { .. }
-            | Origin::Amended { .. } => false,
+            Origin::Timer | Origin::Sweep(_) | Origin::Ask { .. } | Origin::Query { .. } => false,
         }
     }
 }
@@ -108,18 +111,6 @@ pub(crate) struct Swept {
     pub(crate) whole: bool,
     /// How many traces could not be loaded.
     pub(crate) failed: Arc<AtomicUsize>,
-}
-
-/// Which answer a worker gets.
-#[derive(Debug, Clone)]
-pub(crate) enum AnswerKind {
-    Claim(Claim),
-    Tick(Tick),
-    Hold(Hold),
-    Spawn(ChildId),
-    /// `Done`, or the refusal.
-    Plain,
-    Read,
 }
 
 #[derive(Debug)]
@@ -151,11 +142,10 @@ impl Job {
 
     /// The revision of the agent profiles that were looked up for it, if any were.
     pub(crate) fn profiles(&self) -> Option<u64> {
-        let Work::Command(command) = &self.work else { return None };
-        command.profiles()
+        self.work.orders().iter().find_map(|order| order.command.profiles())
     }
 
-    pub(crate) fn command(trace_id: TraceId, command: Command, origin: Origin) -> Self {
-        Self::new(trace_id, Work::Command(Box::new(command)), origin)
+    pub(crate) fn order(trace_id: TraceId, order: impl Into<Order>, origin: Origin) -> Self {
+        Self::new(trace_id, Work::Orders(vec![order.into()]), origin)
     }
 }

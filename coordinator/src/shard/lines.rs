@@ -46,27 +46,14 @@ pub(super) fn of(work: &Work, trace: &Trace, events: &[Event], decided: Result<(
     if !tracing::enabled!(Level::INFO) {
         return Vec::new();
     }
-    let commands: &[Command] = match work {
-        Work::Command(command) => std::slice::from_ref(&**command),
-        Work::Commands(commands) => commands,
-        Work::Wake(_) | Work::Read { .. } => &[],
-    };
-    let cancels = commands.iter().filter_map(|command| cancelled(said(command), events));
+    let orders = work.orders();
+    let cancels = orders.iter().filter_map(|order| cancelled(&order.command, events));
     let mut lines: Vec<Line> = cancels.collect();
     if let Err(refusal) = decided {
-        lines.extend(commands.last().and_then(|command| denied(said(command), trace, refusal)));
+        lines.extend(orders.last().and_then(|order| denied(&order.command, trace, refusal)));
     }
     lines.extend(events.iter().filter_map(|event| happened(trace, event)));
     lines
-}
-
-/// A command without who says it.
-fn said(command: &Command) -> &Command {
-    if let Command::FromPool { command, .. } | Command::AskedBy { command, .. } = command {
-        said(command)
-    } else {
-        command
-    }
 }
 
 /// A cancel that changes nothing was told before.
@@ -99,7 +86,7 @@ fn denied(command: &Command, trace: &Trace, refusal: &Refusal) -> Option<Line> {
 
 fn happened(trace: &Trace, event: &Event) -> Option<Line> {
     if let Event::Admitted(admitted) = event {
-        let (child_id, agent_id) = (admitted.order.child_id.clone(), admitted.order.agent_id.clone());
+        let (child_id, agent_id) = (admitted.spec.child_id.clone(), admitted.spec.agent_id.clone());
         Some(Line::Admitted { child_id, parent_id: admitted.parent_id.clone(), agent_id })
     } else if let Event::Ended(ended) = event {
         let attempt = trace.context(&ended.child_id).map_or(0, |node| node.attempt());

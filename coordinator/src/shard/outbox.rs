@@ -140,7 +140,7 @@ impl Outbox {
         };
         let notices = |child_id: &ChildId, of: WebhookOccasion| {
             let Some(root) = trace.root().filter(|_| !webhooks.is_empty()) else { return Vec::new() };
-            let told = webhook::told(webhooks, &of, root.id == *child_id, &root.order.labels);
+            let told = webhook::told(webhooks, &of, root.id == *child_id, &root.spec.labels);
             let notice = |name: &WebhookName| {
                 let kind = format!("{}.{name}.webhook", of.key());
                 let subject = Subject::Webhook(name.clone(), trace.id(), child_id.clone());

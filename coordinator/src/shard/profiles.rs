@@ -3,11 +3,7 @@
 
 use domain::TraceId;
 
-use super::{
-    Shard,
-    job::{Job, Work},
-    reply::Reply,
-};
+use super::{Shard, job::Job, reply::Reply};
 use crate::{directory::Directory, trouble};
 
 /// Before a refusal is final: whether there are later profiles than those it was decided with. The job has them then.
@@ -26,9 +22,10 @@ pub(super) async fn takes_later_profiles(directory: &Directory, job: &mut Job) -
 }
 
 fn take_profiles(directory: &Directory, job: &mut Job) {
-    let Work::Command(command) = &mut job.work else { return };
-    if let Some((names, agents)) = command.named() {
-        *agents = directory.known_of(&names);
+    for order in job.work.orders_mut() {
+        if let Some((names, agents)) = order.command.named() {
+            *agents = directory.known_of(&names);
+        }
     }
 }
 

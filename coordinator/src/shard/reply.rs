@@ -9,12 +9,12 @@ use bytes::Bytes;
 use domain::{
     Timestamp, TraceId,
     subject::{Home, Subject},
-    wire::{self, Acceptance, Answer, ContextValue, Lease, QueryAnswer, SubmitAnswer, Tell},
+    wire::{self, Acceptance, Answer, ContextValue, Lease, QueryAnswer, SubmitAnswer},
 };
 use serde::Serialize;
 use trace::{Command, Refusal, Trace, answer_refusal};
 
-use super::job::{AnswerKind, Elsewhere, Job, Origin, Reading, Submission, Work};
+use super::job::{Elsewhere, Job, Origin, Reading, Submission, Work};
 use crate::{
     dead_letter::{self, Letter},
     trouble,
@@ -67,20 +67,14 @@ impl Reply {
         };
         match &reply.job.origin {
             Origin::Timer | Origin::Sweep(_) => {}
-            Origin::Ask { kind, .. } => {
-                reply.early = matches!(kind, AnswerKind::Claim(_) | AnswerKind::Tick(_) | AnswerKind::Read);
-                let answer = answer(kind, &reply.job.work, trace, decided, home, now);
+            Origin::Ask { .. } => {
+                reply.early = is_early(&reply.job.work);
+                let answer = answer(&reply.job.work, trace, decided, home, now);
                 reply.waits = matches!(answer, Answer::Wait(_));
                 reply.answer = Some(json(&answer));
             }
-            Origin::Amended { .. } => reply.answer = Some(json(&amended(trace, &reply.job.work, decided))),
-            Origin::Told { told, .. } => reply.answer = Some(json(&taken(trace, told, decided))),
-            Origin::Answered { answered, .. } => {
-                let (child_id, question) = (answered.child_id.clone(), answered.question);
-                reply.answer = Some(json(&match decided {
-                    Ok(()) => QueryAnswer::Answered { child_id, question },
-                    Err(refusal) => QueryAnswer::Refused(refusal.to_wire()),
-                }));
+            Origin::Query { .. } => {
+                reply.answer = Some(json(&query_answer(trace, &reply.job.work, decided)));
             }
             Origin::Submission(submission) => match decided {
                 Ok(()) => {
@@ -145,12 +139,7 @@ impl Reply {
                 Some(dead_letter::about(delivery, subject.kind(), refusal.clone(), of))
             }
             Origin::Submission(submission) => submission.dead_letter(&refusal, job.trace_id),
-            Origin::Timer
-            | Origin::Sweep(_)
-            | Origin::Ask { .. }
-            | Origin::Told { .. }
-            | Origin::Answered { .. }
-            | Origin::Amended { .. } => None,
+            Origin::Timer | Origin::Sweep(_) | Origin::Ask { .. } | Origin::Query { .. } => None,
         };
         let mut reply = Reply { ack: true, ..Self::undecided(job, refusal) };
         reply.refuse(dead_letter);
@@ -173,9 +162,7 @@ impl Reply {
         let answer = match &job.origin {
             Origin::Timer | Origin::Sweep(_) | Origin::Queue { .. } => None,
             Origin::Ask { .. } => Some(json(&Answer::Refused(refusal))),
-            Origin::Told { .. } | Origin::Answered { .. } | Origin::Amended { .. } => {
-                Some(json(&QueryAnswer::Refused(refusal)))
-            }
+            Origin::Query { .. } => Some(json(&QueryAnswer::Refused(refusal))),
             Origin::Submission(_) => Some(json(&SubmitAnswer::Refused(refusal))),
         };
         Reply {
@@ -199,11 +186,7 @@ impl Reply {
         match self.job.origin {
             Origin::Timer | Origin::Sweep(_) => false,
             Origin::Ask { .. } => !self.early,
-            Origin::Told { .. }
-            | Origin::Answered { .. }
-            | Origin::Amended { .. }
-            | Origin::Submission(_)
-            | Origin::Queue { .. } => true,
+            Origin::Query { .. } | Origin::Submission(_) | Origin::Queue { .. } => true,
         }
     }
 
@@ -220,10 +203,10 @@ impl Reply {
     pub(crate) fn redirected(self) -> Result<Job, Box<Self>> {
         let Some(Elsewhere { trace_id, traced }) = self.elsewhere else { return Err(Box::new(self)) };
         let Job { mut work, origin, tries, refused, trace_id: _ } = self.job;
-        if let Work::Command(command) = &mut work
-            && let Command::Submit(submit) = &mut **command
-        {
-            submit.traced = traced;
+        for order in work.orders_mut() {
+            if let Command::Submit(submit) = &mut order.command {
+                submit.traced.clone_from(&traced);
+            }
         }
         let origin = match origin {
             Origin::Submission(submission) => {
@@ -232,9 +215,7 @@ impl Reply {
             other @ (Origin::Timer
             | Origin::Sweep(_)
             | Origin::Ask { .. }
-            | Origin::Told { .. }
-            | Origin::Answered { .. }
-            | Origin::Amended { .. }
+            | Origin::Query { .. }
             | Origin::Queue { .. }) => other,
         };
         Ok(Job { trace_id, work, origin, tries, refused })
@@ -242,7 +223,7 @@ impl Reply {
 
     /// The answer that need not wait until the messages are stored, and to whom it goes.
     pub(crate) fn early_answer(&mut self) -> Option<(String, Bytes)> {
-        let Origin::Ask { reply_to, .. } = &self.job.origin else { return None };
+        let Origin::Ask { reply_to } = &self.job.origin else { return None };
         self.early.then(|| Some((reply_to.clone(), self.answer.take()?))).flatten()
     }
 
@@ -275,12 +256,7 @@ impl Reply {
         }
         self.send_answer(bus).await;
         let delivery = match &self.job.origin {
-            Origin::Timer
-            | Origin::Sweep(_)
-            | Origin::Ask { .. }
-            | Origin::Told { .. }
-            | Origin::Answered { .. }
-            | Origin::Amended { .. } => None,
+            Origin::Timer | Origin::Sweep(_) | Origin::Ask { .. } | Origin::Query { .. } => None,
             Origin::Submission(submission) => submission.delivery.as_ref(),
             Origin::Queue { delivery, .. } => Some(&**delivery),
         };
@@ -294,10 +270,8 @@ impl Reply {
     async fn send_answer(&mut self, bus: &Bus) {
         let to = match &self.job.origin {
             Origin::Timer | Origin::Sweep(_) | Origin::Queue { .. } => None,
-            Origin::Ask { reply_to, .. } => Some(reply_to),
-            Origin::Told { reply_to, .. }
-            | Origin::Answered { reply_to, .. }
-            | Origin::Amended { reply_to } => reply_to.as_ref(),
+            Origin::Ask { reply_to } => Some(reply_to),
+            Origin::Query { reply_to } => reply_to.as_ref(),
             Origin::Submission(submission) => submission.reply_to.as_ref(),
         };
         if let (Some(to), Some(answer)) = (to, self.answer.take())
@@ -317,49 +291,64 @@ impl Submission {
     }
 }
 
-fn answer(
-    kind: &AnswerKind,
-    work: &Work,
-    trace: &Trace,
-    decided: Result<(), Refusal>,
-    home: &Home,
-    now: Timestamp,
-) -> Answer {
-    match kind {
-        AnswerKind::Claim(claim) => trace.answer_claim(claim, as_ref(&decided), home, now),
-        AnswerKind::Tick(tick) => trace.answer_tick(tick, as_ref(&decided), now),
-        AnswerKind::Hold(hold) => trace.answer_hold(hold, as_ref(&decided), now),
-        AnswerKind::Spawn(child_id) => {
-            let adjusted = trace.adjusted(child_id);
-            answered(decided, now, || Answer::Spawned { child_id: child_id.clone(), adjusted })
+/// Whether its answer is sent right after the commit: that to a claim, a tick or a read.
+fn is_early(work: &Work) -> bool {
+    match work {
+        Work::Read { .. } => true,
+        Work::Orders(orders) => {
+            orders.iter().any(|order| matches!(order.command, Command::Claim(_) | Command::Tick(_)))
         }
-        AnswerKind::Plain => answered(decided, now, || Answer::Done),
-        AnswerKind::Read => read(work, trace, now),
+        Work::Wake(_) => false,
     }
 }
 
-/// The answer to a message to an agent: its number, now or before.
-fn taken(trace: &Trace, told: &Tell, decided: Result<(), Refusal>) -> QueryAnswer {
-    match (decided, trace.told(told)) {
-        (Ok(()), Some((node, number))) => QueryAnswer::Told { child_id: node.id.clone(), number },
-        (Ok(()), None) => QueryAnswer::Refused(wire::Refusal::unexpected("tell")),
-        (Err(refusal), _) => QueryAnswer::Refused(refusal.to_wire()),
-    }
+/// The command of a request, which has one.
+fn command(work: &Work) -> Option<&Command> {
+    Some(&work.orders().first()?.command)
 }
 
-/// The answer to an amend: the revision that it made, now or before.
-fn amended(trace: &Trace, work: &Work, decided: Result<(), Refusal>) -> QueryAnswer {
-    let made = if let Work::Command(command) = work
-        && let Command::Amend(amend) = &**command
-    {
-        trace.amended(amend)
+/// The answer to a worker's ask.
+fn answer(work: &Work, trace: &Trace, decided: Result<(), Refusal>, home: &Home, now: Timestamp) -> Answer {
+    if let Work::Read { pool, lease, what } = work {
+        let read = trace.check_pool(pool, &lease.child_id).and_then(|()| read_of(trace, lease, what));
+        return read.unwrap_or_else(|refusal| answer_refusal(&refusal, now));
+    }
+    let command = command(work);
+    if let Some(Command::Claim(claim)) = command {
+        trace.answer_claim(claim, as_ref(&decided), home, now)
+    } else if let Some(Command::Tick(tick)) = command {
+        trace.answer_tick(tick, as_ref(&decided), now)
+    } else if let Some(Command::Hold(hold)) = command {
+        trace.answer_hold(hold, as_ref(&decided), now)
+    } else if let Err(refusal) = decided {
+        answer_refusal(&refusal, now)
+    } else if let Some(Command::Spawn(spawn)) = command {
+        let child_id = spawn.spec.child_id.clone();
+        Answer::Spawned { adjusted: trace.adjusted(&child_id), child_id }
     } else {
-        None
-    };
-    match (decided, made) {
-        (Ok(()), Some((node, revision))) => QueryAnswer::Amended { child_id: node.id.clone(), revision },
-        (Ok(()), None) => QueryAnswer::Refused(wire::Refusal::unexpected("amend")),
-        (Err(refusal), _) => QueryAnswer::Refused(refusal.to_wire()),
+        Answer::Done
+    }
+}
+
+/// The answer to a client's request: the number of a message to an agent, or the revision that an amend made,
+/// now or before.
+fn query_answer(trace: &Trace, work: &Work, decided: Result<(), Refusal>) -> QueryAnswer {
+    let command = command(work);
+    if let Err(refusal) = decided {
+        QueryAnswer::Refused(refusal.to_wire())
+    } else if let Some(Command::Answer(answered)) = command {
+        QueryAnswer::Answered { child_id: answered.child_id.clone(), question: answered.question }
+    } else if let Some(Command::Tell(told)) = command {
+        match trace.told(told) {
+            Some((node, number)) => QueryAnswer::Told { child_id: node.id.clone(), number },
+            None => QueryAnswer::Refused(wire::Refusal::unexpected("tell")),
+        }
+    } else if let Some(Command::Amend(amend)) = command
+        && let Some((node, revision)) = trace.amended(amend)
+    {
+        QueryAnswer::Amended { child_id: node.id.clone(), revision }
+    } else {
+        QueryAnswer::Refused(wire::Refusal::unexpected("amend"))
     }
 }
 
@@ -368,23 +357,6 @@ fn as_ref(decided: &Result<(), Refusal>) -> Result<(), &Refusal> {
         Ok(()) => Ok(()),
         Err(refusal) => Err(refusal),
     }
-}
-
-fn answered(decided: Result<(), Refusal>, now: Timestamp, answer: impl FnOnce() -> Answer) -> Answer {
-    match decided {
-        Ok(()) => answer(),
-        Err(refusal) => answer_refusal(&refusal, now),
-    }
-}
-
-fn read(work: &Work, trace: &Trace, now: Timestamp) -> Answer {
-    let answer = match work {
-        Work::Read { pool, lease, what } => {
-            trace.check_pool(pool, &lease.child_id).and_then(|()| read_of(trace, lease, what))
-        }
-        Work::Command(_) | Work::Commands(_) | Work::Wake { .. } => Ok(Answer::Done),
-    };
-    answer.unwrap_or_else(|refusal| answer_refusal(&refusal, now))
 }
 
 fn read_of(trace: &Trace, lease: &Lease, what: &Reading) -> Result<Answer, Refusal> {

@@ -15,7 +15,7 @@ use std::{
 use domain::{Timestamp, TraceId};
 use futures_util::StreamExt;
 use telemetry::metrics;
-use trace::{Command, Event, Refusal, Trace};
+use trace::{Command, Event, Order, Refusal, Trace};
 
 use super::{
     Shard,
@@ -228,17 +228,16 @@ impl Shard {
     }
 }
 
-/// Decides a job's work on a trace. The refusal of one of several commands does not undo the others.
+/// Decides a job's work on a trace. The refusal of one of several orders does not undo the others.
 fn decide(trace: &mut Trace, work: &Work, copy_ms: u64, now: Timestamp) -> (Vec<Event>, Result<(), Refusal>) {
-    let mut one = |command: &Command| match trace.handle(command.clone(), now) {
+    let mut one = |order: Order| match trace.handle(order, now) {
         Ok(events) => (events, Ok(())),
         Err(refusal) => (Vec::new(), Err(refusal)),
     };
     match work {
-        Work::Command(command) => one(command),
-        Work::Commands(commands) => {
+        Work::Orders(orders) => {
             let mut all = (Vec::new(), Ok(()));
-            for (events, decided) in commands.iter().map(one) {
+            for (events, decided) in orders.iter().cloned().map(one) {
                 all.0.extend(events);
                 all.1 = all.1.and(decided);
             }
@@ -252,11 +251,11 @@ fn decide(trace: &mut Trace, work: &Work, copy_ms: u64, now: Timestamp) -> (Vec<
             };
             if let Some(until) = until {
                 // Nothing is decided by this: leases are renewed in memory.
-                drop(one(&Command::Spare { until }));
+                drop(one(Command::Spare { until }.into()));
             }
-            let (mut events, woken) = one(&Command::Wake);
+            let (mut events, woken) = one(Command::Wake.into());
             // Last, so that it has all of what was decided.
-            events.extend(one(&Command::Copy { after_ms: copy_ms }).0);
+            events.extend(one(Command::Copy { after_ms: copy_ms }.into()).0);
             (events, woken)
         }
         // Reading changes nothing; `Reply` does it.
@@ -275,7 +274,7 @@ mod tests {
     use super::{
         super::{
             batch::{Batch, Settled},
-            job::{AnswerKind, Origin},
+            job::Origin,
             outbox::Outbox,
         },
         *,
@@ -351,8 +350,8 @@ mod tests {
         let events =
             trace.handle(Command::Cancel { child_id: None, reason: None, without_undo: false }, now).unwrap();
         let outbox = Arc::new(Outbox::new(&mut trace, events, now));
-        let origin = Origin::Ask { reply_to: "somebody".into(), kind: AnswerKind::Plain };
-        let job = Job::new(id, Work::Commands(Vec::new()), origin);
+        let origin = Origin::Ask { reply_to: "somebody".into() };
+        let job = Job::new(id, Work::Orders(Vec::new()), origin);
         let reply = Reply::new(job, &trace, Ok(()), &handles.home(id), now);
         shard.cache.put(trace, vec![outbox], handles.store.seal(id));
         shard.cache.peek(id).unwrap().in_flight = 1;

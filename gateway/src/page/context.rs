@@ -142,7 +142,7 @@ fn actions(call: &Call, trace: &Trace, node: &ContextNode) -> Markup {
 
 /// Whether an agent runs in it: neither a graph nor an approval is one.
 fn is_agent(node: &ContextNode) -> bool {
-    node.graph.is_none() && node.order.agent_id.is_some()
+    node.graph.is_none() && node.spec.agent_id.is_some()
 }
 
 /// What it was asked for, and within which bounds.
@@ -152,10 +152,10 @@ fn facts(trace: &Trace, node: &ContextNode) -> Markup {
         node.tools.iter().flat_map(|tools| tools.iter().map(|tool| tool.as_str())).collect();
     html! {
         dl class="facts" {
-            @if let Some(goal) = node.order.goal.as_ref().map(Text::as_str) { dt { "Goal" } dd class="said" { (goal) } }
-            @if let Some(agent) = &node.order.agent_id { dt { "Agent" } dd { (agent) } }
+            @if let Some(goal) = node.spec.goal.as_ref().map(Text::as_str) { dt { "Goal" } dd class="said" { (goal) } }
+            @if let Some(agent) = &node.spec.agent_id { dt { "Agent" } dd { (agent) } }
             @if let Some(model) = model { dt { "Model" } dd { (model) } }
-            @if let Some(from) = &node.order.branch_from {
+            @if let Some(from) = &node.spec.branch_from {
                 dt { "Branch of" }
                 dd {
                     a href={ "runs/" (from.trace_id) "/contexts/" (from.child_id) "?entry=" (from.step) "#e-" (from.step) } { (from.child_id) ", entry " (from.step) }
@@ -164,18 +164,18 @@ fn facts(trace: &Trace, node: &ContextNode) -> Markup {
             }
             @if !tools.is_empty() { dt { "Tools" } dd { (tools.join(", ")) } }
             @if is_agent(node) { dt { "Pool" } dd { (trace.pool_of(node)) } }
-            @if !node.order.inputs.is_empty() {
+            @if !node.spec.inputs.is_empty() {
                 dt { "Inputs" }
                 dd {
-                    @for (key, value) in &node.order.inputs {
+                    @for (key, value) in &node.spec.inputs {
                         @let text = value.to_text();
                         details { summary { (key) " " span class="of" { (row::short(&text, 80)) } } pre { (row::cut(&text, PART)) } }
                     }
                 }
             }
-            @if !node.order.input_from.is_empty() {
+            @if !node.spec.input_from.is_empty() {
                 dt { "Given" }
-                dd { @for (place, key) in node.order.input_from.iter().enumerate() { @if place > 0 { ", " } (key) } }
+                dd { @for (place, key) in node.spec.input_from.iter().enumerate() { @if place > 0 { ", " } (key) } }
             }
             dt { "Ceiling" }
             dd { (ceiling(trace, node)) }
@@ -238,7 +238,7 @@ fn branch(call: &Call, trace: &Trace, node: &ContextNode, entries: &[HistoryEntr
     let fixed = json!({
         "branch_from": {"trace_id": trace.id(), "child_id": node.id},
     });
-    let goal = node.order.goal.as_ref().map(Text::as_str).unwrap_or_default();
+    let goal = node.spec.goal.as_ref().map(Text::as_str).unwrap_or_default();
     let most = node.budget.limit.cost_usd.to_string();
     html! {
         details class="branch" {
@@ -250,7 +250,7 @@ fn branch(call: &Call, trace: &Trace, node: &ContextNode, entries: &[HistoryEntr
                 }
                 label { "After entry " input type="number" name="branch_from.step" min="1" value=(before) required; }
                 label { "Goal " textarea name="goal" rows="3" maxlength="100000" { (goal) } }
-                @if let Some(agent) = &node.order.agent_id {
+                @if let Some(agent) = &node.spec.agent_id {
                     label { "Agent " input name="agent_id" value=(agent) size="24" required; }
                     p class="hint" { "Another agent has another prompt and other tools." }
                 }
@@ -300,7 +300,7 @@ fn journal(
     let mut before = Before::default();
     let shown = entries.iter().map(|entry| (entry, before.take(entry))).take(until).skip(from);
     html! {
-        @if !entries.is_empty() || node.is_live() && node.order.agent_id.is_some() {
+        @if !entries.is_empty() || node.is_live() && node.spec.agent_id.is_some() {
             section {
                 h2 { "Journal" }
                 @if from > 0 {

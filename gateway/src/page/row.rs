@@ -119,8 +119,8 @@ pub(super) fn doing(trace: &Trace, node: &ContextNode) -> String {
 
 /// The model that a context calls, as far as a log tells.
 pub(super) fn model<'a>(trace: &'a Trace, node: &'a ContextNode) -> Option<&'a ModelName> {
-    let profile = || trace.agent(node.order.agent_id.as_ref()?)?.model.as_ref();
-    node.order.model.as_ref().or_else(profile)
+    let profile = || trace.agent(node.spec.agent_id.as_ref()?)?.model.as_ref();
+    node.spec.model.as_ref().or_else(profile)
 }
 
 /// Whether a paid call is in flight.
@@ -162,7 +162,7 @@ pub(super) fn context(trace: &Trace, node: &ContextNode) -> Markup {
     let (word, attempts) = (trace.word(node), node.attempt());
     let budget = node.budget.snapshot();
     let is_live = node.is_live();
-    let kind = match (&node.graph, &node.order.agent_id) {
+    let kind = match (&node.graph, &node.spec.agent_id) {
         (Some(_), _) => "graph".to_owned(),
         (None, Some(agent)) if agent.as_str() != node.id.as_str() => agent.to_string(),
         (None, _) => String::new(),

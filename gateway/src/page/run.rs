@@ -23,7 +23,7 @@ const TITLE: usize = 80;
 
 /// What a run is called: its goal, else the name of its graph.
 pub(super) fn title(root: &ContextNode) -> String {
-    let goal = root.order.goal.as_ref().map(Text::as_str).filter(|goal| !goal.is_empty());
+    let goal = root.spec.goal.as_ref().map(Text::as_str).filter(|goal| !goal.is_empty());
     row::short(goal.unwrap_or(root.id.as_str()), TITLE)
 }
 

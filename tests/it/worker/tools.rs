@@ -204,7 +204,7 @@ async fn w3_a_spawn_copies_what_it_names_and_nothing_else() {
     cluster.client.outcome(accepted.trace_id, &accepted.child_id).await;
     let trace = cluster.client.trace(accepted.trace_id).await;
     let shared = |n: usize| {
-        let messages = trace.contexts()[n].order.shared_messages.iter();
+        let messages = trace.contexts()[n].spec.shared_messages.iter();
         messages.map(|message| message.content.clone()).collect::<Vec<_>>().join("|")
     };
     assert_eq!(trace.contexts().len(), 4);

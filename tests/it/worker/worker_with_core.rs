@@ -12,7 +12,7 @@ use domain::{
 };
 use host::clock::Clock;
 use serde_json::{Value, json};
-use trace::{Command, Order, Refusal, Spawn, answer_refusal};
+use trace::{Command, ContextSpec, Refusal, Spawn, answer_refusal};
 use trellis_tests::{servers::NatsServer, subjects::pool};
 use world::{World, home, id, with};
 
@@ -134,9 +134,9 @@ fn answer(world: &mut World, ask: Ask) -> Answer {
         }
         Ask::Resume(resume) => done(world.handle(Command::Resume(resume))),
         Ask::Spawn(child) => {
-            let order = Order::from_spawn(&child.spawn.unwrap(), &[], &id("unnamed")).unwrap();
-            let (child_id, agents) = (order.child_id.clone(), world.agents.clone());
-            let spawn = Spawn { lease: child.lease, order, plan: None, agents: agents.into() };
+            let spec = ContextSpec::from_spawn(&child.spawn.unwrap(), &[], &id("unnamed")).unwrap();
+            let (child_id, agents) = (spec.child_id.clone(), world.agents.clone());
+            let spawn = Spawn { lease: child.lease, spec, plan: None, agents: agents.into() };
             match world.handle(Command::Spawn(Box::new(spawn))) {
                 Ok(_) => Answer::Spawned { child_id, adjusted: Vec::new() },
                 Err(refusal) => answer_refusal(&refusal, now),

@@ -193,7 +193,7 @@ impl Log {
     }
 
     fn admitted(&mut self, admitted: &Admitted) -> Result<(), String> {
-        let id = admitted.order.child_id.clone();
+        let id = admitted.spec.child_id.clone();
         let inherited = admitted.parent_id.as_ref().and_then(|parent| self.contexts.get(parent));
         let inherited = inherited.map_or(&self.limits, |parent| &parent.limits);
         let limits = admitted.limits.as_ref().unwrap_or(inherited).clone();

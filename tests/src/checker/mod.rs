@@ -232,7 +232,7 @@ async fn outcomes(client: &Client, trace: &Trace) -> Result<(), String> {
     let mut known: HashSet<ChildId> = trace.contexts().iter().map(|node| node.id.clone()).collect();
     for event in messages.flat_map(|logged| logged.events) {
         if let Event::Admitted(admitted) = event {
-            known.insert(admitted.order.child_id.clone());
+            known.insert(admitted.spec.child_id.clone());
         }
     }
     let unknown = told.keys().find(|id| !known.contains(*id));

@@ -268,7 +268,7 @@ fn is_told(event: &Event) -> bool {
 /// An event in the words of a receipt: no goals, texts and results, which are not what it is about.
 fn said(places: Option<&Trace>, event: &Event) -> String {
     if let Event::Admitted(admitted) = event {
-        let agent = match (admitted.body, &admitted.order.agent_id) {
+        let agent = match (admitted.body, &admitted.spec.agent_id) {
             (Body::Approval, _) => "a question to a human".to_owned(),
             (Body::Agent | Body::Graph { .. }, Some(agent)) => format!("agent {agent}"),
             (Body::Agent | Body::Graph { .. }, None) => "a graph".to_owned(),
@@ -320,13 +320,13 @@ fn contexts(trace: &Trace, ledger: &Ledger, waits: &Waits) -> Vec<ContextAccount
         let (children, sum) = spent[&node.id];
         let budget = node.budget.snapshot();
         let profile_version =
-            node.order.agent_id.as_ref().and_then(|id| trace.agent_versions.get(id).copied());
+            node.spec.agent_id.as_ref().and_then(|id| trace.agent_versions.get(id).copied());
         open.extend(node.children.iter().rev().map(|child| (trace.node(*child), path.clone())));
         accounts.push(ContextAccount {
             child_id: node.id.clone(),
             path,
             depth: node.depth,
-            agent_id: node.order.agent_id.clone(),
+            agent_id: node.spec.agent_id.clone(),
             profile_version,
             status: node.status_word(),
             started_at: node.started_at,

@@ -111,7 +111,7 @@ impl Waits {
             };
             let runs_steps = doing == Doing::Children;
             let clock = Clock { doing, runs_steps, since: at, wait: Wait::default() };
-            self.clocks.insert(admitted.order.child_id.clone(), clock);
+            self.clocks.insert(admitted.spec.child_id.clone(), clock);
             return None;
         }
         let clock = self.clocks.get_mut(event.child_id()?)?;

@@ -72,7 +72,7 @@ fn losers_cancelled(trace: &Trace, graph: ContextIndex, run: &GraphRun, group: &
 /// B17: what the profile of the graph's own agent bounds: its calls alone, not those of the steps.
 fn lowered(trace: &Trace, graph: ContextIndex) -> Option<Box<Lowered>> {
     let node = trace.node(graph);
-    let profile = node.order.agent_id.as_ref().and_then(|id| trace.agent(id))?;
+    let profile = node.spec.agent_id.as_ref().and_then(|id| trace.agent(id))?;
     let limit = node.budget.limit;
     let own = Amount::new(
         profile.max_cost_usd.unwrap_or(limit.cost_usd).min(limit.cost_usd),
@@ -148,7 +148,7 @@ fn result(trace: &Trace, graph: ContextIndex, run: &GraphRun, group: &Group) -> 
         return Some(Payload::Inline(output_of(trace, graph, output)));
     }
     let node = trace.node(graph);
-    if node.order.output_schema.is_none() && !is_read(trace, node) {
+    if node.spec.output_schema.is_none() && !is_read(trace, node) {
         return None;
     }
     let steps = run.steps.iter().zip(&group.steps).filter(|(run, _)| run.status == StepStatus::Succeeded);

@@ -70,11 +70,11 @@ fn findings(trace: &Trace, graph: &ContextNode) -> Vec<Finding> {
     let children = graph.children.iter().map(|child| trace.node(*child));
     let ran: Vec<&ContextNode> = children.filter(|node| node.step.is_some_and(counts_for)).collect();
     let mut counts: HashMap<Option<&AgentId>, u32> = HashMap::new();
-    ran.iter().for_each(|node| *counts.entry(node.order.agent_id.as_ref()).or_default() += 1);
+    ran.iter().for_each(|node| *counts.entry(node.spec.agent_id.as_ref()).or_default() += 1);
     let mut found: Vec<Finding> = Vec::new();
     let mut by_text: HashMap<String, usize> = HashMap::new();
     for node in &ran {
-        let agent = node.order.agent_id.as_ref();
+        let agent = node.spec.agent_id.as_ref();
         let number = numbers.entry(agent).or_default();
         *number += 1;
         let Some(end) = node.end().filter(|end| end.status == EndStatus::Completed) else { continue };

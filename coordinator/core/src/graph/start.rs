@@ -1,4 +1,4 @@
-//! How a context is started for a step: what is asked for it (`Order`), its id, and the evaluation of its
+//! How a context is started for a step: what is asked for it (`ContextSpec`), its id, and the evaluation of its
 //! conditions. When it is started is decided in `schedule` and `step`.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use domain::{
 };
 
 use super::scope::StepScope;
-use crate::{Body, ContextIndex, Event, GraphRun, Order, Ran, Refusal, StepOf, Trace, admission, end};
+use crate::{Body, ContextIndex, ContextSpec, Event, GraphRun, Ran, Refusal, StepOf, Trace, admission, end};
 
 pub(super) fn refused(refusal: &Refusal) -> String {
     end::short(format!("refused ({}): {refusal}", refusal.code().0))
@@ -58,13 +58,13 @@ pub(super) fn begin(
     ran: Ran,
     now: Timestamp,
 ) -> Result<Vec<Event>, Refusal> {
-    let (order, body) = order(trace, graph, step, ran);
+    let (spec, body) = spec(trace, graph, step, ran);
     if let Some(used) = used(trace, body) {
-        used.check_inputs(&order.inputs).or(()).map_err(Refusal::Malformed)?;
+        used.check_inputs(&spec.inputs).or(()).map_err(Refusal::Malformed)?;
     }
     let (_, group) = trace.expect_run(graph);
     let undo = group.steps[step as usize].undo.as_ref();
-    admission::step(trace, graph, order, (body, undo), step_of(trace, graph, step, ran), now)
+    admission::step(trace, graph, spec, (body, undo), step_of(trace, graph, step, ran), now)
 }
 
 /// The context of a step whose result is taken from an earlier run (G15). It runs nothing, and needs no terms.
@@ -76,24 +76,24 @@ pub(crate) fn begin_taken(
     from: TakenFrom,
     now: Timestamp,
 ) -> Result<(ChildId, Vec<Event>), Refusal> {
-    let (order, body) = order(trace, graph, step, ran);
-    let order = Order {
-        agent_id: order.agent_id,
-        goal: order.goal,
-        thread_id: order.thread_id,
-        inputs: order.inputs,
-        input_from: order.input_from,
-        output_to: order.output_to,
-        ..Order::new(order.child_id)
+    let (spec, body) = spec(trace, graph, step, ran);
+    let spec = ContextSpec {
+        agent_id: spec.agent_id,
+        goal: spec.goal,
+        thread_id: spec.thread_id,
+        inputs: spec.inputs,
+        input_from: spec.input_from,
+        output_to: spec.output_to,
+        ..ContextSpec::new(spec.child_id)
     };
-    let child_id = order.child_id.clone();
-    let events = admission::taken(trace, graph, order, body, step_of(trace, graph, step, ran), from, now)?;
+    let child_id = spec.child_id.clone();
+    let events = admission::taken(trace, graph, spec, body, step_of(trace, graph, step, ran), from, now)?;
     Ok((child_id, events))
 }
 
-/// The bytes of the order of an item, without its element.
+/// The bytes of the spec of an item, without its element.
 pub(super) fn item_bytes(trace: &Trace, graph: ContextIndex, step: StepIndex) -> u64 {
-    json::size_bytes(&order(trace, graph, step, Ran::Item(0)).0)
+    json::size_bytes(&spec(trace, graph, step, Ran::Item(0)).0)
 }
 
 fn step_of(trace: &Trace, graph: ContextIndex, step: StepIndex, ran: Ran) -> StepOf {
@@ -102,7 +102,7 @@ fn step_of(trace: &Trace, graph: ContextIndex, step: StepIndex, ran: Ran) -> Ste
 }
 
 /// What is asked for a context of a step, and what it runs.
-fn order(trace: &Trace, graph: ContextIndex, step: StepIndex, ran: Ran) -> (Order, Body) {
+fn spec(trace: &Trace, graph: ContextIndex, step: StepIndex, ran: Ran) -> (ContextSpec, Body) {
     let (run, group) = trace.expect_run(graph);
     let plan = &group.steps[step as usize];
     let (body, agent_id, goal) = match (&plan.body, ran, &plan.fallback) {
@@ -125,10 +125,10 @@ fn order(trace: &Trace, graph: ContextIndex, step: StepIndex, ran: Ran) -> (Orde
     let retries =
         retries.map(|retries| LimitOverrides { max_retries_total: Some(retries), ..Default::default() });
     let limits = used.map(|used| used.limits.clone()).filter(|limits| *limits != Default::default());
-    let order = Order {
+    let spec = ContextSpec {
         agent_id,
         goal,
-        thread_id: trace.node(graph).order.thread_id.clone(),
+        thread_id: trace.node(graph).spec.thread_id.clone(),
         inputs: match used {
             Some(used) => used_inputs(trace, graph, step, ran, used),
             None => item_inputs(run, step, ran),
@@ -149,15 +149,15 @@ fn order(trace: &Trace, graph: ContextIndex, step: StepIndex, ran: Ran) -> (Orde
         closing_reserve_usd: used.and_then(|used| used.closing_reserve_usd),
         on_exhausted: used.and_then(|used| used.on_exhausted),
         output_schema: plan.output_schema.clone().or_else(|| used?.output_schema().cloned()),
-        ..Order::new(fresh_id(trace, graph, &plan.path, ran))
+        ..ContextSpec::new(fresh_id(trace, graph, &plan.path, ran))
     };
-    let order = match ran {
+    let spec = match ran {
         // A ceiling on a `for_each` applies to each item; a grant is carved out item by item.
-        Ran::Item(_) | Ran::Itself | Ran::Round(_) => order,
+        Ran::Item(_) | Ran::Itself | Ran::Round(_) => spec,
         // The fallback gets the terms of a step that has none of its own.
-        Ran::Fallback => Order { funding: Funding::Shared, ..order },
+        Ran::Fallback => ContextSpec { funding: Funding::Shared, ..spec },
     };
-    (order, body)
+    (spec, body)
 }
 
 /// The graph that a context runs, if it is one that a step uses.

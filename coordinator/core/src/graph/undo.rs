@@ -13,7 +13,9 @@ use domain::{
 };
 
 use super::{start::undo_id, view::value_of};
-use crate::{ContextIndex, ContextNode, End, Event, Order, Refusal, StepRun, Trace, UndoRun, admission};
+use crate::{
+    ContextIndex, ContextNode, ContextSpec, End, Event, Refusal, StepRun, Trace, UndoRun, admission,
+};
 
 /// Why a run is not undone that succeeded in a step which did not.
 const STANDS: &str = "its step did not succeed and its graph did, which undoes nothing";
@@ -41,10 +43,10 @@ fn begin(
     let node = trace.node(of);
     let kept = node.undo.as_ref().ok_or_else(|| Refusal::UnknownContext(node.id.clone()))?;
     let undo = trace.undo_of(of).ok_or_else(|| Refusal::UnknownContext(node.id.clone()))?;
-    let order = Order {
+    let spec = ContextSpec {
         agent_id: Some(undo.agent_id.clone()),
         goal: Some(undo.goal.clone()),
-        thread_id: trace.node(graph).order.thread_id.clone(),
+        thread_id: trace.node(graph).spec.thread_id.clone(),
         inputs: inputs(trace, of),
         secrets: Some(trace.secrets_of(node)).filter(|own| !own.is_empty()).cloned().map(Box::new),
         max_cost_usd: Some(kept.reserve.cost_usd),
@@ -56,17 +58,17 @@ fn begin(
         limits: undo.retries.map(|retries| {
             Box::new(LimitOverrides { max_retries_total: Some(retries), ..Default::default() })
         }),
-        ..Order::new(undo_id(trace, &node.id))
+        ..ContextSpec::new(undo_id(trace, &node.id))
     };
-    admission::undo(trace, graph, order, (of, kept.reserve), now)
+    admission::undo(trace, graph, spec, (of, kept.reserve), now)
 }
 
 /// What the run read, and its result.
 fn inputs(trace: &Trace, of: ContextIndex) -> BTreeMap<ContextKey, Json> {
     let node = trace.node(of);
-    let mut inputs = node.order.inputs.clone();
+    let mut inputs = node.spec.inputs.clone();
     let kept = node.undo.as_deref();
-    for key in &node.order.input_from {
+    for key in &node.spec.input_from {
         let value = kept.and_then(|kept| trace.kept_input(kept, key)).cloned();
         inputs.insert(key.clone(), value.unwrap_or_else(Json::null));
     }

@@ -18,7 +18,7 @@ use super::{
     kept::{Earlier, Kept, KeptStep, Rerun, RerunOrder, StepPlace, digest_of},
 };
 use crate::{
-    ContextIndex, ContextNode, GraphRun, Order, Ran, Refusal, StepRun, Trace, agents_of_plan,
+    ContextIndex, ContextNode, ContextSpec, GraphRun, Ran, Refusal, StepRun, Trace, agents_of_plan,
     context_store::{full_key, under_step},
     graph_run::failed,
 };
@@ -27,7 +27,7 @@ use crate::{
 const MAX_TAKEN_BYTES: u64 = 64 * 1024 * 1024;
 
 impl Trace {
-    /// The order and the plan of a rerun of this run, and what it may take over. `objects`: what it has stored besides its state
+    /// The spec and the plan of a rerun of this run, and what it may take over. `objects`: what it has stored besides its state
     /// is still there.
     pub fn rerun(
         &self,
@@ -35,7 +35,7 @@ impl Trace {
         child_id: ChildId,
         request: RerunOrder,
         objects: bool,
-    ) -> Result<(Order, Arc<Plan>, Earlier), Refusal> {
+    ) -> Result<(ContextSpec, Arc<Plan>, Earlier), Refusal> {
         let at = |path: &str, message: String, hint: &str| {
             Refusal::Malformed(Problems::one(path, message, Some(hint.into())))
         };
@@ -68,13 +68,13 @@ impl Trace {
         let mut again = Again::named(&plan, &asked.rerun.from, &mut problems);
         again.undone(&plan, &self.undone_steps());
         let declared = plan.definition().declared_inputs();
-        let is_known = |key: &ContextKey| root.order.inputs.contains_key(key) || declared.contains(key);
+        let is_known = |key: &ContextKey| root.spec.inputs.contains_key(key) || declared.contains(key);
         for key in asked.inputs.keys().filter(|key| !is_known(key)) {
-            let known = root.order.inputs.keys().chain(&declared).map(ContextKey::as_str);
+            let known = root.spec.inputs.keys().chain(&declared).map(ContextKey::as_str);
             let hint = nearest(key.as_str(), known).map(|meant| format!("did you mean `{meant}`?"));
             problems.add(format!("inputs.{key}"), "the graph was given no such input", hint);
         }
-        let mut inputs = root.order.inputs.clone();
+        let mut inputs = root.spec.inputs.clone();
         inputs.extend(asked.inputs.clone());
         // What the earlier run was given fits already.
         for problem in plan.check_inputs(&inputs).iter().filter(|_| !asked.inputs.is_empty()) {
@@ -83,7 +83,7 @@ impl Trace {
         problems.or(()).map_err(Refusal::Malformed)?;
         let completed = root.end().is_some_and(|end| end.status == EndStatus::Completed);
         let succeeded = completed && !self.has_failed_steps();
-        let new = |(key, value): (&ContextKey, &Json)| root.order.inputs.get(key) != Some(value);
+        let new = |(key, value): (&ContextKey, &Json)| root.spec.inputs.get(key) != Some(value);
         if succeeded && asked.rerun.from.is_empty() && !asked.inputs.iter().any(new) {
             let hint = "name a step in `from` (`--from STEP`): it and all that come after it are run again";
             return Err(at("rerun", format!("run {id} succeeded: nothing of it is to be run again"), hint));
@@ -100,12 +100,12 @@ impl Trace {
         }
         // What it took over itself, groups without their contexts among it, may refer to objects of others.
         needs.extend(self.rerun.iter().flat_map(|rerun| rerun.needs.iter().cloned()));
-        let mut order = Order { child_id, rerun: Some(request), inputs, ..(*root.order).clone() };
-        order.max_cost_usd = asked.max_cost_usd.or(order.max_cost_usd);
-        order.max_tokens = asked.max_tokens.or(order.max_tokens);
+        let mut spec = ContextSpec { child_id, rerun: Some(request), inputs, ..(*root.spec).clone() };
+        spec.max_cost_usd = asked.max_cost_usd.or(spec.max_cost_usd);
+        spec.max_tokens = asked.max_tokens.or(spec.max_tokens);
         let rerun = Rerun { trace_id: id, needs: needs.into_iter().collect() };
         let spared = spared(&plan, &done);
-        Ok((order, plan, Earlier { rerun, kept, spared }))
+        Ok((spec, plan, Earlier { rerun, kept, spared }))
     }
 }
 
@@ -275,7 +275,7 @@ impl<'a> Found<'a> {
         let nodes = || subtree.iter().map(|at| self.trace.node(*at));
         let needs: Vec<TakenFrom> = nodes().filter(|node| reference(node).is_some()).map(of).collect();
         let rest = |key: &ContextKey| key.as_str().split_once('.').map(|(_, rest)| rest.to_owned());
-        let item = node.order.inputs.iter().find(|(key, _)| key.as_str() == "item").map(|(_, item)| item);
+        let item = node.spec.inputs.iter().find(|(key, _)| key.as_str() == "item").map(|(_, item)| item);
         let mut kept = Kept {
             from: of(node),
             fallback: node.step.is_some_and(|of| of.ran == Ran::Fallback),
@@ -296,7 +296,7 @@ impl<'a> Found<'a> {
         let inner =
             if let (Body::Group(inner), None) = (&step.body, &step.for_each) { Some(*inner) } else { None };
         let within = inner.into_iter().flat_map(|inner| plan.steps_with_keys_of(inner));
-        let written = within.filter_map(|step| step.output_to.as_ref()).chain(&node.order.output_to);
+        let written = within.filter_map(|step| step.output_to.as_ref()).chain(&node.spec.output_to);
         let outer = node.parent.map(|parent| self.trace.node(parent));
         let value = |key: &ContextKey| {
             let full = full_key(self.trace, outer?, key);

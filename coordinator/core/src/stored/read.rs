@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::{
     super::{
-        Attempt, Call, Calls, ContextIndex, ContextNode, Entry, GraphRun, Mark, Message, Order, Rerun,
+        Attempt, Call, Calls, ContextIndex, ContextNode, ContextSpec, Entry, GraphRun, Mark, Message, Rerun,
         StepPlace, Trace,
         folded::Folded,
         rows::{Keyed, Rows},
@@ -210,7 +210,7 @@ impl Trace {
             return Ok(None);
         }
         let definition: Definition = required(fields, "d0")?;
-        let order: Order = required(fields, "o0")?;
+        let spec: ContextSpec = required(fields, "o0")?;
         let running: Running = required(fields, "c0")?;
         let waiting_for_human = running.waiting_for_humans > 0;
         let (status, questions) = (running.status.with(Vec::new(), None), running.questions);
@@ -223,10 +223,10 @@ impl Trace {
             ended_at: status.end().map(|end| end.at),
             budget: budget.snapshot(),
             child_id: definition.id,
-            agent_id: order.agent_id,
-            goal: order.goal,
+            agent_id: spec.agent_id,
+            goal: spec.goal,
             thread_id: definition.thread_id,
-            labels: order.labels,
+            labels: spec.labels,
             waiting_for_human,
             spent_by: read::<Spenders>(fields, SPENT_BY)?.unwrap_or_default().told(),
         }))
@@ -254,9 +254,9 @@ impl Trace {
             return Ok(None);
         }
         let definition: Definition = required(fields, "d0")?;
-        let order: Order = required(fields, "o0")?;
+        let spec: ContextSpec = required(fields, "o0")?;
         let status = required::<Running>(fields, "c0")?.status.with(Vec::new(), None);
-        Ok(order.branch_from.filter(|_| status.end().is_none()).map(|from| (definition.id, from)))
+        Ok(spec.branch_from.filter(|_| status.end().is_none()).map(|from| (definition.id, from)))
     }
 }
 
@@ -302,7 +302,7 @@ impl ContextNode {
             children: Vec::new(),
             live_children: 0,
             depth: definition.depth,
-            order: Arc::new(required(fields, &field('o'))?),
+            spec: Arc::new(required(fields, &field('o'))?),
             graph,
             step: definition.step,
             taken: definition.taken,

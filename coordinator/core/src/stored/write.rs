@@ -117,7 +117,7 @@ impl Trace {
         unsaved.plans.iter().for_each(|at| fields.set(format!("p{at}"), &self.plans[*at as usize]));
         unsaved.tombstones.iter().for_each(|id| fields.set(format!("t{id}"), &self.tombstones[id]));
         for at in &unsaved.orders {
-            fields.set(format!("o{}", at.0), &*self.node(*at).order);
+            fields.set(format!("o{}", at.0), &*self.node(*at).spec);
         }
         for at in &unsaved.definitions {
             let node = self.node(*at);

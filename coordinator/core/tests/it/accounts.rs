@@ -85,14 +85,14 @@ fn journals(entries: &[HistoryEntry]) -> Journals {
 fn audited(world: &World, log: Vec<LogMessage>, entries: &[HistoryEntry]) -> (Audit, Vec<(Check, String)>) {
     let read = ReadLog::new(world.trace.id(), log);
     let ledger = Ledger::of(&read);
-    let store = accounts::stored(&accounts::log(world.trace.id(), &world.commands).0);
+    let store = accounts::stored(&accounts::log(world.trace.id(), &world.orders).0);
     let audit = Audit::of(&read, &ledger, &journals(entries), store.as_ref());
     let findings = audit.findings.iter().map(|finding| (finding.check, finding.message.clone())).collect();
     (audit, findings)
 }
 
 fn log(world: &World) -> Vec<LogMessage> {
-    accounts::log(world.trace.id(), &world.commands).1
+    accounts::log(world.trace.id(), &world.orders).1
 }
 
 fn has(findings: &[(Check, String)], check: Check, what: &str) -> bool {
@@ -102,7 +102,7 @@ fn has(findings: &[(Check, String)], check: Check, what: &str) -> bool {
 #[test]
 fn b19_a_receipt_adds_up_at_every_level_and_names_models_and_waits() {
     let world = world();
-    accounts::check(world.trace.id(), &world.commands).unwrap();
+    accounts::check(world.trace.id(), &world.orders).unwrap();
     let read = ReadLog::new(world.trace.id(), log(&world));
     let (ledger, journals) = (Ledger::of(&read), journals(&entries()));
     let receipt = Receipt::of(&read, &ledger, &journals).unwrap();
@@ -372,7 +372,7 @@ fn g15_the_receipt_of_a_rerun_shows_what_was_taken_at_no_cost() {
     world.pay(&lease, "1-1", cents(3)).unwrap();
     world.complete(&lease, "done").unwrap();
     world.rest();
-    accounts::check(world.trace.id(), &world.commands).unwrap();
+    accounts::check(world.trace.id(), &world.orders).unwrap();
     let (audit, findings) = audited(&world, log(&world), &[]);
     assert!(audit.is_sound(), "{findings:?}");
     let read = ReadLog::new(world.trace.id(), log(&world));
@@ -476,7 +476,7 @@ fn b19_a_receipt_tells_of_an_amend_without_the_words_of_its_tasks() {
 fn b19_an_audit_finds_a_store_that_is_ahead_behind_or_another() {
     let world = world();
     let read = ReadLog::new(world.trace.id(), log(&world));
-    let stored = accounts::stored(&accounts::log(world.trace.id(), &world.commands).0).unwrap();
+    let stored = accounts::stored(&accounts::log(world.trace.id(), &world.orders).0).unwrap();
     let found = |change: fn(&mut StoreState)| {
         let mut store = stored.clone();
         change(&mut store);

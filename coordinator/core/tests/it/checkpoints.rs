@@ -157,8 +157,8 @@ fn w5_a_submission_branches_and_a_child_does_not() {
     let refused = world.submit(json!({"goal": "g", "child_id": "root", "branch_from": from})).unwrap_err();
     assert!(refused.to_string().contains("branch_from") && world.trace.root().is_none(), "{refused}");
     world.agent(json!({"agent_id": "thinker", "kind": "llm", "model": "scripted", "builtin": null}));
-    let order = json!({"goal": "g", "child_id": "root", "agent_id": "thinker", "branch_from": from});
-    world.submit(order).unwrap();
+    let spec = json!({"goal": "g", "child_id": "root", "agent_id": "thinker", "branch_from": from});
+    world.submit(spec).unwrap();
     let expected = Checkpoint {
         trace_id: "0af7651916cd43dd8448eb211c80319c".parse().unwrap(),
         child_id: id("writer"),

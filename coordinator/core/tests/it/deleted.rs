@@ -11,8 +11,8 @@ const SECRET: &str = "SECRET";
 /// The log of a world, as it is published.
 fn log(world: &World) -> Vec<Logged> {
     let mut trace = Trace::new(world.trace.id());
-    let messages = world.commands.iter().flat_map(|(now, command)| {
-        let events = trace.handle(command.clone(), *now).unwrap();
+    let messages = world.orders.iter().flat_map(|(now, order)| {
+        let events = trace.handle(order.clone(), *now).unwrap();
         if events.is_empty() { Vec::new() } else { logged(&mut trace, events, *now) }
     });
     messages.collect()

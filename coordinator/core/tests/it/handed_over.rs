@@ -5,7 +5,7 @@ use domain::{
     wire::{Lease, ObjectReference, OutputFile, Verdict},
 };
 use serde_json::json;
-use trace::{Command, Event, Order, Refusal, Spawn};
+use trace::{Command, ContextSpec, Event, Refusal, Spawn};
 use world::{World, id};
 
 /// A file of `owner`, as one of its attempts stored it.
@@ -18,9 +18,9 @@ fn file(world: &World, owner: &str, attempt: u32, path: &str, size_bytes: u64) -
 fn delegate(world: &mut World, lease: &Lease, files: Vec<OutputFile>) -> Result<Vec<Event>, Refusal> {
     let spawn =
         serde_json::from_value(json!({"goal": "go on", "child_id": "heir", "agent_id": "writer"})).unwrap();
-    let order = Order { files, ..Order::from_spawn(&spawn, &[], &id("heir")).unwrap() };
+    let spec = ContextSpec { files, ..ContextSpec::from_spawn(&spawn, &[], &id("heir")).unwrap() };
     let (lease, agents) = (lease.clone(), world.agents.clone());
-    world.handle(Command::Spawn(Box::new(Spawn { lease, order, plan: None, agents: agents.into() })))
+    world.handle(Command::Spawn(Box::new(Spawn { lease, spec, plan: None, agents: agents.into() })))
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn g10_files_that_are_handed_over_are_part_of_the_work_and_not_of_the_spawns_ide
     world.run("heir", "done");
     assert_eq!(world.status("root"), "completed");
     world.delete(None, true).unwrap();
-    assert!(world.node("heir").order.files.is_empty(), "W6: a delete leaves no names of files");
+    assert!(world.node("heir").spec.files.is_empty(), "W6: a delete leaves no names of files");
     world.rest();
 }
 

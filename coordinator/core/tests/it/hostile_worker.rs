@@ -8,7 +8,7 @@ use domain::{
     },
 };
 use serde_json::json;
-use trace::{Command, Order, Spawn};
+use trace::{Command, ContextSpec, Spawn};
 use world::{World, cents, dice::Dice, id};
 
 /// What one attack sends.
@@ -102,9 +102,9 @@ fn hostile(dice: &mut Dice, world: &World) -> Command {
             let agent = ["alpha", "beta"][dice.below(2)];
             let spawn = json!({"goal": "g", "child_id": name, "agent_id": agent, "max_cost_usd": 1});
             let spawn: wire::Spawn = decode::value(&spawn).unwrap();
-            let order = Order::from_spawn(&spawn, &[], &id(&name)).unwrap();
+            let spec = ContextSpec::from_spawn(&spawn, &[], &id(&name)).unwrap();
             let agents: Vec<AgentProfile> = world.agents.clone();
-            Command::Spawn(Box::new(Spawn { lease, order, plan: None, agents: agents.into() }))
+            Command::Spawn(Box::new(Spawn { lease, spec, plan: None, agents: agents.into() }))
         }
         11 => Command::SetValue {
             key: format!("{}.k", lease.child_id).parse().unwrap(),
@@ -124,7 +124,7 @@ fn books_of_others(world: &World) -> Vec<(ChildId, Amount, usize, String)> {
         .trace
         .contexts()
         .iter()
-        .filter(|node| node.order.agent_id.as_ref().is_some_and(|agent| agent.as_str() == "beta"));
+        .filter(|node| node.spec.agent_id.as_ref().is_some_and(|agent| agent.as_str() == "beta"));
     let of = |node: &trace::ContextNode| {
         let holds = format!("{:?}", node.calls.open().collect::<Vec<_>>());
         (node.id.clone(), node.budget.own, node.disputes.len(), holds)

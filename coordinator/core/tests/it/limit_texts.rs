@@ -79,8 +79,8 @@ fn l_a_child_names_who_above_it_set_the_limit() {
         let mut world = with_writer(json!({}));
         world.submit(json!({"goal": "g", "child_id": "root", "limits": limits})).unwrap();
         let root = world.claim("root");
-        let order = json!({"goal": "c", "child_id": "c", "agent_id": "writer", "limits": child});
-        world.spawn(&root, order).unwrap();
+        let spec = json!({"goal": "c", "child_id": "c", "agent_id": "writer", "limits": child});
+        world.spawn(&root, spec).unwrap();
         too_many_steps(&mut world, "c")
     };
     let said = spawned(json!({"max_steps": 5}), json!({}));
@@ -130,10 +130,10 @@ fn l_what_a_worker_reports_of_a_limit_is_completed() {
 
 #[test]
 fn l_w1_a_window_names_where_it_was_set() {
-    let overfull = |agent: Value, order: Value| {
+    let overfull = |agent: Value, spec: Value| {
         let mut world = with_writer(agent);
         let root = json!({"goal": "g", "child_id": "root", "agent_id": "writer"});
-        world.submit(world::with(root, order)).unwrap();
+        world.submit(world::with(root, spec)).unwrap();
         let root = world.claim("root");
         let failure = Failure::lasting(FailureKind::LimitExceeded, "window_tokens: 900 of 800; why");
         world.report(&root, Verdict::Failed(failure)).unwrap();

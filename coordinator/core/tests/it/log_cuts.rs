@@ -2,17 +2,17 @@
 
 use domain::{Timestamp, wire::Verdict};
 use serde_json::json;
-use trace::{Command, Event, Logged, Replay, Rest, Superseded, Trace, logged};
+use trace::{Command, Event, Logged, Order, Replay, Rest, Superseded, Trace, logged};
 use world::{World, cents, log_cuts};
 
 /// The messages of a world's log, by commit.
 pub(super) fn commits(world: &World) -> Vec<Vec<Logged>> {
     let mut trace = Trace::new(world.trace.id());
-    let commit = |(now, command): &(_, Command)| {
-        let events = trace.handle(command.clone(), *now).unwrap();
+    let commit = |(now, order): &(_, Order)| {
+        let events = trace.handle(order.clone(), *now).unwrap();
         if events.is_empty() { Vec::new() } else { logged(&mut trace, events, *now) }
     };
-    world.commands.iter().map(commit).filter(|messages| !messages.is_empty()).collect()
+    world.orders.iter().map(commit).filter(|messages| !messages.is_empty()).collect()
 }
 
 fn parent_of_two() -> World {
@@ -117,7 +117,7 @@ fn t9_a_missing_commit_is_a_gap() {
     let (trace, rest) = Replay::all(Trace::new(world.trace.id()), commits.concat());
     let last = commits.last().unwrap()[0].version;
     assert_eq!((trace.version() + 1, rest), (gone[0].version, Rest::Gap(last)));
-    log_cuts::check(world.trace.id(), &world.commands).unwrap();
+    log_cuts::check(world.trace.id(), &world.orders).unwrap();
 }
 
 /// What a trace is but for its version and when its commits were made.
@@ -145,7 +145,7 @@ fn t9_of_two_commits_with_one_version_the_later_counts_whoever_reads_in_whatever
     let id = first.trace.id();
     let lost = commits(&first).split_off(4);
     let mut second = parent_of_two();
-    second.commands.truncate(4);
+    second.orders.truncate(4);
     let (trace, _) = Replay::all(Trace::new(id), commits(&second).concat());
     second.trace = trace;
     second.pass(5_000);

@@ -63,7 +63,7 @@ fn check(world: &World) {
         assert_eq!(work.answers, *node.answers);
         let ended = node.children.iter().filter(|child| !world.trace.node(**child).is_live()).count();
         assert_eq!(work.children.len(), ended, "every child that has ended, once");
-        for (key, value) in node.order.inputs.iter().filter(|(key, _)| !node.order.input_from.contains(key)) {
+        for (key, value) in node.spec.inputs.iter().filter(|(key, _)| !node.spec.input_from.contains(key)) {
             assert_eq!(work.inputs[key], *value);
         }
         let (keys, left_out) = world.trace.readable_keys(&node.id).unwrap();

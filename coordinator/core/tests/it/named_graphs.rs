@@ -11,7 +11,7 @@ use domain::{
     wire::GraphVerdict,
 };
 use serde_json::{Value, json};
-use trace::{Amend, Command, Event, Order, Refusal, Submit, Trace};
+use trace::{Amend, Command, ContextSpec, Event, Refusal, Submit, Trace};
 use world::{World, id, with};
 
 use super::graph_flow::{queued, step, verdict};
@@ -69,7 +69,7 @@ fn submit(world: &mut World, shelf: &Shelf, graph: &Value) -> Result<Vec<Event>,
     };
     let (agents, settings) = (world.agents.clone().into(), world.settings.clone());
     world.handle(Command::Submit(Box::new(Submit {
-        order: Order::of_graph(&definition, &id("graph")),
+        spec: ContextSpec::of_graph(&definition, &id("graph")),
         plan: Some(plan.into()),
         agents,
         settings,

@@ -10,7 +10,7 @@ use domain::{
     },
 };
 use serde_json::{Value, json};
-use trace::{Command, Order, Refusal, Spawn};
+use trace::{Command, ContextSpec, Refusal, Spawn};
 use world::{World, cents, home, id};
 
 fn gpu() -> PoolName {
@@ -41,7 +41,7 @@ fn sayings(lease: &Lease) -> Vec<Command> {
     let lease = || lease.clone();
     let call = || "call".parse().unwrap();
     let spawn: wire::Spawn = decode::value(&json!({"goal": "g", "child_id": "stolen"})).unwrap();
-    let order = Order::from_spawn(&spawn, &[], &id("stolen")).unwrap();
+    let spec = ContextSpec::from_spawn(&spawn, &[], &id("stolen")).unwrap();
     let agents = vec![domain::AgentProfile::builtin("default".parse().unwrap(), "echo")];
     let report = |verdict| {
         Command::Report(Box::new(Report { lease: lease(), progress: Progress::default(), verdict }))
@@ -57,7 +57,7 @@ fn sayings(lease: &Lease) -> Vec<Command> {
         Command::Release { lease: lease(), call_id: call() },
         Command::Forfeit { lease: lease(), call_id: call() },
         Command::Resume(Resume { lease: lease(), settled }),
-        Command::Spawn(Box::new(Spawn { lease: lease(), order, plan: None, agents: agents.into() })),
+        Command::Spawn(Box::new(Spawn { lease: lease(), spec, plan: None, agents: agents.into() })),
         Command::SetValue {
             lease: lease(),
             key: format!("{}.k", lease().child_id).parse().unwrap(),
@@ -202,12 +202,10 @@ fn s6_steps_and_synthesis_of_a_graph_have_the_pools_of_their_agents() {
 #[test]
 fn s6_nothing_but_what_workers_say_is_taken_from_a_pool() {
     let mut world = begun("default", json!({}));
-    let lease = world.claim("root");
     let raise =
         Raise { child_id: id("root"), max_cost_usd: Some(domain::Usd::from_cents(10_000)), max_tokens: None };
     let cancel = Command::Cancel { child_id: None, reason: None, without_undo: false };
-    let tick = Command::Tick(Tick { lease, progress: Progress::default() });
-    for command in [Command::Raise(raise), cancel, Command::Wake, tick.from_pool(PoolName::default_pool())] {
+    for command in [Command::Raise(raise), cancel, Command::Wake] {
         let refusal = world.handle(command.from_pool(PoolName::default_pool())).unwrap_err();
         assert_eq!(refusal.to_wire().code, "not_of_workers");
     }

@@ -19,8 +19,8 @@ use domain::{
 use proptest::{prelude::*, test_runner::Config};
 use serde_json::{Value, json};
 use trace::{
-    Amend, CallState, Command, ContextNode, Event, Order, Phase, RerunOrder, Spawn, Status, Submit,
-    TokenHash, Trace, Traced,
+    Amend, CallState, Command, ContextNode, ContextSpec, Event, Order, Phase, RerunOrder, Spawn, Status,
+    Submit, TokenHash, Trace, Traced,
 };
 use world::{accounts, id, invariants, log_cuts};
 
@@ -55,8 +55,8 @@ struct Player {
     trace: Trace,
     now: Timestamp,
     log: Vec<(Timestamp, Event)>,
-    /// The commands that were not refused.
-    commands: Vec<(Timestamp, Command)>,
+    /// The orders that were not refused.
+    orders: Vec<(Timestamp, Order)>,
     leases: Vec<Lease>,
     /// Commands that were sent, to be sent again.
     sent: Vec<Command>,
@@ -71,7 +71,7 @@ impl Player {
             trace: Trace::new(TraceId::from_u128(7).unwrap()),
             now: Timestamp::from_millis(1_000_000),
             log: Vec::new(),
-            commands: Vec::new(),
+            orders: Vec::new(),
             leases: Vec::new(),
             sent: Vec::new(),
             agents: agents.to_vec(),
@@ -87,19 +87,19 @@ impl Player {
         // Most traces shall live long enough for every kind of command.
         settings.limits.max_retries_total = if seed.3.is_multiple_of(4) { 3 } else { 60 };
         settings.limits.timeout_ms = if seed.3.is_multiple_of(5) { 60_000 } else { 600_000 };
-        let (order, plan) = if graph {
+        let (spec, plan) = if graph {
             let mut graph = player.random_graph(seed, "root");
             graph["max_cost_usd"] = json!(root_usd(seed));
-            let (order, plan) = Order::from_graph(&decode::value(&graph).unwrap(), &id("root")).unwrap();
-            (order, Some(plan))
+            let (spec, plan) = ContextSpec::from_graph(&decode::value(&graph).unwrap(), &id("root")).unwrap();
+            (spec, Some(plan))
         } else {
             let mut spawn = player.random_spawn(seed, "root");
             spawn["max_cost_usd"] = json!(root_usd(seed));
-            (Order::from_spawn(&decode::value(&spawn).unwrap(), &[], &id("root")).unwrap(), None)
+            (ContextSpec::from_spawn(&decode::value(&spawn).unwrap(), &[], &id("root")).unwrap(), None)
         };
         let agents = player.agents.clone();
         player.handle(Command::Submit(Box::new(Submit {
-            order,
+            spec,
             plan,
             agents: agents.into(),
             settings,
@@ -117,11 +117,11 @@ impl Player {
         let asked = json!({"rerun": {"trace_id": self.trace.id(), "from": Vec::from_iter(from)}});
         let asked = decode::value(&asked).unwrap();
         let request = RerunOrder::new(&asked, &id("root"));
-        let (order, plan, earlier) = self.trace.rerun(&asked, id("root"), request, true).ok()?;
+        let (spec, plan, earlier) = self.trace.rerun(&asked, id("root"), request, true).ok()?;
         let mut player = Player {
             trace: Trace::new(TraceId::from_u128(8).unwrap()),
             log: Vec::new(),
-            commands: Vec::new(),
+            orders: Vec::new(),
             leases: Vec::new(),
             sent: Vec::new(),
             agents: self.agents.clone(),
@@ -130,7 +130,7 @@ impl Player {
         let (agents, settings) = (self.agents.clone().into(), self.settings());
         let (plan, rerun) = (Some(plan), Some(Ok(earlier)));
         player.handle(Command::Submit(Box::new(Submit {
-            order,
+            spec,
             plan,
             agents,
             settings,
@@ -143,8 +143,8 @@ impl Player {
     }
 
     fn settings(&self) -> Settings {
-        let (_, first) = &self.commands[0];
-        let Command::Submit(submit) = first else { panic!("a run begins with its submission") };
+        let (_, first) = &self.orders[0];
+        let Command::Submit(submit) = &first.command else { panic!("a run begins with its submission") };
         submit.settings.clone()
     }
 
@@ -200,9 +200,9 @@ impl Player {
             let name = format!("p{n}");
             let spawn =
                 decode::value(&json!({"goal": name, "child_id": name, "max_cost_usd": 50 - n % 50})).unwrap();
-            let order = Order::from_spawn(&spawn, &[], &id("x")).unwrap();
+            let spec = ContextSpec::from_spawn(&spawn, &[], &id("x")).unwrap();
             let agents = self.agents.clone();
-            self.handle(Command::Spawn(Box::new(Spawn { lease, order, plan: None, agents: agents.into() })));
+            self.handle(Command::Spawn(Box::new(Spawn { lease, spec, plan: None, agents: agents.into() })));
             self.claim(id(&name));
         }
     }
@@ -219,7 +219,7 @@ impl Player {
         match self.trace.handle(command.clone(), self.now) {
             Ok(events) => {
                 self.log.extend(events.into_iter().map(|event| (self.now, event)));
-                self.commands.push((self.now, command.clone()));
+                self.orders.push((self.now, command.clone().into()));
             }
             Err(_) => assert_eq!(self.trace.version(), version, "a refusal changed the trace: {command:?}"),
         }
@@ -505,16 +505,17 @@ impl Player {
                 self.fresh += 1;
                 let name = format!("c{}", self.fresh % 800);
                 let op = Op(kind, a, b, c);
-                let (order, plan) = if b % 6 == 0 {
-                    let Ok((order, plan)) =
-                        Order::from_graph(&decode::value(&self.random_graph(op, &name)).unwrap(), &id("x"))
-                    else {
+                let (spec, plan) = if b % 6 == 0 {
+                    let Ok((spec, plan)) = ContextSpec::from_graph(
+                        &decode::value(&self.random_graph(op, &name)).unwrap(),
+                        &id("x"),
+                    ) else {
                         return;
                     };
-                    (order, Some(plan))
+                    (spec, Some(plan))
                 } else {
                     (
-                        Order::from_spawn(
+                        ContextSpec::from_spawn(
                             &decode::value(&self.random_spawn(op, &name)).unwrap(),
                             &[],
                             &id("x"),
@@ -524,7 +525,7 @@ impl Player {
                     )
                 };
                 let agents = self.agents.clone();
-                self.handle(Command::Spawn(Box::new(Spawn { lease, order, plan, agents: agents.into() })));
+                self.handle(Command::Spawn(Box::new(Spawn { lease, spec, plan, agents: agents.into() })));
             }
             50..63 => {
                 self.fresh += 1;
@@ -768,11 +769,11 @@ proptest! {
         player.heal();
         invariants::check_at_rest(&player.trace).unwrap_or_else(|what| panic!("{what}"));
         invariants::check_replay(&player.trace, &player.log).unwrap_or_else(|what| panic!("{what}"));
-        let at = usize::from(cut) % player.commands.len();
-        log_cuts::check_at(player.trace.id(), &player.commands, at).unwrap_or_else(|what| panic!("{what}"));
-        log_cuts::check_copied(player.trace.id(), &player.commands, at + 1).unwrap_or_else(|what| panic!("{what}"));
-        accounts::check(player.trace.id(), &player.commands).unwrap_or_else(|what| panic!("{what}"));
-        log_cuts::check_deleted(player.trace.id(), &player.commands, player.now)
+        let at = usize::from(cut) % player.orders.len();
+        log_cuts::check_at(player.trace.id(), &player.orders, at).unwrap_or_else(|what| panic!("{what}"));
+        log_cuts::check_copied(player.trace.id(), &player.orders, at + 1).unwrap_or_else(|what| panic!("{what}"));
+        accounts::check(player.trace.id(), &player.orders).unwrap_or_else(|what| panic!("{what}"));
+        log_cuts::check_deleted(player.trace.id(), &player.orders, player.now)
             .unwrap_or_else(|what| panic!("{what}"));
         for node in player.trace.contexts() {
             let open = node.calls.kept().values().any(|call| call.state == CallState::Held);
@@ -793,10 +794,10 @@ proptest! {
         player.heal();
         invariants::check_at_rest(&player.trace).unwrap_or_else(|what| panic!("{what}"));
         invariants::check_replay(&player.trace, &player.log).unwrap_or_else(|what| panic!("{what}"));
-        let at = usize::from(cut) % player.commands.len();
-        log_cuts::check_at(player.trace.id(), &player.commands, at).unwrap_or_else(|what| panic!("{what}"));
-        log_cuts::check_copied(player.trace.id(), &player.commands, at + 1).unwrap_or_else(|what| panic!("{what}"));
-        log_cuts::check_deleted(player.trace.id(), &player.commands, player.now)
+        let at = usize::from(cut) % player.orders.len();
+        log_cuts::check_at(player.trace.id(), &player.orders, at).unwrap_or_else(|what| panic!("{what}"));
+        log_cuts::check_copied(player.trace.id(), &player.orders, at + 1).unwrap_or_else(|what| panic!("{what}"));
+        log_cuts::check_deleted(player.trace.id(), &player.orders, player.now)
             .unwrap_or_else(|what| panic!("{what}"));
         let mut taken = HashSet::new();
         for node in player.trace.contexts().iter().filter(|node| node.taken.is_some() && !node.deleted) {

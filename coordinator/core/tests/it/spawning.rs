@@ -5,7 +5,7 @@ use domain::{
     wire::{self, Lease, Progress, SharedMessage},
 };
 use serde_json::{Value, json};
-use trace::{Command, Event, Order, Refusal, Spawn};
+use trace::{Command, ContextSpec, Event, Refusal, Spawn};
 use world::{World, cents, id, with};
 
 fn chain_of(world: &mut World, depth: u32) -> Lease {
@@ -492,8 +492,8 @@ fn w3_a_share_is_a_snapshot_of_system_and_context_alone() {
     let spawn = |world: &mut World, name: &str, share: Value| {
         let spawn: wire::Spawn =
             decode::value(&json!({"goal": "x", "child_id": name, "share": share})).unwrap();
-        let order = Order::from_spawn(&spawn, &shared, &id("c")).unwrap();
-        let command = Spawn { lease: root.clone(), order, plan: None, agents: world.agents.clone().into() };
+        let spec = ContextSpec::from_spawn(&spawn, &shared, &id("c")).unwrap();
+        let command = Spawn { lease: root.clone(), spec, plan: None, agents: world.agents.clone().into() };
         world.handle(Command::Spawn(Box::new(command))).unwrap();
         world.work(&id(name)).unwrap().shared_messages
     };
@@ -514,8 +514,8 @@ fn w3_a_spawn_asked_again_keeps_its_first_snapshot() {
         let message: SharedMessage =
             serde_json::from_value(json!({"category": "context", "content": said})).unwrap();
         let spawn = json!({"goal": "x", "child_id": "a", "share": ["context"]});
-        let order = Order::from_spawn(&decode::value(&spawn).unwrap(), &[message], &id("c")).unwrap();
-        let command = Spawn { lease: root.clone(), order, plan: None, agents: world.agents.clone().into() };
+        let spec = ContextSpec::from_spawn(&decode::value(&spawn).unwrap(), &[message], &id("c")).unwrap();
+        let command = Spawn { lease: root.clone(), spec, plan: None, agents: world.agents.clone().into() };
         world.handle(Command::Spawn(Box::new(command)))
     };
     ask(&mut world, "it rains").unwrap();

@@ -14,7 +14,7 @@ use domain::{
     },
 };
 use serde_json::json;
-use trace::{Amend, Command, Earlier, Order, RerunOrder, Spawn, Submit};
+use trace::{Amend, Command, ContextSpec, Earlier, RerunOrder, Spawn, Submit};
 use world::{World, cents, id};
 
 /// A world whose context `x` has the status, and the lease of its last attempt (made up if none).
@@ -83,12 +83,12 @@ fn in_status(status: &str) -> (World, Lease) {
 
 fn commands(world: &World, lease: &Lease) -> Vec<(&'static str, Command)> {
     let lease = || lease.clone();
-    let order = |name: &str, goal: &str| {
+    let spec = |name: &str, goal: &str| {
         let spawn = decode::value(&json!({"goal": goal, "child_id": name})).unwrap();
-        Order::from_spawn(&spawn, &[], &id("x")).unwrap()
+        ContextSpec::from_spawn(&spawn, &[], &id("x")).unwrap()
     };
     let submit = Submit {
-        order: order("x", "another"),
+        spec: spec("x", "another"),
         plan: None,
         agents: world.agents.clone().into(),
         settings: world.settings.clone(),
@@ -99,12 +99,12 @@ fn commands(world: &World, lease: &Lease) -> Vec<(&'static str, Command)> {
     let asked = decode::value(&json!({"rerun": {"trace_id": world.trace.id()}})).unwrap();
     let request = RerunOrder::new(&asked, &id("x"));
     let rerun = Submit {
-        order: Order { rerun: Some(request), ..Order::new(id("x")) },
+        spec: ContextSpec { rerun: Some(request), ..ContextSpec::new(id("x")) },
         rerun: Some(Err(Earlier::unknown(world.trace.id()))),
         ..submit.clone()
     };
     let spawn =
-        Spawn { lease: lease(), order: order("new", "new"), plan: None, agents: world.agents.clone().into() };
+        Spawn { lease: lease(), spec: spec("new", "new"), plan: None, agents: world.agents.clone().into() };
     let report = |verdict| {
         Command::Report(Box::new(Report { lease: lease(), progress: Progress::default(), verdict }))
     };

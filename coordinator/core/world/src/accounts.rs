@@ -3,16 +3,16 @@
 
 use domain::{Amount, Timestamp, TraceId};
 use trace::{
-    Command, Trace,
+    Order, Trace,
     account::{Audit, ContextAccount, Journals, Ledger, LogMessage, ReadLog, Receipt, StoreState},
     logged,
 };
 
 /// The log of these commands, as the bus would have it, and the trace after them.
-pub fn log(id: TraceId, commands: &[(Timestamp, Command)]) -> (Trace, Vec<LogMessage>) {
+pub fn log(id: TraceId, orders: &[(Timestamp, Order)]) -> (Trace, Vec<LogMessage>) {
     let (mut trace, mut messages) = (Trace::new(id), Vec::new());
-    for (now, command) in commands {
-        let Ok(events) = trace.handle(command.clone(), *now) else { continue };
+    for (now, order) in orders {
+        let Ok(events) = trace.handle(order.clone(), *now) else { continue };
         if events.is_empty() {
             continue;
         }
@@ -33,8 +33,8 @@ pub fn stored(trace: &Trace) -> Option<StoreState> {
 }
 
 /// B19: the books of these commands are sound.
-pub fn check(id: TraceId, commands: &[(Timestamp, Command)]) -> Result<(), String> {
-    let (trace, messages) = log(id, commands);
+pub fn check(id: TraceId, orders: &[(Timestamp, Order)]) -> Result<(), String> {
+    let (trace, messages) = log(id, orders);
     let Some(root) = trace.root() else { return Ok(()) };
     let read = ReadLog::new(id, messages);
     let (ledger, journals) = (Ledger::of(&read), Journals::default());

@@ -7,7 +7,7 @@ use domain::{
     wire::{Delete, Referrers},
 };
 use serde_json::Value;
-use trace::{Command, ContextNode, Logged, Replay, Rest, Trace, logged};
+use trace::{Command, ContextNode, Logged, Order, Replay, Rest, Trace, logged};
 
 /// Longer lists of commands are not cut: each cut plays the rest of them again.
 const MOST_COMMANDS: usize = 60;
@@ -15,7 +15,7 @@ const MOST_COMMANDS: usize = 60;
 /// Places at which one commit is cut; a graph may start hundreds of contexts at once.
 const MOST_CUTS: usize = 8;
 
-type Commands = [(Timestamp, Command)];
+type Orders = [(Timestamp, Order)];
 
 /// One commit that has several messages.
 struct Cut<'a> {
@@ -24,33 +24,33 @@ struct Cut<'a> {
     earlier: &'a [Logged],
     messages: &'a [Logged],
     /// The command that it came from, and all after it.
-    rest: &'a Commands,
+    rest: &'a Orders,
 }
 
 /// t9, for a log that ends anywhere.
-pub fn check(id: TraceId, commands: &Commands) -> Result<(), String> {
-    if commands.len() > MOST_COMMANDS {
+pub fn check(id: TraceId, orders: &Orders) -> Result<(), String> {
+    if orders.len() > MOST_COMMANDS {
         return Ok(());
     }
-    cut_each(id, commands, 0, usize::MAX)?;
-    let step = commands.len() / MOST_CUTS + 1;
-    (1..=commands.len()).step_by(step).try_for_each(|number| check_copied(id, commands, number))
+    cut_each(id, orders, 0, usize::MAX)?;
+    let step = orders.len() / MOST_CUTS + 1;
+    (1..=orders.len()).step_by(step).try_for_each(|number| check_copied(id, orders, number))
 }
 
 /// t9, for a log that has lost its beginning: the trace is copied after so many commands, and what is before is gone.
-pub fn check_copied(id: TraceId, commands: &Commands, number: usize) -> Result<(), String> {
+pub fn check_copied(id: TraceId, orders: &Orders, number: usize) -> Result<(), String> {
     let mut trace = Trace::new(id);
-    let dropped = play(&mut trace, &commands[..number])?;
+    let dropped = play(&mut trace, &orders[..number])?;
     let before = content(&trace);
     let copy = Command::Copy { after_ms: 0 };
-    let copy = play(&mut trace, &[(commands[number - 1].0, copy)])?;
+    let copy = play(&mut trace, &[(orders[number - 1].0, copy.into())])?;
     let lives = trace.root().is_some_and(|root: &ContextNode| root.is_live() || root.undoing > 0);
     ensure(copy.is_empty() != lives, || "what has ended, or never began, is not copied".into())?;
     if !lives {
         return Ok(());
     }
     ensure(content(&trace) == before, || "a copy changes nothing".into())?;
-    let kept = [copy, play(&mut trace, &commands[number..])?].concat();
+    let kept = [copy, play(&mut trace, &orders[number..])?].concat();
     let whole = trace.without_renewals();
     let reversed = kept.iter().rev().cloned().collect();
     for log in [kept.clone(), reversed, [dropped.clone(), kept.clone()].concat()] {
@@ -70,19 +70,19 @@ pub fn check_copied(id: TraceId, commands: &Commands, number: usize) -> Result<(
 }
 
 /// t9, for a log that ends in the commit of one command, or in the next that has several messages.
-pub fn check_at(id: TraceId, commands: &Commands, number: usize) -> Result<(), String> {
-    cut_each(id, commands, number, 1)
+pub fn check_at(id: TraceId, orders: &Orders, number: usize) -> Result<(), String> {
+    cut_each(id, orders, number, 1)
 }
 
 /// t9, for a trace that is deleted: its log without what it says gives the state that the delete leaves.
-pub fn check_deleted(id: TraceId, commands: &Commands, now: Timestamp) -> Result<(), String> {
+pub fn check_deleted(id: TraceId, orders: &Orders, now: Timestamp) -> Result<(), String> {
     let mut trace = Trace::new(id);
-    let mut log = play(&mut trace, commands)?;
+    let mut log = play(&mut trace, orders)?;
     if trace.root().is_none() {
         return Ok(());
     }
     let delete = Delete { child_id: None, force: true, outside: Referrers::Unknown };
-    log.extend(play(&mut trace, &[(now, Command::Delete { delete, branches: None })])?);
+    log.extend(play(&mut trace, &[(now, Command::Delete { delete, branches: None }.into())])?);
     let bare = log.into_iter().map(Logged::without_content).collect();
     let (replayed, rest) = Replay::all(Trace::new(id), bare);
     ensure(rest == Rest::Nothing, || format!("t9: the bare log has {rest:?}"))?;
@@ -109,16 +109,16 @@ fn difference(one: &Trace, other: &Trace) -> String {
 }
 
 /// Cuts commits that have several messages: at most so many, of the commands from this one on.
-fn cut_each(id: TraceId, commands: &Commands, from: usize, mut count: usize) -> Result<(), String> {
+fn cut_each(id: TraceId, orders: &Orders, from: usize, mut count: usize) -> Result<(), String> {
     let mut last = Trace::new(id);
-    play(&mut last, commands)?;
+    play(&mut last, orders)?;
     let mut trace = Trace::new(id);
-    let mut log = play(&mut trace, &commands[..from])?;
-    for number in from..commands.len() {
+    let mut log = play(&mut trace, &orders[..from])?;
+    for number in from..orders.len() {
         let before = trace.clone();
-        let messages = play(&mut trace, &commands[number..=number])?;
+        let messages = play(&mut trace, &orders[number..=number])?;
         if messages.len() > 1 {
-            let rest = &commands[number..];
+            let rest = &orders[number..];
             Cut { before: &before, earlier: &log, messages: &messages, rest }.check(&last)?;
             count -= 1;
             if count == 0 {
@@ -174,12 +174,12 @@ impl Cut<'_> {
     }
 }
 
-/// Handles commands that were handled before; returns their events as messages.
-fn play(trace: &mut Trace, commands: &Commands) -> Result<Vec<Logged>, String> {
+/// Handles orders that were handled before; returns their events as messages.
+fn play(trace: &mut Trace, orders: &Orders) -> Result<Vec<Logged>, String> {
     let mut messages = Vec::new();
-    for (now, command) in commands {
-        let events = trace.handle(command.clone(), *now);
-        let events = events.map_err(|refusal| format!("t9: {refusal}, of {command:?}"))?;
+    for (now, order) in orders {
+        let events = trace.handle(order.clone(), *now);
+        let events = events.map_err(|refusal| format!("t9: {refusal}, of {order:?}"))?;
         if !events.is_empty() {
             messages.extend(logged(trace, events, *now));
         }

@@ -16,7 +16,8 @@ use domain::{
 };
 use serde_json::{Value, json};
 use trace::{
-    Amend, Command, ContextNode, Event, Order, Refusal, RerunOrder, Spawn, Submit, Trace, Traced, logged,
+    Amend, Command, ContextNode, ContextSpec, Event, Order, Refusal, RerunOrder, Spawn, Submit, Trace,
+    Traced, logged,
 };
 
 use crate::{accounts, invariants, log_cuts};
@@ -26,8 +27,8 @@ pub struct World {
     pub trace: Trace,
     pub now: Timestamp,
     pub log: Vec<(Timestamp, Event)>,
-    /// The commands that were not refused.
-    pub commands: Vec<(Timestamp, Command)>,
+    /// The orders that were not refused.
+    pub orders: Vec<(Timestamp, Order)>,
     pub settings: Settings,
     pub agents: Vec<AgentProfile>,
     tokens: u32,
@@ -84,7 +85,7 @@ impl World {
             ),
             now: Timestamp::from_millis(1_000_000),
             log: Vec::new(),
-            commands: Vec::new(),
+            orders: Vec::new(),
             settings: Settings::default(),
             agents: names.into_iter().map(profile).collect(),
             tokens: 0,
@@ -105,8 +106,8 @@ impl World {
         self.written.expect("it is measured")
     }
 
-    fn measure(&mut self, command: Command) -> Result<Vec<Event>, Refusal> {
-        let events = self.trace.handle(command, self.now)?;
+    fn measure(&mut self, order: Order) -> Result<Vec<Event>, Refusal> {
+        let events = self.trace.handle(order, self.now)?;
         let mut written = 0;
         if !events.is_empty() {
             let messages = logged(&mut self.trace, events.clone(), self.now);
@@ -148,15 +149,16 @@ impl World {
     }
 
     /// Handles a command, checks the invariants, and checks that a refusal changed nothing.
-    pub fn handle(&mut self, command: Command) -> Result<Vec<Event>, Refusal> {
+    pub fn handle(&mut self, order: impl Into<Order>) -> Result<Vec<Event>, Refusal> {
+        let order = order.into();
         if self.written.is_some() {
-            return self.measure(command);
+            return self.measure(order);
         }
         let before = self.trace.clone();
-        let shown = format!("{command:?}");
-        match self.trace.handle(command.clone(), self.now) {
+        let shown = format!("{order:?}");
+        match self.trace.handle(order.clone(), self.now) {
             Ok(events) => {
-                self.commands.push((self.now, command));
+                self.orders.push((self.now, order));
                 self.log.extend(events.iter().map(|event| (self.now, event.clone())));
                 invariants::check(&self.trace).unwrap_or_else(|what| panic!("{what}\nafter {shown}"));
                 Ok(events)
@@ -170,24 +172,24 @@ impl World {
 
     pub fn submit(&mut self, spawn: Value) -> Result<Vec<Event>, Refusal> {
         let spawn = decode::value(&spawn).map_err(Refusal::Malformed)?;
-        let order = Order::from_spawn(&spawn, &[], &id("root")).map_err(Refusal::Malformed)?;
-        self.submit_order(order, None)
+        let spec = ContextSpec::from_spawn(&spawn, &[], &id("root")).map_err(Refusal::Malformed)?;
+        self.submit_order(spec, None)
     }
 
     pub fn submit_graph(&mut self, graph: Value) -> Result<Vec<Event>, Refusal> {
         let graph: TaskGraph = decode::value(&graph).map_err(Refusal::Malformed)?;
-        let (order, plan) = Order::from_graph(&graph, &id("graph")).map_err(Refusal::Malformed)?;
-        self.submit_order(order, Some(plan))
+        let (spec, plan) = ContextSpec::from_graph(&graph, &id("graph")).map_err(Refusal::Malformed)?;
+        self.submit_order(spec, Some(plan))
     }
 
     fn submit_order(
         &mut self,
-        order: Order,
+        spec: ContextSpec,
         plan: Option<std::sync::Arc<domain::graph::Plan>>,
     ) -> Result<Vec<Event>, Refusal> {
         let (agents, settings) = (self.agents.clone(), self.settings.clone());
         self.handle(Command::Submit(Box::new(Submit {
-            order,
+            spec,
             plan,
             agents: agents.into(),
             settings,
@@ -216,8 +218,8 @@ impl World {
         let (agents, settings) = (self.agents.clone().into(), self.settings.clone());
         let request = RerunOrder::new(&asked, &id("root"));
         Ok(match self.trace.rerun(&asked, id("root"), request.clone(), true) {
-            Ok((order, plan, earlier)) => Submit {
-                order,
+            Ok((spec, plan, earlier)) => Submit {
+                spec,
                 plan: Some(plan),
                 agents,
                 settings,
@@ -226,9 +228,9 @@ impl World {
                 unresolved: None,
             },
             Err(refusal) => {
-                let order = Order { rerun: Some(request), ..Order::new(id("root")) };
+                let spec = ContextSpec { rerun: Some(request), ..ContextSpec::new(id("root")) };
                 Submit {
-                    order,
+                    spec,
                     plan: None,
                     agents,
                     settings,
@@ -243,16 +245,16 @@ impl World {
     /// A child of the attempt that holds `lease`.
     pub fn spawn(&mut self, lease: &Lease, spawn: Value) -> Result<Vec<Event>, Refusal> {
         let spawn = decode::value(&spawn).map_err(Refusal::Malformed)?;
-        let order = Order::from_spawn(&spawn, &[], &id("child")).map_err(Refusal::Malformed)?;
+        let spec = ContextSpec::from_spawn(&spawn, &[], &id("child")).map_err(Refusal::Malformed)?;
         let (lease, agents) = (lease.clone(), self.agents.clone());
-        self.handle(Command::Spawn(Box::new(Spawn { lease, order, plan: None, agents: agents.into() })))
+        self.handle(Command::Spawn(Box::new(Spawn { lease, spec, plan: None, agents: agents.into() })))
     }
 
     pub fn spawn_graph(&mut self, lease: &Lease, graph: Value) -> Result<Vec<Event>, Refusal> {
         let graph: TaskGraph = decode::value(&graph).map_err(Refusal::Malformed)?;
-        let (order, plan) = Order::from_graph(&graph, &id("pipeline")).map_err(Refusal::Malformed)?;
+        let (spec, plan) = ContextSpec::from_graph(&graph, &id("pipeline")).map_err(Refusal::Malformed)?;
         let (lease, agents) = (lease.clone(), self.agents.clone());
-        self.handle(Command::Spawn(Box::new(Spawn { lease, order, plan: Some(plan), agents: agents.into() })))
+        self.handle(Command::Spawn(Box::new(Spawn { lease, spec, plan: Some(plan), agents: agents.into() })))
     }
 
     /// Claims a context with a new token.
@@ -491,9 +493,9 @@ impl World {
 
     pub fn check_replay(&self) {
         invariants::check_replay(&self.trace, &self.log).unwrap_or_else(|what| panic!("{what}"));
-        log_cuts::check(self.trace.id(), &self.commands).unwrap_or_else(|what| panic!("{what}"));
-        accounts::check(self.trace.id(), &self.commands).unwrap_or_else(|what| panic!("{what}"));
-        log_cuts::check_deleted(self.trace.id(), &self.commands, self.now)
+        log_cuts::check(self.trace.id(), &self.orders).unwrap_or_else(|what| panic!("{what}"));
+        accounts::check(self.trace.id(), &self.orders).unwrap_or_else(|what| panic!("{what}"));
+        log_cuts::check_deleted(self.trace.id(), &self.orders, self.now)
             .unwrap_or_else(|what| panic!("{what}"));
     }
 

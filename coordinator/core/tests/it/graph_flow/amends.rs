@@ -197,7 +197,7 @@ fn g13_an_amend_is_made_once_and_only_of_what_it_was_made_for() {
     assert_eq!(world.amend(None, "am-1", 0, longer.clone()).unwrap(), [], "the second delivery");
     assert_eq!(refused(world.amend(None, "am-1", 0, graph.clone())), "amend_conflict");
     assert_eq!(refused(world.amend(None, "am-2", 0, graph.clone())), "graph_moved");
-    let original = world.commands[0].1.clone();
+    let original = world.orders[0].1.clone();
     assert_eq!(world.handle(original).unwrap(), [], "the submission again is the same submission");
     for name in ["a", "b", "c", "d"] {
         world.run(name, 1);

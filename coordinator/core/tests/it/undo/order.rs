@@ -154,10 +154,10 @@ fn g14_a_cancel_without_undo_ends_at_once_also_while_it_undoes() {
 #[test]
 fn g14_each_undo_runs_at_most_once_whatever_comes_twice() {
     let mut world = broken_trip();
-    let commands = world.commands.clone();
-    // Every command so far again: none starts another undo.
-    for (_, command) in &commands {
-        let _ = world.handle(command.clone());
+    let orders = world.orders.clone();
+    // Every order so far again: none starts another undo.
+    for (_, order) in &orders {
+        let _ = world.handle(order.clone());
     }
     assert_eq!(queued(&world), ["hotel-undo"]);
     let lease = world.claim("hotel-undo");
