@@ -32,13 +32,14 @@ mod webhooks;
 
 pub use config::Config;
 pub use crash::{Crash, Point};
+use domain::schema::Message;
 pub use room::MARK_PERCENT;
 pub use run::{Error, run};
 
-/// The JSON Schema of every message of the interface, by name.
-pub fn schemas() -> Vec<(&'static str, serde_json::Value)> {
-    let mut all = domain::wire::schemas();
-    all.push(("event-message", domain::schema::of::<trace::Logged>()));
-    all.push(("event", domain::schema::of::<trace::Event>()));
+/// Every message of the interface, with its JSON Schema.
+pub fn messages() -> Vec<Message> {
+    let mut all = domain::wire::messages();
+    all.push(Message::of::<trace::Logged>("event-message"));
+    all.push(Message::of::<trace::Event>("event"));
     all
 }

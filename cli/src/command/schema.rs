@@ -9,8 +9,8 @@ use crate::terminal::{
 };
 
 pub(crate) fn run(name: Option<&str>, output: Output) -> anyhow::Result<Ending> {
-    let all = coordinator::schemas();
-    let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
+    let all = coordinator::messages();
+    let names: Vec<&str> = all.iter().map(|message| message.name).collect();
     let Some(wanted) = name else {
         match output {
             Output::Text => output::print(&format!("{}\n", names.join("\n")))?,
@@ -18,11 +18,11 @@ pub(crate) fn run(name: Option<&str>, output: Output) -> anyhow::Result<Ending> 
         }
         return Ok(Ending::Completed);
     };
-    let Some((_, schema)) = all.iter().find(|(name, _)| *name == wanted) else {
+    let Some(message) = all.iter().find(|message| message.name == wanted) else {
         let otherwise = format!("the messages are {}", names.join(", "));
         let hint = display::did_you_mean(wanted, names.iter().copied(), otherwise);
         anyhow::bail!("no message is called `{wanted}`\n\nhint: {hint}");
     };
-    output::print_json(schema)?;
+    output::print_json(&message.schema())?;
     Ok(Ending::Completed)
 }

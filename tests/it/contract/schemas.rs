@@ -1,30 +1,46 @@
-//! The JSON Schemas in `docs/schemas` are those of the types. `TRELLIS_WRITE_SCHEMAS=1` writes them.
+//! The JSON Schemas in `docs/schemas/trellis.json` are those of the types. `TRELLIS_WRITE_SCHEMAS=1` writes them.
 
 use std::path::PathBuf;
 
 use domain::schema;
-use serde_json::json;
-
-fn directory() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/schemas")
-}
+use serde_json::{Value, json};
 
 #[test]
 fn the_schemas_in_the_docs_are_those_of_the_types() {
-    let write = std::env::var_os("TRELLIS_WRITE_SCHEMAS").is_some();
-    for (name, schema) in coordinator::schemas() {
-        let path = directory().join(format!("{name}.json"));
-        let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
-        if write {
-            std::fs::create_dir_all(directory()).unwrap();
-            std::fs::write(&path, &text).unwrap();
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/schemas/trellis.json");
+    let text = serde_json::to_string_pretty(&schema::document(&coordinator::messages())).unwrap() + "\n";
+    if std::env::var_os("TRELLIS_WRITE_SCHEMAS").is_some() {
+        std::fs::write(&path, &text).unwrap();
+    }
+    let stored = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(stored == text, "{} is out of date: run TRELLIS_WRITE_SCHEMAS=1 scripts/test", path.display());
+}
+
+/// Schemars adds a digit to the name of a type if another type has that name.
+#[test]
+fn each_type_has_a_name_of_its_own_in_the_schemas() {
+    let document = schema::document(&coordinator::messages());
+    let types = document["$defs"].as_object().unwrap();
+    assert!(types.len() > 150, "{}", types.len());
+    for name in types.keys() {
+        let other = name.trim_end_matches(|end: char| end.is_ascii_digit());
+        assert!(other == name || !types.contains_key(other), "two types are called `{other}`: rename one");
+    }
+}
+
+/// proves: what one document says of a message is what `trellis schema` prints: each type under the same name.
+#[test]
+fn each_message_has_the_same_types_alone_and_in_the_document() {
+    let document = schema::document(&coordinator::messages());
+    for message in coordinator::messages() {
+        let alone = message.schema();
+        for (name, part) in alone["$defs"].as_object().into_iter().flatten() {
+            // A type that has the whole message in it refers to it as `#`.
+            let whole = format!("#/$defs/{}", alone["title"].as_str().unwrap());
+            let text = part.to_string().replace(r##""$ref":"#""##, &format!(r#""$ref":"{whole}""#));
+            let same = serde_json::from_str::<Value>(&text).unwrap() == document["$defs"][name];
+            assert!(same, "`{name}` of `{}` is another type", message.name);
         }
-        let stored = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(
-            stored == text,
-            "{} is out of date: run TRELLIS_WRITE_SCHEMAS=1 scripts/test",
-            path.display()
-        );
     }
 }
 
@@ -48,15 +64,16 @@ fn unknown_fields_are_refused_in_every_message_that_is_taken() {
         "schedule",
     ];
     for name in taken {
-        let text = std::fs::read_to_string(directory().join(format!("{name}.json"))).unwrap();
-        let mut open = vec![(String::new(), serde_json::from_str::<serde_json::Value>(&text).unwrap())];
+        let messages = coordinator::messages();
+        let message = messages.iter().find(|message| message.name == name).unwrap();
+        let mut open = vec![(String::new(), message.schema())];
         while let Some((at, schema)) = open.pop() {
             let is_closed =
                 schema.get("properties").is_none() || schema["additionalProperties"] == json!(false);
-            assert!(is_closed || kept.iter().any(|kept| at.starts_with(kept)), "{name}.json: {at}");
-            let inner: Vec<(String, serde_json::Value)> = match schema {
-                serde_json::Value::Object(fields) => fields.into_iter().collect(),
-                serde_json::Value::Array(items) => {
+            assert!(is_closed || kept.iter().any(|kept| at.starts_with(kept)), "{name}: {at}");
+            let inner: Vec<(String, Value)> = match schema {
+                Value::Object(fields) => fields.into_iter().collect(),
+                Value::Array(items) => {
                     items.into_iter().enumerate().map(|(number, item)| (number.to_string(), item)).collect()
                 }
                 _ => Vec::new(),
@@ -111,7 +128,7 @@ fn x1_every_event_carries_its_trace_and_context_and_fits_its_schema() {
 }
 
 /// Another validator knows the standard keywords and ignores ours.
-fn jsonschema_for(schema: &serde_json::Value) -> impl Fn(&serde_json::Value) -> bool {
+fn jsonschema_for(schema: &Value) -> impl Fn(&Value) -> bool {
     let validator = jsonschema::validator_for(schema).unwrap();
     move |value| validator.is_valid(value)
 }

@@ -23,6 +23,7 @@ pub struct Earlier {
 
 /// The run whose results this one takes over.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[schemars(rename = "RerunSource")]
 pub struct Rerun {
     pub trace_id: TraceId,
     /// The contexts whose stored objects its results refer to: they must not be removed before this run is (W6).

@@ -55,7 +55,7 @@ pub use rerun::{Rerun, RerunOf, TakenFrom};
 pub use schedule::{
     Overlap, Schedule, ScheduleRevision, ScheduleShown, ScheduleSummary, TickOutcome, TickRecord, TickShown,
 };
-pub use schemas::schemas;
+pub use schemas::messages;
 pub use service::{
     AgentVersion, Branch, Drain, Policy, ProfileVersion, Query, QueryAnswer, StateDigest, Stop, SubmitAnswer,
     WorkerCall, WorkerState,

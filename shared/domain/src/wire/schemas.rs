@@ -1,6 +1,4 @@
-//! The JSON Schemas of all messages. `docs/schemas` holds them as files; a test keeps the two the same.
-
-use serde_json::Value;
+//! All messages with their JSON Schemas. A test compares `docs/schemas/trellis.json` with them.
 
 use super::{
     AdminRecord, Answer, AskMessage, Cancel, ContextSnapshot, Control, Cost, DeadLetter, Drain, GraphAnswer,
@@ -8,43 +6,43 @@ use super::{
     Rerun, Result, Schedule, ScheduleRevision, Spawn, Stop, StreamPiece, SubmitAnswer, WorkerCall,
     WorkerState,
 };
-use crate::{agent::AgentProfile, graph::TaskGraph, limits::Settings, schema::of};
+use crate::{agent::AgentProfile, graph::TaskGraph, limits::Settings, schema::Message};
 
 /// Every message by its name, except the coordinator's events, in the order of a request's life.
-pub fn schemas() -> Vec<(&'static str, Value)> {
+pub fn messages() -> Vec<Message> {
     vec![
-        ("spawn", of::<Spawn>()),
-        ("graph", of::<TaskGraph>()),
-        ("rerun", of::<Rerun>()),
-        ("submit-answer", of::<SubmitAnswer>()),
-        ("refusal", of::<Refusal>()),
-        ("execute", of::<Offer>()),
-        ("ask", of::<AskMessage>()),
-        ("answer", of::<Answer>()),
-        ("result", of::<Result>()),
-        ("cost", of::<Cost>()),
-        ("history", of::<HistoryEntry>()),
-        ("stream", of::<StreamPiece>()),
-        ("cancel", of::<Cancel>()),
-        ("input", of::<Input>()),
-        ("control", of::<Control>()),
-        ("question", of::<Question>()),
-        ("snapshot", of::<ContextSnapshot>()),
-        ("outcome", of::<Outcome>()),
-        ("graph-answer", of::<GraphAnswer>()),
-        ("dead-letter", of::<DeadLetter>()),
-        ("stop", of::<Stop>()),
-        ("query", of::<Query>()),
-        ("query-answer", of::<QueryAnswer>()),
-        ("worker-call", of::<WorkerCall>()),
-        ("admin-record", of::<AdminRecord>()),
-        ("drain", of::<Drain>()),
-        ("worker-state", of::<WorkerState>()),
-        ("agent", of::<AgentProfile>()),
-        ("profile-version", of::<ProfileVersion>()),
-        ("graph-version", of::<GraphVersion>()),
-        ("schedule", of::<Schedule>()),
-        ("schedule-revision", of::<ScheduleRevision>()),
-        ("settings", of::<Settings>()),
+        Message::of::<Spawn>("spawn"),
+        Message::of::<TaskGraph>("graph"),
+        Message::of::<Rerun>("rerun"),
+        Message::of::<SubmitAnswer>("submit-answer"),
+        Message::of::<Refusal>("refusal"),
+        Message::of::<Offer>("execute"),
+        Message::of::<AskMessage>("ask"),
+        Message::of::<Answer>("answer"),
+        Message::of::<Result>("result"),
+        Message::of::<Cost>("cost"),
+        Message::of::<HistoryEntry>("history"),
+        Message::of::<StreamPiece>("stream"),
+        Message::of::<Cancel>("cancel"),
+        Message::of::<Input>("input"),
+        Message::of::<Control>("control"),
+        Message::of::<Question>("question"),
+        Message::of::<ContextSnapshot>("snapshot"),
+        Message::of::<Outcome>("outcome"),
+        Message::of::<GraphAnswer>("graph-answer"),
+        Message::of::<DeadLetter>("dead-letter"),
+        Message::of::<Stop>("stop"),
+        Message::of::<Query>("query"),
+        Message::of::<QueryAnswer>("query-answer"),
+        Message::of::<WorkerCall>("worker-call"),
+        Message::of::<AdminRecord>("admin-record"),
+        Message::of::<Drain>("drain"),
+        Message::of::<WorkerState>("worker-state"),
+        Message::of::<AgentProfile>("agent"),
+        Message::of::<ProfileVersion>("profile-version"),
+        Message::of::<GraphVersion>("graph-version"),
+        Message::of::<Schedule>("schedule"),
+        Message::of::<ScheduleRevision>("schedule-revision"),
+        Message::of::<Settings>("settings"),
     ]
 }

@@ -325,6 +325,7 @@ pub struct ProfileVersion {
 /// What a coordinator was told about all runs of the deployment. Where coordinators were told different things, the
 /// longest retention and the lowest maximum hold, whichever of them takes a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[schemars(rename = "DeploymentPolicy")]
 pub struct Policy {
     pub retention_ms: u64,
     /// The most that one run may cost; if absent, there is no such maximum.
