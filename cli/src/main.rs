@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 use crate::{
-    cluster::connect::{Denied, Unreachable},
+    cluster::failure::{self, Denied, Unreachable},
     command::{
         cli::{self, Cli, Command},
         completions,
@@ -75,6 +75,7 @@ fn main() -> ExitCode {
         // The reader of our output closed it, as `head` does: no error.
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
+            let error = failure::explained(error);
             output::error(&format!("{error:#}"));
             if error.is::<Unreachable>() {
                 return Ending::Unreachable.into();

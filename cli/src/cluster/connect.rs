@@ -1,15 +1,14 @@
 //! Addresses of the servers, read once from the command line and the environment, and connections to them.
 
 use std::{
-    fmt,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use bus::{Bus, Connect, Http, Nats, role};
+use bus::{Bus, Connect, Http, Nats};
+use client::Client;
 use coordinator::store::{Redis, Store};
 use domain::{TraceId, agent_policy::AgentPolicy, subject::Namespace, wording::with_causes};
-
 use tokio::{
     sync::Mutex,
     time::{Instant, sleep},
@@ -18,7 +17,9 @@ use tokio::{
 use crate::cluster::{
     credentials::{Credentials, check_argument},
     embedded::{Deployment, NotOpened, Shape},
+    failure::{Unreachable, unreachable},
     place::{self, Door},
+    process_id,
 };
 
 #[derive(Debug, clap::Args)]
@@ -80,29 +81,16 @@ pub(crate) enum Begun {
 /// Where Jaeger shows a trace.
 const JAEGER: &str = "http://localhost:16686/trace/{trace_id}";
 
-/// A server or coordinator could not be reached. It has an exit code of its own.
-#[derive(Debug)]
-pub(crate) struct Unreachable(pub(crate) String);
+/// Timeout of one request of a command.
+pub(crate) const REQUEST: Duration = Duration::from_secs(10);
+/// How long a request is retried while no coordinator listens: one may be restarting, and an embedded one starts
+/// together with the command.
+const PATIENCE: Duration = Duration::from_secs(5);
 
-impl fmt::Display for Unreachable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
+/// The client of a command. Its messages as an administrator name the user.
+pub(crate) fn client_of(bus: Bus) -> Client {
+    Client::new(bus, "cli").sent_by(process_id::user()).with_timeout(REQUEST).with_patience(PATIENCE)
 }
-
-impl std::error::Error for Unreachable {}
-
-/// The server does not permit it to these credentials: a refusal.
-#[derive(Debug)]
-pub(crate) struct Denied(String);
-
-impl fmt::Display for Denied {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Denied {}
 
 impl Servers {
     /// Addresses with a login that are no longer in the environment, because [`worker::hide_keys`] took them out of it.
@@ -172,9 +160,14 @@ impl Servers {
         }
     }
 
-    /// The bus of a cluster, for commands that need one: of the servers that are named, of whoever listens at the default address, or
-    /// of a directory, which is open until [`Servers::close`].
-    pub(crate) async fn cluster(&self) -> anyhow::Result<Bus> {
+    /// A client of the cluster, for commands that need one.
+    pub(crate) async fn cluster(&self) -> anyhow::Result<Client> {
+        self.bus().await.map(client_of)
+    }
+
+    /// The bus of the servers that are named, of whoever listens at the default address, or of a directory, which is open until
+    /// [`Servers::close`].
+    async fn bus(&self) -> anyhow::Result<Bus> {
         if let Some(bus) = self.named().await? {
             return Ok(bus);
         }
@@ -213,8 +206,8 @@ impl Servers {
     }
 
     /// An error that says who goes on with the runs of a directory that only this command has open.
-    pub(crate) fn nobody_serves(&self, bus: &Bus) -> Option<Unreachable> {
-        let Bus::Disk(_) = bus else { return None };
+    pub(crate) fn nobody_serves(&self, client: &Client) -> Option<Unreachable> {
+        let Bus::Disk(_) = client.bus() else { return None };
         let named = self.directory().map(|directory| format!(" --data {}", directory.display()));
         let named = named.unwrap_or_default();
         Some(Unreachable(format!("nothing runs this directory: `trellis dev{named}` goes on with it")))
@@ -367,83 +360,4 @@ const AGAIN: Duration = Duration::from_millis(50);
 
 fn is_in_use(error: &anyhow::Error) -> bool {
     error.downcast_ref::<NotOpened>().is_some_and(|not_opened| not_opened.in_use)
-}
-
-/// What helps where a server can't reserve what the streams of a deployment may need.
-pub(crate) const MORE_ROOM: &str = "give nats-server a larger disk, or a larger `max_file_store` in its jetstream block (without one it takes three quarters of \
-     what is free on the disk), or give smaller sizes to `trellis provision` and every coordinator: --max-log-bytes, --max-queue-bytes, \
-     --max-journal-bytes, --max-output-bytes";
-
-/// An error of the bus with a hint, as an error that ends the command with the exit code for "cannot connect", or for "refused" if
-/// the server does not permit it.
-pub(crate) fn unreachable(error: &bus::Error) -> anyhow::Error {
-    let hint = match error {
-        bus::Error::Connect { .. } => connecting_hint(&error.to_string()),
-        bus::Error::Unreached { .. } => {
-            "check that `trellis dev` or `trellis gateway` runs there, and the token (TRELLIS_TOKEN_FILE)"
-        }
-        bus::Error::TooOld { .. } => "install a newer nats-server; its streams and data stay",
-        bus::Error::Mismatch { .. } => {
-            "another version or configuration created it; change it with the `nats` tool, or use another --namespace"
-        }
-        bus::Error::NoRoom { .. } => MORE_ROOM,
-        bus::Error::TooLarge { .. } => "Trellis stores no objects of that size; find out which program did",
-        bus::Error::Denied(denied) => return denied_hint(denied),
-        bus::Error::Failed { .. } => "`trellis doctor` checks each server",
-    };
-    Unreachable(format!("{error}\n\nhint: {hint}")).into()
-}
-
-/// What helps, by what the client of NATS says of a connection that was not made.
-fn connecting_hint(said: &str) -> &'static str {
-    let said = said.to_ascii_lowercase();
-    let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
-    if says(&["authorization", "nkey", "seed", "credentials"]) {
-        "give the key of a user that the server knows: NATS_NKEY_FILE (a file that ends in .nk) or NATS_CREDS, as `trellis auth` wrote it"
-    } else if says(&["certificate", "unknownissuer", "tls"]) {
-        "NATS_CA names the certificate of who signed the server's; NATS_CERT and NATS_KEY are ours, if the server wants one"
-    } else {
-        "check that nats-server runs there with JetStream (`nats-server -js`); `trellis doctor` checks each server"
-    }
-}
-
-/// What the server does not permit, with the roles that may do it.
-pub(crate) fn denied_hint(denied: &bus::Denied) -> anyhow::Error {
-    let as_others = denied.subject.strip_prefix('$');
-    let is_for_others = |call: &str| !role::who_may_send(&Namespace::default(), call).is_empty();
-    let hint = match denied.action {
-        bus::Action::Publish if denied.subject.contains(".STREAM.CREATE.") => {
-            "the streams are not there yet: run `trellis provision` with the provisioner's key, then this again".to_owned()
-        }
-        bus::Action::Publish if as_others.is_some_and(is_for_others) => format!(
-            "set NATS_JS_API={}, as `trellis auth` wrote it for every role but the coordinator's and the provisioner's",
-            role::CALLS_OF_OTHERS
-        ),
-        bus::Action::Subscribe if denied.subject.starts_with("_INBOX") => {
-            "answers come to an inbox of our own: set NATS_INBOX, as `trellis auth` wrote it".to_owned()
-        }
-        bus::Action::Publish | bus::Action::Subscribe => {
-            // The name of a deployment that shares its servers stands before the subject.
-            let subject = denied.subject.as_str();
-            let rest = subject.split_once('.').map_or(subject, |(_, rest)| rest);
-            let may = match denied.action {
-                bus::Action::Publish => {
-                    let may = role::who_may_send(&Namespace::default(), subject);
-                    if may.is_empty() { role::who_may_send(&Namespace::default(), rest) } else { may }
-                }
-                bus::Action::Subscribe => role::who_may_read(subject).or_else(|| role::who_may_read(rest)).unwrap_or_default(),
-            };
-            let may: Vec<&str> = may.iter().map(|kind| kind.name()).collect();
-            let who = if may.is_empty() {
-                "of a role that may".to_owned()
-            } else {
-                format!("of a role that may: {}", may.join(", "))
-            };
-            format!(
-                "use credentials {who} (on NATS: NATS_NKEY_FILE, NATS_INBOX and NATS_JS_API, as `trellis auth` wrote them; over HTTP: \
-                 TRELLIS_TOKEN_FILE)"
-            )
-        }
-    };
-    Denied(format!("{denied}\n\nhint: {hint}")).into()
 }

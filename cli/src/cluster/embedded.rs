@@ -10,6 +10,7 @@ use std::{
 
 use anyhow::{Context, anyhow};
 use bus::{Bus, Topology};
+use client::Client;
 use coordinator::store::{Memory, Store};
 use disk::Disk;
 use domain::{agent_policy::AgentPolicy, subject::Namespace};
@@ -20,7 +21,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::{place::Door, process_id};
+use crate::cluster::{connect::client_of, place::Door, process_id};
 
 /// Agents that run at once in this process. They mostly wait for models and tools.
 const SLOTS: usize = 64;
@@ -239,6 +240,10 @@ impl Deployment {
 
     pub(crate) fn bus(&self) -> &Bus {
         &self.bus
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        client_of(self.bus.clone())
     }
 
     /// Does the work; fails if the coordinator or the worker in this process ends before it.

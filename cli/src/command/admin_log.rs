@@ -1,11 +1,12 @@
 //! `trellis admin-log`: what administrators asked for, and who they were (S7).
 
-use bus::{Bus, Stored, keys::Keys};
+use bus::{Stored, keys::Keys};
+use client::Client;
 use domain::{subject::Filter, wire::AdminRecord, wording::count};
 use serde_json::json;
 
 use crate::{
-    cluster::connect::{Servers, unreachable},
+    cluster::{connect::Servers, failure::unreachable},
     input::log_keys::LogKeys,
     terminal::{
         ending::{EXIT_CODES, Ending},
@@ -36,8 +37,8 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         Ok(keys) => keys,
         Err(ending) => return Ok(ending),
     };
-    let bus = servers.cluster().await?;
-    let Log { records, unreadable, refused } = read(&bus, keys.as_ref()).await?;
+    let client = servers.cluster().await?;
+    let Log { records, unreadable, refused } = read(&client, keys.as_ref()).await?;
     if unreadable > 0 {
         let messages = count(unreadable, "message");
         output::note(&format!("left out, because it is no record: {messages}"));
@@ -79,7 +80,8 @@ struct Log {
     refused: Option<u64>,
 }
 
-async fn read(bus: &Bus, keys: Option<&Keys>) -> anyhow::Result<Log> {
+async fn read(client: &Client, keys: Option<&Keys>) -> anyhow::Result<Log> {
+    let bus = client.bus().clone();
     let bus = keys.map_or_else(|| bus.clone(), |keys| bus.clone().with_keys(keys.clone()));
     let stored = bus.read(&Filter::Audits).await.map_err(|error| unreachable(&error))?;
     let record = |stored: &Stored| serde_json::from_slice(&stored.payload).ok();

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use bus::Bus;
+use client::Client;
 use domain::{
     AgentId, AgentProfile,
     wire::{AgentVersion, Query, QueryAnswer},
@@ -10,7 +10,7 @@ use domain::{
 use serde_json::json;
 
 use crate::{
-    cluster::{client, connect::Servers},
+    cluster::connect::Servers,
     command::agents_diff,
     input::profiles,
     terminal::{
@@ -89,8 +89,8 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
         }
         Command::Delete { name } => Query::DeleteAgent { agent_id: name },
     };
-    let bus = servers.cluster().await?;
-    match client::query(&bus, &query).await?.or_refusal() {
+    let client = servers.cluster().await?;
+    match client.query(&query).await? {
         Ok(QueryAnswer::Agents { agents, versions }) => list(&agents, &versions, output),
         Ok(QueryAnswer::Agent(found)) => show(&found, output),
         Ok(QueryAnswer::Applied { agents, versions, unchanged }) => {
@@ -117,7 +117,7 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
             Ok(Ending::Completed)
         }
         Err(refusal) => output::refuse(&refusal, output),
-        Ok(other) => Err(client::unexpected(&other)),
+        Ok(other) => Err(client::Error::other_answer(other).into()),
     }
 }
 
@@ -150,17 +150,17 @@ fn about(found: &AgentVersion) -> String {
 
 /// Applies profiles, if there are any. Returns an ending only if they are refused.
 pub(crate) async fn apply(
-    bus: &Bus,
+    client: &Client,
     agents: Vec<AgentProfile>,
     output: Output,
 ) -> anyhow::Result<Option<Ending>> {
     if agents.is_empty() {
         return Ok(None);
     }
-    match client::query(bus, &Query::ApplyAgents { agents }).await?.or_refusal() {
+    match client.query(&Query::ApplyAgents { agents }).await? {
         Ok(QueryAnswer::Applied { .. }) => Ok(None),
         Err(refusal) => output::refuse(&refusal, output).map(Some),
-        Ok(other) => Err(client::unexpected(&other)),
+        Ok(other) => Err(client::Error::other_answer(other).into()),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use bus::Bus;
+use client::Client;
 use domain::{
     AgentId, AgentProfile,
     wire::{AgentVersion, Query, QueryAnswer, Refusal},
@@ -11,7 +11,7 @@ use domain::{
 use serde_json::{Map, Value, json};
 
 use crate::{
-    cluster::{client, connect::Servers},
+    cluster::connect::Servers,
     input::profiles,
     terminal::{
         ending::Ending,
@@ -48,17 +48,19 @@ pub(crate) async fn run(
             Err(unusable) => Ok(profiles::explain(&unusable, &what)),
         };
     };
-    let bus = servers.cluster().await?;
-    match of_agent(&bus, &name, versions).await? {
+    let client = servers.cluster().await?;
+    match of_agent(&client, &name, versions).await? {
         Ok(change) => show(&[change], output),
         Err(refusal) => output::refuse(&refusal, output),
     }
 }
 
 /// What applying a file would change.
-async fn with_file(bus: &Bus, agents: Vec<AgentProfile>, file: &Path) -> anyhow::Result<Vec<Change>> {
-    let answer = client::query(bus, &Query::Agents).await?;
-    let QueryAnswer::Agents { agents: known, .. } = &answer else { return Err(client::unexpected(&answer)) };
+async fn with_file(client: &Client, agents: Vec<AgentProfile>, file: &Path) -> anyhow::Result<Vec<Change>> {
+    let answer = client.query(&Query::Agents).await?.map_err(client::Error::refused)?;
+    let QueryAnswer::Agents { agents: known, .. } = &answer else {
+        return Err(client::Error::other_answer(answer).into());
+    };
     let change = |agent: AgentProfile| {
         let from = known.iter().find(|known| known.agent_id == agent.agent_id).cloned();
         let between = match from {
@@ -72,14 +74,14 @@ async fn with_file(bus: &Bus, agents: Vec<AgentProfile>, file: &Path) -> anyhow:
 
 /// Two versions of an agent; without numbers, the last two.
 async fn of_agent(
-    bus: &Bus,
+    client: &Client,
     agent: &AgentId,
     versions: Option<(u64, u64)>,
 ) -> anyhow::Result<Result<Change, Refusal>> {
     let (from, to) = match versions {
         Some((from, to)) => (Some(from), to),
         None => {
-            let latest = match version(bus, agent, None).await? {
+            let latest = match version(client, agent, None).await? {
                 Ok(latest) => latest,
                 Err(refusal) => return Ok(Err(refusal)),
             };
@@ -87,12 +89,12 @@ async fn of_agent(
             (latest.versions.iter().copied().filter(|version| *version < to).max(), to)
         }
     };
-    let later = match version(bus, agent, Some(to)).await? {
+    let later = match version(client, agent, Some(to)).await? {
         Ok(later) => later,
         Err(refusal) => return Ok(Err(refusal)),
     };
     let earlier = match from {
-        Some(from) => match version(bus, agent, Some(from)).await? {
+        Some(from) => match version(client, agent, Some(from)).await? {
             Ok(earlier) => Some(earlier),
             Err(refusal) => return Ok(Err(refusal)),
         },
@@ -111,14 +113,14 @@ async fn of_agent(
 }
 
 async fn version(
-    bus: &Bus,
+    client: &Client,
     agent: &AgentId,
     version: Option<u64>,
 ) -> anyhow::Result<Result<AgentVersion, Refusal>> {
-    match client::query(bus, &Query::Agent { agent_id: agent.clone(), version }).await?.or_refusal() {
+    match client.query(&Query::Agent { agent_id: agent.clone(), version }).await? {
         Ok(QueryAnswer::Agent(found)) => Ok(Ok(*found)),
         Err(refusal) => Ok(Err(refusal)),
-        Ok(other) => Err(client::unexpected(&other)),
+        Ok(other) => Err(client::Error::other_answer(other).into()),
     }
 }
 

@@ -13,7 +13,7 @@ use trace::Trace;
 use uuid::Uuid;
 
 use crate::{
-    cluster::{client, connect::Servers},
+    cluster::connect::Servers,
     input::{
         context_ref::Named,
         document::{Document, Unusable},
@@ -75,9 +75,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn show(args: Show, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
-    let bus = servers.cluster().await?;
-    let (trace_id, child) = args.context.context(&bus).await?;
-    let trace = client::replay(&bus, trace_id).await?;
+    let client = servers.cluster().await?;
+    let (trace_id, child) = args.context.context(&client).await?;
+    let trace = client.replay(trace_id).await?;
     let (now, pending) = current(&trace, child.as_ref())?;
     if output == Output::Text {
         output::note(&format!("steps that have not begun: {}", names(&pending)));
@@ -87,9 +87,9 @@ pub(crate) async fn show(args: Show, servers: &Servers, output: Output) -> anyho
 }
 
 pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
-    let bus = servers.cluster().await?;
-    let (trace_id, child_id) = args.context.context(&bus).await?;
-    let trace = client::replay(&bus, trace_id).await?;
+    let client = servers.cluster().await?;
+    let (trace_id, child_id) = args.context.context(&client).await?;
+    let trace = client.replay(trace_id).await?;
     let (now, _) = current(&trace, child_id.as_ref())?;
     let revision = now.revision;
     let (path, made) = match &args.file {
@@ -106,7 +106,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let id = args.id.map_or_else(|| Uuid::now_v7().simple().to_string().parse(), Ok)?;
     let Made { revision, graph, sources } = made;
     let amend = Box::new(Amend { child_id, id, revision, graph, by: args.by });
-    match client::query_again(&bus, &Query::Amend { trace_id, amend }).await?.or_refusal() {
+    match client.query(&Query::Amend { trace_id, amend }).await? {
         Ok(QueryAnswer::Amended { child_id, revision }) => {
             match output {
                 Output::Json => output::print_json(&json!({"child_id": child_id, "revision": revision}))?,
@@ -117,7 +117,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
             Ok(Ending::Completed)
         }
         Err(refusal) => output::refuse_with(&sources.locate(refusal), hint, output),
-        Ok(other) => Err(client::unexpected(&other)),
+        Ok(other) => Err(client::Error::other_answer(other).into()),
     }
 }
 

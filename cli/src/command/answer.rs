@@ -1,5 +1,6 @@
 //! `trellis answer`: answers a question that an agent has asked.
 
+use client::questions;
 use domain::{
     ChildId,
     wire::{Question, Text},
@@ -7,7 +8,7 @@ use domain::{
 use serde_json::json;
 
 use crate::{
-    cluster::{client, connect::Servers, watch::questions},
+    cluster::connect::Servers,
     input::{
         context_ref::{Named, meant},
         parse,
@@ -51,13 +52,13 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         _ => anyhow::bail!("give a context and an answer, or the answer alone"),
     };
     let text: Text = parse::text(text).map_err(anyhow::Error::msg)?;
-    let bus = servers.cluster().await?;
-    let (trace_id, named) = args.context.context(&bus).await?;
-    let trace = client::replay(&bus, trace_id).await?;
+    let client = servers.cluster().await?;
+    let (trace_id, named) = args.context.context(&client).await?;
+    let trace = client.replay(trace_id).await?;
     let child = named.or_else(|| child.map(|child| meant(&trace, &child).clone()));
     let question = choose(questions(&trace), child.as_ref(), args.question)?;
     let answer = in_form(&question.form, text);
-    if let Err(refusal) = client::answer(&bus, &question, answer, args.by).await? {
+    if let Err(refusal) = client.answer(&question, answer, args.by).await? {
         return output::refuse(&refusal, output);
     }
     match output {

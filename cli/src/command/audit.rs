@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use bus::{
-    Bus,
-    keys::{Keys, Refused},
-};
+use bus::keys::{Keys, Refused};
+use client::{Client, TAKES_EFFECT};
 use domain::{
     TraceId,
     wire::{Query, QueryAnswer},
@@ -17,8 +15,8 @@ use trace::account::{Audit, Check, Finding, Journals, Ledger, Posted, Posting, R
 
 use crate::{
     cluster::{
-        account, client,
-        connect::{Denied, Servers, Unreachable},
+        connect::Servers,
+        failure::{self, Denied, Unreachable},
     },
     input::{context_ref::RunRef, log_keys::LogKeys},
     terminal::{
@@ -64,9 +62,9 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         Ok(keys) => keys,
         Err(ending) => return Ok(ending),
     };
-    let bus = servers.cluster().await?;
-    let trace = args.trace.find(&bus).await?;
-    let audited = audit(&bus, trace, keys.as_ref()).await?;
+    let client = servers.cluster().await?;
+    let trace = args.trace.find(&client).await?;
+    let audited = audit(&client, trace, keys.as_ref()).await?;
     match output {
         Output::Json => output::print_json(&audited.to_json())?,
         Output::Text => {
@@ -111,15 +109,15 @@ impl Stored {
 }
 
 /// Audits a run. The log follows the store, so what one has and the other does not is waited for.
-async fn audit(bus: &Bus, trace: TraceId, keys: Option<&Keys>) -> anyhow::Result<Audited> {
+async fn audit(client: &Client, trace: TraceId, keys: Option<&Keys>) -> anyhow::Result<Audited> {
     let started = Instant::now();
     let mut not_authentic: Vec<Refused> = Vec::new();
     loop {
-        let store = stored(bus, trace).await?;
-        let journals = account::journals(bus, trace).await?;
+        let store = stored(client, trace).await?;
+        let journals = client.journals(trace).await?;
         let (log, refused) = match keys {
-            Some(keys) => account::authentic_log(bus, trace, keys).await?,
-            None => (account::log(bus, trace).await?, Vec::new()),
+            Some(keys) => client.authentic_log(trace, keys).await?,
+            None => (client.log(trace).await?, Vec::new()),
         };
         let ledger = Ledger::of(&log);
         let mut audit = Audit::of(&log, &ledger, &journals, store.state());
@@ -136,15 +134,15 @@ async fn audit(bus: &Bus, trace: TraceId, keys: Option<&Keys>) -> anyhow::Result
         let is_live = log.trace().root().is_none_or(|root| root.is_live() || root.outcome_due);
         let differs = store.state().is_some_and(|state| state.version != log.trace().version());
         let unsure = differs || is_live && !audit.is_sound();
-        if !unsure || started.elapsed() >= client::TAKES_EFFECT {
+        if !unsure || started.elapsed() >= TAKES_EFFECT {
             return Ok(Audited { log, ledger, journals, store, audit, refused });
         }
         sleep(PAUSE).await;
     }
 }
 
-async fn stored(bus: &Bus, trace_id: TraceId) -> anyhow::Result<Stored> {
-    let answer = match client::query_again(bus, &Query::Snapshot { trace_id }).await {
+async fn stored(client: &Client, trace_id: TraceId) -> anyhow::Result<Stored> {
+    let answer = match client.query(&Query::Snapshot { trace_id }).await.map_err(failure::explained) {
         Ok(answer) => answer,
         // The rest can be proved without a coordinator.
         Err(error) if error.is::<Unreachable>() || error.is::<Denied>() => {
@@ -153,14 +151,14 @@ async fn stored(bus: &Bus, trace_id: TraceId) -> anyhow::Result<Stored> {
         }
         Err(error) => return Err(error),
     };
-    Ok(match answer.or_refusal() {
+    Ok(match answer {
         Ok(QueryAnswer::Snapshot { state: Some(state) }) => Stored::There(StoreState {
             version: state.version,
             digest: state.digest,
             spent: state.budget.spent,
         }),
         Ok(QueryAnswer::Snapshot { state: None }) => Stored::Gone,
-        Ok(answer) => return Err(client::unexpected(&answer)),
+        Ok(answer) => return Err(client::Error::other_answer(answer).into()),
         Err(refusal) => Stored::Unknown(refusal.message),
     })
 }

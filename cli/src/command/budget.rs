@@ -1,7 +1,8 @@
 //! `trellis budget`: shows the budgets of contexts, raises their limits, and decides about disputed charges.
 
 use anyhow::Context;
-use bus::{Bus, From};
+use bus::From;
+use client::Client;
 use domain::{
     ChildId, Tokens, TraceId, Usd,
     subject::Filter,
@@ -11,10 +12,7 @@ use serde_json::json;
 use trace::{ContextNode, Trace};
 
 use crate::{
-    cluster::{
-        client,
-        connect::{Servers, unreachable},
-    },
+    cluster::{connect::Servers, failure::unreachable},
     input::{
         context_ref::{ContextRef, Named, RunRef, meant},
         parse,
@@ -77,30 +75,28 @@ pub(crate) struct Disputed {
 }
 
 pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
-    let bus = servers.cluster().await?;
+    let client = servers.cluster().await?;
     match command {
         Command::Show { context } => {
-            let (trace, child) = context.named(&bus).await?;
-            let trace = client::replay(&bus, trace).await?;
+            let (trace, child) = context.named(&client).await?;
+            let trace = client.replay(trace).await?;
             show(find(&trace, child.as_ref())?, output)
         }
-        Command::Tree { trace } => whole(&client::replay(&bus, trace.find(&bus).await?).await?, output),
+        Command::Tree { trace } => whole(&client.replay(trace.find(&client).await?).await?, output),
         Command::Raise { context, max_cost_usd, max_tokens } => {
-            let (trace, child) = context.named(&bus).await?;
-            let known = client::replay(&bus, trace).await?;
+            let (trace, child) = context.named(&client).await?;
+            let known = client.replay(trace).await?;
             let node = find(&known, child.as_ref())?;
             let child_id = node.id.clone();
             if !node.is_live() {
                 output::error(&format!("`{child_id}` has ended: its limits can't be raised"));
                 return Ok(Ending::Refused);
             }
-            raise(&bus, trace, Raise { child_id, max_cost_usd, max_tokens }, output).await
+            raise(&client, trace, Raise { child_id, max_cost_usd, max_tokens }, output).await
         }
-        Command::Disputes { trace } => {
-            disputes(&client::replay(&bus, trace.find(&bus).await?).await?, output)
-        }
-        Command::Accept(disputed) => decide(&bus, disputed, Decision::Accepted, output).await,
-        Command::Drop(disputed) => decide(&bus, disputed, Decision::Dropped, output).await,
+        Command::Disputes { trace } => disputes(&client.replay(trace.find(&client).await?).await?, output),
+        Command::Accept(disputed) => decide(&client, disputed, Decision::Accepted, output).await,
+        Command::Drop(disputed) => decide(&client, disputed, Decision::Dropped, output).await,
     }
 }
 
@@ -223,7 +219,7 @@ fn disputes(trace: &Trace, output: Output) -> anyhow::Result<Ending> {
 }
 
 async fn decide(
-    bus: &Bus,
+    client: &Client,
     Disputed { context, words }: Disputed,
     decision: Decision,
     output: Output,
@@ -235,8 +231,8 @@ async fn decide(
     };
     let number =
         number.parse().with_context(|| format!("{number:?} is not the number of a disputed charge"))?;
-    let (trace, named) = context.context(bus).await?;
-    let known = client::replay(bus, trace).await?;
+    let (trace, named) = context.context(client).await?;
+    let known = client.replay(trace).await?;
     let child = named.or(child).context("a context is missing\n\nhint: write TRACE/CHILD NUMBER")?;
     let child = meant(&known, &child).clone();
     find(&known, Some(&child))?;
@@ -246,10 +242,10 @@ async fn decide(
         let disputes = trace.context(&child).into_iter().flat_map(|node| node.disputes.iter());
         disputes.into_iter().any(|one| one.number == number && one.decision == Some(decision))
     };
-    apply(bus, &control, &child, decided, output).await
+    apply(client, &control, &child, decided, output).await
 }
 
-async fn raise(bus: &Bus, trace_id: TraceId, raise: Raise, output: Output) -> anyhow::Result<Ending> {
+async fn raise(client: &Client, trace_id: TraceId, raise: Raise, output: Output) -> anyhow::Result<Ending> {
     let child = raise.child_id.clone();
     let control = Control { raise: Some(raise.clone()), ..Control::of(trace_id) };
     let reached = |trace: &Trace| {
@@ -258,24 +254,25 @@ async fn raise(bus: &Bus, trace_id: TraceId, raise: Raise, output: Output) -> an
                 && raise.max_tokens.is_none_or(|tokens| node.budget.limit.tokens == tokens)
         })
     };
-    apply(bus, &control, &child, reached, output).await
+    apply(client, &control, &child, reached, output).await
 }
 
 /// Sends a control, waits until it has taken effect or is refused, and shows the budget of the context.
 pub(super) async fn apply(
-    bus: &Bus,
+    client: &Client,
     control: &Control,
     child: &ChildId,
     reached: impl Fn(&Trace) -> bool,
     output: Output,
 ) -> anyhow::Result<Ending> {
     // A refused control becomes a dead letter: subscribe before publishing, so that it is not missed.
-    let mut dead = bus.follow(&[Filter::Dead], From::Now).await.map_err(|error| unreachable(&error))?;
-    client::control(bus, control).await?;
+    let mut dead =
+        client.bus().follow(&[Filter::Dead], From::Now).await.map_err(|error| unreachable(&error))?;
+    client.control(control).await?;
     tokio::select! {
         // If both are ready, the state counts.
         biased;
-        seen = client::until(bus, control.trace_id, reached) => {
+        seen = client.until(control.trace_id, reached) => {
             let (trace, reached) = seen?;
             let node = find(&trace, Some(child))?;
             if !reached {

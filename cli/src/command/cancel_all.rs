@@ -2,18 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use bus::Bus;
+use client::{Client, PAGE, TAKES_EFFECT};
 use domain::{
     AgentId, Labels, TraceId,
     id::{LabelKey, LabelValue},
-    wire::{ContextStatus, Query, QueryAnswer, Refusal, RunsQuery, Text},
+    wire::{ContextStatus, Refusal, RunsQuery, Text},
     wording::count,
 };
 use serde_json::json;
 use trace::{ContextNode, Trace};
 
 use crate::{
-    cluster::client,
     input::parse,
     terminal::{
         confirm,
@@ -21,9 +20,6 @@ use crate::{
         output::{self, Output},
     },
 };
-
-/// The most that one answer lists.
-const PAGE: u32 = 500;
 
 /// Which runs `--all` means.
 #[derive(Debug, clap::Args)]
@@ -57,14 +53,14 @@ fn live(text: &str) -> Result<ContextStatus, String> {
 }
 
 pub(crate) async fn run(
-    bus: &Bus,
+    client: &Client,
     filters: Filters,
     reason: Option<Text>,
     without_undo: bool,
     output: Output,
 ) -> anyhow::Result<Ending> {
     let yes = filters.yes;
-    let runs = match find(bus, filters).await? {
+    let runs = match find(client, filters).await? {
         Ok(runs) => runs,
         Err(refusal) => return output::refuse(&refusal, output),
     };
@@ -79,14 +75,14 @@ pub(crate) async fn run(
         return Ok(ending);
     }
     for trace_id in &runs {
-        client::cancel(bus, *trace_id, None, reason.clone(), without_undo).await?;
+        client.cancel(*trace_id, None, reason.clone(), without_undo).await?;
     }
     let stopped = |trace: &Trace| {
         trace.root().is_some_and(|root: &ContextNode| !root.is_live() || (root.is_undoing() && !without_undo))
     };
     let mut taken = Vec::new();
     for trace_id in &runs {
-        taken.push((trace_id, client::until(bus, *trace_id, stopped).await?.1));
+        taken.push((trace_id, client.until(*trace_id, stopped).await?.1));
     }
     let missing = taken.iter().filter(|(_, taken)| !taken).count();
     match output {
@@ -100,7 +96,7 @@ pub(crate) async fn run(
     if missing == 0 {
         return Ok(Ending::Completed);
     }
-    let seconds = client::TAKES_EFFECT.as_secs();
+    let seconds = TAKES_EFFECT.as_secs();
     output::error(&format!(
         "{}: the cancel is stored, but was not seen to take effect within {seconds} s",
         count(missing, "run")
@@ -109,7 +105,7 @@ pub(crate) async fn run(
 }
 
 /// The live runs that fit.
-async fn find(bus: &Bus, filters: Filters) -> anyhow::Result<Result<Vec<TraceId>, Refusal>> {
+async fn find(client: &Client, filters: Filters) -> anyhow::Result<Result<Vec<TraceId>, Refusal>> {
     let Filters { status, agent, label, .. } = filters;
     let live = [
         ContextStatus::Submitted,
@@ -127,16 +123,14 @@ async fn find(bus: &Bus, filters: Filters) -> anyhow::Result<Result<Vec<TraceId>
     };
     let mut all = Vec::new();
     loop {
-        match client::query(bus, &Query::Runs(Box::new(query.clone()))).await?.or_refusal() {
-            Ok(QueryAnswer::Runs { runs, next, .. }) => {
-                all.extend(runs.iter().map(|run| run.trace_id));
-                match next {
-                    Some(next) => query.after = Some(next),
-                    None => return Ok(Ok(all)),
-                }
-            }
+        let list = match client.runs(&query).await? {
+            Ok(list) => list,
             Err(refusal) => return Ok(Err(refusal)),
-            Ok(other) => return Err(client::unexpected(&other)),
+        };
+        all.extend(list.runs.iter().map(|run| run.trace_id));
+        match list.next {
+            Some(next) => query.after = Some(next),
+            None => return Ok(Ok(all)),
         }
     }
 }

@@ -8,7 +8,7 @@ use trace::{Command, Trace};
 use uuid::Uuid;
 
 use crate::{
-    cluster::{client, connect::Servers},
+    cluster::connect::Servers,
     command::{budget, delete_restore},
     input::{context_ref::ContextRef, parse},
     terminal::{
@@ -54,9 +54,9 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
             "a charge of nothing changes nothing\n\nhint: give --cost-usd or --tokens more than zero"
         );
     }
-    let bus = servers.cluster().await?;
-    let (trace_id, child) = args.context.named(&bus).await?;
-    let known = client::replay(&bus, trace_id).await?;
+    let client = servers.cluster().await?;
+    let (trace_id, child) = args.context.named(&client).await?;
+    let known = client.replay(trace_id).await?;
     let child_id = budget::find(&known, child.as_ref())?.id.clone();
     let key = match args.key {
         Some(key) => key,
@@ -69,13 +69,13 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let control = Control { charge: Some(charge), ..Control::of(trace_id) };
     let booked =
         |trace: &Trace| trace.context(&child_id).is_some_and(|node| node.charges.get(&key).is_some());
-    let ended = budget::apply(&bus, &control, &child_id, booked, output).await;
+    let ended = budget::apply(&client, &control, &child_id, booked, output).await;
     if !matches!(ended, Ok(Ending::Refused)) {
         // Who has to send it again, because nobody knows whether it was booked, needs its key.
         output::note(&format!("charge {key}"));
     }
     if let Ok(Ending::Completed) = ended {
-        let now = client::replay(&bus, trace_id).await?;
+        let now = client.replay(trace_id).await?;
         let node = budget::find(&now, Some(&child_id))?;
         let of = DisputedCost::Charge(key);
         let open = node.disputes.iter().find(|dispute| dispute.of == of && dispute.decision.is_none());

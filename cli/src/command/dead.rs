@@ -1,21 +1,16 @@
 //! `trellis dead`: dead letters, the messages that were refused for good. A letter has the digest of its message and not the message,
 //! so whoever sends it again brings it along; the digest says whether it is the same.
 
-use anyhow::{Context, bail};
-use bus::{Bus, PublishError, Stored};
+use anyhow::Context;
+use client::{Client, RetryRefusal, StoredLetter};
 use domain::{
     ChildId, TraceId,
-    subject::{Filter, Subject},
     wire::{DeadLetter, Refusal},
 };
-use gateway::dead_letter::{self, NotSent};
 use serde_json::{Value, json};
 
 use crate::{
-    cluster::{
-        connect::{Servers, denied_hint, unreachable},
-        process_id,
-    },
+    cluster::connect::Servers,
     input::{context_ref::RunRef, file},
     terminal::{
         display,
@@ -74,18 +69,18 @@ pub(crate) enum Command {
 }
 
 pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
-    let bus = servers.cluster().await?;
+    let client = servers.cluster().await?;
     match command {
         Command::List { kind, trace, limit } => {
             let trace = match trace {
-                Some(trace) => Some(trace.find(&bus).await?),
+                Some(trace) => Some(trace.find(&client).await?),
                 None => None,
             };
-            list(&bus, kind, trace, limit as usize, output).await
+            list(&client, kind, trace, limit as usize, output).await
         }
-        Command::Show { id } => show(&find(&bus, id).await?, output),
+        Command::Show { id } => show(&find(&client, id).await?, output),
         Command::Retry { id, payload } => {
-            let found = find(&bus, id).await?;
+            let found = find(&client, id).await?;
             let Some(path) = payload else {
                 output::error(&format!(
                     "dead letter {id} can't be sent again as it is: {}",
@@ -94,11 +89,11 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
                 return Ok(Ending::Refused);
             };
             let bytes = file::read(&path)?;
-            retry(&bus, &found, bytes, output).await
+            retry(&client, &found, bytes, output).await
         }
         Command::Drop { id } => {
-            let found = find(&bus, id).await?;
-            dead_letter::drop_letter(&bus, &found.stored).await.map_err(|error| unreachable(&error))?;
+            let found = find(&client, id).await?;
+            client.drop_letter(&found.stored).await?;
             match output {
                 Output::Json => output::print_json(&json!({"id": id, "dropped": true}))?,
                 Output::Text => output::print(&format!("dead letter {id} is dropped\n"))?,
@@ -108,68 +103,45 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
     }
 }
 
-/// A letter as it is stored.
-struct Found {
-    stored: Stored,
-    letter: DeadLetter,
+fn to_json(found: &StoredLetter) -> Value {
+    let mut shown = json!(found.letter);
+    shown["id"] = json!(found.stored.sequence);
+    shown["at"] = json!(found.stored.at);
+    shown["kind"] = json!(found.kind);
+    shown
 }
 
-impl Found {
-    fn to_json(&self) -> Value {
-        let mut shown = json!(self.letter);
-        shown["id"] = json!(self.stored.sequence);
-        shown["at"] = json!(self.stored.at);
-        shown["kind"] = json!(kind(&self.stored));
-        shown
-    }
-}
-
-fn kind(stored: &Stored) -> &str {
-    if let Subject::Dead(kind) = &stored.subject { kind.as_str() } else { "" }
-}
-
-/// All letters under a filter, the oldest first. What is no letter is left out.
-async fn read(bus: &Bus, filter: &Filter) -> anyhow::Result<Vec<Found>> {
-    let stored = bus.read(filter).await.map_err(|error| unreachable(&error))?;
-    let found = stored.into_iter().filter_map(|stored| {
-        let letter = serde_json::from_slice(&stored.payload).ok()?;
-        Some(Found { stored, letter })
-    });
-    Ok(found.collect())
-}
-
-async fn find(bus: &Bus, id: u64) -> anyhow::Result<Found> {
-    let all = read(bus, &Filter::Dead).await?;
+async fn find(client: &Client, id: u64) -> anyhow::Result<StoredLetter> {
+    let all = client.dead_letters(None).await?;
     all.into_iter().find(|found| found.stored.sequence == id).with_context(|| {
         format!("there is no dead letter {id}\n\nhint: `trellis dead list` shows them; they are kept for a limited time")
     })
 }
 
 async fn list(
-    bus: &Bus,
+    client: &Client,
     kind_is: Option<ChildId>,
     about: Option<TraceId>,
     limit: usize,
     output: Output,
 ) -> anyhow::Result<Ending> {
-    let filter = kind_is.map_or(Filter::Dead, |kind| Filter::One(Subject::Dead(kind)));
-    let mut all = read(bus, &filter).await?;
+    let mut all = client.dead_letters(kind_is).await?;
     all.reverse();
     all.retain(|found| about.is_none_or(|trace| found.letter.trace_id == Some(trace)));
     let more = all.len().saturating_sub(limit);
     all.truncate(limit);
     if output == Output::Json {
-        output::print_json(&all.iter().map(Found::to_json).collect())?;
+        output::print_json(&all.iter().map(to_json).collect())?;
     } else if all.is_empty() {
         output::note("there are no dead letters");
     } else if output::is_quiet() {
         output::print_ids(all.iter().map(|found| found.stored.sequence))?;
     } else {
-        let row = |found: &Found| {
+        let row = |found: &StoredLetter| {
             [
                 found.stored.sequence.to_string(),
                 found.stored.at.to_string(),
-                kind(&found.stored).to_owned(),
+                found.kind.to_string(),
                 found.letter.refusal.code.clone(),
                 found.letter.trace_id.map_or_else(String::new, |trace| trace.to_string()),
                 display::flat(&found.letter.refusal.message),
@@ -184,12 +156,12 @@ async fn list(
     Ok(Ending::Completed)
 }
 
-fn show(found: &Found, output: Output) -> anyhow::Result<Ending> {
+fn show(found: &StoredLetter, output: Output) -> anyhow::Result<Ending> {
     if output == Output::Json {
-        output::print_json(&found.to_json())?;
+        output::print_json(&to_json(found))?;
         return Ok(Ending::Completed);
     }
-    let Found { stored, letter } = found;
+    let StoredLetter { stored, letter, .. } = found;
     let DeadLetter { subject, refusal, trace_id, child_id, call_id, payload } = letter;
     let mut text = format!("dead letter {}\nat       {}\nsubject  {subject}\n", stored.sequence, stored.at);
     let about = [
@@ -250,25 +222,27 @@ fn without_payload(letter: &DeadLetter) -> String {
     }
 }
 
-async fn retry(bus: &Bus, found: &Found, payload: Vec<u8>, output: Output) -> anyhow::Result<Ending> {
-    let Found { stored, letter } = found;
+async fn retry(
+    client: &Client,
+    found: &StoredLetter,
+    payload: Vec<u8>,
+    output: Output,
+) -> anyhow::Result<Ending> {
+    let StoredLetter { stored, letter, .. } = found;
     let id = stored.sequence;
-    // What this user may send, the bus decides.
-    match dead_letter::send_again(bus, (stored, letter), payload, &process_id::user(), |_| true).await {
+    // The bus decides what this user may send.
+    match client.retry_letter(found, payload, |_| true).await? {
         Ok(()) => {}
-        Err(why @ (NotSent::NoQueue(_) | NotSent::NotAllowed(_))) => {
+        Err(why @ (RetryRefusal::NoQueue(_) | RetryRefusal::NotAllowed(_))) => {
             output::error(&format!("dead letter {id} can't be sent again: {why}"));
             return Ok(Ending::Refused);
         }
-        Err(NotSent::OtherMessage(has)) => {
+        Err(RetryRefusal::OtherMessage(has)) => {
             output::error(&format!(
                 "this is not the message of dead letter {id}, which has {has}\n\nhint: a message that was changed is sent as a new one"
             ));
             return Ok(Ending::Refused);
         }
-        Err(NotSent::Publish(PublishError::Denied(denied))) => return Err(denied_hint(&denied)),
-        Err(NotSent::Publish(error)) => bail!("{error}\n\nhint: `trellis doctor` checks each server"),
-        Err(NotSent::Bus(error)) => return Err(unreachable(&error)),
     }
     match output {
         Output::Json => output::print_json(&json!({"id": id, "sent": letter.subject}))?,

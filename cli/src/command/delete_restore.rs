@@ -1,7 +1,7 @@
 //! `trellis runs delete` and `trellis runs restore`. Both are first decided here, on the replayed trace, so that the
 //! user sees a refusal at once. The coordinator decides again.
 
-use bus::Bus;
+use client::{Client, TAKES_EFFECT};
 use domain::{
     ChildId, TraceId,
     wire::{Control, Delete, HistoryEntry, Query, QueryAnswer, Referrers, Restore},
@@ -11,28 +11,25 @@ use host::clock::Clock;
 use serde_json::json;
 use trace::{Command, ContextNode, Trace};
 
-use crate::{
-    cluster::{client, journal},
-    terminal::{
-        ending::Ending,
-        output::{self, Output},
-    },
+use crate::terminal::{
+    ending::Ending,
+    output::{self, Output},
 };
 
 /// Deletes the journal, outputs, inputs and result of a run, or of one context and its descendants.
 pub(crate) async fn delete(
-    bus: &Bus,
+    client: &Client,
     trace_id: TraceId,
     child: Option<ChildId>,
     force: bool,
     output: Output,
 ) -> anyhow::Result<Ending> {
-    let known = client::replay(bus, trace_id).await?;
+    let known = client.replay(trace_id).await?;
     let delete = Delete { child_id: child.clone(), force, outside: Referrers::Known(Vec::new()) };
-    let branches = match client::query(bus, &Query::Branches { trace_id }).await?.or_refusal() {
+    let branches = match client.query(&Query::Branches { trace_id }).await? {
         Ok(QueryAnswer::Branches { branches }) => Some(branches),
         Err(_) => None,
-        Ok(other) => return Err(client::unexpected(&other)),
+        Ok(other) => return Err(client::Error::other_answer(other).into()),
     };
     if let Err(refusal) =
         trace::decide(&known, Command::Delete { delete: delete.clone(), branches }, Clock::Machine.now())
@@ -40,12 +37,12 @@ pub(crate) async fn delete(
         return output::refuse_with(&refusal.to_wire(), guarded, output);
     }
     let control = Control { delete: Some(delete), ..Control::of(trace_id) };
-    client::control(bus, &control).await?;
+    client.control(&control).await?;
     let gone = |trace: &Trace| {
         let node = child.as_ref().map_or_else(|| trace.root(), |child| trace.context(child));
         node.is_some_and(|node| node.deleted)
     };
-    let (_, taken) = client::until(bus, trace_id, gone).await?;
+    let (_, taken) = client.until(trace_id, gone).await?;
     let what = child.map_or_else(|| format!("run {trace_id}"), |child| format!("`{child}`"));
     report(&format!("{what} is deleted; its cost stays in the budget"), taken, output)
 }
@@ -56,20 +53,20 @@ fn guarded(code: &str) -> Option<&'static str> {
 
 /// Takes a live agent back to a step of its journal.
 pub(crate) async fn restore(
-    bus: &Bus,
+    client: &Client,
     trace_id: TraceId,
     child: ChildId,
     to: u32,
     output: Output,
 ) -> anyhow::Result<Ending> {
-    let known = client::replay(bus, trace_id).await?;
+    let known = client.replay(trace_id).await?;
     let done = known.context(&child).map_or(0, |node| node.restores.len());
     let number = u32::try_from(done).unwrap_or(u32::MAX).saturating_add(1);
     let restore = Restore { child_id: child.clone(), number, to };
     if let Some(ending) = refused(&known, Command::Restore(restore.clone()), output)? {
         return Ok(ending);
     }
-    let entries = journal::read(bus, trace_id, &child).await?;
+    let entries = client.journal(trace_id, &child).await?;
     let last = entries.last().map_or(0, |entry: &HistoryEntry| entry.number);
     if to >= last {
         output::error(&format!(
@@ -79,10 +76,10 @@ pub(crate) async fn restore(
         return Ok(Ending::Refused);
     }
     let control = Control { restore: Some(restore), ..Control::of(trace_id) };
-    client::control(bus, &control).await?;
+    client.control(&control).await?;
     let restored =
         |trace: &Trace| trace.context(&child).is_some_and(|node: &ContextNode| node.restores.len() > done);
-    let (_, taken) = client::until(bus, trace_id, restored).await?;
+    let (_, taken) = client.until(trace_id, restored).await?;
     report(&format!("`{child}` continues after step {to}"), taken, output)
 }
 
@@ -99,7 +96,7 @@ fn report(done: &str, taken: bool, output: Output) -> anyhow::Result<Ending> {
         Output::Json => output::print_json(&json!({"stored": true, "taken": taken}))?,
         Output::Text if taken => output::print(&format!("{done}\n"))?,
         Output::Text => {
-            let seconds = client::TAKES_EFFECT.as_secs();
+            let seconds = TAKES_EFFECT.as_secs();
             output::error(&format!(
                 "the command is stored, but was not seen to take effect within {seconds} s"
             ));

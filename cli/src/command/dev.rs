@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::Context;
-use bus::Bus;
+use client::{Client, Submission, questions};
 use domain::{
     TraceId,
     wire::{Outcome, Question, SubmitAnswer, Text},
@@ -24,11 +24,9 @@ use tokio::{
 
 use crate::{
     cluster::{
-        client::{self, Submission},
         connect::Servers,
         embedded::{Crashes, Deployment, Shape, url_of},
         place,
-        watch::{self, Watch},
     },
     command::{agents, gateway::FrontDoor, page, webhooks::WebhookFile},
     input::{document::Document, parse, profiles, task, uses::read_as_far, worker_config::WorkerConfig},
@@ -112,9 +110,9 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let mut deployment = begun.map_err(|(error, _)| error)?;
     deployment.begin().cancel();
     let Listening { address, token, sign_in } = listen(&mut deployment, args.door, directory).await?;
-    let bus = deployment.bus().clone();
+    let client = deployment.client();
     let work = async {
-        if let Some(ending) = agents::apply(&bus, agents, output).await? {
+        if let Some(ending) = agents::apply(&client, agents, output).await? {
             return Ok(ending);
         }
         let kept = match directory {
@@ -151,14 +149,16 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
             None if std::io::stdin().is_terminal() => Answerer::Desk(sender),
             None => Answerer::Nobody,
         };
-        let mut desk = Desk { bus, who, output, runs: JoinSet::new(), worst: Ending::Completed };
+        let mut desk = Desk { client, who, output, runs: JoinSet::new(), worst: Ending::Completed };
         if directory.is_some() {
             desk.go_on().await?;
         }
         desk.open(asked).await
     };
     let ended = deployment.while_up(work).await;
-    if directory.is_some() && client::going(deployment.bus()).await.is_ok_and(|going| !going.is_empty()) {
+    if directory.is_some()
+        && deployment.client().working_runs().await.is_ok_and(|runs| runs.is_ok_and(|runs| !runs.is_empty()))
+    {
         output::note(
             "running agents have 5 s to end; the next `trellis dev` goes on with what has not ended",
         );
@@ -214,7 +214,7 @@ fn with_port(address: SocketAddr) -> std::io::Result<SocketAddr> {
 
 /// Reads submissions and prints their outcomes.
 struct Desk {
-    bus: Bus,
+    client: Client,
     who: Answerer,
     output: Output,
     /// Each gives its outcome, or none if it waits for somebody else now.
@@ -225,7 +225,7 @@ struct Desk {
 impl Desk {
     /// Waits for the runs too that were not over when the directory was last closed, apart from those that wait for a human.
     async fn go_on(&mut self) -> anyhow::Result<()> {
-        let runs = client::going(&self.bus).await?;
+        let runs = self.client.working_runs().await?.map_err(client::Error::refused)?;
         if !runs.is_empty() {
             output::note(&format!("goes on with {}", count(runs.len() as u64, "run")));
         }
@@ -234,15 +234,15 @@ impl Desk {
                 self.watch(run.trace_id);
                 continue;
             }
-            let (bus, trace_id) = (self.bus.clone(), run.trace_id);
-            self.runs.spawn(async move { await_end(&bus, trace_id).await });
+            let (client, trace_id) = (self.client.clone(), run.trace_id);
+            self.runs.spawn(async move { await_end(&client, trace_id).await });
         }
         Ok(())
     }
 
     fn watch(&mut self, trace_id: TraceId) {
-        let (bus, who) = (self.bus.clone(), self.who.clone());
-        self.runs.spawn(async move { await_outcome(&bus, trace_id, who).await.map(Some) });
+        let (client, who) = (self.client.clone(), self.who.clone());
+        self.runs.spawn(async move { await_outcome(&client, trace_id, who).await.map(Some) });
     }
 
     async fn open(mut self, mut asked: mpsc::Receiver<Question>) -> anyhow::Result<Ending> {
@@ -254,7 +254,7 @@ impl Desk {
             tokio::select! {
                 line = lines.next_line(), if more && (self.runs.len() < MOST_RUNS || questions.is_asking()) => {
                     match line.context("could not read stdin")? {
-                        Some(line) if questions.is_asking() => questions.answer(&self.bus, line.trim()).await?,
+                        Some(line) if questions.is_asking() => questions.answer(&self.client, line.trim()).await?,
                         Some(line) => self.take(line.trim()).await?,
                         None => more = false,
                     }
@@ -287,7 +287,7 @@ impl Desk {
             Ok(submission) => submission,
             Err(why) => return self.refuse(&json!({"status": "refused", "message": why}), &why),
         };
-        match client::submit(&self.bus, &submission).await? {
+        match self.client.submit(&submission).await? {
             SubmitAnswer::Refused(refusal) => {
                 let told = json!(SubmitAnswer::Refused(refusal.clone()));
                 self.refuse(&told, &output::refused(&refusal))
@@ -342,13 +342,11 @@ fn read(line: &str) -> Result<Submission, String> {
 }
 
 /// Waits for the outcome of a run that others began; none if it asks something, which `trellis answer` answers.
-async fn await_end(bus: &Bus, trace_id: TraceId) -> anyhow::Result<Option<Outcome>> {
-    let mut watch = Watch::begin(bus, trace_id).await?;
+async fn await_end(client: &Client, trace_id: TraceId) -> anyhow::Result<Option<Outcome>> {
+    let mut watch = client.watch(trace_id).await?;
     while watch.outcome().is_none() {
         // The log is read from its start: what was asked then may have its answer now.
-        if !watch.questions().is_empty()
-            && !watch::questions(&client::replay(bus, trace_id).await?).is_empty()
-        {
+        if !watch.questions().is_empty() && !questions(&client.replay(trace_id).await?).is_empty() {
             output::note(&format!("{trace_id} waits for a human: `trellis runs pending` says what it asks"));
             return Ok(None);
         }
@@ -358,12 +356,12 @@ async fn await_end(bus: &Bus, trace_id: TraceId) -> anyhow::Result<Option<Outcom
 }
 
 /// Waits for the outcome of a run and answers its questions.
-async fn await_outcome(bus: &Bus, trace_id: TraceId, who: Answerer) -> anyhow::Result<Outcome> {
-    let mut watch = Watch::begin(bus, trace_id).await?;
+async fn await_outcome(client: &Client, trace_id: TraceId, who: Answerer) -> anyhow::Result<Outcome> {
+    let mut watch = client.watch(trace_id).await?;
     let mut asked = Questions::new(who);
     while watch.outcome().is_none() {
         watch.next().await?;
-        asked.ask(bus, watch.questions()).await?;
+        asked.ask(client, watch.questions()).await?;
     }
     watch.outcome().cloned().context("the outcome is missing")
 }

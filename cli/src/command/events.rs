@@ -13,10 +13,7 @@ use trace::{
 };
 
 use crate::{
-    cluster::{
-        account, client,
-        connect::{Servers, unreachable},
-    },
+    cluster::{connect::Servers, failure::unreachable},
     input::context_ref::RunRef,
     terminal::{
         display,
@@ -58,32 +55,29 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
-    let bus = servers.cluster().await?;
-    let trace = args.trace.find(&bus).await?;
+    let client = servers.cluster().await?;
+    let trace = args.trace.find(&client).await?;
     let told = |error| unreachable(&error);
     let mut printer = Printer { args: &args, output, last: None };
     let events = Filter::EventsOf(trace);
-    if bus.last(&events).await.map_err(told)?.is_none() {
-        anyhow::bail!(
-            "there is no run {}\n\nhint: `trellis runs list` shows the newest; logs are kept for a limited time",
-            trace
-        );
+    if client.bus().last(&events).await.map_err(told)?.is_none() {
+        return Err(client::Error::NoRun(trace).into());
     }
     printer.heading()?;
-    let nobody = servers.nobody_serves(&bus);
+    let nobody = servers.nobody_serves(&client);
     if !args.follow || nobody.is_some() {
-        for stored in bus.read(&events).await.map_err(told)? {
-            printer.print(&account::message(stored)?)?;
+        for stored in client.bus().read(&events).await.map_err(told)? {
+            printer.print(&client::log_message(stored)?)?;
         }
         let is_live =
             |found: Option<Trace>| found.is_some_and(|trace| trace.root().is_some_and(ContextNode::is_live));
         return match nobody {
-            Some(nobody) if args.follow && is_live(client::find(&bus, trace).await?) => Err(nobody.into()),
+            Some(nobody) if args.follow && is_live(client.find(trace).await?) => Err(nobody.into()),
             Some(_) | None => Ok(Ending::Completed),
         };
     }
     let filters = [events, Filter::OutcomesOf(trace)];
-    let mut follow = bus.follow(&filters, From::Start).await.map_err(told)?;
+    let mut follow = client.bus().follow(&filters, From::Start).await.map_err(told)?;
     loop {
         let stored = follow.next().await.map_err(told)?;
         if let Subject::Outcome(..) = stored.subject {
@@ -94,7 +88,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
             }
             continue;
         }
-        printer.print(&account::message(stored)?)?;
+        printer.print(&client::log_message(stored)?)?;
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use bus::Bus;
+use client::{Client, RunList};
 use domain::{
     AgentId, Labels, ThreadId, Timestamp, Usd,
     id::{LabelKey, LabelValue},
@@ -18,7 +18,6 @@ use serde_json::json;
 use text::human_time;
 
 use crate::{
-    cluster::client,
     input::parse,
     terminal::{
         display,
@@ -88,7 +87,7 @@ pub(crate) struct PendingArgs {
     after: Option<RunsCursor>,
 }
 
-pub(crate) async fn list(bus: &Bus, args: ListArgs, output: Output) -> anyhow::Result<Ending> {
+pub(crate) async fn list(client: &Client, args: ListArgs, output: Output) -> anyhow::Result<Ending> {
     let labels: BTreeMap<LabelKey, LabelValue> = args.label.into_iter().collect();
     let query = RunsQuery {
         limit: args.limit,
@@ -104,8 +103,8 @@ pub(crate) async fn list(bus: &Bus, args: ListArgs, output: Output) -> anyhow::R
         until: args.until,
         prefix: None,
     };
-    match client::query(bus, &Query::Runs(Box::new(query))).await?.or_refusal() {
-        Ok(QueryAnswer::Runs { runs, next, unfiltered }) => {
+    match client.runs(&query).await? {
+        Ok(RunList { runs, next, unfiltered }) => {
             if output == Output::Json {
                 output::print_json(&json!(runs))?;
             } else if runs.is_empty() && next.is_none() {
@@ -119,13 +118,12 @@ pub(crate) async fn list(bus: &Bus, args: ListArgs, output: Output) -> anyhow::R
             Ok(Ending::Completed)
         }
         Err(refusal) => output::refuse(&refusal, output),
-        Ok(other) => Err(client::unexpected(&other)),
     }
 }
 
-pub(crate) async fn pending(bus: &Bus, args: PendingArgs, output: Output) -> anyhow::Result<Ending> {
+pub(crate) async fn pending(client: &Client, args: PendingArgs, output: Output) -> anyhow::Result<Ending> {
     let query = PendingQuery { limit: args.limit, after: args.after };
-    match client::query(bus, &Query::Pending(query)).await?.or_refusal() {
+    match client.query(&Query::Pending(query)).await? {
         Ok(QueryAnswer::Pending { questions, next, left_out }) => {
             if output == Output::Json {
                 output::print_json(&json!(questions))?;
@@ -148,7 +146,7 @@ pub(crate) async fn pending(bus: &Bus, args: PendingArgs, output: Output) -> any
             Ok(Ending::Completed)
         }
         Err(refusal) => output::refuse(&refusal, output),
-        Ok(other) => Err(client::unexpected(&other)),
+        Ok(other) => Err(client::Error::other_answer(other).into()),
     }
 }
 

@@ -10,7 +10,7 @@ use domain::{
 use serde_json::{Value, json};
 
 use crate::{
-    cluster::{client, connect::Servers},
+    cluster::connect::Servers,
     input::{
         document::{Document, Unusable},
         uses::read_as_far,
@@ -75,9 +75,9 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
         Command::Show { name: (name, version) } => (Query::Graph { name, version }, Default::default()),
         Command::Delete { name } => (Query::DeleteGraph { name }, Default::default()),
     };
-    let bus = servers.cluster().await?;
+    let client = servers.cluster().await?;
     // Each of them may come again: a coordinator may have died before its answer.
-    match client::query_again(&bus, &query).await?.or_refusal() {
+    match client.query(&query).await? {
         Ok(QueryAnswer::GraphKept { name, version, unchanged }) => {
             match output {
                 Output::Json => {
@@ -99,7 +99,7 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
         }
         Ok(QueryAnswer::Graph(found)) => show(&found, output),
         Err(refusal) => output::refuse(&sources.locate(refusal), output),
-        Ok(other) => Err(client::unexpected(&other)),
+        Ok(other) => Err(client::Error::other_answer(other).into()),
     }
 }
 
@@ -148,12 +148,14 @@ fn show(found: &GraphShown, output: Output) -> anyhow::Result<Ending> {
 }
 
 async fn list(servers: &Servers, output: Output) -> anyhow::Result<Ending> {
-    let bus = servers.cluster().await?;
+    let client = servers.cluster().await?;
     let page = |answer| {
-        let QueryAnswer::Graphs { graphs, next } = answer else { return Err(client::unexpected(&answer)) };
+        let QueryAnswer::Graphs { graphs, next } = answer else {
+            return Err(client::Error::other_answer(answer));
+        };
         Ok((graphs, next))
     };
-    let asked = client::all_pages(&bus, |after, limit| Query::Graphs { after, limit }, page).await?;
+    let asked = client.all_pages(|after, limit| Query::Graphs { after, limit }, page).await?;
     let all = match asked {
         Ok(all) => all,
         Err(refusal) => return output::refuse(&refusal, output),

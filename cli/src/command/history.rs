@@ -1,6 +1,7 @@
-//! `trellis history`: shows the journal of a context, step by step. Reads it from the bus; the worker need not run.
+//! `trellis history`: shows the journal of a context, step by step. Reads it from the client; the worker need not run.
 
-use bus::{Bus, From};
+use bus::From;
+use client::Client;
 use domain::{
     ChildId, Timestamp, TraceId,
     subject::{Filter, Subject},
@@ -12,9 +13,8 @@ use trace::{Difference, Statement};
 
 use crate::{
     cluster::{
-        client,
-        connect::{Servers, Unreachable, unreachable},
-        journal,
+        connect::Servers,
+        failure::{Unreachable, unreachable},
     },
     input::context_ref::ContextRef,
     terminal::{
@@ -56,16 +56,16 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
-    let bus = servers.cluster().await?;
-    let (trace, child) = args.context.find(&bus).await?;
+    let client = servers.cluster().await?;
+    let (trace, child) = args.context.find(&client).await?;
     if args.follow {
-        return match servers.nobody_serves(&bus) {
-            Some(nobody) => as_it_stands(&bus, trace, &child, nobody, output).await,
-            None => follow(&bus, trace, &child, output).await,
+        return match servers.nobody_serves(&client) {
+            Some(nobody) => as_it_stands(&client, trace, &child, nobody, output).await,
+            None => follow(&client, trace, &child, output).await,
         };
     }
-    let entries = journal::read(&bus, trace, &child).await?;
-    let statement = statement(&bus, trace, &child, &entries).await;
+    let entries = client.journal(trace, &child).await?;
+    let statement = statement(&client, trace, &child, &entries).await;
     if args.costs {
         return costs(statement, output);
     }
@@ -94,12 +94,12 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
 
 /// The own cost of the context, from its event log, against its journal (B19).
 async fn statement(
-    bus: &Bus,
+    client: &Client,
     trace: TraceId,
     child: &ChildId,
     entries: &[HistoryEntry],
 ) -> anyhow::Result<Statement> {
-    let known = client::replay(bus, trace).await?;
+    let known = client.replay(trace).await?;
     let node =
         known.context(child).ok_or_else(|| anyhow::anyhow!("the event log of {trace} has no `{child}`"))?;
     Ok(node.statement(entries))
@@ -138,19 +138,19 @@ fn sum(statement: &Statement) -> String {
 
 /// Prints the entries that there are; an error if nobody will write the others.
 async fn as_it_stands(
-    bus: &Bus,
+    client: &Client,
     trace: TraceId,
     child: &ChildId,
     nobody: Unreachable,
     output: Output,
 ) -> anyhow::Result<Ending> {
     // It may have written none yet.
-    let entries = journal::read_or_none(bus, trace, child).await?;
+    let entries = client.journal_or_empty(trace, child).await?;
     let mut followed = Followed::default();
     for entry in &entries {
         followed.tell(entry, output)?;
     }
-    let known = client::replay(bus, trace).await?;
+    let known = client.replay(trace).await?;
     match known.context(child) {
         Some(node) if node.is_live() => Err(nobody.into()),
         Some(_) | None => Ok(Ending::Completed),
@@ -176,12 +176,12 @@ impl Followed {
 }
 
 /// Prints entries as they are written, until the context has ended, with or without a last entry of its own.
-async fn follow(bus: &Bus, trace: TraceId, child: &ChildId, output: Output) -> anyhow::Result<Ending> {
+async fn follow(client: &Client, trace: TraceId, child: &ChildId, output: Output) -> anyhow::Result<Ending> {
     let journal = Filter::JournalOf(trace, child.clone());
     let outcome = Filter::One(Subject::Outcome(trace, child.clone()));
     let told = |error| unreachable(&error);
-    let mut steps = bus.follow(std::slice::from_ref(&journal), From::Start).await.map_err(told)?;
-    let mut ends = bus.follow(&[outcome], From::Start).await.map_err(told)?;
+    let mut steps = client.bus().follow(std::slice::from_ref(&journal), From::Start).await.map_err(told)?;
+    let mut ends = client.bus().follow(&[outcome], From::Start).await.map_err(told)?;
     let mut followed = Followed::default();
     // Those of another pool are no entries of it.
     let mut writer = None;
@@ -193,7 +193,7 @@ async fn follow(bus: &Bus, trace: TraceId, child: &ChildId, output: Output) -> a
             stored = steps.next() => stored.map_err(told)?,
             ended = ends.next(), if last.is_none() => {
                 ended.map_err(told)?;
-                last = Some(bus.last(&journal).await.map_err(told)?.map_or(0, |stored| stored.sequence));
+                last = Some(client.bus().last(&journal).await.map_err(told)?.map_or(0, |stored| stored.sequence));
                 continue;
             }
         };
@@ -201,7 +201,7 @@ async fn follow(bus: &Bus, trace: TraceId, child: &ChildId, output: Output) -> a
         if *writer.get_or_insert_with(|| stored.subject.clone()) != stored.subject {
             continue;
         }
-        let entry = journal::entry(&stored.payload)?;
+        let entry = client::entry(&stored.payload)?;
         followed.tell(&entry, output)?;
         if is_the_end(&entry.step) {
             break;

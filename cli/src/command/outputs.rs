@@ -7,10 +7,10 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use bus::Bus;
 use cap_std::{ambient_authority, fs::Dir};
+use client::{Client, Content};
 use domain::{
-    ChildId, digest,
+    ChildId,
     wire::{HistoryEntry, OutputFile},
     wording::count,
 };
@@ -18,11 +18,7 @@ use serde_json::json;
 use trace::Trace;
 
 use crate::{
-    cluster::{
-        client,
-        connect::{Servers, unreachable},
-        journal,
-    },
+    cluster::connect::Servers,
     input::context_ref::ContextRef,
     terminal::{
         display,
@@ -54,11 +50,11 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
-    let bus = servers.cluster().await?;
-    let (trace, child) = args.context.find(&bus).await?;
-    let entries = journal::read(&bus, trace, &child).await?;
+    let client = servers.cluster().await?;
+    let (trace, child) = args.context.find(&client).await?;
+    let entries = client.journal(trace, &child).await?;
     let Some(files) = left(&entries) else {
-        output::error(&why_none(&client::replay(&bus, trace).await?, &child));
+        output::error(&why_none(&client.replay(trace).await?, &child));
         return Ok(Ending::Refused);
     };
     if let Some(path) = &args.get {
@@ -68,13 +64,13 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
             output::error(&format!("`{child}` left no file `{}`\n\nhint: {hint}", display::flat(path)));
             return Ok(Ending::Refused);
         };
-        let bytes = fetch(&bus, file).await?;
+        let bytes = fetch(&client, file).await?;
         let mut stdout = std::io::stdout().lock();
         stdout.write_all(&bytes).and_then(|()| stdout.flush()).context("could not write the output")?;
         return Ok(Ending::Completed);
     }
     if let Some(directory) = &args.save {
-        save(&bus, files, directory).await?;
+        save(&client, files, directory).await?;
         output::note(&format!("{} saved in {}", count(files.len(), "file"), directory.display()));
         return Ok(Ending::Completed);
     }
@@ -109,23 +105,19 @@ fn list(files: &[OutputFile], output: Output) -> anyhow::Result<Ending> {
     Ok(Ending::Completed)
 }
 
-async fn fetch(bus: &Bus, file: &OutputFile) -> anyhow::Result<bytes::Bytes> {
-    let found = bus.get_content(&file.object.object, &file.object.sha256).await;
-    let found = found.map_err(|error| unreachable(&error))?;
-    let bytes = found.with_context(|| {
-        format!(
-            "`{}` is no longer stored\n\nhint: files are kept for a limited time",
-            display::flat(&file.path)
-        )
-    })?;
-    if digest::sha256(&bytes) != file.object.sha256 {
-        bail!("`{}` is not the file that the agent left: its checksum differs", display::flat(&file.path));
+async fn fetch(client: &Client, file: &OutputFile) -> anyhow::Result<bytes::Bytes> {
+    let path = display::flat(&file.path);
+    match client.content(&file.object).await? {
+        Content::Stored(bytes) => Ok(bytes),
+        Content::Expired => {
+            bail!("`{path}` is no longer stored\n\nhint: files are kept for a limited time")
+        }
+        Content::Altered => bail!("`{path}` is not the file that the agent left: its checksum differs"),
     }
-    Ok(bytes)
 }
 
 /// Checks all paths before the first file is written.
-async fn save(bus: &Bus, files: &[OutputFile], directory: &Path) -> anyhow::Result<()> {
+async fn save(client: &Client, files: &[OutputFile], directory: &Path) -> anyhow::Result<()> {
     for file in files {
         let plain = Path::new(&file.path).components().all(|part| matches!(part, Component::Normal(_)));
         if !plain || file.path.is_empty() {
@@ -137,7 +129,7 @@ async fn save(bus: &Bus, files: &[OutputFile], directory: &Path) -> anyhow::Resu
     let within = Dir::open_ambient_dir(directory, ambient_authority())
         .with_context(|| format!("could not open {name}"))?;
     for file in files {
-        let bytes = fetch(bus, file).await?;
+        let bytes = fetch(client, file).await?;
         let path = Path::new(&file.path);
         let written = path.parent().map_or(Ok(()), |parent| within.create_dir_all(parent)).and_then(|()| {
             let options = cap_std::fs::OpenOptions::new().write(true).create_new(true).clone();

@@ -4,7 +4,7 @@ use bus::Bus;
 use serde_json::json;
 
 use crate::{
-    cluster::connect::{Servers, unreachable},
+    cluster::{connect::Servers, failure::unreachable},
     terminal::{
         ending::{EXIT_CODES, Ending},
         output::{self, Output},
@@ -34,7 +34,7 @@ pub(crate) fn link(url: &str, code: Option<&str>, host: Option<&str>) -> String 
 }
 
 pub(crate) async fn run(_: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
-    let http = match servers.cluster().await? {
+    let http = match servers.cluster().await?.bus().clone() {
         Bus::Http(http) => http,
         Bus::Disk(_) | Bus::Memory(_) => anyhow::bail!(
             "no server runs on this directory\n\nhint: start one: `trellis dev`, which serves the page"

@@ -9,7 +9,7 @@ use domain::{
 use serde_json::json;
 
 use crate::{
-    cluster::{connect::Servers, earlier_runs},
+    cluster::connect::Servers,
     input::{inputs::Inputs, parse, profiles},
     terminal::{
         ending::Ending,
@@ -107,8 +107,8 @@ async fn learn(servers: &Servers, root: &ChildId, most: usize) -> anyhow::Result
     if !servers.has_cluster() {
         return Ok(Vec::new());
     }
-    let bus = servers.cluster().await?;
-    earlier_runs::of(&bus, root, most).await
+    let client = servers.cluster().await?;
+    client.earlier_runs(root, most).await?.map_err(|refusal| client::Error::refused(refusal).into())
 }
 
 struct Planned {

@@ -7,7 +7,7 @@ use serde_json::json;
 use trace::account::{ContextAccount, Line, Receipt, Repriced};
 
 use crate::{
-    cluster::{account, connect::Servers},
+    cluster::connect::Servers,
     command::audit,
     input::{context_ref::RunRef, price_table},
     terminal::{
@@ -52,9 +52,9 @@ pub(crate) async fn run(args: Args, servers: &Servers, format: Format) -> anyhow
         Ok(prices) => prices,
         Err(ending) => return Ok(ending),
     };
-    let bus = servers.cluster().await?;
-    let trace = args.trace.find(&bus).await?;
-    let (log, ledger, journals) = account::read(&bus, trace).await?;
+    let client = servers.cluster().await?;
+    let trace = args.trace.find(&client).await?;
+    let (log, ledger, journals) = client.account(trace).await?;
     let Some(receipt) = Receipt::of(&log, &ledger, &journals) else {
         anyhow::bail!(
             "the log of {} has no context to make a receipt of\n\nhint: `trellis audit` says why",

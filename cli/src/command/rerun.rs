@@ -1,16 +1,13 @@
 //! `trellis runs rerun`: a new run of a graph that takes over what succeeded in an earlier one (G15).
 
-use bus::Bus;
+use client::{Client, Submission, fresh_trace};
 use domain::{
     StepPath, Usd,
     wire::{Rerun, RerunOf},
 };
 
 use crate::{
-    cluster::{
-        client::{self, Submission},
-        connect::Servers,
-    },
+    cluster::connect::Servers,
     command::submit,
     input::{context_ref::RunRef, inputs::Inputs, parse, sources::Sources},
     terminal::{
@@ -49,14 +46,19 @@ pub(crate) struct Args {
     wait: bool,
 }
 
-pub(crate) async fn run(args: Args, bus: &Bus, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
+pub(crate) async fn run(
+    args: Args,
+    client: &Client,
+    servers: &Servers,
+    output: Output,
+) -> anyhow::Result<Ending> {
     let inputs = match args.inputs.read_checked() {
         Ok(inputs) => inputs,
         Err(unusable) => return Ok(unusable.explain_as(args.inputs.path(), "a valid file of inputs")),
     };
     let rerun = Rerun {
-        rerun: RerunOf { trace_id: args.trace.find(bus).await?, from: args.from },
-        trace_id: Some(client::fresh_trace()),
+        rerun: RerunOf { trace_id: args.trace.find(client).await?, from: args.from },
+        trace_id: Some(fresh_trace()),
         child_id: None,
         inputs,
         max_cost_usd: args.budget,
@@ -64,5 +66,5 @@ pub(crate) async fn run(args: Args, bus: &Bus, servers: &Servers, output: Output
         reply_to: None,
     };
     let submission = Submission::Rerun(Box::new(rerun));
-    submit::send(bus, servers, (&submission, &Sources::default()), args.wait, output).await
+    submit::send(client, servers, (&submission, &Sources::default()), args.wait, output).await
 }

@@ -7,7 +7,7 @@ use domain::{ChildId, Json};
 use trace::{ContextNode, Trace};
 
 use crate::{
-    cluster::{client, connect::Servers, results},
+    cluster::{connect::Servers, results},
     input::context_ref::ContextRef,
     terminal::{
         display,
@@ -36,9 +36,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
-    let bus = servers.cluster().await?;
-    let (trace, child) = args.context.named(&bus).await?;
-    let trace = client::replay(&bus, trace).await?;
+    let client = servers.cluster().await?;
+    let (trace, child) = args.context.named(&client).await?;
+    let trace = client.replay(trace).await?;
     let node = find(&trace, child.as_ref())?;
     let named = child.map_or_else(|| "the run".to_owned(), |child| format!("`{child}`"));
     let Some(end) = node.end() else {
@@ -58,7 +58,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         }
         return Ok(ending);
     };
-    let result = results::whole(&bus, result).await?;
+    let result = results::whole(&client, result).await?;
     match output {
         Output::Json => output::print_json(result.value())?,
         Output::Text if std::io::stdout().is_terminal() => {

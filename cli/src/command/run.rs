@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use bus::Bus;
+use client::{Client, PAGE, Submission};
 use domain::{
     AgentProfile, TraceId,
     agent::AgentKind,
@@ -17,7 +17,6 @@ use domain::{
 
 use crate::{
     cluster::{
-        client::{self, Submission},
         connect::{Begun, Home, Servers},
         embedded::Deployment,
     },
@@ -83,20 +82,20 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         Err(ending) => return Ok(ending),
     };
     let from_stdin = args.task.file.as_deref().is_some_and(|file| file == "-");
-    let there = |bus| (Deployment::of_others(bus), Some(Left::GoesOn));
+    let there = |client| (Deployment::of_others(client), Some(Left::GoesOn));
     let mut in_dev = false;
     let (mut deployment, left) = match home {
-        Home::Cluster(bus) => there(bus),
-        Home::Dev(bus) => {
+        Home::Cluster(client) => there(client),
+        Home::Dev(client) => {
             in_dev = true;
-            there(bus)
+            there(client)
         }
         Home::Here(directory) => {
             match servers.embedded(directory.as_deref(), settings, policy).await? {
                 // It has begun just now.
-                Begun::Dev(bus) => {
+                Begun::Dev(client) => {
                     in_dev = true;
-                    there(bus)
+                    there(client)
                 }
                 Begun::Here(mut deployment, not_kept) => {
                     let is_kept = show(&mut deployment, directory.as_deref(), not_kept).await;
@@ -116,21 +115,21 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     }
     let embedded = !matches!(left, Some(Left::GoesOn));
     let asked = Questions::new(Answerer::is(args.answer, embedded, from_stdin));
-    let bus = deployment.bus().clone();
+    let client = deployment.client();
     let (is_found, begin) = (!args.task.names_agents(), deployment.begin());
     let work = async {
-        let profiles = if in_dev && is_found { missing_in_dev(&bus, profiles).await? } else { profiles };
-        if let Some(ending) = agents::apply(&bus, profiles, output).await? {
+        let profiles = if in_dev && is_found { missing_in_dev(&client, profiles).await? } else { profiles };
+        if let Some(ending) = agents::apply(&client, profiles, output).await? {
             return Ok(ending);
         }
         if embedded {
             // Before the worker begins: a moment later, short ones have ended.
-            tell_earlier(&bus).await?;
+            tell_earlier(&client).await?;
             begin.cancel();
         }
-        args.task.settle(&mut submission, &bus).await?;
+        args.task.settle(&mut submission, &client).await?;
         let asked = (asked, left.filter(|_| !from_stdin));
-        perform(&bus, servers, (&submission, &sources), asked, args.words, output).await
+        perform(&client, servers, (&submission, &sources), asked, args.words, output).await
     };
     let ended = deployment.while_up(work).await;
     output::tell_closed(deployment.close().await);
@@ -139,12 +138,14 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
 
 /// The agents beside a file that a `dev` does not have. One that it has otherwise may be used by others there; and programs run in the folder of
 /// the `dev`, where another one may have the same name.
-async fn missing_in_dev(bus: &Bus, profiles: Vec<AgentProfile>) -> anyhow::Result<Vec<AgentProfile>> {
+async fn missing_in_dev(client: &Client, profiles: Vec<AgentProfile>) -> anyhow::Result<Vec<AgentProfile>> {
     if profiles.is_empty() {
         return Ok(profiles);
     }
-    let answer = client::query(bus, &Query::Agents).await?;
-    let QueryAnswer::Agents { agents, .. } = answer else { return Err(client::unexpected(&answer)) };
+    let answer = client.query(&Query::Agents).await?.map_err(client::Error::refused)?;
+    let QueryAnswer::Agents { agents, .. } = answer else {
+        return Err(client::Error::other_answer(answer).into());
+    };
     let mut missing = Vec::new();
     for profile in profiles {
         let there = agents.iter().find(|agent| agent.agent_id == profile.agent_id);
@@ -167,10 +168,10 @@ async fn missing_in_dev(bus: &Bus, profiles: Vec<AgentProfile>) -> anyhow::Resul
 }
 
 /// Says so if runs that were not over go on beside this one.
-async fn tell_earlier(bus: &Bus) -> anyhow::Result<()> {
-    let going = client::going(bus).await?.len();
+async fn tell_earlier(client: &Client) -> anyhow::Result<()> {
+    let going = client.working_runs().await?.map_err(client::Error::refused)?.len();
     if going > 0 {
-        let more = if going < client::PAGE as usize { "" } else { "at least " };
+        let more = if going < PAGE as usize { "" } else { "at least " };
         let runs = format!("{more}{}", count(going as u64, "earlier run"));
         let (goes, them) = if going == 1 { ("goes", "it") } else { ("go", "them") };
         output::note(&format!(
@@ -227,22 +228,22 @@ async fn let_look(deployment: &mut Deployment, directory: &Path) -> anyhow::Resu
 }
 
 async fn perform(
-    bus: &Bus,
+    client: &Client,
     servers: &Servers,
     (submission, sources): (&Submission, &Sources),
     (asked, left): (Questions, Option<Left>),
     words: bool,
     output: Output,
 ) -> anyhow::Result<Ending> {
-    let accepted = match client::submit(bus, submission).await? {
+    let accepted = match client.submit(submission).await? {
         SubmitAnswer::Accepted(accepted) => accepted,
         SubmitAnswer::Refused(refusal) => return output::refuse(&sources.locate(refusal), output),
     };
     output::note(&format!("run {}", servers.trace_link(accepted.trace_id, telemetry::is_on())));
     output::adjusted(&accepted);
     let on_signal = on_signal(left, accepted.trace_id);
-    match live::follow(bus, accepted.trace_id, asked, words, on_signal).await? {
-        Followed::Ended(watch) => outcome::print(bus, servers, &watch, output).await,
+    match live::follow(client, accepted.trace_id, asked, words, on_signal).await? {
+        Followed::Ended(watch) => outcome::print(client, servers, &watch, output).await,
         Followed::Left => Ok(Ending::Left),
         Followed::LeftCancelled => Ok(Ending::Cancelled),
     }

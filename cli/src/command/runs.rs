@@ -4,6 +4,7 @@
 use std::{collections::BTreeSet, fmt::Write};
 
 use bus::Bus;
+use client::{Client, TAKES_EFFECT, questions};
 use domain::{
     CallId, ChildId, PoolName, Timestamp,
     id::ModelName,
@@ -15,7 +16,7 @@ use text::human_time;
 use trace::{ContextNode, Trace};
 
 use crate::{
-    cluster::{client, connect::Servers, journal, watch::questions},
+    cluster::connect::Servers,
     command::{cancel_all, delete_restore, finding, rerun, workers},
     input::{
         context_ref::{ContextRef, Named, RunRef},
@@ -114,44 +115,44 @@ pub(crate) enum Command {
 }
 
 pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
-    let bus = servers.cluster().await?;
+    let client = servers.cluster().await?;
     match command {
-        Command::List(args) => finding::list(&bus, *args, output).await,
-        Command::Pending(args) => finding::pending(&bus, args, output).await,
+        Command::List(args) => finding::list(&client, *args, output).await,
+        Command::Pending(args) => finding::pending(&client, args, output).await,
         Command::Describe { trace } => {
-            let trace = client::replay(&bus, trace.find(&bus).await?).await?;
-            let mut rest = estimates(&bus, &trace).await;
+            let trace = client.replay(trace.find(&client).await?).await?;
+            let mut rest = estimates(&client, &trace).await;
             if output == Output::Text {
-                rest.push_str(&waits_for_workers(&bus, &trace).await);
+                rest.push_str(&waits_for_workers(&client, &trace).await);
             }
-            let started = client::first_claim(&bus, trace.id()).await?;
-            describe(&bus, servers, (&trace, started), &rest, output).await
+            let started = client.first_claim(trace.id()).await?;
+            describe(&client, servers, (&trace, started), &rest, output).await
         }
         Command::Watch { trace, answer, words } => {
-            let trace = trace.find(&bus).await?;
-            let found = client::replay(&bus, trace).await?;
+            let trace = trace.find(&client).await?;
+            let found = client.replay(trace).await?;
             let is_live = found.root().is_some_and(ContextNode::is_live);
-            if let Some(nobody) = servers.nobody_serves(&bus).filter(|_| is_live) {
-                live::stands(&bus, &found, answer, output).await?;
+            if let Some(nobody) = servers.nobody_serves(&client).filter(|_| is_live) {
+                live::stands(&client, &found, answer, output).await?;
                 return Err(nobody.into());
             }
-            let waits = waits_for_workers(&bus, &found).await;
+            let waits = waits_for_workers(&client, &found).await;
             if !waits.is_empty() {
                 output::note(waits.trim());
             }
             let asked = Questions::new(Answerer::is(answer, false, false));
-            match live::follow(&bus, trace, asked, words, live::OnSignal::Leave).await? {
-                Followed::Ended(watch) => outcome::print(&bus, servers, &watch, output).await,
+            match live::follow(&client, trace, asked, words, live::OnSignal::Leave).await? {
+                Followed::Ended(watch) => outcome::print(&client, servers, &watch, output).await,
                 Followed::Left | Followed::LeftCancelled => Ok(Ending::Left),
             }
         }
         Command::Cancel { context, filters, child, reason, without_undo } => {
             let Some(context) = context.filter(|_| !filters.all) else {
-                return cancel_all::run(&bus, filters, reason, without_undo, output).await;
+                return cancel_all::run(&client, filters, reason, without_undo, output).await;
             };
-            let (trace, named) = context.context(&bus).await?;
+            let (trace, named) = context.context(&client).await?;
             let child = named.or(child);
-            let known = client::find(&bus, trace).await?.unwrap_or_else(|| Trace::new(trace));
+            let known = client.find(trace).await?.unwrap_or_else(|| Trace::new(trace));
             let cancel = trace::Command::Cancel {
                 child_id: child.clone(),
                 reason: reason.as_ref().map(ToString::to_string),
@@ -160,24 +161,24 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
             if let Some(ending) = delete_restore::refused(&known, cancel, output)? {
                 return Ok(ending);
             }
-            client::cancel(&bus, trace, child.clone(), reason, without_undo).await?;
+            client.cancel(trace, child.clone(), reason, without_undo).await?;
             let (trace, stopped) =
-                client::until(&bus, trace, |trace| stopped(trace, child.as_ref(), without_undo)).await?;
+                client.until(trace, |trace| stopped(trace, child.as_ref(), without_undo)).await?;
             let undone = known.root().is_some_and(|root| root.undoing > 0);
             cancelled(&trace, child.as_ref(), stopped, undone && without_undo, output)
         }
-        Command::Rerun(args) => rerun::run(args, &bus, servers, output).await,
+        Command::Rerun(args) => rerun::run(args, &client, servers, output).await,
         Command::Restore { context, to } => {
             let Some(to) = context.step().or(to) else {
                 anyhow::bail!(
                     "the entry is missing\n\nhint: write TRACE/CHILD@STEP; `trellis history` shows the entries"
                 );
             };
-            let (trace, child) = context.find(&bus).await?;
-            delete_restore::restore(&bus, trace, child, to, output).await
+            let (trace, child) = context.find(&client).await?;
+            delete_restore::restore(&client, trace, child, to, output).await
         }
         Command::Delete { context, force, yes } => {
-            let (trace, child) = context.named(&bus).await?;
+            let (trace, child) = context.named(&client).await?;
             let what = child
                 .as_ref()
                 .map_or_else(|| format!("run {trace}"), |child| format!("`{child}` of run {trace}"));
@@ -185,20 +186,20 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
             if let Some(ending) = confirm::asked(&what, yes).await? {
                 return Ok(ending);
             }
-            delete_restore::delete(&bus, trace, child, force, output).await
+            delete_restore::delete(&client, trace, child, force, output).await
         }
     }
 }
 
 /// Which contexts wait for a worker while none of their pool answers. Whoever may not ask workers is told nothing.
-async fn waits_for_workers(bus: &Bus, trace: &Trace) -> String {
+async fn waits_for_workers(client: &Client, trace: &Trace) -> String {
     if absent::waits(trace, &[]).is_empty() {
         return String::new();
     }
-    let Ok(there) = client::workers(bus).await else { return String::new() };
+    let Ok(there) = client.workers().await else { return String::new() };
     let line = |(pool, said): (PoolName, String)| {
-        let start = match bus {
-            Bus::Disk(_) | Bus::Http(_) => workers::start(bus).to_owned(),
+        let start = match client.bus() {
+            Bus::Disk(_) | Bus::Http(_) => workers::start(client).to_owned(),
             Bus::Nats(_) | Bus::Memory(_) => format!("trellis worker --pool {pool}"),
         };
         format!("\n{said}\n  {start}\n")
@@ -207,7 +208,7 @@ async fn waits_for_workers(bus: &Bus, trace: &Trace) -> String {
 }
 
 /// The calls that are booked at their hold, and why, as far as their journals say (B10).
-async fn estimates(bus: &Bus, trace: &Trace) -> String {
+async fn estimates(client: &Client, trace: &Trace) -> String {
     let mut text = String::new();
     for node in trace.contexts() {
         let estimates = node.estimates();
@@ -215,7 +216,7 @@ async fn estimates(bus: &Bus, trace: &Trace) -> String {
             continue;
         }
         // A context that was cut off before its first entry has no journal.
-        let entries = journal::read_or_none(bus, trace.id(), &node.id).await;
+        let entries = client.journal_or_empty(trace.id(), &node.id).await;
         for (call_id, amount) in estimates {
             let cause = match &entries {
                 Ok(entries) => entries
@@ -291,7 +292,7 @@ fn model<'t>(trace: &'t Trace, node: &'t ContextNode) -> Option<&'t str> {
 }
 
 async fn describe(
-    bus: &Bus,
+    client: &Client,
     servers: &Servers,
     (trace, started): (&Trace, Option<Timestamp>),
     rest: &str,
@@ -369,7 +370,7 @@ async fn describe(
         text.push_str(&format!("  trellis answer {}/{child} 'TEXT'\n", trace.id()));
     }
     if let Some(outcome) = trace.root().and_then(|root| trace.outcome(&root.id)) {
-        text.push_str(&outcome::result(bus, &outcome, &tree).await);
+        text.push_str(&outcome::result(client, &outcome, &tree).await);
     }
     pager::print(&text, servers).await?;
     Ok(Ending::Completed)
@@ -443,7 +444,7 @@ fn cancelled(
         return Ok(Ending::Refused);
     }
     if !taken {
-        let seconds = client::TAKES_EFFECT.as_secs();
+        let seconds = TAKES_EFFECT.as_secs();
         output::error(&format!(
             "{}: the cancel is stored, but was not seen to take effect within {seconds} s",
             trace.id()

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use client::fresh_trace;
 use domain::{
     ChildId, ScheduleName, Timestamp, Usd,
     schedule::{self, Timetable},
@@ -13,10 +14,7 @@ use host::clock::Clock;
 use serde_json::{Value, json};
 
 use crate::{
-    cluster::{
-        client::{self, fresh_trace},
-        connect::Servers,
-    },
+    cluster::connect::Servers,
     input::{
         document::{Document, Unusable},
         parse,
@@ -139,9 +137,9 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
             return next(&what, time_zone, after, usize::from(count), output);
         }
     };
-    let bus = servers.cluster().await?;
+    let client = servers.cluster().await?;
     // Each of them may come again: a coordinator may have died between its commit and its answer.
-    match client::query_again(&bus, &query).await?.or_refusal() {
+    match client.query(&query).await? {
         Ok(QueryAnswer::ScheduleKept { name, revision, unchanged, paused, next }) => {
             match output {
                 Output::Json => output::print_json(&json!({
@@ -175,7 +173,7 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
         }
         Ok(QueryAnswer::Schedule(shown)) => show(&shown, output),
         Err(refusal) => output::refuse(&refusal, output),
-        Ok(other) => Err(client::unexpected(&other)),
+        Ok(other) => Err(client::Error::other_answer(other).into()),
     }
 }
 
@@ -187,14 +185,14 @@ fn explain(unusable: &Unusable, file: &Path, output: Output) -> anyhow::Result<E
 }
 
 async fn list(servers: &Servers, output: Output) -> anyhow::Result<Ending> {
-    let bus = servers.cluster().await?;
+    let client = servers.cluster().await?;
     let page = |answer| {
         let QueryAnswer::Schedules { schedules, next } = answer else {
-            return Err(client::unexpected(&answer));
+            return Err(client::Error::other_answer(answer));
         };
         Ok((schedules, next))
     };
-    let asked = client::all_pages(&bus, |after, limit| Query::Schedules { after, limit }, page).await?;
+    let asked = client.all_pages(|after, limit| Query::Schedules { after, limit }, page).await?;
     let all = match asked {
         Ok(all) => all,
         Err(refusal) => return output::refuse(&refusal, output),

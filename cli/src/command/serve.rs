@@ -12,7 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     cluster::{
-        connect::{MORE_ROOM, Servers, unreachable},
+        connect::Servers,
+        failure::{MORE_ROOM, unreachable},
         process_id,
     },
     command::webhooks::WebhookFile,

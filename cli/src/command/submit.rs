@@ -1,15 +1,11 @@
 //! `trellis submit`: submits a task to a cluster and prints its ids once it is committed.
 
-use bus::Bus;
+use client::{Client, Submission};
 use domain::wire::SubmitAnswer;
 use serde_json::json;
 
 use crate::{
-    cluster::{
-        client::{self, Submission},
-        connect::Servers,
-        watch::Watch,
-    },
+    cluster::connect::Servers,
     command::agents,
     input::{sources::Sources, task::Task},
     terminal::{
@@ -40,44 +36,44 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         Ok(profiles) => profiles,
         Err(ending) => return Ok(ending),
     };
-    let bus = servers.cluster().await?;
-    args.task.settle(&mut submission, &bus).await?;
-    if let Some(ending) = agents::apply(&bus, profiles, output).await? {
+    let client = servers.cluster().await?;
+    args.task.settle(&mut submission, &client).await?;
+    if let Some(ending) = agents::apply(&client, profiles, output).await? {
         return Ok(ending);
     }
-    send(&bus, servers, (&submission, &sources), args.wait, output).await
+    send(&client, servers, (&submission, &sources), args.wait, output).await
 }
 
 /// Submits, and prints the ids of the run, or waits for its outcome and prints that.
 pub(super) async fn send(
-    bus: &Bus,
+    client: &Client,
     servers: &Servers,
     (submission, sources): (&Submission, &Sources),
     wait: bool,
     output: Output,
 ) -> anyhow::Result<Ending> {
     // Whoever tries again would submit it again.
-    if let Some(nobody) = servers.nobody_serves(bus).filter(|_| wait) {
+    if let Some(nobody) = servers.nobody_serves(client).filter(|_| wait) {
         return Err(nobody.into());
     }
-    let accepted = match client::submit(bus, submission).await? {
+    let accepted = match client.submit(submission).await? {
         SubmitAnswer::Accepted(accepted) => accepted,
         SubmitAnswer::Refused(refusal) => return output::refuse(&sources.locate(refusal), output),
     };
     output::adjusted(&accepted);
-    if let Some(nobody) = servers.nobody_serves(bus) {
+    if let Some(nobody) = servers.nobody_serves(client) {
         output::note(&format!("note: {nobody}"));
     }
     if wait {
         output::note(&format!("run {}; waiting for its outcome", accepted.trace_id));
-        let mut watch = Watch::begin(bus, accepted.trace_id).await?;
+        let mut watch = client.watch(accepted.trace_id).await?;
         // Somebody has to answer with another command: this one says how.
         let mut asked = Questions::new(Answerer::Elsewhere);
         while watch.outcome().is_none() {
             watch.next().await?;
-            asked.ask(bus, watch.questions()).await?;
+            asked.ask(client, watch.questions()).await?;
         }
-        return outcome::print(bus, servers, &watch, output).await;
+        return outcome::print(client, servers, &watch, output).await;
     }
     match output {
         Output::Json => output::print_json(&json!(accepted))?,

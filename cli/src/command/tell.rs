@@ -12,7 +12,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use crate::{
-    cluster::{client, connect::Servers},
+    cluster::connect::Servers,
     input::{context_ref::Named, parse},
     terminal::{
         ending::Ending,
@@ -54,10 +54,10 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let text = if args.text == "-" { stdin()? } else { args.text };
     let text = parse::text(text.trim_end()).map_err(anyhow::Error::msg)?;
     let id = args.id.map_or_else(|| Uuid::now_v7().simple().to_string().parse(), Ok)?;
-    let bus = servers.cluster().await?;
-    let (trace_id, child_id) = args.context.context(&bus).await?;
+    let client = servers.cluster().await?;
+    let (trace_id, child_id) = args.context.context(&client).await?;
     let told = Tell { child_id, id, text, by: args.by };
-    match client::query_again(&bus, &Query::Tell { trace_id, told }).await?.or_refusal() {
+    match client.query(&Query::Tell { trace_id, told }).await? {
         Ok(QueryAnswer::Told { child_id, number }) => {
             match output {
                 Output::Json => output::print_json(&json!({"child_id": child_id, "number": number}))?,
@@ -70,7 +70,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
             Ok(Ending::Completed)
         }
         Err(refusal) => output::refuse_with(&refusal, hint, output),
-        Ok(other) => Err(client::unexpected(&other)),
+        Ok(other) => Err(client::Error::other_answer(other).into()),
     }
 }
 

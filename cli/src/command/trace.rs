@@ -11,7 +11,7 @@ use serde_json::json;
 use trace::account::ReadLog;
 
 use crate::{
-    cluster::{account, connect::Servers},
+    cluster::connect::Servers,
     input::context_ref::RunRef,
     terminal::{
         display,
@@ -59,10 +59,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
-    let bus = servers.cluster().await?;
-    let trace = args.trace.find(&bus).await?;
-    let journals = account::journals(&bus, trace).await?;
-    let log: ReadLog = account::log(&bus, trace).await?;
+    let client = servers.cluster().await?;
+    let trace = args.trace.find(&client).await?;
+    let journals = client.journals(trace).await?;
+    let log: ReadLog = client.log(trace).await?;
     let spans = log.spans(&journals, Clock::default().now());
     match output {
         Output::Json => output::print_json(&json!({"trace_id": trace, "spans": spans}))?,

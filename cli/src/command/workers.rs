@@ -1,6 +1,7 @@
 //! `trellis workers`: lists the workers of a cluster, and drains one.
 
 use bus::Bus;
+use client::{Client, TAKES_EFFECT, WORKERS_ANSWER};
 use domain::{
     WorkerId,
     wire::{Drain, Query, Refusal, WorkerState},
@@ -10,7 +11,7 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    cluster::{client, connect::Servers},
+    cluster::connect::Servers,
     terminal::{
         confirm, display,
         ending::Ending,
@@ -38,17 +39,17 @@ pub(crate) enum Command {
 }
 
 pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
-    let bus = servers.cluster().await?;
+    let client = servers.cluster().await?;
     match command {
-        Command::List => list(&bus, servers, &client::workers(&bus).await?, output),
-        Command::Drain { id: Some(id), .. } => drain(&bus, id, output).await,
-        Command::Drain { id: None, yes, .. } => drain_all(&bus, yes, output).await,
+        Command::List => list(&client, servers, &client.workers().await?, output),
+        Command::Drain { id: Some(id), .. } => drain(&client, id, output).await,
+        Command::Drain { id: None, yes, .. } => drain_all(&client, yes, output).await,
     }
 }
 
 /// How to start a worker where there is none.
-pub(crate) fn start(bus: &Bus) -> &'static str {
-    match bus {
+pub(crate) fn start(client: &Client) -> &'static str {
+    match client.bus() {
         Bus::Disk(_) => "`trellis dev` works on a directory",
         Bus::Http(_) => {
             "restart the `trellis dev` that serves it, or start a `trellis worker` of its cluster"
@@ -57,15 +58,20 @@ pub(crate) fn start(bus: &Bus) -> &'static str {
     }
 }
 
-fn list(bus: &Bus, servers: &Servers, workers: &[WorkerState], output: Output) -> anyhow::Result<Ending> {
+fn list(
+    client: &Client,
+    servers: &Servers,
+    workers: &[WorkerState],
+    output: Output,
+) -> anyhow::Result<Ending> {
     if output == Output::Json {
         output::print_json(&json!(workers))?;
     }
     if workers.is_empty() {
-        if let Some(nobody) = servers.nobody_serves(bus) {
+        if let Some(nobody) = servers.nobody_serves(client) {
             return Err(nobody.into());
         }
-        output::error(&format!("no worker answers\n\nhint: {}", start(bus)));
+        output::error(&format!("no worker answers\n\nhint: {}", start(client)));
         return Ok(Ending::Failed);
     }
     if output == Output::Json {
@@ -101,15 +107,15 @@ fn policy(worker: &WorkerState) -> String {
     }
 }
 
-async fn drain(bus: &Bus, id: WorkerId, output: Output) -> anyhow::Result<Ending> {
-    let known = client::workers(bus).await?;
+async fn drain(client: &Client, id: WorkerId, output: Output) -> anyhow::Result<Ending> {
+    let known = client.workers().await?;
     if !known.iter().any(|worker| worker.worker_id == id) {
         let known = known.iter().map(|worker| worker.worker_id.as_str());
         let hint =
             display::did_you_mean(id.as_str(), known, "`trellis workers list` shows the workers that answer");
         anyhow::bail!("no worker `{id}` answers\n\nhint: {hint}");
     }
-    let seen = match told(bus, std::slice::from_ref(&id)).await? {
+    let seen = match told(client, std::slice::from_ref(&id)).await? {
         Ok(still) => still.is_empty(),
         Err(refusal) => return output::refuse(&refusal, output),
     };
@@ -121,8 +127,8 @@ async fn drain(bus: &Bus, id: WorkerId, output: Output) -> anyhow::Result<Ending
     Ok(if seen { Ending::Completed } else { Ending::Failed })
 }
 
-async fn drain_all(bus: &Bus, yes: bool, output: Output) -> anyhow::Result<Ending> {
-    let known = client::workers(bus).await?;
+async fn drain_all(client: &Client, yes: bool, output: Output) -> anyhow::Result<Ending> {
+    let known = client.workers().await?;
     let ids: Vec<WorkerId> = known.into_iter().map(|worker| worker.worker_id).collect();
     if ids.is_empty() {
         if output == Output::Json {
@@ -134,7 +140,7 @@ async fn drain_all(bus: &Bus, yes: bool, output: Output) -> anyhow::Result<Endin
     if let Some(ending) = confirm::asked(&format!("drains {}", count(ids.len(), "worker")), yes).await? {
         return Ok(ending);
     }
-    let still = match told(bus, &ids).await? {
+    let still = match told(client, &ids).await? {
         Ok(still) => still,
         Err(refusal) => return output::refuse(&refusal, output),
     };
@@ -156,22 +162,22 @@ async fn drain_all(bus: &Bus, yes: bool, output: Output) -> anyhow::Result<Endin
 }
 
 /// Tells workers to drain, and returns those that still take work when time is over.
-async fn told(bus: &Bus, ids: &[WorkerId]) -> anyhow::Result<Result<Vec<WorkerId>, Refusal>> {
+async fn told(client: &Client, ids: &[WorkerId]) -> anyhow::Result<Result<Vec<WorkerId>, Refusal>> {
     let started = Instant::now();
     let mut still = ids.to_vec();
     // A broadcast may be lost: repeat it until the workers drain.
     loop {
         for id in &still {
             let query = Query::Drain(Drain { worker_id: id.clone() });
-            if let Err(refusal) = client::query_again(bus, &query).await?.or_refusal() {
+            if let Err(refusal) = client.query(&query).await? {
                 return Ok(Err(refusal));
             }
         }
-        sleep(client::WORKERS_ANSWER / 5).await;
-        let now = client::workers(bus).await?;
+        sleep(WORKERS_ANSWER / 5).await;
+        let now = client.workers().await?;
         let takes_work = |id: &WorkerId| now.iter().any(|worker| worker.worker_id == *id && !worker.draining);
         still.retain(takes_work);
-        if still.is_empty() || started.elapsed() >= client::TAKES_EFFECT {
+        if still.is_empty() || started.elapsed() >= TAKES_EFFECT {
             return Ok(Ok(still));
         }
     }

@@ -4,14 +4,14 @@
 use std::str::FromStr;
 
 use anyhow::{Context, bail};
-use bus::Bus;
+use client::Client;
 use domain::{
     ChildId, TraceId,
-    wire::{Checkpoint, Query, QueryAnswer, RunSummary, RunsQuery, TracePrefix},
+    wire::{Checkpoint, RunSummary, RunsQuery, TracePrefix},
 };
 use trace::Trace;
 
-use crate::{cluster::client, terminal::display};
+use crate::terminal::display;
 
 /// The most runs that are listed if a beginning fits several.
 const LISTED: u32 = 5;
@@ -48,7 +48,7 @@ impl FromStr for RunRef {
 
 impl RunRef {
     /// The id of the run. An id that is given whole is not looked up: its run may not have begun.
-    pub(crate) async fn find(&self, bus: &Bus) -> anyhow::Result<TraceId> {
+    pub(crate) async fn find(&self, client: &Client) -> anyhow::Result<TraceId> {
         let (query, none) = match self {
             RunRef::Id(id) => return Ok(*id),
             RunRef::Prefix(prefix) => (
@@ -60,10 +60,8 @@ impl RunRef {
                 "there are no runs yet\n\nhint: `trellis submit` starts one".to_owned(),
             ),
         };
-        let asked = Query::Runs(Box::new(query));
-        let runs: Vec<RunSummary> = match client::query(bus, &asked).await?.or_refusal() {
-            Ok(QueryAnswer::Runs { runs, .. }) => runs,
-            Ok(other) => return Err(client::unexpected(&other)),
+        let runs: Vec<RunSummary> = match client.runs(&query).await? {
+            Ok(list) => list.runs,
             Err(refusal) => bail!("refused ({}): {}", refusal.code, refusal.message),
         };
         match (self, runs.as_slice()) {
@@ -118,21 +116,21 @@ impl FromStr for Named {
 
 impl Named {
     /// The run, and the context if one is named: `root` is the root, whatever its id is.
-    pub(crate) async fn find(&self, bus: &Bus) -> anyhow::Result<(TraceId, Option<ChildId>)> {
-        let trace = self.run.find(bus).await?;
+    pub(crate) async fn find(&self, client: &Client) -> anyhow::Result<(TraceId, Option<ChildId>)> {
+        let trace = self.run.find(client).await?;
         let child = match &self.child {
-            Some(child) if child.as_str() == ROOT => Some(root(bus, trace).await?),
+            Some(child) if child.as_str() == ROOT => Some(root(client, trace).await?),
             child => child.clone(),
         };
         Ok((trace, child))
     }
 
     /// As `find`, for a command that takes no step.
-    pub(crate) async fn context(&self, bus: &Bus) -> anyhow::Result<(TraceId, Option<ChildId>)> {
+    pub(crate) async fn context(&self, client: &Client) -> anyhow::Result<(TraceId, Option<ChildId>)> {
         if let Some(step) = self.step {
             bail!("`@{step}` names a step, and this command takes a context: leave it out");
         }
-        self.find(bus).await
+        self.find(client).await
     }
 }
 
@@ -177,21 +175,21 @@ impl ContextRef {
     }
 
     /// The run, and the context if one is named.
-    pub(crate) async fn named(&self, bus: &Bus) -> anyhow::Result<(TraceId, Option<ChildId>)> {
-        self.whole()?.context(bus).await
+    pub(crate) async fn named(&self, client: &Client) -> anyhow::Result<(TraceId, Option<ChildId>)> {
+        self.whole()?.context(client).await
     }
 
     /// The run, and the context: the root if none is named. The name may have a step.
-    pub(crate) async fn find(&self, bus: &Bus) -> anyhow::Result<(TraceId, ChildId)> {
-        match self.whole()?.find(bus).await? {
+    pub(crate) async fn find(&self, client: &Client) -> anyhow::Result<(TraceId, ChildId)> {
+        match self.whole()?.find(client).await? {
             (trace, Some(child)) => Ok((trace, child)),
-            (trace, None) => Ok((trace, root(bus, trace).await?)),
+            (trace, None) => Ok((trace, root(client, trace).await?)),
         }
     }
 }
 
-async fn root(bus: &Bus, trace: TraceId) -> anyhow::Result<ChildId> {
-    let known: Trace = client::replay(bus, trace).await?;
+async fn root(client: &Client, trace: TraceId) -> anyhow::Result<ChildId> {
+    let known: Trace = client.replay(trace).await?;
     Ok(known.root().context("the run has no root")?.id.clone())
 }
 
@@ -213,11 +211,11 @@ pub(crate) fn checkpoint(text: &str) -> Result<Named, String> {
 }
 
 /// The step of a journal that is named.
-pub(crate) async fn find_checkpoint(bus: &Bus, named: &Named) -> anyhow::Result<Checkpoint> {
-    let (trace_id, child) = named.find(bus).await?;
+pub(crate) async fn find_checkpoint(client: &Client, named: &Named) -> anyhow::Result<Checkpoint> {
+    let (trace_id, child) = named.find(client).await?;
     let child_id = match child {
         Some(child) => child,
-        None => root(bus, trace_id).await?,
+        None => root(client, trace_id).await?,
     };
     Ok(Checkpoint { trace_id, child_id, step: named.step.context("the entry is missing")? })
 }

@@ -10,7 +10,7 @@ use domain::{
 };
 
 use crate::{
-    cluster::{client, connect::Servers},
+    cluster::{connect::Servers, failure},
     input::{document::Document, profiles},
     terminal::{ending::Ending, output},
 };
@@ -41,6 +41,7 @@ async fn ask(file: Option<&Path>, servers: &Servers) -> Result<Option<KnownAgent
         match listed(servers).await {
             Ok(agents) => known.extend(agents),
             Err(error) => {
+                let error = failure::explained(error);
                 output::note(&format!("the agents are not compared with those of the cluster: {error:#}"));
                 return Ok(None);
             }
@@ -59,8 +60,10 @@ pub(crate) fn check(known: Option<&KnownAgents>, document: &mut Document) {
 }
 
 async fn listed(servers: &Servers) -> anyhow::Result<Vec<AgentId>> {
-    let bus = servers.cluster().await?;
-    let answer = client::query(&bus, &Query::Agents).await?;
-    let QueryAnswer::Agents { agents, .. } = answer else { return Err(client::unexpected(&answer)) };
+    let client = servers.cluster().await?;
+    let answer = client.query(&Query::Agents).await?.map_err(client::Error::refused)?;
+    let QueryAnswer::Agents { agents, .. } = answer else {
+        return Err(client::Error::other_answer(answer).into());
+    };
     Ok(agents.into_iter().map(|agent| agent.agent_id).collect())
 }

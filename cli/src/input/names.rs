@@ -8,10 +8,7 @@ use domain::{
     wire::{Query, QueryAnswer},
 };
 
-use crate::{
-    cluster::{client, connect::Servers},
-    input::document::Document,
-};
+use crate::{cluster::connect::Servers, input::document::Document};
 
 /// What a name is, or why it is nothing.
 type Answers = BTreeMap<(GraphName, Option<u64>), Result<Found, NotFound>>;
@@ -32,10 +29,10 @@ pub(crate) async fn put(document: &mut Document, servers: &Servers) -> anyhow::R
             answers.insert((name, version), Err((message, Some(hint.into()))));
         }
     } else {
-        let bus = servers.cluster().await?;
+        let client = servers.cluster().await?;
         for (name, version) in references {
             let query = Query::Graph { name: name.clone(), version };
-            let answer = match client::query_again(&bus, &query).await?.or_refusal() {
+            let answer = match client.query(&query).await? {
                 Ok(QueryAnswer::Graph(found)) => {
                     let graph = Arc::new(found.graph.value().clone());
                     Ok(Found { version: found.summary.version, graph })
@@ -44,7 +41,7 @@ pub(crate) async fn put(document: &mut Document, servers: &Servers) -> anyhow::R
                     Some(Problem { message, hint, .. }) => Err((message.clone(), hint.clone())),
                     None => anyhow::bail!("{}", refusal.message),
                 },
-                Ok(other) => return Err(client::unexpected(&other)),
+                Ok(other) => return Err(client::Error::other_answer(other).into()),
             };
             answers.insert((name, version), answer);
         }

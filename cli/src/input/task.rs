@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use bus::Bus;
+use client::{Client, Submission};
 use domain::{
     AgentId, AgentProfile, Tokens, Usd, decode,
     id::{LabelKey, LabelValue},
@@ -13,7 +13,6 @@ use domain::{
 use serde_json::{Map, json};
 
 use crate::{
-    cluster::client::Submission,
     input::{
         context_ref::{self, Named},
         document::{Document, Unusable},
@@ -137,9 +136,9 @@ impl Task {
     }
 
     /// Completes a submission with what only a cluster knows: which run is meant.
-    pub(crate) async fn settle(&self, submission: &mut Submission, bus: &Bus) -> anyhow::Result<()> {
+    pub(crate) async fn settle(&self, submission: &mut Submission, client: &Client) -> anyhow::Result<()> {
         if let (Some(named), Submission::Spawn(spawn)) = (&self.branch_from, submission) {
-            spawn.branch_from = Some(context_ref::find_checkpoint(bus, named).await?);
+            spawn.branch_from = Some(context_ref::find_checkpoint(client, named).await?);
         }
         Ok(())
     }

@@ -5,13 +5,11 @@ use std::{
     time::Duration,
 };
 
-use bus::Bus;
+use client::Client;
 use domain::{PoolName, wire::WorkerState};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use tokio_util::task::AbortOnDropHandle;
 use trace::{Status, Trace};
-
-use crate::cluster::client;
 
 /// How long a context may wait before it is looked whether a worker is there, and how often that is done.
 const LOOKED: Duration = Duration::from_secs(2);
@@ -36,17 +34,17 @@ pub(crate) fn waits(trace: &Trace, there: &[WorkerState]) -> BTreeMap<PoolName, 
 
 /// Looks for workers while a run is watched, as long as something waits for one. A pool is told of once.
 pub(crate) struct Lookout {
-    bus: Bus,
+    client: Client,
     every: Interval,
-    asked: Option<AbortOnDropHandle<anyhow::Result<Vec<WorkerState>>>>,
+    asked: Option<AbortOnDropHandle<Result<Vec<WorkerState>, client::Error>>>,
     told: BTreeSet<PoolName>,
 }
 
 impl Lookout {
-    pub(crate) fn new(bus: &Bus) -> Self {
+    pub(crate) fn new(client: &Client) -> Self {
         let mut every = interval_at(Instant::now() + LOOKED, LOOKED);
         every.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Lookout { bus: bus.clone(), every, asked: None, told: BTreeSet::new() }
+        Lookout { client: client.clone(), every, asked: None, told: BTreeSet::new() }
     }
 
     /// The workers that are there, each time that they have been looked for. Cancel-safe.
@@ -55,8 +53,8 @@ impl Lookout {
             match &mut self.asked {
                 None => {
                     self.every.tick().await;
-                    let bus = self.bus.clone();
-                    let asked = tokio::spawn(async move { client::workers(&bus).await });
+                    let client = self.client.clone();
+                    let asked = tokio::spawn(async move { client.workers().await });
                     self.asked = Some(AbortOnDropHandle::new(asked));
                 }
                 Some(asked) => {

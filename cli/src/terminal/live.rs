@@ -4,7 +4,7 @@
 
 use std::{cmp::Reverse, collections::BTreeMap, io::Write, time::Duration};
 
-use bus::Bus;
+use client::{Client, LiveOutput, Watch, questions};
 use domain::{
     ChildId, TraceId,
     wire::{Said, StreamPiece, Text},
@@ -12,21 +12,14 @@ use domain::{
 use tokio::time::{MissedTickBehavior, interval};
 use trace::{ContextNode, Status, Trace};
 
-use crate::{
-    cluster::{
-        client,
-        stream::Stream,
-        watch::{Watch, questions},
-    },
-    terminal::{
-        absent::Lookout,
-        colour, display, news,
-        output::{self, Output},
-        questions::{Answerer, Questions},
-        screen::{self, Size},
-        signals::Signals,
-        tree::{self, Line},
-    },
+use crate::terminal::{
+    absent::Lookout,
+    colour, display, news,
+    output::{self, Output},
+    questions::{Answerer, Questions},
+    screen::{self, Size},
+    signals::Signals,
+    tree::{self, Line},
 };
 
 /// Time between two drawings of the tree.
@@ -69,17 +62,20 @@ enum Interrupted {
 
 /// Watches until the root's outcome is known, with the agents' live output if `words` is set, or the user leaves.
 pub(crate) async fn follow(
-    bus: &Bus,
+    client: &Client,
     trace_id: TraceId,
     mut asked: Questions,
     words: bool,
     on_signal: OnSignal,
 ) -> anyhow::Result<Followed> {
     let mut signals = Signals::listen()?;
-    let mut watch = Watch::begin(bus, trace_id).await?;
+    let mut watch = client.watch(trace_id).await?;
     let mut display = Display::new(words);
-    let mut stream = Stream::listen(bus, trace_id, words).await?;
-    let mut lookout = Lookout::new(bus);
+    let mut live_output = match words {
+        true => Some(client.live_output(trace_id).await?),
+        false => None,
+    };
+    let mut lookout = Lookout::new(client);
     let mut redraw = interval(REDRAW);
     redraw.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut interrupted = Interrupted::No;
@@ -98,9 +94,9 @@ pub(crate) async fn follow(
                     display.draw(watch.trace());
                     display.leave_standing();
                 }
-                asked.ask(bus, questions).await?;
+                asked.ask(client, questions).await?;
             }
-            piece = stream.next() => output::note(&line(&piece)),
+            piece = next_piece(&mut live_output) => output::note(&line(&piece)),
             there = lookout.seen(), if waits_for_worker(watch.trace()) => {
                 for said in lookout.news(watch.trace(), &there) {
                     display.leave_standing();
@@ -113,11 +109,11 @@ pub(crate) async fn follow(
                     None | Some("d" | "D") => return leave(left),
                     Some("c" | "C") => {
                         interrupted = Interrupted::Cancelling;
-                        cancel(bus, trace_id).await?;
+                        cancel(client, trace_id).await?;
                     }
                     Some(_) => output::ask(CHOICE),
                 },
-                (OnSignal::Ask { .. } | OnSignal::Leave | OnSignal::Cancel, _) => asked.answer(bus, typed?).await?,
+                (OnSignal::Ask { .. } | OnSignal::Leave | OnSignal::Cancel, _) => asked.answer(client, typed?).await?,
             },
             by_user = signals.next_is_interrupt() => {
                 display.leave_standing();
@@ -135,7 +131,7 @@ pub(crate) async fn follow(
                     }
                     (OnSignal::Ask { .. } | OnSignal::Cancel, Interrupted::No | Interrupted::Choosing) => {
                         interrupted = Interrupted::Cancelling;
-                        cancel(bus, trace_id).await?;
+                        cancel(client, trace_id).await?;
                     }
                 }
             }
@@ -147,7 +143,7 @@ pub(crate) async fn follow(
 
 /// A run as it stands, with nobody who goes on with it, and what it asks.
 pub(crate) async fn stands(
-    bus: &Bus,
+    client: &Client,
     trace: &Trace,
     answer: Option<Text>,
     output: Output,
@@ -157,16 +153,29 @@ pub(crate) async fn stands(
         Output::Json => output::print_json(&tree::as_json(trace))?,
     }
     let who = answer.map_or(Answerer::Elsewhere, Answerer::Told);
-    Questions::new(who).ask(bus, questions(trace)).await
+    Questions::new(who).ask(client, questions(trace)).await
+}
+
+/// The next piece of live output; never, if there is none. Cancel-safe.
+async fn next_piece(live_output: &mut Option<LiveOutput>) -> StreamPiece {
+    let next = match live_output {
+        Some(live_output) => live_output.next().await,
+        None => None,
+    };
+    match next {
+        Some(piece) => piece,
+        None => std::future::pending().await,
+    }
 }
 
 fn waits_for_worker(trace: &Trace) -> bool {
     trace.contexts().iter().any(|node| matches!(node.status, Status::Submitted { .. }))
 }
 
-async fn cancel(bus: &Bus, trace_id: TraceId) -> anyhow::Result<()> {
+async fn cancel(client: &Client, trace_id: TraceId) -> anyhow::Result<()> {
     output::note("cancelling; press Ctrl-C again to leave at once");
-    client::cancel(bus, trace_id, None, Text::new("interrupted by its caller").ok(), false).await
+    client.cancel(trace_id, None, Text::new("interrupted by its caller").ok(), false).await?;
+    Ok(())
 }
 
 /// What becomes of a run in a cluster that is left.

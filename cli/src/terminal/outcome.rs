@@ -1,6 +1,6 @@
 //! The outcome of a run, printed for people or programs.
 
-use bus::Bus;
+use client::{Client, Watch};
 use domain::{
     Json,
     wire::{EndStatus, Outcome},
@@ -8,7 +8,7 @@ use domain::{
 use serde_json::json;
 
 use crate::{
-    cluster::{connect::Servers, results, watch::Watch},
+    cluster::{connect::Servers, failure, results},
     terminal::{
         display,
         ending::Ending,
@@ -19,7 +19,7 @@ use crate::{
 
 /// Prints the outcome of a run that has ended, with its whole result.
 pub(crate) async fn print(
-    bus: &Bus,
+    client: &Client,
     servers: &Servers,
     watch: &Watch,
     output: Output,
@@ -29,7 +29,7 @@ pub(crate) async fn print(
         Output::Json => output::print_json(&json!(outcome))?,
         // The result was asked for, and nothing else.
         Output::Text if output::is_quiet() => {
-            if let Some(result) = results::of_outcome(bus, &outcome.context).await? {
+            if let Some(result) = results::of_outcome(client, &outcome.context).await? {
                 pager::print(&display::of_result(&result), servers).await?;
             }
             if Ending::from(outcome.context.status) != Ending::Completed {
@@ -42,7 +42,7 @@ pub(crate) async fn print(
                 Some(_) => tree::show(watch.trace()),
                 None => one_line(outcome),
             };
-            let result = result(bus, outcome, &shown).await;
+            let result = result(client, outcome, &shown).await;
             pager::print(&format!("{shown}{result}"), servers).await?;
         }
     }
@@ -50,12 +50,12 @@ pub(crate) async fn print(
 }
 
 /// The whole result below a tree, if the tree has no room for it.
-pub(crate) async fn result(bus: &Bus, outcome: &Outcome, shown: &str) -> String {
-    match results::of_outcome(bus, &outcome.context).await {
+pub(crate) async fn result(client: &Client, outcome: &Outcome, shown: &str) -> String {
+    match results::of_outcome(client, &outcome.context).await {
         Ok(Some(result)) if is_shown(&result.to_text(), shown) => String::new(),
         Ok(Some(result)) => format!("\nresult\n{}", display::of_result(&result)),
         Ok(None) => String::new(),
-        Err(why) => format!("\nthe result could not be read: {why}\n"),
+        Err(error) => format!("\nthe result could not be read: {}\n", failure::explained(error)),
     }
 }
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::Context;
-use bus::Bus;
+use client::{Client, questions};
 use domain::{
     ChildId, TraceId,
     wire::{Form, Question, Text},
@@ -16,10 +16,7 @@ use tokio::{
     sync::mpsc,
 };
 
-use crate::{
-    cluster::{client, watch},
-    terminal::{display::flat, output},
-};
+use crate::terminal::{display::flat, output};
 
 /// The refusal of an answer to a question that another answer came before.
 const NO_LONGER_OPEN: &str = "no_question";
@@ -77,7 +74,7 @@ impl Questions {
     }
 
     /// Shows or answers new questions. A second answer to the same question changes nothing.
-    pub(crate) async fn ask(&mut self, bus: &Bus, questions: Vec<Question>) -> anyhow::Result<()> {
+    pub(crate) async fn ask(&mut self, client: &Client, questions: Vec<Question>) -> anyhow::Result<()> {
         let is_open = |asked: &Question| questions.iter().any(|open| is_same(open, asked));
         if self.asking.as_ref().is_some_and(|asking| !is_open(asking)) {
             output::ask("(the question was answered elsewhere, or is no longer open)");
@@ -93,7 +90,7 @@ impl Questions {
             self.seen.insert(key);
             let open = match still_open.take() {
                 Some(open) => open,
-                None => open_now(bus, question.trace_id).await?,
+                None => open_now(client, question.trace_id).await?,
             };
             let is_open = open.as_ref().is_none_or(|open| open.iter().any(|open| is_same(open, &question)));
             still_open = Some(open);
@@ -110,7 +107,7 @@ impl Questions {
             match &self.who {
                 Answerer::Told(text) => {
                     let answer = in_form(&question.form, text.clone());
-                    if let Err(refusal) = client::answer(bus, &question, answer, None).await?
+                    if let Err(refusal) = client.answer(&question, answer, None).await?
                         && refusal.code != NO_LONGER_OPEN
                     {
                         anyhow::bail!(
@@ -134,7 +131,7 @@ impl Questions {
                         "the run is cancelled: nobody can answer, because stdin is not a terminal\n\nhint: give --answer TEXT, or set `hitl: fail` for the step",
                     );
                     let reason = Text::new("an agent asked a question that nobody can answer").ok();
-                    client::cancel(bus, *trace_id, None, reason, false).await?;
+                    client.cancel(*trace_id, None, reason, false).await?;
                 }
             }
         }
@@ -156,7 +153,7 @@ impl Questions {
         }
     }
 
-    pub(crate) async fn answer(&mut self, bus: &Bus, typed: Option<String>) -> anyhow::Result<()> {
+    pub(crate) async fn answer(&mut self, client: &Client, typed: Option<String>) -> anyhow::Result<()> {
         let Some(question) = self.asking.take() else { return Ok(()) };
         let Some(typed) = typed else {
             output::ask("stdin has ended: answer with `trellis answer`");
@@ -165,7 +162,7 @@ impl Questions {
             return Ok(());
         };
         let why = match Text::new(typed.trim()) {
-            Ok(text) => match client::answer(bus, &question, in_form(&question.form, text), None).await? {
+            Ok(text) => match client.answer(&question, in_form(&question.form, text), None).await? {
                 Ok(()) => return Ok(()),
                 Err(refusal) if refusal.code == NO_LONGER_OPEN => return Ok(()),
                 Err(refusal) => refusal.message,
@@ -179,9 +176,9 @@ impl Questions {
 }
 
 /// The questions that are open at the end of the log of a run; none if it can't be replayed.
-async fn open_now(bus: &Bus, trace_id: TraceId) -> anyhow::Result<Option<Vec<Question>>> {
-    let trace = client::find(bus, trace_id).await?;
-    Ok(trace.filter(|trace| trace.root().is_some()).map(|trace| watch::questions(&trace)))
+async fn open_now(client: &Client, trace_id: TraceId) -> anyhow::Result<Option<Vec<Question>>> {
+    let trace = client.find(trace_id).await?;
+    Ok(trace.filter(|trace| trace.root().is_some()).map(|trace| questions(&trace)))
 }
 
 /// The question with its path, and what an answer must be.
@@ -222,10 +219,10 @@ impl Desk {
 
     /// Takes a line as the answer to the question that is asked. One that does not fit is asked for again; one that came too late
     /// is dropped.
-    pub(crate) async fn answer(&mut self, bus: &Bus, typed: &str) -> anyhow::Result<()> {
+    pub(crate) async fn answer(&mut self, client: &Client, typed: &str) -> anyhow::Result<()> {
         let Some(question) = self.waiting.front() else { return Ok(()) };
         let why = match Text::new(typed) {
-            Ok(text) => match client::answer(bus, question, in_form(&question.form, text), None).await? {
+            Ok(text) => match client.answer(question, in_form(&question.form, text), None).await? {
                 Ok(()) => None,
                 Err(refusal) if refusal.code == NO_LONGER_OPEN => {
                     Some("(the question was answered elsewhere, or is no longer open)".to_owned())

@@ -4,7 +4,7 @@ use gateway::doctor::{Finding, Findings, Level};
 use serde_json::json;
 
 use crate::{
-    cluster::connect::{Denied, Unreachable},
+    cluster::failure::{Denied, Unreachable},
     terminal::{
         ending::Ending,
         output::{self, Output},

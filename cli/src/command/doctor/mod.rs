@@ -14,11 +14,7 @@ use tokio::time::Instant;
 use findings::{add_error, print};
 
 use crate::{
-    cluster::{
-        access::DEFAULT_USER,
-        connect::{Servers, unreachable},
-        place,
-    },
+    cluster::{access::DEFAULT_USER, connect::Servers, failure::unreachable, place},
     input::parse,
     terminal::{ending::Ending, output::Output},
 };
@@ -80,7 +76,7 @@ async fn one_address(args: &Args, servers: &Servers, findings: &mut Findings) {
     let named = if servers.url().is_some() { "server" } else { "directory" };
     let asked = Instant::now();
     let bus = match servers.cluster().await {
-        Ok(bus) => bus,
+        Ok(client) => client.bus().clone(),
         Err(error) => return add_error(findings, named, &error),
     };
     match (&bus, servers.directory()) {
@@ -109,7 +105,7 @@ async fn one_address(args: &Args, servers: &Servers, findings: &mut Findings) {
 
 async fn nats(args: &Args, servers: &Servers, findings: &mut Findings) {
     let bus = match servers.cluster().await {
-        Ok(bus) => bus,
+        Ok(client) => client.bus().clone(),
         Err(error) => return add_error(findings, "nats", &error),
     };
     match bus.ping().await {

@@ -1,42 +1,43 @@
-//! Earlier runs of a graph, for what the next is expected to cost (G11): the newest that ended, read from their event logs.
+//! Earlier runs of a graph, for the expected cost of the next (G11): the newest that ended, read from their event logs.
 
-use bus::Bus;
 use domain::{
     ChildId, Usd,
     graph::{EarlierRun, Observed},
-    wire::{ContextStatus, Query, QueryAnswer, RunSummary, RunsQuery},
+    wire::{ContextStatus, EndStatus, RunSummary, RunsQuery},
 };
 use trace::{ContextNode, Trace};
 
-use crate::cluster::client;
+use crate::{Client, PAGE, Reply};
 
-/// The newest runs that are looked at.
-const LOOKED_AT: u32 = 500;
-
-/// The newest runs of a graph that completed, at most `most`, newest first. A run is one of the same graph if its root
-/// has the same name, and has steps.
-pub(crate) async fn of(bus: &Bus, root: &ChildId, most: usize) -> anyhow::Result<Vec<EarlierRun>> {
-    let asked = RunsQuery { limit: LOOKED_AT, ..RunsQuery::default() };
-    let answer = client::query(bus, &Query::Runs(Box::new(asked))).await?;
-    let QueryAnswer::Runs { runs, .. } = answer else { return Err(client::unexpected(&answer)) };
-    let is_of = |run: &&RunSummary| run.child_id == *root && matches!(run.status, ContextStatus::Ended(_));
-    let mut found = Vec::new();
-    for run in runs.iter().filter(is_of) {
-        if found.len() == most {
-            break;
+impl Client {
+    /// The newest runs of a graph that completed, at most `most`, newest first. A run is one of the same graph if its root
+    /// has the same name, and has steps.
+    pub async fn earlier_runs(&self, root: &ChildId, most: usize) -> Reply<Vec<EarlierRun>> {
+        let list = match self.runs(&RunsQuery { limit: PAGE, ..RunsQuery::default() }).await? {
+            Ok(list) => list,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let is_of =
+            |run: &&RunSummary| run.child_id == *root && matches!(run.status, ContextStatus::Ended(_));
+        let mut found = Vec::new();
+        for run in list.runs.iter().filter(is_of) {
+            if found.len() == most {
+                break;
+            }
+            // Its log may have expired.
+            let Some(trace) = self.find(run.trace_id).await? else { continue };
+            found.extend(observed(&trace));
         }
-        // Its log may have expired.
-        let Some(trace) = client::find(bus, run.trace_id).await? else { continue };
-        found.extend(observed(&trace));
+        Ok(Ok(found))
     }
-    Ok(found)
 }
 
-/// What a run cost and took; none if it is no graph, did not complete, or took over results of another (G15), which cost nothing.
+/// The cost and time of a run. None if it has no graph, did not complete, or took over results of another run (G15), which cost
+/// nothing.
 fn observed(trace: &Trace) -> Option<EarlierRun> {
     let root = trace.root()?;
     root.graph.as_ref().filter(|_| trace.rerun_of().is_none())?;
-    let end = root.end().filter(|end| end.status == domain::wire::EndStatus::Completed)?;
+    let end = root.end().filter(|end| end.status == EndStatus::Completed)?;
     let whole = Observed { cost: root.budget.spent.cost_usd, took_ms: end.at.millis_since(root.started_at) };
     let mut run = EarlierRun { whole, steps: Default::default() };
     let graphs = trace.contexts().iter().filter_map(|node| Some((node, trace.graph_outcome(node)?)));

@@ -1,0 +1,24 @@
+//! Work on large values, on a thread of its own: other tasks of the runtime do not wait for it.
+
+use bus::Stored;
+
+use crate::Error;
+
+/// Values up to this size are read in place: that takes a few milliseconds.
+const LARGE_BYTES: usize = 256 << 10;
+
+/// Does the work, on another thread if it reads more than [`LARGE_BYTES`].
+pub(crate) async fn off_thread<T: Send + 'static>(
+    bytes: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Error> {
+    if bytes <= LARGE_BYTES {
+        return Ok(work());
+    }
+    tokio::task::spawn_blocking(work).await.map_err(Error::Interrupted)
+}
+
+/// The bytes of stored messages.
+pub(crate) fn size_of(stored: &[Stored]) -> usize {
+    stored.iter().map(|message| message.payload.len()).sum()
+}
