@@ -12,7 +12,7 @@ use trace::Trace;
 
 use crate::{Client, Error};
 
-/// How long a published message may take to show an effect in the log.
+/// The time within which a published message shows its effect in the log.
 pub const TAKES_EFFECT: Duration = Duration::from_secs(5);
 /// Pause between two looks at the log.
 const PAUSE: Duration = Duration::from_millis(200);

@@ -44,7 +44,7 @@ pub enum RetryRefusal {
     OtherMessage(String),
 }
 
-/// Whether coordinators take the messages of a subject from a queue. Requests are answered, and only coordinators write logs.
+/// True if coordinators take the messages of a subject from a queue. Requests are answered, and only coordinators write logs.
 fn is_queued(subject: &Subject) -> bool {
     matches!(Stream::of(&Filter::One(subject.clone())), Some(Stream::Intake | Stream::Report))
 }

@@ -1,4 +1,4 @@
-//! The errors of a client. A refusal by a coordinator is no error: it is a value of [`crate::Reply`].
+//! The errors of a client. The refusal of a coordinator is a value of [`crate::Reply`], not an error.
 
 use bus::{PublishError, RequestError};
 use domain::{

@@ -25,7 +25,7 @@ pub use error::{Error, NoJournal};
 pub use journal::entry;
 pub use live_output::LiveOutput;
 pub use query::{PAGE, Reply, RunList};
-pub use read_ahead::ReadAhead;
+pub use read_ahead::{ReadAhead, RunMessage};
 pub use run_log::{log_message, logged, root};
 pub use submission::{Submission, fresh_trace};
 pub use watch::{Watch, questions};

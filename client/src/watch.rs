@@ -3,18 +3,17 @@
 
 use std::time::Duration;
 
-use bus::Stored;
 use domain::{
     TraceId,
-    subject::{Filter, Subject},
+    subject::Filter,
     wire::{Outcome, Question},
 };
 use tokio::time::{Instant, timeout_at};
 use trace::{Replay, Superseded, Trace};
 
-use crate::{Client, Error, ReadAhead, logged};
+use crate::{Client, Error, ReadAhead, RunMessage};
 
-/// How long to wait for the rest of the log once the outcome is known; then the outcome is shown without it.
+/// The wait for the rest of the log once the outcome is known; then the outcome is shown without it.
 const LAG: Duration = Duration::from_secs(2);
 
 /// A run being watched until the outcome of its root.
@@ -61,25 +60,20 @@ impl Watch {
             self.replay.restart();
             self.again = false;
         }
-        let stored = match self.known_since {
+        let message = match self.known_since {
             Some(since) => match timeout_at(since + LAG, self.log.next()).await {
-                Ok(stored) => stored?,
+                Ok(message) => message?,
                 Err(_) => return Ok(()),
             },
             None => self.log.next().await?,
         };
-        if let Subject::Outcome(..) = stored.subject {
-            return self.take_outcome(&stored);
-        }
-        self.again = self.replay.add(logged(&stored.payload)?) == Err(Superseded);
-        Ok(())
-    }
-
-    fn take_outcome(&mut self, stored: &Stored) -> Result<(), Error> {
-        let outcome: Outcome = serde_json::from_slice(&stored.payload).map_err(Error::Outcome)?;
-        if outcome.context.parent_id.is_none() {
-            self.outcome = Some(outcome);
-            self.known_since.get_or_insert_with(Instant::now);
+        match message {
+            RunMessage::Events(message) => self.again = self.replay.add(message.logged) == Err(Superseded),
+            RunMessage::Outcome(outcome) if outcome.context.parent_id.is_none() => {
+                self.outcome = Some(*outcome);
+                self.known_since.get_or_insert_with(Instant::now);
+            }
+            RunMessage::Outcome(_) => {}
         }
         Ok(())
     }

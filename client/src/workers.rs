@@ -9,7 +9,7 @@ use domain::{
 
 use crate::{Client, Error};
 
-/// How long workers have to answer a broadcast.
+/// The time that workers have to answer a broadcast.
 pub const WORKERS_ANSWER: Duration = Duration::from_millis(500);
 
 impl Client {

@@ -7,11 +7,9 @@ use axum::{
     http::{HeaderMap, HeaderName, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use bus::{
-    Bus,
-    role::{hearers, senders},
-};
+use bus::role::{hearers, senders};
 use bytes::{Bytes, BytesMut};
+use client::Client;
 use domain::{Problems, decode, problem::nearest, subject::Subject};
 use futures_util::StreamExt;
 use schemars::JsonSchema;
@@ -37,7 +35,8 @@ pub(crate) type Answered = Result<Response, Box<ProblemDetails>>;
 
 #[derive(Debug)]
 pub(crate) struct Call {
-    pub(crate) bus: Bus,
+    /// A client of the cluster that sends in the name of the caller.
+    pub(crate) client: Client,
     pub(crate) caller: Caller,
     pub(crate) limits: Limits,
     pub(crate) headers: HeaderMap,

@@ -4,9 +4,7 @@
 mod blocking;
 mod call;
 mod carried;
-mod cluster;
 mod config;
-pub mod dead_letter;
 pub mod doctor;
 mod door;
 mod openapi;

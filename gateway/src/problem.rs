@@ -9,7 +9,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use bus::{PublishError, RequestError};
-use domain::{Problem, Problems, wire::Refusal};
+use domain::{Problem, Problems, TraceId, wire::Refusal};
 use serde::Serialize;
 
 pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
@@ -72,11 +72,6 @@ impl ProblemDetails {
         StatusCode::from_u16(self.status).expect("it was made from a status")
     }
 
-    /// Whether this is why.
-    pub(crate) fn is(&self, code: &str) -> bool {
-        self.code == code
-    }
-
     /// What is wrong, and what may help.
     pub(crate) fn told(&self) -> (&str, Option<&str>) {
         (&self.detail, self.hint.as_deref())
@@ -129,6 +124,16 @@ impl ProblemDetails {
         let status = status_of(&refusal.code);
         let told = Self::of(status, refusal);
         if status == StatusCode::SERVICE_UNAVAILABLE { told.again_after(SOON) } else { told }
+    }
+
+    /// A coordinator's answer that belongs to another query.
+    pub(crate) fn other_answer() -> Box<Self> {
+        Self::refused(Refusal::unexpected("query"))
+    }
+
+    fn no_run(trace_id: TraceId) -> Box<Self> {
+        let hint = "`GET /v1/runs` lists the newest; logs are kept for a limited time";
+        Self::not_found("no_trace", format!("there is no run {trace_id}\n\nhint: {hint}"))
     }
 
     /// As `refused`, where the body names the context and not the path.
@@ -244,6 +249,52 @@ impl From<bus::Error> for Box<ProblemDetails> {
         }
         tracing::warn!(%error, "the bus could not be read");
         ProblemDetails::unavailable("the bus can't be read now\n\nhint: `trellis doctor` checks each server")
+    }
+}
+
+impl From<Refusal> for Box<ProblemDetails> {
+    fn from(refusal: Refusal) -> Self {
+        ProblemDetails::refused(refusal)
+    }
+}
+
+impl From<client::Error> for Box<ProblemDetails> {
+    fn from(error: client::Error) -> Self {
+        let internal = ProblemDetails::internal;
+        match error {
+            client::Error::Request { source, .. } => source.into(),
+            client::Error::Publish(error) => error.into(),
+            client::Error::Bus(error) => error.into(),
+            client::Error::Answer { kind, .. } => ProblemDetails::refused(Refusal::unexpected(kind)),
+            client::Error::OtherAnswer(_) => ProblemDetails::other_answer(),
+            client::Error::NoRun(trace_id) => ProblemDetails::no_run(trace_id),
+            client::Error::Expired(trace_id) => {
+                let message = format!("the beginning of the event log of {trace_id} has expired");
+                ProblemDetails::not_found("expired", message)
+            }
+            client::Error::NotBegun(trace_id) => {
+                let message = format!("{trace_id} was cancelled before any context began");
+                ProblemDetails::not_found("not_begun", message)
+            }
+            client::Error::NoJournal(missing) => {
+                let (child, trace, hint) = (&missing.child_id, missing.trace_id, missing.hint());
+                let message = format!("`{child}` of the run {trace} has no journal\n\nhint: {hint}");
+                ProblemDetails::not_found("no_journal", message)
+            }
+            client::Error::NotAuthentic { .. } => {
+                ProblemDetails::refused(Refusal::new("not_authentic", "S3", error.to_string()))
+            }
+            client::Error::Message(error) => internal("the message could not be written", &error),
+            client::Error::Event(error) => {
+                internal("the log has an event that this version of the gateway does not know", &error)
+            }
+            client::Error::Entry(problems) => {
+                internal("the journal has an entry that this version of the gateway can't read", &problems)
+            }
+            client::Error::Outcome(error) => internal("an outcome can't be read", &error),
+            client::Error::Interrupted(error) => internal("the answer could not be made", &error),
+            client::Error::LogEnded => ProblemDetails::unavailable(&error.to_string()),
+        }
     }
 }
 

@@ -9,8 +9,8 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{MethodFilter, on},
 };
-use bus::Bus;
 use bytes::Bytes;
+use client::Client;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -30,7 +30,7 @@ use crate::{
 /// What every request is answered with.
 #[derive(Debug, Clone)]
 pub(crate) struct Means {
-    pub(crate) bus: Bus,
+    pub(crate) client: Client,
     pub(crate) limits: Limits,
     pub(crate) streams: Arc<Streams>,
     pub(crate) sessions: Arc<Sessions>,
@@ -61,14 +61,14 @@ pub(crate) fn router(means: &Means) -> Router {
         };
         router = router.route(path, on(filter, handler));
     }
-    let Means { bus, limits, streams, .. } = means.clone();
-    let carry = move |request: Request| carried::carry(bus, limits, streams, request);
+    let Means { client, limits, streams, .. } = means.clone();
+    let carry = move |request: Request| carried::carry(client.bus().clone(), limits, streams, request);
     router = router.route(bus::http::PATH, on(MethodFilter::POST, carry));
     router.fallback(unknown).method_not_allowed_fallback(not_allowed)
 }
 
 async fn answer(route: &Route, means: Means, request: Request) -> Answered {
-    let Means { bus, limits, streams, sessions, watched, trace_url, playground } = means;
+    let Means { client, limits, streams, sessions, watched, trace_url, playground } = means;
     let (mut parts, body) = request.into_parts();
     let known = parts.extensions.remove::<Known>();
     let (caller, ends) = match known.clone() {
@@ -93,7 +93,7 @@ async fn answer(route: &Route, means: Means, request: Request) -> Answered {
         return Err(ProblemDetails::no_more());
     }
     (route.handler)(Call {
-        bus,
+        client: client.sent_by(caller.name.as_str()),
         caller,
         limits,
         streams,

@@ -10,6 +10,7 @@ use std::{
 
 use axum::{Router, body::Body, middleware::from_fn_with_state};
 use bus::Bus;
+use client::Client;
 use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -101,9 +102,10 @@ impl Server {
         let cannot = |source| Error::Listen { address: listen, source };
         let listener = TcpListener::bind(listen).await.map_err(cannot)?;
         let address = listener.local_addr().map_err(cannot)?;
-        let (streams, watched) = (Streams::of(limits.connections), Watched::of(&bus));
+        let client = Client::new(bus, "gateway");
+        let (streams, watched) = (Streams::of(limits.connections), Watched::of(&client));
         let means = Means {
-            bus,
+            client,
             limits: limits.clone(),
             streams,
             sessions: signing_in,

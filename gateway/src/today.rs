@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use bus::Bus;
+use client::Client;
 use domain::{
     Timestamp, Usd,
     wire::{RunSummary, RunsQuery, Spender},
 };
 use host::clock::Clock;
 
-use crate::{cluster::find_runs, config::Caller, problem::ProblemDetails};
+use crate::problem::ProblemDetails;
 
 const HOUR_MS: u64 = 60 * 60 * 1000;
 pub(crate) const HOURS: usize = 24;
@@ -31,13 +31,13 @@ pub(crate) struct Today {
 }
 
 impl Today {
-    pub(crate) async fn of(bus: &Bus, caller: &Caller) -> Result<Self, Box<ProblemDetails>> {
+    pub(crate) async fn of(client: &Client) -> Result<Self, Box<ProblemDetails>> {
         let now = Clock::Machine.now();
         let since = Some(now.minus_millis(HOUR_MS * HOURS as u64));
         let mut query = RunsQuery { since, limit: 500, ..RunsQuery::default() };
         let mut runs = Vec::new();
         for _ in 0..PAGES {
-            let found = find_runs(bus, caller, &query).await?;
+            let found = client.runs(&query).await??;
             runs.extend(found.runs);
             query.after = found.next;
             if query.after.is_none() {

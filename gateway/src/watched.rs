@@ -12,14 +12,14 @@ use std::{
     time::Duration,
 };
 
-use bus::{Bus, Follow, From, Stored, Subscription};
+use client::{Client, LiveOutput, ReadAhead, RunList, RunMessage};
 use domain::{
-    ChildId, TraceId, decode,
+    ChildId, TraceId,
     subject::Filter,
     wire::{RunsQuery, Said, StreamPiece},
 };
 use tokio::{
-    sync::{Semaphore, mpsc, watch},
+    sync::{Semaphore, watch},
     time::{Instant, sleep, timeout, timeout_at},
 };
 use tokio_util::task::AbortOnDropHandle;
@@ -27,8 +27,6 @@ use trace::{Logged, Replay, Superseded, Trace};
 
 use crate::{
     blocking::blocking,
-    cluster::{self, Found, find_runs},
-    config::Caller,
     doctor::{self, Bounds, Findings},
     problem::ProblemDetails,
     saw::Saw,
@@ -46,8 +44,6 @@ const KEPT: Duration = Duration::from_secs(20);
 const MOST_KEPT: usize = 8;
 /// How long the log of a run may take to be read.
 const READ: Duration = Duration::from_secs(30);
-/// Messages that are read before they are replayed.
-const READ_AHEAD: usize = 256;
 /// The last characters of what an agent says.
 const WORDS: usize = 4000;
 
@@ -101,7 +97,7 @@ impl<T> Default for Recent<T> {
 
 #[derive(Debug)]
 pub(crate) struct Watched {
-    bus: Bus,
+    client: Client,
     runs: Once<TraceId, Run>,
     lists: Once<String, List>,
     kept: Arc<Semaphore>,
@@ -110,42 +106,43 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    pub(crate) fn of(bus: &Bus) -> Arc<Self> {
+    pub(crate) fn of(client: &Client) -> Arc<Self> {
         let kept = Arc::new(Semaphore::new(MOST_KEPT));
         let (runs, lists) = (Once::default(), Once::default());
         let (examined, today) = (Recent::default(), Recent::default());
-        Arc::new(Watched { bus: bus.clone(), runs, lists, kept, examined, today })
+        Arc::new(Watched { client: client.clone(), runs, lists, kept, examined, today })
     }
 
     /// What ails the deployment, as of a moment ago.
     pub(crate) async fn findings(&self) -> Arc<Findings> {
         let look = async {
             let mut found = Findings::default();
-            doctor::storage(&self.bus, &mut found).await;
-            doctor::stream_settings(&self.bus, &mut found).await;
-            doctor::processes(&self.bus, &Bounds::default(), &mut found).await;
+            let bus = self.client.bus();
+            doctor::storage(bus, &mut found).await;
+            doctor::stream_settings(bus, &mut found).await;
+            doctor::processes(bus, &Bounds::default(), &mut found).await;
             Ok::<_, Infallible>(found)
         };
         self.examined.get(look).await.unwrap_or_else(|never| match never {})
     }
 
     /// What was spent in the last 24 hours, as of a moment ago.
-    pub(crate) async fn today(&self, caller: &Caller) -> Told<Arc<Today>> {
-        self.today.get(Today::of(&self.bus, caller)).await
+    pub(crate) async fn today(&self) -> Told<Arc<Today>> {
+        self.today.get(Today::of(&self.client)).await
     }
 
     /// A run as it is now, or a moment later.
     pub(crate) async fn run(&self, trace_id: TraceId) -> Told<Arc<Run>> {
         let filter = Filter::EventsOf(trace_id);
-        let last = self.bus.last(&filter).await?.ok_or_else(|| cluster::no_trace(trace_id))?;
-        let run = self.runs.get(trace_id, Run::is_over, || Run::begin(&self.bus, trace_id));
+        let last = self.client.bus().last(&filter).await?.ok_or(client::Error::NoRun(trace_id))?;
+        let run = self.runs.get(trace_id, Run::is_over, || Run::begin(&self.client, trace_id));
         run.keep(&self.kept);
         let is_read = |sequence: &u64| *sequence >= last.sequence;
         let mut news = run.news.clone();
         let read = timeout(READ, news.wait_for(is_read)).await.map(|read| read.map(drop));
         if matches!(read, Ok(Err(_))) {
             // What is wrong with the log is said by whoever reads it as a whole.
-            cluster::replay(&self.bus, trace_id).await?;
+            self.client.replay(trace_id).await?;
         }
         if !matches!(read, Ok(Ok(_))) {
             return Err(ProblemDetails::unavailable(&format!(
@@ -156,9 +153,9 @@ impl Watched {
     }
 
     /// The first page of a list of runs, again and again.
-    pub(crate) fn list(&self, caller: &Caller, query: &RunsQuery) -> Arc<List> {
+    pub(crate) fn list(&self, query: &RunsQuery) -> Arc<List> {
         let key = serde_json::to_string(query).unwrap_or_default();
-        self.lists.get(key, List::is_over, || List::begin(&self.bus, caller, query))
+        self.lists.get(key, List::is_over, || List::begin(&self.client, query))
     }
 }
 
@@ -166,17 +163,17 @@ impl Watched {
 #[derive(Debug)]
 pub(crate) struct List {
     /// None before the first answer.
-    news: watch::Receiver<Option<Arc<Found>>>,
+    news: watch::Receiver<Option<Arc<RunList>>>,
     _task: AbortOnDropHandle<()>,
 }
 
 impl List {
-    fn begin(bus: &Bus, caller: &Caller, query: &RunsQuery) -> Self {
+    fn begin(client: &Client, query: &RunsQuery) -> Self {
         let (tell, news) = watch::channel(None);
-        let (bus, caller, query) = (bus.clone(), caller.clone(), query.clone());
+        let (client, query) = (client.clone(), query.clone());
         let task = tokio::spawn(async move {
             // Without an answer it ends, and whoever looks comes again.
-            while let Ok(found) = find_runs(&bus, &caller, &query).await {
+            while let Ok(Ok(found)) = client.runs(&query).await {
                 tell.send_replace(Some(Arc::new(found)));
                 sleep(LOOK).await;
             }
@@ -189,7 +186,7 @@ impl List {
     }
 
     /// What was found last, and every time after.
-    pub(crate) fn news(&self) -> watch::Receiver<Option<Arc<Found>>> {
+    pub(crate) fn news(&self) -> watch::Receiver<Option<Arc<RunList>>> {
         let mut news = self.news.clone();
         news.mark_changed();
         news
@@ -209,7 +206,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    fn begin(bus: &Bus, trace_id: TraceId) -> Self {
+    fn begin(client: &Client, trace_id: TraceId) -> Self {
         let state = Arc::new(RwLock::new(State {
             replay: Replay::new(Trace::new(trace_id)),
             chain: 0,
@@ -218,7 +215,7 @@ impl Run {
             heard: 0,
         }));
         let (tell, news) = watch::channel(0);
-        let reader = Reader { bus: bus.clone(), trace_id, state: state.clone(), tell };
+        let reader = Reader { client: client.clone(), trace_id, state: state.clone(), tell };
         let task = AbortOnDropHandle::new(tokio::spawn(reader.go_on()));
         Run { state, news, is_kept: AtomicBool::new(false), is_looked_at: AtomicBool::new(true), task }
     }
@@ -331,7 +328,7 @@ impl State {
 
 /// Reads the log of a run as it grows, and what its agents say.
 struct Reader {
-    bus: Bus,
+    client: Client,
     trace_id: TraceId,
     state: Arc<RwLock<State>>,
     tell: watch::Sender<u64>,
@@ -346,7 +343,7 @@ enum Taken {
 impl Reader {
     /// None: the log can't be read. Whoever looks comes again.
     async fn go_on(self) -> Option<()> {
-        let mut heard = self.bus.subscribe(&Filter::StreamsOf(self.trace_id)).await.ok()?;
+        let mut heard = self.client.live_output(self.trace_id).await.ok()?;
         loop {
             let mut log = self.read_again().await?;
             while let Taken::All = self.take(&mut log, &mut heard).await? {}
@@ -354,7 +351,7 @@ impl Reader {
     }
 
     /// The run from the start of its log, in the place of what is known of it.
-    async fn read_again(&self) -> Option<Log> {
+    async fn read_again(&self) -> Option<ReadAhead> {
         let filter = Filter::EventsOf(self.trace_id);
         // It keeps which commits others took the place of.
         let state = self.state.clone();
@@ -363,10 +360,10 @@ impl Reader {
         loop {
             replay.restart();
             let mut saw = Saw::default();
-            let last = self.bus.last(&filter).await.ok()??.sequence;
-            let mut log = Log::read(self.bus.follow(std::slice::from_ref(&filter), From::Start).await.ok()?);
+            let last = self.client.bus().last(&filter).await.ok()??.sequence;
+            let mut log = self.client.read_ahead(std::slice::from_ref(&filter)).await.ok()?;
             let read = loop {
-                let (sequence, logged) = log.next().await?;
+                let (sequence, logged) = next_events(&mut log).await?;
                 saw.note(&logged);
                 if replay.add(logged).is_err() {
                     break None;
@@ -386,15 +383,15 @@ impl Reader {
     }
 
     /// Waits for the first message, and takes all that come soon after it.
-    async fn take(&self, log: &mut Log, heard: &mut Subscription) -> Option<Taken> {
+    async fn take(&self, log: &mut ReadAhead, heard: &mut LiveOutput) -> Option<Taken> {
         let mut until = None;
         let (mut events, mut pieces) = (Vec::new(), Vec::new());
         loop {
             let next = async {
                 tokio::select! {
                     biased;
-                    event = log.next() => event.map(|event| events.push(event)),
-                    piece = heard.next() => piece.map(|piece| pieces.extend(decode::json::<StreamPiece>(&piece.payload).ok())),
+                    event = next_events(log) => event.map(|event| events.push(event)),
+                    piece = heard.next() => piece.map(|piece| pieces.push(piece)),
                 }
             };
             match until {
@@ -436,29 +433,12 @@ impl Reader {
     }
 }
 
-/// A log that is read in a task of its own, so that waiting for the next message is cancel-safe.
-struct Log {
-    incoming: mpsc::Receiver<(u64, Logged)>,
-    _task: AbortOnDropHandle<()>,
-}
-
-impl Log {
-    fn read(mut follow: Follow) -> Self {
-        let (sender, incoming) = mpsc::channel(READ_AHEAD);
-        let task = tokio::spawn(async move {
-            while let Ok(Stored { sequence, payload, .. }) = follow.next().await {
-                let Ok(logged) = cluster::logged(&payload) else { return };
-                if sender.send((sequence, logged)).await.is_err() {
-                    return;
-                }
-            }
-        });
-        Log { incoming, _task: AbortOnDropHandle::new(task) }
-    }
-
-    /// None: it can't be read any more.
-    async fn next(&mut self) -> Option<(u64, Logged)> {
-        self.incoming.recv().await
+/// The next message of an event log; none if the log can't be read any more. Cancel-safe.
+async fn next_events(log: &mut ReadAhead) -> Option<(u64, Logged)> {
+    loop {
+        if let RunMessage::Events(message) = log.next().await.ok()? {
+            return Some((message.sequence, message.logged));
+        }
     }
 }
 

@@ -83,7 +83,7 @@ const JAEGER: &str = "http://localhost:16686/trace/{trace_id}";
 
 /// Timeout of one request of a command.
 pub(crate) const REQUEST: Duration = Duration::from_secs(10);
-/// How long a request is retried while no coordinator listens: one may be restarting, and an embedded one starts
+/// A request is retried for this time while no coordinator listens: one may be restarting, and an embedded one starts
 /// together with the command.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -165,7 +165,7 @@ impl Servers {
         self.bus().await.map(client_of)
     }
 
-    /// The bus of the servers that are named, of whoever listens at the default address, or of a directory, which is open until
+    /// The bus of the servers that are named, of the process that has the directory open, or of a directory, which is open until
     /// [`Servers::close`].
     async fn bus(&self) -> anyhow::Result<Bus> {
         if let Some(bus) = self.named().await? {

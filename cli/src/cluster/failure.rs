@@ -89,7 +89,7 @@ fn not_stored(error: &PublishError) -> anyhow::Error {
     Unreachable(format!("{error}\n\nhint: `trellis doctor` checks each server")).into()
 }
 
-/// What helps where a server can't reserve what the streams of a deployment may need.
+/// The hint for a server that can't reserve the storage of a deployment's streams.
 pub(crate) const MORE_ROOM: &str = "give nats-server a larger disk, or a larger `max_file_store` in its jetstream block (without one it takes three quarters of \
      what is free on the disk), or give smaller sizes to `trellis provision` and every coordinator: --max-log-bytes, --max-queue-bytes, \
      --max-journal-bytes, --max-output-bytes";
@@ -114,7 +114,7 @@ pub(crate) fn unreachable(error: &bus::Error) -> anyhow::Error {
     Unreachable(format!("{error}\n\nhint: {hint}")).into()
 }
 
-/// What helps, by what the client of NATS says of a connection that was not made.
+/// The hint for a failed connection, by the words of the NATS client.
 fn connecting_hint(said: &str) -> &'static str {
     let said = said.to_ascii_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
@@ -127,7 +127,7 @@ fn connecting_hint(said: &str) -> &'static str {
     }
 }
 
-/// What the server does not permit, with the roles that may do it.
+/// The error for a missing permission, with the roles that have it.
 fn denied_hint(denied: &bus::Denied) -> anyhow::Error {
     let as_others = denied.subject.strip_prefix('$');
     let is_for_others = |call: &str| !role::who_may_send(&Namespace::default(), call).is_empty();

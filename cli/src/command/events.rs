@@ -1,11 +1,7 @@
 //! `trellis events`: the event log of a run, with the time of each hop.
 
-use bus::From;
-use domain::{
-    ChildId, Timestamp,
-    subject::{Filter, Subject},
-    wire::Outcome,
-};
+use client::RunMessage;
+use domain::{ChildId, Timestamp, subject::Filter};
 use serde_json::json;
 use trace::{
     ContextNode, Event, Logged, Trace,
@@ -77,18 +73,16 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         };
     }
     let filters = [events, Filter::OutcomesOf(trace)];
-    let mut follow = client.bus().follow(&filters, From::Start).await.map_err(told)?;
+    let mut log = client.read_ahead(&filters).await?;
     loop {
-        let stored = follow.next().await.map_err(told)?;
-        if let Subject::Outcome(..) = stored.subject {
-            let outcome: Outcome = serde_json::from_slice(&stored.payload)?;
+        match log.next().await? {
+            RunMessage::Events(message) => printer.print(&message)?,
             // The outcome of the root is stored behind all events before it.
-            if outcome.context.parent_id.is_none() {
+            RunMessage::Outcome(outcome) if outcome.context.parent_id.is_none() => {
                 return Ok(Ending::Completed);
             }
-            continue;
+            RunMessage::Outcome(_) => {}
         }
-        printer.print(&client::log_message(stored)?)?;
     }
 }
 

@@ -1,13 +1,8 @@
 //! A question to the coordinators, and why it has no answer.
 
-use bus::{Bus, RequestError};
-use domain::{
-    span::Headers,
-    subject::Subject,
-    wire::{Query, QueryAnswer},
-};
-
-use crate::cluster;
+use bus::Bus;
+use client::Client;
+use domain::wire::{Query, QueryAnswer};
 
 /// Why a question to the coordinators has no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,12 +13,10 @@ pub(super) enum NotAsked {
 }
 
 pub(super) async fn ask(bus: &Bus, query: &Query) -> Result<QueryAnswer, NotAsked> {
-    let payload = serde_json::to_vec(query).map_err(|_| NotAsked::Failed)?;
-    let asked =
-        bus.request(&Subject::of_query(query), &Headers::new(), payload.into(), cluster::REQUEST).await;
-    let answer = asked.map_err(|error| match error {
-        RequestError::Denied(_) => NotAsked::Denied,
-        RequestError::TimedOut | RequestError::NoResponders | RequestError::Other(_) => NotAsked::Failed,
-    })?;
-    serde_json::from_slice(&answer).map_err(|_| NotAsked::Failed)
+    let reply = Client::new(bus.clone(), "doctor").query_once(query).await;
+    let reply = reply.map_err(|error| match error.denied() {
+        Some(_) => NotAsked::Denied,
+        None => NotAsked::Failed,
+    });
+    reply.map(|reply| reply.unwrap_or_else(QueryAnswer::Refused))
 }

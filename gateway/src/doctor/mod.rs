@@ -8,6 +8,7 @@ mod work;
 use std::{collections::BTreeMap, time::Duration};
 
 use bus::{Bus, Fill, Storage, Stream, Topology};
+use client::Client;
 use domain::{
     PoolName,
     wire::{Policy, Query, QueryAnswer, WorkerState},
@@ -16,7 +17,7 @@ use domain::{
 use tokio::time::Instant;
 
 use self::ask::{NotAsked, ask};
-use crate::cluster;
+use crate::problem::ProblemDetails;
 pub use findings::{Finding, Findings, Level};
 
 /// From here on coordinators refuse new runs.
@@ -84,7 +85,7 @@ pub async fn processes(bus: &Bus, bounds: &Bounds, findings: &mut Findings) {
             Some("start one: `trellis coordinator`"),
         ),
     }
-    let workers = cluster::workers(bus).await;
+    let workers = Client::new(bus.clone(), "doctor").workers().await;
     work::queues(bus, workers.as_deref().unwrap_or_default(), findings).await;
     work::dead_letters(bus, findings).await;
     work::stuck_runs(bus, bounds.stuck_after, findings).await;
@@ -107,8 +108,9 @@ pub async fn processes(bus: &Bus, bounds: &Bounds, findings: &mut Findings) {
                 findings.add("worker-policies", Level::Warn, apart, Some(hint));
             }
         }
-        Err(problem) if problem.is("denied") => findings.not_checked("workers"),
-        Err(problem) => {
+        Err(error) if error.denied().is_some() => findings.not_checked("workers"),
+        Err(error) => {
+            let problem = Box::<ProblemDetails>::from(error);
             let (found, hint) = problem.told();
             findings.add("workers", Level::Fail, found, hint);
         }

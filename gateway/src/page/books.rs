@@ -10,7 +10,6 @@ use super::{answer, live, run, shell::Here};
 use crate::{
     blocking::blocking,
     call::{Answered, Call},
-    cluster,
     problem::ProblemDetails,
     routes::context,
 };
@@ -41,7 +40,7 @@ pub(super) async fn show(call: Call) -> Answered {
         }
     };
     let page = move |trace: &Trace| {
-        let root = cluster::root(trace)?;
+        let root = client::root(trace)?;
         let path = format!("runs/{}/money", trace.id());
         let live = (root.is_live() && at.is_none())
             .then(|| format!("{path}/live{}", of.as_ref().map_or(String::new(), |of| format!("?of={of}"))));
@@ -74,9 +73,9 @@ pub(super) async fn show(call: Call) -> Answered {
 /// The run as it was after an event, and how many events there are.
 async fn earlier(call: &Call, at: u64) -> Result<(Trace, u64), Box<ProblemDetails>> {
     let trace_id = call.part("trace")?;
-    let stored = call.bus.read(&Filter::EventsOf(trace_id)).await?;
+    let stored = call.client.bus().read(&Filter::EventsOf(trace_id)).await?;
     let replayed = blocking(move || {
-        let log = stored.iter().map(|stored| cluster::logged(&stored.payload)).collect::<Result<_, _>>()?;
+        let log = stored.iter().map(|stored| client::logged(&stored.payload)).collect::<Result<_, _>>()?;
         Ok(Replay::until(trace_id, log, at))
     });
     replayed.await?
@@ -88,7 +87,7 @@ pub(super) async fn live(call: Call) -> Answered {
 }
 
 fn part(trace: &Trace, of: Option<&ChildId>) -> Result<Markup, Box<ProblemDetails>> {
-    let root = cluster::root(trace)?;
+    let root = client::root(trace)?;
     let node = match of {
         Some(child) => context(trace, child)?,
         None => root,

@@ -17,7 +17,6 @@ use trace::{ContextNode, Trace};
 use super::{answer, files, money, raise, row, run, shell::Here, status, waiting, waits};
 use crate::{
     call::{Answered, Call},
-    cluster,
     routes::{context, outputs_of},
 };
 
@@ -34,11 +33,7 @@ pub(super) async fn show(call: Call) -> Answered {
     let (before, entry) = (place(call.number("before")?), place(call.number("entry")?));
     let run = call.watched.run(trace_id).await?;
     // Graphs and built-in agents keep none.
-    let entries = match cluster::journal(&call.bus, trace_id, &child).await {
-        Ok(entries) => entries,
-        Err(problem) if problem.is("no_journal") => Vec::new(),
-        Err(problem) => return Err(problem),
-    };
+    let entries = call.client.journal_or_empty(trace_id, &child).await?;
     // An entry that is on the last page is shown there: that page goes on.
     let around = entry.filter(|entry| entries.len().saturating_sub(*entry) >= ENTRIES);
     let before = before.or(around.map(|entry| entry.saturating_add(ENTRIES / 2))).unwrap_or(usize::MAX);

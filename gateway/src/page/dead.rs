@@ -8,7 +8,6 @@ use text::human_time;
 use super::{answer, shell::Here};
 use crate::{
     call::{Answered, Call},
-    dead_letter,
     routes::dead_letters,
     types::{KeptLetter, LettersPage},
 };
@@ -59,7 +58,7 @@ fn table(call: &Call, letters: &[KeptLetter]) -> Markup {
 /// Whether the caller may send the message of a letter again, if it came through a queue.
 fn may_send_again(call: &Call, kept: &KeptLetter) -> bool {
     !kept.letter.payload.is_empty()
-        && dead_letter::queue_of(&call.bus, &kept.letter).is_some_and(|subject| call.may_send(&subject))
+        && call.client.queue_of(&kept.letter).is_some_and(|subject| call.may_send(&subject))
 }
 
 fn line(kept: &KeptLetter, may_send_again: bool) -> Markup {

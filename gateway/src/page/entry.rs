@@ -15,7 +15,6 @@ use trace::{ContextNode, Trace};
 use super::{answer, context, row, shell::Here};
 use crate::{
     call::{Answered, Call},
-    cluster,
     problem::ProblemDetails,
     routes::{content, context as one_of},
 };
@@ -27,7 +26,7 @@ pub(super) async fn show(call: Call) -> Answered {
     let (trace_id, child): (_, ChildId) = (call.part("trace")?, call.part("child")?);
     let number: u32 = call.part("number")?;
     let run = call.watched.run(trace_id).await?;
-    let entries = cluster::journal(&call.bus, trace_id, &child).await?;
+    let entries = call.client.journal(trace_id, &child).await?;
     let Some(place) = entries.iter().position(|entry| entry.number == number) else {
         let message =
             format!("the journal of `{child}` has no entry {number}: it has {} of them", entries.len());
@@ -89,7 +88,7 @@ async fn output(call: &Call, entry: &HistoryEntry) -> Result<Option<Output>, Box
     let ToolOutput::Offloaded { object, preview, .. } = &step.output else { return Ok(None) };
     let size_bytes = object.size_bytes;
     let text = match size_bytes <= SHOWN_BYTES {
-        true => String::from_utf8_lossy(&content(&call.bus, object).await?).into_owned(),
+        true => String::from_utf8_lossy(&content(&call.client, object).await?).into_owned(),
         false => format!("{preview}\n\n(this is what the model got; all of it is too long to be shown)"),
     };
     Ok(Some(Output { size_bytes, text }))

@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use bus::{Bus, FirstWriters, From};
+use bus::{FirstWriters, From};
+use client::Client;
 use domain::{
     ChildId, TraceId,
     subject::{Filter, Subject},
@@ -15,7 +16,6 @@ use tokio::time::{Instant, timeout_at};
 use super::{answer, run, shell::Here};
 use crate::{
     call::{Answered, Call},
-    cluster,
     problem::ProblemDetails,
     routes::{content, named_file},
 };
@@ -28,9 +28,9 @@ const WITHIN: Duration = Duration::from_secs(30);
 pub(super) async fn list(call: Call) -> Answered {
     let trace_id = call.part("trace")?;
     let run = call.watched.run(trace_id).await?;
-    let files = left(&call.bus, trace_id).await?;
+    let files = left(&call.client, trace_id).await?;
     run.show(move |trace| {
-        let root = cluster::root(trace)?;
+        let root = client::root(trace)?;
         let number = files.values().map(Vec::len).sum::<usize>();
         let body = html! {
             (run::head(trace, root))
@@ -56,13 +56,13 @@ pub(super) async fn list(call: Call) -> Answered {
 
 /// The files of every context that left some: those that its last result lists.
 async fn left(
-    bus: &Bus,
+    client: &Client,
     trace_id: TraceId,
 ) -> Result<BTreeMap<ChildId, Vec<OutputFile>>, Box<ProblemDetails>> {
     let filter = Filter::HistoriesOf(trace_id);
     let mut files = BTreeMap::new();
-    let Some(last) = bus.last(&filter).await? else { return Ok(files) };
-    let mut entries = bus.follow(&[filter], From::Start).await?;
+    let Some(last) = client.bus().last(&filter).await? else { return Ok(files) };
+    let mut entries = client.bus().follow(&[filter], From::Start).await?;
     let mut writers = FirstWriters::default();
     let late = || {
         ProblemDetails::unavailable(
@@ -74,7 +74,7 @@ async fn left(
         let stored = timeout_at(until, entries.next()).await.map_err(|_| late())??;
         // Whose it is, the subject says: who may write there is checked.
         if writers.takes(&stored.subject)
-            && let Ok(entry) = cluster::entry(&stored.payload)
+            && let Ok(entry) = client::entry(&stored.payload)
             && let Some(result) = entry.step.as_result()
             && let Subject::History(_, _, child) = &stored.subject
         {
@@ -114,7 +114,7 @@ pub(super) async fn show(call: Call) -> Answered {
     let (trace_id, child): (TraceId, ChildId) = (call.part("trace")?, call.part("child")?);
     let file = named_file(&call).await?;
     let is_short = file.object.size_bytes <= SHOWN_BYTES;
-    let bytes = if is_short { content(&call.bus, &file.object).await? } else { Default::default() };
+    let bytes = if is_short { content(&call.client, &file.object).await? } else { Default::default() };
     let text = std::str::from_utf8(&bytes).ok().filter(|text| is_short && !text.contains('\0'));
     let body = html! {
         nav class="way" aria-label="The way here" {

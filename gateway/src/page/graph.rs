@@ -7,7 +7,6 @@ use trace::ContextNode;
 use super::{answer, card::Now, layout::lay_out, live, row, run, shell::Here, status};
 use crate::{
     call::{Answered, Call},
-    cluster,
     problem::ProblemDetails,
     routes::context,
     watched::State,
@@ -23,7 +22,7 @@ pub(super) async fn show(call: Call) -> Answered {
     let of = call.one("of")?;
     run.look(move |state| {
         let trace = state.trace();
-        let root = cluster::root(trace)?;
+        let root = client::root(trace)?;
         let node = match &of {
             Some(child) => context(trace, child)?,
             None => root,

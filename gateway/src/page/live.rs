@@ -27,7 +27,6 @@ use super::{
 };
 use crate::{
     call::{Answered, Call},
-    cluster,
     routes::context as one_of,
     sse,
     watched::{Run, State, TOGETHER, Words},
@@ -361,7 +360,8 @@ pub(super) async fn context(call: Call) -> Answered {
     let run = call.watched.run(trace_id).await?;
     let named = child.clone();
     let is_live = run.show(move |trace| Ok(one_of(trace, &named)?.is_live())).await?;
-    let journal = call.bus.follow(&[Filter::JournalOf(trace_id, child.clone())], From::Start).await?;
+    let journal =
+        call.client.bus().follow(&[Filter::JournalOf(trace_id, child.clone())], From::Start).await?;
     let may = context::May::of(&call, is_live);
     let agent = Agent { child, may, print: None, grown: Vec::new(), heard: 0, is_over: false };
     let watch = Watch::of(run, agent);
@@ -402,7 +402,7 @@ impl Journal {
             // Others than its first writer may have written there.
             let (mut writers, mut before) = (FirstWriters::default(), context::Before::default());
             while let Ok(stored) = follow.next().await {
-                let Ok(entry) = cluster::entry(&stored.payload) else { return };
+                let Ok(entry) = client::entry(&stored.payload) else { return };
                 if !writers.takes(&stored.subject) {
                     continue;
                 }

@@ -40,8 +40,8 @@ pub(super) async fn show(call: Call) -> Answered {
         (told(&findings))
         (of_coordinators(&coordinators))
         @if is_admin {
-            (of_queues(&queues(&call.bus).await))
-            @match &call.bus.fill().await {
+            (of_queues(&queues(call.client.bus()).await))
+            @match &call.client.bus().fill().await {
                 Ok(fills) => (of_streams(fills)),
                 Err(_) => p class="wrong" { "How full the streams are can't be told: the server of the bus does not answer, or may not be asked." },
             }

@@ -4,6 +4,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use axum::http::StatusCode;
+use client::RunList;
 use domain::{
     subject::Subject,
     wire::{ContextStatus, Form, PendingQuestion, Question, RunSummary, RunsQuery},
@@ -21,7 +22,6 @@ use super::{
 };
 use crate::{
     call::{Answered, Call, json},
-    cluster::{Found, find_runs},
     problem::ProblemDetails,
     routes::open_questions,
     types::QuestionsPage,
@@ -62,14 +62,14 @@ pub(super) async fn list(call: Call) -> Answered {
 }
 
 /// The newest runs that wait for people: for an answer, or for a larger budget.
-async fn waiting(call: &Call) -> Result<Found, Box<ProblemDetails>> {
+async fn waiting(call: &Call) -> Result<RunList, Box<ProblemDetails>> {
     let query = RunsQuery { waiting_for_human: Some(true), ..RunsQuery::default() };
-    find_runs(&call.bus, &call.caller, &query).await
+    Ok(call.client.runs(&query).await??)
 }
 
 /// Those that wait for nothing but a larger budget.
 async fn paused(call: &Call) -> Result<Vec<RunSummary>, Box<ProblemDetails>> {
-    let Found { mut runs, .. } = waiting(call).await?;
+    let RunList { mut runs, .. } = waiting(call).await?;
     runs.retain(|run| run.questions == 0);
     Ok(runs)
 }

@@ -16,7 +16,6 @@ use super::{
 use crate::{
     blocking::blocking,
     call::{Answered, Call},
-    cluster,
     problem::ProblemDetails,
 };
 
@@ -31,7 +30,7 @@ type Told<T> = Result<T, Box<ProblemDetails>>;
 
 /// The receipt of a run, and whether its log is whole.
 async fn made(call: &Call, trace_id: TraceId) -> Told<(Receipt, bool)> {
-    let (log, ledger, journals) = cluster::account(&call.bus, trace_id).await?;
+    let (log, ledger, journals) = call.client.account(trace_id).await?;
     let made = blocking(move || Some((Receipt::of(&log, &ledger, &journals)?, log.findings.is_empty())));
     let message = || format!("the log of {trace_id} has no context to make a receipt of");
     made.await?.ok_or_else(|| ProblemDetails::not_found("expired", message()))
@@ -51,7 +50,7 @@ async fn view(
     }
     let (receipt, is_whole) = made(&call, trace_id).await?;
     let shown = run.show(move |trace| {
-        let root = cluster::root(trace)?;
+        let root = client::root(trace)?;
         let body = html! {
             (run::head(trace, root))
             (run::views(trace, view))

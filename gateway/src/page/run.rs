@@ -14,7 +14,6 @@ use trace::{ContextNode, Trace};
 use super::{answer, money, raise, row, shell::Here, status, waiting, waits};
 use crate::{
     call::{Answered, Call},
-    cluster,
     routes::context,
 };
 
@@ -135,7 +134,7 @@ fn rerun(trace: &Trace, root: &ContextNode) -> Markup {
 pub(super) async fn show(call: Call) -> Answered {
     let run = call.watched.run(call.part("trace")?).await?;
     run.show(move |trace| {
-        let root = cluster::root(trace)?;
+        let root = client::root(trace)?;
         let result = root.end().and_then(|end| end.result.as_ref()).map(|_| root.says().unwrap_or_default());
         let live = root.is_live().then(|| format!("runs/{}/live?version={}", trace.id(), trace.version()));
         let body = html! {

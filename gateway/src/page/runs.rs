@@ -8,6 +8,7 @@ use std::{
 };
 
 use axum::response::sse::Event;
+use client::RunList;
 use domain::{
     TraceId,
     labels::Labels,
@@ -24,7 +25,6 @@ use tokio::sync::watch;
 use super::{answer, money, playground, row, shell::Here, status};
 use crate::{
     call::{Answered, Call},
-    cluster::{Found, find_runs},
     problem::ProblemDetails,
     routes::wanted_runs,
     sse,
@@ -68,13 +68,13 @@ fn wanted(call: &mut Call) -> Result<Wanted, Box<ProblemDetails>> {
 }
 
 /// A page of the runs that are looked for.
-async fn find(call: &Call, Wanted { query, goal }: &Wanted) -> Result<Found, Box<ProblemDetails>> {
-    let Some(goal) = goal else { return find_runs(&call.bus, &call.caller, query).await };
+async fn find(call: &Call, Wanted { query, goal }: &Wanted) -> Result<RunList, Box<ProblemDetails>> {
+    let Some(goal) = goal else { return Ok(call.client.runs(query).await??) };
     let most = usize::try_from(query.limit).unwrap_or(usize::MAX);
     let mut query = RunsQuery { limit: 500, ..query.clone() };
     let (mut runs, mut read) = (Vec::new(), 0);
     loop {
-        let found = find_runs(&call.bus, &call.caller, &query).await?;
+        let found = call.client.runs(&query).await??;
         read += found.runs.len();
         let fits = |run: &RunSummary| {
             run.goal
@@ -93,14 +93,14 @@ async fn find(call: &Call, Wanted { query, goal }: &Wanted) -> Result<Found, Box
                 .map(|run: &RunSummary| RunsCursor { started_at: run.started_at, trace_id: run.trace_id });
         }
         if query.after.is_none() || runs.len() >= most || read >= SEARCHED {
-            return Ok(Found { runs, next: query.after });
+            return Ok(RunList { runs, next: query.after, unfiltered: None });
         }
     }
 }
 
 pub(super) async fn list(mut call: Call) -> Answered {
     let wanted = wanted(&mut call)?;
-    let Found { runs, next } = find(&call, &wanted).await?;
+    let RunList { runs, next, .. } = find(&call, &wanted).await?;
     let rest: String = form_urlencoded::Serializer::new(String::new())
         .extend_pairs(call.query.iter().filter(|(name, _)| name != "after"))
         .finish();
@@ -255,7 +255,7 @@ pub(super) async fn live(mut call: Call) -> Answered {
     let first = call.number("shown")?.unwrap_or(0);
     call.query.retain(|(name, _)| name != "shown");
     let query = wanted(&mut call)?.query;
-    let list = call.watched.list(&call.caller, &query);
+    let list = call.watched.list(&query);
     let watch = Watch { news: list.news(), _list: list, first, newer: 0, prints: HashMap::new() };
     let events = stream::unfold((watch, Vec::new()), |(mut watch, mut waiting)| async move {
         loop {
@@ -269,7 +269,7 @@ pub(super) async fn live(mut call: Call) -> Answered {
 }
 
 struct Watch {
-    news: watch::Receiver<Option<Arc<Found>>>,
+    news: watch::Receiver<Option<Arc<RunList>>>,
     _list: Arc<List>,
     /// When the newest run that is shown was submitted.
     first: u64,

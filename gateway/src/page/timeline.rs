@@ -20,7 +20,6 @@ use super::{
 use crate::{
     blocking::blocking,
     call::{Answered, Call},
-    cluster,
 };
 
 /// Rows of one page: the rest is a link away.
@@ -38,10 +37,10 @@ pub(super) async fn show(call: Call) -> Answered {
     if let Some(known) = tag.known(&call) {
         return Ok(known);
     }
-    let (log, ledger, journals) = cluster::account(&call.bus, trace_id).await?;
+    let (log, ledger, journals) = call.client.account(trace_id).await?;
     let spans = blocking(move || log.spans(&journals, Clock::Machine.now())).await?;
     let shown = run.show(move |trace| {
-        let root = cluster::root(trace)?;
+        let root = client::root(trace)?;
         let body = html! {
             (run::head(trace, root))
             (run::views(trace, run::View::Timeline))

@@ -18,7 +18,7 @@ const HEIGHT: u64 = 24;
 
 /// The chart alone: it is loaded after the list.
 pub(super) async fn show(call: Call) -> Answered {
-    let today = call.watched.today(&call.caller).await?;
+    let today = call.watched.today().await?;
     Ok(answer::document(StatusCode::OK, chart(&today)))
 }
 

@@ -10,17 +10,14 @@ use maud::{Markup, html};
 use text::human_time;
 
 use super::{answer, row, shell::Here};
-use crate::{
-    call::{Answered, Call},
-    cluster,
-};
+use crate::call::{Answered, Call};
 
 /// More slots than this are told as a number alone.
 const MOST_DOTS: u32 = 64;
 
 pub(super) async fn list(call: Call) -> Answered {
-    let workers = cluster::workers(&call.bus).await?;
-    let drain = call.may_send(&Subject::Admin(Action::Drain)).then(|| ask(&call.bus));
+    let workers = call.client.workers().await?;
+    let drain = call.may_send(&Subject::Admin(Action::Drain)).then(|| ask(call.client.bus()));
     let body = html! {
         h1 { "Workers" }
         p class="state" { (summary(&workers)) }

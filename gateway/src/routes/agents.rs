@@ -8,7 +8,6 @@ use domain::{
 
 use crate::{
     call::{Answered, Call, is_named, json},
-    cluster,
     problem::ProblemDetails,
     types::{AgentApplied, AgentDeleted, Agents},
 };
@@ -18,19 +17,18 @@ pub(super) async fn list(call: Call) -> Answered {
 }
 
 pub(crate) async fn profiles(call: &Call) -> Result<Agents, Box<ProblemDetails>> {
-    let answer = cluster::answer(&call.bus, &call.caller, &Query::Agents).await?;
+    let answer = call.client.query(&Query::Agents).await??;
     let QueryAnswer::Agents { agents, versions } = answer else {
-        return Err(cluster::unexpected());
+        return Err(ProblemDetails::other_answer());
     };
     Ok(Agents { agents, versions })
 }
 
 pub(super) async fn show(call: Call) -> Answered {
     let query = Query::Agent { agent_id: call.part("agent")?, version: call.number("version")? };
-    let answer =
-        cluster::ask(&call.bus, &call.caller, &query).await?.map_err(ProblemDetails::refused_name)?;
+    let answer = call.client.query(&query).await?.map_err(ProblemDetails::refused_name)?;
     let QueryAnswer::Agent(found) = answer else {
-        return Err(cluster::unexpected());
+        return Err(ProblemDetails::other_answer());
     };
     json(StatusCode::OK, &found)
 }
@@ -39,10 +37,9 @@ pub(super) async fn apply(call: Call) -> Answered {
     let agent_id: AgentId = call.part("agent")?;
     let profile: AgentProfile = call.message().await?;
     is_named("agent_id", profile.agent_id.as_str(), agent_id.as_str())?;
-    let answer =
-        cluster::answer(&call.bus, &call.caller, &Query::ApplyAgents { agents: vec![profile] }).await?;
+    let answer = call.client.query(&Query::ApplyAgents { agents: vec![profile] }).await??;
     let QueryAnswer::Applied { versions, unchanged, .. } = answer else {
-        return Err(cluster::unexpected());
+        return Err(ProblemDetails::other_answer());
     };
     let (version, unchanged) = (versions.get(&agent_id).copied(), unchanged.contains(&agent_id));
     json(StatusCode::OK, &AgentApplied { agent_id, version, unchanged })
@@ -51,13 +48,12 @@ pub(super) async fn apply(call: Call) -> Answered {
 pub(super) async fn delete(call: Call) -> Answered {
     let agent_id: AgentId = call.part("agent")?;
     let query = Query::DeleteAgent { agent_id: agent_id.clone() };
-    match cluster::ask(&call.bus, &call.caller, &query).await? {
+    match call.client.query(&query).await? {
         Ok(QueryAnswer::Deleted { agent_id, at }) => json(StatusCode::OK, &AgentDeleted { agent_id, at }),
-        Ok(_) => Err(cluster::unexpected()),
+        Ok(_) => Err(ProblemDetails::other_answer()),
         Err(refusal) => {
             // One that is there and can't be deleted is built in.
-            let is_there =
-                cluster::ask(&call.bus, &call.caller, &Query::Agent { agent_id, version: None }).await?;
+            let is_there = call.client.query(&Query::Agent { agent_id, version: None }).await?;
             Err(if is_there.is_ok() {
                 ProblemDetails::refused_now(refusal)
             } else {

@@ -5,7 +5,7 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use bus::Bus;
+use client::Client;
 use domain::{
     ChildId, TraceId,
     problem::nearest,
@@ -16,13 +16,12 @@ use super::runs::{content, is_known, tagged};
 use crate::{
     blocking::blocking,
     call::{Answered, Call, json, json_bytes},
-    cluster,
     problem::ProblemDetails,
     range::{self, Wanted},
 };
 
 pub(super) async fn journal(call: Call) -> Answered {
-    let entries = cluster::journal(&call.bus, call.part("trace")?, &call.part("child")?).await?;
+    let entries = call.client.journal(call.part("trace")?, &call.part("child")?).await?;
     let bytes = blocking(move || serde_json::to_vec(&entries)).await?;
     let bytes =
         bytes.map_err(|error| ProblemDetails::internal("the journal could not be written", &error))?;
@@ -30,7 +29,7 @@ pub(super) async fn journal(call: Call) -> Answered {
 }
 
 pub(super) async fn outputs(call: Call) -> Answered {
-    json(StatusCode::OK, &left(&call.bus, call.part("trace")?, &call.part("child")?).await?)
+    json(StatusCode::OK, &left(&call.client, call.part("trace")?, &call.part("child")?).await?)
 }
 
 /// The files that the last result in a journal lists; none if there is no result.
@@ -39,12 +38,16 @@ pub(crate) fn outputs_of(entries: &[HistoryEntry]) -> Option<Vec<OutputFile>> {
 }
 
 /// The files listed by the last result; a refusal if the context has not ended.
-async fn left(bus: &Bus, trace: TraceId, child: &ChildId) -> Result<Vec<OutputFile>, Box<ProblemDetails>> {
-    let entries = cluster::journal(bus, trace, child).await?;
+async fn left(
+    client: &Client,
+    trace: TraceId,
+    child: &ChildId,
+) -> Result<Vec<OutputFile>, Box<ProblemDetails>> {
+    let entries = client.journal(trace, child).await?;
     if let Some(files) = outputs_of(&entries) {
         return Ok(files);
     }
-    let trace = cluster::replay(bus, trace).await?;
+    let trace = client.replay(trace).await?;
     Err(match trace.context(child).filter(|node| !node.is_live()) {
         None => {
             let message = format!("`{child}` has not ended yet: its files are collected when it ends");
@@ -63,7 +66,7 @@ async fn left(bus: &Bus, trace: TraceId, child: &ChildId) -> Result<Vec<OutputFi
 pub(crate) async fn named_file(call: &Call) -> Result<OutputFile, Box<ProblemDetails>> {
     let child: ChildId = call.part("child")?;
     let path: String = call.part("path")?;
-    let mut files = left(&call.bus, call.part("trace")?, &child).await?;
+    let mut files = left(&call.client, call.part("trace")?, &child).await?;
     let Some(place) = files.iter().position(|file| file.path == path) else {
         let hint = match nearest(&path, files.iter().map(|file| file.path.as_str())) {
             Some(meant) => format!("did you mean `{meant}`?"),
@@ -82,7 +85,7 @@ pub(super) async fn output(call: Call) -> Answered {
     if is_known(&call, &tag) {
         return Ok(tagged(StatusCode::NOT_MODIFIED.into_response(), &tag));
     }
-    let bytes = content(&call.bus, &file.object).await?;
+    let bytes = content(&call.client, &file.object).await?;
     // A part of something else is of no use.
     let same = call.header(header::IF_RANGE).is_none_or(|given| given == tag);
     let asked = call.header(header::RANGE).filter(|_| same).unwrap_or_default();

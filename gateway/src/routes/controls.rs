@@ -7,16 +7,26 @@ use domain::{
     subject::Subject,
     wire::{self, Charge, Control, Query, QueryAnswer, Raise, Referrers, Text},
 };
+use host::clock::Clock;
 use trace::{Command, Trace};
 use uuid::Uuid;
 
 use super::runs::keyed;
 use crate::{
+    blocking::blocking,
     call::{Answered, Call, json},
-    cluster,
     problem::ProblemDetails,
     types,
 };
+
+/// Refuses what the core would refuse, so that the client learns it at once. The coordinator decides again.
+async fn rehearse(trace: Trace, command: Command) -> Result<Trace, Box<ProblemDetails>> {
+    let decided = blocking(move || {
+        let decided = trace::decide(&trace, command, Clock::Machine.now()).map(drop);
+        decided.map(|()| trace).map_err(|refusal| refusal.to_wire())
+    });
+    decided.await?.map_err(ProblemDetails::refused_body)
+}
 
 fn stored() -> Answered {
     json(StatusCode::ACCEPTED, &types::Stored { stored: true })
@@ -26,13 +36,13 @@ fn stored() -> Answered {
 pub(super) async fn cancel(call: Call) -> Answered {
     let trace_id: TraceId = call.part("trace")?;
     let types::Cancel { child_id, reason, without_undo } = call.message_or_default().await?;
-    let known = cluster::find(&call.bus, trace_id).await?.unwrap_or_else(|| Trace::new(trace_id));
+    let known = call.client.find(trace_id).await?.unwrap_or_else(|| Trace::new(trace_id));
     let command = Command::Cancel {
         child_id: child_id.clone(),
         reason: reason.as_ref().map(ToString::to_string),
         without_undo,
     };
-    let known = cluster::rehearse(known, command).await?;
+    let known = rehearse(known, command).await?;
     let node = child_id.as_ref().map_or_else(|| known.root(), |child| known.context(child));
     // What undoes may be told to drop that.
     let undoes = without_undo && known.root().is_some_and(|root| root.undoing > 0);
@@ -41,42 +51,40 @@ pub(super) async fn cancel(call: Call) -> Answered {
         return Err(ProblemDetails::conflict("ended", message));
     }
     let cancel = wire::Cancel { trace_id, child_id, reason, without_undo };
-    cluster::publish(&call.bus, &call.caller, Subject::Cancel, &cancel).await?;
+    call.client.publish(Subject::Cancel, &cancel).await?;
     stored()
 }
 
 pub(super) async fn raise(call: Call) -> Answered {
     let trace_id = call.part("trace")?;
     let raise: Raise = call.message().await?;
-    let known = cluster::replay(&call.bus, trace_id).await?;
-    cluster::rehearse(known, Command::Raise(raise.clone())).await?;
-    cluster::control(&call.bus, &call.caller, &Control { raise: Some(raise), ..Control::of(trace_id) })
-        .await?;
+    let known = call.client.replay(trace_id).await?;
+    rehearse(known, Command::Raise(raise.clone())).await?;
+    call.client.control(&Control { raise: Some(raise), ..Control::of(trace_id) }).await?;
     stored()
 }
 
 pub(super) async fn charge(call: Call) -> Answered {
     let trace_id = call.part("trace")?;
     let mut charge: Charge = call.message().await?;
-    let known = cluster::replay(&call.bus, trace_id).await?;
-    cluster::rehearse(known, Command::Charge(charge.clone())).await?;
+    let known = call.client.replay(trace_id).await?;
+    rehearse(known, Command::Charge(charge.clone())).await?;
     charge.by = charge.by.or_else(|| by(&call));
-    cluster::control(&call.bus, &call.caller, &Control { charge: Some(charge), ..Control::of(trace_id) })
-        .await?;
+    call.client.control(&Control { charge: Some(charge), ..Control::of(trace_id) }).await?;
     stored()
 }
 
 pub(super) async fn restore(call: Call) -> Answered {
     let trace_id = call.part("trace")?;
     let types::Restore { child_id, to, number } = call.message().await?;
-    let known = cluster::replay(&call.bus, trace_id).await?;
+    let known = call.client.replay(trace_id).await?;
     let done = known.context(&child_id).map_or(0, |node| node.restores.len());
     let done = u32::try_from(done).unwrap_or(u32::MAX);
     let number = number.unwrap_or(done.saturating_add(1));
     let restore = wire::Restore { child_id: child_id.clone(), number, to };
-    cluster::rehearse(known, Command::Restore(restore.clone())).await?;
+    rehearse(known, Command::Restore(restore.clone())).await?;
     if number > done {
-        let entries = cluster::journal(&call.bus, trace_id, &child_id).await?;
+        let entries = call.client.journal(trace_id, &child_id).await?;
         let last = entries.last().map_or(0, |entry| entry.number);
         if to >= last {
             let message = format!(
@@ -85,24 +93,22 @@ pub(super) async fn restore(call: Call) -> Answered {
             return Err(ProblemDetails::conflict("not_restorable", message));
         }
     }
-    cluster::control(&call.bus, &call.caller, &Control { restore: Some(restore), ..Control::of(trace_id) })
-        .await?;
+    call.client.control(&Control { restore: Some(restore), ..Control::of(trace_id) }).await?;
     stored()
 }
 
 pub(super) async fn delete(call: Call) -> Answered {
     let trace_id: TraceId = call.part("trace")?;
     let types::Delete { child_id, force } = call.message_or_default().await?;
-    let known = cluster::replay(&call.bus, trace_id).await?;
+    let known = call.client.replay(trace_id).await?;
     let delete = wire::Delete { child_id, force, outside: Referrers::Known(Vec::new()) };
-    let branches = match cluster::ask(&call.bus, &call.caller, &Query::Branches { trace_id }).await? {
+    let branches = match call.client.query(&Query::Branches { trace_id }).await? {
         Ok(QueryAnswer::Branches { branches }) => Some(branches),
         Err(_) => None,
-        Ok(_) => return Err(cluster::unexpected()),
+        Ok(_) => return Err(ProblemDetails::other_answer()),
     };
-    cluster::rehearse(known, Command::Delete { delete: delete.clone(), branches }).await?;
-    cluster::control(&call.bus, &call.caller, &Control { delete: Some(delete), ..Control::of(trace_id) })
-        .await?;
+    rehearse(known, Command::Delete { delete: delete.clone(), branches }).await?;
+    call.client.control(&Control { delete: Some(delete), ..Control::of(trace_id) }).await?;
     stored()
 }
 
@@ -123,9 +129,9 @@ pub(super) async fn tell(call: Call) -> Answered {
         }
     };
     let told = wire::Tell { child_id: Some(child_id), id, text, by: said.or_else(|| by(&call)) };
-    let answer = cluster::answer(&call.bus, &call.caller, &Query::Tell { trace_id, told }).await?;
+    let answer = call.client.query(&Query::Tell { trace_id, told }).await??;
     let QueryAnswer::Told { child_id, number } = answer else {
-        return Err(cluster::unexpected());
+        return Err(ProblemDetails::other_answer());
     };
     json(StatusCode::OK, &types::Told { child_id, number })
 }
@@ -135,9 +141,9 @@ pub(super) async fn answer(call: Call) -> Answered {
     let question: u32 = call.part("number")?;
     let types::Answer { answer, by: said } = call.message().await?;
     let answered = wire::Answered { child_id, question, answer, by: said.or_else(|| by(&call)) };
-    let answer = cluster::answer(&call.bus, &call.caller, &Query::Answer { trace_id, answered }).await?;
+    let answer = call.client.query(&Query::Answer { trace_id, answered }).await??;
     let QueryAnswer::Answered { child_id, question } = answer else {
-        return Err(cluster::unexpected());
+        return Err(ProblemDetails::other_answer());
     };
     json(StatusCode::OK, &types::Answered { child_id, question })
 }

@@ -7,10 +7,11 @@ use bus::{
     Bus, From, Stored,
     role::{Kind, senders},
 };
+use client::{RetryRefusal, StoredLetter};
 use domain::{
     ChildId, WorkerId,
     problem::nearest,
-    subject::{Filter, Subject},
+    subject::Filter,
     wire::{Drain, Query, QueryAnswer},
 };
 use tokio::time::timeout;
@@ -18,8 +19,6 @@ use tokio::time::timeout;
 use crate::{
     blocking::blocking,
     call::{Answered, Call, json, json_bytes},
-    cluster,
-    dead_letter::{self, NotSent},
     problem::ProblemDetails,
     types::{Coordinators, KeptLetter, LettersPage, SentAgain, SignInCode, ToldToDrain},
 };
@@ -28,12 +27,12 @@ use crate::{
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 pub(super) async fn workers(call: Call) -> Answered {
-    json(StatusCode::OK, &cluster::workers(&call.bus).await?)
+    json(StatusCode::OK, &call.client.workers().await?)
 }
 
 pub(super) async fn drain(call: Call) -> Answered {
     let worker_id: WorkerId = call.part("worker")?;
-    let known = cluster::workers(&call.bus).await?;
+    let known = call.client.workers().await?;
     if !known.iter().any(|worker| worker.worker_id == worker_id) {
         let hint = match nearest(worker_id.as_str(), known.iter().map(|worker| worker.worker_id.as_str())) {
             Some(meant) => format!("did you mean `{meant}`?"),
@@ -42,9 +41,9 @@ pub(super) async fn drain(call: Call) -> Answered {
         let message = format!("no worker `{worker_id}` answers\n\nhint: {hint}");
         return Err(ProblemDetails::not_found("no_worker", message));
     }
-    let answer = cluster::answer(&call.bus, &call.caller, &Query::Drain(Drain { worker_id })).await?;
+    let answer = call.client.query(&Query::Drain(Drain { worker_id })).await??;
     let QueryAnswer::ToldToDrain { worker_id } = answer else {
-        return Err(cluster::unexpected());
+        return Err(ProblemDetails::other_answer());
     };
     json(StatusCode::ACCEPTED, &ToldToDrain { worker_id })
 }
@@ -54,18 +53,17 @@ pub(super) async fn coordinators(call: Call) -> Answered {
 }
 
 pub(crate) async fn coordinators_now(call: &Call) -> Result<Coordinators, Box<ProblemDetails>> {
-    let answer = cluster::answer(&call.bus, &call.caller, &Query::Coordinators).await?;
+    let answer = call.client.query(&Query::Coordinators).await??;
     let QueryAnswer::Coordinators { coordinators, policies, partitions } = answer else {
-        return Err(cluster::unexpected());
+        return Err(ProblemDetails::other_answer());
     };
     Ok(Coordinators { coordinators, policies, partitions })
 }
 
-/// A dead letter, if it can be read: whatever else is there is no letter.
-fn letter(stored: &Stored) -> Option<KeptLetter> {
-    let Subject::Dead(kind) = &stored.subject else { return None };
-    let letter = serde_json::from_slice(&stored.payload).ok()?;
-    Some(KeptLetter { kind: kind.clone(), sequence: stored.sequence, stored_at: stored.at, letter })
+impl std::convert::From<StoredLetter> for KeptLetter {
+    fn from(StoredLetter { stored, kind, letter }: StoredLetter) -> Self {
+        KeptLetter { kind, sequence: stored.sequence, stored_at: stored.at, letter }
+    }
 }
 
 pub(super) async fn letters(call: Call) -> Answered {
@@ -80,11 +78,12 @@ pub(super) async fn letters(call: Call) -> Answered {
 pub(crate) async fn dead_letters(call: &Call) -> Result<LettersPage, Box<ProblemDetails>> {
     let limit = call.limit(100, 500)? as usize;
     let before = call.number("before")?.unwrap_or(u64::MAX);
-    let filter = call.one::<ChildId>("kind")?.map_or(Filter::Dead, |kind| Filter::One(Subject::Dead(kind)));
-    let stored = call.bus.read(&filter).await?;
+    let filter = StoredLetter::filter(call.one::<ChildId>("kind")?);
+    let stored = call.client.bus().read(&filter).await?;
     let page = blocking(move || {
-        let earlier = stored.iter().rev().filter(|stored| stored.sequence < before);
-        let mut letters: Vec<KeptLetter> = earlier.filter_map(letter).take(limit + 1).collect();
+        let earlier = stored.into_iter().rev().filter(|stored| stored.sequence < before);
+        let letters = earlier.filter_map(StoredLetter::read).map(KeptLetter::from);
+        let mut letters: Vec<KeptLetter> = letters.take(limit + 1).collect();
         let more = letters.len() > limit;
         letters.truncate(limit);
         let next = letters.last().filter(|_| more).map(|last| last.sequence);
@@ -94,21 +93,20 @@ pub(crate) async fn dead_letters(call: &Call) -> Result<LettersPage, Box<Problem
 }
 
 /// The letter that a request names, as it is stored.
-async fn named_letter(call: &Call) -> Result<(Stored, KeptLetter), Box<ProblemDetails>> {
+async fn named_letter(call: &Call) -> Result<StoredLetter, Box<ProblemDetails>> {
     let (kind, sequence) = (call.part::<ChildId>("kind")?, call.part::<u64>("sequence")?);
     let none = || {
         let message = "there is no such dead letter\n\nhint: `GET /v1/dead` lists them; they are kept for a limited time";
         ProblemDetails::not_found("no_letter", message)
     };
-    let filter = Filter::One(Subject::Dead(kind));
-    let last = call.bus.last(&filter).await?.ok_or_else(none)?;
+    let filter = StoredLetter::filter(Some(kind));
+    let last = call.client.bus().last(&filter).await?.ok_or_else(none)?;
     // Behind the last one nothing would come.
     if !(1..=last.sequence).contains(&sequence) {
         return Err(none());
     }
-    let stored = first_from(&call.bus, filter, sequence).await?.ok_or_else(none)?;
-    let found = letter(&stored).filter(|found| found.sequence == sequence).ok_or_else(none)?;
-    Ok((stored, found))
+    let stored = first_from(call.client.bus(), filter, sequence).await?.ok_or_else(none)?;
+    StoredLetter::read(stored).filter(|found| found.stored.sequence == sequence).ok_or_else(none)
 }
 
 /// The first message from this place on. None if none comes: somebody may drop it, and all behind it, while it is looked for.
@@ -118,20 +116,21 @@ async fn first_from(bus: &Bus, filter: Filter, sequence: u64) -> Result<Option<S
 }
 
 pub(super) async fn one_letter(call: Call) -> Answered {
-    json(StatusCode::OK, &named_letter(&call).await?.1)
+    json(StatusCode::OK, &KeptLetter::from(named_letter(&call).await?))
 }
 
 /// Sends the message of a letter again: it is the body.
 pub(super) async fn retry_letter(call: Call) -> Answered {
-    let (stored, KeptLetter { kind, sequence, letter, .. }) = named_letter(&call).await?;
-    let (by, message) = (&call.caller.name, call.body.to_vec());
-    let may_send = |subject: &Subject| call.may_send(subject);
-    match dead_letter::send_again(&call.bus, (&stored, &letter), message, by, may_send).await {
+    let found = named_letter(&call).await?;
+    let StoredLetter { stored, kind, letter } = &found;
+    let (by, sequence) = (&call.caller.name, stored.sequence);
+    let retried = call.client.retry_letter(&found, call.body.to_vec(), |subject| call.may_send(subject));
+    match retried.await? {
         Ok(()) => {
             tracing::info!(%by, %kind, sequence, subject = letter.subject, "a dead letter was sent again");
-            json(StatusCode::ACCEPTED, &SentAgain { subject: letter.subject })
+            json(StatusCode::ACCEPTED, &SentAgain { subject: letter.subject.clone() })
         }
-        Err(NotSent::NotAllowed(subject)) => {
+        Err(RetryRefusal::NotAllowed(subject)) => {
             let kinds: Vec<&str> = senders(&subject).iter().copied().map(Kind::name).collect();
             let message = format!(
                 "`{by}` may not send on `{subject}`: it needs the role {}\n\nhint: ask with a token that has it; what only workers send is not sent \
@@ -140,13 +139,11 @@ pub(super) async fn retry_letter(call: Call) -> Answered {
             );
             Err(ProblemDetails::new(StatusCode::FORBIDDEN, "denied", message))
         }
-        Err(NotSent::Publish(error)) => Err(error.into()),
-        Err(NotSent::Bus(error)) => Err(error.into()),
-        Err(NotSent::NoQueue(subject)) => {
-            let message = format!("it can't be sent again: {}", NotSent::NoQueue(subject));
+        Err(why @ RetryRefusal::NoQueue(_)) => {
+            let message = format!("it can't be sent again: {why}");
             Err(ProblemDetails::conflict("not_queued", message))
         }
-        Err(other @ NotSent::OtherMessage(_)) => {
+        Err(other @ RetryRefusal::OtherMessage(_)) => {
             let message = format!(
                 "{other}\n\nhint: send it as it was sent, byte by byte; a message that was changed is sent as a new one"
             );
@@ -156,9 +153,9 @@ pub(super) async fn retry_letter(call: Call) -> Answered {
 }
 
 pub(super) async fn drop_letter(call: Call) -> Answered {
-    let (stored, KeptLetter { kind, sequence, .. }) = named_letter(&call).await?;
-    dead_letter::drop_letter(&call.bus, &stored).await?;
-    tracing::info!(by = %call.caller.name, %kind, sequence, "a dead letter was dropped");
+    let StoredLetter { stored, kind, .. } = named_letter(&call).await?;
+    call.client.drop_letter(&stored).await?;
+    tracing::info!(by = %call.caller.name, %kind, stored.sequence, "a dead letter was dropped");
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -179,7 +176,7 @@ pub(super) async fn health(_: Call) -> Answered {
 }
 
 pub(super) async fn readiness(call: Call) -> Answered {
-    match timeout(ANSWER_WITHIN, call.bus.ping()).await {
+    match timeout(ANSWER_WITHIN, call.client.bus().ping()).await {
         Ok(Ok(_)) => Ok("ready\n".into_response()),
         Ok(Err(error)) => Err(error.into()),
         Err(_) => Err(bus::RequestError::TimedOut.into()),
@@ -189,6 +186,7 @@ pub(super) async fn readiness(call: Call) -> Answered {
 #[cfg(test)]
 mod tests {
     use bus::Memory;
+    use domain::subject::Subject;
 
     use super::*;
 

@@ -22,7 +22,6 @@ use trace::account::kind;
 use crate::{
     blocking::blocking,
     call::{Answered, Call, json_bytes},
-    cluster,
     problem::ProblemDetails,
     sse,
     types::LoggedEvent,
@@ -33,8 +32,8 @@ type Told<T> = Result<T, Box<ProblemDetails>>;
 pub(super) async fn events(call: Call) -> Answered {
     let trace: TraceId = call.part("trace")?;
     let (wanted, from) = (Wanted::read(&call)?, last_seen(&call)?);
-    if call.bus.last(&Filter::EventsOf(trace)).await?.is_none() {
-        return Err(cluster::no_trace(trace));
+    if call.client.bus().last(&Filter::EventsOf(trace)).await?.is_none() {
+        return Err(client::Error::NoRun(trace).into());
     }
     if sse::is_wanted(&call) {
         followed(&call, trace, wanted, from).await
@@ -69,7 +68,7 @@ impl Wanted {
 
 /// The events of a message of the log. `last` is when the event before was decided.
 fn events_of(stored: Stored, last: &mut Option<Timestamp>) -> Told<Vec<LoggedEvent>> {
-    let message = cluster::message(stored)?;
+    let message = client::log_message(stored)?;
     let commit = message.logged.commit();
     let logged = message.logged;
     let mut events = Vec::new();
@@ -92,7 +91,7 @@ fn events_of(stored: Stored, last: &mut Option<Timestamp>) -> Told<Vec<LoggedEve
 }
 
 async fn listed(call: &Call, trace: TraceId, wanted: Wanted) -> Answered {
-    let stored = call.bus.read(&Filter::EventsOf(trace)).await?;
+    let stored = call.client.bus().read(&Filter::EventsOf(trace)).await?;
     let written = blocking(move || {
         let (mut last, mut all) = (None, Vec::new());
         for message in stored {
@@ -140,7 +139,7 @@ fn last_seen(call: &Call) -> Told<Option<Place>> {
 const END: &str = "end";
 
 async fn followed(call: &Call, trace: TraceId, wanted: Wanted, from: Option<Place>) -> Answered {
-    let end = call.bus.end(&Filter::EventsOf(trace)).await?;
+    let end = call.client.bus().end(&Filter::EventsOf(trace)).await?;
     // The place in a log that was made anew means nothing: the stream begins again.
     let from = from.filter(|place| place.message.is_in(end));
     if from.is_some_and(|place| place.event.is_none()) {
@@ -149,7 +148,7 @@ async fn followed(call: &Call, trace: TraceId, wanted: Wanted, from: Option<Plac
     }
     let start = from.map_or(From::Start, |place| From::Sequence(place.message.sequence));
     let filters = [Filter::EventsOf(trace), Filter::OutcomesOf(trace)];
-    let follow = call.bus.follow(&filters, start).await?;
+    let follow = call.client.bus().follow(&filters, start).await?;
     let (log, waiting) = (end.log, VecDeque::new());
     let reader = Reader { follow, wanted, from, log, last: None, waiting, ended: false };
     sse::stream(call, reader.stream())
@@ -232,11 +231,11 @@ fn is_of_the_root(stored: &Stored) -> Told<bool> {
 /// journals.
 pub(super) async fn words(call: Call) -> Answered {
     let trace: TraceId = call.part("trace")?;
-    let heard = call.bus.subscribe(&Filter::StreamsOf(trace)).await?;
-    if call.bus.last(&Filter::EventsOf(trace)).await?.is_none() {
-        return Err(cluster::no_trace(trace));
+    let heard = call.client.bus().subscribe(&Filter::StreamsOf(trace)).await?;
+    if call.client.bus().last(&Filter::EventsOf(trace)).await?.is_none() {
+        return Err(client::Error::NoRun(trace).into());
     }
-    let listener = Listener { heard, end: outcome(call.bus.clone(), trace).boxed(), ended: false };
+    let listener = Listener { heard, end: outcome(call.client.bus().clone(), trace).boxed(), ended: false };
     let response: Response = sse::stream(&call, listener.stream())?;
     Ok(response)
 }

@@ -8,47 +8,42 @@ use domain::{
 
 use crate::{
     call::{Answered, Call, json},
-    cluster,
     problem::ProblemDetails,
     types::{GraphDeleted, GraphKept, GraphsPage},
 };
 
 pub(super) async fn list(call: Call) -> Answered {
     let query = Query::Graphs { after: call.one("after")?, limit: call.limit(100, 500)? };
-    let answer = cluster::answer(&call.bus, &call.caller, &query).await?;
+    let answer = call.client.query(&query).await??;
     let QueryAnswer::Graphs { graphs, next } = answer else {
-        return Err(cluster::unexpected());
+        return Err(ProblemDetails::other_answer());
     };
     json(StatusCode::OK, &GraphsPage { graphs, next })
 }
 
 pub(super) async fn show(call: Call) -> Answered {
     let query = Query::Graph { name: call.part("graph")?, version: call.number("version")? };
-    let answer =
-        cluster::ask(&call.bus, &call.caller, &query).await?.map_err(ProblemDetails::refused_name)?;
+    let answer = call.client.query(&query).await?.map_err(ProblemDetails::refused_name)?;
     let QueryAnswer::Graph(shown) = answer else {
-        return Err(cluster::unexpected());
+        return Err(ProblemDetails::other_answer());
     };
     json(StatusCode::OK, &shown)
 }
 
 pub(super) async fn put(call: Call) -> Answered {
     let graph: Json = call.message().await?;
-    let answer =
-        cluster::answer(&call.bus, &call.caller, &Query::PutGraph { name: call.part("graph")?, graph })
-            .await?;
+    let answer = call.client.query(&Query::PutGraph { name: call.part("graph")?, graph }).await??;
     let QueryAnswer::GraphKept { name, version, unchanged } = answer else {
-        return Err(cluster::unexpected());
+        return Err(ProblemDetails::other_answer());
     };
     json(StatusCode::OK, &GraphKept { name, version, unchanged })
 }
 
 pub(super) async fn delete(call: Call) -> Answered {
     let query = Query::DeleteGraph { name: call.part("graph")? };
-    let answer =
-        cluster::ask(&call.bus, &call.caller, &query).await?.map_err(ProblemDetails::refused_name)?;
+    let answer = call.client.query(&query).await?.map_err(ProblemDetails::refused_name)?;
     let QueryAnswer::GraphDeleted { name, at } = answer else {
-        return Err(cluster::unexpected());
+        return Err(ProblemDetails::other_answer());
     };
     json(StatusCode::OK, &GraphDeleted { name, at })
 }

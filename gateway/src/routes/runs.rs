@@ -6,11 +6,10 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use bus::Bus;
+use client::{Client, Content, RunList};
 use domain::{
-    ChildId, Problems, Timestamp, TraceId, decode, digest,
+    ChildId, Problems, Timestamp, TraceId, decode,
     id::{LabelKey, LabelValue},
-    subject::Subject,
     wire::{ObjectReference, Payload, PendingQuery, Query, QueryAnswer, RunsCursor, RunsQuery, SubmitAnswer},
 };
 use serde::{Deserialize, Deserializer};
@@ -21,7 +20,6 @@ use uuid::Uuid;
 use crate::{
     blocking::blocking,
     call::{Answered, Call, json, json_bytes},
-    cluster,
     parameter::MAX_NUMBER,
     problem::ProblemDetails,
     types::{QuestionsPage, Run, RunsPage},
@@ -67,7 +65,7 @@ fn without_null_ids(body: &[u8]) -> Result<Vec<u8>, serde_json::Error> {
 pub(super) async fn submit(call: Call) -> Answered {
     let key = keyed(&call, "run")?;
     let message = with_ids(&call.body, key)?;
-    let answer = cluster::request(&call.bus, &call.caller, &Subject::Submit, message, true).await?;
+    let answer = call.client.submit_json(message).await?;
     match answer {
         SubmitAnswer::Accepted(accepted) => {
             let mut response = json(StatusCode::CREATED, &accepted)?;
@@ -119,10 +117,7 @@ fn with_ids(body: &[u8], key: Option<Uuid>) -> Result<Vec<u8>, Box<ProblemDetail
 
 pub(super) async fn list(call: Call) -> Answered {
     let query = wanted(&call)?;
-    let answer = cluster::answer(&call.bus, &call.caller, &Query::Runs(Box::new(query))).await?;
-    let QueryAnswer::Runs { runs, next, unfiltered } = answer else {
-        return Err(cluster::unexpected());
-    };
+    let RunList { runs, next, unfiltered } = call.client.runs(&query).await??;
     json(StatusCode::OK, &RunsPage { runs, next, unfiltered })
 }
 
@@ -191,16 +186,16 @@ pub(super) async fn questions(call: Call) -> Answered {
 /// The page of open questions that is asked for.
 pub(crate) async fn open_questions(call: &Call) -> Result<QuestionsPage, Box<ProblemDetails>> {
     let query = PendingQuery { limit: call.limit(50, 100)?, after: call.one::<RunsCursor>("after")? };
-    let answer = cluster::answer(&call.bus, &call.caller, &Query::Pending(query)).await?;
+    let answer = call.client.query(&Query::Pending(query)).await??;
     let QueryAnswer::Pending { questions, next, left_out } = answer else {
-        return Err(cluster::unexpected());
+        return Err(ProblemDetails::other_answer());
     };
     Ok(QuestionsPage { questions, next, left_out })
 }
 
 /// The run with its tree. Its tag is that of its last commit: the same tag is the same state.
 pub(super) async fn show(call: Call) -> Answered {
-    let trace = cluster::replay(&call.bus, call.part("trace")?).await?;
+    let trace = call.client.replay(call.part("trace")?).await?;
     let tag = format!("\"{}-{}\"", trace.version(), trace.made().millis());
     if is_known(&call, &tag) {
         return Ok(tagged(StatusCode::NOT_MODIFIED.into_response(), &tag));
@@ -233,15 +228,15 @@ pub(crate) fn tagged(mut response: Response, tag: &str) -> Response {
 
 /// The result of the root.
 pub(super) async fn result(call: Call) -> Answered {
-    let trace = cluster::replay(&call.bus, call.part("trace")?).await?;
-    result_of(&call.bus, trace.root()).await
+    let trace = call.client.replay(call.part("trace")?).await?;
+    result_of(&call.client, trace.root()).await
 }
 
 /// The result of a context.
 pub(super) async fn context_result(call: Call) -> Answered {
     let child: ChildId = call.part("child")?;
-    let trace = cluster::replay(&call.bus, call.part("trace")?).await?;
-    result_of(&call.bus, Some(context(&trace, &child)?)).await
+    let trace = call.client.replay(call.part("trace")?).await?;
+    result_of(&call.client, Some(context(&trace, &child)?)).await
 }
 
 pub(crate) fn context<'a>(trace: &'a Trace, child: &ChildId) -> Result<&'a ContextNode, Box<ProblemDetails>> {
@@ -254,7 +249,7 @@ pub(crate) fn context<'a>(trace: &'a Trace, child: &ChildId) -> Result<&'a Conte
     })
 }
 
-async fn result_of(bus: &Bus, node: Option<&ContextNode>) -> Answered {
+async fn result_of(client: &Client, node: Option<&ContextNode>) -> Answered {
     let Some((node, end)) = node.and_then(|node| Some((node, node.end()?))) else {
         let message = "it has not ended yet\n\nhint: the event stream ends with the outcome";
         return Err(ProblemDetails::conflict("not_ended", message));
@@ -264,7 +259,9 @@ async fn result_of(bus: &Bus, node: Option<&ContextNode>) -> Answered {
             Err(ProblemDetails::not_found("deleted", format!("the result of `{}` was deleted", node.id)))
         }
         Some(Payload::Inline(value)) => json(StatusCode::OK, value),
-        Some(Payload::Reference(reference)) => Ok(json_bytes(StatusCode::OK, content(bus, reference).await?)),
+        Some(Payload::Reference(reference)) => {
+            Ok(json_bytes(StatusCode::OK, content(client, reference).await?))
+        }
         None => {
             let why = end.error.as_ref().map(|error| error.message.clone()).or_else(|| end.reason.clone());
             let why = why.map_or_else(String::new, |why| format!(": {why}"));
@@ -276,29 +273,26 @@ async fn result_of(bus: &Bus, node: Option<&ContextNode>) -> Answered {
 
 /// An object, if it is what it was.
 pub(crate) async fn content(
-    bus: &Bus,
+    client: &Client,
     reference: &ObjectReference,
 ) -> Result<bytes::Bytes, Box<ProblemDetails>> {
-    let found = bus.get_content(&reference.object, &reference.sha256).await?;
-    let gone = || {
-        ProblemDetails::not_found(
+    match client.content(reference).await? {
+        Content::Stored(bytes) => Ok(bytes),
+        Content::Expired => Err(ProblemDetails::not_found(
             "expired",
             "it is no longer stored\n\nhint: objects are kept for a limited time",
-        )
-    };
-    let bytes = found.ok_or_else(gone)?;
-    let (checked, wanted) = (bytes.clone(), reference.sha256.clone());
-    if blocking(move || digest::sha256(&checked) == wanted).await? {
-        return Ok(bytes);
+        )),
+        Content::Altered => {
+            let message = "what is stored is not what was: its checksum differs";
+            Err(ProblemDetails::new(StatusCode::BAD_GATEWAY, "not_authentic", message))
+        }
     }
-    let message = "what is stored is not what was: its checksum differs";
-    Err(ProblemDetails::new(StatusCode::BAD_GATEWAY, "not_authentic", message))
 }
 
 /// What it cost, line by line.
 pub(super) async fn receipt(call: Call) -> Answered {
     let trace_id: TraceId = call.part("trace")?;
-    let (log, ledger, journals) = cluster::account(&call.bus, trace_id).await?;
+    let (log, ledger, journals) = call.client.account(trace_id).await?;
     let made = blocking(move || {
         let receipt = Receipt::of(&log, &ledger, &journals)?;
         Some(serde_json::to_vec(&json!({"receipt": receipt, "whole": log.findings.is_empty()})))

@@ -10,7 +10,6 @@ use uuid::Uuid;
 use super::runs::keyed;
 use crate::{
     call::{Answered, Call, is_named, json},
-    cluster,
     problem::ProblemDetails,
     types::{ScheduleDeleted, ScheduleKept, ScheduleRun, SchedulesPage},
 };
@@ -22,19 +21,18 @@ pub(super) async fn list(call: Call) -> Answered {
 /// The page of them that is asked for.
 pub(crate) async fn page(call: &Call) -> Result<SchedulesPage, Box<ProblemDetails>> {
     let query = Query::Schedules { after: call.one("after")?, limit: call.limit(100, 500)? };
-    let answer = cluster::answer(&call.bus, &call.caller, &query).await?;
+    let answer = call.client.query(&query).await??;
     let QueryAnswer::Schedules { schedules, next } = answer else {
-        return Err(cluster::unexpected());
+        return Err(ProblemDetails::other_answer());
     };
     Ok(SchedulesPage { schedules, next })
 }
 
 pub(super) async fn show(call: Call) -> Answered {
     let query = Query::Schedule { name: call.part("schedule")? };
-    let answer =
-        cluster::ask(&call.bus, &call.caller, &query).await?.map_err(ProblemDetails::refused_name)?;
+    let answer = call.client.query(&query).await?.map_err(ProblemDetails::refused_name)?;
     let QueryAnswer::Schedule(shown) = answer else {
-        return Err(cluster::unexpected());
+        return Err(ProblemDetails::other_answer());
     };
     json(StatusCode::OK, &shown)
 }
@@ -48,7 +46,7 @@ pub(super) async fn put(call: Call) -> Answered {
     if let Some(named) = named {
         is_named("name", named, name.as_str())?;
     }
-    let asked = cluster::ask(&call.bus, &call.caller, &Query::PutSchedule { schedule, revision }).await?;
+    let asked = call.client.query(&Query::PutSchedule { schedule, revision }).await?;
     kept(asked.map_err(|refusal| {
         let moved = refusal.problems.iter().any(|problem| problem.path == "revision");
         if moved { ProblemDetails::refused_now(refusal) } else { ProblemDetails::refused(refusal) }
@@ -58,7 +56,7 @@ pub(super) async fn put(call: Call) -> Answered {
 fn kept(answer: QueryAnswer) -> Answered {
     let answer = answer;
     let QueryAnswer::ScheduleKept { name, revision, unchanged, paused, next } = answer else {
-        return Err(cluster::unexpected());
+        return Err(ProblemDetails::other_answer());
     };
     json(StatusCode::OK, &ScheduleKept { name, revision, unchanged, paused, next })
 }
@@ -66,7 +64,7 @@ fn kept(answer: QueryAnswer) -> Answered {
 pub(super) async fn delete(call: Call) -> Answered {
     let answer = named(&call, |name| Query::DeleteSchedule { name }).await?;
     let QueryAnswer::ScheduleDeleted { name, at } = answer else {
-        return Err(cluster::unexpected());
+        return Err(ProblemDetails::other_answer());
     };
     json(StatusCode::OK, &ScheduleDeleted { name, at })
 }
@@ -85,7 +83,7 @@ pub(super) async fn run(call: Call) -> Answered {
         .map_err(|error| ProblemDetails::internal("no id could be made", &error))?;
     let answer = named(&call, |name| Query::RunSchedule { name, id }).await?;
     let QueryAnswer::ScheduleRun { name, trace_id } = answer else {
-        return Err(cluster::unexpected());
+        return Err(ProblemDetails::other_answer());
     };
     let mut response = json(StatusCode::CREATED, &ScheduleRun { name, trace_id })?;
     let place = HeaderValue::try_from(format!("/v1/runs/{trace_id}")).ok();
@@ -100,5 +98,5 @@ async fn named(
 ) -> Result<QueryAnswer, Box<ProblemDetails>> {
     let query = query(call.part("schedule")?);
     let refused = |refusal: Refusal| ProblemDetails::refused_name(refusal);
-    cluster::ask(&call.bus, &call.caller, &query).await?.map_err(refused)
+    call.client.query(&query).await?.map_err(refused)
 }
