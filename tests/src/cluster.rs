@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use bus::{Bus, Connect, Consumer, Consumption, From, Nats, Outgoing, RequestError, Stored, keys::Keys};
+use bus::{Bus, Connect, Consumer, Consumption, From, Nats, Outgoing, keys::Keys};
 use coordinator::store::{Redis, Store};
 use domain::{
-    ChildId, TraceId, WorkerId,
+    ChildId, TraceId, WorkerId, decode,
     span::Headers,
     subject::{Filter, Subject},
-    wire::{Acceptance, HistoryEntry, Outcome, SubmitAnswer},
+    wire::{Acceptance, HistoryEntry, Outcome, QueryAnswer, SubmitAnswer},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use trace::{Logged, Replay, Rest, Trace};
+use trace::{Rest, Trace};
 
 use crate::servers::{NatsServer, RedisServer};
 
@@ -44,27 +44,35 @@ pub async fn queue_of(bus: &Bus, pool: &str) -> Consumption {
     tokio::time::timeout(SOON, found).await.expect("there is work for the pool")
 }
 
-/// A client of a cluster, in this process or on servers.
+/// A client of a cluster, in this process or on servers. It panics where [`client::Client`] has errors.
 #[derive(Debug, Clone)]
 pub struct Client {
     pub bus: Bus,
 }
 
 impl Client {
+    /// The client of the product, which waits for a coordinator as long as a test does.
+    fn patient(&self) -> client::Client {
+        client::Client::new(self.bus.clone(), "test").with_timeout(SOON).with_patience(SOON)
+    }
+
     /// Submits by request; retries until a coordinator answers.
     pub async fn submit(&self, message: Value) -> SubmitAnswer {
         let payload = serde_json::to_vec(&message).expect("JSON");
-        let deadline = tokio::time::Instant::now() + SOON;
-        while tokio::time::Instant::now() < deadline {
-            let asked =
-                self.bus.request(&Subject::Submit, &Headers::new(), payload.clone().into(), SOON).await;
-            match asked {
-                Ok(answer) => return serde_json::from_slice(&answer).expect("an answer to a submission"),
-                Err(RequestError::NoResponders) => tokio::time::sleep(Duration::from_millis(100)).await,
-                Err(error) => panic!("submit: {error}"),
-            }
-        }
-        panic!("no coordinator answers");
+        self.patient().submit_json(payload).await.expect("an answer to a submission")
+    }
+
+    /// Asks a coordinator; a refusal is an answer too.
+    pub async fn query(&self, query: Value) -> QueryAnswer {
+        let query = decode::value(&query).unwrap_or_else(|problems| panic!("{problems}"));
+        let reply = self.patient().query(&query).await.expect("an answer to a query");
+        reply.unwrap_or_else(QueryAnswer::Refused)
+    }
+
+    /// Applies agent profiles.
+    pub async fn apply(&self, agents: Value) {
+        let answer = self.query(json!({"apply_agents": {"agents": agents}})).await;
+        assert!(matches!(answer, QueryAnswer::Applied { .. }), "{answer:?}");
     }
 
     pub async fn accepted(&self, message: Value) -> Acceptance {
@@ -83,10 +91,7 @@ impl Client {
 
     /// The journal of a context as it is now.
     pub async fn journal(&self, trace: TraceId, child: &ChildId) -> Vec<HistoryEntry> {
-        let filter = Filter::JournalOf(trace, child.clone());
-        let stored = self.bus.read(&filter).await.expect("the journal can be read");
-        let entry = |stored: &Stored| serde_json::from_slice(&stored.payload).expect("an entry");
-        stored.iter().map(entry).collect()
+        self.patient().journal_or_empty(trace, child).await.expect("the journal can be read")
     }
 
     /// Waits for the outcome of a context.
@@ -111,11 +116,8 @@ impl Client {
 
     /// The trace replayed from its event log.
     pub async fn trace(&self, trace_id: TraceId) -> Trace {
-        let mut log: Vec<Logged> = Vec::new();
-        for stored in self.bus.read(&Filter::EventsOf(trace_id)).await.expect("read") {
-            log.push(serde_json::from_slice(&stored.payload).expect("an event message"));
-        }
-        let (trace, rest) = Replay::all(Trace::new(trace_id), log);
+        let found = self.patient().find_with_rest(trace_id).await.expect("the log can be read");
+        let Some((trace, rest)) = found else { return Trace::new(trace_id) };
         assert!(!matches!(rest, Rest::Gap(_)), "the log of {trace_id}: {rest:?}");
         trace
     }

@@ -49,6 +49,7 @@ async fn claim(trellis: &Trellis, delivery: &Delivery) -> (Execute, Value) {
 /// Claims a root and a chain of seven contexts below it.
 async fn descend(trellis: &Trellis) -> Deep {
     trellis
+        .client
         .apply(json!([{"agent_id": "bench", "kind": "builtin", "builtin": "echo", "pool": "bench"}]))
         .await;
     let root = json!({"goal": "level 0", "agent_id": "bench", "max_cost_usd": 1000, "timeout_ms": 0});

@@ -17,7 +17,7 @@ use domain::{
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 use tokio::{sync::oneshot, task::JoinHandle};
-use trellis_tests::{cluster::Client, subjects::query_of};
+use trellis_tests::cluster::Client;
 
 use crate::{
     Options,
@@ -156,7 +156,8 @@ impl Trellis {
 
     /// Submits jobs for a pool without workers; the number admitted each second.
     pub(crate) async fn pile_up(&self, jobs: usize) -> f64 {
-        self.apply(json!([{"agent_id": "nobody", "kind": "builtin", "builtin": "echo", "pool": "nobody"}]))
+        self.client
+            .apply(json!([{"agent_id": "nobody", "kind": "builtin", "builtin": "echo", "pool": "nobody"}]))
             .await;
         let began = Instant::now();
         let job = |_| async {
@@ -167,14 +168,6 @@ impl Trellis {
         // The last job is behind all others in the queue.
         self.job(Subject::Spawn, json!({"goal": "hello"})).await;
         jobs as f64 / began.elapsed().as_secs_f64()
-    }
-
-    pub(crate) async fn apply(&self, agents: Value) {
-        let query = serde_json::to_vec(&json!({"apply_agents": {"agents": agents}})).unwrap();
-        let wait = Duration::from_secs(10);
-        let answer =
-            self.client.bus.request(&query_of(&query), &Headers::new(), query.into(), wait).await.unwrap();
-        assert!(answer.starts_with(b"{\"applied\""), "{answer:?}");
     }
 
     pub(crate) fn usage(&self) -> Usage {

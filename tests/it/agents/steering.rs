@@ -2,26 +2,20 @@
 
 use domain::{
     TraceId,
-    span::Headers,
     subject::{Action, Subject},
     wire::{HistoryEntry, HistoryStep, QueryAnswer},
 };
 use serde_json::{Value, json};
 use trellis_tests::{
-    cluster::SOON,
     processes::Processes,
     servers::{Gate, INPUT_NANOS, ModelServer, OUTPUT_NANOS, Prompt, Reply},
-    subjects::query_of,
 };
 
 use super::{call, check_bill, cluster, finished, frugal, say, survives::A_CALL};
 
 /// Sends a message by request; what is answered after the commit.
 pub(crate) async fn tell(cluster: &Processes, run: TraceId, key: &str, text: &str) -> QueryAnswer {
-    let query = json!({"tell": {"trace_id": run, "told": {"id": key, "text": text}}});
-    let payload = serde_json::to_vec(&query).unwrap();
-    let answer = cluster.client.bus.request(&query_of(&payload), &Headers::new(), payload.into(), SOON).await;
-    serde_json::from_slice(&answer.unwrap()).unwrap()
+    cluster.client.query(json!({"tell": {"trace_id": run, "told": {"id": key, "text": text}}})).await
 }
 
 pub(crate) fn number(answer: &QueryAnswer) -> u32 {

@@ -4,8 +4,15 @@
 use std::path::{Path, PathBuf};
 
 /// The sources of the product.
-const CRATES: [&str; 6] =
-    ["shared", "coordinator/core/src", "coordinator/src", "worker/src", "gateway/src", "cli/src"];
+const CRATES: [&str; 7] = [
+    "shared",
+    "coordinator/core/src",
+    "client/src",
+    "coordinator/src",
+    "worker/src",
+    "gateway/src",
+    "cli/src",
+];
 
 pub(super) fn sources(under: &str) -> Vec<(PathBuf, String)> {
     fn walk(path: &Path, found: &mut Vec<(PathBuf, String)>) {

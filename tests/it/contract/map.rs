@@ -6,10 +6,11 @@
 use std::{collections::BTreeSet, fs, path::Path};
 
 /// Folders whose sources the map covers.
-const CODE: [&str; 6] = ["shared", "coordinator", "worker", "gateway", "cli", "tests"];
+const CODE: [&str; 7] = ["shared", "client", "coordinator", "worker", "gateway", "cli", "tests"];
 /// The first folder of a path from the root.
-const ROOTS: [&str; 11] = [
+const ROOTS: [&str; 12] = [
     "shared/",
+    "client/",
     "coordinator/",
     "worker/",
     "gateway/",

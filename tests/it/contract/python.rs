@@ -6,13 +6,12 @@ use std::{
     time::Duration,
 };
 
-use domain::{span::Headers, subject::Subject};
+use domain::subject::Subject;
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 use trellis_tests::{
     cluster::{Cluster, SOON},
     servers::{NatsServer, RedisServer},
-    subjects::query_of,
 };
 
 fn python(script: &str, nats: &NatsServer) -> Command {
@@ -43,10 +42,7 @@ async fn finish(command: &mut Command) -> (Option<i32>, String) {
 }
 
 async fn query(cluster: &Cluster, query: Value) -> Value {
-    let payload = query.to_string().into_bytes().into();
-    let answer =
-        cluster.client.bus.request(&query_of(&payload), &Headers::new(), payload, SOON).await.unwrap();
-    serde_json::from_slice(&answer).unwrap()
+    json!(cluster.client.query(query).await)
 }
 
 /// The descriptions of all workers that answer.

@@ -6,7 +6,6 @@ use domain::{
 };
 use serde_json::json;
 use trellis_tests::{
-    cluster::SOON,
     processes::{LEASE, Processes},
     servers::{Gate, ModelServer, Reply},
     subjects::query_of,
@@ -89,8 +88,7 @@ async fn amend_killed_at(point: &str) {
     cluster.gone("c1").await;
     cluster.run("c1");
     cluster.all_there().await;
-    let answer = cluster.client.bus.request(&query_of(&payload), &Headers::new(), payload.into(), SOON).await;
-    let answer: QueryAnswer = serde_json::from_slice(&answer.unwrap()).unwrap();
+    let answer = cluster.client.query(serde_json::from_slice(&payload).unwrap()).await;
     let QueryAnswer::Amended { revision, .. } = answer else { panic!("{point}: {answer:?}") };
     assert_eq!(revision, 1, "{point}: one amend");
     gate.open();

@@ -17,19 +17,16 @@ mod truth;
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
 };
 
 use bus::Bus;
 use coordinator::store::Store;
-use domain::{WorkerId, agent_policy::AgentPolicy, id::PoolName, span::Headers, wire::Outcome};
+use domain::{WorkerId, agent_policy::AgentPolicy, id::PoolName, wire::Outcome};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
-use tokio::time::Instant;
 use trellis_tests::{
-    cluster::{Client, Cluster, SOON, name},
+    cluster::{Client, Cluster, name},
     processes::{binary, fresh_trace},
-    subjects::query_of,
 };
 
 /// Helper functions for programs in Python.
@@ -112,23 +109,6 @@ fn pool(without: &[&str]) -> String {
     if without.is_empty() { "default".into() } else { without.join("-") }
 }
 
-async fn apply(client: &Client, agents: Vec<Value>) {
-    let message: bytes::Bytes =
-        serde_json::to_vec(&json!({"apply_agents": {"agents": agents}})).unwrap().into();
-    let deadline = Instant::now() + SOON;
-    loop {
-        let asked = client.bus.request(&query_of(&message), &Headers::new(), message.clone(), SOON).await;
-        match asked {
-            Ok(answer) => {
-                assert!(String::from_utf8_lossy(&answer).contains("applied"), "{answer:?}");
-                return;
-            }
-            Err(error) => assert!(Instant::now() < deadline, "{error}"),
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-}
-
 fn result(outcome: &Outcome) -> Value {
     match &outcome.context.result {
         Some(value) => value.value().clone(),
@@ -154,4 +134,8 @@ fn pids_with(word: &str) -> Vec<Pid> {
     };
     let pid = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse().ok().map(Pid::from_raw);
     listed.filter(has).filter_map(pid).collect()
+}
+
+async fn apply(client: &Client, agents: Vec<Value>) {
+    client.apply(json!(agents)).await;
 }

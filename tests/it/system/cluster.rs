@@ -16,7 +16,6 @@ use trace::Status;
 use trellis_tests::{
     cluster::SOON,
     processes::{Processes, fresh_trace},
-    subjects::query_of,
 };
 
 fn value(outcome: &Outcome) -> Value {
@@ -97,11 +96,7 @@ async fn submissions_by_publish_and_by_request_end_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_example_graphs_run_by_publish_and_by_request() {
     let cluster = Processes::start(2, 3).await;
-    let agents = json!({"apply_agents": {"agents": example("agents.yaml")["agents"]}});
-    let payload = serde_json::to_vec(&agents).unwrap().into();
-    let answer =
-        cluster.client.bus.request(&query_of(&payload), &Headers::new(), payload, SOON).await.unwrap();
-    assert!(String::from_utf8_lossy(&answer).contains("applied"), "{answer:?}");
+    cluster.apply(example("agents.yaml")["agents"].clone()).await;
 
     let mut runs = Vec::new();
     for name in ["research.yaml", "map-reduce.json", "race.yaml", "author-and-critic.yaml"] {

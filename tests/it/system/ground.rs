@@ -2,12 +2,11 @@
 
 use bus::{Bus, Connect, Memory, Nats};
 use coordinator::store::{self, Store};
-use domain::{TraceId, span::Headers, wire::QueryAnswer};
+use domain::{TraceId, wire::QueryAnswer};
 use serde_json::Value;
 use trellis_tests::{
-    cluster::{Client, Cluster, SOON, name},
+    cluster::{Client, Cluster, name},
     servers::{NatsServer, RedisServer},
-    subjects::query_of,
 };
 
 pub(super) struct Ground {
@@ -111,8 +110,5 @@ pub(super) fn config() -> coordinator::Config {
 }
 
 pub(super) async fn query(client: &Client, query: Value) -> QueryAnswer {
-    let payload = serde_json::to_vec(&query).unwrap();
-    let answer =
-        client.bus.request(&query_of(&payload), &Headers::new(), payload.into(), SOON).await.unwrap();
-    serde_json::from_slice(&answer).unwrap()
+    client.query(query).await
 }

@@ -1,39 +1,18 @@
 //! Observers of a trace: they get all events in one read of the event log (X3), and events and live output while they
 //! happen (G9).
 
-use std::time::Duration;
-
 use bus::From;
 use domain::{
     Amount, Usd,
-    span::Headers,
     subject::Filter,
     wire::{Said, StreamPiece},
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use trace::Logged;
 use trellis_tests::{
     cluster::{Cluster, SOON},
     processes::fresh_trace,
-    subjects::query_of,
 };
-
-/// Applies profiles, as soon as a coordinator answers.
-async fn apply(cluster: &Cluster, agents: Value) {
-    let message = serde_json::to_vec(&json!({"apply_agents": {"agents": agents}})).unwrap();
-    let applied = tokio::time::timeout(SOON, async {
-        loop {
-            let bus = &cluster.client.bus;
-            let asked = bus.request(&query_of(&message), &Headers::new(), message.clone().into(), SOON).await;
-            if let Ok(answer) = asked {
-                break answer;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    });
-    let answer = applied.await.unwrap();
-    assert!(String::from_utf8_lossy(&answer).contains("applied"), "{answer:?}");
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn x3_one_read_of_the_log_tells_who_started_whom_when_and_for_how_much() {
@@ -66,7 +45,7 @@ async fn g9_an_observer_hears_words_as_they_are_said_and_reads_events_from_the_s
         {"say": "Nothing there."},
     ]);
     let agent = json!({"agent_id": "looker", "kind": "llm", "model": "scripted", "tools": ["fs.list"], "script": script});
-    apply(&cluster, json!([agent])).await;
+    cluster.client.apply(json!([agent])).await;
     let trace_id = fresh_trace();
     let mut words = cluster.client.bus.subscribe(&Filter::StreamsOf(trace_id)).await.unwrap();
     let outcome =

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use bus::Bus;
 use coordinator::store::{Memory, Store};
-use domain::{money::Usd, span::Headers, wire::Policy};
-use serde_json::{Value, json};
-use trellis_tests::{
-    cluster::{Cluster, SOON, name},
-    subjects::query_of,
+use domain::{
+    money::Usd,
+    wire::{Policy, QueryAnswer},
 };
+use serde_json::json;
+use trellis_tests::cluster::{Client, Cluster, SOON, name};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -44,10 +44,9 @@ async fn b17_the_lowest_maximum_of_all_coordinators_holds() {
 }
 
 async fn policies(bus: &Bus) -> Vec<Policy> {
-    let query = serde_json::to_vec(&json!("coordinators")).unwrap();
-    let answer = bus.request(&query_of(&query), &Headers::new(), query.into(), SOON).await.unwrap();
-    let answer: Value = serde_json::from_slice(&answer).unwrap();
-    serde_json::from_value(answer["coordinators"]["policies"].clone()).unwrap()
+    let answer = Client { bus: bus.clone() }.query(json!("coordinators")).await;
+    let QueryAnswer::Coordinators { policies, .. } = answer else { panic!("{answer:?}") };
+    policies
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -62,7 +61,7 @@ async fn of_two_coordinators_with_one_id_the_later_one_ends_and_one_that_was_kil
     let store = Store::Memory(Memory::new(with().topology.partitions));
     let run = |config| coordinator::run(config, bus.clone(), store.clone(), std::future::pending());
     let first = tokio::spawn(run(with()));
-    let client = trellis_tests::cluster::Client { bus: bus.clone() };
+    let client = Client { bus: bus.clone() };
     client.accepted(json!({"goal": "it is up"})).await;
     tokio::time::sleep(Duration::from_millis(5)).await;
     let second = tokio::time::timeout(SOON, run(with())).await.expect("the second ends");

@@ -16,9 +16,9 @@ use domain::{
 };
 use serde_json::{Value, json};
 use trellis_tests::{
-    cluster::{Client, Cluster, SOON, eventually, name},
+    cluster::{Client, Cluster, eventually, name},
     servers::{NatsServer, RedisServer},
-    subjects::{admin_of, query_of},
+    subjects::admin_of,
 };
 use world::id;
 
@@ -60,11 +60,7 @@ impl Site {
     }
 
     async fn apply(&self, agent: Value) {
-        let query = serde_json::to_vec(&json!({"apply_agents": {"agents": [agent]}})).unwrap();
-        let answer =
-            self.client().bus.request(&query_of(&query), &Headers::new(), query.into(), SOON).await.unwrap();
-        let answer: Value = serde_json::from_slice(&answer).unwrap();
-        assert!(answer.get("applied").is_some(), "{answer}");
+        self.client().apply(json!([agent])).await;
     }
 
     async fn journal(&self, trace: TraceId, child: &ChildId) -> Vec<HistoryEntry> {

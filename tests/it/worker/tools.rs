@@ -11,7 +11,6 @@ use std::{
 use bus::Bus;
 use domain::{
     ChildId, TraceId,
-    span::Headers,
     subject::{Filter, Subject},
     wire::{Acceptance, EndStatus, HistoryEntry, HistoryStep, ToolOutput, ToolStep},
 };
@@ -21,7 +20,6 @@ use trellis_tests::{
     cluster::{Client, Cluster, SOON, name},
     processes::{Processes, Shape, binary},
     servers::{installed, node},
-    subjects::query_of,
 };
 
 /// One coordinator and one worker in memory, with these worker settings and agents.
@@ -37,10 +35,7 @@ async fn cluster(settings: Value, agents: Value) -> Cluster {
     let cluster = Cluster::start(bus, store, vec![coordinator], vec![worker]);
     // The answer shows that the coordinator runs.
     cluster.client.run(json!({"goal": "hello"})).await;
-    let payload = serde_json::to_vec(&json!({"apply_agents": {"agents": agents}})).unwrap().into();
-    let bus = &cluster.client.bus;
-    let answer = bus.request(&query_of(&payload), &Headers::new(), payload, SOON).await.unwrap();
-    assert!(String::from_utf8_lossy(&answer).contains("applied"), "{answer:?}");
+    cluster.client.apply(json!(agents)).await;
     cluster
 }
 

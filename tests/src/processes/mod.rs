@@ -17,7 +17,6 @@ use coordinator::store::{Redis, Store};
 use domain::{
     TraceId,
     agent_policy::AgentPolicy,
-    span::Headers,
     subject::Subject,
     wire::{Query, QueryAnswer, WorkerCall},
 };
@@ -36,7 +35,6 @@ use crate::{
     checker,
     cluster::{Client, KEY, SOON},
     servers::{NatsServer, RedisServer},
-    subjects::query_of,
 };
 
 const PARTITIONS: u16 = 16;
@@ -294,10 +292,10 @@ impl Processes {
     /// Who answers within `wait`.
     async fn heard(&self, wait: Duration) -> Vec<String> {
         let bus = &self.client.bus;
-        let query = serde_json::to_vec(&Query::Coordinators).expect("plain fields").into();
+        let asker = client::Client::new(bus.clone(), "test").with_timeout(wait);
         let mut heard = Vec::new();
-        if let Ok(answer) = bus.request(&query_of(&query), &Headers::new(), query, wait).await
-            && let Ok(QueryAnswer::Coordinators { coordinators, .. }) = serde_json::from_slice(&answer)
+        if let Ok(Ok(QueryAnswer::Coordinators { coordinators, .. })) =
+            asker.query_once(&Query::Coordinators).await
         {
             heard.extend(coordinators.iter().map(ToString::to_string));
         }
@@ -311,11 +309,7 @@ impl Processes {
 
     /// Applies agent profiles.
     pub async fn apply(&self, agents: Value) {
-        let query = json!({"apply_agents": {"agents": agents}});
-        let payload = serde_json::to_vec(&query).expect("JSON").into();
-        let asked = self.client.bus.request(&query_of(&payload), &Headers::new(), payload, PATIENCE).await;
-        let answer: QueryAnswer = serde_json::from_slice(&asked.expect("an answer")).expect("an answer");
-        assert!(matches!(answer, QueryAnswer::Applied { .. }), "{answer:?}");
+        self.client.apply(agents).await;
     }
 
     /// A trace as the store has it.

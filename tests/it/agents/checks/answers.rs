@@ -31,7 +31,7 @@ async fn b16_a_denied_prompt_is_not_sent_and_costs_nothing() {
     );
     // The worst case of a call is bounded as well.
     let checks = json!([{"name": "cheap", "cost": {"max_usd_per_call": 0.0001}}]);
-    super::apply(&cluster, json!([checked(checks)])).await;
+    cluster.client.apply(json!([checked(checks)])).await;
     let (outcome, _) = run(&cluster, "be cheap").await;
     let error = outcome.context.error.clone().unwrap().message;
     assert!(error.contains("denied by the check `cheap`: the call may cost $"), "{error}");

@@ -11,16 +11,14 @@ mod wording;
 use bus::Bus;
 use domain::{
     TraceId,
-    span::Headers,
     subject::Filter,
     wire::{HistoryEntry, HistoryStep, Outcome},
 };
 use serde_json::{Value, json};
 use trellis_tests::{
-    cluster::{Cluster, SOON, name},
+    cluster::{Cluster, name},
     processes::{binary, fresh_trace},
     servers::ModelServer,
-    subjects::query_of,
 };
 
 /// A cluster in this process whose worker calls `model`, with these profiles.
@@ -36,20 +34,8 @@ async fn embedded(settings: Value, agents: Value) -> Cluster {
         ..worker::Config::new(name("w"))
     };
     let cluster = Cluster::start(bus, store, vec![coordinator], vec![worker]);
-    apply(&cluster, agents).await;
+    cluster.client.apply(agents).await;
     cluster
-}
-
-async fn apply(cluster: &Cluster, agents: Value) {
-    let message = serde_json::to_vec(&json!({"apply_agents": {"agents": agents}})).unwrap();
-    trellis_tests::cluster::eventually("the profiles are applied", async || {
-        let bus = &cluster.client.bus;
-        let asked = bus.request(&query_of(&message), &Headers::new(), message.clone().into(), SOON).await;
-        let Ok(answer) = asked else { return false };
-        assert!(String::from_utf8_lossy(&answer).contains("applied"), "{answer:?}");
-        true
-    })
-    .await;
 }
 
 /// A profile with these checks, and few tools.

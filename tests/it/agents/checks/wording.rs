@@ -3,16 +3,12 @@
 
 use std::path::Path;
 
-use domain::{
-    span::Headers,
-    wire::{Compacted, EndStatus},
-};
+use domain::wire::{Compacted, EndStatus};
 use serde_json::{Value, json};
 use trellis_tests::{
-    cluster::{Cluster, SOON, eventually},
+    cluster::{Cluster, eventually},
     processes::fresh_trace,
     servers::{ModelServer, Prompt},
-    subjects::query_of,
 };
 
 use super::decisions;
@@ -142,9 +138,7 @@ async fn b16_a_message_to_an_agent_is_judged_with_what_it_is_joined_to() {
     let tell = async {
         eventually("its first call is checked", async || !judged(&directory).is_empty()).await;
         let told = json!({"id": "one", "text": "the other word is hunter2 too."});
-        let query = serde_json::to_vec(&json!({"tell": {"trace_id": trace_id, "told": told}})).unwrap();
-        let bus = &cluster.client.bus;
-        bus.request(&query_of(&query), &Headers::new(), query.into(), SOON).await.unwrap();
+        cluster.client.query(json!({"tell": {"trace_id": trace_id, "told": told}})).await;
         open(&directory);
     };
     let (outcome, ()) = tokio::join!(cluster.client.run(task), tell);

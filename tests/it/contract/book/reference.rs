@@ -13,8 +13,15 @@ use trellis_tests::processes::{binary, repository};
 
 use super::{beneath, file};
 
-const CRATES: [&str; 6] =
-    ["shared", "coordinator/core/src", "coordinator/src", "worker/src", "gateway/src", "cli/src"];
+const CRATES: [&str; 7] = [
+    "shared",
+    "coordinator/core/src",
+    "client/src",
+    "coordinator/src",
+    "worker/src",
+    "gateway/src",
+    "cli/src",
+];
 const BEGIN: &str = "<!-- from here on made by the program: TRELLIS_WRITE_SCHEMAS=1 scripts/test -->\n";
 
 /// The sources of the product, without their tests.
