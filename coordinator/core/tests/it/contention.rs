@@ -351,7 +351,7 @@ impl Actor {
 }
 
 proptest! {
-    #![proptest_config(Config { cases: 200, failure_persistence: None, ..Config::default() })]
+    #![proptest_config(Config { cases: world::cases(48), failure_persistence: None, ..Config::default() })]
 
     /// b1 to b3 hold after every command (`World` checks them), and nobody starves: whoever has not ended when nothing moves
     /// any more lacks a budget that calls in flight do not explain.

@@ -516,7 +516,7 @@ impl Player {
 }
 
 proptest! {
-    #![proptest_config(Config { cases: 8, failure_persistence: None, max_shrink_iters: 500, ..Config::default() })]
+    #![proptest_config(Config { cases: world::cases(4), failure_persistence: None, max_shrink_iters: 500, ..Config::default() })]
 
     #[test]
     fn b9_any_calls_are_booked_as_if_all_were_remembered(

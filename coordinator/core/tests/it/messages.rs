@@ -171,7 +171,7 @@ fn hold(lease: &Lease, call_id: &str) -> Command {
 }
 
 proptest! {
-    #![proptest_config(Config { cases: 6, failure_persistence: None, max_shrink_iters: 10, ..Config::default() })]
+    #![proptest_config(Config { cases: world::cases(3), failure_persistence: None, max_shrink_iters: 10, ..Config::default() })]
 
     #[test]
     fn l_every_message_to_a_worker_can_be_read_whatever_it_carries(ops in prop::collection::vec(op(), 2..6)) {

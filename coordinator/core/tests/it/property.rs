@@ -24,11 +24,6 @@ use trace::{
 };
 use world::{accounts, id, invariants, log_cuts};
 
-fn cases() -> u32 {
-    #[expect(clippy::disallowed_methods, reason = "the one setting of the long mode")]
-    std::env::var("TRELLIS_PROPERTY_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(48)
-}
-
 /// Half of the runs keep marks for spans: replaying them, and reading them back, must give the same.
 fn traced(seed: Op) -> Option<Box<Traced>> {
     let received_at = Timestamp::from_millis(999_000);
@@ -753,7 +748,7 @@ fn random_form(c: u16) -> Form {
 }
 
 proptest! {
-    #![proptest_config(Config { cases: cases(), failure_persistence: None, max_shrink_iters: 4_000, ..Config::default() })]
+    #![proptest_config(Config { cases: world::cases(16), failure_persistence: None, max_shrink_iters: 4_000, ..Config::default() })]
 
     /// b1, b2, b3 after every command; b4, t1 and t2 at rest; t9 at the end.
     #[test]

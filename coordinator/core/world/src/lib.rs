@@ -7,4 +7,4 @@ pub mod invariants;
 pub mod log_cuts;
 mod world;
 
-pub use world::{World, cents, home, id, with};
+pub use world::{World, cases, cents, home, id, with};

@@ -49,6 +49,13 @@ pub fn home() -> Home {
     Home { namespace: Namespace::default(), partition: Partition::all(1).next().expect("one") }
 }
 
+/// The cases of a property test: `usual`, or more in proportion as `TRELLIS_PROPERTY_CASES` is more than 16.
+pub fn cases(usual: u32) -> u32 {
+    #[expect(clippy::disallowed_methods, reason = "the long mode of the tests is chosen by the environment")]
+    let asked = std::env::var("TRELLIS_PROPERTY_CASES").ok().and_then(|text| text.parse::<u32>().ok());
+    asked.map_or(usual, |asked| (asked * usual / 16).max(1))
+}
+
 /// Dollars, from cents.
 pub fn cents(cents: u64) -> Amount {
     Amount::cost(Usd::from_cents(cents))
@@ -155,16 +162,21 @@ impl World {
             return self.measure(order);
         }
         let before = self.trace.clone();
-        let shown = format!("{order:?}");
         match self.trace.handle(order.clone(), self.now) {
             Ok(events) => {
+                // A command with large values takes long to print: it is printed only if it breaks something.
+                invariants::check(&self.trace).unwrap_or_else(|what| {
+                    panic!(
+                        "{what}
+after {order:?}"
+                    )
+                });
                 self.orders.push((self.now, order));
                 self.log.extend(events.iter().map(|event| (self.now, event.clone())));
-                invariants::check(&self.trace).unwrap_or_else(|what| panic!("{what}\nafter {shown}"));
                 Ok(events)
             }
             Err(refusal) => {
-                assert!(before == self.trace, "a refusal changed the trace: {refusal}\nof {shown}");
+                assert!(before == self.trace, "a refusal changed the trace: {refusal}\nof {order:?}");
                 Err(refusal)
             }
         }

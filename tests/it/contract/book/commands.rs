@@ -6,7 +6,6 @@ use std::{
     os::unix::fs::{PermissionsExt, symlink},
     path::{Path, PathBuf},
     process::Stdio,
-    sync::Arc,
     time::Duration,
 };
 
@@ -15,7 +14,7 @@ use nix::{
     unistd::Pid,
 };
 use regex::{Captures, Regex};
-use tokio::{process::Command, sync::Semaphore, task::JoinSet};
+use tokio::process::Command;
 use trellis_tests::{
     processes::{binary, repository},
     servers::{NatsServer, RedisServer, free_port, installed},
@@ -28,8 +27,6 @@ use super::{
 
 /// Long enough for any page on a busy machine: it only ends what hangs.
 const LONGEST: Duration = Duration::from_secs(240);
-/// Pages at the same time: most of them wait most of the time.
-const AT_ONCE: usize = 3;
 
 /// What the shell of every page has: `eventually COMMAND` tries it again until it succeeds, for a minute or so.
 const PRELUDE: &str = "set -o pipefail\neventually() { local n; for n in $(seq 300); do \"$@\" && return; sleep 0.2; done; return 1; }\n";
@@ -208,11 +205,65 @@ async fn run(name: &str, text: &str) -> Vec<String> {
     Vec::new()
 }
 
-/// The pages whose commands readers are to try: not the changelog, and not what is about the code.
-fn tried() -> Vec<String> {
-    let only = std::env::var_os("TRELLIS_BOOK_PAGE");
+/// A test for each page whose commands readers try: `cargo test -p trellis-tests --test it -- book::commands::http`.
+macro_rules! pages {
+    ($($name:ident = $path:literal,)*) => {
+        const PAGES: &[&str] = &[$($path),*];
+
+        $(#[tokio::test(flavor = "multi_thread")]
+        async fn $name() {
+            let wrong = run($path, &file($path)).await;
+            assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+        })*
+    };
+}
+
+pages! {
+    authenticity = "docs/authenticity.md",
+    backup = "docs/backup.md",
+    concepts_readme = "docs/concepts/README.md",
+    concepts_agent = "docs/concepts/agent.md",
+    concepts_attempt = "docs/concepts/attempt.md",
+    concepts_context = "docs/concepts/context.md",
+    concepts_grant = "docs/concepts/grant.md",
+    concepts_graph = "docs/concepts/graph.md",
+    concepts_hold = "docs/concepts/hold.md",
+    concepts_journal = "docs/concepts/journal.md",
+    concepts_lease = "docs/concepts/lease.md",
+    concepts_pool = "docs/concepts/pool.md",
+    concepts_run = "docs/concepts/run.md",
+    examples = "docs/examples.md",
+    graphs = "docs/graphs.md",
+    howto_ci = "docs/howto/ci.md",
+    howto_machines = "docs/howto/machines.md",
+    howto_mcp = "docs/howto/mcp.md",
+    howto_observe = "docs/howto/observe.md",
+    howto_program = "docs/howto/program.md",
+    howto_provider = "docs/howto/provider.md",
+    howto_python_worker = "docs/howto/python-worker.md",
+    howto_schedules = "docs/howto/schedules.md",
+    howto_tls_and_roles = "docs/howto/tls-and-roles.md",
+    http = "docs/http.md",
+    install = "docs/install.md",
+    operations_cluster = "docs/operations/cluster.md",
+    operations_production = "docs/operations/production.md",
+    operations_troubleshooting = "docs/operations/troubleshooting.md",
+    reference_files = "docs/reference/files.md",
+    schedules = "docs/schedules.md",
+    security = "docs/security.md",
+    telemetry = "docs/telemetry.md",
+    tutorial = "docs/tutorial.md",
+    upgrade = "docs/upgrade.md",
+    webhooks = "docs/webhooks.md",
+    readme = "README.md",
+}
+
+/// The changelog, and pages about the code, have no commands for readers.
+#[test]
+fn every_page_with_commands_has_a_test() {
     let pages = super::beneath("docs", "md").into_iter().chain(["README.md".to_owned()]);
-    pages.filter(|path| only.as_ref().is_none_or(|only| only.as_os_str() == path.as_str())).collect()
+    let with_commands: Vec<String> = pages.filter(|path| !Page::read(&file(path)).parts.is_empty()).collect();
+    assert_eq!(PAGES, with_commands, "the list in this file");
 }
 
 #[test]
@@ -224,20 +275,6 @@ fn every_block_says_what_it_is_and_why_it_is_not_run() {
         })
         .collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn every_command_of_the_book_does_what_the_page_says() {
-    let (mut running, at_once) = (JoinSet::new(), Arc::new(Semaphore::new(AT_ONCE)));
-    for path in tried() {
-        let at_once = at_once.clone();
-        running.spawn(async move {
-            let _place = at_once.acquire_owned().await;
-            run(&path, &file(&path)).await
-        });
-    }
-    let wrong = running.join_all().await.concat();
-    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
 /// proves: the test of the commands can fail, in each way that a page can be wrong.

@@ -16,7 +16,7 @@
 //! - `<!-- servers: nats redis -->`: the page has these servers at their usual addresses.
 //!
 //! The blocks of a page are run in their order by one shell, in a fresh directory with the examples, which is also the home. A page's addresses of this
-//! machine, such as 127.0.0.1:7420, are replaced by free ones. `cargo run --` is the program that was built. One page: TRELLIS_BOOK_PAGE=docs/http.md.
+//! machine, such as 127.0.0.1:7420, are replaced by free ones. `cargo run --` is the program that was built. One page: `-- book::commands::http`.
 
 mod built;
 mod commands;
@@ -37,7 +37,8 @@ fn file(path: &str) -> String {
 
 /// Every page, from the top of the repository: those of the book, and those beside it.
 fn pages() -> Vec<String> {
-    let beside = ["README.md", "ARCHITECTURE.md", "SECURITY.md", "CHANGELOG.md"].map(str::to_owned);
+    let beside =
+        ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"].map(str::to_owned);
     beside.into_iter().chain(beneath("docs", "md")).collect()
 }
 

@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""Runs the test binaries that `cargo test --no-run --message-format=json` lists in a file.
+
+The system tests wait most of the time, for servers and leases; the other binaries compute. So they run side by side: the
+system tests with three threads for each core, the others one after another with one thread for each core.
+
+    run_tests.py MESSAGES LOG [--except PACKAGE…] [FILTER…]
+
+LOG gets everything that the tests print. The terminal gets progress, failures, the ten slowest tests, and a closing line.
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+
+SYSTEM_TESTS = "trellis-tests"
+RESULT = re.compile(r"^test (\S+)(?: - should panic)? \.\.\. (ok|FAILED|ignored)(?: <([0-9.]+)s>)?")
+
+
+def binaries(messages):
+    """The test binaries, as (package, target, executable, folder of the package)."""
+    found = []
+    with open(messages) as lines:
+        for line in lines:
+            message = json.loads(line) if line.startswith("{") else {}
+            if message.get("reason") != "compiler-artifact" or not message["executable"]:
+                continue
+            if message["profile"]["test"] and not {"bench", "example"} & set(message["target"]["kind"]):
+                folder = os.path.dirname(message["manifest_path"])
+                package = re.search(r'name = "([^"]+)"', open(message["manifest_path"]).read()).group(1)
+                found.append((package, message["target"]["name"], message["executable"], folder))
+    return found
+
+
+class Run:
+    """The results of all binaries."""
+
+    def __init__(self, log, filters):
+        self.log, self.filters = log, filters
+        self.lock = threading.Lock()
+        self.passed, self.failed, self.times = 0, [], []
+        self.began = time.monotonic()
+
+    def say(self, text):
+        print(f"   {text}", flush=True)
+
+    def binary(self, package, target, executable, folder, threads):
+        # `--report-time` is not stable: the variable permits it to this binary.
+        environment = dict(os.environ, CARGO_MANIFEST_DIR=folder, RUST_TEST_THREADS=str(threads), RUSTC_BOOTSTRAP="1")
+        command = [executable, "-Z", "unstable-options", "--report-time", *self.filters]
+        process = subprocess.Popen(command, cwd=folder, env=environment, text=True, errors="replace",
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        failed = 0
+        for line in process.stdout:
+            result = RESULT.match(line)
+            with self.lock:
+                self.log.write(line)
+                if not result:
+                    continue
+                name, outcome, seconds = result.groups()
+                if seconds:
+                    self.times.append((float(seconds), f"{package} {name}"))
+                if outcome == "ok":
+                    self.passed += 1
+                    if self.passed % 100 == 0:
+                        self.say(f"{self.passed} tests passed, {clock(time.monotonic() - self.began)}")
+                elif outcome == "FAILED":
+                    failed += 1
+                    self.failed.append(f"{package} {name}")
+                    self.say(f"FAILED: {package} {name}")
+        code = process.wait()
+        if code != 0 and not failed:
+            with self.lock:
+                self.failed.append(f"{package} {target}")
+                self.say(f"FAILED: {package} {target} ended with {code}, see the log")
+
+
+def clock(seconds):
+    return f"{int(seconds) // 60}m{int(seconds) % 60:02}s"
+
+
+def main():
+    messages, log, *rest = sys.argv[1:]
+    left_out = set()
+    while rest[:1] == ["--except"]:
+        left_out.add(rest[1])
+        rest = rest[2:]
+    found = [one for one in binaries(messages) if one[0] not in left_out]
+    cores = os.cpu_count() or 1
+    threads = int(os.environ.get("RUST_TEST_THREADS", 0))
+    with open(log, "w") as file:
+        run = Run(file, rest)
+        lanes = [
+            ([one for one in found if one[0] == SYSTEM_TESTS], threads or 3 * cores),
+            ([one for one in found if one[0] != SYSTEM_TESTS], threads or cores),
+        ]
+        running = [
+            threading.Thread(target=lambda lane=lane, at_once=at_once: [run.binary(*one, at_once) for one in lane])
+            for lane, at_once in lanes
+        ]
+        for one in running:
+            one.start()
+        for one in running:
+            one.join()
+    print("\n   the slowest tests:")
+    for seconds, name in sorted(run.times, reverse=True)[:10]:
+        print(f"   {seconds:7.1f} s  {name}")
+    if run.failed:
+        print(f"\nfailed tests, with their output in {log}:", file=sys.stderr)
+        for name in run.failed:
+            print(f"   {name}", file=sys.stderr)
+        name = run.failed[0].split(" ")
+        print(f'\nhint: set -a; eval "$(scripts/servers)"; set +a; cargo test -p {name[0]} -- {name[-1]}', file=sys.stderr)
+    with open(os.path.join(os.path.dirname(log), "test.counts"), "w") as counts:
+        counts.write(f"{run.passed} passed, {len(run.failed)} failed\n")
+    return 1 if run.failed or not run.passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
