@@ -1,4 +1,4 @@
-//! `trellis history`: shows the journal of a context, step by step. Reads it from the client; the worker need not run.
+//! `trellis history`: shows the journal of a context, step by step. Reads it from the bus; the worker need not run.
 
 use bus::From;
 use client::Client;
