@@ -147,7 +147,8 @@ const OF_OTHERS: [&str; 12] = [
     "failure",
 ];
 /// Fields of such a name whose text is our own.
-const OURS: [(&str, &str); 6] = [
+const OURS: [(&str, &str); 7] = [
+    ("gateway/src/problem.rs", "reason"),
     ("shared/bus/src/memory/listeners.rs", "text"),
     ("coordinator/src/shard/load.rs", "reason"),
     ("shared/bus/src/keys.rs", "reason"),
