@@ -104,7 +104,7 @@ fn g17_the_index_is_written_when_a_term_changes_and_at_the_end() {
     world.answer("root", 1, "This.").unwrap();
     assert_eq!(store(&mut world, &mut stored), text("- status:working"));
     world.cancel(None).unwrap();
-    assert_eq!(store(&mut world, &mut stored), text("1020000000 status:cancelled"));
+    assert_eq!(store(&mut world, &mut stored), text("1010000000 status:cancelled"));
     let summary = Trace::summary(world.trace.id(), &stored).unwrap().unwrap();
     assert_eq!(summary.labels.len(), 1);
     assert_eq!(summary.thread_id.unwrap().as_str(), "t1");

@@ -300,20 +300,16 @@ fn g2_the_keys_of_items_are_kept_apart() {
     insta::assert_snapshot!(told.join("\n"));
 }
 
-/// proves: a condition that can't give a boolean is refused with its path, in groups and graphs too; a run that was accepted with one
-/// before is still read.
+/// proves: a condition that can't give a boolean is refused with its path, in groups and graphs too.
 #[test]
-fn g2_a_condition_that_is_never_a_boolean_is_refused_but_read_back() {
+fn g2_a_condition_that_is_never_a_boolean_is_refused() {
     let graph = json!({"steps": [
         {"id": "a", "agent_id": "x", "task_description": "t", "when": "5"},
         {"id": "b", "loop": {"max_rounds": 2, "until": "steps.c.status"},
          "steps": [{"id": "c", "agent_id": "x", "task_description": "t"}]},
         {"id": "d", "graph": {"steps": [{"agent_id": "x", "task_description": "t", "when": "'yes'"}]}}]});
-    let definition: TaskGraph = serde_json::from_value(graph.clone()).unwrap();
+    let definition: TaskGraph = serde_json::from_value(graph).unwrap();
     let problems = Plan::compile(&definition).unwrap_err();
     let paths: Vec<&str> = problems.iter().map(|problem| problem.path.as_str()).collect();
     assert_eq!(paths, ["steps[0].when", "steps[1].loop.until", "steps[2].graph.steps[0].when"], "{problems}");
-    let stored: Plan = serde_json::from_value(graph).unwrap();
-    assert_eq!(stored.step_count(), 5);
-    assert_eq!(stored.without_content().step_count(), 5);
 }

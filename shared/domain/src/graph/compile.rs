@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{id::ContextKey, json::Json, problem::Problems, terms::Text};
 
-/// Whether a definition has the values of its inputs.
+/// The values of a definition's inputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Inputs {
     Given,

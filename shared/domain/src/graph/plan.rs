@@ -215,12 +215,6 @@ impl Plan {
         self.must_fit
     }
 
-    /// Whether its inputs or its result have a schema, or it says what its result is.
-    pub fn has_types(&self) -> bool {
-        let definition = self.definition();
-        self.input_schema.is_some() || self.groups[0].output.is_some() || definition.output_schema.is_some()
-    }
-
     /// The keys written within a group that none of its steps reads from the previous round.
     pub fn written_and_not_read_back(&self, group: GroupIndex) -> Vec<&ContextKey> {
         let steps: Vec<&Step> = self.steps_with_keys_of(group);
@@ -371,6 +365,9 @@ impl Serialize for Plan {
 impl schemars::JsonSchema for Plan {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         TaskGraph::schema_name()
+    }
+    fn schema_id() -> std::borrow::Cow<'static, str> {
+        TaskGraph::schema_id()
     }
     fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
         TaskGraph::json_schema(generator)

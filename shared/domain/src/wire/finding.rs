@@ -124,7 +124,7 @@ pub struct RunSummary {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
     pub budget: BudgetSnapshot,
-    /// Who spent it, in full.
+    /// The agents that spent it. The sums add up to all that was spent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spent_by: Vec<Spender>,
 }

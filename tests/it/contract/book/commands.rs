@@ -251,7 +251,6 @@ pages! {
     reference_files = "docs/reference/files.md",
     schedules = "docs/schedules.md",
     security = "docs/security.md",
-    telemetry = "docs/telemetry.md",
     tutorial = "docs/tutorial.md",
     upgrade = "docs/upgrade.md",
     webhooks = "docs/webhooks.md",
