@@ -78,6 +78,23 @@ class Run:
                 self.say(f"FAILED: {package} {target} ended with {code}, see the log")
 
 
+def outputs(log, tests, lines_of_each=60):
+    """The last lines that each of these tests printed, as the log has them: a log of CI outlives its checkout."""
+    sections, section = [], None
+    with open(log, errors="replace") as file:
+        for line in file:
+            header = re.match(r"^---- (\S+) stdout ----$", line)
+            if header:
+                section = [line] if header.group(1) in tests else None
+                if section:
+                    sections.append(section)
+            elif line.startswith("failures:") or RESULT.match(line):
+                section = None
+            elif section is not None:
+                section.append(line)
+    return ["".join(one[:1] + one[1:][-lines_of_each:]) for one in sections]
+
+
 def clock(seconds):
     return f"{int(seconds) // 60}m{int(seconds) % 60:02}s"
 
@@ -112,6 +129,8 @@ def main():
         print(f"\nfailed tests, with their output in {log}:", file=sys.stderr)
         for name in run.failed:
             print(f"   {name}", file=sys.stderr)
+        for section in outputs(log, [name.split(" ")[-1] for name in run.failed]):
+            print(section, file=sys.stderr)
         name = run.failed[0].split(" ")
         print(f'\nhint: set -a; eval "$(scripts/servers)"; set +a; cargo test -p {name[0]} -- {name[-1]}', file=sys.stderr)
     with open(os.path.join(os.path.dirname(log), "test.counts"), "w") as counts:
