@@ -176,7 +176,7 @@ impl Bus {
         dispatch!(self, bus => bus.read(filter).await)
     }
 
-    /// The last message stored under a filter, whoever stored it.
+    /// The last message stored under a filter, valid signature or not.
     pub(super) async fn last_unjudged(&self, filter: &Filter) -> Result<Option<Stored>, Error> {
         dispatch!(self, bus => bus.last(filter).await)
     }

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::keys::Why;
 
-/// How often a publish is retried when an invalid message took its place.
+/// The number of retries of a publish whose place an invalid message took.
 const TRIES: usize = 3;
 
 impl Bus {
@@ -34,8 +34,8 @@ impl Bus {
         }
     }
 
-    /// Publishes one message and waits until it is stored. What counts for nobody does not stand in its way: neither behind the
-    /// message that it expects, nor by filling its subject.
+    /// Publishes one message and waits until it is stored. An invalid message does not stop it: neither behind the message that
+    /// it expects, nor by filling its subject.
     pub async fn publish(&self, mut message: Outgoing) -> Result<Published, PublishError> {
         self.sign(&mut message);
         let expected = message.expect_last;
@@ -48,7 +48,7 @@ impl Bus {
                         None => return published,
                     }
                 }
-                // Boxed, as what is seldom and large within what everybody does.
+                // Boxed, because it is rare, and large within a future that every publish has.
                 (Err(PublishError::Full(_)), expected)
                     if Box::pin(self.make_room(&message.subject)).await =>
                 {
@@ -60,23 +60,23 @@ impl Bus {
         self.publish_signed(message).await
     }
 
-    /// The same for a message that is to stand behind one that was removed, with all before it: nothing may be on its subject.
+    /// Publishes a message whose predecessor was removed, with all before it: the subject must be empty.
     pub async fn publish_behind_removed(&self, mut message: Outgoing) -> Result<Published, PublishError> {
         self.sign(&mut message);
         message.expect_last = Some(0);
         self.publish_signed(message).await
     }
 
-    /// A subject that is full refuses what is new: so nobody can push out the message that counts, and coordinators remove what is
-    /// too much. What is not authentic goes first, then the oldest; what a coordinator with other keys may have stored stays
-    /// as far as there is room. Returns whether something was removed.
+    /// A full subject refuses new messages, so that a forged message can't push out a valid one; coordinators remove the surplus.
+    /// Messages without a valid signature go first, then the oldest; messages of a coordinator that may have other keys stay
+    /// as far as there is room. Returns true if a message was removed.
     async fn make_room(&self, subject: &Subject) -> bool {
         let filter = Filter::One(subject.clone());
         let kept = Stream::of(&filter).and_then(Stream::kept_per_subject);
         let Some(kept) = kept.and_then(|kept| usize::try_from(kept).ok()) else { return false };
         let Ok(all) = self.read_unjudged(&filter).await else { return false };
         if all.len() <= kept {
-            // Others take the room of the whole stream.
+            // Other subjects fill the stream.
             return false;
         }
         let (mut counts, mut foreign, mut gone) = (Vec::new(), Vec::new(), Vec::new());
@@ -142,7 +142,7 @@ impl Bus {
         Ok((all, foreign))
     }
 
-    /// What is stored under a filter and is not authentic: for whoever removes it.
+    /// The messages under a filter without a valid signature, to be removed.
     pub async fn read_refused(&self, filter: &Filter) -> Result<Vec<Stored>, Error> {
         let Some(mut verifier) = self.verifier() else { return Ok(Vec::new()) };
         let mut all = self.read_unjudged(filter).await?;
@@ -157,7 +157,7 @@ impl Bus {
         let in_place = match verifier.check(stored) {
             Err(_) => false,
             Ok(None) => true,
-            // Only its predecessor tells whether it is an earlier message that was stored again.
+            // Its predecessor distinguishes it from an earlier message that was stored again.
             Ok(Some(after)) => self.next_behind(&stored.subject, after).await? == Some(stored.sequence),
         };
         if in_place { Ok(last) } else { Ok(self.read(filter).await?.pop()) }
@@ -173,7 +173,7 @@ impl Bus {
 
     /// Stores what counts on a subject again, signed with the first key, where another key has signed it, or none; and
     /// removes it as it was. `all`: every message, in their order; otherwise the last. Returns how many. Nothing of it is
-    /// harmful twice; if somebody else stores something meanwhile, the rest is left.
+    /// harmful twice; if another message is stored meanwhile, the rest stays as it was.
     pub async fn sign_again(&self, subject: &Subject, all: bool) -> Result<usize, Error> {
         let Some(keys) = self.keys() else { return Ok(0) };
         let filter = Filter::One(subject.clone());
@@ -181,7 +181,7 @@ impl Bus {
             if all { self.read(&filter).await? } else { self.last(&filter).await?.into_iter().collect() };
         let is_old =
             |stored: &Stored| authentic::signer(&stored.headers).as_deref() != Some(keys.signing().id());
-        // Those behind the first go with it: their order stays.
+        // The messages behind the first go with it, so that their order stays.
         let Some(first) = counts.iter().position(is_old) else { return Ok(0) };
         let mut last = counts.last().map_or(0, |last| last.sequence);
         for (done, Stored { headers, payload, sequence, .. }) in counts[first..].iter().enumerate() {
