@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bus::{Bus, Outgoing, RequestError};
+use bus::{ClientBus, Outgoing, RequestError};
 use bytes::Bytes;
 use domain::{span::Headers, subject::Subject, wire::BY_HEADER};
 use serde::{Serialize, de::DeserializeOwned};
@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// A client of a cluster. Clones are cheap and share the connection.
 #[derive(Debug, Clone)]
 pub struct Client {
-    bus: Bus,
+    bus: ClientBus,
     program: &'static str,
     by: Option<Arc<str>>,
     timeout: Duration,
@@ -28,8 +28,8 @@ pub struct Client {
 
 impl Client {
     /// A client of one program, whose name begins the ids of its messages. A request fails at once while no coordinator listens.
-    pub fn new(bus: Bus, program: &'static str) -> Self {
-        Client { bus, program, by: None, timeout: REQUEST, patience: Duration::ZERO }
+    pub fn new(bus: impl Into<ClientBus>, program: &'static str) -> Self {
+        Client { bus: bus.into(), program, by: None, timeout: REQUEST, patience: Duration::ZERO }
     }
 
     /// Names the sender in messages of an administrator (S7).
@@ -50,7 +50,7 @@ impl Client {
         Client { timeout, ..self }
     }
 
-    pub fn bus(&self) -> &Bus {
+    pub fn bus(&self) -> &ClientBus {
         &self.bus
     }
 
@@ -96,7 +96,7 @@ impl Client {
                 }
                 Err(RequestError::NoResponders) if started.elapsed() < self.patience => sleep(PAUSE).await,
                 Err(source) => {
-                    let is_over_http = matches!(self.bus, Bus::Http(_));
+                    let is_over_http = matches!(self.bus, ClientBus::Http(_));
                     return Err(Error::Request { what, is_over_http, source });
                 }
             }

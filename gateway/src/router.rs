@@ -9,6 +9,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{MethodFilter, on},
 };
+use bus::Bus;
 use bytes::Bytes;
 use client::Client;
 use tokio_util::sync::CancellationToken;
@@ -39,7 +40,7 @@ pub(crate) struct Means {
     pub(crate) playground: Option<Playground>,
 }
 
-pub(crate) fn router(means: &Means) -> Router {
+pub(crate) fn router(means: &Means, bus: Bus) -> Router {
     let table = routes::table();
     let document = Bytes::from(openapi::document(&table).to_string());
     let mut router = Router::new().route(
@@ -61,8 +62,8 @@ pub(crate) fn router(means: &Means) -> Router {
         };
         router = router.route(path, on(filter, handler));
     }
-    let Means { client, limits, streams, .. } = means.clone();
-    let carry = move |request: Request| carried::carry(client.bus().clone(), limits, streams, request);
+    let Means { limits, streams, .. } = means.clone();
+    let carry = move |request: Request| carried::carry(bus, limits, streams, request);
     router = router.route(bus::http::PATH, on(MethodFilter::POST, carry));
     router.fallback(unknown).method_not_allowed_fallback(not_allowed)
 }

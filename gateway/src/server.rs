@@ -102,7 +102,7 @@ impl Server {
         let cannot = |source| Error::Listen { address: listen, source };
         let listener = TcpListener::bind(listen).await.map_err(cannot)?;
         let address = listener.local_addr().map_err(cannot)?;
-        let client = Client::new(bus, "gateway");
+        let client = Client::new(bus.clone(), "gateway");
         let (streams, watched) = (Streams::of(limits.connections), Watched::of(&client));
         let means = Means {
             client,
@@ -113,7 +113,7 @@ impl Server {
             trace_url,
             playground,
         };
-        let router = router::router(&means).layer(from_fn_with_state(door.clone(), pass));
+        let router = router::router(&means, bus).layer(from_fn_with_state(door.clone(), pass));
         Ok(Server { listener, address, router, door, limits, stopping })
     }
 

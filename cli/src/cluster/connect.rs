@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use bus::{Bus, Connect, Http, Nats};
+use bus::{Bus, ClientBus, Connect, Http, Nats};
 use client::Client;
 use coordinator::store::{Redis, Store};
 use domain::{TraceId, agent_policy::AgentPolicy, subject::Namespace, wording::with_causes};
@@ -62,9 +62,9 @@ pub(crate) struct Servers {
 #[derive(Debug)]
 pub(crate) enum Home {
     /// In a cluster whose processes are others.
-    Cluster(Bus),
+    Cluster(ClientBus),
     /// In the `trellis dev` of this user that has the directory open.
-    Dev(Bus),
+    Dev(ClientBus),
     /// In this process, in a directory or in memory.
     Here(Option<PathBuf>),
 }
@@ -75,7 +75,7 @@ pub(crate) enum Begun {
     /// It has begun. The text says why nothing of it is kept, if nothing is.
     Here(Deployment, Option<String>),
     /// A `trellis dev` has the directory open.
-    Dev(Bus),
+    Dev(ClientBus),
 }
 
 /// Where Jaeger shows a trace.
@@ -88,7 +88,7 @@ pub(crate) const REQUEST: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The client of a command. Its messages as an administrator name the user.
-pub(crate) fn client_of(bus: Bus) -> Client {
+pub(crate) fn client_of(bus: impl Into<ClientBus>) -> Client {
     Client::new(bus, "cli").sent_by(process_id::user()).with_timeout(REQUEST).with_patience(PATIENCE)
 }
 
@@ -144,7 +144,7 @@ impl Servers {
     }
 
     /// The bus of the servers that are named, if any are.
-    async fn named(&self) -> anyhow::Result<Option<Bus>> {
+    async fn named(&self) -> anyhow::Result<Option<ClientBus>> {
         if let Some(url) = self.url() {
             let of_directory = || {
                 let directory = self.directory().map(Path::to_owned).or_else(place::default_directory);
@@ -152,10 +152,10 @@ impl Servers {
             };
             let token = self.credentials.token()?.or_else(of_directory);
             let http = Http::new(url, token.as_deref(), self.namespace.clone());
-            return http.map(|http| Some(Bus::Http(http))).map_err(|error| unreachable(&error));
+            return http.map(|http| Some(http.into())).map_err(|error| unreachable(&error));
         }
         match self.nats_url() {
-            Some(_) => self.nats().await.map(Some),
+            Some(_) => self.nats().await.map(|bus| Some(bus.into())),
             None => Ok(None),
         }
     }
@@ -167,13 +167,13 @@ impl Servers {
 
     /// The bus of the servers that are named, of the process that has the directory open, or of a directory, which is open until
     /// [`Servers::close`].
-    async fn bus(&self) -> anyhow::Result<Bus> {
+    async fn bus(&self) -> anyhow::Result<ClientBus> {
         if let Some(bus) = self.named().await? {
             return Ok(bus);
         }
         let mut opened = self.opened.lock().await;
         if let Some(deployment) = &*opened {
-            return Ok(deployment.bus().clone());
+            return Ok(deployment.bus().clone().into());
         }
         let of_user = || place::default_directory().filter(|directory| directory.is_dir());
         let Some(directory) = self.directory().map(Path::to_owned).or_else(of_user) else {
@@ -197,7 +197,7 @@ impl Servers {
                 Ok(deployment) => {
                     let bus = deployment.bus().clone();
                     *opened = Some(deployment);
-                    return Ok(bus);
+                    return Ok(bus.into());
                 }
                 Err(error) if is_in_use(&error) && began.elapsed() < IN_USE => sleep(AGAIN).await,
                 Err(error) => return Err(error),
@@ -207,7 +207,7 @@ impl Servers {
 
     /// An error that says who goes on with the runs of a directory that only this command has open.
     pub(crate) fn nobody_serves(&self, client: &Client) -> Option<Unreachable> {
-        let Bus::Disk(_) = client.bus() else { return None };
+        let ClientBus::Direct(Bus::Disk(_)) = client.bus() else { return None };
         let named = self.directory().map(|directory| format!(" --data {}", directory.display()));
         let named = named.unwrap_or_default();
         Some(Unreachable(format!("nothing runs this directory: `trellis dev{named}` goes on with it")))
@@ -257,7 +257,7 @@ impl Servers {
         shape: &Shape<'_>,
         settings: &worker::Settings,
         policy: Option<&AgentPolicy>,
-    ) -> Result<Deployment, (anyhow::Error, Option<Bus>)> {
+    ) -> Result<Deployment, (anyhow::Error, Option<ClientBus>)> {
         let began = Instant::now();
         loop {
             let (settings, policy) = (settings.clone(), policy.cloned());

@@ -78,7 +78,7 @@ pub(crate) struct Crashes {
 #[derive(Debug)]
 pub(crate) struct Deployment {
     bus: Bus,
-    /// The coordinator and the worker in this process; empty for a cluster.
+    /// The coordinator and the worker in this process.
     tasks: JoinSet<anyhow::Result<()>>,
     stop: CancellationToken,
     /// Stops the worker: it hands back what it has not done while the coordinator still answers.
@@ -110,11 +110,6 @@ impl Deployment {
             playground,
             begin: CancellationToken::new(),
         }
-    }
-
-    /// A cluster whose processes are others.
-    pub(crate) fn of_others(bus: Bus) -> Self {
-        Self::of(bus, JoinSet::new(), CancellationToken::new())
     }
 
     /// A coordinator and a worker in this process, in a directory or in memory. The worker begins when it is let.

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use bus::{Bus, Http};
+use bus::{ClientBus, Http};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use domain::subject::Namespace;
 use serde::{Deserialize, Serialize};
@@ -48,7 +48,10 @@ impl Door {
 
     /// That of a directory, if the process listens that wrote it: a process of this user. One that was killed leaves it behind, and
     /// then anybody may listen at its address.
-    pub(crate) async fn of(directory: &Path, namespace: &Namespace) -> anyhow::Result<Option<(Door, Bus)>> {
+    pub(crate) async fn of(
+        directory: &Path,
+        namespace: &Namespace,
+    ) -> anyhow::Result<Option<(Door, ClientBus)>> {
         let Some(door) = Door::read_of(directory) else { return Ok(None) };
         let Some(address) = door.url.strip_prefix("http://").and_then(|address| address.parse().ok()) else {
             return Ok(None);
@@ -56,7 +59,7 @@ impl Door {
         if !is_own(address) {
             return Ok(None);
         }
-        let bus = Bus::Http(Http::new(&door.url, door.token.as_deref(), namespace.clone())?);
+        let bus = ClientBus::Http(Http::new(&door.url, door.token.as_deref(), namespace.clone())?);
         let asked = tokio::time::timeout(ANSWERS, bus.ping()).await;
         match asked {
             Ok(Ok(_)) => Ok(Some((door, bus))),

@@ -1,6 +1,6 @@
 //! `trellis page`: a link that opens the page of a server in a browser, signed in.
 
-use bus::Bus;
+use bus::{Bus, ClientBus};
 use serde_json::json;
 
 use crate::{
@@ -35,11 +35,11 @@ pub(crate) fn link(url: &str, code: Option<&str>, host: Option<&str>) -> String 
 
 pub(crate) async fn run(_: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
     let http = match servers.cluster().await?.bus().clone() {
-        Bus::Http(http) => http,
-        Bus::Disk(_) | Bus::Memory(_) => anyhow::bail!(
+        ClientBus::Http(http) => http,
+        ClientBus::Direct(Bus::Disk(_) | Bus::Memory(_)) => anyhow::bail!(
             "no server runs on this directory\n\nhint: start one: `trellis dev`, which serves the page"
         ),
-        Bus::Nats(_) => anyhow::bail!(
+        ClientBus::Direct(Bus::Nats(_)) => anyhow::bail!(
             "the page of a cluster is at its gateways\n\nhint: set TRELLIS_URL to the address of one, or start one: `trellis gateway`"
         ),
     };

@@ -17,7 +17,7 @@ use domain::{
 
 use crate::{
     cluster::{
-        connect::{Begun, Home, Servers},
+        connect::{Begun, Home, Servers, client_of},
         embedded::Deployment,
     },
     command::agents,
@@ -82,24 +82,25 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         Err(ending) => return Ok(ending),
     };
     let from_stdin = args.task.file.as_deref().is_some_and(|file| file == "-");
-    let there = |client| (Deployment::of_others(client), Some(Left::GoesOn));
+    let there = |bus| (client_of(bus), None, Some(Left::GoesOn));
     let mut in_dev = false;
-    let (mut deployment, left) = match home {
-        Home::Cluster(client) => there(client),
-        Home::Dev(client) => {
+    let (client, deployment, left) = match home {
+        Home::Cluster(bus) => there(bus),
+        Home::Dev(bus) => {
             in_dev = true;
-            there(client)
+            there(bus)
         }
         Home::Here(directory) => {
             match servers.embedded(directory.as_deref(), settings, policy).await? {
                 // It has begun just now.
-                Begun::Dev(client) => {
+                Begun::Dev(bus) => {
                     in_dev = true;
-                    there(client)
+                    there(bus)
                 }
                 Begun::Here(mut deployment, not_kept) => {
                     let is_kept = show(&mut deployment, directory.as_deref(), not_kept).await;
-                    (deployment, directory.filter(|_| is_kept).map(Left::StandsStill))
+                    let left = directory.filter(|_| is_kept).map(Left::StandsStill);
+                    (deployment.client(), Some(deployment), left)
                 }
             }
         }
@@ -113,16 +114,15 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     if in_dev {
         tell_unused(&args.config);
     }
-    let embedded = !matches!(left, Some(Left::GoesOn));
-    let asked = Questions::new(Answerer::is(args.answer, embedded, from_stdin));
-    let client = deployment.client();
-    let (is_found, begin) = (!args.task.names_agents(), deployment.begin());
+    let begin = deployment.as_ref().map(Deployment::begin);
+    let asked = Questions::new(Answerer::is(args.answer, begin.is_some(), from_stdin));
+    let is_found = !args.task.names_agents();
     let work = async {
         let profiles = if in_dev && is_found { missing_in_dev(&client, profiles).await? } else { profiles };
         if let Some(ending) = agents::apply(&client, profiles, output).await? {
             return Ok(ending);
         }
-        if embedded {
+        if let Some(begin) = begin {
             // Before the worker begins: a moment later, short ones have ended.
             tell_earlier(&client).await?;
             begin.cancel();
@@ -131,6 +131,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         let asked = (asked, left.filter(|_| !from_stdin));
         perform(&client, servers, (&submission, &sources), asked, args.words, output).await
     };
+    let Some(mut deployment) = deployment else { return work.await };
     let ended = deployment.while_up(work).await;
     output::tell_closed(deployment.close().await);
     ended

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, fmt::Write};
 
-use bus::Bus;
+use bus::{Bus, ClientBus};
 use client::{Client, TAKES_EFFECT, questions};
 use domain::{
     CallId, ChildId, PoolName, Timestamp,
@@ -199,8 +199,8 @@ async fn waits_for_workers(client: &Client, trace: &Trace) -> String {
     let Ok(there) = client.workers().await else { return String::new() };
     let line = |(pool, said): (PoolName, String)| {
         let start = match client.bus() {
-            Bus::Disk(_) | Bus::Http(_) => workers::start(client).to_owned(),
-            Bus::Nats(_) | Bus::Memory(_) => format!("trellis worker --pool {pool}"),
+            ClientBus::Direct(Bus::Nats(_) | Bus::Memory(_)) => format!("trellis worker --pool {pool}"),
+            ClientBus::Direct(Bus::Disk(_)) | ClientBus::Http(_) => workers::start(client).to_owned(),
         };
         format!("\n{said}\n  {start}\n")
     };

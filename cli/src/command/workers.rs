@@ -1,6 +1,6 @@
 //! `trellis workers`: lists the workers of a cluster, and drains one.
 
-use bus::Bus;
+use bus::{Bus, ClientBus};
 use client::{Client, TAKES_EFFECT, WORKERS_ANSWER};
 use domain::{
     WorkerId,
@@ -50,11 +50,11 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
 /// How to start a worker where there is none.
 pub(crate) fn start(client: &Client) -> &'static str {
     match client.bus() {
-        Bus::Disk(_) => "`trellis dev` works on a directory",
-        Bus::Http(_) => {
+        ClientBus::Direct(Bus::Disk(_)) => "`trellis dev` works on a directory",
+        ClientBus::Http(_) => {
             "restart the `trellis dev` that serves it, or start a `trellis worker` of its cluster"
         }
-        Bus::Nats(_) | Bus::Memory(_) => "start one with `trellis worker`",
+        ClientBus::Direct(Bus::Nats(_) | Bus::Memory(_)) => "start one with `trellis worker`",
     }
 }
 

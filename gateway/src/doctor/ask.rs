@@ -1,6 +1,6 @@
 //! A question to the coordinators, and why it has no answer.
 
-use bus::Bus;
+use bus::ClientBus;
 use client::Client;
 use domain::wire::{Query, QueryAnswer};
 
@@ -12,7 +12,7 @@ pub(super) enum NotAsked {
     Failed,
 }
 
-pub(super) async fn ask(bus: &Bus, query: &Query) -> Result<QueryAnswer, NotAsked> {
+pub(super) async fn ask(bus: &ClientBus, query: &Query) -> Result<QueryAnswer, NotAsked> {
     let reply = Client::new(bus.clone(), "doctor").query_once(query).await;
     let reply = reply.map_err(|error| match error.denied() {
         Some(_) => NotAsked::Denied,

@@ -7,7 +7,7 @@ mod work;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use bus::{Bus, Fill, Storage, Stream, Topology};
+use bus::{Bus, ClientBus, Fill, Storage, Stream, Topology};
 use client::Client;
 use domain::{
     PoolName,
@@ -41,7 +41,7 @@ impl Default for Bounds {
 }
 
 /// What is stored, and what is worked on, where nobody need answer: a directory.
-pub async fn examine_work(bus: &Bus, bounds: &Bounds, findings: &mut Findings) {
+pub async fn examine_work(bus: &ClientBus, bounds: &Bounds, findings: &mut Findings) {
     storage(bus, findings).await;
     work::dead_letters(bus, findings).await;
     work::stuck_runs(bus, bounds.stuck_after, findings).await;
@@ -49,7 +49,7 @@ pub async fn examine_work(bus: &Bus, bounds: &Bounds, findings: &mut Findings) {
 }
 
 /// Coordinators, workers, and what they work on.
-pub async fn processes(bus: &Bus, bounds: &Bounds, findings: &mut Findings) {
+pub async fn processes(bus: &ClientBus, bounds: &Bounds, findings: &mut Findings) {
     let asked = Instant::now();
     match ask(bus, &Query::Coordinators).await {
         Ok(QueryAnswer::Coordinators { coordinators, policies, .. }) => {
@@ -177,7 +177,7 @@ pub fn policies_apart(workers: &[WorkerState]) -> Vec<String> {
 }
 
 /// Whether somebody changed the streams. A coordinator that runs goes on with them; one that starts may not.
-pub async fn stream_settings(bus: &Bus, findings: &mut Findings) {
+pub async fn stream_settings(bus: &ClientBus, findings: &mut Findings) {
     let Ok(differences) = bus.differences().await else { return };
     if !differences.is_empty() {
         let hint = "`trellis provision` sets what can be changed, given the sizes and replicas that the coordinators were started \
@@ -187,7 +187,7 @@ pub async fn stream_settings(bus: &Bus, findings: &mut Findings) {
 }
 
 /// Checks that the streams exist.
-pub async fn streams(bus: &Bus, findings: &mut Findings) {
+pub async fn streams(bus: &ClientBus, findings: &mut Findings) {
     let (mut missing, mut hidden, mut why) = (Vec::new(), 0, None);
     for stream in Stream::ALL {
         for filter in stream.filters().iter().take(1) {
@@ -222,7 +222,7 @@ pub async fn streams(bus: &Bus, findings: &mut Findings) {
 
 /// How full each stream and the bucket are. Full journals and objects refuse new runs, full queues messages; full logs drop
 /// their oldest.
-pub async fn storage(bus: &Bus, findings: &mut Findings) {
+pub async fn storage(bus: &ClientBus, findings: &mut Findings) {
     let fills = match bus.fill().await {
         Ok(fills) => fills,
         // Said already: the streams don't exist.
@@ -264,8 +264,10 @@ pub async fn storage(bus: &Bus, findings: &mut Findings) {
         let reserved: u64 = fills.iter().filter_map(|fill| fill.max_bytes).sum();
         // Only a server of NATS sets space aside; a directory grows.
         let most = match bus {
-            Bus::Nats(_) => format!("{} reserved", size(reserved)),
-            Bus::Memory(_) | Bus::Disk(_) | Bus::Http(_) => format!("at most {}", size(reserved)),
+            ClientBus::Direct(Bus::Nats(_)) => format!("{} reserved", size(reserved)),
+            ClientBus::Direct(Bus::Memory(_) | Bus::Disk(_)) | ClientBus::Http(_) => {
+                format!("at most {}", size(reserved))
+            }
         };
         findings.add("storage", Level::Ok, format!("{}; {most}", words(&|_| true)), None);
     }

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use bus::{Backlog, Bus, Consumer};
+use bus::{Backlog, ClientBus, Consumer};
 use domain::{
     id::PoolName,
     subject::{Filter, Subject},
@@ -35,11 +35,11 @@ fn waited(backlog: &Backlog) -> u64 {
 }
 
 /// Whether somebody takes the work that waits, and whether spans are exported.
-pub(super) async fn queues(bus: &Bus, workers: &[WorkerState], findings: &mut Findings) {
+pub(super) async fn queues(bus: &ClientBus, workers: &[WorkerState], findings: &mut Findings) {
     let subjects = match bus.subjects(&Filter::Executes).await {
         Ok(subjects) => subjects,
         // Over HTTP nobody may read the queues: the runs that wait in them can be found.
-        Err(bus::Error::Denied(_)) if matches!(bus, Bus::Http(_)) => {
+        Err(bus::Error::Denied(_)) if matches!(bus, ClientBus::Http(_)) => {
             return waiting_runs(bus, workers, findings).await;
         }
         Err(bus::Error::Denied(_)) => return findings.not_checked("queues"),
@@ -80,7 +80,7 @@ pub(super) async fn queues(bus: &Bus, workers: &[WorkerState], findings: &mut Fi
 }
 
 /// Whether runs wait for their first worker, where the queues can't be read.
-async fn waiting_runs(bus: &Bus, workers: &[WorkerState], findings: &mut Findings) {
+async fn waiting_runs(bus: &ClientBus, workers: &[WorkerState], findings: &mut Findings) {
     let status = vec![ContextStatus::Submitted];
     let query = RunsQuery { limit: 500, status, ..RunsQuery::default() };
     let Ok(QueryAnswer::Runs { runs, .. }) = ask(bus, &Query::Runs(Box::new(query))).await else {
@@ -104,7 +104,7 @@ async fn waiting_runs(bus: &Bus, workers: &[WorkerState], findings: &mut Finding
 }
 
 /// Whether there are runs that should have ended long ago.
-pub(super) async fn old_runs(bus: &Bus, after: Duration, findings: &mut Findings) {
+pub(super) async fn old_runs(bus: &ClientBus, after: Duration, findings: &mut Findings) {
     let status = vec![
         ContextStatus::Submitted,
         ContextStatus::Working,
@@ -137,7 +137,7 @@ pub(super) async fn old_runs(bus: &Bus, after: Duration, findings: &mut Findings
 }
 
 /// Whether coordinators and exporters are behind.
-async fn lags(bus: &Bus, findings: &mut Findings) {
+async fn lags(bus: &ClientBus, findings: &mut Findings) {
     if let Ok(backlog) = bus.backlog(&Consumer::Intake).await
         && waited(&backlog) >= LONG_SECONDS
     {
@@ -164,7 +164,7 @@ async fn lags(bus: &Bus, findings: &mut Findings) {
 }
 
 /// Whether messages were refused lately.
-pub(super) async fn dead_letters(bus: &Bus, findings: &mut Findings) {
+pub(super) async fn dead_letters(bus: &ClientBus, findings: &mut Findings) {
     match bus.last(&Filter::Dead).await {
         Ok(Some(stored)) => {
             let minutes = Clock::default().now().millis_since(stored.at) / 60_000;
@@ -181,7 +181,7 @@ pub(super) async fn dead_letters(bus: &Bus, findings: &mut Findings) {
 }
 
 /// Whether there are runs in which nothing happens, though they wait for nobody outside.
-pub(super) async fn stuck_runs(bus: &Bus, after: Duration, findings: &mut Findings) {
+pub(super) async fn stuck_runs(bus: &ClientBus, after: Duration, findings: &mut Findings) {
     let now = Clock::default().now();
     let query = RunsQuery {
         limit: 500,
@@ -231,7 +231,7 @@ pub(super) fn twins(workers: &[WorkerState], findings: &mut Findings) {
 }
 
 /// Whether agents have tools of MCP servers that no worker of their pool has. Other tools are checked when an agent is applied.
-pub(super) async fn unknown_tools(bus: &Bus, workers: &[WorkerState], findings: &mut Findings) {
+pub(super) async fn unknown_tools(bus: &ClientBus, workers: &[WorkerState], findings: &mut Findings) {
     let Ok(QueryAnswer::Agents { agents, .. }) = ask(bus, &Query::Agents).await else {
         // Said already: no coordinator answers, or this role may not ask.
         return;

@@ -1,7 +1,7 @@
 //! How the deployment is: what ails it, its coordinators and their partitions, its queues, and how full its streams are.
 
 use axum::http::StatusCode;
-use bus::{Backlog, Bus, Consumer, Fill};
+use bus::{Backlog, ClientBus, Consumer, Fill};
 use domain::{
     subject::{Filter, Subject},
     wording::size,
@@ -155,7 +155,7 @@ struct Queue {
 }
 
 /// The queues that can be asked about; none where nobody may.
-async fn queues(bus: &Bus) -> Vec<Queue> {
+async fn queues(bus: &ClientBus) -> Vec<Queue> {
     let mut asked = vec![
         (Consumer::Intake, "intake".to_owned(), "messages of clients, for a coordinator"),
         (Consumer::Span, "spans".to_owned(), "contexts whose spans are to be exported"),

@@ -1,6 +1,6 @@
 //! Workers, one row each, with their slots.
 
-use bus::Bus;
+use bus::{Bus, ClientBus};
 use domain::{
     subject::{Action, Subject},
     wire::WorkerState,
@@ -35,11 +35,13 @@ pub(super) async fn list(call: Call) -> Answered {
 }
 
 /// What draining does.
-fn ask(bus: &Bus) -> &'static str {
+fn ask(bus: &ClientBus) -> &'static str {
     match bus {
-        Bus::Nats(_) | Bus::Http(_) => "It takes no more work, finishes or hands back what it has, and ends.",
+        ClientBus::Direct(Bus::Nats(_)) | ClientBus::Http(_) => {
+            "It takes no more work, finishes or hands back what it has, and ends."
+        }
         // One process is all there is, and does not go on without its worker.
-        Bus::Disk(_) | Bus::Memory(_) => {
+        ClientBus::Direct(Bus::Disk(_) | Bus::Memory(_)) => {
             "It finishes or hands back what it has, and ends. The `trellis dev` that serves this page ends with it."
         }
     }

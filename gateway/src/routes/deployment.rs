@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::{http::StatusCode, response::IntoResponse};
 use bus::{
-    Bus, From, Stored,
+    ClientBus, From, Stored,
     role::{Kind, senders},
 };
 use client::{RetryRefusal, StoredLetter};
@@ -110,7 +110,7 @@ async fn named_letter(call: &Call) -> Result<StoredLetter, Box<ProblemDetails>> 
 }
 
 /// The first message from this place on. None if none comes: somebody may drop it, and all behind it, while it is looked for.
-async fn first_from(bus: &Bus, filter: Filter, sequence: u64) -> Result<Option<Stored>, bus::Error> {
+async fn first_from(bus: &ClientBus, filter: Filter, sequence: u64) -> Result<Option<Stored>, bus::Error> {
     let mut messages = bus.follow(&[filter], From::Sequence(sequence)).await?;
     timeout(ANSWER_WITHIN, messages.next()).await.ok().transpose()
 }
@@ -185,7 +185,7 @@ pub(super) async fn readiness(call: Call) -> Answered {
 
 #[cfg(test)]
 mod tests {
-    use bus::Memory;
+    use bus::{Bus, Memory};
     use domain::subject::Subject;
 
     use super::*;
@@ -193,7 +193,7 @@ mod tests {
     /// proves: whoever asks for a letter is answered, also if another drops it in between.
     #[tokio::test(start_paused = true)]
     async fn a_letter_that_is_dropped_while_it_is_looked_for_is_not_waited_for() {
-        let bus = Bus::Memory(Memory::new(Default::default()));
+        let bus = ClientBus::from(Bus::Memory(Memory::new(Default::default())));
         let filter = Filter::One(Subject::Dead("cancel".parse().unwrap()));
         let found = first_from(&bus, filter, 1);
         assert!(timeout(2 * ANSWER_WITHIN, found).await.expect("it is answered").unwrap().is_none());

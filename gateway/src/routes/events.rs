@@ -6,7 +6,7 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response, sse::Event},
 };
-use bus::{Bus, Follow, From, Position, Stored, Subscription};
+use bus::{ClientBus, Follow, From, Position, Stored, Subscription};
 use domain::{
     ChildId, Timestamp, TraceId, decode,
     subject::{Filter, Subject},
@@ -278,7 +278,7 @@ impl Listener {
 }
 
 /// The end of a run, once it comes.
-async fn outcome(bus: Bus, trace: TraceId) -> Event {
+async fn outcome(bus: ClientBus, trace: TraceId) -> Event {
     let found = async {
         let mut follow = bus.follow(&[Filter::OutcomesOf(trace)], From::Start).await?;
         loop {

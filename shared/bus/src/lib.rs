@@ -1,8 +1,9 @@
 //! The bus: durable publishing, work queues, request and reply, broadcast, logs that are read back,
-//! and objects. One interface over three real implementations, NATS, memory and disk, and over HTTP to any of them; only this module
-//! knows NATS. It carries bytes and decides nothing.
+//! and objects. Peers of a cluster hold a [`Bus`], one interface over three real implementations: NATS, memory and disk. Clients hold
+//! a [`ClientBus`]: one of these, or HTTP to a gateway. Only this crate knows NATS. It carries bytes and decides nothing.
 
 mod authentic;
+mod client_bus;
 mod disk;
 mod error;
 mod fill;
@@ -15,9 +16,11 @@ mod message;
 mod nats;
 mod replayed;
 pub mod role;
+mod signed_log;
 mod stream;
 mod topology;
 
+pub use client_bus::ClientBus;
 pub use disk::Disk;
 pub use error::{Action, Denied, Error, PublishError, RequestError};
 pub use fill::{Backlog, Fill, Storage};

@@ -29,7 +29,6 @@ pub(super) enum Sending {
     Nats(nats::Sending),
     Memory(memory::Sending),
     Disk(disk::Sending),
-    Http(http::Sending),
 }
 
 impl Sent {
@@ -40,7 +39,6 @@ impl Sent {
             Sending::Nats(sending) => sending.stored().await,
             Sending::Memory(sending) => sending.stored().await,
             Sending::Disk(sending) => sending.stored().await,
-            Sending::Http(sending) => sending.stored().await,
         };
         for (place, kind) in self.dead_letters {
             if let Some(Ok(Published { duplicate: false, .. })) = results.get(place) {
@@ -174,9 +172,25 @@ impl Delivery {
     }
 }
 
-/// A log being followed. What is not authentic is left out, if there are keys.
+/// A log being followed.
 #[derive(Debug)]
-pub struct Follow {
+pub enum Follow {
+    Direct(LogFollow),
+    Http(Box<http::Follow>),
+}
+
+impl Follow {
+    pub async fn next(&mut self) -> Result<Stored, Error> {
+        match self {
+            Follow::Direct(follow) => follow.next().await,
+            Follow::Http(follow) => follow.next().await,
+        }
+    }
+}
+
+/// A log that a peer follows. With keys, a message without a valid signature is left out.
+#[derive(Debug)]
+pub struct LogFollow {
     pub(super) log: Followed,
     pub(super) verifier: Option<Verifier>,
 }
@@ -186,26 +200,23 @@ pub(super) enum Followed {
     Nats(Box<nats::Follow>),
     Memory(memory::Follow),
     Disk(disk::Follow),
-    Http(Box<http::Follow>),
 }
 
-impl Follow {
-    pub async fn next(&mut self) -> Result<Stored, Error> {
+impl LogFollow {
+    async fn next(&mut self) -> Result<Stored, Error> {
         loop {
             let stored = match &mut self.log {
                 Followed::Nats(follow) => follow.next().await?,
                 Followed::Memory(follow) => follow.next().await?,
                 Followed::Disk(follow) => follow.next().await?,
-                Followed::Http(follow) => follow.next().await?,
             };
             let Some(verifier) = &mut self.verifier else { return Ok(stored) };
             let Err((why, after)) = verifier.weigh(&stored) else { return Ok(stored) };
             if let Some(after) = after {
                 let next = match &self.log {
                     Followed::Nats(follow) => follow.next_behind(&stored.subject, after).await?,
-                    Followed::Memory(follow) => follow.next_behind(&stored.subject, after).await?,
-                    Followed::Disk(follow) => follow.next_behind(&stored.subject, after)?,
-                    Followed::Http(follow) => follow.next_behind(&stored.subject, after)?,
+                    Followed::Memory(follow) => follow.memory.next_behind(&stored.subject, after).await?,
+                    Followed::Disk(follow) => follow.bus.next_behind(&stored.subject, after).await?,
                 };
                 // What was between the two is removed: so it was not stored again, behind what came after it.
                 if next == Some(stored.sequence) {

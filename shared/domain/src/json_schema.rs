@@ -13,6 +13,7 @@ use std::{
 };
 
 use jsonschema::{Keyword, PatternOptions, ValidationError, Validator};
+use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -311,16 +312,7 @@ fn escaped(key: &str) -> String {
 
 /// A JSON pointer in a URL, as a JSON pointer. What is no text then is the place of no schema.
 fn decoded(pointer: &str) -> String {
-    let mut bytes = Vec::with_capacity(pointer.len());
-    let mut rest = pointer.as_bytes();
-    while let [first, tail @ ..] = rest {
-        let digits =
-            tail.get(..2).filter(|_| *first == b'%').and_then(|digits| std::str::from_utf8(digits).ok());
-        let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        bytes.push(byte.unwrap_or(*first));
-        rest = if byte.is_some() { &tail[2..] } else { tail };
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    percent_decode_str(pointer).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]

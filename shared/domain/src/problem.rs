@@ -4,6 +4,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use strsim::osa_distance;
 
 use crate::wording;
 
@@ -127,7 +128,7 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     if word.len() > LONGEST {
         return None;
     }
-    let length = word.chars().count();
+    let (length, lower) = (word.chars().count(), word.to_lowercase());
     let allowed = if length < 4 { 1 } else { (length / 3).max(2) };
     let starts_alike = |candidate: &str| length >= 3 && candidate.starts_with(word);
     known
@@ -135,31 +136,10 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .take(LOOKED_AT)
         .filter(|candidate| candidate.len() <= LONGEST)
         .filter(|candidate| candidate.len().abs_diff(word.len()) <= allowed || starts_alike(candidate))
-        .map(|candidate| (edits(word, candidate), candidate))
+        .map(|candidate| (osa_distance(&lower, &candidate.to_lowercase()), candidate))
         .filter(|(distance, candidate)| *distance <= allowed || starts_alike(candidate))
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
-}
-
-/// Edit distance: letters inserted, deleted, replaced or swapped with their neighbour; ignores case.
-fn edits(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) =
-        (a.to_lowercase().chars().collect(), b.to_lowercase().chars().collect());
-    let mut before: Vec<usize> = Vec::new();
-    let mut above: Vec<usize> = (0..=b.len()).collect();
-    for i in 1..=a.len() {
-        let mut row = vec![i];
-        for j in 1..=b.len() {
-            let replaced = above[j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut least = replaced.min(above[j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                least = least.min(before[j - 2] + 1);
-            }
-            row.push(least);
-        }
-        before = std::mem::replace(&mut above, row);
-    }
-    above[b.len()]
 }
 
 #[cfg(test)]

@@ -3,6 +3,10 @@
 
 use std::{fmt, time::Duration};
 
+use jiff::{
+    civil::{Date, Time},
+    tz::Offset,
+};
 use serde::{Deserialize, Serialize};
 
 #[derive(
@@ -45,13 +49,10 @@ impl Timestamp {
             of_day = hours * 3600 + minutes * 60 + seconds;
             (parts.len() <= 3).then_some(())?;
         }
-        // The years begin in March, as they are shown.
-        let (years, months) = if month > 2 { (year, month - 3) } else { (year.checked_sub(1)?, month + 9) };
-        let days = years * 365 + years / 4 - years / 100 + years / 400 + (153 * months + 2) / 5;
-        let days = (days + day.checked_sub(1)?).checked_sub(719_468)?;
-        let at = Timestamp((days * 86_400 + of_day) * 1000);
-        // A day that its month does not have would be shown as one of the next.
-        at.to_string().starts_with(&format!("{year:04}-{month:02}-{day:02}T")).then_some(at)
+        let date = Date::new(i16::try_from(year).ok()?, i8::try_from(month).ok()?, i8::try_from(day).ok()?);
+        let midnight = Offset::UTC.to_timestamp(date.ok()?.to_datetime(Time::midnight())).ok()?;
+        let seconds = u64::try_from(midnight.as_second()).ok()? + of_day;
+        Some(Timestamp(seconds * 1000))
     }
 
     pub const fn millis(self) -> u64 {
@@ -72,22 +73,12 @@ impl Timestamp {
     }
 }
 
-/// As in RFC 3339, in UTC: `2026-01-31T08:15:00Z`.
+/// As in RFC 3339, in UTC: `2026-01-31T08:15:00Z`. A time after the year 9999 is shown as the last of it.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = self.0 / 1000;
-        let (days, of_day) = (seconds / 86_400, seconds % 86_400);
-        // Years begin in March, so that a leap day is the last; 146,097 days are 400 years, counted from the year 0.
-        let since_year_0 = days + 719_468;
-        let (era, day) = (since_year_0 / 146_097, since_year_0 % 146_097);
-        let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-        let day_of_year = day - (365 * year + year / 4 - year / 100);
-        let month = (5 * day_of_year + 2) / 153;
-        let day_of_month = day_of_year - (153 * month + 2) / 5 + 1;
-        let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-        let year = era * 400 + year + next;
-        let (hours, minutes, seconds) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
-        write!(f, "{year:04}-{month:02}-{day_of_month:02}T{hours:02}:{minutes:02}:{seconds:02}Z")
+        let at =
+            i64::try_from(self.0 / 1000).ok().and_then(|seconds| jiff::Timestamp::from_second(seconds).ok());
+        write!(f, "{:.0}", at.unwrap_or(jiff::Timestamp::MAX))
     }
 }
 

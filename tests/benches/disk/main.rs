@@ -22,7 +22,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bus::{Bus, From, Http, Topology};
+use bus::{Bus, ClientBus, From, Http, Topology};
 use coordinator::store::Store;
 use domain::{
     span::Headers,
@@ -184,14 +184,15 @@ async fn requests(bus: &Bus) {
     let stop = CancellationToken::new();
     let serving = tokio::spawn(server.serve(stop.clone().cancelled_owned()));
     let query = Query::Runs(Box::new(RunsQuery { limit: 1, ..RunsQuery::default() }));
-    let carried = Bus::Http(Http::new(&url, None, Default::default()).expect("an address"));
+    let own = ClientBus::from(bus.clone());
+    let carried = ClientBus::Http(Http::new(&url, None, Default::default()).expect("an address"));
     let client = reqwest::Client::builder().no_proxy().build().expect("a client");
     let mut all = [Latencies::default(), Latencies::default(), Latencies::default()];
     for _ in 0..REQUESTS {
         for (way, latencies) in all.iter_mut().enumerate() {
             let begun = Instant::now();
             match way {
-                0 => ask(bus, &query).await,
+                0 => ask(&own, &query).await,
                 1 => ask(&carried, &query).await,
                 _ => {
                     let answer =
@@ -213,7 +214,7 @@ async fn requests(bus: &Bus) {
     serving.await.expect("it does not panic").expect("it ends well");
 }
 
-async fn ask(bus: &Bus, query: &Query) {
+async fn ask(bus: &ClientBus, query: &Query) {
     let payload = serde_json::to_vec(query).expect("a query");
     let (subject, headers) = (Subject::of_query(query), Headers::new());
     let answer = bus.request(&subject, &headers, payload.into(), Duration::from_secs(10)).await;

@@ -1,5 +1,7 @@
 //! What connections are secured by: which variables have it, and the passwords in addresses.
 
+use percent_encoding::percent_decode_str;
+
 /// Variables that hold what a connection or a log is secured by, or name its file with `_FILE` behind them.
 pub(super) const PASSWORDS: [&str; 6] =
     ["NATS_PASSWORD", "NATS_TOKEN", "NATS_NKEY", "REDIS_PASSWORD", "TRELLIS_LOG_KEY", "TRELLIS_TOKEN"];
@@ -31,22 +33,7 @@ pub(super) fn passwords(addresses: &str) -> Vec<String> {
 
 /// A part of an address without its escapes.
 fn decoded(text: &str) -> String {
-    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
-    while let Some((first, behind)) = rest.split_first() {
-        let digits =
-            behind.get(..2).filter(|_| *first == b'%').and_then(|digits| str::from_utf8(digits).ok());
-        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &behind[2..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = behind;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ mod secrets;
 
 use std::{path::Path, time::Duration};
 
-use bus::{Bus, Topology, role};
+use bus::{ClientBus, Topology, role};
 use coordinator::store::{Durability, Store};
 use domain::{ChildId, TraceId, subject::Subject, wording::with_causes};
 use gateway::doctor::{self, Bounds, Findings, Level, shown};
@@ -80,7 +80,7 @@ async fn one_address(args: &Args, servers: &Servers, findings: &mut Findings) {
         Err(error) => return add_error(findings, named, &error),
     };
     match (&bus, servers.directory()) {
-        (Bus::Http(http), _) => match bus.ping().await {
+        (ClientBus::Http(http), _) => match bus.ping().await {
             Ok(took) => {
                 let found = format!("{} answers in {}", http.url(), shown(took));
                 findings.add("server", Level::Ok, found, None);
@@ -124,7 +124,7 @@ async fn nats(args: &Args, servers: &Servers, findings: &mut Findings) {
 }
 
 /// Who we are, and whether that is more than anybody needs.
-async fn role(bus: &Bus, findings: &mut Findings) {
+async fn role(bus: &ClientBus, findings: &mut Findings) {
     let identity = match bus.identity().await {
         Ok(Some(identity)) => identity,
         Ok(None) => return,

@@ -21,7 +21,7 @@ impl Disk {
         self.read("read the directory", |_| Ok(()))
     }
 
-    pub(in super::super) fn time(&self) -> Result<StoreTime, Error> {
+    pub(in super::super) async fn time(&self) -> Result<StoreTime, Error> {
         let correction = self.read("read the clock", correction)?;
         Ok(StoreTime { read: self.within.now(), correction })
     }
@@ -37,15 +37,20 @@ impl Disk {
         .await
     }
 
-    pub(in super::super) fn heartbeat(&self, coordinator: &Member, ttl_ms: u64) -> Members {
-        self.within.heartbeat(coordinator, ttl_ms)
+    pub(in super::super) async fn heartbeat(
+        &self,
+        coordinator: &Member,
+        ttl_ms: u64,
+    ) -> Result<Members, Error> {
+        Ok(self.within.heartbeat(coordinator, ttl_ms))
     }
 
-    pub(in super::super) fn leave(&self, coordinator: &Member) {
+    pub(in super::super) async fn leave(&self, coordinator: &Member) -> Result<(), Error> {
         self.within.leave(coordinator);
+        Ok(())
     }
 
-    pub(in super::super) fn agents(&self) -> Result<Agents, Error> {
+    pub(in super::super) async fn agents(&self) -> Result<Agents, Error> {
         self.read("read the agents", |rows| {
             let texts = |value: &[u8]| Ok(Reader::new(value).rest_as_text()?.to_owned());
             let numbers = |value: &[u8]| Reader::new(value).number();
@@ -57,7 +62,7 @@ impl Disk {
         })
     }
 
-    pub(in super::super) fn agents_revision(&self) -> Result<u64, Error> {
+    pub(in super::super) async fn agents_revision(&self) -> Result<u64, Error> {
         self.read("read the revision of the agents", |rows| rows.number(&rows::revision()))
     }
 
@@ -90,13 +95,13 @@ impl Disk {
         .await
     }
 
-    pub(in super::super) fn counters(&self, partitions: &[Partition]) -> Result<Vec<u64>, Error> {
+    pub(in super::super) async fn counters(&self, partitions: &[Partition]) -> Result<Vec<u64>, Error> {
         self.read("read counters", |rows| {
             partitions.iter().map(|home| rows.number(&rows::counter(*home))).collect()
         })
     }
 
-    pub(in super::super) fn log_marks(&self, partitions: &[Partition]) -> Result<Vec<LogMark>, Error> {
+    pub(in super::super) async fn log_marks(&self, partitions: &[Partition]) -> Result<Vec<LogMark>, Error> {
         self.read("read marks", |rows| {
             partitions.iter().map(|home| log_mark(rows, *home, &self.run)).collect()
         })

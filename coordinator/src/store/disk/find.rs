@@ -14,7 +14,7 @@ use super::{
 type Found = (Timestamp, TraceId);
 
 impl Disk {
-    pub(in super::super) fn find(&self, find: &Find) -> Result<Vec<(TraceId, Timestamp)>, Error> {
+    pub(in super::super) async fn find(&self, find: &Find) -> Result<Vec<(TraceId, Timestamp)>, Error> {
         let mut runs: Vec<Found> = Vec::new();
         for home in self.homes() {
             runs.extend(self.read("find runs", |rows| in_home(rows, home, find))?);
@@ -23,11 +23,15 @@ impl Disk {
         Ok(runs.into_iter().take(find.limit).map(|(at, trace)| (trace, at)).collect())
     }
 
-    pub(in super::super) fn with_prefix(&self, prefix: &str, limit: usize) -> Result<Vec<TraceId>, Error> {
+    pub(in super::super) async fn with_prefix(
+        &self,
+        prefix: &str,
+        limit: usize,
+    ) -> Result<Vec<TraceId>, Error> {
         self.read("find traces by their ids", |rows| index::with_prefix(rows, prefix, limit))
     }
 
-    pub(in super::super) fn run_count(&self) -> Result<u64, Error> {
+    pub(in super::super) async fn run_count(&self) -> Result<u64, Error> {
         self.read("count runs", |rows| self.homes().map(|home| List::runs(home).count(rows)).sum())
     }
 }

@@ -17,7 +17,7 @@ impl Disk {
         Partition::of(trace, self.partitions)
     }
 
-    pub(in super::super) fn load(&self, traces: &[TraceId]) -> Result<Vec<Loaded>, Error> {
+    pub(in super::super) async fn load(&self, traces: &[TraceId]) -> Result<Vec<Loaded>, Error> {
         let load = |rows: &disk::View, trace: TraceId| {
             let counter = rows.number(&rows::counter(self.home(trace)))?;
             Ok(Loaded { record: rows::record(rows, trace)?, damaged: None, counter })
@@ -43,7 +43,7 @@ impl Disk {
         .await
     }
 
-    pub(in super::super) fn due(
+    pub(in super::super) async fn due(
         &self,
         partitions: &[Partition],
         now: Timestamp,
@@ -56,7 +56,7 @@ impl Disk {
         Ok(due?.concat())
     }
 
-    pub(in super::super) fn ended(
+    pub(in super::super) async fn ended(
         &self,
         partitions: &[Partition],
         until: Timestamp,
@@ -92,18 +92,18 @@ impl Disk {
         .await
     }
 
-    pub(in super::super) fn branches(&self, of: TraceId) -> Result<Vec<TraceId>, Error> {
+    pub(in super::super) async fn branches(&self, of: TraceId) -> Result<Vec<TraceId>, Error> {
         let all = rows::branches(of);
         self.read("list branches", |rows| {
             rows.beginning(&all)?.map(|row| rows::trace_id(Reader::behind(&row?.0, &all)?.id()?)).collect()
         })
     }
 
-    pub(in super::super) fn versions(&self, traces: &[TraceId]) -> Result<Vec<u64>, Error> {
+    pub(in super::super) async fn versions(&self, traces: &[TraceId]) -> Result<Vec<u64>, Error> {
         self.read("read versions", |rows| traces.iter().map(|trace| rows::version(rows, *trace)).collect())
     }
 
-    pub(in super::super) fn fields(
+    pub(in super::super) async fn fields(
         &self,
         traces: &[TraceId],
         fields: &[&str],

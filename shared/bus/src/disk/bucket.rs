@@ -30,7 +30,7 @@ impl Disk {
         }
     }
 
-    pub(in super::super) fn get_object(&self, name: &str) -> Result<Option<Bytes>, Error> {
+    pub(in super::super) async fn get_object(&self, name: &str) -> Result<Option<Bytes>, Error> {
         self.looked("read an object", |rows| objects::get(rows, name))
     }
 
@@ -40,11 +40,11 @@ impl Disk {
         deleted.map_err(|error| failed("delete an object", &error))
     }
 
-    pub(in super::super) fn objects(&self, prefix: &str) -> Result<Vec<String>, Error> {
+    pub(in super::super) async fn objects(&self, prefix: &str) -> Result<Vec<String>, Error> {
         self.looked("list objects", |rows| objects::list(rows, prefix))
     }
 
-    pub(in super::super) fn fill(&self) -> Result<Vec<Fill>, Error> {
+    pub(in super::super) async fn fill(&self) -> Result<Vec<Fill>, Error> {
         let topology = self.within.state().topology.clone();
         let fill = |rows: &View, storage: Storage| {
             let (bytes, (first, last)) = match storage {
@@ -64,7 +64,7 @@ impl Disk {
         self.looked("measure the storage", |rows| Storage::all().map(|storage| fill(rows, storage)).collect())
     }
 
-    pub(in super::super) fn backlog(&self, consumer: &Consumer) -> Result<Backlog, Error> {
+    pub(in super::super) async fn backlog(&self, consumer: &Consumer) -> Result<Backlog, Error> {
         let log = self.rows_of(consumer.stream());
         let state = self.within.state();
         let Some(queue) = state.queues.get(&consumer.name()) else { return Ok(Backlog::default()) };

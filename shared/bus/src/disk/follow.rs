@@ -1,6 +1,6 @@
 //! A log of the disk that is being followed.
 
-use domain::subject::{Filter, Subject};
+use domain::subject::Filter;
 
 use super::{
     look::Look,
@@ -15,18 +15,18 @@ use crate::{
 
 #[derive(Debug)]
 pub(in super::super) struct Follow {
-    bus: Disk,
+    pub(in super::super) bus: Disk,
     stream: Stream,
     patterns: Vec<Pattern>,
     next: u64,
 }
 
 impl Disk {
-    pub(in super::super) fn follow(&self, filters: &[Filter], from: From) -> Result<Follow, Error> {
+    pub(in super::super) async fn follow(&self, filters: &[Filter], from: From) -> Result<Follow, Error> {
         let stream = stream_of_all(filters)?;
         let next = match (from, filters.first()) {
             (From::Sequence(sequence), _) => sequence,
-            (From::Now, Some(filter)) => self.end(filter)?.sequence + 1,
+            (From::Now, Some(filter)) => self.end(filter).await?.sequence + 1,
             (From::Start | From::Now, _) => 1,
         };
         Ok(Follow { bus: self.clone(), stream, patterns: self.within.patterns(filters), next })
@@ -34,16 +34,6 @@ impl Disk {
 }
 
 impl Follow {
-    /// The sequence of the first message on a subject behind another.
-    pub(in super::super) fn next_behind(
-        &self,
-        subject: &Subject,
-        sequence: u64,
-    ) -> Result<Option<u64>, Error> {
-        let behind = self.bus.heads_since(&Filter::One(subject.clone()), sequence)?;
-        Ok(behind.first().map(|head| head.sequence))
-    }
-
     pub(in super::super) async fn next(&mut self) -> Result<Stored, Error> {
         let Follow { bus, stream, patterns, next } = self;
         let log = bus.rows_of(*stream);

@@ -85,7 +85,7 @@ impl Disk {
         payload: bytes::Bytes,
     ) -> Result<(), Error> {
         if Stream::of(&Filter::One(subject.clone())).is_none() {
-            return self.within.broadcast(subject, headers, payload);
+            return self.within.broadcast(subject, headers, payload).await;
         }
         let (subject, headers) = (subject.clone(), headers.clone());
         // Nobody waits for it.
@@ -93,28 +93,42 @@ impl Disk {
         Ok(())
     }
 
-    pub(in super::super) fn read(&self, filter: &Filter) -> Result<Vec<Stored>, Error> {
+    pub(in super::super) async fn read(&self, filter: &Filter) -> Result<Vec<Stored>, Error> {
         self.look("read a log", filter, |look, pattern| look.read(pattern))
     }
 
-    pub(in super::super) fn last(&self, filter: &Filter) -> Result<Option<Stored>, Error> {
+    pub(in super::super) async fn last(&self, filter: &Filter) -> Result<Option<Stored>, Error> {
         self.look("read a log's end", filter, |look, pattern| look.last(pattern))
     }
 
-    pub(in super::super) fn subjects(&self, filter: &Filter) -> Result<Vec<Subject>, Error> {
+    pub(in super::super) async fn subjects(&self, filter: &Filter) -> Result<Vec<Subject>, Error> {
         let subjects = self.look("list subjects", filter, |look, pattern| look.subjects(pattern))?;
         Ok(subjects.iter().filter_map(|subject| self.namespace().parse(subject).ok()).collect())
     }
 
-    pub(in super::super) fn heads_since(&self, filter: &Filter, sequence: u64) -> Result<Vec<Head>, Error> {
+    pub(in super::super) async fn heads_since(
+        &self,
+        filter: &Filter,
+        sequence: u64,
+    ) -> Result<Vec<Head>, Error> {
         self.look("list new messages", filter, |look, pattern| look.heads_since(pattern, sequence))
     }
 
-    pub(in super::super) fn end(&self, filter: &Filter) -> Result<Position, Error> {
+    pub(in super::super) async fn end(&self, filter: &Filter) -> Result<Position, Error> {
         let log = self.rows_of(self.within.place(filter)?.0);
         let head = self.directory.read(|rows| log.head(rows));
         let head = head.map_err(|error| failed("find a log's end", &error))?;
         Ok(Position { log: self.log, sequence: head.last })
+    }
+
+    /// The sequence of the first message on a subject behind another.
+    pub(in super::super) async fn next_behind(
+        &self,
+        subject: &Subject,
+        sequence: u64,
+    ) -> Result<Option<u64>, Error> {
+        let behind = self.heads_since(&Filter::One(subject.clone()), sequence).await?;
+        Ok(behind.first().map(|head| head.sequence))
     }
 
     pub(in super::super) async fn purge(&self, filter: &Filter) -> Result<(), Error> {

@@ -53,23 +53,6 @@ impl fmt::Debug for Http {
     }
 }
 
-/// Messages that are sent one after the other, each when the one before it is stored.
-#[derive(Debug)]
-pub(crate) struct Sending {
-    http: Http,
-    messages: Vec<Outgoing>,
-}
-
-impl Sending {
-    pub(in super::super) async fn stored(self) -> Vec<Result<Published, PublishError>> {
-        let mut results = Vec::with_capacity(self.messages.len());
-        for message in self.messages {
-            results.push(self.http.publish(message).await);
-        }
-        results
-    }
-}
-
 impl Http {
     /// A gateway by its address, such as `http://127.0.0.1:7420`, and the token that it knows us by.
     pub fn new(url: &str, token: Option<&str>, namespace: Namespace) -> Result<Self, Error> {
@@ -176,18 +159,7 @@ impl Http {
         move |failure| failure.while_doing(doing, &self.url)
     }
 
-    /// What only coordinators and workers do.
-    pub(in super::super) fn not_carried<T>(&self, doing: &str) -> Result<T, Error> {
-        let reason =
-            "over HTTP only clients are served; coordinators and workers need the NATS server".into();
-        Err(Error::Failed { doing: doing.to_owned(), reason })
-    }
-
-    pub(in super::super) fn send(&self, messages: Vec<Outgoing>) -> Sending {
-        Sending { http: self.clone(), messages }
-    }
-
-    async fn publish(&self, message: Outgoing) -> Result<Published, PublishError> {
+    pub(in super::super) async fn publish(&self, message: Outgoing) -> Result<Published, PublishError> {
         let published = |line| {
             let Line::Published { sequence, duplicate } = line else { return None };
             Some(Published { sequence, duplicate })
@@ -255,12 +227,12 @@ impl Http {
         self.all(call, |_| Some(())).await.map(drop).map_err(self.failed(doing))
     }
 
-    pub(in super::super) async fn get_object(
+    pub(in super::super) async fn get_content(
         &self,
         name: &str,
-        sha256: Option<&str>,
+        sha256: &str,
     ) -> Result<Option<Bytes>, Error> {
-        let call = Call::Object { name: name.to_owned(), sha256: sha256.map(str::to_owned) };
+        let call = Call::Object { name: name.to_owned(), sha256: Some(sha256.to_owned()) };
         let parts = self.all(&call, Line::bytes).await.map_err(self.failed("reading an object"))?;
         match parts.as_slice() {
             [] => Ok(None),
@@ -271,12 +243,6 @@ impl Http {
                 Ok(Some(whole.freeze()))
             }
         }
-    }
-
-    pub(in super::super) async fn objects(&self, prefix: &str) -> Result<Vec<String>, Error> {
-        let call = Call::Objects { prefix: prefix.to_owned() };
-        let name = |line| if let Line::Name(name) = line { Some(name) } else { None };
-        self.all(&call, name).await.map_err(self.failed("listing objects"))
     }
 
     pub(in super::super) async fn backlog(&self, consumer: &Consumer) -> Result<Backlog, Error> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use domain::subject::{Filter, Subject};
+use domain::subject::Filter;
 use tokio::time::{Instant, sleep};
 
 use super::{
@@ -13,6 +13,7 @@ use super::{
 use crate::{
     error::Error,
     message::{From, Message, Position, Stored},
+    stream,
 };
 
 /// How long a server that is gone is tried again.
@@ -21,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 /// A log that is followed. A connection that is lost is made again, and goes on behind what was read.
 #[derive(Debug)]
-pub(in super::super) struct Follow {
+pub struct Follow {
     http: Http,
     filters: Vec<Filter>,
     /// The log, and the last message that was read.
@@ -32,7 +33,11 @@ pub(in super::super) struct Follow {
 }
 
 impl Http {
-    pub(in super::super) async fn follow(&self, filters: &[Filter], from: From) -> Result<Follow, Error> {
+    pub(in super::super) async fn follow(
+        &self,
+        filters: &[Filter],
+        from: From,
+    ) -> Result<stream::Follow, Error> {
         let Some(first) = filters.first() else {
             let reason = "no filter given".into();
             return Err(Error::Failed { doing: "following a log".into(), reason });
@@ -48,13 +53,14 @@ impl Http {
             Follow { http: self.clone(), filters: filters.to_vec(), read, lines: None, gone: None };
         // What is not permitted is told now.
         follow.connect().await.map_err(|failure| failure.while_doing("following a log", &self.url))?;
-        Ok(follow)
+        Ok(stream::Follow::Http(Box::new(follow)))
     }
 
-    pub(in super::super) async fn subscribe(&self, filter: &Filter) -> Result<Subscription, Error> {
+    pub(in super::super) async fn subscribe(&self, filter: &Filter) -> Result<stream::Subscription, Error> {
         let call = Call::Subscribe { filter: filter.clone() };
         let lines = self.call(&call).await.map_err(|failure| failure.while_doing("listening", &self.url))?;
-        Ok(Subscription { http: self.clone(), call, lines: Some(lines), gone: None })
+        let subscription = Subscription { http: self.clone(), call, lines: Some(lines), gone: None };
+        Ok(stream::Subscription::Http(Box::new(subscription)))
     }
 }
 
@@ -65,11 +71,6 @@ impl Follow {
             self.http.call(&Call::Follow { filters, from: self.read.sequence.saturating_add(1) }).await?,
         );
         Ok(())
-    }
-
-    /// The sequence of the first message on a subject behind another. Only who has keys asks, and clients have none.
-    pub(in super::super) fn next_behind(&self, subject: &Subject, _: u64) -> Result<Option<u64>, Error> {
-        self.http.not_carried(&format!("looking behind `{subject}`"))
     }
 
     /// The next message. Cancel-safe.

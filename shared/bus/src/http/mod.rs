@@ -9,6 +9,5 @@ mod serve;
 
 pub use call::{Call, Encoded, Failure, Line, NAMESPACE, Named, PATH};
 pub use client::Http;
-pub(super) use client::Sending;
 pub(super) use follow::{Follow, Subscription};
 pub use serve::{Answer, answer};

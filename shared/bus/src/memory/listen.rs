@@ -40,7 +40,7 @@ impl Memory {
         self.listen(&[self.shared.namespace.filter(filter)], false)
     }
 
-    pub(in super::super) fn broadcast(
+    pub(in super::super) async fn broadcast(
         &self,
         subject: &Subject,
         headers: &Headers,
@@ -82,7 +82,7 @@ impl Memory {
         self.state().listeners.tell(&text, subject, headers, payload, reply_to)
     }
 
-    pub(in super::super) fn reply(&self, to: &str, payload: Bytes) -> Result<(), Error> {
+    pub(in super::super) async fn reply(&self, to: &str, payload: Bytes) -> Result<(), Error> {
         let inbox = to.to_owned();
         self.across(to, move |memory| memory.answer(&inbox, payload.clone()));
         Ok(())

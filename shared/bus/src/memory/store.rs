@@ -69,6 +69,16 @@ impl Memory {
         self.ask("list new messages", list).await
     }
 
+    /// The sequence of the first message on a subject behind another.
+    pub(in super::super) async fn next_behind(
+        &self,
+        subject: &Subject,
+        sequence: u64,
+    ) -> Result<Option<u64>, Error> {
+        let behind = self.heads_since(&Filter::One(subject.clone()), sequence).await?;
+        Ok(behind.first().map(|head| head.sequence))
+    }
+
     pub(in super::super) async fn end(&self, filter: &Filter) -> Result<Position, Error> {
         let (stream, _) = self.place(filter)?;
         let log = self.started_at().millis();
@@ -132,23 +142,13 @@ pub(crate) struct Admitted {
 /// A log that is being followed.
 #[derive(Debug)]
 pub(in super::super) struct Follow {
-    memory: Memory,
+    pub(in super::super) memory: Memory,
     stream: Stream,
     patterns: Vec<Pattern>,
     next: u64,
 }
 
 impl Follow {
-    /// The sequence of the first message on a subject behind another.
-    pub(in super::super) async fn next_behind(
-        &self,
-        subject: &Subject,
-        sequence: u64,
-    ) -> Result<Option<u64>, Error> {
-        let behind = self.memory.heads_since(&Filter::One(subject.clone()), sequence).await?;
-        Ok(behind.first().map(|head| head.sequence))
-    }
-
     pub(in super::super) async fn next(&mut self) -> Result<Stored, Error> {
         loop {
             // Registered before the check, so that a message stored in between wakes us.

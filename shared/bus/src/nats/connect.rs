@@ -9,6 +9,7 @@ use std::{
 
 use async_nats::{ConnectOptions, Event, ServerAddr, ServerError, jetstream::ContextBuilder};
 use domain::tls::Tls;
+use percent_encoding::percent_decode_str;
 use tokio::sync::{Semaphore, watch};
 
 use super::{
@@ -239,15 +240,7 @@ fn of_address(addresses: &[ServerAddr]) -> Option<(String, Option<String>)> {
 
 /// Decodes `%40` and other percent-encoded characters of an address.
 fn decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let escaped = after.get(..2).filter(|_| *first == b'%');
-        let byte = escaped.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
-        bytes.push(byte.unwrap_or(*first));
-        rest = if byte.is_some() { &after[2..] } else { after };
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 fn without_credentials(url: &str) -> String {
