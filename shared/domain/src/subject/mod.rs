@@ -1,0 +1,183 @@
+//! The subjects of the bus: made and parsed here and nowhere else. Ids can't contain a dot or a wildcard, so the tokens of a
+//! subject are unambiguous. A [`Namespace`] as prefix lets many deployments share servers. A new subject is a row of the table;
+//! its stream is in the topology of the bus, and roles that may use it are in the roles of the bus.
+
+use std::{fmt, str::FromStr};
+
+mod filter;
+mod namespace;
+mod partition;
+mod token;
+mod words;
+
+pub use filter::Filter;
+pub use namespace::{Home, Namespace, is_reserved};
+pub use partition::Partition;
+use token::{Token, subjects, tokens_after};
+pub use words::{Action, Audited, Topic};
+
+use crate::{
+    id::{AgentId, ChildId, GraphName, PoolName, ScheduleName, TraceId, WebhookName},
+    wire::{Control, Query},
+};
+
+subjects! {
+    /// Durable; the sender gets no answer.
+    Spawn = "agent.spawn", "spawn", others;
+    Graph = "agent.graph", "graph", others;
+    Cancel = "agent.cancel", "cancel", others;
+    Input = "agent.input", "input", others;
+    /// Request and reply; answered after the commit.
+    Submit = "agent.submit", "submit", others;
+    /// Request and reply: messages, answers and amends, answered after the commit.
+    Steer = "agent.steer", "steer", others;
+    /// Request and reply; changes nothing.
+    Query(topic: Topic) = "agent.query", "query", others;
+    Admin(action: Action) = "agent.admin", "admin", others;
+    /// To every worker: describe yourself.
+    Worker = "agent.worker", "worker", others;
+    Execute(pool: PoolName) = "agent.spawn.execute", "execute", coordinators;
+    /// Of the workers of a pool, about the traces of a partition.
+    Ask(pool: PoolName, partition: Partition) = "agent.ask", "ask", others;
+    Stop(trace: TraceId) = "agent.stop", "stop", coordinators;
+    Result(pool: PoolName, partition: Partition, trace: TraceId, child: ChildId) = "agent.result", "result", others;
+    Cost(pool: PoolName, partition: Partition, trace: TraceId, child: ChildId) = "agent.cost", "cost", others;
+    Event(trace: TraceId, child: ChildId) = "agent.event", "event", coordinators;
+    Outcome(trace: TraceId, child: ChildId) = "agent.outcome", "outcome", coordinators;
+    /// To the root's caller: an agent needs a human.
+    Question(trace: TraceId, child: ChildId) = "agent.question", "question", coordinators;
+    /// The spans of a context that is over, for the coordinator that exports them (X6).
+    Span(trace: TraceId, child: ChildId) = "agent.span", "span", coordinators;
+    /// A notice for a webhook, for the coordinator that sends it (X9).
+    Webhook(name: WebhookName, trace: TraceId, child: ChildId) = "agent.webhook", "webhook", coordinators;
+    History(pool: PoolName, trace: TraceId, child: ChildId) = "agent.history", "history", others;
+    /// The text of an agent while it works; not stored.
+    Stream(trace: TraceId, child: ChildId) = "agent.stream", "stream", others;
+    /// To every worker: the one that is named takes no more work.
+    Drain = "agent.drain", "drain", coordinators;
+    /// Dead letters, by the kind of their subject.
+    Dead(kind: ChildId) = "agent.dead", "dead", others;
+    /// Records of administrators' actions that are no event of a run (S7).
+    Audit(record: Audited) = "agent.audit", "audit", coordinators;
+    /// The versions of an agent's profile.
+    Profile(agent: AgentId) = "agent.profile", "profile", coordinators;
+    /// The revisions of a schedule (G16).
+    Schedule(name: ScheduleName) = "agent.schedule", "schedule", coordinators;
+    /// The decisions about the ticks of a schedule.
+    Ticks(name: ScheduleName) = "agent.ticks", "ticks", coordinators;
+    /// The versions of a graph that is kept under a name (G18).
+    Kept(name: GraphName) = "agent.kept", "kept", coordinators;
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a subject of Trellis")]
+pub struct UnknownSubject(String);
+
+impl UnknownSubject {
+    fn new(text: &str) -> Self {
+        UnknownSubject(text.chars().take(200).collect())
+    }
+}
+
+impl FromStr for Subject {
+    type Err = UnknownSubject;
+
+    fn from_str(text: &str) -> Result<Self, UnknownSubject> {
+        Subject::parse(text).ok_or_else(|| UnknownSubject::new(text))
+    }
+}
+
+impl Subject {
+    /// The subject that a query belongs to: on any other it is refused.
+    pub fn of_query(query: &Query) -> Self {
+        match query {
+            Query::Runs(_) | Query::Pending(_) | Query::Branches { .. } | Query::Snapshot { .. } => {
+                Subject::Query(Topic::Runs)
+            }
+            Query::Agents | Query::Agent { .. } => Subject::Query(Topic::Agents),
+            Query::Coordinators => Subject::Query(Topic::Coordinators),
+            Query::Schedules { .. } | Query::Schedule { .. } => Subject::Query(Topic::Schedules),
+            Query::Graphs { .. } | Query::Graph { .. } => Subject::Query(Topic::Graphs),
+            Query::Tell { .. } | Query::Answer { .. } | Query::Amend { .. } => Subject::Steer,
+            Query::ApplyAgents { .. } | Query::DeleteAgent { .. } => Subject::Admin(Action::Apply),
+            Query::PutSchedule { .. }
+            | Query::DeleteSchedule { .. }
+            | Query::PauseSchedule { .. }
+            | Query::ResumeSchedule { .. }
+            | Query::RunSchedule { .. } => Subject::Admin(Action::Schedules),
+            Query::PutGraph { .. } | Query::DeleteGraph { .. } => Subject::Admin(Action::Graphs),
+            Query::Drain(_) => Subject::Admin(Action::Drain),
+        }
+    }
+
+    /// The subjects that a message of an administrator about a run belongs to: one for each thing that it asks for.
+    pub fn of_control(control: &Control) -> Vec<Self> {
+        let Control { trace_id: _, raise, charge, delete, restore, dispute } = control;
+        let asks = [
+            (Action::Raise, raise.is_some()),
+            (Action::Charge, charge.is_some()),
+            (Action::Delete, delete.is_some()),
+            (Action::Restore, restore.is_some()),
+            (Action::Dispute, dispute.is_some()),
+        ];
+        asks.into_iter().filter(|(_, asked)| *asked).map(|(action, _)| Subject::Admin(action)).collect()
+    }
+
+    /// The kind of its messages in one word: dead letters are sorted by it. Each action of administrators is a kind.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Subject::Admin(action) => action.name(),
+            other => other.kind_of_messages(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_subject_is_parsed_back_to_itself() {
+        let audits = Audited::all().map(Subject::Audit);
+        for subject in Subject::one_of_each().into_iter().chain(audits) {
+            assert_eq!(subject.to_string().parse(), Ok(subject));
+        }
+    }
+
+    #[test]
+    fn permissions_name_the_pool_and_no_ids() {
+        let pool: PoolName = "gpu".parse().unwrap();
+        let child: ChildId = "researcher-1".parse().unwrap();
+        let trace = TraceId::from_u128(7).unwrap();
+        let result = Subject::Result(pool.clone(), Partition::of(trace, 64), trace, child.clone());
+        assert_eq!(result.form(Some(&pool)), "agent.result.gpu.*.*.*");
+        assert_eq!(result.form(None), "agent.result.*.*.*.*");
+        assert_eq!(Subject::Event(trace, child).form(Some(&pool)), "agent.event.*.*");
+        assert_eq!(Subject::Query(Topic::Runs).form(None), "agent.query.runs");
+        assert_eq!(Subject::Admin(Action::Raise).form(None), "agent.admin.raise");
+        assert_eq!(Subject::Execute(pool.clone()).form(Some(&pool)), "agent.spawn.execute.gpu");
+        assert_eq!(Subject::Audit(Audited::WorkerPolicy).form(None), "agent.audit.*");
+    }
+
+    #[test]
+    fn what_is_not_a_subject_is_refused() {
+        let bad = [
+            "",
+            "agent",
+            "agent.spawn.",
+            "agent.spawner",
+            "agent.spawn.execute.*",
+            "agent.query",
+            "agent.query.money",
+            "agent.admin.runs",
+            "agent.ask.p07",
+            "agent.ask.gpu.7",
+            "agent.ask.gpu.p7",
+            "agent.ask.gpu.p9999",
+        ];
+        for text in bad {
+            assert!(text.parse::<Subject>().is_err(), "{text}");
+        }
+        assert!("agent.event.0af7651916cd43dd8448eb211c80319c.a.b".parse::<Subject>().is_err());
+    }
+}

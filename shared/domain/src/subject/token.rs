@@ -1,0 +1,253 @@
+//! The tokens of a subject after its name, and the table of subjects that is made of them.
+
+use std::fmt;
+
+use super::{Action, Audited, Partition, Topic};
+use crate::id::{AgentId, ChildId, GraphName, PoolName, ScheduleName, TraceId, WebhookName};
+
+/// A token of a subject: an id, a partition, or a word of a list.
+pub(super) trait Token: Sized {
+    fn show(&self) -> impl fmt::Display;
+
+    fn read(text: &str) -> Option<Self>;
+
+    /// As permissions name it. An id is a wildcard, for a server can't know every id; a pool is one unless it is given.
+    fn permission(&self, _pool: Option<&PoolName>) -> String {
+        "*".into()
+    }
+
+    /// Of a list of words each one that has permissions of its own; one id of the others.
+    fn samples() -> Vec<Self>;
+}
+
+macro_rules! id_tokens {
+    ($($id:ty: $sample:expr),* $(,)?) => {$(
+        impl Token for $id {
+            fn show(&self) -> impl fmt::Display {
+                self
+            }
+
+            fn read(text: &str) -> Option<Self> {
+                text.parse().ok()
+            }
+
+            fn samples() -> Vec<Self> {
+                vec![$sample]
+            }
+        }
+    )*};
+}
+
+id_tokens! {
+    TraceId: TraceId::from_u128(1).expect("not all zeros"),
+    ChildId: ChildId::whole_trace(),
+    AgentId: AgentId::default_agent(),
+    ScheduleName: ScheduleName::new("one").expect("a plain name"),
+    GraphName: GraphName::new("one").expect("a plain name"),
+    WebhookName: WebhookName::new("one").expect("a plain name"),
+}
+
+impl Token for PoolName {
+    fn show(&self) -> impl fmt::Display {
+        self
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+
+    fn permission(&self, pool: Option<&PoolName>) -> String {
+        pool.map_or("*", PoolName::as_str).into()
+    }
+
+    fn samples() -> Vec<Self> {
+        vec![PoolName::default_pool()]
+    }
+}
+
+impl Token for Partition {
+    fn show(&self) -> impl fmt::Display {
+        self
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        Partition::parse(text)
+    }
+
+    fn samples() -> Vec<Self> {
+        Partition::all(1).collect()
+    }
+}
+
+impl Token for Audited {
+    fn show(&self) -> impl fmt::Display {
+        self.name()
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        Audited::all().find(|word| word.name() == text)
+    }
+
+    fn samples() -> Vec<Self> {
+        vec![Audited::Policy]
+    }
+}
+
+/// Words that permissions tell apart: roles may use some and not others.
+macro_rules! word_tokens {
+    ($($word:ty),*) => {$(
+        impl Token for $word {
+            fn show(&self) -> impl fmt::Display {
+                self.name()
+            }
+
+            fn read(text: &str) -> Option<Self> {
+                Self::ALL.into_iter().find(|word| word.name() == text)
+            }
+
+            fn permission(&self, _pool: Option<&PoolName>) -> String {
+                self.name().into()
+            }
+
+            fn samples() -> Vec<Self> {
+                Self::ALL.into()
+            }
+        }
+    )*};
+}
+
+word_tokens!(Topic, Action);
+
+/// The tokens after a name; none if the text begins with another name.
+pub(super) fn tokens_after<'t>(text: &'t str, name: &str) -> Option<std::str::Split<'t, char>> {
+    let rest = text.strip_prefix(name)?;
+    let mut tokens = rest.split('.');
+    // Before the first dot the name ends: `agent.spawner` is not `agent.spawn`.
+    (tokens.next() == Some("")).then_some(tokens)
+}
+
+/// Makes [`Subject`](super::Subject) of a table with a row for each: its tokens after the name, the name, the word for the kind
+/// of its messages, and its sender: `coordinators` if they alone send on it, else `others`.
+macro_rules! subjects {
+    ($($(#[$doc:meta])* $variant:ident $(($($field:ident: $token:ty),+))? = $name:literal, $kind:literal, $sender:ident;)*) => {
+        #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+        pub enum Subject {
+            $($(#[$doc])* $variant $(($($token),+))?,)*
+        }
+
+        impl fmt::Display for Subject {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    $(Subject::$variant $(($($field),+))? => {
+                        f.write_str($name)?;
+                        $($(write!(f, ".{}", $field.show())?;)+)?
+                    })*
+                }
+                Ok(())
+            }
+        }
+
+        impl Subject {
+            fn parse(text: &str) -> Option<Self> {
+                $(
+                    let row = || {
+                        let mut tokens = tokens_after(text, $name)?;
+                        let subject = Subject::$variant $(($(<$token as Token>::read(tokens.next()?)?),+))?;
+                        tokens.next().is_none().then_some(subject)
+                    };
+                    if let Some(subject) = row() {
+                        return Some(subject);
+                    }
+                )*
+                None
+            }
+
+            /// The kind of its messages in one word.
+            fn kind_of_messages(&self) -> &'static str {
+                match self {
+                    $(Subject::$variant { .. } => $kind,)*
+                }
+            }
+
+            /// Coordinators alone send on it. Its messages are stored in streams to which no other role writes.
+            pub fn is_of_the_core(&self) -> bool {
+                match self {
+                    $(Subject::$variant { .. } => subjects!(@is_of_the_core $sender),)*
+                }
+            }
+
+            /// All subjects like it, as permissions name them: every id is a wildcard, and the pool too unless one is given.
+            pub fn form(&self, pool: Option<&PoolName>) -> String {
+                let tokens: Vec<String> = match self {
+                    $(Subject::$variant $(($($field),+))? => vec![$name.into(), $($($field.permission(pool)),+)?],)*
+                };
+                tokens.join(".")
+            }
+
+            /// One of each, and of words one for each word: permissions and tests need all of them.
+            pub fn one_of_each() -> Vec<Subject> {
+                let mut all = Vec::new();
+                $(subjects!(@samples all, $variant $(($($token),+))?);)*
+                all
+            }
+        }
+    };
+    (@is_of_the_core coordinators) => { true };
+    (@is_of_the_core others) => { false };
+    (@samples $all:ident, $variant:ident) => {
+        $all.push(Subject::$variant);
+    };
+    (@samples $all:ident, $variant:ident ($token:ty)) => {
+        $all.extend(<$token as Token>::samples().into_iter().map(Subject::$variant));
+    };
+    (@samples $all:ident, $variant:ident ($($token:ty),+)) => {
+        $all.push(Subject::$variant($(<$token as Token>::samples().remove(0)),+));
+    };
+}
+
+/// Makes [`Filter`](super::Filter) of a table: each row has a name, and after it a token or `*` for any.
+macro_rules! filters {
+    ($($(#[$doc:meta])* $variant:ident $(($($field:ident: $token:ty),+))? = $name:literal [$($part:tt)+];)*) => {
+        /// Several subjects at once: those of a stream, or of a reader.
+        #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+        pub enum Filter {
+            One(Subject),
+            $($(#[$doc])* $variant $(($($token),+))?,)*
+        }
+
+        impl fmt::Display for Filter {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    Filter::One(subject) => return subject.fmt(f),
+                    $(Filter::$variant $(($($field),+))? => {
+                        f.write_str($name)?;
+                        $(filters!(@show f $part);)+
+                    })*
+                }
+                Ok(())
+            }
+        }
+
+        impl Filter {
+            fn several(text: &str) -> Option<Self> {
+                $(
+                    let row = || {
+                        let mut tokens = tokens_after(text, $name)?;
+                        $(filters!(@read tokens $part);)+
+                        tokens.next().is_none().then_some(Filter::$variant $(($($field),+))?)
+                    };
+                    if let Some(filter) = row() {
+                        return Some(filter);
+                    }
+                )*
+                None
+            }
+        }
+    };
+    (@show $f:ident *) => { $f.write_str(".*")?; };
+    (@show $f:ident $field:ident) => { write!($f, ".{}", $field.show())?; };
+    (@read $tokens:ident *) => { $tokens.next().filter(|token| *token == "*")?; };
+    (@read $tokens:ident $field:ident) => { let $field = Token::read($tokens.next()?)?; };
+}
+
+pub(super) use {filters, subjects};

@@ -1,0 +1,104 @@
+//! The words that stand in subjects in place of an id: topics of queries, actions of administrators, kinds of audit records.
+
+/// What a query reads. Each has a subject of its own, because a server's permissions are by subject (S1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Topic {
+    /// Runs, their questions and branches, and what the store has of one.
+    Runs,
+    Agents,
+    Coordinators,
+    Schedules,
+    Graphs,
+}
+
+impl Topic {
+    pub const ALL: [Topic; 5] =
+        [Topic::Runs, Topic::Agents, Topic::Coordinators, Topic::Schedules, Topic::Graphs];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Topic::Runs => "runs",
+            Topic::Agents => "agents",
+            Topic::Coordinators => "coordinators",
+            Topic::Schedules => "schedules",
+            Topic::Graphs => "graphs",
+        }
+    }
+}
+
+/// What only an administrator may ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Action {
+    /// Request and reply: applies and deletes agent profiles.
+    Apply,
+    /// Request and reply: puts, deletes, pauses, resumes and runs schedules.
+    Schedules,
+    /// Request and reply: keeps graphs under names, and deletes them.
+    Graphs,
+    /// Durable, as all up to `Dispute`.
+    Raise,
+    Charge,
+    Delete,
+    Restore,
+    Dispute,
+    /// Request and reply: has a worker told to take no more work.
+    Drain,
+}
+
+impl Action {
+    pub const ALL: [Action; 9] = [
+        Action::Apply,
+        Action::Schedules,
+        Action::Graphs,
+        Action::Raise,
+        Action::Charge,
+        Action::Delete,
+        Action::Restore,
+        Action::Dispute,
+        Action::Drain,
+    ];
+    /// Those that are answered.
+    pub const REQUESTS: [Action; 4] = [Action::Apply, Action::Schedules, Action::Graphs, Action::Drain];
+    /// Those about a run, which are stored until they are handled.
+    pub const DURABLE: [Action; 5] =
+        [Action::Raise, Action::Charge, Action::Delete, Action::Restore, Action::Dispute];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Action::Apply => "apply",
+            Action::Schedules => "schedules",
+            Action::Graphs => "graphs",
+            Action::Raise => "raise",
+            Action::Charge => "charge",
+            Action::Delete => "delete",
+            Action::Restore => "restore",
+            Action::Dispute => "dispute",
+            Action::Drain => "drain",
+        }
+    }
+}
+
+/// What has a record of its own, because no event of a run tells it (S7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Audited {
+    /// Something was asked for on `agent.admin.<action>`.
+    Asked(Action),
+    /// A coordinator was started with another policy than the one before it.
+    Policy,
+    /// Workers of a pool claim with a policy that is new there.
+    WorkerPolicy,
+}
+
+impl Audited {
+    pub fn all() -> impl Iterator<Item = Audited> {
+        Action::ALL.into_iter().map(Audited::Asked).chain([Audited::Policy, Audited::WorkerPolicy])
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Audited::Asked(action) => action.name(),
+            Audited::Policy => "policy",
+            Audited::WorkerPolicy => "worker_policy",
+        }
+    }
+}
