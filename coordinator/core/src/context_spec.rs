@@ -1,5 +1,5 @@
-//! What is asked for one context, whether by a submission, an agent's spawn or a step of a graph. Kept
-//! unchanged with the context: a second spawn under the same id is compared with it.
+//! The spec of one context, as a submission, an agent's spawn or a step of a graph asks for it. It stays
+//! unchanged: a second spawn under the same id is compared with it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -67,7 +67,7 @@ pub struct ContextSpec {
     pub window_tokens: Option<Tokens>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shared_messages: Vec<SharedMessage>,
-    /// What its caller handed over, as objects of the caller (G10).
+    /// Files that its caller handed over, as objects of the caller (G10).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<OutputFile>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

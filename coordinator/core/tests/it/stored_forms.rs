@@ -17,18 +17,18 @@ fn t9_a_trace_in_another_form_is_rejected_with_both_forms_and_a_hint() {
     };
     assert!(read(&fields).unwrap() == world.trace);
     let head: Value = serde_json::from_str(&fields["head"]).unwrap();
-    assert_eq!(head["form"], json!(8));
+    assert_eq!(head["form"], json!(9));
 
     // The other form may write the rest of the head differently.
     let others = [
-        (json!({"form": 7, "settings": 1}), "form 7", "an earlier build"),
-        (json!({"form": 9, "settings": 1}), "form 9", "a later build"),
+        (json!({"form": 8, "settings": 1}), "form 8", "an earlier build"),
+        (json!({"form": 10, "settings": 1}), "form 10", "a later build"),
         (json!({"settings": 1}), "form 0", "an earlier build"),
     ];
     for (head, found, wrote) in others {
         fields.insert("head".into(), head.to_string());
         let refused = read(&fields).unwrap_err().to_string();
-        let says = [found, "reads form 8", "hint:", wrote];
+        let says = [found, "reads form 9", "hint:", wrote];
         assert!(says.iter().all(|part| refused.contains(part)), "{refused}");
     }
 }
