@@ -218,6 +218,14 @@ pub struct EndDetails {
     pub reason: Option<String>,
 }
 
+impl End {
+    /// The message of its error, else its reason.
+    pub fn why(&self) -> Option<&str> {
+        let EndDetails { error, reason, .. } = &self.details;
+        error.as_ref().map(|error| error.message.as_str()).or(reason.as_deref())
+    }
+}
+
 impl Status {
     pub(super) fn end(&self) -> Option<&End> {
         match self {

@@ -97,7 +97,6 @@ impl Trace {
     /// The only thing that a parent gets from its child (I2), once it has ended: its result, and of a graph every step.
     fn child_result(&self, child: &ContextNode) -> Option<ChildResult> {
         let end = child.end()?;
-        let error = end.details.error.as_ref().map(|error| &error.message).or(end.details.reason.as_ref());
         let report = self.graph_answer(child).map(|answer| {
             let answer = serde_json::to_value(answer).expect("a message has string keys only");
             Payload::Inline(Json::from(answer))
@@ -106,7 +105,7 @@ impl Trace {
             child_id: child.id.clone(),
             status: end.status,
             result: report.or_else(|| end.details.result.clone()),
-            error: error.map(|error| wording::cut(error.clone(), MAX_TEXT_BYTES)),
+            error: end.why().map(|why| wording::cut(why.to_owned(), MAX_TEXT_BYTES)),
         })
     }
 

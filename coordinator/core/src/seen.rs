@@ -78,8 +78,7 @@ impl ContextNode {
 
     /// Why it ended as it did, if it did not succeed.
     pub fn why(&self) -> Option<String> {
-        let end = self.end()?;
-        end.details.error.as_ref().map(|error| error.message.clone()).or_else(|| end.details.reason.clone())
+        self.end()?.why().map(str::to_owned)
     }
 }
 

@@ -268,13 +268,7 @@ async fn result_of(client: &Client, node: Option<&ContextNode>) -> Answered {
             Ok(json_bytes(StatusCode::OK, content(client, reference).await?))
         }
         None => {
-            let why = end
-                .details
-                .error
-                .as_ref()
-                .map(|error| error.message.clone())
-                .or_else(|| end.details.reason.clone());
-            let why = why.map_or_else(String::new, |why| format!(": {why}"));
+            let why = end.why().map_or_else(String::new, |why| format!(": {why}"));
             let message = format!("`{}` ended as {} and has no result{why}", node.id, end.status);
             Err(ProblemDetails::not_found("no_result", message))
         }

@@ -146,12 +146,7 @@ impl Trace {
         let ended = run.contexts.iter().map(|context| self.node(*context));
         let ended = ended.filter_map(|node| Some((node, node.end()?)));
         let failed = ended.filter(|(_, end)| end.status != EndStatus::Completed).map(|(node, end)| {
-            let reason = end
-                .details
-                .error
-                .as_ref()
-                .map(|error| error.message.clone())
-                .or_else(|| end.details.reason.clone());
+            let reason = end.why().map(str::to_owned);
             StepFailure { child_id: node.id.clone(), status: end.status, reason }
         });
         failed.take(MAX_FAILURES).collect()

@@ -98,8 +98,7 @@ impl Over<'_> {
     }
 
     fn why(&self) -> String {
-        let error = self.end.details.error.as_ref().map(|error| error.message.clone());
-        error.or_else(|| self.end.details.reason.clone()).unwrap_or_else(|| "it failed".into())
+        self.end.why().unwrap_or("it failed").to_owned()
     }
 
     /// Its output is written before its dependents are decided.

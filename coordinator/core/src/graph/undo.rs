@@ -93,10 +93,7 @@ impl Trace {
         let end = |at: &ContextIndex| self.node(*at).end();
         let refused = runs.iter().filter_map(|(_, undo)| undo.refused.as_deref().map(str::to_owned)).next();
         let failed = by.iter().filter_map(end).find(|end| end.status != EndStatus::Completed);
-        let why = |end: &End| {
-            let error = end.details.error.as_ref().map(|error| error.message.clone());
-            error.or_else(|| end.details.reason.clone()).unwrap_or_else(|| "it failed".into())
-        };
+        let why = |end: &End| end.why().unwrap_or("it failed").to_owned();
         let stands = open.iter().find_map(|(_, reason)| reason.map(str::to_owned));
         let reason = failed.map(why).or(refused).or(stands);
         let status = if by.iter().any(|at| end(at).is_none()) {
