@@ -67,7 +67,7 @@ pub struct ContextSpec {
     pub window_tokens: Option<Tokens>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shared_messages: Vec<SharedMessage>,
-    /// Files that its caller handed over, as objects of the caller (G10).
+    /// What its caller handed over, as objects of the caller (G10).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<OutputFile>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

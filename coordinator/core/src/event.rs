@@ -470,7 +470,7 @@ pub struct Admitted {
     /// Dimensions in which its ceiling is its parent's: raised when the parent's is.
     #[serde(default, skip_serializing_if = "is_default")]
     pub inherited: Granted,
-    /// Limits and amounts that are lower than the spec asks for (B17).
+    /// What is lower than the spec asks for (B17).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub adjusted: Vec<Adjusted>,
 }
