@@ -38,7 +38,8 @@ fn observed(trace: &Trace) -> Option<EarlierRun> {
     let root = trace.root()?;
     root.graph.as_ref().filter(|_| trace.rerun_of().is_none())?;
     let end = root.end().filter(|end| end.status == EndStatus::Completed)?;
-    let whole = Observed { cost: root.budget.spent.cost_usd, took_ms: end.at.millis_since(root.started_at) };
+    let whole =
+        Observed { cost: root.budget.spent.cost_usd, took_ms: end.at.millis_since(root.identity.started_at) };
     let mut run = EarlierRun { whole, steps: Default::default() };
     let graphs = trace.contexts().iter().filter_map(|node| Some((node, trace.graph_outcome(node)?)));
     for (node, graph) in graphs {
@@ -46,7 +47,7 @@ fn observed(trace: &Trace) -> Option<EarlierRun> {
         for (step, path) in steps.filter(|(step, _)| !step.contexts.is_empty()) {
             let contexts: Vec<&ContextNode> =
                 step.contexts.iter().filter_map(|id| trace.context(id)).collect();
-            let began = contexts.iter().map(|node| node.started_at).min();
+            let began = contexts.iter().map(|node| node.identity.started_at).min();
             let ended = contexts.iter().filter_map(|node| node.end()).map(|end| end.at).max();
             let took_ms = began.zip(ended).map_or(0, |(began, ended)| ended.millis_since(began));
             // A step of a group that ran more than once costs all of them.

@@ -57,7 +57,7 @@ fn run(number: u64) -> Write {
         cleared: Vec::new(),
         timer: None,
         ended_at: None,
-        opened_at: world.trace.root().map(|root| root.started_at),
+        opened_at: world.trace.root().map(|root| root.identity.started_at),
         profiles: None,
         index: changes.index,
     }

@@ -131,7 +131,7 @@ async fn audit(client: &Client, trace: TraceId, keys: Option<&Keys>) -> anyhow::
         });
         audit.findings.extend(findings);
         let refused = keys.map(|_| not_authentic.len());
-        let is_live = log.trace().root().is_none_or(|root| root.is_live() || root.outcome_due);
+        let is_live = log.trace().root().is_none_or(|root| root.is_live() || root.lifecycle.outcome_due);
         let differs = store.state().is_some_and(|state| state.version != log.trace().version());
         let unsure = differs || is_live && !audit.is_sound();
         if !unsure || started.elapsed() >= TAKES_EFFECT {
@@ -165,7 +165,7 @@ async fn stored(client: &Client, trace_id: TraceId) -> anyhow::Result<Stored> {
 
 impl Audited {
     fn is_live(&self) -> bool {
-        self.log.trace().root().is_none_or(|root| root.is_live() || root.outcome_due)
+        self.log.trace().root().is_none_or(|root| root.is_live() || root.lifecycle.outcome_due)
     }
 
     fn shown(&self, trace: TraceId) -> String {

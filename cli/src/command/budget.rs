@@ -250,8 +250,8 @@ async fn raise(client: &Client, trace_id: TraceId, raise: Raise, output: Output)
     let control = Control { raise: Some(raise.clone()), ..Control::of(trace_id) };
     let reached = |trace: &Trace| {
         trace.context(&child).is_some_and(|node| {
-            raise.max_cost_usd.is_none_or(|usd| node.budget.limit.cost_usd == usd)
-                && raise.max_tokens.is_none_or(|tokens| node.budget.limit.tokens == tokens)
+            raise.max_cost_usd.is_none_or(|usd| node.budget.ceilings.limit.cost_usd == usd)
+                && raise.max_tokens.is_none_or(|tokens| node.budget.ceilings.limit.tokens == tokens)
         })
     };
     apply(client, &control, &child, reached, output).await

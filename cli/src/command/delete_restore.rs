@@ -40,7 +40,7 @@ pub(crate) async fn delete(
     client.control(&control).await?;
     let gone = |trace: &Trace| {
         let node = child.as_ref().map_or_else(|| trace.root(), |child| trace.context(child));
-        node.is_some_and(|node| node.deleted)
+        node.is_some_and(|node| node.lifecycle.deleted)
     };
     let (_, taken) = client.until(trace_id, gone).await?;
     let what = child.map_or_else(|| format!("run {trace_id}"), |child| format!("`{child}`"));

@@ -48,8 +48,8 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         ));
         return Ok(Ending::Refused);
     };
-    let Some(result) = &end.result else {
-        let ending = if node.deleted { Ending::Refused } else { Ending::from(end.status) };
+    let Some(result) = &end.details.result else {
+        let ending = if node.lifecycle.deleted { Ending::Refused } else { Ending::from(end.status) };
         match (ending, output) {
             // A graph without an output of its own: that is no mistake.
             (Ending::Completed, Output::Json) => output::print_json(&serde_json::Value::Null)?,
@@ -82,7 +82,7 @@ fn find<'a>(trace: &'a Trace, child: Option<&ChildId>) -> anyhow::Result<&'a Con
 /// Why there is no result.
 fn without(trace: &Trace, node: &ContextNode, named: &str) -> String {
     let (id, word) = (trace.id(), trace.word(node));
-    if node.deleted {
+    if node.lifecycle.deleted {
         return format!("the result of {named} was deleted");
     }
     match node.why() {

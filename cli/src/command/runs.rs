@@ -268,7 +268,7 @@ fn about(trace: &Trace, started: Option<Timestamp>, now: Timestamp) -> String {
         format!(
             "{}, {} after it was submitted",
             at(end),
-            human_time::lasts(end.millis_since(root.started_at))
+            human_time::lasts(end.millis_since(root.identity.started_at))
         )
     };
     let lines = [
@@ -277,7 +277,7 @@ fn about(trace: &Trace, started: Option<Timestamp>, now: Timestamp) -> String {
             "models",
             Some(models.into_iter().collect::<Vec<_>>().join(", ")).filter(|models| !models.is_empty()),
         ),
-        ("submitted", Some(at(root.started_at))),
+        ("submitted", Some(at(root.identity.started_at))),
         ("started", started.map(at)),
         ("ended", root.end().map(|end| took(end.at))),
     ];
@@ -299,7 +299,7 @@ async fn describe(
     output: Output,
 ) -> anyhow::Result<Ending> {
     let deleted: Vec<&str> =
-        trace.contexts().iter().filter(|node| node.deleted).map(|node| node.id.as_str()).collect();
+        trace.contexts().iter().filter(|node| node.lifecycle.deleted).map(|node| node.id.as_str()).collect();
     if output == Output::Json {
         let mut shown = tree::as_json(trace);
         if !deleted.is_empty() {
@@ -342,7 +342,7 @@ async fn describe(
         if let Some(checks) = tree::checks(node) {
             text.push_str(&format!("\nchecks of {}: {checks}\n", node.id));
         }
-        for adjusted in &node.adjusted {
+        for adjusted in &node.terms.adjusted {
             text.push_str(&format!("\nlimits of {}: {adjusted}\n", node.id));
         }
         for dispute in node.disputes.iter().filter(|dispute| dispute.decision.is_none()) {
@@ -386,10 +386,10 @@ fn agent(trace: &Trace, node: &ContextNode) -> String {
 /// What limits the time of a live context, besides its ancestors.
 fn time_limits(node: &ContextNode) -> String {
     let mut limits = Vec::new();
-    match (node.timeout_ms, node.deadline) {
+    match (node.terms.timeout_ms, node.lifecycle.deadline) {
         (Some(timeout), _) => limits.push(format!("may run {timeout} ms from its first attempt on")),
         (None, Some(deadline)) => {
-            let lasts = deadline.millis_since(node.started_at);
+            let lasts = deadline.millis_since(node.identity.started_at);
             limits.push(format!("must end within {lasts} ms of its submission"));
         }
         (None, None) => {}

@@ -225,7 +225,7 @@ impl Display {
             let budget = &node.budget;
             output::note(&format!(
                 "{}: {word}, {} of {}",
-                node.id, budget.spent.cost_usd, budget.limit.cost_usd
+                node.id, budget.spent.cost_usd, budget.ceilings.limit.cost_usd
             ));
             said.insert(node.id.clone(), word);
         }

@@ -24,7 +24,7 @@ pub(crate) fn counts(node: &ContextNode) -> String {
 pub(crate) fn describe(trace: &Trace, node: &ContextNode) -> String {
     let mut text = String::new();
     for (number, message) in (1..).zip(node.told.iter()) {
-        let seen = match (number <= node.seen, node.is_live()) {
+        let seen = match (number <= node.lifecycle.seen, node.is_live()) {
             (true, _) => "seen",
             (false, true) => "not seen yet",
             (false, false) => "came too late",
@@ -35,7 +35,7 @@ pub(crate) fn describe(trace: &Trace, node: &ContextNode) -> String {
     }
     let ladder = trace.ladder(node);
     if !ladder.is_empty() {
-        let rungs = (1..).zip(ladder).map(|(number, of)| rung(of, number <= node.rungs));
+        let rungs = (1..).zip(ladder).map(|(number, of)| rung(of, number <= node.lifecycle.rungs));
         text.push_str(&format!("\nladder of {}: {}\n", node.id, rungs.collect::<Vec<_>>().join(", ")));
     }
     text

@@ -113,7 +113,7 @@ pub(crate) fn money(budget: &BudgetSnapshot) -> String {
 
 /// How often its checks decided other than to pass; none if they never did.
 pub(crate) fn checks(node: &ContextNode) -> Option<String> {
-    let CheckCounts { changed, denied, halted } = node.checks;
+    let CheckCounts { changed, denied, halted } = node.lifecycle.checks;
     let counts = [(changed, "changed"), (denied, "denied"), (halted, "halted")];
     let counts = counts.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}"));
     let counts: Vec<String> = counts.collect();
@@ -122,13 +122,14 @@ pub(crate) fn checks(node: &ContextNode) -> Option<String> {
 
 /// One line for a context, then its descendants.
 fn branch(trace: &Trace, node: &ContextNode, stem: &str, fork: &str, lines: &mut Vec<Line>) {
-    let taken = node.taken.as_ref();
+    let taken = node.identity.taken.as_ref();
     let taken =
         taken.map_or_else(String::new, |from| format!("taken from {}/{}  ", from.trace_id, from.child_id));
     let uses = trace.used_as(node).map_or_else(String::new, |uses| format!("uses {uses}  "));
-    let undoes = node.undoes.map_or_else(String::new, |of| format!("undoes {}  ", trace.node(of).id));
+    let undoes =
+        node.identity.undoes.map_or_else(String::new, |of| format!("undoes {}  ", trace.node(of).id));
     // Whoever waited for a child, a human or a budget goes on in a new attempt: that is no further try.
-    let tries = node.retried.saturating_add(1);
+    let tries = node.lifecycle.retried.saturating_add(1);
     let tries = if tries > 1 { format!("{tries} attempts  ") } else { String::new() };
     let messages = news::counts(node);
     let messages = if messages.is_empty() { messages } else { format!("{messages}  ") };

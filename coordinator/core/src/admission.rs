@@ -156,7 +156,7 @@ pub(super) fn undo(
         taken: None,
         reserve: None,
         undoes: Some(trace.node(undoes).id.clone()),
-        depth: node.depth + 1,
+        depth: node.identity.depth + 1,
         ceiling: terms.ceiling,
         granted: terms.granted,
         inherited: terms.inherited,
@@ -346,7 +346,7 @@ impl<'a> Place<'a> {
         })));
         self.check_room(&events, undo)?;
         if let (Some((_, parent)), Some(child_tokens)) = (self.parent, window_tokens)
-            && let Some(parent_tokens) = parent.window_tokens
+            && let Some(parent_tokens) = parent.terms.window_tokens
             && child_tokens < parent_tokens
         {
             let parent_id = parent.id.clone();
@@ -438,7 +438,7 @@ impl<'a> Place<'a> {
     /// Depth counts agents: a graph, a group or an `approve` step has the depth of whoever runs it.
     fn check_depth(&self, runs_no_agent: bool) -> Result<u32, Refusal> {
         let Some((at, parent)) = self.parent else { return Ok(0) };
-        let depth = parent.depth + u32::from(!runs_no_agent);
+        let depth = parent.identity.depth + u32::from(!runs_no_agent);
         if depth <= self.limits.max_depth {
             return Ok(depth);
         }
@@ -588,7 +588,7 @@ impl<'a> Place<'a> {
             None => bounds(self.settings.root_budget.min(self.settings.maximum.ceiling()).tokens),
             Some((at, _)) => self.trace.chain(at).any(|(_, node)| {
                 let budget = &node.budget;
-                !budget.inherited.tokens && bounds(budget.limit.tokens)
+                !budget.ceilings.inherited.tokens && bounds(budget.ceilings.limit.tokens)
             }),
         };
         spec.max_tokens.is_some() || above
@@ -615,7 +615,7 @@ impl<'a> Place<'a> {
         spec: &ContextSpec,
         agent: Option<&AgentProfile>,
     ) -> Result<Option<Arc<BTreeSet<ToolName>>>, Refusal> {
-        let parent = self.parent.and_then(|(_, node)| Some((node, node.tools.as_ref()?)));
+        let parent = self.parent.and_then(|(_, node)| Some((node, node.terms.tools.as_ref()?)));
         let profile = agent.and_then(|agent| agent.tools.as_ref());
         let Some(asked) = &spec.tools else {
             return Ok(match (profile, parent) {
@@ -777,7 +777,7 @@ impl Trace {
         static NONE: LazyLock<Secrets> = LazyLock::new(Secrets::default);
         let mut node = node;
         loop {
-            match (&node.spec.secrets, node.step.and(node.parent)) {
+            match (&node.spec.secrets, node.identity.step.and(node.parent)) {
                 (Some(own), _) => return own,
                 (None, Some(graph)) => node = self.node(graph),
                 (None, None) => return &NONE,

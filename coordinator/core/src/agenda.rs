@@ -99,7 +99,7 @@ impl Agenda {
                 }
                 // One step was started; there may be more to start. What was taken over has ended too, and its end counts first.
                 if let (Some(parent), Some(_), None) =
-                    (trace.node(at).parent, trace.node(at).step, &admitted.taken)
+                    (trace.node(at).parent, trace.node(at).identity.step, &admitted.taken)
                 {
                     self.add(FollowUp::Graph(parent));
                 }
@@ -236,7 +236,8 @@ fn may_start_again(trace: &Trace, now: Timestamp) -> Vec<Event> {
             return !waits_for_money(trace, index, now);
         }
         let left = trace.left_apart_from_calls(index);
-        node.waiting.is_empty() && node.left_at_pause.is_some_and(|then| left.exceeds(then).is_some())
+        node.lifecycle.waiting.is_empty()
+            && node.lifecycle.left_at_pause.is_some_and(|then| left.exceeds(then).is_some())
     };
     let free = trace.paused.iter().filter(|index| trace.blocked(**index).is_none() && more_is_left(**index));
     events.extend(free.map(|index| queue_again(trace, *index, Requeue::Room, now)));
@@ -250,7 +251,7 @@ fn waits_for_money(trace: &Trace, at: ContextIndex, now: Timestamp) -> bool {
 }
 
 fn runs_steps(trace: &Trace, at: ContextIndex) -> bool {
-    trace.node(at).graph.as_ref().is_some_and(|run| run.phase == RunPhase::Steps)
+    trace.node(at).graph.as_ref().is_some_and(|run| run.progress.phase == RunPhase::Steps)
 }
 
 fn call_ended(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event> {

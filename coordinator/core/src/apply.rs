@@ -81,29 +81,30 @@ impl Trace {
             Event::Claimed { child_id, token, worker_id, until, .. } => {
                 let growths = self.growths(self.expect(child_id));
                 self.change(child_id, |node| {
-                    if let (0, Some(timeout)) = (node.attempts.len(), node.timeout_ms) {
+                    if let (0, Some(timeout)) = (node.attempts.len(), node.terms.timeout_ms) {
                         let own = now.plus_millis(timeout);
-                        node.deadline = Some(node.deadline.map_or(own, |deadline| deadline.min(own)));
+                        node.lifecycle.deadline =
+                            Some(node.lifecycle.deadline.map_or(own, |deadline| deadline.min(own)));
                     }
                     node.attempts.push(Attempt { token: token.clone(), worker_id: worker_id.clone() });
                     node.status = Status::Working(Phase::Running { until: *until, restored: false });
                     node.renewed = None;
-                    node.growths_before = growths;
+                    node.lifecycle.growths_before = growths;
                 });
             }
             Event::Ticked { child_id, until, progress } => self.change(child_id, |node| {
-                node.progress = *progress;
+                node.lifecycle.progress = *progress;
                 if let Status::Working(Phase::Running { until: lease, .. }) = &mut node.status {
                     *lease = *until;
                 }
             }),
             Event::Progressed { child_id, progress } => {
-                self.change(child_id, |node| node.progress = *progress)
+                self.change(child_id, |node| node.lifecycle.progress = *progress)
             }
             Event::Checked { child_id, number, decision, .. } => {
                 self.change(child_id, |node| checked::count(node, *number, *decision));
             }
-            Event::AttemptLost { child_id, .. } => self.change(child_id, |node| node.retried += 1),
+            Event::AttemptLost { child_id, .. } => self.change(child_id, |node| node.lifecycle.retried += 1),
             Event::Requeued { child_id, why, not_before } => self.requeued(child_id, *why, *not_before, now),
             Event::Redispatched { child_id } => self.change(child_id, |node| match &mut node.status {
                 Status::Submitted { sent_at } => *sent_at = now,
@@ -142,14 +143,18 @@ impl Trace {
             Event::Told { child_id, id, text, by, .. } => self.change(child_id, |node| {
                 node.told.push(Message { id: id.clone(), text: text.clone(), by: by.clone() });
             }),
-            Event::MessagesSeen { child_id, number } => self.change(child_id, |node| node.seen = *number),
-            Event::RungReached { child_id, rung, .. } => self.change(child_id, |node| node.rungs = *rung),
+            Event::MessagesSeen { child_id, number } => {
+                self.change(child_id, |node| node.lifecycle.seen = *number)
+            }
+            Event::RungReached { child_id, rung, .. } => {
+                self.change(child_id, |node| node.lifecycle.rungs = *rung)
+            }
             Event::Ended(ended) => self.ended(ended, now),
             Event::UndoingBegun(ended) => self.begin_undoing(ended, now),
             Event::UndoRefused { child_id, undoes, reason } => {
                 self.undo_refused(self.expect(child_id), self.expect(undoes), reason);
             }
-            Event::Closed { child_id } => self.change(child_id, |node| node.outcome_due = false),
+            Event::Closed { child_id } => self.change(child_id, |node| node.lifecycle.outcome_due = false),
             Event::Deleted { child_id, .. } => {
                 self.forget_undo(self.expect(child_id));
                 self.recount_context(self.expect(child_id), scrub::context);
@@ -226,13 +231,13 @@ impl Trace {
                 self.end_dispute(child_id, *number, *decision);
             }
             Event::Exhausted { child_id, dimension } => {
-                self.change(child_id, |node| node.exhausted = Some(*dimension));
+                self.change(child_id, |node| node.lifecycle.exhausted = Some(*dimension));
             }
             Event::Raised { child_id, limit, .. } => {
                 let at = self.expect(child_id);
-                let more = limit.saturating_sub(self.node(at).budget.limit);
+                let more = limit.saturating_sub(self.node(at).budget.ceilings.limit);
                 let node = self.node_mut(at);
-                node.own_limit = node.own_limit.and_then(|own| own.checked_add(more));
+                node.lifecycle.own_limit = node.lifecycle.own_limit.and_then(|own| own.checked_add(more));
                 self.raise(at, *limit);
             }
             Event::Replenished { child_id } => self.change(child_id, ContextNode::replenish),
@@ -251,7 +256,7 @@ impl Trace {
                 self.drop_kept(|_| true);
                 let values = self.clear_store();
                 self.unsaved.outputs = true;
-                if !self.contexts[0].deleted {
+                if !self.contexts[0].lifecycle.deleted {
                     self.outputs = values.into_iter().map(|(key, entry)| (key, entry.value)).collect();
                 }
             }
@@ -290,13 +295,13 @@ impl Trace {
                 self.change_run(child_id, |run, _| run.skip_pending(reason));
             }
             Event::GatheringEnded { child_id } => self.change_run(child_id, |run, _| {
-                run.gathered = true;
-                run.gather_by = None;
+                run.progress.gathered = true;
+                run.progress.gather_by = None;
             }),
             Event::SynthesisBegun { child_id, lowered } => {
                 self.change_run(child_id, |run, _| {
-                    run.phase = RunPhase::Synthesis;
-                    run.gather_by = None;
+                    run.progress.phase = RunPhase::Synthesis;
+                    run.progress.gather_by = None;
                 });
                 if let Some(lowered) = lowered {
                     self.lowered(child_id, lowered);
@@ -321,10 +326,10 @@ impl Trace {
     fn lowered(&mut self, child_id: &ChildId, lowered: &Lowered) {
         let at = self.expect(child_id);
         let node = self.node_mut(at);
-        node.own_limit = Some(lowered.own);
+        node.lifecycle.own_limit = Some(lowered.own);
         node.limits = lowered.limits.clone();
-        node.timeout_ms = lowered.timeout_ms;
-        node.window_tokens = lowered.window_tokens;
+        node.terms.timeout_ms = lowered.timeout_ms;
+        node.terms.window_tokens = lowered.window_tokens;
         // Children whose limits were the graph's keep them.
         let children = node.children.clone();
         self.unsaved.definitions.extend(children.into_iter().chain([at]));

@@ -4,13 +4,17 @@ use domain::{
     Timestamp,
     graph::{Form, MAX_REMINDERS},
 };
+use serde::{Deserialize, Serialize};
+
+use super::event::is_default;
 
 /// What is known of an open question that is more than its text.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Asked {
     pub form: Form,
     pub at: Timestamp,
     /// How often it was asked again.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub reminders: u32,
 }
 

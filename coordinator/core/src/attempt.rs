@@ -145,8 +145,8 @@ pub(super) fn claim(trace: &Trace, claim: &Claim, now: Timestamp) -> Result<Vec<
 pub(super) fn tick(trace: &Trace, tick: &Tick, now: Timestamp) -> Result<Vec<Event>, Refusal> {
     let at = trace.leased(&tick.lease)?;
     let node = trace.node(at);
-    let progress = grown(node.progress, tick.progress);
-    if progress == node.progress && limit::passed(node, progress).is_none() {
+    let progress = grown(node.lifecycle.progress, tick.progress);
+    if progress == node.lifecycle.progress && limit::passed(node, progress).is_none() {
         return Ok(Vec::new());
     }
     let until = now.plus_millis(trace.settings().lease_ms);
@@ -178,9 +178,9 @@ pub(super) fn report(trace: &Trace, report: Report, now: Timestamp) -> Result<Ve
         | Verdict::LastReport(_) => trace.running(&report.lease)?,
     };
     let node = trace.node(at);
-    let progress = grown(node.progress, report.progress);
+    let progress = grown(node.lifecycle.progress, report.progress);
     let mut events = Vec::new();
-    if progress != node.progress {
+    if progress != node.lifecycle.progress {
         events.push(Event::Progressed { child_id: node.id.clone(), progress });
     }
     let is_late = trace.deadline(node).is_some_and(|deadline| deadline <= now);
@@ -269,7 +269,7 @@ fn finish(trace: &Trace, at: ContextIndex, payload: Payload) -> Vec<Event> {
         return vec![end::failed(trace, at, FailureKind::LimitExceeded, message)];
     }
     let mut events = Vec::new();
-    if let (Some(key), None) = (&node.spec.output_to, node.step) {
+    if let (Some(key), None) = (&node.spec.output_to, node.identity.step) {
         match context_store::put_result(trace, at, key, &payload.to_value()) {
             Ok(written) => events.extend(written),
             Err(refusal) => {
@@ -289,12 +289,12 @@ fn failed(trace: &Trace, at: ContextIndex, failure: Failure, progress: Progress,
     }
     if failure.retryable && node.retries_with(progress) < node.limits.max_retries_total {
         let settings = trace.settings();
-        let doubled = settings.retry_base_ms.saturating_mul(1 << node.retried.min(20));
+        let doubled = settings.retry_base_ms.saturating_mul(1 << node.lifecycle.retried.min(20));
         return queue_again(trace, at, Requeue::Retry, now.plus_millis(doubled.min(settings.retry_max_ms)));
     }
     match trace.blocked(at) {
         // Whatever failure the worker reports, the budget is the cause.
-        Some((context, dimension)) if context.on_exhausted == OnExhausted::Abort => {
+        Some((context, dimension)) if context.terms.on_exhausted == OnExhausted::Abort => {
             let reason = limit_text::out_of_money(trace, context, dimension);
             end::with_error(trace, at, EndStatus::Aborted, failure, Some(reason))
         }
@@ -343,7 +343,7 @@ pub(super) fn children_ended(
         return vec![queue_again(trace, at, Requeue::ChildrenEnded, now)];
     }
     let end = trace.node(*child).end().expect("asked only when all have ended").clone();
-    match (end.status, end.result.clone()) {
+    match (end.status, end.details.result.clone()) {
         (EndStatus::Completed, Some(payload)) => match unfit(trace, at, &payload) {
             Some(message) => vec![end::failed(trace, at, FailureKind::OutputSchema, message)],
             None => finish(trace, at, payload),
@@ -366,12 +366,13 @@ fn out_of_budget(trace: &Trace, at: ContextIndex, now: Timestamp) -> Event {
     let node = trace.node(at);
     let child_id = node.id.clone();
     // What is used up comes back from no call: only a human helps.
-    if node.waiting.iter().any(|hold| hold.attempt == node.attempt()) && trace.blocked(at).is_none() {
+    if node.lifecycle.waiting.iter().any(|hold| hold.attempt == node.attempt()) && trace.blocked(at).is_none()
+    {
         let reason = "its next call waits for calls in flight to return what they don't use".into();
         return Event::Paused { child_id, reason, in_line: true };
     }
     // The hold may have been denied before more was left: the next attempt asks again.
-    if trace.growths(at) > node.growths_before {
+    if trace.growths(at) > node.lifecycle.growths_before {
         return queue_again(trace, at, Requeue::Room, now);
     }
     if trace.may_pause(at) {
@@ -391,7 +392,7 @@ pub(super) fn queue_again(trace: &Trace, at: ContextIndex, why: Requeue, not_bef
         Some((context, dimension)) => {
             let reason = limit_text::out_of_money(trace, context, dimension);
             let is_over = |deadline: Timestamp| why != Requeue::Retry && deadline <= not_before;
-            match context.on_exhausted {
+            match context.terms.on_exhausted {
                 _ if trace.deadline(trace.node(at)).is_some_and(is_over) => timed_out(trace, at),
                 OnExhausted::Abort => end::stopped(trace, at, EndStatus::Aborted, reason),
                 OnExhausted::Pause => Event::Paused { child_id, reason, in_line: false },
@@ -408,7 +409,8 @@ pub(super) fn lost(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event
         queue_again(trace, at, Requeue::Lost, now)
     } else {
         let limit = limit_text::of_context(trace, at, "max_retries_total");
-        let message = format!("its worker was lost {}, and {limit}", count(node.retried + 1, "time"));
+        let message =
+            format!("its worker was lost {}, and {limit}", count(node.lifecycle.retried + 1, "time"));
         end::failed(trace, at, FailureKind::WorkerLost, message)
     };
     vec![lost, next]

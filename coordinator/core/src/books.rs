@@ -199,20 +199,23 @@ impl Trace {
 
     /// Raises a ceiling, and with it the ceilings beneath that are inherited from it (B8).
     pub(super) fn raise(&mut self, at: ContextIndex, limit: Amount) {
-        let more = limit.saturating_sub(self.node(at).budget.limit);
-        self.change_budget(at, |node| node.budget.limit = limit);
+        let more = limit.saturating_sub(self.node(at).budget.ceilings.limit);
+        self.change_budget(at, |node| node.budget.ceilings.limit = limit);
         let node = self.node_mut(at);
         node.replenish();
-        node.growths += 1;
+        node.lifecycle.growths += 1;
         let children = self.node(at).children.clone();
         for child in children {
             if !self.node(child).is_live() {
                 continue;
             }
             let budget = &self.node(child).budget;
-            let follows =
-                budget.limit.checked_add(budget.inherited.of(more)).map_or(budget.limit, |l| l.min(limit));
-            if follows != budget.limit {
+            let follows = budget
+                .ceilings
+                .limit
+                .checked_add(budget.ceilings.inherited.of(more))
+                .map_or(budget.ceilings.limit, |l| l.min(limit));
+            if follows != budget.ceilings.limit {
                 self.raise(child, follows);
             }
         }
@@ -230,10 +233,10 @@ impl Trace {
                 (!guaranteed.cost && left.cost_usd == Usd::ZERO, Dimension::Cost),
                 (!guaranteed.tokens && left.tokens == Tokens::ZERO, Dimension::Tokens),
             ];
-            guaranteed.cost |= budget.granted.cost;
-            guaranteed.tokens |= budget.granted.tokens;
+            guaranteed.cost |= budget.ceilings.granted.cost;
+            guaranteed.tokens |= budget.ceilings.granted.tokens;
             let used_up = used_up.into_iter().find(|(used_up, _)| *used_up).map(|(_, dimension)| dimension);
-            Some((node, node.exhausted.or(used_up)?))
+            Some((node, node.lifecycle.exhausted.or(used_up)?))
         })
     }
 
@@ -263,7 +266,7 @@ impl Trace {
             budget.uncovered = Move::more(posting.uncovered).on(budget.uncovered);
             // What a grant pays for moves from `carved` to `spent`: that leaves nobody more.
             if budget.left_apart_from_calls(false).exceeds(left_before).is_some() {
-                node.growths += 1;
+                node.lifecycle.growths += 1;
             }
             let (after, carved_after) = node.parent_holds();
             posting.held = Move::between(before, after);
@@ -321,8 +324,8 @@ impl Trace {
         let left = node.own_left(with_calls);
         let profile = node.spec.agent_id.as_ref().and_then(|id| self.agent(id));
         match profile.and_then(|profile| profile.closing_reserve_usd) {
-            Some(own) if ordinary && node.own_limit.is_some() => {
-                left.saturating_sub(Amount::cost(own.min(node.budget.reserve_usd)))
+            Some(own) if ordinary && node.lifecycle.own_limit.is_some() => {
+                left.saturating_sub(Amount::cost(own.min(node.budget.ceilings.reserve_usd)))
             }
             Some(_) | None => left,
         }
@@ -345,7 +348,7 @@ impl Trace {
                     context: node.id.clone(),
                     dimension,
                     asked: amount,
-                    limit: budget.limit,
+                    limit: budget.ceilings.limit,
                     spent: budget.spent,
                     held: budget.held,
                     left_usd: room.cost_usd,
@@ -377,7 +380,7 @@ impl Trace {
     pub(super) fn overdrawn(&self, at: ContextIndex) -> Amount {
         let above = |node: &ContextNode| {
             let used = node.budget.spent.checked_add(node.budget.held);
-            used.unwrap_or(Amount::new(Usd::MAX, Tokens::MAX)).saturating_sub(node.budget.limit)
+            used.unwrap_or(Amount::new(Usd::MAX, Tokens::MAX)).saturating_sub(node.budget.ceilings.limit)
         };
         self.chain(at).map(|(_, node)| above(node)).fold(Amount::ZERO, Amount::max)
     }
@@ -389,8 +392,8 @@ impl Trace {
         let mut guaranteed = Granted::default();
         for (index, node) in self.chain(at) {
             least = guaranteed.choose(least, least.min(left(index, node)));
-            guaranteed.cost |= node.budget.granted.cost && node.is_live();
-            guaranteed.tokens |= node.budget.granted.tokens && node.is_live();
+            guaranteed.cost |= node.budget.ceilings.granted.cost && node.is_live();
+            guaranteed.tokens |= node.budget.ceilings.granted.tokens && node.is_live();
         }
         least
     }

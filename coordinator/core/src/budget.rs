@@ -3,9 +3,12 @@
 
 use domain::{
     Amount, CallId, Timestamp, Usd,
+    money::booked,
     wire::{BudgetSnapshot, Funding, Hold},
 };
 use serde::{Deserialize, Serialize};
+
+use super::event::is_default;
 
 /// Some of the two dimensions. For a grant: the ceilings it names, which are carved out of the parent; the
 /// others are shared.
@@ -29,29 +32,48 @@ impl Granted {
     }
 }
 
-#[derive(Debug, Clone, PartialEq)]
-pub struct Budget {
+/// The ceilings of a budget.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Ceilings {
     pub limit: Amount,
-    /// Of this context and all its descendants.
-    pub spent: Amount,
-    /// Of this context alone.
-    pub own: Amount,
-    pub held: Amount,
-    /// The part of `held` that is grants to descendants, or for undos, not calls in flight.
-    pub carved: Amount,
-    /// The part of both that is held for the undos of its own steps (G14).
-    pub reserved: Amount,
-    /// Booked past what was held or left: costs beyond a hold, and disputed charges that were accepted.
-    pub uncovered: Amount,
-    /// The part of `spent` that stands for calls with an unknown end.
-    pub estimated: Amount,
-    /// Costs of this context and its descendants that are not booked, because nothing was left for them (B18).
-    pub disputed: Amount,
     /// Descendants can't hold this part (B7).
+    #[serde(default, skip_serializing_if = "is_default")]
     pub reserve_usd: Usd,
+    #[serde(default, skip_serializing_if = "is_default")]
     pub granted: Granted,
     /// Dimensions in which its ceiling is its parent's: raised when the parent's is.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub inherited: Granted,
+}
+
+/// A budget. Its sums, which every booking changes on all ancestors too, are stored without the ceilings.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Budget {
+    #[serde(skip)]
+    pub ceilings: Ceilings,
+    /// Of this context and all its descendants.
+    #[serde(default, deserialize_with = "booked::amount", skip_serializing_if = "Amount::is_nothing")]
+    pub spent: Amount,
+    /// Of this context alone.
+    #[serde(default, deserialize_with = "booked::amount", skip_serializing_if = "Amount::is_nothing")]
+    pub own: Amount,
+    #[serde(default, deserialize_with = "booked::amount", skip_serializing_if = "Amount::is_nothing")]
+    pub held: Amount,
+    /// The part of `held` that is grants to descendants, or for undos, not calls in flight.
+    #[serde(default, deserialize_with = "booked::amount", skip_serializing_if = "Amount::is_nothing")]
+    pub carved: Amount,
+    /// The part of both that is held for the undos of its own steps (G14).
+    #[serde(default, deserialize_with = "booked::amount", skip_serializing_if = "Amount::is_nothing")]
+    pub reserved: Amount,
+    /// Booked past what was held or left: costs beyond a hold, and disputed charges that were accepted.
+    #[serde(default, deserialize_with = "booked::amount", skip_serializing_if = "Amount::is_nothing")]
+    pub uncovered: Amount,
+    /// The part of `spent` that stands for calls with an unknown end.
+    #[serde(default, deserialize_with = "booked::amount", skip_serializing_if = "Amount::is_nothing")]
+    pub estimated: Amount,
+    /// Costs of this context and its descendants that are not booked, because nothing was left for them (B18).
+    #[serde(default, deserialize_with = "booked::amount", skip_serializing_if = "Amount::is_nothing")]
+    pub disputed: Amount,
 }
 
 /// One paid call, as far as it is kept in full (`calls`).
@@ -99,26 +121,12 @@ impl WaitingHold {
 
 impl Budget {
     pub fn new(limit: Amount, reserve_usd: Usd, granted: Granted, inherited: Granted) -> Self {
-        let zero = Amount::ZERO;
-        Budget {
-            limit,
-            spent: zero,
-            own: zero,
-            held: zero,
-            carved: zero,
-            reserved: zero,
-            uncovered: zero,
-            estimated: zero,
-            disputed: zero,
-            reserve_usd,
-            granted,
-            inherited,
-        }
+        Budget { ceilings: Ceilings { limit, reserve_usd, granted, inherited }, ..Budget::default() }
     }
 
     /// What a new hold of the context itself, or of a descendant, may take.
     pub fn room(&self, for_descendant: bool) -> Amount {
-        let limit = if for_descendant { self.open_to_descendants() } else { self.limit };
+        let limit = if for_descendant { self.open_to_descendants() } else { self.ceilings.limit };
         limit.saturating_sub(self.spent).saturating_sub(self.held)
     }
 
@@ -130,12 +138,12 @@ impl Budget {
 
     /// What a new hold of the context itself, or of a descendant, could take if all calls in flight were free.
     pub fn left_apart_from_calls(&self, for_descendant: bool) -> Amount {
-        let limit = if for_descendant { self.open_to_descendants() } else { self.limit };
+        let limit = if for_descendant { self.open_to_descendants() } else { self.ceilings.limit };
         limit.saturating_sub(self.spent).saturating_sub(self.carved)
     }
 
     fn open_to_descendants(&self) -> Amount {
-        self.limit.saturating_sub(Amount::cost(self.reserve_usd))
+        self.ceilings.limit.saturating_sub(Amount::cost(self.ceilings.reserve_usd))
     }
 
     /// Its hold on the parent.
@@ -143,7 +151,7 @@ impl Budget {
         if !live {
             return self.held;
         }
-        self.granted.choose(self.limit.saturating_sub(self.spent).max(self.held), self.held)
+        self.ceilings.granted.choose(self.ceilings.limit.saturating_sub(self.spent).max(self.held), self.held)
     }
 
     /// The part of its hold on the parent that is grants: its own, or those beneath it.
@@ -151,21 +159,25 @@ impl Budget {
         if !live {
             return self.carved;
         }
-        self.granted.choose(self.parent_hold(live), self.carved)
+        self.ceilings.granted.choose(self.parent_hold(live), self.carved)
     }
 
     pub fn snapshot(&self) -> BudgetSnapshot {
         BudgetSnapshot {
-            limit: self.limit,
+            limit: self.ceilings.limit,
             spent: self.spent,
             held: self.held,
             remaining: self.room(false),
             own: self.own,
             estimated: self.estimated,
             disputed: self.disputed,
-            overspent: self.spent.saturating_sub(self.limit),
-            closing_reserve_usd: self.reserve_usd,
-            funding: if self.granted == Granted::default() { Funding::Shared } else { Funding::Granted },
+            overspent: self.spent.saturating_sub(self.ceilings.limit),
+            closing_reserve_usd: self.ceilings.reserve_usd,
+            funding: if self.ceilings.granted == Granted::default() {
+                Funding::Shared
+            } else {
+                Funding::Granted
+            },
         }
     }
 }

@@ -17,12 +17,12 @@ const MAX_REASON_BYTES: usize = 1000;
 
 /// Counts a decision that was told.
 pub(super) fn count(node: &mut ContextNode, number: u32, decision: CheckDecision) {
-    node.checks_told = number;
+    node.lifecycle.checks_told = number;
     match decision {
         CheckDecision::Pass => {}
-        CheckDecision::Change => node.checks.changed += 1,
-        CheckDecision::Deny => node.checks.denied += 1,
-        CheckDecision::Halt => node.checks.halted += 1,
+        CheckDecision::Change => node.lifecycle.checks.changed += 1,
+        CheckDecision::Deny => node.lifecycle.checks.denied += 1,
+        CheckDecision::Halt => node.lifecycle.checks.halted += 1,
     }
 }
 
@@ -30,7 +30,7 @@ pub(super) fn count(node: &mut ContextNode, number: u32, decision: CheckDecision
 /// with the decisions of another context.
 pub(super) fn checked(trace: &Trace, told: &Checked) -> Result<Vec<Event>, Refusal> {
     let node = trace.node(trace.running(&told.lease)?);
-    if told.number <= node.checks_told || told.decision == CheckDecision::Pass {
+    if told.number <= node.lifecycle.checks_told || told.decision == CheckDecision::Pass {
         return Ok(Vec::new());
     }
     Ok(vec![Event::Checked {

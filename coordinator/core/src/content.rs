@@ -26,7 +26,7 @@ use super::{
 
 /// What every live context has room for: a short result, or why it failed.
 pub(super) const END_BYTES: u64 = 2 * 1024;
-/// What a spec has besides its goal, inputs and secrets, at most, if it is that of an undo.
+/// The most bytes that the spec of an undo has besides its goal, inputs and secrets.
 const UNDO_ORDER_BYTES: u64 = 1024;
 
 /// L: whether the trace may keep so many bytes more.
@@ -108,7 +108,11 @@ impl ContextNode {
             end_bytes(result.as_ref(), error.as_ref(), reason.as_ref())
         });
         match &self.status {
-            Status::Ended(end) => end_bytes(end.result.as_ref(), end.error.as_ref(), end.reason.as_ref()),
+            Status::Ended(end) => end_bytes(
+                end.details.result.as_ref(),
+                end.details.error.as_ref(),
+                end.details.reason.as_ref(),
+            ),
             Status::InputRequired { question, asked } => {
                 END_BYTES + ending + question_bytes(question, asked.as_ref().map(|asked| &asked.form))
             }
@@ -123,7 +127,7 @@ impl ContextNode {
         let notes = self.notes.iter().map(|note| note.len() as u64);
         let lists = self.graph.iter().flat_map(|run| run.lists.values().map(Json::size_bytes));
         let rows = told.chain(answers).chain(notes).chain(lists).sum::<u64>();
-        size_of_terms(&self.spec, self.tools.as_ref(), &self.adjusted) + self.said_bytes() + rows
+        size_of_terms(&self.spec, self.terms.tools.as_ref(), &self.terms.adjusted) + self.said_bytes() + rows
     }
 }
 
@@ -151,7 +155,7 @@ impl Trace {
         plans.chain(agents).chain(kept).chain(contexts).chain(undos).sum()
     }
 
-    /// What the spec of the undo of a run takes, at most, and its context: with the values as they are now.
+    /// The most bytes that the undo of a run takes, for its spec and its context, with the values as they are now.
     pub(super) fn undo_bytes(&self, run: ContextIndex, result: u64) -> u64 {
         let node = self.node(run);
         let undo = self.undo_of(run);
@@ -171,7 +175,7 @@ impl Trace {
             key.as_str().len() as u64 + value + 8
         });
         let tools = self.agent(&undo.agent_id).and_then(|agent| agent.tools.as_ref());
-        let tools = tools.map(json::size_bytes).or_else(|| node.tools.as_deref().map(json::size_bytes));
+        let tools = tools.map(json::size_bytes).or_else(|| node.terms.tools.as_deref().map(json::size_bytes));
         UNDO_ORDER_BYTES
             + END_BYTES
             + json::size_bytes(&undo.goal)

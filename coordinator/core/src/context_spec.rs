@@ -1,5 +1,5 @@
-//! What is asked for one context, whether by a submission, an agent's spawn or a step of a graph. Kept
-//! unchanged with the context: a second spawn under the same id is compared with it.
+//! The spec of one context, as a submission, an agent's spawn or a step of a graph asks for it. It stays
+//! unchanged: a second spawn under the same id is compared with it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -81,9 +81,9 @@ impl Trace {
 
     /// The graph or item whose key this is; none for the root's.
     fn key_owner(&self, node: &ContextNode, key: &ContextKey) -> Option<&ContextNode> {
-        let mut owner = self.context(node.scope.as_ref()?)?;
+        let mut owner = self.context(node.identity.scope.as_ref()?)?;
         while owner.is_group_item() && !self.is_used(owner) && !self.is_own_key(owner, key) {
-            owner = self.context(self.node(owner.parent?).scope.as_ref()?)?;
+            owner = self.context(self.node(owner.parent?).identity.scope.as_ref()?)?;
         }
         Some(owner)
     }
@@ -141,11 +141,11 @@ pub(super) fn full_key(trace: &Trace, node: &ContextNode, key: &ContextKey) -> C
     if let Some(key) = under_sibling(trace, node, key) {
         return key;
     }
-    if node.scope.is_none() {
+    if node.identity.scope.is_none() {
         return key.clone();
     }
     let declared = node.spec.output_to.as_ref() == Some(key) || node.spec.input_from.contains(key);
-    let of_the_graph = node.graph.is_some() || (node.step.is_some() && declared);
+    let of_the_graph = node.graph.is_some() || (node.identity.step.is_some() && declared);
     let above = node.parent.into_iter().flat_map(|parent| trace.chain(parent).map(|(_, node)| node));
     if !of_the_graph && std::iter::once(node).chain(above).any(|owner| key.is_under(&owner.id)) {
         return key.clone();
@@ -158,7 +158,7 @@ pub(super) fn full_key(trace: &Trace, node: &ContextNode, key: &ContextKey) -> C
 /// reader waits for it, so it is known and does not change.
 fn under_sibling(trace: &Trace, node: &ContextNode, key: &ContextKey) -> Option<ContextKey> {
     let (run, group) = trace.run_of(trace.node(node.parent?))?;
-    let mut inputs = group.steps[run.place(node.step?.step) as usize].inputs.iter();
+    let mut inputs = group.steps[run.place(node.identity.step?.step) as usize].inputs.iter();
     let source = inputs.find(|input| input.key == *key)?.source;
     let Source::UnderSibling(writer) = source else { return None };
     under_step(trace, run, writer, key)

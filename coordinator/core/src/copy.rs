@@ -21,11 +21,11 @@ impl Trace {
     /// When it is to be copied, if the last copy, or its beginning, may be so old. One that has ended is copied once more if
     /// it lived so long that it was copied before: its log begins with a copy, and is kept from then on.
     pub fn copy_due(&self, after_ms: u64) -> Option<Timestamp> {
-        let root = self.root().filter(|root| !root.deleted)?;
+        let root = self.root().filter(|root| !root.lifecycle.deleted)?;
         let spread = self.id.as_u128() % u128::from((after_ms / SPREAD).max(1));
         let after_ms = after_ms.saturating_sub(u64::try_from(spread).unwrap_or_default());
         match root.end().filter(|_| root.undoing == 0) {
-            None => Some(self.copied_at.unwrap_or(root.started_at).plus_millis(after_ms)),
+            None => Some(self.copied_at.unwrap_or(root.identity.started_at).plus_millis(after_ms)),
             Some(end) => self.copied_at.filter(|at| *at < end.at).map(|_| end.at),
         }
     }

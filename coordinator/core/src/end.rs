@@ -59,7 +59,7 @@ pub(super) fn stopped(trace: &Trace, at: ContextIndex, status: EndStatus, reason
 
 /// Ends as the context it handed over to ended; without the result of one that did not complete, if there is no room for it.
 pub(super) fn same_as(trace: &Trace, at: ContextIndex, end: End) -> Event {
-    ended(trace, at, end.status, end.result, end.error, end.reason)
+    ended(trace, at, end.status, end.details.result, end.details.error, end.details.reason)
 }
 
 fn ended(
@@ -159,7 +159,8 @@ pub(super) fn cancel(
 
 /// B20: the contexts, from `at` up to the root, that have ended and of which nothing is held any more.
 pub(super) fn closable(trace: &Trace, at: ContextIndex) -> Vec<Event> {
-    let is_final = |node: &ContextNode| node.outcome_due && node.budget.held.is_zero() && node.undoing == 0;
+    let is_final =
+        |node: &ContextNode| node.lifecycle.outcome_due && node.budget.held.is_zero() && node.undoing == 0;
     let final_now = trace.chain(at).filter(|(_, node)| is_final(node));
     final_now.map(|(_, node)| Event::Closed { child_id: node.id.clone() }).collect()
 }
@@ -174,7 +175,7 @@ pub(super) fn descendants(trace: &Trace, at: ContextIndex) -> Vec<Event> {
     }
     let ending = node.graph.as_ref().and_then(|run| run.ending.as_deref());
     let (ended, reason, drops) = match (node.end(), ending) {
-        (Some(end), _) => (end.status, end.reason.as_deref(), end.without_undo),
+        (Some(end), _) => (end.status, end.details.reason.as_deref(), end.without_undo),
         (None, Some(ending)) => (ending.status, ending.reason.as_deref(), false),
         (None, None) => return Vec::new(),
     };
@@ -189,7 +190,7 @@ pub(super) fn descendants(trace: &Trace, at: ContextIndex) -> Vec<Event> {
     };
     let is_part = |of: &ContextNode| {
         let lost_a_race = of.parent == Some(at) && ended == EndStatus::Completed;
-        of.step.is_some() && !lost_a_race
+        of.identity.step.is_some() && !lost_a_race
     };
     let stop = |index: ContextIndex| {
         let reason = reason.clone();
@@ -209,7 +210,7 @@ fn outside_of_undos(trace: &Trace, top: ContextIndex) -> Vec<ContextIndex> {
     let mut next = 0;
     while let Some(at) = found.get(next).copied() {
         let children = trace.node(at).children.iter().copied();
-        let undoes = |node: &ContextNode| node.is_undoing() || node.undoes.is_some();
+        let undoes = |node: &ContextNode| node.is_undoing() || node.identity.undoes.is_some();
         found.extend(children.filter(|child| !undoes(trace.node(*child))));
         next += 1;
     }

@@ -21,7 +21,7 @@ impl Trace {
     pub(super) fn index_text(&self) -> Option<String> {
         let root = self.root()?;
         let status = root.status_word();
-        let mut text = format!("{} ", root.started_at.millis());
+        let mut text = format!("{} ", root.identity.started_at.millis());
         match root.end() {
             Some(_) => {
                 let _ = write!(text, "{}", root.budget.snapshot().spent.cost_usd.nanos());
@@ -29,13 +29,13 @@ impl Trace {
             None => text.push_str(NO_COST),
         }
         let _ = write!(text, " {}", of_status(status));
-        if root.waiting_for_humans > 0 {
+        if root.lifecycle.waiting_for_humans > 0 {
             let _ = write!(text, " {WAITS}");
         }
         if let Some(agent) = &root.spec.agent_id {
             let _ = write!(text, " {}", of_agent(agent));
         }
-        if let Some(thread) = &root.thread_id {
+        if let Some(thread) = &root.identity.thread_id {
             let _ = write!(text, " {}", of_thread(thread));
         }
         for (key, value) in root.spec.labels.iter() {

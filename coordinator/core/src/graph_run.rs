@@ -10,7 +10,7 @@ use domain::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{ContextIndex, Ended, Keyed, Ran, Rows};
+use super::{ContextIndex, Ended, Keyed, Ran, Rows, event::is_default};
 
 /// The state of a running graph. Its plan changes only by an amend (G13).
 #[derive(Debug, Clone, PartialEq)]
@@ -26,26 +26,36 @@ pub struct GraphRun {
     pub amends: Vec<(CallId, u32)>,
     /// The version of the trace when it began.
     pub begun: u64,
-    pub phase: RunPhase,
+    pub progress: GraphProgress,
     pub steps: Rows<StepRun>,
     /// Steps whose predecessors have ended and that have more to start, by when they became ready.
     ready: BTreeSet<(u64, StepIndex)>,
     /// The lists that `for_each` steps iterate over.
     pub(super) lists: Keyed<StepIndex, Json>,
-    /// Number of steps that have not ended.
-    pub unfinished: u32,
-    /// A required step failed and the policy is `fail`.
-    pub failing: bool,
-    /// The step that won a race.
-    pub winner: Option<StepIndex>,
-    /// When `aggregate` stops waiting.
-    pub gather_by: Option<Timestamp>,
-    /// `aggregate` has stopped waiting: steps that were not done are missing, which is no failure.
-    pub gathered: bool,
     /// How it ends when everything is undone (G14).
     pub ending: Option<Box<Ended>>,
     /// The contexts that are still to be undone; the next is the last.
     pub(super) undos: Vec<ContextIndex>,
+}
+
+/// How far a graph is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GraphProgress {
+    pub phase: RunPhase,
+    /// Number of steps that have not ended.
+    pub unfinished: u32,
+    /// A required step failed and the policy is `fail`.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub failing: bool,
+    /// The step that won a race.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub winner: Option<StepIndex>,
+    /// When `aggregate` stops waiting.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gather_by: Option<Timestamp>,
+    /// `aggregate` has stopped waiting: steps that were not done are missing, which is no failure.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub gathered: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,19 +68,27 @@ pub enum RunPhase {
     Undoing,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+/// A step of a graph. One that was never touched is not stored.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepRun {
     pub status: StepStatus,
     /// Number of predecessors that have not ended.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub blockers: u32,
     /// The version of the trace since which it is ready; none if it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<u64>,
     /// What is started for it next, once it has begun: a round, or its fallback.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<Ran>,
     /// The contexts started for it: itself, items, rounds, fallback.
+    #[serde(skip)]
     pub contexts: Vec<ContextIndex>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Box<str>>,
+    #[serde(default, skip_serializing_if = "is_default")]
     pub partial: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub items: Option<Items>,
 }
 
@@ -91,21 +109,27 @@ impl StepRun {
 }
 
 /// What is kept to undo a run of a step.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UndoRun {
     /// The most that the undo may cost.
     pub reserve: Amount,
     /// The version of the trace when the run succeeded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub succeeded_at: Option<u64>,
     /// What it read from the shared store: by the time of the undo another round may have written there.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub inputs: BTreeMap<ContextKey, Json>,
     /// The digests of long ones, which are kept once for the whole trace (`undo_values`).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) long_inputs: BTreeMap<ContextKey, String>,
-    /// What the spec of its undo takes, at most: there is room for it (`content`).
+    /// The most bytes that the spec of its undo takes: there is room for it (`content`).
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(super) bytes: u64,
     /// Why its undo could not be started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<Box<str>>,
-    /// The context that undoes it, or has.
+    /// The context that undoes it, or has; that context names it.
+    #[serde(skip)]
     pub by: Option<ContextIndex>,
 }
 
@@ -116,13 +140,26 @@ impl UndoRun {
     }
 }
 
-/// How far a `for_each` is.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// How far a `for_each` is. Stored as its four numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(from = "[u32; 4]", into = "[u32; 4]")]
 pub struct Items {
     pub total: u32,
     pub started: u32,
     pub ended: u32,
     pub succeeded: u32,
+}
+
+impl From<[u32; 4]> for Items {
+    fn from([total, started, ended, succeeded]: [u32; 4]) -> Self {
+        Items { total, started, ended, succeeded }
+    }
+}
+
+impl From<Items> for [u32; 4] {
+    fn from(items: Items) -> Self {
+        [items.total, items.started, items.ended, items.succeeded]
+    }
 }
 
 impl GraphRun {
@@ -142,15 +179,17 @@ impl GraphRun {
             numbers: Vec::new(),
             amends: Vec::new(),
             begun,
-            phase: RunPhase::Steps,
+            progress: GraphProgress {
+                phase: RunPhase::Steps,
+                unfinished: count,
+                failing: false,
+                winner: None,
+                gather_by: group.aggregate.as_ref().and_then(|a| a.timeout_ms).map(|ms| now.plus_millis(ms)),
+                gathered: false,
+            },
             ready: (0..count).filter_map(|step| Some((steps[step as usize].ready?, step))).collect(),
             lists: Keyed::default(),
-            unfinished: count,
             steps: Rows::stored(steps),
-            failing: false,
-            winner: None,
-            gather_by: group.aggregate.as_ref().and_then(|a| a.timeout_ms).map(|ms| now.plus_millis(ms)),
-            gathered: false,
             ending: None,
             undos: Vec::new(),
         }
@@ -174,7 +213,7 @@ impl GraphRun {
     /// Puts the steps of another plan.
     pub(super) fn put_rows(&mut self, rows: Vec<StepRun>, numbers: Vec<StepIndex>) {
         let open = |row: &&StepRun| matches!(row.status, StepStatus::Pending | StepStatus::Running);
-        self.unfinished = u32::try_from(rows.iter().filter(open).count()).unwrap_or(u32::MAX);
+        self.progress.unfinished = u32::try_from(rows.iter().filter(open).count()).unwrap_or(u32::MAX);
         self.ready = (0..).zip(&rows).filter_map(|(place, row)| Some((row.ready?, place))).collect();
         let moved = (0..).zip(&numbers).any(|(place, number)| place != *number);
         self.numbers = if moved { numbers } else { Vec::new() };
@@ -192,11 +231,12 @@ impl GraphRun {
         ended.next = None;
         ended.status = status;
         self.not_ready(step);
-        self.unfinished -= 1;
+        self.progress.unfinished -= 1;
         let counts = group.steps[step as usize].required && failed(status);
-        self.failing |= counts && group.policy == Policy::Fail && !group.race && !self.gathered;
-        if group.race && status == StepStatus::Succeeded && self.winner.is_none() {
-            self.winner = Some(step);
+        self.progress.failing |=
+            counts && group.policy == Policy::Fail && !group.race && !self.progress.gathered;
+        if group.race && status == StepStatus::Succeeded && self.progress.winner.is_none() {
+            self.progress.winner = Some(step);
         }
         for dependent in &group.steps[step as usize].dependents {
             let waiting = self.steps.row_mut(*dependent);
@@ -261,7 +301,7 @@ impl GraphRun {
             if step.status == StepStatus::Pending {
                 step.status = StepStatus::Skipped;
                 step.reason = Some(reason.into());
-                self.unfinished -= 1;
+                self.progress.unfinished -= 1;
             }
         }
         self.ready.clear();

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use domain::{ChildId, Limits, Timestamp, graph::StepIndex, wire::StepStatus};
 
 use super::{
-    Admitted, Body, ContextIndex, ContextNode, End, Ended, Entry, GraphRun, Phase, Ran, Requeue, Rows,
-    RunPhase, Status, StepOf, StepRun, Trace,
+    Admitted, Body, ContextIndex, ContextNode, ContextTerms, End, EndDetails, Ended, Entry, GraphRun,
+    Identity, Lifecycle, Phase, Ran, Requeue, RunPhase, Status, StepOf, StepRun, Trace,
     budget::Budget,
     context_store::{full_key, lent_inputs},
     graph::status_of,
@@ -18,7 +18,7 @@ impl Trace {
     pub(super) fn admitted(&mut self, admitted: &Admitted, now: Timestamp) {
         let at = ContextIndex(u32::try_from(self.contexts.len()).expect("max_contexts was checked"));
         let node = self.new_context(admitted, now);
-        let has_own_keys = node.graph.is_some() && (node.step.is_none() || node.has_own_keys());
+        let has_own_keys = node.graph.is_some() && (node.identity.step.is_none() || node.has_own_keys());
         let parent = node.parent;
         self.by_id.insert(node.id.clone(), at);
         self.unsaved.contexts.insert(at);
@@ -63,63 +63,32 @@ impl Trace {
             Some(_) => Status::Working(Phase::Steps),
             None => Status::Submitted { sent_at: now },
         };
-        let budget =
-            Budget::new(admitted.ceiling, admitted.closing_reserve_usd, admitted.granted, admitted.inherited);
-        ContextNode {
-            id: admitted.spec.child_id.clone(),
-            parent: admitted.parent_id.as_ref().map(|parent| self.expect(parent)),
-            children: Vec::new(),
-            live_children: 0,
+        let identity = Identity {
             depth: admitted.depth,
-            spec: admitted.spec.clone(),
-            graph,
             step: admitted.step,
             taken: admitted.taken.clone(),
-            undo: None,
             undoes: None,
-            undoing: 0,
             scope: admitted.scope.clone(),
             thread_id: admitted.thread_id.clone(),
-            status,
-            budget,
-            own_limit: None,
-            calls: Default::default(),
-            waiting: Vec::new(),
-            left_at_pause: None,
-            growths: 0,
-            growths_before: 0,
-            charges: Default::default(),
-            disputes: Rows::default(),
-            exhausted: None,
-            limits: self.admitted_limits(admitted),
+            started_at: now,
+        };
+        let terms = ContextTerms {
             adjusted: admitted.adjusted.clone(),
             tools: admitted.tools.clone(),
             window_tokens: admitted.window_tokens,
             on_exhausted: admitted.on_exhausted,
             hitl: admitted.hitl,
-            attempts: Rows::default(),
-            retried: 0,
-            progress: Default::default(),
-            checks: Default::default(),
-            checks_told: 0,
-            answers: Rows::default(),
-            told: Rows::default(),
-            seen: 0,
-            rungs: 0,
-            restores: Rows::default(),
-            notes: Rows::default(),
-            marks: Rows::default(),
-            deadline: admitted.deadline,
             timeout_ms: admitted.timeout_ms,
-            waiting_for_humans: 0,
-            questions: 0,
-            clock_stopped_at: now,
-            started_at: now,
-            deleted: false,
-            outcome_due: false,
-            timer: None,
-            renewed: None,
-        }
+        };
+        let lifecycle =
+            Lifecycle { deadline: admitted.deadline, clock_stopped_at: now, ..Lifecycle::default() };
+        let parent = admitted.parent_id.as_ref().map(|parent| self.expect(parent));
+        let (spec, limits) = (admitted.spec.clone(), self.admitted_limits(admitted));
+        let mut node = ContextNode::new(spec, parent, identity, terms, limits, status, lifecycle);
+        node.budget =
+            Budget::new(admitted.ceiling, admitted.closing_reserve_usd, admitted.granted, admitted.inherited);
+        node.graph = graph;
+        node
     }
 
     /// Counts a new child under `parent`, and marks the step it runs as running.
@@ -144,7 +113,7 @@ impl Trace {
     fn give_inputs(&mut self, graph: ContextIndex) {
         let node = self.node(graph);
         let mut inputs = node.spec.inputs.clone();
-        if let (Some(caller), None) = (node.parent, node.step) {
+        if let (Some(caller), None) = (node.parent, node.identity.step) {
             let lent = lent_inputs(self.node(caller), &node.spec);
             inputs.extend(lent.map(|(key, value)| (key.clone(), value.clone())));
         }
@@ -170,9 +139,9 @@ impl Trace {
             self.leave_line(at, |_| true);
         }
         self.recount_said(at, |node| {
-            node.left_at_pause = None;
-            let runs_steps = node.graph.as_ref().is_some_and(|run| run.phase != RunPhase::Synthesis);
-            node.retried += u32::from(why == Requeue::Retry);
+            node.lifecycle.left_at_pause = None;
+            let runs_steps = node.graph.as_ref().is_some_and(|run| run.progress.phase != RunPhase::Synthesis);
+            node.lifecycle.retried += u32::from(why == Requeue::Retry);
             let sent_at = (not_before <= now).then_some(now);
             let queued = Phase::Queued { not_before, sent_at };
             node.status = Status::Working(if runs_steps { Phase::Steps } else { queued });
@@ -184,7 +153,7 @@ impl Trace {
     pub(super) fn pause(&mut self, child_id: &ChildId, reason: &str, in_line: bool, now: Timestamp) {
         let at = self.expect(child_id);
         let left = self.left_apart_from_calls(at);
-        self.node_mut(at).left_at_pause = Some(left);
+        self.node_mut(at).lifecycle.left_at_pause = Some(left);
         let status = Status::Paused { reason: reason.to_owned() };
         if in_line {
             self.put_status(at, status);
@@ -204,10 +173,10 @@ impl Trace {
         let asks = self.node(at).asks();
         if !was_parked || asked != asks {
             self.on_chain(at, |node| {
-                node.questions = node.questions + u32::from(asks) - u32::from(asked);
-                node.waiting_for_humans += u32::from(!was_parked);
-                if !was_parked && node.waiting_for_humans == 1 {
-                    node.clock_stopped_at = now;
+                node.lifecycle.questions = node.lifecycle.questions + u32::from(asks) - u32::from(asked);
+                node.lifecycle.waiting_for_humans += u32::from(!was_parked);
+                if !was_parked && node.lifecycle.waiting_for_humans == 1 {
+                    node.lifecycle.clock_stopped_at = now;
                 }
             });
         }
@@ -219,13 +188,14 @@ impl Trace {
         if is_parked(self.node(at)) {
             let asked = self.node(at).asks();
             self.on_chain(at, |node| {
-                node.questions -= u32::from(asked);
-                node.waiting_for_humans -= 1;
-                if node.waiting_for_humans == 0 {
-                    let stood = now.millis_since(node.clock_stopped_at);
-                    node.deadline = node.deadline.map(|deadline| deadline.plus_millis(stood));
+                node.lifecycle.questions -= u32::from(asked);
+                node.lifecycle.waiting_for_humans -= 1;
+                if node.lifecycle.waiting_for_humans == 0 {
+                    let stood = now.millis_since(node.lifecycle.clock_stopped_at);
+                    node.lifecycle.deadline =
+                        node.lifecycle.deadline.map(|deadline| deadline.plus_millis(stood));
                     if let Some(run) = &mut node.graph {
-                        run.gather_by = run.gather_by.map(|by| by.plus_millis(stood));
+                        run.progress.gather_by = run.progress.gather_by.map(|by| by.plus_millis(stood));
                     }
                 }
             });
@@ -246,11 +216,13 @@ impl Trace {
         self.unparked(at, now);
         let end = End {
             status: ended.status,
-            result: ended.result.clone(),
-            error: ended.error.clone(),
-            reason: self.kept_reason(at, ended),
             at: now,
             without_undo: ended.without_undo,
+            details: EndDetails {
+                result: ended.result.clone(),
+                error: ended.error.clone(),
+                reason: self.kept_reason(at, ended),
+            },
         };
         let was_undoing = self.node(at).is_undoing();
         let said = self.node(at).said_bytes();
@@ -258,7 +230,7 @@ impl Trace {
         // open.
         self.change_budget(at, |node| {
             node.status = Status::Ended(Box::new(end));
-            node.outcome_due = true;
+            node.lifecycle.outcome_due = true;
         });
         self.content_bytes = self.content_bytes + self.node(at).said_bytes() - said;
         self.retime(at);
@@ -273,7 +245,7 @@ impl Trace {
             run.undos.clear();
         }
         self.forget_item(at);
-        let (parent, step) = (self.node(at).parent, self.node(at).step);
+        let (parent, step) = (self.node(at).parent, self.node(at).identity.step);
         let Some(parent) = parent else { return };
         let node = self.node_mut(parent);
         node.live_children -= 1;
@@ -291,12 +263,12 @@ impl Trace {
     /// Why a context ended, without what goes with its content (W6).
     fn kept_reason(&self, at: ContextIndex, ended: &Ended) -> Option<String> {
         let reason = ended.reason.clone();
-        if self.node(at).deleted { scrub::reason(ended.status, reason) } else { reason }
+        if self.node(at).lifecycle.deleted { scrub::reason(ended.status, reason) } else { reason }
     }
 
     /// The step that it runs ends with it, if its graph has ended, or undoes: no later event ends the step.
     pub(super) fn step_stopped(&mut self, at: ContextIndex, ended: &Ended) {
-        let (Some(of), Some(parent)) = (self.node(at).step, self.node(at).parent) else { return };
+        let (Some(of), Some(parent)) = (self.node(at).identity.step, self.node(at).parent) else { return };
         if self.node(parent).goes_on() {
             return;
         }
@@ -306,7 +278,7 @@ impl Trace {
         if step.status == StepStatus::Running {
             step.status = status_of(ended.status);
             step.reason = reason.map(Into::into);
-            run.unfinished -= 1;
+            run.progress.unfinished -= 1;
         }
     }
 
@@ -314,7 +286,7 @@ impl Trace {
     /// may be thousands of items. A rerun may take the steps of such a graph one by one (G15): it keeps its values, as a group does.
     fn forget_item(&mut self, at: ContextIndex) {
         let node = self.node(at);
-        if node.step.is_none() || !node.has_own_keys() || self.takes_steps_in(at) {
+        if node.identity.step.is_none() || !node.has_own_keys() || self.takes_steps_in(at) {
             return;
         }
         let keys = self.run_of(node).and_then(|(_, group)| group.own_keys.as_ref());
@@ -341,7 +313,7 @@ impl Trace {
             let (status, reason) = ending.unwrap_or_else(cancelled);
             step.status = status;
             step.reason = reason.map(Into::into);
-            run.unfinished -= 1;
+            run.progress.unfinished -= 1;
         }
         self.node_mut(graph).graph = Some(run);
     }
@@ -351,7 +323,7 @@ impl Trace {
 fn is_parked(node: &ContextNode) -> bool {
     match &node.status {
         Status::InputRequired { .. } => true,
-        Status::Paused { .. } => node.waiting.is_empty(),
+        Status::Paused { .. } => node.lifecycle.waiting.is_empty(),
         Status::Submitted { .. } | Status::Working(_) | Status::Ended(_) => false,
     }
 }

@@ -8,7 +8,7 @@ use domain::{
 };
 use text::set_limit::{Place, SetLimit, Used};
 
-use super::{ContextIndex, ContextNode, Status, Trace, state::Phase};
+use super::{ContextIndex, ContextNode, Phase, Status, Trace};
 
 /// The names that limits of a context have.
 const NAMES: [&str; 9] = [
@@ -64,7 +64,7 @@ fn of_name(trace: &Trace, at: ContextIndex, name: &str, max: u64) -> Option<SetL
 }
 
 fn called(node: &ContextNode) -> String {
-    match node.step {
+    match node.identity.step {
         Some(_) => format!("step `{}`", node.id),
         None => format!("`{}`", node.id),
     }
@@ -121,9 +121,9 @@ fn replacing(trace: &Trace, node: &ContextNode) -> Option<Place> {
 
 /// What asked for a context.
 fn of_order(node: &ContextNode) -> Place {
-    match (node.parent, node.step) {
+    match (node.parent, node.identity.step) {
         (None, _) => Place::Submission,
-        (Some(_), _) if node.undoes.is_some() => Place::Undo,
+        (Some(_), _) if node.identity.undoes.is_some() => Place::Undo,
         (Some(_), Some(_)) => Place::Step,
         (Some(_), None) => Place::Spawn(node.id.clone()),
     }
@@ -165,11 +165,11 @@ fn untaken(trace: &Trace, at: ContextIndex, whose: ContextIndex, by: Timestamp) 
     }
     let is_untaken =
         |node: &&ContextNode| matches!(node.status, Status::Submitted { .. }) && node.attempts.is_empty();
-    let found = beneath(trace, at).filter(is_untaken).min_by_key(|node| node.started_at)?;
+    let found = beneath(trace, at).filter(is_untaken).min_by_key(|node| node.identity.started_at)?;
     let owner = trace.node(whose);
     // Of a timeout that counts from its first attempt, the wait before that is no part.
-    let time = by.millis_since(owner.started_at).min(owner.timeout_ms.unwrap_or(u64::MAX));
-    let waited = by.millis_since(found.started_at);
+    let time = by.millis_since(owner.identity.started_at).min(owner.terms.timeout_ms.unwrap_or(u64::MAX));
+    let waited = by.millis_since(found.identity.started_at);
     let nobody_came = beneath(trace, whose).all(|node| node.attempts.is_empty());
     (nobody_came || waited.saturating_mul(2) >= time).then_some(found)
 }
@@ -184,13 +184,13 @@ fn timeout(trace: &Trace, node: &ContextNode, deadline: Timestamp) -> Option<Set
     let settings = trace.settings();
     let name = "timeout_ms";
     let given = |millis: Option<u64>| millis.filter(|millis| *millis > 0);
-    let (asked, own) = (given(node.spec.timeout_ms), node.timeout_ms);
+    let (asked, own) = (given(node.spec.timeout_ms), node.terms.timeout_ms);
     let maximum = given(settings.maximum.timeout_ms).filter(|_| node.parent.is_none());
     let wall =
         asked.into_iter().chain(maximum).min().filter(|_| node.parent.is_none() || node.graph.is_some());
     match (wall, own) {
         // Of two, the one of the attempts is the earlier, if the time from the admission is not over.
-        (Some(wall), own) if own.is_none() || node.started_at.plus_millis(wall) <= deadline => {
+        (Some(wall), own) if own.is_none() || node.identity.started_at.plus_millis(wall) <= deadline => {
             let set_in = if asked == Some(wall) { of_order(node) } else { Place::Maximum };
             Some(SetLimit::new(name, wall, set_in))
         }
@@ -226,7 +226,7 @@ fn window(trace: &Trace, at: ContextIndex, max: u64) -> SetLimit {
     let name = "window_tokens";
     let is_it = |tokens: Option<domain::Tokens>| tokens.is_some_and(|tokens| tokens.count() == max);
     for (_, node) in trace.chain(at) {
-        if node.parent.is_some_and(|parent| is_it(trace.node(parent).window_tokens)) {
+        if node.parent.is_some_and(|parent| is_it(trace.node(parent).terms.window_tokens)) {
             continue;
         }
         if is_it(node.spec.window_tokens) {
@@ -257,7 +257,7 @@ fn ceiling(trace: &Trace, context: &ContextNode, dimension: Dimension) -> SetLim
         Dimension::Cost => usd.map(|usd| usd.to_string()),
         Dimension::Tokens => tokens.map(|tokens| tokens.to_string()),
     };
-    let value = of(context.budget.limit);
+    let value = of(context.budget.ceilings.limit);
     let settings = trace.settings();
     let is_it = |other: Option<String>| other.as_ref() == Some(&value);
     let profile = own_profile(trace, context).filter(|_| context.graph.is_none());
@@ -286,7 +286,7 @@ pub(super) fn out_of_money(trace: &Trace, context: &ContextNode, dimension: Dime
     let limit = ceiling(trace, context, dimension);
     let SetLimit { name, value, set_in, .. } = &limit;
     let what = format!("{}: {name} = {value} ({set_in})", exhausted(&context.id, dimension));
-    match context.on_exhausted {
+    match context.terms.on_exhausted {
         OnExhausted::Pause => format!("{what}; {}", raise_now(trace, context, dimension)),
         OnExhausted::Abort => {
             format!("{what}; {}, or `on_exhausted: pause`, and raise it while it waits", limit.hint())
@@ -309,9 +309,9 @@ fn tightest(trace: &Trace, at: ContextIndex) -> Option<(&ContextNode, Dimension)
     let cost = all().min_by_key(|node| node.budget.room(false).cost_usd)?;
     let tokens = all().min_by_key(|node| node.budget.room(false).tokens)?;
     let millionths = |left: u64, limit: u64| u128::from(left) * 1_000_000 / u128::from(limit).max(1);
-    let (room, limit) = (cost.budget.room(false).cost_usd, cost.budget.limit.cost_usd);
+    let (room, limit) = (cost.budget.room(false).cost_usd, cost.budget.ceilings.limit.cost_usd);
     let cost_left = millionths(room.nanos(), limit.nanos());
-    let (room, limit) = (tokens.budget.room(false).tokens, tokens.budget.limit.tokens);
+    let (room, limit) = (tokens.budget.room(false).tokens, tokens.budget.ceilings.limit.tokens);
     match millionths(room.count(), limit.count()) < cost_left {
         true => Some((tokens, Dimension::Tokens)),
         false => Some((cost, Dimension::Cost)),

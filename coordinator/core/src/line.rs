@@ -85,7 +85,7 @@ impl Trace {
     fn line_before(&self, ticket: u64) -> impl Iterator<Item = (u64, ContextIndex, &WaitingHold)> {
         let places = self.line.iter().take_while(move |(place, _)| *place < ticket);
         places.filter_map(|(place, at)| {
-            let hold = self.node(*at).waiting.iter().find(|hold| hold.ticket == *place)?;
+            let hold = self.node(*at).lifecycle.waiting.iter().find(|hold| hold.ticket == *place)?;
             Some((*place, *at, hold))
         })
     }
@@ -101,17 +101,17 @@ impl Trace {
         self.leave_line(at, |waiting| waiting.attempt < hold.attempt);
         let ticket = kept.unwrap_or(hold.ticket);
         self.line.insert((ticket, at));
-        self.node_mut(at).waiting.push(WaitingHold { ticket, ..hold });
+        self.node_mut(at).lifecycle.waiting.push(WaitingHold { ticket, ..hold });
     }
 
     /// Removes the places of a context that `leaves` picks.
     pub(super) fn leave_line(&mut self, at: ContextIndex, leaves: impl Fn(&WaitingHold) -> bool) {
-        if !self.node(at).waiting.iter().any(&leaves) {
+        if !self.node(at).lifecycle.waiting.iter().any(&leaves) {
             return;
         }
         let node = self.node_mut(at);
-        let (gone, stay) = std::mem::take(&mut node.waiting).into_iter().partition(leaves);
-        node.waiting = stay;
+        let (gone, stay) = std::mem::take(&mut node.lifecycle.waiting).into_iter().partition(leaves);
+        node.lifecycle.waiting = stay;
         for hold in Vec::from_iter::<Vec<WaitingHold>>(gone) {
             self.line.remove(&(hold.ticket, at));
         }
@@ -119,7 +119,7 @@ impl Trace {
 
     /// Its turn has come: the place is kept until then.
     pub(super) fn keep_place(&mut self, at: ContextIndex, until: Timestamp) {
-        for hold in &mut self.node_mut(at).waiting {
+        for hold in &mut self.node_mut(at).lifecycle.waiting {
             hold.kept_until = Some(until);
         }
     }
@@ -141,14 +141,14 @@ impl Trace {
 impl ContextNode {
     /// The place of an earlier attempt, which the attempt of this number goes on with.
     pub(super) fn kept_ticket(&self, attempt: u32) -> Option<u64> {
-        self.waiting.iter().filter(|hold| hold.attempt < attempt).map(|hold| hold.ticket).min()
+        self.lifecycle.waiting.iter().filter(|hold| hold.attempt < attempt).map(|hold| hold.ticket).min()
     }
 
     /// Until when its place is kept, if it was called up and no worker has taken it yet.
     pub(super) fn place_kept_until(&self) -> Option<Timestamp> {
         match &self.status {
             Status::Submitted { .. } | Status::Working(Phase::Queued { .. }) => {
-                self.waiting.iter().filter_map(|hold| hold.kept_until).min()
+                self.lifecycle.waiting.iter().filter_map(|hold| hold.kept_until).min()
             }
             Status::Working(_) | Status::InputRequired { .. } | Status::Paused { .. } | Status::Ended(_) => {
                 None
@@ -162,14 +162,14 @@ pub(super) fn places_lost(trace: &Trace, at: ContextIndex) -> Vec<Event> {
     let node = trace.node(at);
     let lost =
         |hold: &WaitingHold| Event::PlaceLost { child_id: node.id.clone(), call_id: hold.call_id.clone() };
-    node.waiting.iter().map(lost).collect()
+    node.lifecycle.waiting.iter().map(lost).collect()
 }
 
 /// A context parked in the line for this call alone, and the cost of the call has come: it has nothing to wait for.
 pub(super) fn called_off(trace: &Trace, at: ContextIndex, call_id: &CallId, now: Timestamp) -> Option<Event> {
     let node = trace.node(at);
-    let parked = matches!(node.status, Status::Paused { .. }) && !node.waiting.is_empty();
-    let alone = node.waiting.iter().all(|hold| hold.call_id == *call_id);
+    let parked = matches!(node.status, Status::Paused { .. }) && !node.lifecycle.waiting.is_empty();
+    let alone = node.lifecycle.waiting.iter().all(|hold| hold.call_id == *call_id);
     (parked && alone).then(|| queue_again(trace, at, Requeue::Room, now))
 }
 

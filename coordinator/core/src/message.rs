@@ -22,7 +22,7 @@ impl Trace {
         let node = self.context(child_id)?;
         let runs = match &node.graph {
             None => node.spec.goal.is_some(),
-            Some(run) => run.phase == RunPhase::Synthesis,
+            Some(run) => run.progress.phase == RunPhase::Synthesis,
         };
         self.agent(node.spec.agent_id.as_ref().filter(|_| runs)?)?;
         let pool = self.pool_of(node);
@@ -43,9 +43,9 @@ impl Trace {
             trace_id: self.id(),
             child_id: node.id.clone(),
             parent_id: node.parent.map(|parent| self.node(parent).id.clone()),
-            thread_id: node.thread_id.clone(),
+            thread_id: node.identity.thread_id.clone(),
             attempt: next_attempt(node),
-            depth: node.depth,
+            depth: node.identity.depth,
             goal,
             model: node.spec.model.clone().or_else(|| agent.model.clone()),
             tools: self.tools(node, &agent),
@@ -56,7 +56,7 @@ impl Trace {
             output_schema: node.spec.output_schema.as_ref().map(|schema| schema.schema().clone()),
             limits: (*node.limits).clone(),
             deadline: self.deadline(node),
-            window_tokens: node.window_tokens,
+            window_tokens: node.terms.window_tokens,
             shared_messages,
             files: node.spec.files.clone(),
             budget: node.budget.snapshot(),
@@ -66,7 +66,7 @@ impl Trace {
             answers: parts.answers,
             branch_from: node.spec.branch_from.clone().filter(|_| node.graph.is_none()),
             restore: node.restores.last().copied(),
-            journaled: node.progress.journaled,
+            journaled: node.lifecycle.progress.journaled,
             left_out: parts.left_out,
         })
     }
@@ -75,7 +75,7 @@ impl Trace {
     fn goal(&self, node: &ContextNode) -> Option<Text> {
         match &node.graph {
             None => node.spec.goal.clone(),
-            Some(run) if run.phase == RunPhase::Synthesis => synthesis_goal(self, node),
+            Some(run) if run.progress.phase == RunPhase::Synthesis => synthesis_goal(self, node),
             Some(_) => None,
         }
     }
@@ -94,7 +94,7 @@ impl Trace {
 
     /// The tools it may call. A graph's own agent has those tools of its profile that the graph has too.
     fn tools(&self, node: &ContextNode, agent: &AgentProfile) -> Option<BTreeSet<ToolName>> {
-        match (node.tools.as_deref(), node.graph.as_ref().and(agent.tools.as_ref())) {
+        match (node.terms.tools.as_deref(), node.graph.as_ref().and(agent.tools.as_ref())) {
             (Some(allowed), Some(own)) => Some(own.intersection(allowed).cloned().collect()),
             (None, Some(own)) => Some(own.clone()),
             (allowed, None) => allowed.cloned(),
@@ -141,7 +141,7 @@ impl Trace {
         if let Some(news) = self.news(node, hold) {
             return Answer::News(Box::new(news));
         }
-        let ticket = node.waiting.iter().find(|waits| waits.is_of(hold)).map(|waits| waits.ticket);
+        let ticket = node.lifecycle.waiting.iter().find(|waits| waits.is_of(hold)).map(|waits| waits.ticket);
         match self.fit(at, hold.amount, hold.closing, ticket) {
             Fit::Later(denied) => Answer::Wait(*denied),
             Fit::Never(refusal) => answer_refusal(&refusal, now),

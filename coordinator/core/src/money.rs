@@ -14,7 +14,7 @@ use domain::{
 
 use super::{
     CallState, ContextIndex, ContextNode, Event, Known, Refusal, Trace,
-    budget::{Budget, Call},
+    budget::{Budget, Call, Ceilings},
     dispute::{Unheld, disputed, within_books},
     line::{self, Fit},
     news,
@@ -32,10 +32,10 @@ pub(super) fn hold(trace: &Trace, hold: &Hold) -> Result<Vec<Event>, Refusal> {
         None => {}
     }
     if let Some((context, dimension)) = trace.blocked(at) {
-        let pause = context.on_exhausted == OnExhausted::Pause;
+        let pause = context.terms.on_exhausted == OnExhausted::Pause;
         return Err(Refusal::Halted { context: context.id.clone(), dimension, pause });
     }
-    let waits = node.waiting.iter().find(|waits| waits.is_of(hold));
+    let waits = node.lifecycle.waiting.iter().find(|waits| waits.is_of(hold));
     if waits.is_some_and(|waits| waits.amount != hold.amount || waits.closing != hold.closing) {
         return Err(Refusal::CallConflict(hold.call_id.clone()));
     }
@@ -220,7 +220,7 @@ pub(super) fn raise(trace: &Trace, raise: &Raise) -> Result<Vec<Event>, Refusal>
     }
     let at = trace.known_live(&raise.child_id)?;
     let node = trace.node(at);
-    let old = node.budget.limit;
+    let old = node.budget.ceilings.limit;
     let new = Amount::new(raise.max_cost_usd.unwrap_or(old.cost_usd), raise.max_tokens.unwrap_or(old.tokens));
     if old.exceeds(new).is_some() {
         return Err(Refusal::NotARaise { child_id: node.id.clone(), limit: old });
@@ -234,10 +234,11 @@ pub(super) fn raise(trace: &Trace, raise: &Raise) -> Result<Vec<Event>, Refusal>
     }
     if let Some(parent) = node.parent {
         let above = trace.node(parent);
-        if new.exceeds(above.budget.limit).is_some() {
+        if new.exceeds(above.budget.ceilings.limit).is_some() {
             return Err(Refusal::RaiseParentFirst { child_id: node.id.clone(), parent: above.id.clone() });
         }
-        let raised = Budget { limit: new, ..node.budget.clone() };
+        let raised =
+            Budget { ceilings: Ceilings { limit: new, ..node.budget.ceilings }, ..node.budget.clone() };
         let growth = raised.parent_hold(true).saturating_sub(node.budget.parent_hold(true));
         trace.check_hold(parent, growth, true).map_err(Refusal::of_grant)?;
     }
@@ -249,11 +250,11 @@ pub(super) fn raise(trace: &Trace, raise: &Raise) -> Result<Vec<Event>, Refusal>
 pub(super) fn newly_exhausted(trace: &Trace, at: ContextIndex) -> Vec<Event> {
     let changed = |node: &ContextNode| -> Option<Event> {
         let child_id = node.id.clone();
-        let reached = node.budget.spent.reaches(node.budget.limit);
-        match (node.exhausted, reached) {
+        let reached = node.budget.spent.reaches(node.budget.ceilings.limit);
+        match (node.lifecycle.exhausted, reached) {
             _ if !node.is_live() => None,
             (None, Some(dimension)) => Some(Event::Exhausted { child_id, dimension }),
-            (Some(_), None) if node.on_exhausted == OnExhausted::Pause => {
+            (Some(_), None) if node.terms.on_exhausted == OnExhausted::Pause => {
                 Some(Event::Replenished { child_id })
             }
             (Some(_), _) | (None, None) => None,

@@ -70,13 +70,13 @@ pub(super) fn before(trace: &Trace, at: ContextIndex, hold: &Hold) -> Option<Vec
     let reached = seen.rungs.map_or(Vec::new(), |_| reached(trace, node));
     let behind = |seen: Option<u32>, has: u32| seen.is_some_and(|seen| seen < has);
     let told = behind(seen.told, number(node.told.len()));
-    (told || behind(seen.rungs, node.rungs) || !reached.is_empty()).then_some(reached)
+    (told || behind(seen.rungs, node.lifecycle.rungs) || !reached.is_empty()).then_some(reached)
 }
 
 /// The rungs that the budget has reached, and had not before.
 fn reached(trace: &Trace, node: &ContextNode) -> Vec<Event> {
-    let (spent, limit) = (node.budget.spent, node.budget.limit);
-    let above = (1..).zip(trace.ladder(node)).skip(node.rungs as usize);
+    let (spent, limit) = (node.budget.spent, node.budget.ceilings.limit);
+    let above = (1..).zip(trace.ladder(node)).skip(node.lifecycle.rungs as usize);
     let reached = above.take_while(|(_, rung)| rung.at.is_reached(spent, limit));
     let left = trace.left(node);
     let event = |(rung, of): (u32, &Rung)| Event::RungReached {
@@ -92,7 +92,7 @@ fn reached(trace: &Trace, node: &ContextNode) -> Vec<Event> {
 /// That the agent has messages in its journal of which nobody knew it, and makes a call behind them.
 pub(super) fn seen(node: &ContextNode, hold: &Hold) -> Option<Event> {
     let seen = hold.seen?.told?.min(number(node.told.len()));
-    (seen > node.seen).then(|| Event::MessagesSeen { child_id: node.id.clone(), number: seen })
+    (seen > node.lifecycle.seen).then(|| Event::MessagesSeen { child_id: node.id.clone(), number: seen })
 }
 
 impl ContextNode {
@@ -103,7 +103,7 @@ impl ContextNode {
 
     /// How many messages it has not seen.
     pub fn unseen(&self) -> u32 {
-        number(self.told.len()).saturating_sub(self.seen)
+        number(self.told.len()).saturating_sub(self.lifecycle.seen)
     }
 }
 
@@ -141,7 +141,7 @@ impl Trace {
             rest.is_some()
         };
         let told: Vec<Told> = told.take_while(fits).collect();
-        let rungs = (1..=node.rungs).zip(self.ladder(node)).skip(behind(seen.rungs));
+        let rungs = (1..=node.lifecycle.rungs).zip(self.ladder(node)).skip(behind(seen.rungs));
         let rungs: Vec<ReachedRung> =
             rungs.map(|(number, rung)| self.reached_rung(node, number, rung)).collect();
         (!told.is_empty() || !rungs.is_empty()).then_some(News { told, rungs })

@@ -51,7 +51,8 @@ impl Trace {
         match part {
             PartName::Child(child_id) => {
                 let own = |child: &&ContextNode| {
-                    child.step.is_none() && child.parent.is_some_and(|parent| self.node(parent).id == node.id)
+                    child.identity.step.is_none()
+                        && child.parent.is_some_and(|parent| self.node(parent).id == node.id)
                 };
                 Ok(Part::Child(self.context(child_id).filter(own).and_then(|child| self.child_result(child))))
             }
@@ -76,7 +77,7 @@ impl Trace {
         let spawned = node.children.iter().rev().map(|child| self.node(*child));
         let mut room = MAX_CHILDREN_BYTES;
         for result in
-            spawned.filter(|child| child.step.is_none()).filter_map(|child| self.child_result(child))
+            spawned.filter(|child| child.identity.step.is_none()).filter_map(|child| self.child_result(child))
         {
             let rest = room.checked_sub(json::size_bytes(&result));
             match rest.filter(|_| parts.children.len() < MAX_CHILDREN) {
@@ -96,7 +97,6 @@ impl Trace {
     /// The only thing that a parent gets from its child (I2), once it has ended: its result, and of a graph every step.
     fn child_result(&self, child: &ContextNode) -> Option<ChildResult> {
         let end = child.end()?;
-        let error = end.error.as_ref().map(|error| &error.message).or(end.reason.as_ref());
         let report = self.graph_answer(child).map(|answer| {
             let answer = serde_json::to_value(answer).expect("a message has string keys only");
             Payload::Inline(Json::from(answer))
@@ -104,8 +104,8 @@ impl Trace {
         Some(ChildResult {
             child_id: child.id.clone(),
             status: end.status,
-            result: report.or_else(|| end.result.clone()),
-            error: error.map(|error| wording::cut(error.clone(), MAX_TEXT_BYTES)),
+            result: report.or_else(|| end.details.result.clone()),
+            error: end.why().map(|why| wording::cut(why.to_owned(), MAX_TEXT_BYTES)),
         })
     }
 
@@ -131,7 +131,7 @@ impl Trace {
         }
     }
 
-    /// An input and its size. One that is declared comes from the store, whatever the spec gives.
+    /// An input and its size. One that is declared comes from the store, also if the spec gives one.
     pub(super) fn input<'a>(&'a self, node: &'a ContextNode, key: &ContextKey) -> Option<(&'a Json, u64)> {
         if !node.spec.input_from.contains(key) {
             return node.spec.inputs.get(key).map(|value| (value, value.size_bytes()));
@@ -146,7 +146,7 @@ impl Trace {
         if let Some(caller) = self.lender(node, key) {
             return self.writer_failed(caller, key);
         }
-        let (Some(parent), Some(of)) = (node.parent, node.step) else { return false };
+        let (Some(parent), Some(of)) = (node.parent, node.identity.step) else { return false };
         let Some((run, group)) = self.run_of(self.node(parent)) else { return false };
         let input = group.steps[run.place(of.step) as usize].inputs.iter().find(|input| input.key == *key);
         match input.map(|input| input.source) {

@@ -52,7 +52,7 @@ pub(super) fn by_agent(
 /// An `approve` step has begun: it asks at once, and needs no worker.
 pub(super) fn by_step(trace: &Trace, at: ContextIndex) -> Vec<Event> {
     let node = trace.node(at);
-    let of_step = node.step.zip(node.parent).and_then(|(of, graph)| {
+    let of_step = node.identity.step.zip(node.parent).and_then(|(of, graph)| {
         let (run, group) = trace.run_of(trace.node(graph))?;
         let step = &group.steps[run.place(of.step) as usize];
         let graph::Body::Approve(approve) = &step.body else { return None };
@@ -79,7 +79,7 @@ fn ask(trace: &Trace, at: ContextIndex, question: Text, form: Form) -> Event {
         let reason = "its budget is used up, so it can't go on after an answer".into();
         return end::stopped(trace, at, EndStatus::Aborted, reason);
     }
-    match node.hitl {
+    match node.terms.hitl {
         Hitl::Fail => {
             let message = format!("it needs a human, and hitl is fail: {question}");
             end::failed(trace, at, FailureKind::InputRequired, message)

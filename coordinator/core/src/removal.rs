@@ -31,7 +31,7 @@ pub(super) fn delete(
     let mut events = Vec::new();
     // Descendants of an ended context have ended with it, apart from graphs that undo. Nobody could say what to undo.
     events.extend(end::without_undo(trace, at, "deleted by force"));
-    let remaining = doomed.into_iter().filter(|index| !trace.node(*index).deleted);
+    let remaining = doomed.into_iter().filter(|index| !trace.node(*index).lifecycle.deleted);
     events.extend(remaining.map(|index| Event::Deleted { child_id: trace.node(index).id.clone(), by: None }));
     Ok(events)
 }

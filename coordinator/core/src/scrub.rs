@@ -18,7 +18,7 @@ use super::{Admitted, ContextNode, ContextSpec, Ended, Event, Logged, Status};
 
 /// Takes the content out of a context.
 pub(super) fn context(node: &mut ContextNode) {
-    node.deleted = true;
+    node.lifecycle.deleted = true;
     node.spec = Arc::new(spec(&node.spec));
     node.answers.clear();
     node.notes.clear();
@@ -27,9 +27,9 @@ pub(super) fn context(node: &mut ContextNode) {
         (told.text, told.by) = (blank_text(), None);
     }
     if let Status::Ended(end) = &mut node.status {
-        end.result = None::<Payload>;
-        end.error = None;
-        end.reason = reason(end.status, end.reason.take());
+        end.details.result = None::<Payload>;
+        end.details.error = None;
+        end.details.reason = reason(end.status, end.details.reason.take());
     }
     if let Some(undo) = &mut node.undo {
         undo.inputs.clear();

@@ -39,7 +39,7 @@ impl Trace {
                 rows.push(Row::Step(Box::new(step)));
             }
         }
-        let undos = node.children.iter().filter(|child| self.node(**child).undoes.is_some());
+        let undos = node.children.iter().filter(|child| self.node(**child).identity.undoes.is_some());
         rows.extend(undos.map(child));
         rows
     }
@@ -72,14 +72,13 @@ impl ContextNode {
             Status::Submitted { .. } | Status::Working(_) => None,
             Status::InputRequired { question, .. } => Some(format!("asks: {question}")),
             Status::Paused { reason } => Some(reason.clone()),
-            Status::Ended(end) => end.result.as_ref().map(result),
+            Status::Ended(end) => end.details.result.as_ref().map(result),
         }
     }
 
     /// Why it ended as it did, if it did not succeed.
     pub fn why(&self) -> Option<String> {
-        let end = self.end()?;
-        end.error.as_ref().map(|error| error.message.clone()).or_else(|| end.reason.clone())
+        self.end()?.why().map(str::to_owned)
     }
 }
 

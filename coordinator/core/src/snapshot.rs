@@ -30,7 +30,7 @@ impl Status {
 
 impl ContextNode {
     pub fn status_word(&self) -> ContextStatus {
-        self.status.shown(self.questions)
+        self.status.shown(self.lifecycle.questions)
     }
 
     /// Whether it waits for the answer of a human.
@@ -40,9 +40,9 @@ impl ContextNode {
 
     /// Whether calls are answered with `halt` here, and the first reason (B4).
     fn aborted(&self) -> Option<String> {
-        let exhausted = self.exhausted.filter(|_| self.on_exhausted == OnExhausted::Abort);
+        let exhausted = self.lifecycle.exhausted.filter(|_| self.terms.on_exhausted == OnExhausted::Abort);
         let exhausted = exhausted.map(|dimension| format!("its {dimension} budget is used up"));
-        exhausted.or_else(|| self.end()?.reason.clone())
+        exhausted.or_else(|| self.end()?.details.reason.clone())
     }
 }
 
@@ -58,12 +58,12 @@ impl Trace {
             parent_id: node.parent.as_ref().map(id),
             agent_id: node.spec.agent_id.clone(),
             profile_version: node.spec.agent_id.as_ref().and_then(|id| self.agent_versions.get(id).copied()),
-            thread_id: node.thread_id.clone(),
+            thread_id: node.identity.thread_id.clone(),
             labels: node.spec.labels.clone(),
-            depth: node.depth,
+            depth: node.identity.depth,
             status: node.status_word(),
-            taken_from: node.taken.clone(),
-            undoes: node.undoes.map(|of| self.node(of).id.clone()),
+            taken_from: node.identity.taken.clone(),
+            undoes: node.identity.undoes.map(|of| self.node(of).id.clone()),
             undoing: node.is_undoing(),
             waiting_for: match &node.status {
                 Status::Working(Phase::Waiting { children, .. }) => children.iter().map(id).collect(),
@@ -77,12 +77,12 @@ impl Trace {
             asked_by: self.asked_by(node),
             budget: node.budget.snapshot(),
             limits: (*node.limits).clone(),
-            adjusted: node.adjusted.clone(),
+            adjusted: node.terms.adjusted.clone(),
             deadline: self.deadline(node),
-            timeout_ms: node.timeout_ms,
+            timeout_ms: node.terms.timeout_ms,
             queue_until: node.queue_until(),
             attempts: node.attempt(),
-            steps: node.progress.steps,
+            steps: node.lifecycle.progress.steps,
             retries: node.retries(),
             aborted: aborted.is_some(),
             reason: aborted,
@@ -91,8 +91,8 @@ impl Trace {
             told: u32::try_from(node.told.len()).unwrap_or(u32::MAX),
             unseen: node.unseen(),
             on_budget: self.ladder(node).to_vec(),
-            rungs: node.rungs,
-            checks: node.checks,
+            rungs: node.lifecycle.rungs,
+            checks: node.lifecycle.checks,
             disputes: node.disputes.to_vec(),
         }
     }
@@ -102,22 +102,22 @@ impl Trace {
     pub fn left(&self, node: &ContextNode) -> Amount {
         let own = node.budget.snapshot().remaining;
         let Some(parent) = node.parent.map(|parent| self.node(parent)) else { return own };
-        node.budget.granted.choose(own, own.min(self.left(parent)))
+        node.budget.ceilings.granted.choose(own, own.min(self.left(parent)))
     }
 
     /// What is lower than was asked for a context (B17).
     pub fn adjusted(&self, child_id: &ChildId) -> Vec<Adjusted> {
-        self.context(child_id).map(|node| node.adjusted.clone()).unwrap_or_default()
+        self.context(child_id).map(|node| node.terms.adjusted.clone()).unwrap_or_default()
     }
 
     /// The contexts from here down to the first that has asked a human (G7); none if nobody has.
     pub fn asked_by(&self, node: &ContextNode) -> Vec<ChildId> {
         let mut path = Vec::new();
-        let mut next = (node.questions > 0).then_some(node);
+        let mut next = (node.lifecycle.questions > 0).then_some(node);
         while let Some(node) = next {
             path.push(node.id.clone());
             let mut children = node.children.iter().map(|child| self.node(*child)).filter(|_| !node.asks());
-            next = children.find(|child| child.questions > 0);
+            next = children.find(|child| child.lifecycle.questions > 0);
         }
         path
     }
@@ -125,7 +125,7 @@ impl Trace {
     /// What holds up a context that is paused, or whose call waits for room in a budget.
     pub fn waits(&self, node: &ContextNode) -> Option<String> {
         let reason = if let Status::Paused { reason } = &node.status { Some(reason.clone()) } else { None };
-        let Some(hold) = node.waiting.first() else { return reason };
+        let Some(hold) = node.lifecycle.waiting.first() else { return reason };
         let at = self.find(&node.id)?;
         Some(match self.fit(at, hold.amount, hold.closing, Some(hold.ticket)) {
             Fit::Later(denied) => format!("{}; it waits for calls in flight", denied.describe("hold")),
@@ -144,7 +144,7 @@ impl Trace {
     }
 
     fn context_outcome(&self, node: &ContextNode, end: &End) -> ContextOutcome {
-        let (result, result_object) = match end.result.clone() {
+        let (result, result_object) = match end.details.result.clone() {
             None => (None, None),
             Some(Payload::Inline(value)) => (Some(value), None),
             Some(Payload::Reference(object)) => (None, Some(object)),
@@ -152,19 +152,19 @@ impl Trace {
         ContextOutcome {
             child_id: node.id.clone(),
             parent_id: node.parent.map(|parent| self.node(parent).id.clone()),
-            thread_id: node.thread_id.clone(),
+            thread_id: node.identity.thread_id.clone(),
             agent_id: node.spec.agent_id.clone(),
             status: end.status,
             result,
             result_object,
-            error: end.error.clone(),
-            reason: end.reason.clone(),
+            error: end.details.error.clone(),
+            reason: end.details.reason.clone(),
             budget: node.budget.snapshot(),
             attempts: node.attempt(),
-            steps: node.progress.steps,
+            steps: node.lifecycle.progress.steps,
             retries: node.retries(),
             unseen: node.unseen(),
-            started_at: node.started_at,
+            started_at: node.identity.started_at,
             ended_at: end.at,
         }
     }

@@ -182,7 +182,7 @@ impl Telling<'_> {
     /// What every span of a context has.
     fn common(&self) -> Vec<Attribute> {
         let mut common = vec![attribute("trellis.child_id", self.node.id.as_str())];
-        let thread = self.node.thread_id.as_ref();
+        let thread = self.node.identity.thread_id.as_ref();
         common.extend(thread.map(|thread| attribute("gen_ai.conversation.id", thread.as_str())));
         let workflow = self.trace.root().and_then(|root| self.workflow(root));
         common.extend(workflow.map(|name| attribute("gen_ai.workflow.name", name)));
@@ -219,10 +219,10 @@ impl Telling<'_> {
         };
         let parent = node.parent.map(|parent| trace.node(parent));
         let (start, parent_span) = match parent {
-            Some(parent) => (node.started_at, Some(self.context_id(parent))),
+            Some(parent) => (node.identity.started_at, Some(self.context_id(parent))),
             None => {
                 let caller = traced.parent.filter(|caller| *caller != self.context_id(node));
-                (traced.received_at.min(node.started_at), caller)
+                (traced.received_at.min(node.identity.started_at), caller)
             }
         };
         let subject = self.workflow(node).or(self.agent()).unwrap_or(node.id.as_str());
@@ -242,7 +242,7 @@ impl Telling<'_> {
             attribute("trellis.cost.subtree_nanos", budget.spent.cost_usd.nanos()),
             attribute("trellis.tokens.own", budget.own.tokens.count()),
             attribute("trellis.tokens.subtree", budget.spent.tokens.count()),
-            attribute("trellis.budget.limit_usd", budget.limit.cost_usd),
+            attribute("trellis.budget.limit_usd", budget.ceilings.limit.cost_usd),
         ]);
         let some = |name, amount: Usd| Some(attribute(name, amount)).filter(|_| amount > Usd::ZERO);
         span.attributes.extend(some("trellis.cost.estimated_usd", budget.estimated.cost_usd));
@@ -259,7 +259,7 @@ impl Telling<'_> {
         let caller = caller.filter(|caller| caller.graph.is_none())?;
         let tool = if self.node.graph.is_some() { tool::RUN_PIPELINE } else { tool::SPAWN };
         let ids = (self.trace.id(), self.id("asked"), Some(self.context_id(caller)));
-        let times = (self.node.started_at, self.over);
+        let times = (self.node.identity.started_at, self.over);
         let mut span = Span::new(format!("execute_tool {tool}"), Kind::Internal, ids, times);
         span.attributes = self.common();
         span.attributes.push(attribute("gen_ai.operation.name", "execute_tool"));
@@ -287,7 +287,7 @@ impl Telling<'_> {
 
     /// From when the submission came to when it was admitted.
     fn admission(&self, traced: &Traced) -> Span {
-        let (start, end) = (traced.received_at, self.node.started_at);
+        let (start, end) = (traced.received_at, self.node.identity.started_at);
         let name = format!("process {}", traced.subject);
         let mut span = self.beneath(name, Kind::Consumer, self.id("admit"), start.min(end), end);
         span.attributes.extend(messaging("process", &traced.subject, "intake"));
@@ -297,7 +297,8 @@ impl Telling<'_> {
     /// What the context did, one thing after the other.
     fn stages(&mut self, context: &mut Span) {
         let is_agent = self.node.graph.is_none() && !self.node.is_approval();
-        let mut stage = if is_agent { Stage::Queue { since: self.node.started_at } } else { Stage::Steps };
+        let mut stage =
+            if is_agent { Stage::Queue { since: self.node.identity.started_at } } else { Stage::Steps };
         for Mark { at, what } in self.node.marks.iter() {
             let at = *at;
             stage = match what {
@@ -474,7 +475,7 @@ impl End {
     /// Why a context did not succeed, in one word: never the text of the failure, in which a provider or an agent may have its say
     /// (S2). To be cancelled is no error.
     pub fn error_type(&self) -> Option<&'static str> {
-        match (self.status, self.error.as_ref().map(|error| error.kind)) {
+        match (self.status, self.details.error.as_ref().map(|error| error.kind)) {
             (EndStatus::Completed | EndStatus::Cancelled, _) => None,
             (EndStatus::Failed, Some(kind)) => Some(kind.name()),
             (EndStatus::Failed | EndStatus::TimedOut | EndStatus::Aborted | EndStatus::Rejected, _) => {

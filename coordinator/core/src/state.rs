@@ -1,6 +1,5 @@
-//! The state of a trace: its contexts, their budgets and statuses, the graphs they run and the shared
-//! store. Changed by `apply` alone. Contexts are numbered in the order of their admission, and are never
-//! moved or removed.
+//! The state of a trace: its contexts (`context_node`), the graphs they run and the shared store. Changed by
+//! `apply` alone. Contexts are numbered in the order of their admission, and are never moved or removed.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -8,21 +7,15 @@ use std::{
 };
 
 use domain::{
-    AgentId, AgentProfile, Amount, CallId, ChildId, ContextKey, Dimension, Json, Limits, ThreadId, Timestamp,
-    Tokens, TraceId, Usd, WorkerId,
+    AgentId, AgentProfile, CallId, ChildId, ContextKey, Dimension, Json, Timestamp, TraceId, WorkerId,
     graph::Plan,
-    id::ToolName,
     limits::Settings,
-    wire::{
-        Adjusted, CheckCounts, Dispute, EndStatus, Failure, GivenAnswer, Hitl, OnExhausted, Payload,
-        Progress, RestorePoint, TakenFrom, Text,
-    },
+    wire::{OnExhausted, Text},
 };
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Asked, Calls, ContextIndex, ContextSpec, GraphRun, Kept, Keyed, Mark, Ran, Rerun, Rows, StepOf,
-    StepPlace, TokenHash, Traced, UndoRun, WaitingHold, budget::Budget, spenders::Spenders,
+    ContextIndex, ContextNode, Kept, Keyed, Rerun, StepPlace, TokenHash, Traced, spenders::Spenders,
     undo_values::UndoValues, unsaved::Unsaved,
 };
 
@@ -81,90 +74,6 @@ pub struct Entry {
     pub size_bytes: u64,
 }
 
-#[derive(Debug, Clone, PartialEq)]
-pub struct ContextNode {
-    pub id: ChildId,
-    pub parent: Option<ContextIndex>,
-    pub children: Vec<ContextIndex>,
-    pub live_children: u32,
-    pub depth: u32,
-    pub spec: Arc<ContextSpec>,
-    /// The state of its graph, if it runs one.
-    pub graph: Option<Box<GraphRun>>,
-    pub step: Option<StepOf>,
-    /// The context of an earlier run whose result it has (G15).
-    pub taken: Option<TakenFrom>,
-    /// What is kept to undo it, if its step has an `undo` (G14).
-    pub undo: Option<Box<UndoRun>>,
-    /// The context that it undoes.
-    pub undoes: Option<ContextIndex>,
-    /// How many graphs here and beneath undo.
-    pub undoing: u32,
-    pub scope: Option<ChildId>,
-    pub thread_id: Option<ThreadId>,
-    pub status: Status,
-    pub budget: Budget,
-    /// The most that its own calls may cost, if that is less than its budget (B17).
-    pub own_limit: Option<Amount>,
-    pub calls: Calls,
-    /// Its holds that wait for calls in flight.
-    pub waiting: Vec<WaitingHold>,
-    /// What was left to it, calls in flight apart, when it paused.
-    pub left_at_pause: Option<Amount>,
-    /// How often more was left of its budget than before: by a raise, a correction, or a grant that returned.
-    pub growths: u32,
-    /// The growths of it and all above it when its latest attempt began.
-    pub growths_before: u32,
-    /// External charges, by key.
-    pub charges: Keyed<CallId, Amount>,
-    /// Costs that nobody held and for which nothing was left (B18).
-    pub disputes: Rows<Dispute>,
-    /// Its budget is used up; the first dimension in which it was.
-    pub exhausted: Option<Dimension>,
-    pub limits: Arc<Limits>,
-    /// What is lower than was asked for it (B17).
-    pub adjusted: Vec<Adjusted>,
-    pub tools: Option<Arc<BTreeSet<ToolName>>>,
-    pub window_tokens: Option<Tokens>,
-    pub on_exhausted: OnExhausted,
-    pub hitl: Hitl,
-    pub attempts: Rows<Attempt>,
-    /// Attempts that were lost or failed and were retried; retries of calls within attempts are in
-    /// `progress`.
-    pub retried: u32,
-    pub progress: Progress,
-    /// How often its checks decided other than to pass, and the number of the last such decision (B16).
-    pub checks: CheckCounts,
-    pub checks_told: u32,
-    pub answers: Rows<GivenAnswer>,
-    /// Messages to its agent, in order (G13).
-    pub told: Rows<Message>,
-    /// The last message that a call of its agent was made with; 0: none.
-    pub seen: u32,
-    /// How many rungs of its ladder it has reached (B21).
-    pub rungs: u32,
-    /// The steps of its journal that it was restored to, in order (W5).
-    pub restores: Rows<RestorePoint>,
-    pub notes: Rows<String>,
-    /// What its spans tell, if they are exported (X4).
-    pub marks: Rows<Mark>,
-    pub deadline: Option<Timestamp>,
-    /// Its own timeout, if it counts from when its first attempt begins; the deadline is set then.
-    pub timeout_ms: Option<u64>,
-    /// How many contexts here and beneath wait for a human; its deadline stands still meanwhile.
-    pub waiting_for_humans: u32,
-    /// How many of them have asked a question: the others wait for a raise.
-    pub questions: u32,
-    pub clock_stopped_at: Timestamp,
-    pub started_at: Timestamp,
-    pub deleted: bool,
-    /// It has ended, and its outcome waits until nothing of it is held (B20).
-    pub outcome_due: bool,
-    pub(super) timer: Option<Timestamp>,
-    /// Until when its lease was renewed in memory; not stored (`lease`).
-    pub(super) renewed: Option<Timestamp>,
-}
-
 /// One attempt to run a context; its number is its place in the list, from 1.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
@@ -180,149 +89,6 @@ pub struct Message {
     pub text: Text,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Text>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub enum Status {
-    /// In the queue, not claimed yet.
-    Submitted {
-        sent_at: Timestamp,
-    },
-    Working(Phase),
-    InputRequired {
-        question: Text,
-        /// None if any text answers it, whenever it comes.
-        asked: Option<Box<Asked>>,
-    },
-    Paused {
-        reason: String,
-    },
-    Ended(Box<End>),
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub enum Phase {
-    /// In the queue again; not to be claimed before this time.
-    Queued { not_before: Timestamp, sent_at: Option<Timestamp> },
-    Running {
-        until: Timestamp,
-        /// The context was restored while a call of this attempt was in flight: it may finish that, and begins nothing.
-        restored: bool,
-    },
-    /// Waits for children and occupies no worker.
-    Waiting { children: Vec<ContextIndex>, hand_over: bool },
-    /// A graph whose steps run.
-    Steps,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct End {
-    pub status: EndStatus,
-    pub result: Option<Payload>,
-    pub error: Option<Failure>,
-    pub reason: Option<String>,
-    pub at: Timestamp,
-    /// What had succeeded in it was not undone (G14).
-    pub without_undo: bool,
-}
-
-impl Status {
-    pub(super) fn end(&self) -> Option<&End> {
-        match self {
-            Status::Ended(end) => Some(end),
-            Status::Submitted { .. }
-            | Status::Working(_)
-            | Status::InputRequired { .. }
-            | Status::Paused { .. } => None,
-        }
-    }
-}
-
-impl ContextNode {
-    pub fn end(&self) -> Option<&End> {
-        self.status.end()
-    }
-
-    pub fn is_live(&self) -> bool {
-        self.end().is_none()
-    }
-
-    /// Whether it is a graph or an item that has keys of its own, under its id.
-    pub(super) fn has_own_keys(&self) -> bool {
-        self.graph.is_some() && self.scope.as_ref() == Some(&self.id)
-    }
-
-    /// Whether it is an item of a group with `for_each`: it has keys of its own.
-    pub(super) fn is_group_item(&self) -> bool {
-        self.graph.is_some() && self.step.is_some_and(|of| matches!(of.ran, Ran::Item(_)))
-    }
-
-    /// The number of the latest attempt; 0 before the first.
-    pub fn attempt(&self) -> u32 {
-        u32::try_from(self.attempts.len()).unwrap_or(u32::MAX)
-    }
-
-    /// Retries used, attempts lost with a worker included (B15).
-    pub fn retries(&self) -> u32 {
-        self.retries_with(self.progress)
-    }
-
-    /// Retries used, if its attempt has made this progress.
-    pub(super) fn retries_with(&self, progress: Progress) -> u32 {
-        self.retried.saturating_add(progress.retries)
-    }
-
-    /// Its hold on the parent, and the part of it that is grants.
-    pub(super) fn parent_holds(&self) -> (Amount, Amount) {
-        let live = self.is_live();
-        (self.budget.parent_hold(live), self.budget.granted_parent_hold(live))
-    }
-
-    /// By how much its hold on the parent grows if `need` more is held here.
-    pub(super) fn parent_hold_growth(&self, need: Amount) -> Amount {
-        let mut after = self.budget.clone();
-        let Some(held) = after.held.checked_add(need) else { return need };
-        after.held = held;
-        after.parent_hold(self.is_live()).saturating_sub(self.budget.parent_hold(self.is_live()))
-    }
-
-    /// What is left to its own calls (B17), with those in flight counted or not.
-    pub(super) fn own_left(&self, with_calls: bool) -> Amount {
-        let Some(limit) = self.own_limit else { return Amount::new(Usd::MAX, Tokens::MAX) };
-        let open = self.calls.open().filter(|_| with_calls).map(|(_, call)| call.held);
-        let held = open.fold(Amount::ZERO, |sum, held| sum.checked_add(held).unwrap_or(limit));
-        limit.saturating_sub(self.budget.own).saturating_sub(held)
-    }
-
-    /// Clears `exhausted` if the budget has something left again.
-    pub(super) fn replenish(&mut self) {
-        self.exhausted = self.exhausted.and(self.budget.spent.reaches(self.budget.limit));
-    }
-
-    /// Until when it may wait in the queue for a worker; none if it does not wait, or without such a bound.
-    pub fn queue_until(&self) -> Option<Timestamp> {
-        let since = match &self.status {
-            Status::Submitted { .. } => self.started_at,
-            Status::Working(Phase::Queued { not_before, .. }) => *not_before,
-            Status::Working(Phase::Running { .. } | Phase::Waiting { .. } | Phase::Steps)
-            | Status::InputRequired { .. }
-            | Status::Paused { .. }
-            | Status::Ended(_) => return None,
-        };
-        let max = Some(self.limits.max_queue_ms).filter(|max| *max > 0).into_iter();
-        let max = max.chain(self.undo_queue_ms()).min();
-        max.map(|max| since.plus_millis(max))
-    }
-
-    /// How long an undo may wait for its first attempt: as long as it may run, because no deadline above bounds it (G14).
-    pub(super) fn undo_queue_ms(&self) -> Option<u64> {
-        self.timeout_ms.filter(|_| self.undoes.is_some() && self.attempts.is_empty())
-    }
-
-    /// Its own deadline; none while a human is waited for, or while it undoes.
-    pub fn running_deadline(&self) -> Option<Timestamp> {
-        if self.waiting_for_humans == 0 && !self.is_undoing() { self.deadline } else { None }
-    }
 }
 
 impl Trace {
@@ -421,7 +187,7 @@ impl Trace {
 
     /// How often more was left to a context, on it or above it.
     pub(super) fn growths(&self, at: ContextIndex) -> u32 {
-        self.chain(at).fold(0, |sum, (_, node)| sum.saturating_add(node.growths))
+        self.chain(at).fold(0, |sum, (_, node)| sum.saturating_add(node.lifecycle.growths))
     }
 
     /// The ids from the root down to a context.
@@ -462,13 +228,13 @@ impl Trace {
     /// Whether a context whose budget is too small may wait for more: it or an ancestor has `on_exhausted:
     /// pause`, and no exhausted budget aborts it.
     pub(super) fn may_pause(&self, at: ContextIndex) -> bool {
-        self.chain_of_undo(at).any(|(_, node)| node.on_exhausted == OnExhausted::Pause)
+        self.chain_of_undo(at).any(|(_, node)| node.terms.on_exhausted == OnExhausted::Pause)
             && !self.blocked_for_good(at)
     }
 
     /// Whether an exhausted budget aborts it: it may only finish its running call.
     pub(super) fn blocked_for_good(&self, at: ContextIndex) -> bool {
-        self.blocked(at).is_some_and(|(context, _)| context.on_exhausted == OnExhausted::Abort)
+        self.blocked(at).is_some_and(|(context, _)| context.terms.on_exhausted == OnExhausted::Abort)
     }
 
     /// The context whose exhausted budget stops this one: itself or an ancestor. An abort takes precedence
@@ -476,8 +242,8 @@ impl Trace {
     pub(super) fn blocked(&self, at: ContextIndex) -> Option<(&ContextNode, Dimension)> {
         let mut found = None;
         for (_, node) in self.chain_of_undo(at) {
-            if let Some(dimension) = node.exhausted {
-                match node.on_exhausted {
+            if let Some(dimension) = node.lifecycle.exhausted {
+                match node.terms.on_exhausted {
                     OnExhausted::Abort => return Some((node, dimension)),
                     OnExhausted::Pause => found = found.or(Some((node, dimension))),
                 }

@@ -51,7 +51,7 @@ impl Place<'_> {
         let asked_reserve = spec.closing_reserve_usd.or(profile.and_then(|a| a.closing_reserve_usd));
         let (left, most) = match self.parent {
             None => (self.settings.root_budget, self.settings.maximum.ceiling()),
-            Some((at, parent)) => (self.left_under(at, parent)?, parent.budget.limit),
+            Some((at, parent)) => (self.left_under(at, parent)?, parent.budget.ceilings.limit),
         };
         let asked = Amount::new(asked_usd.unwrap_or(left.cost_usd), asked_tokens.unwrap_or(left.tokens));
         let ceiling = asked.min(most);
@@ -99,7 +99,7 @@ impl Place<'_> {
     /// The terms of an undo: what was held for it (G14).
     pub(super) fn of_reserve(&self, reserve: Amount, agent: Option<&AgentProfile>) -> Terms {
         let tokens = reserve.tokens > Tokens::ZERO;
-        let above = self.parent.map_or(Tokens::ZERO, |(_, parent)| parent.budget.limit.tokens);
+        let above = self.parent.map_or(Tokens::ZERO, |(_, parent)| parent.budget.ceilings.limit.tokens);
         let ceiling = Amount::new(reserve.cost_usd, if tokens { reserve.tokens } else { above });
         let closing = agent.and_then(|agent| agent.closing_reserve_usd).unwrap_or_default();
         let granted = Granted { cost: true, tokens };
@@ -202,7 +202,7 @@ impl Place<'_> {
         let mut note = |what: &str, asked: Value, got: Value| {
             adjusted.push(Adjusted::new(what, asked, got, LoweredBy::Parent));
         };
-        if let (None, Some(own), Some(allowed)) = (&spec.tools, &agent.tools, &parent.tools)
+        if let (None, Some(own), Some(allowed)) = (&spec.tools, &agent.tools, &parent.terms.tools)
             && !own.is_subset(allowed)
         {
             note("tools", json!(own), json!(own.intersection(allowed).collect::<Vec<_>>()));
@@ -237,18 +237,18 @@ impl Place<'_> {
 
     /// As asked for, else as its parent.
     pub(super) fn on_exhausted(&self, spec: &ContextSpec, agent: Option<&AgentProfile>) -> OnExhausted {
-        let inherited = self.parent.map(|(_, parent)| parent.on_exhausted);
+        let inherited = self.parent.map(|(_, parent)| parent.terms.on_exhausted);
         spec.on_exhausted.or(agent.and_then(|a| a.on_exhausted)).or(inherited).unwrap_or_default()
     }
 
     /// I6: the root's, inherited unchanged.
     pub(super) fn thread_id(&self, spec: &ContextSpec) -> Option<ThreadId> {
-        let inherited = self.parent.and_then(|(_, parent)| parent.thread_id.clone());
+        let inherited = self.parent.and_then(|(_, parent)| parent.identity.thread_id.clone());
         inherited.or_else(|| spec.thread_id.clone())
     }
 
     pub(super) fn hitl(&self, spec: &ContextSpec, agent: Option<&AgentProfile>) -> Hitl {
-        let inherited = self.parent.map(|(_, parent)| parent.hitl);
+        let inherited = self.parent.map(|(_, parent)| parent.terms.hitl);
         spec.hitl.or(agent.and_then(|a| a.hitl)).or(inherited).unwrap_or_default()
     }
 
@@ -259,7 +259,7 @@ impl Place<'_> {
         agent: Option<&AgentProfile>,
         adjusted: &mut Vec<Adjusted>,
     ) -> Option<Tokens> {
-        let parent = self.parent.and_then(|(_, node)| node.window_tokens);
+        let parent = self.parent.and_then(|(_, node)| node.terms.window_tokens);
         let model = agent.and_then(|a| a.window_tokens);
         let window = [model, spec.window_tokens, parent].into_iter().flatten().min()?;
         adjusted.extend(self.lowered("window_tokens", spec.window_tokens, model, window));
@@ -269,10 +269,10 @@ impl Place<'_> {
     /// The graph whose keys it reads and writes: its own, if it is one that an agent runs or a step uses, or an item.
     pub(super) fn scope(&self, spec: &ContextSpec, step: Option<StepOf>, body: Body) -> Option<ChildId> {
         let (_, parent) = self.parent?;
-        let Body::Graph { plan, group } = body else { return parent.scope.clone() };
+        let Body::Graph { plan, group } = body else { return parent.identity.scope.clone() };
         let is_used = || self.trace.plans[plan as usize].group(group).used.is_some();
         let has_own_keys = step.is_none_or(|of| matches!(of.ran, Ran::Item(_)) || is_used());
-        if has_own_keys { Some(spec.child_id.clone()) } else { parent.scope.clone() }
+        if has_own_keys { Some(spec.child_id.clone()) } else { parent.identity.scope.clone() }
     }
 }
 

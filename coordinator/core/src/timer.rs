@@ -53,14 +53,14 @@ impl Trace {
             Status::Ended(end) => {
                 return node.calls.has_open().then(|| end.at.plus_millis(settings.hold_grace_ms));
             }
-            Status::Submitted { sent_at } => Some(again(node.started_at, *sent_at)),
+            Status::Submitted { sent_at } => Some(again(node.identity.started_at, *sent_at)),
             Status::Working(Phase::Queued { sent_at: Some(sent_at), not_before }) => {
                 Some(again(*not_before, *sent_at))
             }
             Status::Working(Phase::Queued { not_before, sent_at: None }) => Some(*not_before),
             Status::Working(Phase::Running { .. }) => lease,
-            Status::Working(Phase::Steps) if node.waiting_for_humans > 0 => None,
-            Status::Working(Phase::Steps) => node.graph.as_ref().and_then(|run| run.gather_by),
+            Status::Working(Phase::Steps) if node.lifecycle.waiting_for_humans > 0 => None,
+            Status::Working(Phase::Steps) => node.graph.as_ref().and_then(|run| run.progress.gather_by),
             Status::InputRequired { asked, .. } => asked.as_ref().and_then(|asked| asked.due()),
             Status::Working(Phase::Waiting { .. }) | Status::Paused { .. } => None,
         };

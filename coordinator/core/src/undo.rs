@@ -14,12 +14,12 @@ use super::{
 impl ContextNode {
     /// Whether it is a graph that undoes what had succeeded in it: it ends when that is done.
     pub fn is_undoing(&self) -> bool {
-        self.graph.as_ref().is_some_and(|run| run.phase == RunPhase::Undoing) && self.is_live()
+        self.graph.as_ref().is_some_and(|run| run.progress.phase == RunPhase::Undoing) && self.is_live()
     }
 
     /// Whether the graph above it started it: as a step, or to undo one.
     pub(super) fn is_of_graph(&self) -> bool {
-        self.step.is_some() || self.undoes.is_some()
+        self.identity.step.is_some() || self.identity.undoes.is_some()
     }
 
     /// Whether it goes on by itself: neither has it ended, nor does it undo.
@@ -37,7 +37,7 @@ impl Trace {
         while let Some(at) = open.pop() {
             for child in &self.node(at).children {
                 let node = self.node(*child);
-                if node.step.is_none() {
+                if node.identity.step.is_none() {
                     continue;
                 }
                 if let Some(undo) = node.undo.as_ref().filter(|undo| undo.is_open()) {
@@ -84,7 +84,8 @@ impl Trace {
         if let Some(undo) = &mut self.node_mut(at).undo {
             undo.succeeded_at = Some(version);
         }
-        let result = self.node(at).end().and_then(|end| end.result.as_ref()).map_or(0, json::size_bytes);
+        let result =
+            self.node(at).end().and_then(|end| end.details.result.as_ref()).map_or(0, json::size_bytes);
         self.keep_room_for_undo(at, self.undo_bytes(at, result));
         self.keep_inputs(at);
     }
@@ -126,10 +127,10 @@ impl Trace {
         let undos = self.undoable(at);
         self.recount_said(at, |node| {
             node.status = Status::Working(Phase::Steps);
-            node.left_at_pause = None;
+            node.lifecycle.left_at_pause = None;
             if let Some(run) = &mut node.graph {
-                run.phase = RunPhase::Undoing;
-                run.gather_by = None;
+                run.progress.phase = RunPhase::Undoing;
+                run.progress.gather_by = None;
                 run.ending = Some(Box::new(ended.clone()));
                 run.undos = undos;
             }
@@ -152,7 +153,7 @@ impl Trace {
 
     /// The undo of a run begins: its reserve becomes the grant of `by`.
     pub(super) fn undo_begun(&mut self, run: ContextIndex, by: ContextIndex) {
-        self.node_mut(by).undoes = Some(run);
+        self.node_mut(by).identity.undoes = Some(run);
         self.drop_inputs(run);
         self.keep_room_for_undo(run, 0);
         let reserve = self.node_mut(run).undo.as_mut().map(|undo| {
@@ -181,7 +182,7 @@ impl Trace {
 
     /// The graph that holds the reserve of a run, or of an ended group: the nearest above it that lives.
     pub(super) fn holder(&self, at: ContextIndex) -> Option<ContextIndex> {
-        let mut above = self.chain(at).map_while(|(_, node)| node.step.and(node.parent));
+        let mut above = self.chain(at).map_while(|(_, node)| node.identity.step.and(node.parent));
         above.find_map(|graph| match self.node(graph).end() {
             None => Some(Some(graph)),
             Some(end) if end.without_undo => Some(None),
@@ -255,7 +256,7 @@ impl Trace {
         while let Some(at) = open.pop() {
             for child in self.contexts[at.0 as usize].children.clone() {
                 let node = &self.contexts[child.0 as usize];
-                if node.step.is_none() {
+                if node.identity.step.is_none() {
                     continue;
                 }
                 let undo = node.undo.as_ref().filter(|undo| undo.is_open());

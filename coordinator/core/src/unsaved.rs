@@ -22,7 +22,7 @@ pub(super) struct Unsaved {
     pub(super) tombstones: BTreeSet<ChildId>,
     /// Contexts of which anything may have changed.
     pub(super) contexts: BTreeSet<ContextIndex>,
-    /// Contexts of which changed what they were admitted with.
+    /// Contexts whose identity, terms, limits or plan changed.
     pub(super) definitions: BTreeSet<ContextIndex>,
     pub(super) orders: BTreeSet<ContextIndex>,
     pub(super) values: BTreeSet<ContextKey>,
@@ -39,12 +39,14 @@ pub(super) struct Unsaved {
 /// Hashes of the fields of a context as they were last saved; 0 for one that never was.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Saved {
-    pub(super) running: u64,
+    pub(super) lifecycle: u64,
     pub(super) waits_for: u64,
-    pub(super) left: u64,
+    pub(super) end: u64,
     pub(super) ceilings: u64,
     pub(super) sums: u64,
     pub(super) undo: u64,
+    pub(super) graph: u64,
+    pub(super) ending: u64,
 }
 
 impl PartialEq for Unsaved {

@@ -182,7 +182,7 @@ async fn open_questions(
         }
     };
     let ask = |node: &ContextNode| {
-        let (question, asked_at) = (trace.question(&node.id)?, node.clock_stopped_at);
+        let (question, asked_at) = (trace.question(&node.id)?, node.lifecycle.clock_stopped_at);
         Some(PendingQuestion { question, asked_at, age_ms: now.millis_since(asked_at) })
     };
     Ok(trace.contexts().iter().filter_map(ask).collect())

@@ -105,7 +105,7 @@ impl Shard {
         entry.unsent.push(outbox.clone().into());
         let changes = entry.trace.take_changes();
         let timer = entry.next_timer(delays);
-        let opened_at = entry.trace.root().filter(|_| !open.had_root).map(|root| root.started_at);
+        let opened_at = entry.trace.root().filter(|_| !open.had_root).map(|root| root.identity.started_at);
         let version = entry.trace.version();
         let ended_at = ended_at(&entry.trace, now);
         let mut write = Write {

@@ -178,7 +178,7 @@ fn of_worker(work: &Work) -> Option<(&PoolName, &Command)> {
 /// Since when a context could have been claimed. That of a lost worker could when the lease ran out.
 fn queued_since(node: &ContextNode) -> Option<Timestamp> {
     match &node.status {
-        Status::Submitted { .. } => Some(node.started_at),
+        Status::Submitted { .. } => Some(node.identity.started_at),
         Status::Working(Phase::Queued { not_before, .. }) => Some(*not_before),
         Status::Working(Phase::Running { until, .. }) => Some(node.lease_until().unwrap_or(*until)),
         Status::Working(Phase::Waiting { .. } | Phase::Steps)
@@ -194,8 +194,8 @@ fn ends(node: &ContextNode, now: Timestamp) -> Vec<Fact> {
     let mut facts: Vec<Fact> = is_run.then(|| Fact::Run(end.status.name())).into_iter().collect();
     let agent = node.spec.agent_id.clone().filter(|_| node.graph.is_none());
     // What an earlier run has done took no time in this one, and an approval is no agent.
-    if node.taken.is_none() && (node.graph.is_some() || agent.is_some()) {
-        facts.push(Fact::Ended(agent, between(node.started_at, now), end.error_type()));
+    if node.identity.taken.is_none() && (node.graph.is_some() || agent.is_some()) {
+        facts.push(Fact::Ended(agent, between(node.identity.started_at, now), end.error_type()));
     }
     facts
 }
@@ -223,7 +223,7 @@ fn sources(work: &Work, events: &[Event], booked: Usd) -> Vec<Fact> {
 
 /// What was booked beyond the budget of the whole run.
 fn overspent(trace: &Trace) -> Amount {
-    let beyond = |root: &ContextNode| root.budget.spent.saturating_sub(root.budget.limit);
+    let beyond = |root: &ContextNode| root.budget.spent.saturating_sub(root.budget.ceilings.limit);
     trace.root().map(beyond).unwrap_or_default()
 }
 

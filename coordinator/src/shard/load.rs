@@ -240,7 +240,7 @@ impl Shard {
         let lost_at = handles.epoch.lost_at();
         let checks = doubtful.into_iter().map(|found| async {
             // What began after the loss was not lost.
-            let began = found.trace.root().map(|root| root.started_at);
+            let began = found.trace.root().map(|root| root.identity.started_at);
             let lost_at = lost_at.filter(|lost_at| began.is_none_or(|began| began <= *lost_at));
             let lost_at = if compared.contains(&found.trace.id()) { Some(now) } else { lost_at };
             let passes = found.version_to_pass();
@@ -316,7 +316,7 @@ impl Shard {
     fn trusts(&self, found: &Found, known_new: &HashSet<TraceId>) -> bool {
         let epoch = &self.handles.epoch;
         let partition = self.handles.partition(found.trace.id());
-        match found.trace.root().map(|root| root.started_at) {
+        match found.trace.root().map(|root| root.identity.started_at) {
             _ if found.fault.is_some() => false,
             Some(began) => epoch.trusts(partition, began),
             // Whoever speaks of a trace that is not there may know it: the store may have lost it.
@@ -394,7 +394,7 @@ impl Shard {
             cleared: found.refused.clone(),
             timer: Some(now),
             ended_at: super::commit::ended_at(&trace, now),
-            opened_at: trace.root().map(|root| root.started_at),
+            opened_at: trace.root().map(|root| root.identity.started_at),
             profiles: None,
             index: changes.index,
         };

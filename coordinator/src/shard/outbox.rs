@@ -65,7 +65,7 @@ impl Outbox {
                 Some(Effect::Execute { child_id: node.id.clone(), attempt: node.attempt() + 1 })
             }
             Status::InputRequired { .. } => Some(Effect::Question { child_id: node.id.clone() }),
-            Status::Ended(_) if !node.outcome_due && !published.contains(&node.id) => {
+            Status::Ended(_) if !node.lifecycle.outcome_due && !published.contains(&node.id) => {
                 Some(Effect::Outcome { child_id: node.id.clone() })
             }
             Status::Working(_) | Status::Paused { .. } | Status::Ended(_) => None,

@@ -291,7 +291,7 @@ impl Submission {
     }
 }
 
-/// Whether its answer is sent right after the commit: that to a claim, a tick or a read.
+/// The answer to a claim, a tick or a read is sent right after the commit.
 fn is_early(work: &Work) -> bool {
     match work {
         Work::Read { .. } => true,

@@ -42,7 +42,7 @@ fn counted<'a>(entries: impl Iterator<Item = &'a Entry>, now: Timestamp) -> Live
         live.unsent += entry.unsent.len() as u64;
         let Some(root) = entry.trace.root().filter(|_| !entry.trace.is_over()) else { continue };
         live.held_nanos = live.held_nanos.saturating_add(root.budget.held.cost_usd.nanos());
-        live.oldest = live.oldest.max(Duration::from_millis(now.millis_since(root.started_at)));
+        live.oldest = live.oldest.max(Duration::from_millis(now.millis_since(root.identity.started_at)));
         for node in entry.trace.contexts() {
             let place = match &node.status {
                 Status::Submitted { .. } => 0,

@@ -57,7 +57,7 @@ pub(super) async fn show(call: Call) -> Answered {
             }
             p id="as-of" class="hint" role="status" {
                 @if at.is_some() {
-                    "As it was after event " (trace.version()) ", " (human_time::lasts(trace.made().millis_since(root.started_at))) " after it began (" (trace.made()) ")."
+                    "As it was after event " (trace.version()) ", " (human_time::lasts(trace.made().millis_since(root.identity.started_at))) " after it began (" (trace.made()) ")."
                 }
             }
             div id="part" data-live=[live] { (part(trace, of.as_ref())?) }
@@ -176,7 +176,7 @@ fn bars<'a>(
 }
 
 fn picture(trace: &Trace, node: &ContextNode) -> Markup {
-    let limit = node.budget.limit.cost_usd.nanos();
+    let limit = node.budget.ceilings.limit.cost_usd.nanos();
     let taken = share(node).max(node.budget.spent.cost_usd.nanos() + node.budget.held.cost_usd.nanos());
     // Where little is taken, that little is what is looked for.
     let whole = if taken.saturating_mul(5) >= limit || taken == 0 { limit.max(taken) } else { taken };
@@ -274,7 +274,9 @@ fn table(trace: &Trace) -> Markup {
             (node, spent, held)
         })
         .collect();
-    rows.sort_by_key(|(node, spent, held)| (std::cmp::Reverse(spent.nanos() + held.nanos()), node.depth));
+    rows.sort_by_key(|(node, spent, held)| {
+        (std::cmp::Reverse(spent.nanos() + held.nanos()), node.identity.depth)
+    });
     let more = rows.len().saturating_sub(LISTED);
     html! {
         table class="list" {
@@ -291,8 +293,8 @@ fn table(trace: &Trace) -> Markup {
                             @if node.budget.estimated.cost_usd > Usd::ZERO { span class="of" { " (" (node.budget.estimated.cost_usd) " estimated)" } }
                         }
                         td data-name="Ceiling" {
-                            (node.budget.limit.cost_usd)
-                            @if node.parent.is_some() { span class="of" { @if node.budget.granted.cost { " granted" } @else { " shared" } } }
+                            (node.budget.ceilings.limit.cost_usd)
+                            @if node.parent.is_some() { span class="of" { @if node.budget.ceilings.granted.cost { " granted" } @else { " shared" } } }
                         }
                         td data-name="Could still spend" { @if node.is_live() { (trace.left(node).cost_usd) } @else { "nothing: it has ended" } }
                     }

@@ -78,7 +78,7 @@ impl Now<'_> {
         };
         let steps = (0u32..).zip(self.group.steps.iter().zip(run.steps.iter())).zip(reports);
         let card = |((place, (step, ran)), report)| {
-            let has_won = self.group.race && run.winner == Some(place);
+            let has_won = self.group.race && run.progress.winner == Some(place);
             self.card(plan, step, ran, report, (place, has_won))
         };
         steps.map(card).collect()
@@ -168,7 +168,7 @@ impl Now<'_> {
 /// In which round a loop is, or ended.
 fn round(step: &Step, context: Option<&ContextNode>) -> Option<String> {
     let repeat = step.repeat.as_ref()?;
-    match context?.step?.ran {
+    match context?.identity.step?.ran {
         Ran::Round(round) => Some(format!("round {round} of {}", repeat.max_rounds)),
         Ran::Itself | Ran::Item(_) | Ran::Fallback => None,
     }

@@ -83,11 +83,11 @@ pub(super) fn head(trace: &Trace, node: &ContextNode) -> Markup {
         header class="head" id="head" data-version=(trace.version()) data-asks=[waiting::print([node])] {
             h1 { (node.id) }
             p class="state" {
-                (status::mark(&trace.word(node))) " · " (row::lasts(node.started_at, node.end().map(|end| end.at)))
+                (status::mark(&trace.word(node))) " · " (row::lasts(node.identity.started_at, node.end().map(|end| end.at)))
                 @if let Some(attempt) = node.attempts.iter().last() {
                     " · attempt " (node.attempt()) " on " (attempt.worker_id)
                 }
-                @if node.progress.steps > 0 { " · step " (node.progress.steps) " of " (node.limits.max_steps) }
+                @if node.lifecycle.progress.steps > 0 { " · step " (node.lifecycle.progress.steps) " of " (node.limits.max_steps) }
                 @if node.is_live() { " · " (row::doing(trace, node)) }
             }
             @let money = money::Shown::of(node, &budget);
@@ -98,7 +98,7 @@ pub(super) fn head(trace: &Trace, node: &ContextNode) -> Markup {
 }
 
 fn agent(call: &Call, trace: &Trace, node: &ContextNode, entries: &[HistoryEntry], before: usize) -> Markup {
-    let result = node.end().and_then(|end| end.result.as_ref()).and_then(|_| node.says());
+    let result = node.end().and_then(|end| end.details.result.as_ref()).and_then(|_| node.says());
     html! {
         (head(trace, node))
         div id="asked" { (waits::cards(call, trace, &[node])) }
@@ -128,7 +128,7 @@ fn actions(call: &Call, trace: &Trace, node: &ContextNode) -> Markup {
                     data-ask={ "Cancel " (node.id) " and everything beneath it? Calls in flight are cut off, and booked at what is held for them if nobody \
                         says what they cost; what was spent stays spent." } { "Cancel" }
                 @if raise::is_allowed(call) {
-                    details class="branch" { summary { "Raise" } (raise::form(trace.id(), &node.id, node.budget.limit.cost_usd)) }
+                    details class="branch" { summary { "Raise" } (raise::form(trace.id(), &node.id, node.budget.ceilings.limit.cost_usd)) }
                 }
             }
         }
@@ -144,7 +144,7 @@ fn is_agent(node: &ContextNode) -> bool {
 fn facts(trace: &Trace, node: &ContextNode) -> Markup {
     let model = row::model(trace, node);
     let tools: Vec<&str> =
-        node.tools.iter().flat_map(|tools| tools.iter().map(|tool| tool.as_str())).collect();
+        node.terms.tools.iter().flat_map(|tools| tools.iter().map(|tool| tool.as_str())).collect();
     html! {
         dl class="facts" {
             @if let Some(goal) = node.spec.goal.as_ref().map(Text::as_str) { dt { "Goal" } dd class="said" { (goal) } }
@@ -176,9 +176,9 @@ fn facts(trace: &Trace, node: &ContextNode) -> Markup {
             dd { (ceiling(trace, node)) }
             dt { "Limits" }
             dd { (limits(node)) }
-            @if !node.adjusted.is_empty() {
+            @if !node.terms.adjusted.is_empty() {
                 dt { "Lower than asked" }
-                dd { @for one in &node.adjusted { span { (one.to_string()) } " " } }
+                dd { @for one in &node.terms.adjusted { span { (one.to_string()) } " " } }
             }
             @for note in node.notes.iter() { dt { "Note" } dd { (note) } }
         }
@@ -205,13 +205,13 @@ fn limits(node: &ContextNode) -> String {
         count(limits.max_steps, "step"),
         format!("{} tokens a step", row::grouped(limits.max_tokens_per_step.into())),
         format!("{} retries", limits.max_retries_total),
-        format!("depth {} of {}", node.depth, limits.max_depth),
+        format!("depth {} of {}", node.identity.depth, limits.max_depth),
         format!("{} children at once", limits.max_children),
     ];
-    told.extend(node.window_tokens.map(|tokens| format!("a window of {tokens} tokens")));
-    match (node.deadline, node.timeout_ms) {
+    told.extend(node.terms.window_tokens.map(|tokens| format!("a window of {tokens} tokens")));
+    match (node.lifecycle.deadline, node.terms.timeout_ms) {
         _ if !node.is_live() => {}
-        (Some(_), _) if node.waiting_for_humans > 0 => told.push("its time stands still".into()),
+        (Some(_), _) if node.lifecycle.waiting_for_humans > 0 => told.push("its time stands still".into()),
         (Some(deadline), _) => told.push(format!("until {deadline}")),
         (None, Some(timeout)) if timeout > 0 => {
             told.push(format!("{} from its first attempt on", human_time::lasts(timeout)))
@@ -234,7 +234,7 @@ fn branch(call: &Call, trace: &Trace, node: &ContextNode, entries: &[HistoryEntr
         "branch_from": {"trace_id": trace.id(), "child_id": node.id},
     });
     let goal = node.spec.goal.as_ref().map(Text::as_str).unwrap_or_default();
-    let most = node.budget.limit.cost_usd.to_string();
+    let most = node.budget.ceilings.limit.cost_usd.to_string();
     html! {
         details class="branch" {
             summary { "Branch: a new run from here" }

@@ -142,7 +142,7 @@ fn account(trace: &Trace, one: &ContextAccount) -> Markup {
         .map(|(whom, millis)| format!("{} for {whom}", human_time::lasts(millis)))
         .collect();
     // Whoever waits for others goes on in another attempt: that is no try of its own.
-    let tries = trace.context(&one.child_id).map_or(1, |node| node.retried.saturating_add(1));
+    let tries = trace.context(&one.child_id).map_or(1, |node| node.lifecycle.retried.saturating_add(1));
     html! {
         tr {
             th scope="row" class={ "d" (one.depth.min(6)) } {

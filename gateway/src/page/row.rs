@@ -99,7 +99,7 @@ pub(super) fn doing(trace: &Trace, node: &ContextNode) -> String {
         Status::Working(Phase::Steps) if node.is_undoing() => "undoes what had succeeded".into(),
         Status::Working(Phase::Steps) => {
             let steps = trace.plan_of(node).map_or(0, |group| group.steps.len());
-            let open = node.graph.as_ref().map_or(0, |run| run.unfinished as usize);
+            let open = node.graph.as_ref().map_or(0, |run| run.progress.unfinished as usize);
             let live: Vec<ContextIndex> =
                 node.children.iter().copied().filter(|child| trace.node(*child).is_live()).collect();
             let waits =
@@ -175,7 +175,7 @@ pub(super) fn context(trace: &Trace, node: &ContextNode) -> Markup {
             a class="amount" href=(money::href(trace.id(), &node.id)) { (budget.spent.cost_usd) span class="of" { " / " (budget.limit.cost_usd) } }
             (money::Shown::of(node, &budget).bar())
             span class="now" data-live[is_live] { (doing(trace, node)) }
-            (lasts(node.started_at, node.end().map(|end| end.at)))
+            (lasts(node.identity.started_at, node.end().map(|end| end.at)))
         }
     }
 }
@@ -309,13 +309,20 @@ pub(super) fn print(trace: &Trace, node: &ContextNode) -> u64 {
     let mut hasher = DefaultHasher::new();
     let budget = &node.budget;
     trace.word(node).hash(&mut hasher);
-    for amount in [budget.limit, budget.spent, budget.held, budget.carved, budget.estimated] {
+    for amount in [budget.ceilings.limit, budget.spent, budget.held, budget.carved, budget.estimated] {
         (amount.cost_usd.nanos(), amount.tokens.count()).hash(&mut hasher);
     }
-    (node.attempt(), node.children.len(), node.live_children, node.waiting.len(), node.questions)
+    (
+        node.attempt(),
+        node.children.len(),
+        node.live_children,
+        node.lifecycle.waiting.len(),
+        node.lifecycle.questions,
+    )
         .hash(&mut hasher);
     node.answers.len().hash(&mut hasher);
-    (has_call(node), node.is_undoing(), node.graph.as_ref().map(|run| run.unfinished)).hash(&mut hasher);
+    (has_call(node), node.is_undoing(), node.graph.as_ref().map(|run| run.progress.unfinished))
+        .hash(&mut hasher);
     if node.parent.is_none() {
         waiting::print(waiting::all(trace)).hash(&mut hasher);
     }

@@ -35,14 +35,14 @@ pub(super) fn head(trace: &Trace, root: &ContextNode) -> Markup {
 pub(super) fn head_at(trace: &Trace, root: &ContextNode, at: Option<Timestamp>) -> Markup {
     let until = root.end().map(|end| end.at).or(at);
     let budget = root.budget.snapshot();
-    let asks = root.questions;
+    let asks = root.lifecycle.questions;
     html! {
         header class="head" id="head" data-version=(trace.version()) data-asks=[waiting::print(waiting::all(trace))] {
             nav class="way" aria-label="The way here" { a href="./" data-up { "‹ Runs" } }
             h1 { (title(root)) }
             p class="state" {
                 @if at.is_some() { em { "as it was then: " } }
-                (status::mark(&trace.word(root))) " · " (row::lasts(root.started_at, until))
+                (status::mark(&trace.word(root))) " · " (row::lasts(root.identity.started_at, until))
                 @if asks > 0 { " · " strong { a href={ "runs/" (trace.id()) "#asked" } { (domain::wording::count(asks, "question")) " open" } } }
                 @if root.is_live() { " · " (row::doing(trace, root)) }
             }
@@ -95,7 +95,7 @@ fn actions(call: &Call, trace: &Trace, root: &ContextNode) -> Markup {
                         says what they cost; what was spent stays spent." } { "Cancel" }
             }
             @if root.is_live() && raise::is_allowed(call) {
-                details class="branch" { summary { "Raise" } (raise::form(trace.id(), &root.id, root.budget.limit.cost_usd)) }
+                details class="branch" { summary { "Raise" } (raise::form(trace.id(), &root.id, root.budget.ceilings.limit.cost_usd)) }
             }
             @if !root.is_live() && call.may_send(&Subject::Submit) { (rerun(trace, root)) }
             @if let Some(url) = call.trace_url.as_ref().map(|url| url.of(trace.id())) { a href=(url) target="_blank" rel="noopener noreferrer" { "Trace ↗" } }
@@ -111,7 +111,7 @@ fn rerun(trace: &Trace, root: &ContextNode) -> Markup {
     let asks = trace
         .plan_of(root)
         .is_some_and(|group| group.steps.iter().any(|step| matches!(step.body, Body::Approve(_))));
-    let most = root.budget.limit.cost_usd;
+    let most = root.budget.ceilings.limit.cost_usd;
     let again = if asks { " Approvals that are part of it are asked again." } else { "" };
     html! {
         @if has_failed {
@@ -135,7 +135,8 @@ pub(super) async fn show(call: Call) -> Answered {
     let run = call.watched.run(call.part("trace")?).await?;
     run.show(move |trace| {
         let root = client::root(trace)?;
-        let result = root.end().and_then(|end| end.result.as_ref()).map(|_| root.says().unwrap_or_default());
+        let result =
+            root.end().and_then(|end| end.details.result.as_ref()).map(|_| root.says().unwrap_or_default());
         let live = root.is_live().then(|| format!("runs/{}/live?version={}", trace.id(), trace.version()));
         let body = html! {
             (head(trace, root))

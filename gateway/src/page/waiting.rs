@@ -16,7 +16,7 @@ pub(super) fn is_paused(node: &ContextNode) -> bool {
 
 /// The contexts of a run that wait for somebody, each before those beneath it.
 pub(super) fn all(trace: &Trace) -> Vec<&ContextNode> {
-    let waits = |node: &&ContextNode| node.waiting_for_humans > 0;
+    let waits = |node: &&ContextNode| node.lifecycle.waiting_for_humans > 0;
     let mut beneath: VecDeque<&ContextNode> = trace.root().into_iter().filter(waits).collect();
     let mut waiting = Vec::new();
     while let Some(node) = beneath.pop_front().filter(|_| waiting.len() < MOST) {
@@ -33,7 +33,7 @@ pub(super) fn print<'a>(nodes: impl IntoIterator<Item = &'a ContextNode>) -> Opt
     let mut hasher = DefaultHasher::new();
     let mut count = 0;
     for node in nodes.into_iter().filter(|node| node.asks() || is_paused(node)) {
-        (node.id.as_str(), is_paused(node), node.answers.len(), node.budget.limit.cost_usd.nanos())
+        (node.id.as_str(), is_paused(node), node.answers.len(), node.budget.ceilings.limit.cost_usd.nanos())
             .hash(&mut hasher);
         count += 1;
     }

@@ -21,21 +21,21 @@ fn card(call: &Call, trace: &Trace, node: &ContextNode) -> Markup {
     let Some(question) = trace.question(&node.id) else {
         return if is_paused(node) { paused(call, trace, node) } else { Markup::default() };
     };
-    let asked_at = node.clock_stopped_at;
+    let asked_at = node.lifecycle.clock_stopped_at;
     let age_ms = Clock::Machine.now().millis_since(asked_at);
     questions::card(&PendingQuestion { question, asked_at, age_ms }, call.may_send(&Subject::Steer))
 }
 
 fn paused(call: &Call, trace: &Trace, node: &ContextNode) -> Markup {
     // Raised and used up again, it is another card.
-    let id = format!("p-{}-{}", node.id, node.budget.limit.cost_usd.nanos());
+    let id = format!("p-{}-{}", node.id, node.budget.ceilings.limit.cost_usd.nanos());
     html! {
         li class="card" {
             article aria-labelledby=(id) {
                 h2 class="said" id=(id) { (node.id) " waits for a larger budget" }
                 p { (row::doing(trace, node)) }
                 p class="kind" { (money::Shown::of(node, &node.budget.snapshot()).told()) }
-                @if raise::is_allowed(call) { (raise::form(trace.id(), &node.id, node.budget.limit.cost_usd)) }
+                @if raise::is_allowed(call) { (raise::form(trace.id(), &node.id, node.budget.ceilings.limit.cost_usd)) }
             }
         }
     }

@@ -211,7 +211,12 @@ fn run(trace: &Trace) -> Run {
         version: trace.version(),
         outcome: trace.root().and_then(|root| trace.outcome(&root.id)),
         contexts: trace.contexts().iter().map(|node| trace.snapshot(node)).collect(),
-        deleted: trace.contexts().iter().filter(|node| node.deleted).map(|node| node.id.clone()).collect(),
+        deleted: trace
+            .contexts()
+            .iter()
+            .filter(|node| node.lifecycle.deleted)
+            .map(|node| node.id.clone())
+            .collect(),
     }
 }
 
@@ -254,8 +259,8 @@ async fn result_of(client: &Client, node: Option<&ContextNode>) -> Answered {
         let message = "it has not ended yet\n\nhint: the event stream ends with the outcome";
         return Err(ProblemDetails::conflict("not_ended", message));
     };
-    match &end.result {
-        _ if node.deleted => {
+    match &end.details.result {
+        _ if node.lifecycle.deleted => {
             Err(ProblemDetails::not_found("deleted", format!("the result of `{}` was deleted", node.id)))
         }
         Some(Payload::Inline(value)) => json(StatusCode::OK, value),
@@ -263,8 +268,7 @@ async fn result_of(client: &Client, node: Option<&ContextNode>) -> Answered {
             Ok(json_bytes(StatusCode::OK, content(client, reference).await?))
         }
         None => {
-            let why = end.error.as_ref().map(|error| error.message.clone()).or_else(|| end.reason.clone());
-            let why = why.map_or_else(String::new, |why| format!(": {why}"));
+            let why = end.why().map_or_else(String::new, |why| format!(": {why}"));
             let message = format!("`{}` ended as {} and has no result{why}", node.id, end.status);
             Err(ProblemDetails::not_found("no_result", message))
         }

@@ -36,7 +36,7 @@ async fn b3_fifty_agents_at_once_never_pass_one_cap() {
     assert!(done > 0, "somebody could work: {outcome:#}");
     for node in trace.contexts() {
         let own = node.budget.spent;
-        assert!(own.exceeds(node.budget.limit).is_none(), "{}: {own:?}", node.id);
+        assert!(own.exceeds(node.budget.ceilings.limit).is_none(), "{}: {own:?}", node.id);
     }
 }
 

@@ -64,7 +64,7 @@ pub(crate) fn check_bill(model: &ModelServer, traces: &[&Trace], unseen_nanos: u
     assert_eq!(billed - unseen_nanos, booked, "b5: the bill against the books: {:#?}", model.bill());
     for trace in traces {
         let budget = &trace.root().unwrap().budget;
-        assert!(budget.spent.exceeds(budget.limit).is_none(), "over its limit: {budget:?}");
+        assert!(budget.spent.exceeds(budget.ceilings.limit).is_none(), "over its limit: {budget:?}");
     }
 }
 

@@ -222,7 +222,7 @@ async fn b21_an_agent_is_told_what_is_left_and_goes_on_with_a_cheaper_model() {
         if let HistoryStep::Rung(rung) = &entry.step { Some(rung.number) } else { None }
     };
     assert_eq!(journal.iter().filter_map(rung).collect::<Vec<_>>(), [1, 2]);
-    assert_eq!(trace.root().unwrap().rungs, 2);
+    assert_eq!(trace.root().unwrap().lifecycle.rungs, 2);
     check_bill(&model, &[&trace], 0);
 }
 

@@ -16,7 +16,9 @@ async fn answered_by_one_that_dies(point: &str) {
     let asks = json!({"id": "asks", "agent_id": "ask", "task_description": "which way?", "output_to": "way"});
     let approve = json!({"id": "ok", "approve": {"who": "anybody"}, "output_to": "decision"});
     let run = cluster.begin(json!({"mode": "parallel", "steps": [asks, approve]})).await;
-    cluster.until(run, "asking", |trace: &Trace| trace.root().is_some_and(|root| root.questions == 2)).await;
+    cluster
+        .until(run, "asking", |trace: &Trace| trace.root().is_some_and(|root| root.lifecycle.questions == 2))
+        .await;
     cluster.stop("c1").await;
     for (child, answer) in [("asks", "left"), ("ok", "approve")] {
         let answered = json!({"child_id": child, "question": 1, "answer": answer, "by": "Ann"});

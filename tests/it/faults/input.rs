@@ -272,7 +272,7 @@ async fn changed(cluster: &mut Processes, change: impl Fn(&mut Value)) -> TraceI
 #[tokio::test(flavor = "multi_thread")]
 async fn f23_a_stored_run_that_contradicts_itself_is_rebuilt() {
     let mut cluster = Processes::start_as(|| Shape { key: None, ..Shape::new(2, 1) }).await;
-    let run = changed(&mut cluster, |child| child["step"]["step"] = json!(77)).await;
+    let run = changed(&mut cluster, |child| child[1]["step"]["step"] = json!(77)).await;
     assert_eq!(cluster.outcome(run).await.context.status, EndStatus::Completed);
     cluster.check(&[run]).await;
 }
@@ -282,7 +282,7 @@ async fn f23_a_stored_run_that_contradicts_itself_is_rebuilt() {
 #[tokio::test(flavor = "multi_thread")]
 async fn f23_t2_a_message_whose_decision_panics_is_given_up() {
     let mut cluster = Processes::start_as(|| Shape { key: None, ..Shape::new(2, 1) }).await;
-    let broken = changed(&mut cluster, |child| child["step"]["ran"] = json!({"item": 3})).await;
+    let broken = changed(&mut cluster, |child| child[1]["step"]["ran"] = json!({"item": 3})).await;
     let told = async || {
         let letters = cluster.client.bus.read(&Filter::Dead).await.unwrap_or_default();
         let read = |letter: &Stored| serde_json::from_slice::<Value>(&letter.payload).unwrap();

@@ -42,7 +42,7 @@ async fn f29_many_pending_a_wide_fan_out_and_the_deepest_tree() {
     }
     assert_eq!(cluster.client.trace(wide).await.contexts().len(), items.len() + 1);
     let depths = cluster.client.trace(too_deep).await;
-    assert_eq!(depths.contexts().iter().map(|node| node.depth).max(), Some(3));
+    assert_eq!(depths.contexts().iter().map(|node| node.identity.depth).max(), Some(3));
 }
 
 /// proves: a hold is taken on all ancestors in one step (B3): the first gets the money, and no money is held twice.

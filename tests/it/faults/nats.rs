@@ -115,7 +115,7 @@ async fn f14_the_store_of_nats_wiped() {
     let thinking = json!({"goal": "think", "agent_id": "thinker", "max_cost_usd": cap});
     let thinking = cluster.begin(thinking).await;
     gate.reached().await;
-    let journaled = |trace: &Trace| trace.root().is_some_and(|root| root.progress.journaled > 0);
+    let journaled = |trace: &Trace| trace.root().is_some_and(|root| root.lifecycle.progress.journaled > 0);
     cluster.until(thinking, "known to have a journal", journaled).await;
     let mut runs = vec![asking, paused, thinking];
     for _ in 0..3 {
@@ -141,7 +141,7 @@ async fn f14_the_store_of_nats_wiped() {
         let trace = cluster.stored(run).await.unwrap();
         invariants::check_at_rest(&trace).unwrap();
         let end = trace.root().unwrap().end().unwrap();
-        let says = end.error.as_ref().map(|error| error.message.as_str()).unwrap_or_default();
+        let says = end.details.error.as_ref().map(|error| error.message.as_str()).unwrap_or_default();
         match run == thinking {
             true => assert!(says.contains("the journal of `root` is incomplete"), "{end:#?}"),
             false => assert_eq!(end.status, EndStatus::Completed, "{end:#?}"),

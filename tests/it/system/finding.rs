@@ -67,7 +67,7 @@ async fn put(ground: &Ground, worlds: impl Iterator<Item = World>) {
             cleared: Vec::new(),
             timer: None,
             ended_at: None,
-            opened_at: world.trace.root().map(|root| root.started_at),
+            opened_at: world.trace.root().map(|root| root.identity.started_at),
             profiles: None,
             index: changes.index,
         });

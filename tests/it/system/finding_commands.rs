@@ -57,7 +57,7 @@ async fn g17_the_command_line_finds_runs_and_names_them_in_one_way() {
     }
     let [walks, asks, rests] = <[String; 3]>::try_from(submitted).unwrap();
     let run: TraceId = asks.parse().unwrap();
-    let waits = |trace: &trace::Trace| trace.root().is_some_and(|root| root.waiting_for_humans > 0);
+    let waits = |trace: &trace::Trace| trace.root().is_some_and(|root| root.lifecycle.waiting_for_humans > 0);
     cluster.until(run, "asking", waits).await;
 
     assert_eq!(commands.listed(&[]), [rests.as_str(), &asks, &walks], "newest first");

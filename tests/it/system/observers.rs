@@ -24,9 +24,13 @@ async fn x3_one_read_of_the_log_tells_who_started_whom_when_and_for_how_much() {
     let mut own = Amount::ZERO;
     for node in trace.contexts() {
         let end = node.end().expect("its end is in the log");
-        assert!(node.started_at <= end.at, "{node:#?}");
+        assert!(node.identity.started_at <= end.at, "{node:#?}");
         if let Some(parent) = node.parent.map(|parent| trace.node(parent)) {
-            assert!(parent.started_at <= node.started_at, "{} began before its parent", node.id);
+            assert!(
+                parent.identity.started_at <= node.identity.started_at,
+                "{} began before its parent",
+                node.id
+            );
         }
         let leaf = node.children.is_empty();
         assert_eq!(node.budget.own.cost_usd, Usd::from_cents(u64::from(leaf)), "{}", node.id);

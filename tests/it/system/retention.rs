@@ -116,7 +116,7 @@ async fn w6_a_deleted_run_leaves_its_costs_and_no_words(ground: Ground) {
     eventually("the words are gone", async || told(run.trace_id).await == 0).await;
     let after = client.trace(run.trace_id).await;
     let (before, after) = (before.root().unwrap(), after.root().unwrap());
-    assert!(after.deleted && after.budget == before.budget && after.children == before.children);
+    assert!(after.lifecycle.deleted && after.budget == before.budget && after.children == before.children);
     let outcome = client.outcome(run.trace_id, &after.id).await;
     assert_eq!((outcome.context.status, outcome.context.budget), (run.context.status, run.context.budget));
     assert!(told(kept).await > 0, "those of others stay");

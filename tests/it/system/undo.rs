@@ -46,7 +46,7 @@ pub(crate) fn asked(model: &ModelServer) -> Vec<String> {
 
 /// The contexts that undo, in the order in which they were begun.
 pub(crate) fn undos(trace: &Trace) -> Vec<String> {
-    let undoes = |node: &&ContextNode| node.undoes.is_some();
+    let undoes = |node: &&ContextNode| node.identity.undoes.is_some();
     trace.contexts().iter().filter(undoes).map(|node| node.id.to_string()).collect()
 }
 
@@ -68,7 +68,7 @@ fn check_money(trace: &Trace) {
     for node in trace.contexts() {
         let budget = &node.budget;
         assert!(budget.held.is_zero() && budget.reserved.is_zero(), "{}: {budget:?}", node.id);
-        assert!(budget.spent.exceeds(budget.limit).is_none(), "{}: {budget:?}", node.id);
+        assert!(budget.spent.exceeds(budget.ceilings.limit).is_none(), "{}: {budget:?}", node.id);
     }
 }
 

@@ -48,7 +48,7 @@ async fn s6_a_stored_message_that_the_server_sends_on_has_no_effect() {
         .await;
     let letter = letters(&cluster.client, "agent.admin.raise").await.remove(0);
     assert!(letter.refusal.message.contains(REASON), "{letter:?}");
-    let limit = cluster.client.trace(run).await.root().unwrap().budget.limit.cost_usd;
+    let limit = cluster.client.trace(run).await.root().unwrap().budget.ceilings.limit.cost_usd;
     assert_eq!(limit, Usd::from_cents(100));
     assert_eq!(cluster.outcome(run).await.context.status, EndStatus::Completed);
 }

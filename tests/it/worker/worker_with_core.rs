@@ -169,9 +169,9 @@ fn answer(world: &mut World, ask: Ask) -> Answer {
 
 fn result(world: &World) -> Value {
     let end = world.node("root").end().unwrap_or_else(|| panic!("it is {}", world.status("root")));
-    match &end.result {
+    match &end.details.result {
         Some(Payload::Inline(value)) => value.value().clone(),
-        other => panic!("{other:?}, {:?}", end.error),
+        other => panic!("{other:?}, {:?}", end.details.error),
     }
 }
 
@@ -199,7 +199,7 @@ async fn l_spend_is_ended_by_max_steps() {
     assert_eq!((result(&fits)["calls"].clone(), fits.spent_cents("root")), (json!(5), 5));
     let ended = live(world("spend", inputs, json!({"limits": {"max_steps": 3}}))).await;
     let end = ended.node("root").end().expect("it has ended");
-    let why = end.error.as_ref().map(|error| error.message.clone()).unwrap_or_default();
+    let why = end.details.error.as_ref().map(|error| error.message.clone()).unwrap_or_default();
     assert!(why.starts_with("`root` has used 3 of max_steps = 3 (the submission)"), "{why}");
     assert_eq!(ended.spent_cents("root"), 3);
 }

@@ -166,7 +166,7 @@ async fn check_one(client: &Client, stored: Trace, dead: Option<&Vec<String>>) -
 
 /// G13: the journal of every agent has each message once, in order; those it was seen with are among them.
 async fn messages(client: &Client, trace: &Trace) -> Result<(), String> {
-    for node in trace.contexts().iter().filter(|node| !node.told.is_empty() && !node.deleted) {
+    for node in trace.contexts().iter().filter(|node| !node.told.is_empty() && !node.lifecycle.deleted) {
         let journal = client.journal(trace.id(), &node.id).await;
         let number = |entry: &HistoryEntry| match &entry.step {
             HistoryStep::Told(told) => told.number,
@@ -184,13 +184,13 @@ async fn messages(client: &Client, trace: &Trace) -> Result<(), String> {
         };
         let numbers: Vec<u32> = journal.iter().filter_map(number).collect();
         let in_order = (1..).zip(&numbers).all(|(expected, number)| expected == *number);
-        let sent = numbers.len() <= node.told.len() && node.seen as usize <= numbers.len();
+        let sent = numbers.len() <= node.told.len() && node.lifecycle.seen as usize <= numbers.len();
         ensure(in_order && sent, || {
             format!(
                 "G13: {} got {}, saw {}, and its journal has {numbers:?}",
                 node.id,
                 node.told.len(),
-                node.seen
+                node.lifecycle.seen
             )
         })?;
     }

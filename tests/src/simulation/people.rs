@@ -173,11 +173,11 @@ impl People {
         // The same raise twice would be refused twice, with the same letter: no two rounds raise by the same amount.
         self.raises += 1;
         let by = MORE_NANOS + self.raises;
-        let more = by * raised.len() as u64 + root.budget.limit.cost_usd.nanos();
+        let more = by * raised.len() as u64 + root.budget.ceilings.limit.cost_usd.nanos();
         run.cap = Usd::from_nanos(more.max(run.cap.nanos() + 1));
         self.story.note("human", format!("raises {} to {}", run.trace_id, run.cap));
         for node in raised {
-            let own = Usd::from_nanos(node.budget.limit.cost_usd.nanos() + by);
+            let own = Usd::from_nanos(node.budget.ceilings.limit.cost_usd.nanos() + by);
             let to = if node.parent.is_none() { run.cap } else { own };
             let raise = json!({"child_id": node.id, "max_cost_usd": to});
             let control = json!({"trace_id": run.trace_id, "raise": raise});

@@ -61,17 +61,19 @@ fn bill(ground: &Ground, run: &Run, trace: &Trace) -> Vec<String> {
 /// above them and nothing is held.
 fn starved(run: &Run, trace: &Trace) -> Vec<String> {
     // What was granted to others may have ruled it out, and has returned since.
-    if trace.contexts().iter().any(|node| node.budget.granted.cost) {
+    if trace.contexts().iter().any(|node| node.budget.ceilings.granted.cost) {
         return Vec::new();
     }
     let for_budget = |status: &Status| match status {
         Status::Paused { .. } => true,
-        Status::Ended(end) => end.error.as_ref().is_some_and(|error| error.kind == FailureKind::Budget),
+        Status::Ended(end) => {
+            end.details.error.as_ref().is_some_and(|error| error.kind == FailureKind::Budget)
+        }
         Status::Submitted { .. } | Status::Working(_) | Status::InputRequired { .. } => false,
     };
     let room = |budget: &Budget| {
         let used = budget.spent.cost_usd.nanos() + run.largest_hold.nanos();
-        budget.held == Amount::ZERO && used <= budget.limit.cost_usd.nanos()
+        budget.held == Amount::ZERO && used <= budget.ceilings.limit.cost_usd.nanos()
     };
     let suffices = |node: &ContextNode| path(trace, node).all(|node| room(&node.budget));
     let agents = trace.contexts().iter().filter(|node| node.graph.is_none());
@@ -92,7 +94,7 @@ async fn was_corrected(people: &People, run: &Run) -> bool {
 pub(super) async fn starved_now(people: &People, runs: &[Run]) -> Vec<String> {
     let mut all = Vec::new();
     for run in runs {
-        let keeps = |node: &ContextNode| node.waiting.iter().any(|hold| hold.kept_until.is_some());
+        let keeps = |node: &ContextNode| node.lifecycle.waiting.iter().any(|hold| hold.kept_until.is_some());
         let stored = people.stored(run.trace_id).await.filter(|trace| !trace.contexts().iter().any(keeps));
         all.extend(stored.iter().flat_map(|trace| starved(run, trace)));
     }
@@ -103,9 +105,12 @@ pub(super) async fn starved_now(people: &People, runs: &[Run]) -> Vec<String> {
 fn short_of_time(run: &Run, trace: &Trace) -> Vec<String> {
     let hurried = |node: &&ContextNode| {
         let Some(end) = node.end() else { return false };
-        let says =
-            end.error.as_ref().is_some_and(|error| error.message.starts_with("timeout_ms: no time is left"));
-        says && path(trace, node).filter_map(|node| node.deadline).all(|deadline| end.at < deadline)
+        let says = end
+            .details
+            .error
+            .as_ref()
+            .is_some_and(|error| error.message.starts_with("timeout_ms: no time is left"));
+        says && path(trace, node).filter_map(|node| node.lifecycle.deadline).all(|deadline| end.at < deadline)
     };
     let hurried = trace.contexts().iter().filter(|node| node.graph.is_none()).filter(hurried);
     hurried.map(|node| format!("{}: {} had time left", run.trace_id, node.id)).collect()

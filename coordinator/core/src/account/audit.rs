@@ -153,7 +153,7 @@ impl Audit {
         let none = Sheet::default();
         let sheet = sheet.unwrap_or(&none);
         // Its outcome is final once nothing of it is held: nothing is on the way any more (B20).
-        let is_final = !node.is_live() && !node.outcome_due;
+        let is_final = !node.is_live() && !node.lifecycle.outcome_due;
         let mut seen = HashSet::new();
         for entry in &book.paid {
             if !seen.insert(&entry.call_id) {

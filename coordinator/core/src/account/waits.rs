@@ -93,8 +93,8 @@ impl Waits {
         let at = opening.made();
         let clock = |node: &ContextNode| {
             let until = node.end().map_or(at, |end| end.at);
-            let wait = Wait { unknown_ms: until.millis_since(node.started_at), ..Wait::default() };
-            let runs_steps = node.graph.as_ref().is_some_and(|run| run.phase == RunPhase::Steps);
+            let wait = Wait { unknown_ms: until.millis_since(node.identity.started_at), ..Wait::default() };
+            let runs_steps = node.graph.as_ref().is_some_and(|run| run.progress.phase == RunPhase::Steps);
             (node.id.clone(), Clock { doing: doing(node), runs_steps, since: at, wait })
         };
         Waits { clocks: opening.contexts().iter().map(clock).collect(), last: at }
@@ -134,7 +134,7 @@ impl Waits {
 fn doing(node: &ContextNode) -> Doing {
     match &node.status {
         Status::Submitted { .. } | Status::Working(Phase::Queued { .. }) => Doing::Queued,
-        Status::Working(Phase::Running { .. }) if !node.waiting.is_empty() => Doing::InLine,
+        Status::Working(Phase::Running { .. }) if !node.lifecycle.waiting.is_empty() => Doing::InLine,
         Status::Working(Phase::Running { .. }) => Doing::Running,
         Status::Working(Phase::Waiting { .. } | Phase::Steps) => Doing::Children,
         Status::InputRequired { .. } => Doing::Asking,

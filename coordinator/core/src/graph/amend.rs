@@ -42,10 +42,10 @@ pub(crate) fn amend(trace: &Trace, amend: &Amend) -> Result<Vec<Event>, Refusal>
         return Err(refusal.clone());
     }
     trace.known_live(&node.id)?;
-    if run.phase == RunPhase::Synthesis {
+    if run.progress.phase == RunPhase::Synthesis {
         return Err(Refusal::SynthesisBegun(child_id));
     }
-    if run.phase == RunPhase::Undoing {
+    if run.progress.phase == RunPhase::Undoing {
         return Err(Refusal::Undoing(child_id));
     }
     if amend.revision != run.revision() {
@@ -83,7 +83,7 @@ impl Trace {
     /// The context in which the whole graph runs that this one, a graph or a group, belongs to.
     fn whole_graph(&self, at: ContextIndex) -> Option<ContextIndex> {
         let mut graphs = self.chain(at).take_while(|(_, node)| node.graph.is_some());
-        graphs.find(|(_, node)| node.step.is_none()).map(|(index, _)| index)
+        graphs.find(|(_, node)| node.identity.step.is_none()).map(|(index, _)| index)
     }
 
     /// The definition of the graph that a context belongs to, with the id of every step; the graph's context, and how
@@ -140,7 +140,8 @@ impl Trace {
     fn open_run_of(&self, run: &GraphRun, step: &StepRun) -> Option<ContextIndex> {
         let last = *step.contexts.last().filter(|_| step.items.is_none())?;
         let inner = self.node(last).graph.as_deref()?;
-        let takes = inner.plan == run.plan && inner.phase == RunPhase::Steps && self.node(last).is_live();
+        let takes =
+            inner.plan == run.plan && inner.progress.phase == RunPhase::Steps && self.node(last).is_live();
         takes.then_some(last)
     }
 
@@ -201,7 +202,8 @@ impl GraphRun {
         let mut rows: Vec<StepRun> = kept.iter().map(|place| self.kept_row(*place)).collect();
         block(&mut rows, new, version);
         let numbers = self.kept_numbers(&kept);
-        self.winner = self
+        self.progress.winner = self
+            .progress
             .winner
             .and_then(|won| (0u32..).zip(&kept).find(|(_, place)| **place == Some(won)).map(|(now, _)| now));
         (self.plan, self.group) = (number, group);

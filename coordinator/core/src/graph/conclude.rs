@@ -20,7 +20,7 @@ pub(super) fn conclude(trace: &Trace, graph: ContextIndex, now: Timestamp) -> Ve
     let child_id = trace.node(graph).id.clone();
     let mut events = Vec::new();
     if run.steps.iter().any(|step| step.status == StepStatus::Pending) {
-        let reason = match run.winner {
+        let reason = match run.progress.winner {
             Some(winner) => format!("`{}` won the race", group.steps[winner as usize].id),
             None => format!("{} failed", names(run, group, failed)),
         };
@@ -53,7 +53,7 @@ fn complete(trace: &Trace, graph: ContextIndex, result: Option<Payload>) -> Even
 
 /// A race is won, and its graph goes on with the synthesis: what still runs is cancelled.
 fn losers_cancelled(trace: &Trace, graph: ContextIndex, run: &GraphRun, group: &Group) -> Vec<Event> {
-    let Some(winner) = run.winner else { return Vec::new() };
+    let Some(winner) = run.progress.winner else { return Vec::new() };
     let node = trace.node(graph);
     let reason = format!("`{}` won the race", group.steps[winner as usize].id);
     let running = (0u32..).zip(run.steps.iter()).filter(|(_, step)| step.status == StepStatus::Running);
@@ -73,22 +73,22 @@ fn losers_cancelled(trace: &Trace, graph: ContextIndex, run: &GraphRun, group: &
 fn lowered(trace: &Trace, graph: ContextIndex) -> Option<Box<Lowered>> {
     let node = trace.node(graph);
     let profile = node.spec.agent_id.as_ref().and_then(|id| trace.agent(id))?;
-    let limit = node.budget.limit;
+    let limit = node.budget.ceilings.limit;
     let own = Amount::new(
         profile.max_cost_usd.unwrap_or(limit.cost_usd).min(limit.cost_usd),
         profile.max_tokens.unwrap_or(limit.tokens).min(limit.tokens),
     );
     let limits = profile.limits.lower(&node.limits);
     let timeout_ms = profile.timeout_ms.filter(|millis| *millis > 0);
-    let window_tokens = node.window_tokens.into_iter().chain(profile.window_tokens).min();
+    let window_tokens = node.terms.window_tokens.into_iter().chain(profile.window_tokens).min();
     let bounds = own != limit || timeout_ms.is_some();
-    let lowers = bounds || limits != *node.limits || window_tokens != node.window_tokens;
+    let lowers = bounds || limits != *node.limits || window_tokens != node.terms.window_tokens;
     lowers.then(|| Box::new(Lowered { own, limits: limits.into(), timeout_ms, window_tokens }))
 }
 
 pub(super) fn verdict(run: &GraphRun, group: &Group) -> GraphVerdict {
     if group.race {
-        return match run.winner.map(|winner| run.step(winner).partial) {
+        return match run.progress.winner.map(|winner| run.step(winner).partial) {
             Some(true) => GraphVerdict::Partial,
             Some(false) => GraphVerdict::Succeeded,
             None => GraphVerdict::Failed,
@@ -100,7 +100,7 @@ pub(super) fn verdict(run: &GraphRun, group: &Group) -> GraphVerdict {
     let partial = if incomplete { GraphVerdict::Partial } else { GraphVerdict::Succeeded };
     match (group.policy, missed, succeeded(run) > 0) {
         (_, false, _) => partial,
-        (Policy::Fail, true, some) if run.gathered && some => GraphVerdict::Partial,
+        (Policy::Fail, true, some) if run.progress.gathered && some => GraphVerdict::Partial,
         (Policy::Fail, true, _) => GraphVerdict::Failed,
         (Policy::Continue, true, true) => GraphVerdict::Partial,
         (Policy::BestEffort, true, true) => partial,
@@ -141,7 +141,7 @@ fn fail(trace: &Trace, graph: ContextIndex, run: &GraphRun, group: &Group) -> Ev
 /// The winner's result; for a group whose result someone reads, the results of its steps. What an agent gets of the
 /// graph that it ran is made when it is sent (`graph_answer`).
 fn result(trace: &Trace, graph: ContextIndex, run: &GraphRun, group: &Group) -> Option<Payload> {
-    if let Some(winner) = run.winner {
+    if let Some(winner) = run.progress.winner {
         return result_of(trace, run.step(winner)).map(Payload::Inline);
     }
     if let Some(output) = &group.output {
@@ -175,7 +175,7 @@ fn output_of(trace: &Trace, graph: ContextIndex, output: &OutputDef) -> Json {
 /// Whether anyone reads the result of this group: its step writes it to a key, or the group around it
 /// gathers findings, is a race, or has a result that is read in turn.
 fn is_read(trace: &Trace, node: &ContextNode) -> bool {
-    let (Some(parent), Some(of)) = (node.parent, node.step) else { return false };
+    let (Some(parent), Some(of)) = (node.parent, node.identity.step) else { return false };
     let (run, group) = trace.expect_run(parent);
     let step = &group.steps[run.place(of.step) as usize];
     step.output_to.is_some() || group.aggregate.is_some() || group.race || is_read(trace, trace.node(parent))
@@ -185,7 +185,7 @@ fn is_read(trace: &Trace, node: &ContextNode) -> bool {
 pub(crate) fn gathering_is_over(trace: &Trace, graph: ContextIndex) -> Vec<Event> {
     let node = trace.node(graph);
     let (run, _) = trace.expect_run(graph);
-    if !matches!(node.status, Status::Working(_)) || run.gathered {
+    if !matches!(node.status, Status::Working(_)) || run.progress.gathered {
         return Vec::new();
     }
     let reason = "not done when aggregate stopped waiting";

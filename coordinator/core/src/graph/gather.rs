@@ -31,7 +31,7 @@ pub(crate) fn synthesis_goal(trace: &Trace, graph: &ContextNode) -> Option<Text>
         .steps
         .iter()
         .zip(&group.steps)
-        .filter(|(step, _)| run.winner.is_none() && step.status != StepStatus::Succeeded)
+        .filter(|(step, _)| run.progress.winner.is_none() && step.status != StepStatus::Succeeded)
         .map(|(_, step)| step.id.as_str())
         .collect();
     let mut head = aggregate.task.as_ref().map_or(String::new(), |task| format!("{task}\n\n"));
@@ -65,10 +65,10 @@ impl Finding {
 fn findings(trace: &Trace, graph: &ContextNode) -> Vec<Finding> {
     let mut numbers: HashMap<Option<&AgentId>, u32> = HashMap::new();
     let run = graph.graph.as_deref();
-    let winner = run.and_then(|run| Some((run, run.winner?)));
+    let winner = run.and_then(|run| Some((run, run.progress.winner?)));
     let counts_for = |of: StepOf| winner.is_none_or(|(run, winner)| run.place(of.step) == winner);
     let children = graph.children.iter().map(|child| trace.node(*child));
-    let ran: Vec<&ContextNode> = children.filter(|node| node.step.is_some_and(counts_for)).collect();
+    let ran: Vec<&ContextNode> = children.filter(|node| node.identity.step.is_some_and(counts_for)).collect();
     let mut counts: HashMap<Option<&AgentId>, u32> = HashMap::new();
     ran.iter().for_each(|node| *counts.entry(node.spec.agent_id.as_ref()).or_default() += 1);
     let mut found: Vec<Finding> = Vec::new();
@@ -78,7 +78,7 @@ fn findings(trace: &Trace, graph: &ContextNode) -> Vec<Finding> {
         let number = numbers.entry(agent).or_default();
         *number += 1;
         let Some(end) = node.end().filter(|end| end.status == EndStatus::Completed) else { continue };
-        if end.result.is_none() || !is_last_word(trace, graph, node) {
+        if end.details.result.is_none() || !is_last_word(trace, graph, node) {
             continue;
         }
         let name = agent.map_or("Group".into(), title);
@@ -97,7 +97,7 @@ fn findings(trace: &Trace, graph: &ContextNode) -> Vec<Finding> {
 
 /// Of the rounds of a loop only the last counts.
 fn is_last_word(trace: &Trace, graph: &ContextNode, node: &ContextNode) -> bool {
-    let (Some((run, _)), Some(of)) = (trace.run_of(graph), node.step) else { return false };
+    let (Some((run, _)), Some(of)) = (trace.run_of(graph), node.identity.step) else { return false };
     let last = run.step(run.place(of.step)).contexts.last().map(|last| &trace.node(*last).id);
     !matches!(of.ran, Ran::Round(_)) || last == Some(&node.id)
 }

@@ -56,7 +56,7 @@ impl Trace {
         let (run, group) = self.run_of(node)?;
         let end = node.end()?;
         let mut results = Results::new(self);
-        let result = results.payload(end.result.as_ref());
+        let result = results.payload(end.details.result.as_ref());
         let steps = self.step_reports(node, run, group, &mut results);
         let combined = group.aggregate.is_some() && end.status == EndStatus::Completed;
         let answer = GraphAnswer::new(final_verdict(node, run, group), steps, combined);
@@ -73,7 +73,7 @@ impl Trace {
     ) -> Vec<StepReport> {
         let steps = (0u32..).zip(run.steps.iter().zip(&group.steps));
         let report = |(number, (ran, step))| {
-            let won = run.winner == Some(number) && group.aggregate.is_none();
+            let won = run.progress.winner == Some(number) && group.aggregate.is_none();
             self.step_report(node, ran, step, won, results)
         };
         steps.map(report).collect()
@@ -94,7 +94,7 @@ impl Trace {
         // The results of a plain group are those of its steps. The winner's is the graph's own.
         // Of a group that was taken over (G15) the steps have none here.
         let own = |(node, (_, group)): &(&ContextNode, (&GraphRun, &Group))| {
-            group.race || group.aggregate.is_some() || group.output.is_some() || node.taken.is_some()
+            group.race || group.aggregate.is_some() || group.output.is_some() || node.identity.taken.is_some()
         };
         let shown = !won && inner.as_ref().is_none_or(own);
         let result = if shown { results.take(node, run, step) } else { Default::default() };
@@ -111,9 +111,9 @@ impl Trace {
             status: run.status,
             reason: run.reason.as_deref().map(str::to_owned),
             partial: run.partial,
-            fallback: last.and_then(|node| node.step).map(|of| of.ran) == Some(Ran::Fallback),
+            fallback: last.and_then(|node| node.identity.step).map(|of| of.ran) == Some(Ran::Fallback),
             contexts: run.contexts.iter().map(|context| self.node(*context).id.clone()).collect(),
-            taken_from: run.contexts.iter().filter_map(|at| self.node(*at).taken.clone()).collect(),
+            taken_from: run.contexts.iter().filter_map(|at| self.node(*at).identity.taken.clone()).collect(),
             cost_usd: spent.cost_usd,
             tokens: spent.tokens,
             attempts,
@@ -146,7 +146,7 @@ impl Trace {
         let ended = run.contexts.iter().map(|context| self.node(*context));
         let ended = ended.filter_map(|node| Some((node, node.end()?)));
         let failed = ended.filter(|(_, end)| end.status != EndStatus::Completed).map(|(node, end)| {
-            let reason = end.error.as_ref().map(|error| error.message.clone()).or_else(|| end.reason.clone());
+            let reason = end.why().map(str::to_owned);
             StepFailure { child_id: node.id.clone(), status: end.status, reason }
         });
         failed.take(MAX_FAILURES).collect()

@@ -38,7 +38,7 @@ impl<'a> Results<'a> {
         let Some(last) = run.contexts.last().map(|context| self.trace.node(*context)) else {
             return Reported::default();
         };
-        if run.status == StepStatus::Succeeded && !last.deleted {
+        if run.status == StepStatus::Succeeded && !last.lifecycle.deleted {
             let key = step.output_to.as_ref().map(|key| full_key(self.trace, graph, key));
             let live = key.as_ref().and_then(|key| self.trace.values().get(key)).map(|entry| &entry.value);
             if let Some(value) = live.or_else(|| self.trace.outputs().get(&key?)) {
@@ -48,7 +48,7 @@ impl<'a> Results<'a> {
         if run.items.is_some() {
             return self.list(run);
         }
-        self.payload(last.end().and_then(|end| end.result.as_ref()))
+        self.payload(last.end().and_then(|end| end.details.result.as_ref()))
     }
 
     /// What a context ended with.
@@ -80,7 +80,7 @@ impl<'a> Results<'a> {
         let nodes = run.contexts.iter().map(|context| self.trace.node(*context));
         let completed = nodes.filter_map(|node| {
             let end = node.end().filter(|end| end.status == EndStatus::Completed)?;
-            match (node.step?.ran, end.result.as_ref()?) {
+            match (node.identity.step?.ran, end.details.result.as_ref()?) {
                 (Ran::Item(number), result) => Some((number as usize, result)),
                 (Ran::Itself | Ran::Round(_) | Ran::Fallback, _) => None,
             }

@@ -26,14 +26,14 @@ pub(crate) fn advance(trace: &Trace, graph: ContextIndex, now: Timestamp) -> Vec
     if node.is_undoing() {
         return undo::advance(trace, graph, now);
     }
-    if !node.is_live() || run.phase == RunPhase::Synthesis {
+    if !node.is_live() || run.progress.phase == RunPhase::Synthesis {
         return Vec::new();
     }
-    if run.failing || run.winner.is_some() || run.unfinished == 0 {
+    if run.progress.failing || run.progress.winner.is_some() || run.progress.unfinished == 0 {
         return conclude::conclude(trace, graph, now);
     }
     if let Some(context) = trace.starved(graph)
-        && context.on_exhausted == OnExhausted::Pause
+        && context.terms.on_exhausted == OnExhausted::Pause
     {
         return match free_step(trace, graph, run, group) {
             Some(step) if node.live_children < node.limits.max_children => {
@@ -300,6 +300,6 @@ impl Trace {
     /// pause.
     pub(crate) fn starved(&self, graph: ContextIndex) -> Option<&ContextNode> {
         let starved = || self.nothing_left(graph).map(|(node, _)| node);
-        starved().find(|node| node.on_exhausted == OnExhausted::Abort).or_else(|| starved().next())
+        starved().find(|node| node.terms.on_exhausted == OnExhausted::Abort).or_else(|| starved().next())
     }
 }

@@ -71,10 +71,10 @@ impl Scope for StepScope<'_> {
         let budget = &self.trace.node(self.graph).budget;
         let room = budget.room(true);
         json!({
-            "limit_usd": budget.limit.cost_usd,
+            "limit_usd": budget.ceilings.limit.cost_usd,
             "spent_usd": budget.spent.cost_usd,
             "remaining_usd": room.cost_usd,
-            "limit_tokens": budget.limit.tokens,
+            "limit_tokens": budget.ceilings.limit.tokens,
             "spent_tokens": budget.spent.tokens,
             "remaining_tokens": room.tokens,
         })

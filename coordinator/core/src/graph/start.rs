@@ -245,7 +245,7 @@ pub(super) fn undo_id(trace: &Trace, of: &ChildId) -> ChildId {
 fn numbers_of_items(trace: &Trace, graph: ContextIndex) -> String {
     /// So that the name of the step stays recognisable.
     const LONGEST: usize = 40;
-    let groups = trace.chain(graph).map_while(|(_, node)| node.step);
+    let groups = trace.chain(graph).map_while(|(_, node)| node.identity.step);
     let mut numbers: Vec<String> = groups
         .filter_map(|of| match of.ran {
             Ran::Item(number) => Some(format!("-{}", number + 1)),

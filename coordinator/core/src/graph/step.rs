@@ -22,7 +22,7 @@ use crate::{
 /// step stopped by a race or a failure.
 pub(crate) fn context_ended(trace: &Trace, at: ContextIndex) -> Vec<Event> {
     let node = trace.node(at);
-    let (Some(graph), Some(of)) = (node.parent, node.step) else { return Vec::new() };
+    let (Some(graph), Some(of)) = (node.parent, node.identity.step) else { return Vec::new() };
     let (run, group) = trace.expect_run(graph);
     let step = run.place(of.step);
     if run.step(step).status != StepStatus::Running || !trace.node(graph).goes_on() {
@@ -98,8 +98,7 @@ impl Over<'_> {
     }
 
     fn why(&self) -> String {
-        let error = self.end.error.as_ref().map(|error| error.message.clone());
-        error.or_else(|| self.end.reason.clone()).unwrap_or_else(|| "it failed".into())
+        self.end.why().unwrap_or("it failed").to_owned()
     }
 
     /// Its output is written before its dependents are decided.
@@ -228,7 +227,7 @@ fn give_up(
     let mut events = vec![Event::StepEnded { child_id, step, status, reason: Some(reason), partial: false }];
     let live = run.step(step).contexts.iter().filter(|c| trace.node(**c).goes_on());
     // If the graph fails with it, what had succeeded in the other items is undone with all else, in one order.
-    let alone = group.race || run.gathered;
+    let alone = group.race || run.progress.gathered;
     let stopped = if alone { end::stopped } else { end::stopped_within };
     let reason = "another item of its step failed";
     events.extend(live.map(|c| stopped(trace, *c, EndStatus::Cancelled, reason.into())));

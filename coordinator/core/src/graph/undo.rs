@@ -93,10 +93,7 @@ impl Trace {
         let end = |at: &ContextIndex| self.node(*at).end();
         let refused = runs.iter().filter_map(|(_, undo)| undo.refused.as_deref().map(str::to_owned)).next();
         let failed = by.iter().filter_map(end).find(|end| end.status != EndStatus::Completed);
-        let why = |end: &End| {
-            let error = end.error.as_ref().map(|error| error.message.clone());
-            error.or_else(|| end.reason.clone()).unwrap_or_else(|| "it failed".into())
-        };
+        let why = |end: &End| end.why().unwrap_or("it failed").to_owned();
         let stands = open.iter().find_map(|(_, reason)| reason.map(str::to_owned));
         let reason = failed.map(why).or(refused).or(stands);
         let status = if by.iter().any(|at| end(at).is_none()) {
@@ -128,7 +125,7 @@ impl Trace {
             let node = self.node(at);
             found.extend(node.undo.as_deref().map(|undo| (at, undo)));
             if node.graph.is_some() && named != Some(&at) {
-                open.extend(node.children.iter().filter(|child| self.node(**child).step.is_some()));
+                open.extend(node.children.iter().filter(|child| self.node(**child).identity.step.is_some()));
             }
         }
         found.sort_unstable_by_key(|(_, undo)| undo.succeeded_at);
@@ -137,7 +134,8 @@ impl Trace {
 
     /// Whether a run that succeeded will be undone, or was not, and why; none if it need not be, or is not decided.
     fn standing_of_undo(&self, run: ContextIndex) -> Option<(UndoStatus, Option<&'static str>)> {
-        let above = || self.chain(run).map_while(|(_, node)| Some((node, node.step.and(node.parent)?)));
+        let above =
+            || self.chain(run).map_while(|(_, node)| Some((node, node.identity.step.and(node.parent)?)));
         let status = |(_, graph): (&ContextNode, ContextIndex)| {
             let graph = self.node(graph);
             let dropped = graph.end().is_some_and(|end| end.without_undo).then_some(UndoStatus::Dropped);
@@ -149,7 +147,7 @@ impl Trace {
         // It may be part of a step that lost a race, or that `aggregate` did not wait for: a graph that succeeds undoes nothing.
         let over = |(_, graph): (&ContextNode, ContextIndex)| !self.node(graph).is_live();
         let failed = |(node, graph): (&ContextNode, ContextIndex)| {
-            let (of, (run, _)) = (node.step?, self.run_of(self.node(graph))?);
+            let (of, (run, _)) = (node.identity.step?, self.run_of(self.node(graph))?);
             Some(run.step(run.place(of.step)).status != StepStatus::Succeeded)
         };
         let stands = above().all(over) && above().filter_map(failed).any(|failed| failed);
@@ -160,6 +158,6 @@ impl Trace {
     pub(crate) fn undo_of(&self, run: ContextIndex) -> Option<&Undo> {
         let node = self.node(run);
         let (graph, group) = self.run_of(self.node(node.parent?))?;
-        group.steps[graph.place(node.step?.step) as usize].undo.as_ref()
+        group.steps[graph.place(node.identity.step?.step) as usize].undo.as_ref()
     }
 }

@@ -27,7 +27,8 @@ pub(super) fn result_of(trace: &Trace, step: &StepRun) -> Option<Json> {
     let Some(items) = &step.items else { return ends().next_back().and_then(completed) };
     let mut list = vec![Value::Null; items.total as usize];
     for node in ends() {
-        if let (Some(Ran::Item(number)), Some(value)) = (node.step.map(|of| of.ran), completed(node)) {
+        if let (Some(Ran::Item(number)), Some(value)) = (node.identity.step.map(|of| of.ran), completed(node))
+        {
             list[number as usize] = value.value().clone();
         }
     }
@@ -35,7 +36,7 @@ pub(super) fn result_of(trace: &Trace, step: &StepRun) -> Option<Json> {
 }
 
 pub(super) fn value_of(end: &End) -> Json {
-    end.result.as_ref().map_or_else(Json::null, Payload::to_value)
+    end.details.result.as_ref().map_or_else(Json::null, Payload::to_value)
 }
 
 impl Trace {

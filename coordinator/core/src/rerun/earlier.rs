@@ -46,7 +46,7 @@ impl Trace {
                 "begin with the journal of its agent, with `branch_from` (`trellis submit --branch-from`)";
             return Err(at("rerun.trace_id", format!("run {id} has one agent and no graph"), hint));
         };
-        if root.deleted {
+        if root.lifecycle.deleted {
             let hint = "submit the graph again, without `rerun`";
             return Err(at("rerun.trace_id", format!("run {id} was deleted, with its results"), hint));
         }
@@ -118,7 +118,7 @@ impl Trace {
         let undone = self.contexts().iter().filter(begun);
         let step = |node: &ContextNode| {
             let (run, group) = self.run_of(self.node(node.parent?))?;
-            Some(group.steps[run.place(node.step?.step) as usize].path.clone())
+            Some(group.steps[run.place(node.identity.step?.step) as usize].path.clone())
         };
         undone.filter_map(step).collect()
     }
@@ -214,7 +214,7 @@ impl<'a> Found<'a> {
             let mut all = ran.status == StepStatus::Succeeded && !ran.partial && !ran.contexts.is_empty();
             for context in &ran.contexts {
                 let node = self.trace.node(*context);
-                let Some(of) = node.step else { continue };
+                let Some(of) = node.identity.step else { continue };
                 let is_last = ran.contexts.last() == Some(context);
                 let (item, counts) = match of.ran {
                     Ran::Item(item) => (Some(item), true),
@@ -253,7 +253,7 @@ impl<'a> Found<'a> {
 
     /// Whether what one context did counts for another run too.
     fn stands(&self, node: &ContextNode) -> bool {
-        let is_there = !node.deleted && (self.objects || reference(node).is_none());
+        let is_there = !node.lifecycle.deleted && (self.objects || reference(node).is_none());
         // An approval is for the run in which it was given: a human is asked again. Nobody knows what an agent has read that may
         // read everything.
         is_there && !node.is_approval() && !self.trace.reads_all(node)
@@ -269,7 +269,7 @@ impl<'a> Found<'a> {
         let node = self.trace.node(at);
         let of = |node: &ContextNode| {
             let own = || TakenFrom { trace_id: self.trace.id(), child_id: node.id.clone() };
-            node.taken.clone().unwrap_or_else(own)
+            node.identity.taken.clone().unwrap_or_else(own)
         };
         let subtree = self.trace.subtree(at);
         let nodes = || subtree.iter().map(|at| self.trace.node(*at));
@@ -278,8 +278,8 @@ impl<'a> Found<'a> {
         let item = node.spec.inputs.iter().find(|(key, _)| key.as_str() == "item").map(|(_, item)| item);
         let mut kept = Kept {
             from: of(node),
-            fallback: node.step.is_some_and(|of| of.ran == Ran::Fallback),
-            result: node.end().and_then(|end| end.result.clone()),
+            fallback: node.identity.step.is_some_and(|of| of.ran == Ran::Fallback),
+            result: node.end().and_then(|end| end.details.result.clone()),
             read,
             item: item.filter(|_| step.for_each.is_some()).map(digest_of),
             own: BTreeMap::new(),
@@ -288,7 +288,7 @@ impl<'a> Found<'a> {
         };
         let under = |id: &ChildId| self.under.get(id.as_str()).into_iter().flatten();
         kept.own.extend(under(&node.id).filter_map(|(key, value)| Some((rest(key)?, (*value).clone()))));
-        if node.graph.is_some() && node.scope.is_none() {
+        if node.graph.is_some() && node.identity.scope.is_none() {
             let inner = nodes().skip(1).flat_map(|node| under(&node.id));
             kept.values.extend(inner.map(|(key, value)| ((*key).clone(), (*value).clone())));
         }
@@ -345,7 +345,7 @@ impl<'a> Found<'a> {
 
 /// Whether its result is stored as an object.
 fn reference(node: &ContextNode) -> Option<&Payload> {
-    node.end()?.result.as_ref().filter(|result| matches!(result, Payload::Reference(_)))
+    node.end()?.details.result.as_ref().filter(|result| matches!(result, Payload::Reference(_)))
 }
 
 /// The inputs of a step that decide whether it is taken: not what a loop reads of itself, and not a list whose elements decide

@@ -61,7 +61,7 @@ impl Trace {
     /// whole or not at all, nor in the graph of an agent.
     pub(super) fn takes_steps_in(&self, graph: ContextIndex) -> bool {
         let node = self.node(graph);
-        match (node.parent, node.step) {
+        match (node.parent, node.identity.step) {
             (None, _) => true,
             (Some(parent), Some(of)) => of.ran == Ran::Itself && self.takes_steps_in(parent),
             (Some(_), None) => false,

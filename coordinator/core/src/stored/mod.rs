@@ -7,15 +7,16 @@
 //! | `a<agent>` `z<agent>` | profiles; their versions |
 //! | `p<number>` `t<child>` `outputs` | plans, cancels that came early, the shared store at the end |
 //! | `rerun` `u.<step>` | the run that it takes results from; those that are not taken yet |
-//! | `d<n>` `o<n>` | what context `n` was admitted with; its order |
-//! | `c<n>` `w<n>` `f<n>` | its status and counters; the children it waits for; its result |
+//! | `d<n>` | of context `n`: parent, identity, terms, limits (null: its parent's); plan, group, beginning of its graph |
+//! | `o<n>` | its spec |
+//! | `c<n>` `w<n>` `f<n>` | its status and lifecycle; the children it waits for; the details of its end |
 //! | `l<n>` `b<n>` | its ceilings; its sums |
-//! | `h<n>` `h.<digest>` | what is kept to undo it; how a graph ends when it has undone; long values that undos will get |
+//! | `h<n>` `h.<digest>` | what is kept to undo it; long values that undos will get |
 //! | `k<n>.<call>` `g<n>.<attempt>` `m<n>.<key>` | its calls; those that are folded; its charges |
 //! | `n<n>.<i>` `q<n>.<i>` `i<n>.<i>` `r<n>.<i>` `e<n>.<i>` `y<n>.<i>` `T<n>.<i>` | its attempts, answers, messages, restores, notes, disputes, marks for spans |
+//! | `G<n>` `E<n>` | how far its graph is; how it ends when it has undone |
 //! | `s<n>.<step>` `j<n>.<number>` `v<n>` | the steps of its graph; their lists of items; what amends changed |
 
-mod context;
 mod digest;
 mod read;
 mod write;
@@ -26,7 +27,7 @@ use std::{
     sync::Arc,
 };
 
-use domain::{Timestamp, limits::Settings};
+use domain::{Timestamp, graph::GroupIndex, limits::Settings};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{Trace, Traced};
@@ -35,9 +36,9 @@ const HEAD: &str = "head";
 const OUTPUTS: &str = "outputs";
 const RERUN: &str = "rerun";
 const SPENT_BY: &str = "by";
-/// The number of the stored form, in the field `head`. A change of what is stored raises it, and the forms since 8 stay readable.
-/// A trace in another form is rebuilt from its event log.
-const FORM: u32 = 8;
+/// The number of the stored form, in the field `head`. A change of what is stored raises it, and the forms since 9
+/// stay readable. A trace in another form is rebuilt from its event log.
+const FORM: u32 = 9;
 
 /// What to write so that the stored trace equals this one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -74,6 +75,15 @@ struct Head {
     generation: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     traced: Option<Box<Traced>>,
+}
+
+/// The graph of a context, in its field `d`.
+#[derive(Serialize, Deserialize)]
+struct StoredGraph {
+    plan: u32,
+    group: GroupIndex,
+    /// The version of the trace when it began.
+    begun: u64,
 }
 
 impl Trace {

@@ -11,18 +11,19 @@ use serde::de::DeserializeOwned;
 
 use super::{
     super::{
-        Attempt, Call, Calls, ContextIndex, ContextNode, ContextSpec, Entry, GraphRun, Mark, Message, Rerun,
-        StepPlace, Trace,
+        Attempt, Budget, Call, Calls, ContextIndex, ContextNode, ContextSpec, ContextTerms, Entry, GraphRun,
+        Identity, Lifecycle, Mark, Message, Phase, Rerun, Status, StepPlace, StepRun, Trace,
         folded::Folded,
         rows::{Keyed, Rows},
         spenders::Spenders,
         undo_values::UndoValues,
         unsaved::Saved,
     },
-    Corrupt, FORM, HEAD, Head, HeadForm, OUTPUTS, RERUN, SPENT_BY,
-    context::{Amended, Ceilings, Definition, Running, StoredStep, StoredUndo, Sums},
-    hash, parse, read, required,
+    Corrupt, FORM, HEAD, Head, HeadForm, OUTPUTS, RERUN, SPENT_BY, StoredGraph, hash, parse, read, required,
 };
+
+/// The parts of a context that its field `d` has. Without limits, it has those of its parent.
+type Definition = (Option<ContextIndex>, Identity, ContextTerms, Option<Arc<Limits>>, Option<StoredGraph>);
 
 impl Trace {
     /// A trace from all its fields and values; the inverse of all changes taken so far. Fields that contradict each other are
@@ -91,31 +92,45 @@ impl Trace {
         fields: &HashMap<String, String>,
     ) -> Result<(), Corrupt> {
         let corrupt = |reason: &str| Corrupt { field: format!("d{index}"), reason: reason.to_owned() };
-        let parent = definition.parent.map(|parent| self.contexts.get(parent.0 as usize));
-        let parent =
-            parent.map(|parent| parent.ok_or_else(|| corrupt("its parent is missing"))).transpose()?;
-        let limits = definition.limits.clone().or_else(|| parent.map(|parent| parent.limits.clone()));
+        let field = |prefix: char| format!("{prefix}{index}");
+        let (parent, identity, terms, limits, of_graph) = definition;
+        let above = parent.map(|ContextIndex(parent)| self.contexts.get(parent as usize));
+        let above = above.map(|above| above.ok_or_else(|| corrupt("its parent is missing"))).transpose()?;
+        let limits = limits.or_else(|| above.map(|above| above.limits.clone()));
         let limits = limits.ok_or_else(|| corrupt("its limits are missing"))?;
-        let graph = definition.graph.map(|of| {
-            let plan = self.plans.get(of.plan as usize).ok_or_else(|| corrupt("its plan is missing"))?;
-            let group = plan.group(of.group);
-            let mut run = GraphRun::new(of.plan, of.group, group, definition.started_at, of.begun);
-            if let Some(Amended { admitted, numbers, amends }) = read(fields, &format!("v{index}"))? {
-                (run.admitted, run.numbers, run.amends) = (admitted, numbers, amends);
+        let graph = of_graph.map(|StoredGraph { plan: number, group, begun }| {
+            let plan = self.plans.get(number as usize).ok_or_else(|| corrupt("its plan is missing"))?;
+            let mut run = GraphRun::new(number, group, plan.group(group), identity.started_at, begun);
+            run.progress = required(fields, &field('G'))?;
+            run.ending = read::<Option<_>>(fields, &field('E'))?.flatten();
+            if let Some(amended) = read(fields, &field('v'))? {
+                (run.admitted, run.numbers, run.amends) = amended;
             }
             Ok(Box::new(run))
         });
-        let node = ContextNode::from_stored(definition, limits, graph.transpose()?, index, fields)?;
+        let spec: Arc<ContextSpec> = required(fields, &field('o'))?;
+        let (mut status, lifecycle): (Status, Lifecycle) = required(fields, &field('c'))?;
+        if let Status::Working(Phase::Waiting { children, .. }) = &mut status {
+            *children = read(fields, &field('w'))?.unwrap_or_default();
+        } else if let Status::Ended(end) = &mut status {
+            end.details = read(fields, &field('f'))?.unwrap_or_default();
+        }
+        let mut node = ContextNode::new(spec, parent, identity, terms, limits, status, lifecycle);
+        node.budget = budget(fields, index)?;
+        node.graph = graph.transpose()?;
+        node.undo = read::<Option<_>>(fields, &field('h'))?.flatten();
         self.by_id.insert(node.id.clone(), ContextIndex(index));
         self.contexts.push(node);
         let hashed = |prefix: char| fields.get(&format!("{prefix}{index}")).map_or(0, |text| hash(text));
         self.unsaved.saved.push(Saved {
-            running: hashed('c'),
+            lifecycle: hashed('c'),
             waits_for: hashed('w'),
-            left: hashed('f'),
+            end: hashed('f'),
             ceilings: hashed('l'),
             sums: hashed('b'),
             undo: hashed('h'),
+            graph: hashed('G'),
+            ending: hashed('E'),
         });
         Ok(())
     }
@@ -162,8 +177,8 @@ impl Trace {
         for index in (0..self.contexts.len()).map(|place| ContextIndex(u32::try_from(place).expect("a u32")))
         {
             let node = &self.contexts[index.0 as usize];
-            let (parent, step, is_live) = (node.parent, node.step, node.is_live());
-            let undoes = node.undoes;
+            let (parent, step, is_live) = (node.parent, node.identity.step, node.is_live());
+            let undoes = node.identity.undoes;
             if let Some(undo) = undoes.and_then(|ContextIndex(of)| self.contexts[of as usize].undo.as_mut()) {
                 undo.by = Some(index);
             }
@@ -177,9 +192,8 @@ impl Trace {
         }
         for index in (0..self.contexts.len()).map(|place| ContextIndex(u32::try_from(place).expect("a u32")))
         {
-            let tickets = self.node(index).waiting.iter().map(|hold| (hold.ticket, index));
+            let tickets = self.node(index).lifecycle.waiting.iter().map(|hold| (hold.ticket, index));
             self.line.extend(tickets.collect::<Vec<_>>());
-            self.count_question(index);
             self.count_inputs(index);
             if self.node(index).is_undoing() {
                 let undos = self.undoable(index);
@@ -194,40 +208,28 @@ impl Trace {
         self.unsaved.contexts.clear();
     }
 
-    /// Counts the question of a context on all above it. The counts are not stored.
-    fn count_question(&mut self, index: ContextIndex) {
-        let mut asks = Some(index).filter(|index| self.node(*index).asks());
-        while let Some(ContextIndex(at)) = asks {
-            let node = &mut self.contexts[at as usize];
-            node.questions += 1;
-            asks = node.parent;
-        }
-    }
-
     /// A summary of a run, from [`Trace::SUMMARY_FIELDS`].
     pub fn summary(id: TraceId, fields: &HashMap<String, String>) -> Result<Option<RunSummary>, Corrupt> {
         if fields.is_empty() {
             return Ok(None);
         }
-        let definition: Definition = required(fields, "d0")?;
+        let (_, identity, ..): Definition = required(fields, "d0")?;
         let spec: ContextSpec = required(fields, "o0")?;
-        let running: Running = required(fields, "c0")?;
-        let waiting_for_human = running.waiting_for_humans > 0;
-        let (status, questions) = (running.status.with(Vec::new(), None), running.questions);
-        let budget = required::<Ceilings>(fields, "l0")?.with(required::<Sums>(fields, "b0")?);
+        let (status, lifecycle): (Status, Lifecycle) = required(fields, "c0")?;
+        let questions = lifecycle.questions;
         Ok(Some(RunSummary {
             trace_id: id,
             status: status.shown(questions),
             questions,
-            started_at: definition.started_at,
+            started_at: identity.started_at,
             ended_at: status.end().map(|end| end.at),
-            budget: budget.snapshot(),
-            child_id: definition.id,
+            budget: budget(fields, 0)?.snapshot(),
+            child_id: spec.child_id,
             agent_id: spec.agent_id,
             goal: spec.goal,
-            thread_id: definition.thread_id,
+            thread_id: identity.thread_id,
             labels: spec.labels,
-            waiting_for_human,
+            waiting_for_human: lifecycle.waiting_for_humans > 0,
             spent_by: read::<Spenders>(fields, SPENT_BY)?.unwrap_or_default().told(),
         }))
     }
@@ -236,7 +238,8 @@ impl Trace {
     /// of [`Trace::SUMMARY_FIELDS`].
     pub fn begins_at(fields: &HashMap<String, String>) -> Result<Option<(Timestamp, bool)>, Corrupt> {
         let copied = read(fields, Self::COPIED_FIELD)?;
-        let began = || Ok(read::<Definition>(fields, "d0")?.map(|definition| (definition.started_at, false)));
+        let began =
+            || Ok(read::<Definition>(fields, "d0")?.map(|(_, identity, ..)| (identity.started_at, false)));
         copied.map_or_else(began, |at| Ok(Some((at, true))))
     }
 
@@ -253,10 +256,9 @@ impl Trace {
         if fields.is_empty() {
             return Ok(None);
         }
-        let definition: Definition = required(fields, "d0")?;
         let spec: ContextSpec = required(fields, "o0")?;
-        let status = required::<Running>(fields, "c0")?.status.with(Vec::new(), None);
-        Ok(spec.branch_from.filter(|_| status.end().is_none()).map(|from| (definition.id, from)))
+        let (status, _): (Status, Lifecycle) = required(fields, "c0")?;
+        Ok(spec.branch_from.filter(|_| status.end().is_none()).map(|from| (spec.child_id, from)))
     }
 }
 
@@ -274,84 +276,9 @@ fn check_form(fields: &HashMap<String, String>) -> Result<(), Corrupt> {
     }
 }
 
-impl ContextNode {
-    fn from_stored(
-        definition: Definition,
-        limits: Arc<Limits>,
-        mut graph: Option<Box<GraphRun>>,
-        index: u32,
-        fields: &HashMap<String, String>,
-    ) -> Result<Self, Corrupt> {
-        let field = |prefix: char| format!("{prefix}{index}");
-        let running: Running = required(fields, &field('c'))?;
-        let waits_for = read(fields, &field('w'))?.unwrap_or_default();
-        let budget = required::<Ceilings>(fields, &field('l'))?.with(required(fields, &field('b'))?);
-        let undo = read::<Option<StoredUndo>>(fields, &field('h'))?.flatten().unwrap_or_default();
-        if let (Some(run), Some(stored)) = (&mut graph, running.graph) {
-            run.phase = stored.phase;
-            run.unfinished = stored.unfinished;
-            run.failing = stored.failing;
-            run.winner = stored.winner;
-            run.gather_by = stored.gather_by;
-            run.gathered = stored.gathered;
-            run.ending.clone_from(&undo.ending);
-        }
-        Ok(ContextNode {
-            id: definition.id,
-            parent: definition.parent,
-            children: Vec::new(),
-            live_children: 0,
-            depth: definition.depth,
-            spec: Arc::new(required(fields, &field('o'))?),
-            graph,
-            step: definition.step,
-            taken: definition.taken,
-            undo: undo.run(),
-            undoes: definition.undoes,
-            undoing: 0,
-            scope: definition.scope,
-            thread_id: definition.thread_id,
-            status: running.status.with(waits_for, read(fields, &field('f'))?),
-            budget,
-            own_limit: running.own_limit,
-            calls: Calls::default(),
-            waiting: running.waiting,
-            left_at_pause: running.left_at_pause,
-            growths: running.growths,
-            growths_before: running.growths_before,
-            charges: Keyed::default(),
-            disputes: Rows::default(),
-            exhausted: running.exhausted,
-            limits,
-            adjusted: definition.adjusted,
-            tools: definition.tools,
-            window_tokens: definition.window_tokens,
-            on_exhausted: definition.on_exhausted,
-            hitl: definition.hitl,
-            attempts: Rows::default(),
-            retried: running.retried,
-            progress: running.progress,
-            checks: running.checks,
-            checks_told: running.checks_told,
-            answers: Rows::default(),
-            told: Rows::default(),
-            seen: running.seen,
-            rungs: running.rungs,
-            restores: Rows::default(),
-            notes: Rows::default(),
-            marks: Rows::default(),
-            deadline: running.deadline,
-            timeout_ms: definition.timeout_ms,
-            waiting_for_humans: running.waiting_for_humans,
-            questions: 0,
-            clock_stopped_at: running.clock_stopped_at,
-            started_at: definition.started_at,
-            deleted: running.deleted,
-            outcome_due: running.outcome_due,
-            timer: None,
-            renewed: None,
-        })
-    }
+fn budget(fields: &HashMap<String, String>, index: u32) -> Result<Budget, Corrupt> {
+    let sums: Budget = required(fields, &format!("b{index}"))?;
+    Ok(Budget { ceilings: required(fields, &format!("l{index}"))?, ..sums })
 }
 
 /// A field that is one entry of a list.
@@ -391,7 +318,7 @@ struct Lists {
     marks: Vec<Mark>,
     disputes: Vec<Dispute>,
     items: HashMap<u32, Json>,
-    steps: Vec<(u32, StoredStep)>,
+    steps: Vec<(u32, StepRun)>,
 }
 
 impl Lists {
@@ -429,7 +356,7 @@ impl Lists {
         node.disputes = Rows::stored(self.disputes);
         if let Some(run) = &mut node.graph {
             run.lists = Keyed::stored(self.items);
-            self.steps.into_iter().for_each(|(number, step)| run.put_stored(number, step.into_step()));
+            self.steps.into_iter().for_each(|(number, step)| run.put_stored(number, step));
         }
     }
 }

@@ -11,9 +11,7 @@ use super::{
         spenders::Spenders,
         unsaved::{Saved, Unsaved},
     },
-    Changes, FORM, HEAD, Head, OUTPUTS, RERUN, SPENT_BY,
-    context::{Amended, Ceilings, Definition, Left, Running, StoredStep, StoredUndo, Sums},
-    hash, json,
+    Changes, FORM, HEAD, Head, OUTPUTS, RERUN, SPENT_BY, StoredGraph, hash, json,
 };
 
 /// Fields to write.
@@ -47,9 +45,16 @@ impl Fields {
         }
     }
 
-    fn rows<T, S: Serialize>(&mut self, prefix: String, rows: &mut Rows<T>, stored: impl Fn(&T) -> S) {
+    /// Writes a part that may be missing. Before the first, none is stored.
+    fn set_if_any(&mut self, name: impl FnOnce() -> String, value: Option<&impl Serialize>, saved: &mut u64) {
+        if value.is_some() || *saved != 0 {
+            self.set_if_new(name, &value, saved);
+        }
+    }
+
+    fn rows<T: Serialize>(&mut self, prefix: String, rows: &mut Rows<T>) {
         for (number, row) in rows.take_changed() {
-            self.push(format!("{prefix}.{number}"), row.map(|row| json(&stored(row))));
+            self.push(format!("{prefix}.{number}"), row.map(json));
         }
     }
 
@@ -121,12 +126,14 @@ impl Trace {
         }
         for at in &unsaved.definitions {
             let node = self.node(*at);
-            fields.set(
-                format!("d{}", at.0),
-                &Definition::of(node, node.parent.map(|parent| self.node(parent))),
-            );
-            if let Some(amended) = node.graph.as_deref().and_then(Amended::of) {
-                fields.set(format!("v{}", at.0), &amended);
+            let inherits = node.parent.is_some_and(|parent| self.node(parent).limits == node.limits);
+            let limits = Some(&node.limits).filter(|_| !inherits);
+            let graph = node.graph.as_deref();
+            let of_graph =
+                graph.map(|run| StoredGraph { plan: run.plan, group: run.group, begun: run.begun });
+            fields.set(format!("d{}", at.0), &(node.parent, &node.identity, &node.terms, limits, of_graph));
+            if let Some(run) = graph.filter(|run| run.plan != run.admitted) {
+                fields.set(format!("v{}", at.0), &(run.admitted, &run.numbers, &run.amends));
             }
         }
         self.unsaved.saved.resize_with(self.contexts.len(), Saved::default);
@@ -194,41 +201,38 @@ fn is_of_store(name: &str) -> bool {
 
 impl ContextNode {
     fn changes(&mut self, at: u32, saved: &mut Saved, fields: &mut Fields) {
-        fields.set_if_new(|| format!("c{at}"), &Running::of(self), &mut saved.running);
-        fields.set_if_new(|| format!("l{at}"), &Ceilings::of(&self.budget), &mut saved.ceilings);
-        fields.set_if_new(|| format!("b{at}"), &Sums::of(&self.budget), &mut saved.sums);
+        fields.set_if_new(|| format!("c{at}"), &(&self.status, &self.lifecycle), &mut saved.lifecycle);
+        fields.set_if_new(|| format!("l{at}"), &self.budget.ceilings, &mut saved.ceilings);
+        fields.set_if_new(|| format!("b{at}"), &self.budget, &mut saved.sums);
         match &self.status {
             Status::Working(Phase::Waiting { children, .. }) => {
                 fields.set_if_new(|| format!("w{at}"), children, &mut saved.waits_for);
             }
             Status::Ended(end) => {
-                let left =
-                    Left { result: end.result.clone(), error: end.error.clone(), reason: end.reason.clone() };
-                fields.set_if_new(|| format!("f{at}"), &left, &mut saved.left);
+                fields.set_if_new(|| format!("f{at}"), &end.details, &mut saved.end);
             }
             Status::Submitted { .. }
             | Status::Working(_)
             | Status::InputRequired { .. }
             | Status::Paused { .. } => {}
         }
-        let undo = StoredUndo::of(self);
-        if undo.is_some() || saved.undo != 0 {
-            fields.set_if_new(|| format!("h{at}"), &undo, &mut saved.undo);
-        }
+        fields.set_if_any(|| format!("h{at}"), self.undo.as_ref(), &mut saved.undo);
         let (kept, folded) = self.calls.stored_mut();
         fields.entries(format!("k{at}"), kept);
         fields.entries(format!("g{at}"), folded);
         fields.entries(format!("m{at}"), &mut self.charges);
-        fields.rows(format!("n{at}"), &mut self.attempts, Clone::clone);
-        fields.rows(format!("q{at}"), &mut self.answers, Clone::clone);
-        fields.rows(format!("i{at}"), &mut self.told, Clone::clone);
-        fields.rows(format!("r{at}"), &mut self.restores, Clone::clone);
-        fields.rows(format!("e{at}"), &mut self.notes, Clone::clone);
-        fields.rows(format!("y{at}"), &mut self.disputes, Clone::clone);
-        fields.rows(format!("T{at}"), &mut self.marks, Clone::clone);
+        fields.rows(format!("n{at}"), &mut self.attempts);
+        fields.rows(format!("q{at}"), &mut self.answers);
+        fields.rows(format!("i{at}"), &mut self.told);
+        fields.rows(format!("r{at}"), &mut self.restores);
+        fields.rows(format!("e{at}"), &mut self.notes);
+        fields.rows(format!("y{at}"), &mut self.disputes);
+        fields.rows(format!("T{at}"), &mut self.marks);
         if let Some(run) = &mut self.graph {
+            fields.set_if_new(|| format!("G{at}"), &run.progress, &mut saved.graph);
+            fields.set_if_any(|| format!("E{at}"), run.ending.as_ref(), &mut saved.ending);
             fields.entries(format!("j{at}"), &mut run.lists);
-            fields.rows(format!("s{at}"), &mut run.steps, StoredStep::of);
+            fields.rows(format!("s{at}"), &mut run.steps);
         }
     }
 

@@ -169,6 +169,6 @@ fn b17_a_list_that_is_narrowed_is_told() {
     let fits = json!({"goal": "d", "child_id": "same", "agent_id": "child", "tools": ["fs.read"]});
     world.spawn(&lease, fits).unwrap();
     let what: Vec<String> =
-        world.node("same").adjusted.iter().map(|adjusted| adjusted.what.clone()).collect();
+        world.node("same").terms.adjusted.iter().map(|adjusted| adjusted.what.clone()).collect();
     assert_eq!(what, ["allowed_models", "fallback_model"], "its tools are as the spawn asks");
 }

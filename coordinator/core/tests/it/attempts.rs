@@ -102,7 +102,10 @@ fn b15_work_that_kills_every_worker_ends() {
         world.pass(10_000);
     }
     let end = world.node("root").end().expect("it has ended");
-    assert_eq!((end.status, end.error.as_ref().unwrap().kind), (EndStatus::Failed, FailureKind::WorkerLost));
+    assert_eq!(
+        (end.status, end.details.error.as_ref().unwrap().kind),
+        (EndStatus::Failed, FailureKind::WorkerLost)
+    );
     world.rest();
 }
 
@@ -135,6 +138,7 @@ fn b15_retries_of_calls_count_too() {
             .node("root")
             .end()
             .unwrap()
+            .details
             .error
             .as_ref()
             .unwrap()
@@ -244,7 +248,7 @@ fn progress_only_grows_whatever_order_it_comes_in() {
     let root = world.claim("root");
     world.tick(&root, Progress { steps: 5, ..Progress::default() }).unwrap();
     world.tick(&root, Progress { steps: 3, ..Progress::default() }).unwrap();
-    assert_eq!(world.node("root").progress.steps, 5);
+    assert_eq!(world.node("root").lifecycle.progress.steps, 5);
 }
 
 #[test]
@@ -359,7 +363,7 @@ fn g7_a_question_reaches_the_roots_caller_and_the_answer_resumes_days_later() {
         matches!(world.answer("a", 1, "coffee").unwrap_err(), Refusal::NoQuestion { .. }),
         "the first stands"
     );
-    let left = world.node("root").deadline.unwrap().millis_since(world.now);
+    let left = world.node("root").lifecycle.deadline.unwrap().millis_since(world.now);
     assert_eq!(left, 100_000, "the clock goes on where it stood");
     let work = world.work(&id("a")).unwrap();
     assert_eq!(work.answers[0].answer.as_str(), "tea");
@@ -376,7 +380,7 @@ fn g7_hitl_fail_turns_a_question_into_a_failure_all_the_way_down() {
     let a = world.claim("a");
     world.ask_human(&a, "well?").unwrap();
     let end = world.node("a").end().unwrap();
-    assert_eq!(end.error.as_ref().unwrap().kind, FailureKind::InputRequired);
+    assert_eq!(end.details.error.as_ref().unwrap().kind, FailureKind::InputRequired);
 }
 
 #[test]

@@ -33,7 +33,7 @@ fn b1_a_child_can_not_spend_what_its_parent_does_not_have() {
     // The problem of the first seed: A has $1, B asks for $5 and would spend $3.
     let (mut world, [_, lease, _]) = three_levels(100, 500, 500);
     assert_eq!(
-        world.node("a").budget.limit.cost_usd,
+        world.node("a").budget.ceilings.limit.cost_usd,
         Usd::from_cents(100),
         "a ceiling is at most the parent's"
     );
@@ -67,7 +67,7 @@ fn b3_tokens_are_held_and_spent_like_money() {
     assert!(matches!(denied, Refusal::Denied(ref d) if d.dimension == Dimension::Tokens), "{denied}");
     world.hold(&lease, "c2", tokens(400)).unwrap();
     world.settle(&lease, "c2", tokens(400)).unwrap();
-    assert_eq!(world.node("root").exhausted, Some(Dimension::Tokens));
+    assert_eq!(world.node("root").lifecycle.exhausted, Some(Dimension::Tokens));
 }
 
 #[test]
@@ -123,8 +123,12 @@ fn b6_spawn_child_with_and_without_an_amount() {
     world.pay(&lease, "c1", cents(30)).unwrap();
     world.spawn(&lease, json!({"goal": "x", "child_id": "with", "max_cost_usd": "0.5"})).unwrap();
     world.spawn(&lease, json!({"goal": "x", "child_id": "without"})).unwrap();
-    assert_eq!(world.node("with").budget.limit.cost_usd, Usd::from_cents(50));
-    assert_eq!(world.node("without").budget.limit.cost_usd, Usd::from_cents(70), "what the parent has left");
+    assert_eq!(world.node("with").budget.ceilings.limit.cost_usd, Usd::from_cents(50));
+    assert_eq!(
+        world.node("without").budget.ceilings.limit.cost_usd,
+        Usd::from_cents(70),
+        "what the parent has left"
+    );
 }
 
 #[test]
@@ -133,7 +137,7 @@ fn b6_a_ceiling_does_not_depend_on_who_happens_to_be_calling() {
     let lease = world.claim("root");
     world.hold(&lease, "c1", cents(90)).unwrap();
     world.spawn(&lease, json!({"goal": "x", "child_id": "a"})).unwrap();
-    assert_eq!(world.node("a").budget.limit.cost_usd, Usd::from_cents(100));
+    assert_eq!(world.node("a").budget.ceilings.limit.cost_usd, Usd::from_cents(100));
 }
 
 #[test]
@@ -202,7 +206,7 @@ fn b7_descendants_can_not_hold_the_closing_reserve() {
     let a = world.claim("a");
     assert!(world.hold(&a, "c1", cents(81)).is_err());
     world.pay(&a, "c2", cents(80)).unwrap();
-    assert_eq!(world.node("root").exhausted, None, "the parent can still speak");
+    assert_eq!(world.node("root").lifecycle.exhausted, None, "the parent can still speak");
     assert!(matches!(world.spawn(&root, json!({"goal": "b"})).unwrap_err(), Refusal::NothingLeft { .. }));
     world.complete(&a, "done").unwrap();
     let denied = world.hold(&root, "more", cents(1)).unwrap_err();
@@ -212,8 +216,8 @@ fn b7_descendants_can_not_hold_the_closing_reserve() {
     world.report(&root, Verdict::LastReport(Payload::Inline(Json::from("as far as I came")))).unwrap();
     assert_eq!(world.status("root"), "aborted", "never taken for a whole result");
     let end = world.node("root").end().unwrap().clone();
-    assert_eq!(end.result, Some(Payload::Inline(Json::from("as far as I came"))));
-    assert!(end.reason.unwrap().contains("last report"));
+    assert_eq!(end.details.result, Some(Payload::Inline(Json::from("as far as I came"))));
+    assert!(end.details.reason.unwrap().contains("last report"));
 }
 
 #[test]
@@ -343,7 +347,7 @@ fn b9_a_cost_that_was_never_held_is_booked_once_all_the_same() {
     world.settle(&root, "unknown", cents(15)).unwrap();
     let budget = world.trace.snapshot(world.node("root")).budget;
     assert_eq!((budget.spent, budget.disputed), (cents(10), cents(5)));
-    assert!(world.node("root").exhausted.is_some());
+    assert!(world.node("root").lifecycle.exhausted.is_some());
 }
 
 #[test]

@@ -15,7 +15,7 @@ fn adjusted(world: &World, child: &str) -> Value {
 }
 
 fn limit(world: &World, child: &str) -> Usd {
-    world.node(child).budget.limit.cost_usd
+    world.node(child).budget.ceilings.limit.cost_usd
 }
 
 /// A deployment in which no run may cost more than two dollars.
@@ -68,7 +68,7 @@ fn b17_a_profile_and_the_parent_bind_a_child() {
         let mut spawn = json!({"goal": name, "child_id": name});
         spawn.as_object_mut().unwrap().extend(terms.as_object().unwrap().clone());
         world.spawn(&root, spawn).unwrap();
-        (world.node(name).budget.limit, adjusted(&world, name))
+        (world.node(name).budget.ceilings.limit, adjusted(&world, name))
     };
     let told = |what: &str, asked: Value, got: Value, by: &str| json!([{"what": what, "asked": asked, "got": got, "by": by}]);
     let tokens = |cost: u64, tokens: u64| Amount::new(Usd::from_cents(cost), Tokens::new(tokens));
@@ -99,7 +99,10 @@ fn b17_limits_timeouts_and_windows_bind_too() {
     let limits = &node.limits;
     assert_eq!((limits.max_steps, limits.max_output_files, limits.max_depth), (40, 3, 1));
     assert_eq!((limits.max_queue_ms, limits.max_children), (70_000, 100));
-    assert_eq!((node.timeout_ms, node.deadline), (Some(9000), Some(world.now.plus_millis(60_000))));
+    assert_eq!(
+        (node.terms.timeout_ms, node.lifecycle.deadline),
+        (Some(9000), Some(world.now.plus_millis(60_000)))
+    );
     let told = |what: &str, asked: u64, got: u64, by: &str| json!({"what": what, "asked": asked, "got": got, "by": by});
     assert_eq!(
         adjusted(&world, "root"),
@@ -129,7 +132,7 @@ fn b17_a_child_can_neither_lift_its_profiles_timeout_nor_its_own_default() {
         let mut spawn = json!({"goal": name, "child_id": name});
         spawn.as_object_mut().unwrap().extend(terms.as_object().unwrap().clone());
         world.spawn(&root, spawn).unwrap();
-        world.node(name).timeout_ms
+        world.node(name).terms.timeout_ms
     };
     assert_eq!(timeout("a", json!({})), Some(60_000));
     assert_eq!(timeout("b", json!({"timeout_ms": 0})), None);
@@ -145,7 +148,7 @@ fn b17_a_raise_stays_within_the_maximum() {
     let refused = world.raise("root", 201).unwrap_err();
     assert!(matches!(refused, Refusal::AboveMaximum { .. }), "{refused}");
     world.raise("root", 200).unwrap();
-    assert_eq!(world.node("root").budget.limit.cost_usd, cents(200).cost_usd);
+    assert_eq!(world.node("root").budget.ceilings.limit.cost_usd, cents(200).cost_usd);
 }
 
 #[test]

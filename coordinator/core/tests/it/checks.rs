@@ -44,7 +44,7 @@ fn b16_a_decision_is_one_event_however_often_it_is_told() {
     let again = world.claim("root");
     assert!(world.handle(told(&again, 5, CheckDecision::Halt)).unwrap().is_empty());
     assert!(matches!(world.handle(told(&root, 6, CheckDecision::Deny)), Err(Refusal::Stale { .. })));
-    assert_eq!(world.node("root").checks, counts);
+    assert_eq!(world.node("root").lifecycle.checks, counts);
 }
 
 /// The names of the checks that a context is given.

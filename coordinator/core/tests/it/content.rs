@@ -56,7 +56,7 @@ fn refused(refusal: &Refusal, trace: &Trace) {
 
 fn end_of(world: &World, child: &str) -> (EndStatus, Option<(FailureKind, String)>) {
     let end = world.node(child).end().unwrap_or_else(|| panic!("{child} is live"));
-    (end.status, end.error.as_ref().map(|error| (error.kind, error.message.clone())))
+    (end.status, end.details.error.as_ref().map(|error| (error.kind, error.message.clone())))
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn b7_l_a_last_report_for_which_there_is_no_room_is_left_out_and_the_end_stays()
     let report = || Verdict::LastReport(Payload::Inline(Json::from(text(5_000).as_str())));
     let (first, second) = (world.claim("first"), world.claim("second"));
     world.report(&first, report()).unwrap();
-    assert!(world.node("first").end().unwrap().result.is_some());
+    assert!(world.node("first").end().unwrap().details.result.is_some());
     fill(&mut world, "root", 500);
     world.report(&second, report()).unwrap();
     world.report(&root, Verdict::Waiting { children: vec![id("first")], hand_over: true }).unwrap();
@@ -267,8 +267,12 @@ fn b7_l_a_last_report_for_which_there_is_no_room_is_left_out_and_the_end_stays()
         [("second", "its last report is left out"), ("root", "its last report is the result")]
     {
         let end = world.node(name).end().unwrap();
-        assert_eq!((end.status, &end.result, &end.error), (EndStatus::Aborted, &None, &None), "{name}");
-        let reason = end.reason.as_deref().unwrap();
+        assert_eq!(
+            (end.status, &end.details.result, &end.details.error),
+            (EndStatus::Aborted, &None, &None),
+            "{name}"
+        );
+        let reason = end.details.reason.as_deref().unwrap();
         assert!(reason.starts_with("its budget is too small") && reason.contains(of_report), "{reason}");
     }
     assert!(world.trace.content_bytes() <= 100_000);
@@ -370,7 +374,7 @@ fn l_a_long_reason_is_not_kept_with_every_context_that_it_ends() {
     let reason = Some(text(60_000));
     world.handle(Command::Cancel { child_id: None, reason, without_undo: false }).unwrap();
     assert!(world.trace.content_bytes() < before + 21 * 2_100, "{}", world.trace.content_bytes());
-    let reason = world.node("c7").end().unwrap().reason.clone().unwrap();
+    let reason = world.node("c7").end().unwrap().details.reason.clone().unwrap();
     assert!(reason.starts_with("ended with `root`: xxx") && reason.ends_with('…'), "{reason}");
     world.rest();
 }

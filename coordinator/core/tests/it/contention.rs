@@ -391,7 +391,8 @@ proptest! {
             prop_assert!(!actor.in_flight, "{} has a call in flight", actor.name);
             let stuck = matches!(node.status, Status::Working(Phase::Running { .. } | Phase::Queued { .. }) | Status::Submitted { .. });
             prop_assert!(!stuck, "{} starves: {:?}", actor.name, node.status);
-            prop_assert!(node.waiting.is_empty(), "{} waits in the line, and no call is in flight", actor.name);
+            let waiting = &node.lifecycle.waiting;
+            prop_assert!(waiting.is_empty(), "{} waits in the line, and no call is in flight", actor.name);
         }
         world.cancel(None).unwrap();
         world.rest();

@@ -107,9 +107,9 @@ fn b18_what_is_accepted_uses_up_the_budget() {
     world.hold(&root, "c", cents(60)).unwrap();
     world.charge("a", "invoice", cents(100)).unwrap();
     world.settle(&root, "c", cents(0)).unwrap();
-    assert_eq!((books(&world, "root"), world.node("root").exhausted), ([40, 0, 60], None));
+    assert_eq!((books(&world, "root"), world.node("root").lifecycle.exhausted), ([40, 0, 60], None));
     decide(&mut world, "a", 1, Decision::Accepted).unwrap();
-    assert!(world.node("root").exhausted.is_some());
+    assert!(world.node("root").lifecycle.exhausted.is_some());
     assert!(matches!(world.hold(&root, "d", cents(1)).unwrap_err(), Refusal::Halted { .. }));
     assert_eq!(world.status("a"), "aborted", "what is queued beneath it can't go on");
 }
@@ -169,9 +169,9 @@ fn b18_a_cost_whose_hold_waits_in_the_line_leaves_it() {
     let root = world.claim("root");
     world.hold(&root, "flying", cents(8)).unwrap();
     world.hold(&root, "own", cents(5)).unwrap();
-    assert_eq!(world.node("root").waiting.len(), 1);
+    assert_eq!(world.node("root").lifecycle.waiting.len(), 1);
     world.settle(&root, "own", cents(5)).unwrap();
-    assert_eq!((world.node("root").waiting.len(), books(&world, "root")), (0, [2, 8, 3]));
+    assert_eq!((world.node("root").lifecycle.waiting.len(), books(&world, "root")), (0, [2, 8, 3]));
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn b18_a_context_that_parked_for_a_call_goes_on_when_the_cost_of_the_call_comes(
         world.report(&a, Verdict::OutOfBudget).unwrap();
         assert_eq!(world.status("a"), "paused");
         world.settle(&a, "own", cents(5)).unwrap();
-        assert_eq!((world.node("a").waiting.len(), books(&world, "root")), (0, [2, 8, 3]));
+        assert_eq!((world.node("a").lifecycle.waiting.len(), books(&world, "root")), (0, [2, 8, 3]));
         if ending == "goes on" {
             assert_eq!(world.status("a"), "working", "it is queued again");
             let again = world.claim("a");
@@ -280,9 +280,9 @@ fn b18_b8_a_context_that_parked_for_a_call_and_has_its_cost_waits_for_a_raise_if
     world.settle(&root, "flying", cents(8)).unwrap();
     world.settle(&a, "own", cents(5)).unwrap();
     assert_eq!((world.status("a"), books(&world, "root")), ("paused".into(), [10, 0, 5]));
-    assert_eq!(world.node("a").waiting_for_humans, 1);
+    assert_eq!(world.node("a").lifecycle.waiting_for_humans, 1);
     world.raise("root", 50).unwrap();
-    assert_eq!((world.status("a"), world.node("root").waiting_for_humans), ("working".into(), 0));
+    assert_eq!((world.status("a"), world.node("root").lifecycle.waiting_for_humans), ("working".into(), 0));
     let again = world.claim("a");
     world.pay(&again, "next", cents(30)).unwrap();
     world.complete(&again, "done").unwrap();

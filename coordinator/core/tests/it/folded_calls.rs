@@ -204,7 +204,7 @@ fn b18_a_call_with_a_disputed_part_is_not_folded() {
     pay(&mut world, &lease, 2..=129);
     assert!(!is_folded(&world, "1-2"), "128 calls are not too many");
     let spent = world.node("root").budget.spent;
-    let rest = world.node("root").budget.limit.saturating_sub(spent).saturating_sub(cents(5));
+    let rest = world.node("root").budget.ceilings.limit.saturating_sub(spent).saturating_sub(cents(5));
     world.hold(&lease, "1-130", Amount::cost(rest.cost_usd)).unwrap();
     let events = world.settle(&lease, "1-1", cents(8)).unwrap();
     assert!(matches!(events.as_slice(), [Event::Settled { .. }, Event::Disputed { .. }]), "{events:?}");

@@ -84,7 +84,7 @@ fn g17_the_index_is_written_when_a_term_changes_and_at_the_end() {
     let mut world =
         World::with_root(json!({"labels": {"env": "prod"}, "thread_id": "t1", "max_cost_usd": 9}));
     let mut stored = HashMap::new();
-    let began = world.node("root").started_at.millis();
+    let began = world.node("root").identity.started_at.millis();
     let text = |rest: &str| Some(format!("{began} {rest} agent:default thread:t1 label:env=prod"));
     assert_eq!(store(&mut world, &mut stored), text("- status:submitted"));
     assert_eq!(store(&mut world, &mut stored), None);

@@ -150,8 +150,13 @@ fn s6_a_stolen_credential_of_a_pool_reaches_nothing_but_what_is_left_there() {
             assert!(other.trace == untouched, "a trace of another pool has changed: {shown}");
             assert_eq!(books_of_others(&world), before, "{shown}");
             let mine = &world.node("mine").budget;
-            let most = mine.limit.cost_usd.nanos() * 2;
-            assert!(mine.spent.cost_usd.nanos() <= most, "{} of {}: {shown}", mine.spent, mine.limit);
+            let most = mine.ceilings.limit.cost_usd.nanos() * 2;
+            assert!(
+                mine.spent.cost_usd.nanos() <= most,
+                "{} of {}: {shown}",
+                mine.spent,
+                mine.ceilings.limit
+            );
         }
         // The root pays for its descendants, and for no more than they may spend.
         let (root, mine) = (&world.node("root").budget, &world.node("mine").budget);

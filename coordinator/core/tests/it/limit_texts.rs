@@ -12,8 +12,7 @@ const COORDINATORS: &str = "the settings of the coordinators";
 
 /// Why a context ended: its error, else its reason.
 fn why(world: &World, child: &str) -> String {
-    let end = world.node(child).end().expect("it has ended");
-    end.error.as_ref().map(|error| error.message.clone()).or(end.reason.clone()).expect("it did not complete")
+    world.node(child).why().expect("it ended, and did not complete")
 }
 
 fn too_many_steps(world: &mut World, child: &str) -> String {

@@ -381,7 +381,7 @@ impl Player {
     fn call(&self, lease: &Lease, pick: u16) -> domain::CallId {
         let node = self.trace.context(&lease.child_id);
         // The cost of a call may also come while its hold waits.
-        let waiting = node.into_iter().flat_map(|node| &node.waiting).map(|hold| &hold.call_id);
+        let waiting = node.into_iter().flat_map(|node| &node.lifecycle.waiting).map(|hold| &hold.call_id);
         let calls = node.into_iter().flat_map(|node| node.calls.kept().keys());
         let mut known: Vec<_> = calls.chain(waiting).cloned().collect();
         known.sort();
@@ -530,7 +530,7 @@ impl Player {
                 let has = |most: u32, all: bool| Some(if all { most } else { most.saturating_sub(1) });
                 let seen = node.filter(|_| b % 3 > 0).map(|node| Seen {
                     told: has(u32::try_from(node.told.len()).unwrap(), c % 4 > 0),
-                    rungs: has(node.rungs, c % 5 > 0).filter(|_| c % 7 > 0),
+                    rungs: has(node.lifecycle.rungs, c % 5 > 0).filter(|_| c % 7 > 0),
                 });
                 self.handle(Command::Hold(Hold {
                     lease,
@@ -707,8 +707,10 @@ impl Player {
         }
         for child_id in chain.into_iter().rev() {
             let Some(node) = self.trace.context(&child_id).filter(|node| node.is_live()) else { continue };
-            let (limit, parent) =
-                (node.budget.limit, node.parent.map(|parent| self.trace.node(parent).budget.limit));
+            let (limit, parent) = (
+                node.budget.ceilings.limit,
+                node.parent.map(|parent| self.trace.node(parent).budget.ceilings.limit),
+            );
             let more = Amount::new(
                 Usd::from_nanos(limit.cost_usd.nanos() + Usd::from_cents(1000).nanos()),
                 Tokens::new(limit.tokens.count() + 1000),
@@ -795,12 +797,12 @@ proptest! {
         log_cuts::check_deleted(player.trace.id(), &player.orders, player.now)
             .unwrap_or_else(|what| panic!("{what}"));
         let mut taken = HashSet::new();
-        for node in player.trace.contexts().iter().filter(|node| node.taken.is_some() && !node.deleted) {
-            let from = node.taken.as_ref().unwrap();
+        for node in player.trace.contexts().iter().filter(|node| !node.lifecycle.deleted) {
+            let Some(from) = &node.identity.taken else { continue };
             prop_assert!(taken.insert(from.child_id.clone()), "{} is taken twice", from.child_id);
             let origin = earlier.trace.context(&from.child_id).and_then(ContextNode::end).unwrap();
             let end = node.end().unwrap();
-            prop_assert_eq!((end.status, &end.result), (origin.status, &origin.result));
+            prop_assert_eq!((end.status, &end.details.result), (origin.status, &origin.details.result));
             prop_assert_eq!((node.attempt(), node.budget.spent), (0, Amount::ZERO));
         }
     }

@@ -120,7 +120,7 @@ fn g15_a_group_is_taken_whole_or_step_by_step() {
     expect(&world, "g", &[("x", "succeeded"), ("y", "succeeded")]);
     assert!(world.trace.context(&id("x")).is_none(), "the group is taken, not its steps");
     assert_eq!(queued(&world), ["q"]);
-    assert_eq!(world.node("p").taken.as_ref().unwrap().child_id.as_str(), "p");
+    assert_eq!(world.node("p").identity.taken.as_ref().unwrap().child_id.as_str(), "p");
     world.run("q", "q");
     expect(&world, "root", &[("g", "succeeded"), ("h", "succeeded")]);
     let outputs = world.trace.outcome(&id("root")).unwrap().outputs;
@@ -134,7 +134,7 @@ fn g15_a_group_is_taken_whole_or_step_by_step() {
     assert_eq!(queued(&world), ["x", "y"], "the group was taken as a whole, without contexts of its steps");
     let world = rerun(&earlier, json!({"rerun": {"from": ["y"]}}));
     assert_eq!(queued(&world), ["y"]);
-    assert_eq!(world.node("x").taken.as_ref().unwrap().child_id.as_str(), "x");
+    assert_eq!(world.node("x").identity.taken.as_ref().unwrap().child_id.as_str(), "x");
 }
 
 fn items(list: Value) -> Value {
@@ -176,7 +176,7 @@ fn g15_items_that_are_groups_are_taken_whole_or_not_at_all() {
     earlier.break_it("q-2");
     let mut world = rerun(&earlier, json!({}));
     assert_eq!(queued(&world), ["p-2"]);
-    assert_eq!(world.node("each-1").taken.as_ref().unwrap().child_id.as_str(), "each-1");
+    assert_eq!(world.node("each-1").identity.taken.as_ref().unwrap().child_id.as_str(), "each-1");
     world.run("p-2", "p-2");
     world.run("q-2", "good");
     let all = serde_json::to_value(&world.trace.outcome(&id("root")).unwrap().outputs["all"]).unwrap();
@@ -304,7 +304,7 @@ fn g15_a_large_result_is_taken_by_reference_and_says_whose_it_is() {
     earlier.report(&lease, Verdict::Completed(Payload::Reference(result.clone()))).unwrap();
     earlier.break_it("b");
     let mut world = rerun(&earlier, json!({}));
-    assert_eq!(world.node("a").end().unwrap().result, Some(Payload::Reference(result)));
+    assert_eq!(world.node("a").end().unwrap().details.result, Some(Payload::Reference(result)));
     let needs = |world: &World| {
         let needs = world.trace.rerun_of().unwrap().needs.iter();
         needs.map(|needed| (needed.trace_id, needed.child_id.to_string())).collect::<Vec<_>>()
@@ -342,7 +342,7 @@ fn g15_taking_costs_nothing_and_needs_no_budget() {
     earlier.break_it("b");
     let world = rerun(&earlier, json!({"max_cost_usd": "0.05"}));
     assert_eq!(queued(&world), ["b"]);
-    assert_eq!(world.node("root").budget.limit.cost_usd, cents(5).cost_usd);
+    assert_eq!(world.node("root").budget.ceilings.limit.cost_usd, cents(5).cost_usd);
     assert_eq!(world.node("root").budget.held.cost_usd, domain::Usd::default());
 }
 
@@ -549,7 +549,7 @@ fn g15_a_rerun_of_an_amended_graph_runs_what_it_was_amended_to() {
     world.rest();
     let mut within = rerun(&earlier, json!({"rerun": {"from": ["q"]}}));
     assert_eq!(queued(&within), ["q"]);
-    assert!(within.node("p").taken.is_some());
+    assert!(within.node("p").identity.taken.is_some());
     within.run("q", "q");
     assert_eq!(queued(&within), ["b"], "it follows the group");
 }
@@ -617,10 +617,10 @@ fn g15_an_approval_is_asked_for_again() {
     earlier.break_it("c");
     let mut world = rerun(&earlier, json!({}));
     assert_eq!(taken(&world), ["a"]);
-    assert!(world.node("p").taken.is_some());
+    assert!(world.node("p").identity.taken.is_some());
     assert_eq!((queued(&world), world.status("ok")), (vec![], "input_required".to_owned()));
     world.answer("ok", 1, "approve").unwrap();
-    assert!(world.node("q").taken.is_some(), "what came after it is taken");
+    assert!(world.node("q").identity.taken.is_some(), "what came after it is taken");
     assert_eq!((queued(&world), world.status("sure")), (vec![], "input_required".to_owned()));
     let mut denied = world.clone();
     denied.answer("sure", 1, "deny").unwrap();
@@ -650,7 +650,7 @@ fn g15_a_group_that_ended_before_an_amend_is_read_by_the_plan_that_it_had() {
     }
     earlier.break_it("last");
     let mut world = rerun(&earlier, json!({"rerun": {"from": ["q"]}}));
-    assert!(world.node("k").taken.is_some());
+    assert!(world.node("k").identity.taken.is_some());
     for name in ["q", "last"] {
         world.run(name, name);
     }

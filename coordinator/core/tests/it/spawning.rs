@@ -22,7 +22,7 @@ fn chain_of(world: &mut World, depth: u32) -> Lease {
 fn l_depth_is_enforced_at_the_limit() {
     let mut world = World::with_root(json!({}));
     let deepest = chain_of(&mut world, 3);
-    assert_eq!(world.node("d3").depth, 3);
+    assert_eq!(world.node("d3").identity.depth, 3);
     let refused = world.spawn(&deepest, json!({"goal": "too deep"})).unwrap_err();
     let said = "depth 4 is more than max_depth = 3 (the default); set `limits.max_depth` in the profile of agent `default` or the settings of the coordinators";
     assert_eq!(refused.to_string(), said);
@@ -268,7 +268,7 @@ fn l_a_limit_means_the_same_at_a_tick_and_at_the_end() {
                 let done = wire::Verdict::Completed(wire::Payload::Inline(json!("done").into()));
                 world.report_with(&root, of(used), done).ok();
                 let end = world.node("root").end().expect("it has ended");
-                let error = end.error.as_ref().map(|error| (error.kind, error.message.clone()));
+                let error = end.details.error.as_ref().map(|error| (error.kind, error.message.clone()));
                 let said = format!(
                     "`root` has used {used} of {limit} = {max} (the submission); raise `limits.{limit}` in the submission"
                 );
@@ -293,6 +293,7 @@ fn l_a_result_larger_than_the_limit_goes_by_reference() {
             .node("root")
             .end()
             .unwrap()
+            .details
             .error
             .as_ref()
             .unwrap()
@@ -404,7 +405,7 @@ fn l_max_queue_ms_bounds_each_wait_for_a_worker() {
     assert_eq!(world.status("root"), "timed_out");
     let end = world.node("root").end().unwrap();
     assert_eq!(
-        end.reason.as_deref(),
+        end.details.reason.as_deref(),
         Some(
             "no worker of the pool `default` took `root` within max_queue_ms = 7000 (the submission); raise `limits.max_queue_ms` in the submission"
         )
@@ -440,7 +441,7 @@ fn l_a_context_of_an_earlier_version_keeps_its_deadline() {
     let read: Event = serde_json::from_value(stored).unwrap();
     assert_eq!(read, *admitted);
     world.claim("root");
-    assert_eq!(world.node("root").deadline.unwrap().millis_since(world.now), 5_000);
+    assert_eq!(world.node("root").lifecycle.deadline.unwrap().millis_since(world.now), 5_000);
 }
 
 #[test]
@@ -475,7 +476,7 @@ fn w1_the_window_is_clamped_and_the_note_is_on_the_parent() {
     let events = world.spawn(&root, json!({"goal": "b", "child_id": "small", "agent_id": "writer"})).unwrap();
     assert!(events.iter().any(|event| matches!(event, Event::WindowClamped { .. })));
     world.spawn(&root, json!({"goal": "c", "child_id": "asked", "window_tokens": 500})).unwrap();
-    let window = |c: &str| world.node(c).window_tokens.map(Tokens::count);
+    let window = |c: &str| world.node(c).terms.window_tokens.map(Tokens::count);
     assert_eq!(["same", "small", "asked"].map(window), [Some(8000), Some(2000), Some(500)]);
     assert_eq!(world.node("root").notes.len(), 2, "{:?}", world.node("root").notes);
     assert!(world.node("small").notes.is_empty());
@@ -565,7 +566,11 @@ fn w6_a_guarded_delete_lists_who_refers_to_it() {
     assert!(matches!(referrers.as_slice(), [only] if only.contains("`b`")), "{referrers:?}");
     branching(&mut world, Some(vec![branch("root")])).unwrap();
     assert_eq!(delete(&mut world, false, known(&[])).unwrap(), [], "twice is once");
-    assert!(world.node("a").deleted && world.node("b").deleted && !world.node("root").deleted);
+    assert!(
+        world.node("a").lifecycle.deleted
+            && world.node("b").lifecycle.deleted
+            && !world.node("root").lifecycle.deleted
+    );
     assert!(!serde_json::to_string(&world.trace.outcome(&id("a"))).unwrap().contains("secret"));
     assert_eq!(world.spent_cents("root"), 10, "the books stay");
     world.rest();
@@ -581,7 +586,7 @@ fn w6_a_forced_delete_ends_what_is_live() {
     assert!(world.delete(None, false).is_err());
     world.delete(None, true).unwrap();
     assert_eq!(
-        ["root", "a"].map(|c| (world.status(c), world.node(c).deleted)),
+        ["root", "a"].map(|c| (world.status(c), world.node(c).lifecycle.deleted)),
         [("cancelled".into(), true), ("cancelled".into(), true)]
     );
     assert!(world.trace.outputs().is_empty() && world.trace.values().is_empty());

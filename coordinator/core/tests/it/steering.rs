@@ -199,7 +199,7 @@ fn b21_a_rung_is_reached_once_by_what_is_spent() {
     let both = news(world.ask_with(&lease, "4", cents(1), 0, 1));
     assert_eq!(rungs(&both), [(2, small), (3, RungAction::Compact)], "one call may reach two");
     world.raise("root", 10_000).unwrap();
-    assert_eq!(world.node("root").rungs, 3, "a raise takes none of them back");
+    assert_eq!(world.node("root").lifecycle.rungs, 3, "a raise takes none of them back");
     world.complete(&lease, "ok").unwrap();
     world.rest();
 }
@@ -284,5 +284,5 @@ fn b21_a_step_of_a_graph_has_a_ladder_of_its_own() {
     assert_eq!(rungs(&news(world.ask_with(&lease, "2", cents(1), 0, 0))), [(1, RungAction::Tell)]);
     assert_eq!(world.work(&lease.child_id).unwrap().on_budget.len(), 1);
     world.report(&lease, Verdict::HandedBack).unwrap();
-    assert_eq!(world.node("one").rungs, 1);
+    assert_eq!(world.node("one").lifecycle.rungs, 1);
 }

@@ -268,7 +268,7 @@ fn g8_a_cancel_and_b_a_ceiling_reach_into_a_graph_as_a_step() {
          "with": {"topic": {"value": "x"}}},
     ]});
     let mut world = World::with_graph(graph);
-    assert_eq!(world.node("g").budget.limit.cost_usd, cents(20).cost_usd, "the lower of both");
+    assert_eq!(world.node("g").budget.ceilings.limit.cost_usd, cents(20).cost_usd, "the lower of both");
     assert_eq!(world.work(&id("g-draft")).unwrap().limits.max_steps, 7);
     let lease = world.claim("g-draft");
     assert!(world.hold(&lease, "c1", cents(16)).is_err(), "its reserve is not its steps'");

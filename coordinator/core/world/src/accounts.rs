@@ -47,7 +47,7 @@ pub fn check(id: TraceId, orders: &[(Timestamp, Order)]) -> Result<(), String> {
         let node = trace.context(&account.child_id).ok_or("B19: an account of nobody")?;
         let told = (account.own, account.spent);
         ensure(told == (node.budget.own, node.budget.spent), || format!("B19: {account:?}"))?;
-        let end = node.end().map(|end| end.at.millis_since(node.started_at));
+        let end = node.end().map(|end| end.at.millis_since(node.identity.started_at));
         let total = account.wait.total_ms();
         ensure(end.is_none_or(|lived| lived == total), || {
             format!("B19: {end:?} are {total} ms of {account:?}")

@@ -36,7 +36,7 @@ fn check_context(trace: &Trace, node: &ContextNode) -> Result<(), String> {
     let budget = &node.budget;
     let add = |a: Amount, b: Amount| a.checked_add(b).expect("sums stay in range");
     let used = add(budget.spent, budget.held);
-    let allowed = add(budget.limit, budget.uncovered);
+    let allowed = add(budget.ceilings.limit, budget.uncovered);
     ensure(used.exceeds(allowed).is_none(), || format!("b1: spent + held = {used}, allowed {allowed}"))?;
 
     let calls = node.calls.kept();
@@ -80,32 +80,39 @@ fn check_context(trace: &Trace, node: &ContextNode) -> Result<(), String> {
         format!("B18: disputed {}, its disputes are {disputed}", budget.disputed)
     })?;
 
-    ensure(node.seen as usize <= node.told.len(), || "G13: it has seen messages that nobody sent".into())?;
-    ensure(node.rungs as usize <= trace.ladder(node).len(), || "B21: there is no such rung".into())?;
+    ensure(node.lifecycle.seen as usize <= node.told.len(), || {
+        "G13: it has seen messages that nobody sent".into()
+    })?;
+    ensure(node.lifecycle.rungs as usize <= trace.ladder(node).len(), || {
+        "B21: there is no such rung".into()
+    })?;
 
     let parked = match &node.status {
         Status::InputRequired { .. } => 1,
-        Status::Paused { .. } => u32::from(node.waiting.is_empty()),
+        Status::Paused { .. } => u32::from(node.lifecycle.waiting.is_empty()),
         Status::Submitted { .. } | Status::Working(_) | Status::Ended(_) => 0,
     };
-    let parked = children.iter().fold(parked, |sum, child| sum + child.waiting_for_humans);
-    ensure(node.waiting_for_humans == parked, || {
-        format!("{} wait for humans here and beneath, counted {}", parked, node.waiting_for_humans)
+    let parked = children.iter().fold(parked, |sum, child| sum + child.lifecycle.waiting_for_humans);
+    ensure(node.lifecycle.waiting_for_humans == parked, || {
+        format!("{} wait for humans here and beneath, counted {}", parked, node.lifecycle.waiting_for_humans)
     })?;
-    let questions = children.iter().fold(u32::from(node.asks()), |sum, child| sum + child.questions);
-    ensure(node.questions == questions, || {
-        format!("G7: {questions} have asked here and beneath, counted {}", node.questions)
+    let questions =
+        children.iter().fold(u32::from(node.asks()), |sum, child| sum + child.lifecycle.questions);
+    ensure(node.lifecycle.questions == questions, || {
+        format!("G7: {questions} have asked here and beneath, counted {}", node.lifecycle.questions)
     })?;
     let final_now = !node.is_live() && budget.held.is_zero() && node.undoing == 0;
-    ensure(!(final_now && node.outcome_due), || "B20: nothing is held, and its outcome is due".into())?;
+    ensure(!(final_now && node.lifecycle.outcome_due), || {
+        "B20: nothing is held, and its outcome is due".into()
+    })?;
     let live = children.iter().filter(|child| child.is_live()).count();
     ensure(node.live_children as usize == live, || "live_children is off".into())?;
     let goes_on = |child: &&&ContextNode| child.is_live() && !child.is_undoing();
     let orphans = children.iter().filter(goes_on).count();
     ensure(node.is_live() || orphans == 0, || "t1: it has ended, a child of it has not".into())?;
     check_undo(trace, node, &children)?;
-    let above = node.parent.map(|parent| trace.node(parent).budget.limit);
-    ensure(above.is_none_or(|above| budget.limit.exceeds(above).is_none()), || {
+    let above = node.parent.map(|parent| trace.node(parent).budget.ceilings.limit);
+    ensure(above.is_none_or(|above| budget.ceilings.limit.exceeds(above).is_none()), || {
         "its ceiling is above its parent's".into()
     })?;
     check_graph(trace, node)
@@ -118,11 +125,12 @@ fn check_undo(trace: &Trace, node: &ContextNode, children: &[&ContextNode]) -> R
     ensure(node.undoing == undoing, || {
         format!("G14: {undoing} undo here and beneath, not {}", node.undoing)
     })?;
-    let odd = |child: &&&ContextNode| child.is_live() && !child.is_undoing() && child.undoes.is_none();
+    let odd =
+        |child: &&&ContextNode| child.is_live() && !child.is_undoing() && child.identity.undoes.is_none();
     ensure(!node.is_undoing() || !children.iter().any(|child| odd(&child)), || {
         "G14: it undoes, and a step of it runs".into()
     })?;
-    let undoes = node.undoes.map(|of| trace.node(of));
+    let undoes = node.identity.undoes.map(|of| trace.node(of));
     ensure(undoes.is_none_or(|of| of.undo.as_ref().is_some_and(|undo| undo.by.is_some())), || {
         "G14: it undoes what does not know it".into()
     })?;
@@ -134,7 +142,8 @@ fn check_undo(trace: &Trace, node: &ContextNode, children: &[&ContextNode]) -> R
 
 /// What the undos of the steps in a graph, and in its ended groups, need.
 fn reserved(trace: &Trace, graph: &ContextNode) -> Amount {
-    let steps = graph.children.iter().map(|child| trace.node(*child)).filter(|child| child.step.is_some());
+    let steps =
+        graph.children.iter().map(|child| trace.node(*child)).filter(|child| child.identity.step.is_some());
     steps.fold(Amount::ZERO, |sum, step| {
         let add = |a: Amount, b: Amount| a.checked_add(b).expect("sums stay in range");
         let open = step.undo.as_ref().filter(|undo| undo.by.is_none() && undo.refused.is_none());
@@ -148,8 +157,8 @@ fn check_graph(trace: &Trace, node: &ContextNode) -> Result<(), String> {
     let Some(run) = &node.graph else { return Ok(()) };
     let open = |status| matches!(status, StepStatus::Pending | StepStatus::Running);
     let unfinished = run.steps.iter().filter(|step| open(step.status)).count();
-    ensure(run.unfinished as usize == unfinished, || {
-        format!("unfinished is {}, steps not ended are {unfinished}", run.unfinished)
+    ensure(run.progress.unfinished as usize == unfinished, || {
+        format!("unfinished is {}, steps not ended are {unfinished}", run.progress.unfinished)
     })?;
     ensure(node.is_live() || unfinished == 0, || "the graph has ended, a step of it has not".into())?;
     let startable = |step: &trace::StepRun| match (&step.items, step.status) {
@@ -171,13 +180,13 @@ fn check_graph(trace: &Trace, node: &ContextNode) -> Result<(), String> {
             format!("step {number} is not in the queue")
         })?;
     }
-    if matches!(node.status, Status::Paused { .. }) && run.phase == RunPhase::Steps {
+    if matches!(node.status, Status::Paused { .. }) && run.progress.phase == RunPhase::Steps {
         let mut chain =
             std::iter::successors(Some(node), |node| node.parent.map(|parent| trace.node(parent)));
         let nothing = |left: Amount| left.cost_usd == Usd::ZERO || left.tokens == Tokens::ZERO;
         let starved = chain.any(|node| {
             let calls_in_flight = node.budget.held != node.budget.carved;
-            node.exhausted.is_some() || calls_in_flight || nothing(node.budget.left_for_children())
+            node.lifecycle.exhausted.is_some() || calls_in_flight || nothing(node.budget.left_for_children())
         });
         ensure(starved, || "the graph is paused, and nobody lacks anything".into())?;
     }

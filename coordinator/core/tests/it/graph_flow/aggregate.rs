@@ -126,11 +126,11 @@ fn b17_the_profile_of_a_graphs_own_agent_binds_its_synthesis() {
     world.run("researcher-2", "found too");
 
     let node = world.node("graph");
-    let own = node.own_limit.map(|own| own.cost_usd);
-    assert_eq!((node.budget.limit.cost_usd, own), (cents(100).cost_usd, Some(cents(10).cost_usd)));
+    let own = node.lifecycle.own_limit.map(|own| own.cost_usd);
+    assert_eq!((node.budget.ceilings.limit.cost_usd, own), (cents(100).cost_usd, Some(cents(10).cost_usd)));
     assert_eq!(node.limits.max_steps, 3);
     let lease = world.claim("graph");
-    assert_eq!(world.node("graph").deadline, Some(world.now.plus_millis(5000)));
+    assert_eq!(world.node("graph").lifecycle.deadline, Some(world.now.plus_millis(5000)));
     world.hold(&lease, "1", cents(11)).unwrap_err();
     world.hold(&lease, "1", cents(6)).unwrap();
     let (lease_of_it, call_id) = (lease.clone(), "2".parse().unwrap());

@@ -130,7 +130,7 @@ fn g1_nested_groups_run_in_their_own_mode_with_their_own_budget() {
         step("last", json!({"input_from": ["all"]})),
     ]}));
     assert_eq!(queued(&world), ["one", "two"]);
-    assert_eq!(["both", "one"].map(|c| world.node(c).depth), [0, 1], "a group is not an agent");
+    assert_eq!(["both", "one"].map(|c| world.node(c).identity.depth), [0, 1], "a group is not an agent");
     let (one, two) = (world.claim("one"), world.claim("two"));
     world.pay(&one, "c1", cents(20)).unwrap();
     let denied = world.hold(&two, "c1", cents(11)).unwrap_err();
@@ -166,7 +166,7 @@ fn g10_a_pipeline_is_a_child_of_the_agent_that_runs_it() {
             json!({"child_id": "p", "max_cost_usd": 0.2, "steps": [step("a", json!({"output_to": "x"}))]}),
         )
         .unwrap();
-    assert_eq!(["p", "a"].map(|c| world.node(c).depth), [0, 1]);
+    assert_eq!(["p", "a"].map(|c| world.node(c).identity.depth), [0, 1]);
     world.wait(&root, &["p"]).unwrap();
     let a = world.claim("a");
     world.pay(&a, "c1", cents(20)).unwrap();

@@ -57,7 +57,10 @@ fn g10_a_result_that_was_handed_over_must_fit_the_schema_too() {
     world.spawn(&root, json!({"goal": "a", "child_id": "a"})).unwrap();
     world.report(&root, Verdict::Waiting { children: vec![id("a")], hand_over: true }).unwrap();
     world.run("a", "a string");
-    assert_eq!(world.node("root").end().unwrap().error.as_ref().unwrap().kind, FailureKind::OutputSchema);
+    assert_eq!(
+        world.node("root").end().unwrap().details.error.as_ref().unwrap().kind,
+        FailureKind::OutputSchema
+    );
 }
 
 #[test]
@@ -97,7 +100,7 @@ fn g6_the_profile_of_the_synthesis_does_not_govern_the_steps() {
     world
         .submit_graph(json!({"mode": "parallel", "task_description": "Name it", "aggregate": {}, "agent_id": "writer", "steps": steps}))
         .unwrap();
-    assert_eq!(world.node("graph").budget.limit.cost_usd, Usd::from_cents(100));
+    assert_eq!(world.node("graph").budget.ceilings.limit.cost_usd, Usd::from_cents(100));
     assert_eq!(world.trace.deadline(world.node("graph")), None);
     world.run("a", "A");
     world.run("b", "B");

@@ -19,7 +19,7 @@ fn b8_a_step_that_uses_up_a_pausing_graph_pauses_and_follows_the_raise() {
         assert_eq!(["a", "graph"].map(|c| world.status(c)), ["paused", "working"]);
         world.raise("graph", 100).unwrap();
         assert_eq!(
-            world.node("a").budget.limit.cost_usd,
+            world.node("a").budget.ceilings.limit.cost_usd,
             Usd::from_cents(100),
             "its ceiling was the graph's"
         );
@@ -39,7 +39,7 @@ fn b8_a_ceiling_of_its_own_does_not_follow_a_raise() {
     world.spawn(&root, json!({"goal": "a", "child_id": "own", "max_cost_usd": 0.5})).unwrap();
     world.spawn(&root, json!({"goal": "b", "child_id": "left"})).unwrap();
     world.raise("root", 300).unwrap();
-    let limit = |c: &str| world.node(c).budget.limit.cost_usd;
+    let limit = |c: &str| world.node(c).budget.ceilings.limit.cost_usd;
     assert_eq!(["own", "left"].map(limit), [50, 300].map(Usd::from_cents));
 }
 

@@ -132,9 +132,15 @@ fn g14_an_undo_that_no_worker_takes_times_out_and_the_graph_ends() {
     ]}));
     world.run("a", "ok");
     world.run("fast", "won");
-    assert_eq!((world.status("graph").as_str(), world.node("graph").outcome_due), ("completed", true));
+    assert_eq!(
+        (world.status("graph").as_str(), world.node("graph").lifecycle.outcome_due),
+        ("completed", true)
+    );
     world.pass(2_000);
-    assert_eq!((world.status("a-undo").as_str(), world.node("graph").outcome_due), ("timed_out", false));
+    assert_eq!(
+        (world.status("a-undo").as_str(), world.node("graph").lifecycle.outcome_due),
+        ("timed_out", false)
+    );
     let said = "no worker of the pool `default` took `a-undo` within timeout_ms = 2000 (the `undo` of the step); raise `timeout_ms` in the `undo` of the step";
     assert_eq!(why(report(&world, "a")), said);
     world.rest();

@@ -154,9 +154,9 @@ fn g14_who_loses_a_race_has_nothing_to_undo_but_a_group_that_loses_undoes_its_ow
         (world.status("race").as_str(), queued(&world)),
         ("completed", vec!["g1-undo".to_owned(), "after".to_owned()])
     );
-    assert!(world.node("race").outcome_due, "it is final when that is done");
+    assert!(world.node("race").lifecycle.outcome_due, "it is final when that is done");
     world.run("g1-undo", "ok");
-    assert!(!world.node("race").outcome_due);
+    assert!(!world.node("race").lifecycle.outcome_due);
     world.break_it("after");
     assert_eq!(queued(&world), ["fast-undo"], "the winner alone");
     world.run("fast-undo", "ok");
@@ -192,7 +192,7 @@ fn g14_a_graph_whose_synthesis_fails_undoes_and_aggregate_stops_waiting_for_grou
     world.run("graph", "what there is");
     assert_eq!(world.status("graph"), "completed");
     world.run("a-undo", "ok");
-    assert!(!world.node("graph").outcome_due);
+    assert!(!world.node("graph").lifecycle.outcome_due);
     assert_eq!(undo_status(&world, "c"), None);
     world.rest();
 }
@@ -211,15 +211,15 @@ fn g14_a_pipeline_of_an_agent_undoes_before_its_caller_is_final() {
     world.run("a", "ok");
     world.cancel(None).unwrap();
     assert_eq!((world.status("root").as_str(), world.status("p").as_str()), ("cancelled", "working"));
-    assert!(world.node("root").outcome_due && !world.trace.is_over());
+    assert!(world.node("root").lifecycle.outcome_due && !world.trace.is_over());
     assert_eq!(world.cancel(None).unwrap(), []);
     let lease = world.claim("a-undo");
     world.pay(&lease, "some", cents(5)).unwrap();
     world.ask_human(&lease, "may I?").unwrap();
-    assert!(world.node("root").outcome_due && !world.trace.is_over(), "it still undoes");
+    assert!(world.node("root").lifecycle.outcome_due && !world.trace.is_over(), "it still undoes");
     world.answer("a-undo", 1, "yes").unwrap();
     world.run("a-undo", "ok");
-    assert_eq!((world.status("p").as_str(), world.node("root").outcome_due), ("cancelled", false));
+    assert_eq!((world.status("p").as_str(), world.node("root").lifecycle.outcome_due), ("cancelled", false));
     world.rest();
 
     // Its caller gets the result when all is undone.

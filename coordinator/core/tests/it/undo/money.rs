@@ -100,7 +100,7 @@ fn g14_the_reserve_of_a_group_moves_up_when_it_ends() {
     assert_eq!((held_cents(&world, "group"), held_cents(&world, "graph")), (10, 50));
     world.run("a", "ok");
     assert_eq!((held_cents(&world, "group"), held_cents(&world, "graph")), (0, 10));
-    assert!(!world.node("group").outcome_due, "its outcome is final");
+    assert!(!world.node("group").lifecycle.outcome_due, "its outcome is final");
     world.break_it("b");
     world.run("a-undo", "ok");
     assert_eq!(held_cents(&world, "graph"), 0);
@@ -116,7 +116,7 @@ fn g14_an_exhausted_or_paused_graph_that_is_cancelled_undoes() {
     let lease = world.claim("hotel");
     world.pay(&lease, "all", cents(80)).unwrap();
     world.report(&lease, Verdict::OutOfBudget).unwrap();
-    assert_eq!(world.node("graph").on_exhausted, OnExhausted::Pause);
+    assert_eq!(world.node("graph").terms.on_exhausted, OnExhausted::Pause);
     assert_eq!(world.status("hotel"), "paused");
     world.cancel(None).unwrap();
     assert_eq!(queued(&world), ["flight-undo"]);

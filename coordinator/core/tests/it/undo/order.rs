@@ -169,7 +169,7 @@ fn g14_each_undo_runs_at_most_once_whatever_comes_twice() {
     world.pass(30_000);
     assert_eq!((world.node("flight-undo").attempt(), queued(&world)), (1, vec!["flight-undo".to_owned()]));
     world.run("flight-undo", "ok");
-    let undos = world.trace.contexts().iter().filter(|node| node.undoes.is_some()).count();
+    let undos = world.trace.contexts().iter().filter(|node| node.identity.undoes.is_some()).count();
     assert_eq!((undos, world.status("graph").as_str()), (2, "failed"));
     world.rest();
 }
