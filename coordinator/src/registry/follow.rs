@@ -7,7 +7,7 @@ use telemetry::Outage;
 
 use super::{Error, Record, Registry};
 
-/// How long a reader waits until the messages that are stored have been followed.
+/// The time in which a reader waits for the messages that are stored to be followed.
 const CATCH_UP_WITHIN: Duration = Duration::from_secs(3);
 /// Pause before the log is followed again after an error.
 const FOLLOW_AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -37,7 +37,7 @@ impl<R: Record> Registry<R> {
 
     fn note(&self, stored: &Stored) {
         if let Some(key) = R::key(&stored.subject) {
-            self.take(&key, stored);
+            self.memory().take(&key, stored);
         }
         self.followed.send_modify(|followed| *followed = stored.sequence.max(*followed));
     }

@@ -37,6 +37,11 @@ impl<R: Record> Known<R> {
         found.map_or(0, |(_, sequence)| *sequence)
     }
 
+    /// False if the log has no message of the record.
+    pub(crate) fn exists(&self) -> bool {
+        !self.last.is_empty()
+    }
+
     pub(super) fn add(&mut self, stored: &Stored) {
         self.record.add(stored);
         match self.last.iter_mut().find(|(of, _)| *of == stored.subject) {

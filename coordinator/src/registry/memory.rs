@@ -50,6 +50,14 @@ impl<R: Record> Memory<R> {
         Arc::new(known)
     }
 
+    /// Adds the last message of its subject. A copy that has a later one is of another log, which this log replaced.
+    pub(super) fn take_last(&mut self, key: &R::Key, last: &Stored) -> Arc<Known<R>> {
+        if self.get(key).is_some_and(|copy| copy.last(&last.subject) > last.sequence) {
+            self.drop_copy(key);
+        }
+        self.take(key, last)
+    }
+
     /// Replaces a copy, unless it has changed since it was read: the change is as late.
     pub(super) fn replace(&mut self, key: &R::Key, read: Option<&Arc<Known<R>>>, known: &Arc<Known<R>>) {
         let is_same = match (read, self.records.get(key)) {

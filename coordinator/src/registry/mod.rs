@@ -77,7 +77,7 @@ impl Error {
         Error::Read { log: R::LOG, source }
     }
 
-    /// Whether the log has no room.
+    /// True if the log has no room.
     pub(crate) fn is_full(&self) -> bool {
         matches!(self, Error::Write { source: PublishError::Full(_), .. })
     }
@@ -155,7 +155,21 @@ impl<R: Record> Registry<R> {
         Ok(known)
     }
 
-    async fn end(&self) -> Result<Position, Error> {
+    /// All records as the log has them now.
+    pub(crate) async fn all(&self) -> Result<Records<R>, Error> {
+        let mut all: BTreeMap<R::Key, Known<R>> = BTreeMap::new();
+        for filter in R::ALL {
+            for stored in self.bus.read(filter).await.map_err(Error::read::<R>)? {
+                if let Some(key) = R::key(&stored.subject) {
+                    all.entry(key).or_default().add(&stored);
+                }
+            }
+        }
+        Ok(all.into_iter().map(|(key, known)| (key, Arc::new(known))).collect())
+    }
+
+    /// Where the log ends now.
+    pub(crate) async fn end(&self) -> Result<Position, Error> {
         // All subjects of a record are in one log.
         self.bus.end(&R::ALL[0]).await.map_err(Error::read::<R>)
     }
@@ -229,6 +243,19 @@ impl<R: Record> Registry<R> {
         self.appended(key, &subject, &payload, published).await
     }
 
+    /// Appends the only message of a subject, whose earlier messages were removed from the log.
+    pub(crate) async fn append_alone(
+        &self,
+        key: &R::Key,
+        known: &Known<R>,
+        subject: Subject,
+        payload: Vec<u8>,
+    ) -> Result<Appended<R>, Error> {
+        let message = message(&subject, &payload, known.last(&subject));
+        let published = self.bus.publish_behind_removed(message).await;
+        self.appended(key, &subject, &payload, published).await
+    }
+
     async fn appended(
         &self,
         key: &R::Key,
@@ -241,17 +268,14 @@ impl<R: Record> Registry<R> {
         }
         let last = self.last(subject).await?;
         match (published, last) {
-            (Ok(_), Some(last)) => Ok(Appended::Done(self.take(key, &last))),
+            (Ok(_), Some(last)) => Ok(Appended::Done(self.memory().take_last(key, &last))),
             (Ok(_), None) => Ok(Appended::Done(self.copy(key).unwrap_or_default())),
             // The acknowledgement was lost, not the message.
-            (Err(_), Some(last)) if last.payload == payload => Ok(Appended::Done(self.take(key, &last))),
+            (Err(_), Some(last)) if last.payload == payload => {
+                Ok(Appended::Done(self.memory().take_last(key, &last)))
+            }
             (Err(source), _) => Err(Error::Write { title: R::title(key), source }),
         }
-    }
-
-    /// Adds a message of the log to the copy of its record.
-    fn take(&self, key: &R::Key, stored: &Stored) -> Arc<Known<R>> {
-        self.memory().take(key, stored)
     }
 
     /// Removes the messages of a subject that are earlier than this sequence.

@@ -117,6 +117,8 @@ async fn no_reader_misses_a_message() {
     assert_eq!(registry(&bus).one(&key("a")).await.unwrap().numbers, [1, 2, 3, 4], "without a copy");
     assert_eq!(reader.latest(&key("a")).await.unwrap().numbers, [4]);
     assert_eq!(reader.keys().await.unwrap(), [key("a")].into());
+    let all = reader.all().await.unwrap();
+    assert_eq!(all.values().map(|known| known.numbers.clone()).collect::<Vec<_>>(), [[1, 2, 3, 4]]);
 }
 
 #[tokio::test]
@@ -247,6 +249,21 @@ fn a_copy_is_never_replaced_by_an_earlier_one() {
     assert_eq!(memory.get(&a).unwrap().numbers, [1, 2], "a message that comes again changes nothing");
     memory.take(&a, &stored(subject, 9, 4));
     assert!(memory.get(&a).is_none(), "a copy that lacks a message is dropped");
+}
+
+/// A log that was made anew begins with the first sequence again.
+#[test]
+fn a_copy_of_another_log_is_dropped() {
+    let mut memory = Memory::<Numbers>::default();
+    let (a, subject) = (key("a"), counting(&key("a")));
+    memory.take(&a, &stored(subject.clone(), 7, 1));
+    let known = memory.take_last(&a, &stored(subject.clone(), 3, 1));
+    assert_eq!((known.numbers.as_slice(), known.last(&subject)), ([1].as_slice(), 3));
+    assert_eq!(
+        memory.take_last(&a, &stored(subject.clone(), 3, 1)).numbers,
+        [1],
+        "the same again changes nothing"
+    );
 }
 
 #[test]
