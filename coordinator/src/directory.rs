@@ -9,19 +9,18 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, LazyLock, PoisonError, RwLock},
+    sync::{Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard},
 };
 
-use bus::{Bus, Position, PublishError};
-use domain::{
-    AgentId, AgentProfile, Timestamp, agent::BUILTINS, problem::nearest, subject::Filter, wire::AgentVersion,
-};
+use bus::{Bus, Position};
+use domain::{AgentId, AgentProfile, Timestamp, agent::BUILTINS, problem::nearest, wire::AgentVersion};
 use tokio::sync::Mutex;
 use trace::Named;
 
 use crate::{
     crash::{Crash, Point},
-    profile_log::{self, Appended, Content, Entry},
+    profile_log::{AgentRecord, Content},
+    registry::{self, Appended, Known, Records, Registry},
     sealed::Sealed,
     store::{self, Agents},
     trouble,
@@ -35,7 +34,7 @@ pub(crate) enum Error {
     #[error(transparent)]
     Store(#[from] store::Error),
     #[error(transparent)]
-    Log(#[from] profile_log::Error),
+    Log(#[from] registry::Error),
     #[error("others change the profile of `{0}` all the time")]
     Contended(AgentId),
     #[error("version {version} of `{agent}` can't be read")]
@@ -45,34 +44,34 @@ pub(crate) enum Error {
 impl Error {
     /// Whether the log has no room for a profile.
     pub(crate) fn is_full(&self) -> bool {
-        matches!(self, Error::Log(profile_log::Error::Write { source: PublishError::Full(_), .. }))
-    }
-}
-
-impl From<bus::Error> for Error {
-    fn from(error: bus::Error) -> Self {
-        Error::Log(error.into())
+        matches!(self, Error::Log(error) if error.is_full())
     }
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct Directory {
     store: Sealed,
-    bus: Bus,
+    log: Registry<AgentRecord>,
     crash: Crash,
-    known: Arc<RwLock<Known>>,
+    compared: Arc<RwLock<Compared>>,
     /// One change or comparison at a time.
     one: Arc<Mutex<()>>,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Known {
+struct Compared {
     /// Of the store, when it was last compared.
     revision: u64,
     /// Where the log ended then.
     end: Option<Position>,
     /// The latest version of each, deleted ones too.
-    entries: BTreeMap<AgentId, Entry>,
+    agents: Records<AgentRecord>,
+}
+
+impl Compared {
+    fn get(&self, agent: &AgentId) -> Option<&AgentRecord> {
+        self.agents.get(agent).map(|known| &***known)
+    }
 }
 
 /// What became of the profiles that were applied.
@@ -82,18 +81,29 @@ pub(crate) struct Applied {
     pub(crate) unchanged: Vec<AgentId>,
 }
 
+/// The outcome of a change for one agent.
+struct Changed {
+    agent: AgentId,
+    latest: Arc<Known<AgentRecord>>,
+    is_new: bool,
+}
+
 impl Directory {
     /// Empty until it is refreshed.
     pub(crate) fn new(store: Sealed, bus: Bus, crash: Crash) -> Self {
-        Directory { store, bus, crash, known: Arc::default(), one: Arc::default() }
+        Directory { store, log: Registry::new(bus), crash, compared: Arc::default(), one: Arc::default() }
+    }
+
+    fn compared(&self) -> RwLockReadGuard<'_, Compared> {
+        self.compared.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Compares store and log if either has changed.
     pub(crate) async fn refresh(&self) -> Result<(), Error> {
         let revision = self.store.agents_revision().await?;
-        let end = self.bus.end(&Filter::Profiles).await?;
+        let end = self.log.end().await?;
         let same = {
-            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+            let known = self.compared();
             known.revision == revision && known.end == Some(end)
         };
         if same { Ok(()) } else { self.compare(0).await }
@@ -116,14 +126,11 @@ impl Directory {
         for _ in 0..TRIES {
             // The store first: what it has is in the log already, unless the log has lost it.
             let stored = self.store.agents().await?;
-            let end = self.bus.end(&Filter::Profiles).await?;
-            let known = self.known.read().unwrap_or_else(PoisonError::into_inner).clone();
-            let mut entries = if known.end == Some(end) {
-                known.entries.clone()
-            } else {
-                profile_log::read(&self.bus).await?
-            };
-            let missing = missing_in_log(&known.entries, &stored, &entries);
+            let end = self.log.end().await?;
+            let known = self.compared().clone();
+            let mut agents =
+                if known.end == Some(end) { known.agents.clone() } else { self.log.all().await? };
+            let missing = missing_in_log(&known.agents, &stored, &agents);
             if known.end.is_some_and(|was| !was.is_in(end)) {
                 tracing::warn!(
                     profiles = missing.len(),
@@ -131,21 +138,25 @@ impl Directory {
                 );
             }
             for (agent, (version, content)) in missing {
-                let after = entries.get(&agent).map_or(0, |entry| entry.sequence);
-                let appended = profile_log::append(&self.bus, &agent, version, &content, after).await?;
-                if let Appended::Done(entry) | Appended::Behind(Some(entry)) = appended {
-                    entries.insert(agent, entry);
+                let logged = agents.get(&agent).cloned().unwrap_or_default();
+                let logged = match self.log.put(&agent, &logged, version, &content).await? {
+                    Appended::Done(logged) => logged,
+                    Appended::Behind => self.log.one(&agent).await?,
+                };
+                if logged.exists() {
+                    agents.insert(agent, logged);
                 }
             }
-            let behind = |(agent, entry): &(&AgentId, &Entry)| {
-                stored.versions.get(agent.as_str()).is_none_or(|version| *version < entry.version)
+            let is_behind = |agent: &AgentId, latest: &AgentRecord| {
+                stored.versions.get(agent.as_str()).is_none_or(|version| *version < latest.version)
             };
-            let behind: Vec<_> = entries.iter().filter(behind).map(write).collect();
+            let behind = agents.iter().filter(|(agent, latest)| is_behind(agent, latest));
+            let behind: Vec<_> = behind.map(|(agent, latest)| write(agent, latest)).collect();
             let revision = known.revision.max(seen);
             let went_back = stored.revision < revision;
             let is_empty = stored.profiles.is_empty() && stored.versions.is_empty();
-            *self.known.write().unwrap_or_else(PoisonError::into_inner) =
-                Known { revision: stored.revision, end: Some(end), entries };
+            *self.compared.write().unwrap_or_else(PoisonError::into_inner) =
+                Compared { revision: stored.revision, end: Some(end), agents };
             if behind.is_empty() && !went_back {
                 return Ok(());
             }
@@ -171,9 +182,13 @@ impl Directory {
         }
         self.compare(0).await?;
         let again = {
-            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-            let old = known.entries.iter().filter(|(agent, _)| otherwise.contains(agent.as_str()));
-            old.map(|of| store::AgentVersion { again: true, ..write(of) }).collect::<Vec<_>>()
+            let known = self.compared();
+            let old = known.agents.iter().filter(|(agent, _)| otherwise.contains(agent.as_str()));
+            let again = |(agent, latest): (&AgentId, &Arc<Known<AgentRecord>>)| store::AgentVersion {
+                again: true,
+                ..write(agent, latest)
+            };
+            old.map(again).collect::<Vec<_>>()
         };
         let revision = {
             let _one = self.one.lock().await;
@@ -190,8 +205,8 @@ impl Directory {
         let changes = profiles
             .into_iter()
             .map(|profile| (profile.agent_id.clone(), Content::Profile(Arc::new(profile))));
-        for (agent, entry, is_new) in self.change(changes.collect()).await? {
-            applied.versions.insert(agent.clone(), entry.version);
+        for Changed { agent, latest, is_new } in self.change(changes.collect()).await? {
+            applied.versions.insert(agent.clone(), latest.version);
             applied.unchanged.extend((!is_new).then_some(agent));
         }
         Ok(applied)
@@ -200,57 +215,59 @@ impl Directory {
     /// Deletes an agent that was applied. Returns when it was deleted first; none if it never was there.
     pub(crate) async fn delete(&self, agent: &AgentId) -> Result<Option<Timestamp>, Error> {
         self.refresh().await?;
-        if !self.known.read().unwrap_or_else(PoisonError::into_inner).entries.contains_key(agent) {
+        if !self.compared().agents.contains_key(agent) {
             return Ok(None);
         }
         let changed = self.change(vec![(agent.clone(), Content::Deleted)]).await?;
-        Ok(changed.into_iter().next().map(|(_, entry, _)| entry.at))
+        Ok(changed.first().map(|changed| changed.latest.at))
     }
 
-    /// Tells of each agent its latest version, and whether that is new.
-    async fn change(&self, changes: Vec<(AgentId, Content)>) -> Result<Vec<(AgentId, Entry, bool)>, Error> {
+    async fn change(&self, changes: Vec<(AgentId, Content)>) -> Result<Vec<Changed>, Error> {
         self.refresh().await?;
         let mut changed = Vec::new();
         let revision = {
             let _one = self.one.lock().await;
             for (agent, content) in changes {
-                let (entry, is_new) = self.log(&agent, &content).await?;
-                changed.push((agent, entry, is_new));
+                let (latest, is_new) = self.append(&agent, &content).await?;
+                changed.push(Changed { agent, latest, is_new });
             }
             self.crash.pass(Point::ProfilesLogged);
-            // Also what is not new: whoever logged it may have died before it was here.
-            let writes: Vec<_> = changed.iter().map(|(agent, entry, _)| write((agent, entry))).collect();
+            // Also those that are not new: the coordinator that logged them may have died before it was here.
+            let writes: Vec<_> = changed.iter().map(|change| write(&change.agent, &change.latest)).collect();
             self.store.apply_agents(&writes, 0).await?
         };
         self.compare(revision).await?;
         Ok(changed)
     }
 
-    /// Writes a version to the log, unless the latest is the same.
-    async fn log(&self, agent: &AgentId, content: &Content) -> Result<(Entry, bool), Error> {
-        let mut latest = {
-            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-            known.entries.get(agent).cloned()
-        };
-        let mut version = latest.as_ref().map_or(0, |latest| latest.version);
+    /// Appends a version to the log, unless the latest is the same. Returns the latest, and whether it is new.
+    async fn append(
+        &self,
+        agent: &AgentId,
+        content: &Content,
+    ) -> Result<(Arc<Known<AgentRecord>>, bool), Error> {
+        let mut latest = self.compared().agents.get(agent).cloned().unwrap_or_default();
+        let mut version = latest.version;
         for _ in 0..TRIES {
-            if let Some(latest) = latest.take_if(|latest| latest.content == *content) {
+            if latest.exists() && latest.content == *content {
                 return Ok((latest, false));
             }
-            let after = latest.map_or(0, |latest| latest.sequence);
-            match profile_log::append(&self.bus, agent, version + 1, content, after).await? {
-                Appended::Done(entry) => return Ok((entry, true)),
-                Appended::Behind(entry) => latest = entry,
-            }
-            version = version.max(latest.as_ref().map_or(0, |latest| latest.version));
+            latest = match self.log.put(agent, &latest, version + 1, content).await? {
+                Appended::Done(new) if new.version == version + 1 && new.content == *content => {
+                    return Ok((new, true));
+                }
+                Appended::Done(later) => later,
+                Appended::Behind => self.log.one(agent).await?,
+            };
+            version = version.max(latest.version);
         }
         Err(Error::Contended(agent.clone()))
     }
 
     /// Every agent that a submission may name, and the versions of those that were applied.
     pub(crate) fn all(&self) -> (Vec<AgentProfile>, BTreeMap<AgentId, u64>) {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        let names: BTreeSet<AgentId> = BUILT_IN.keys().chain(known.entries.keys()).cloned().collect();
+        let known = self.compared();
+        let names: BTreeSet<AgentId> = BUILT_IN.keys().chain(known.agents.keys()).cloned().collect();
         let named = named(&known, &names);
         (named.profiles, named.versions)
     }
@@ -261,14 +278,14 @@ impl Directory {
         agent: &AgentId,
         version: Option<u64>,
     ) -> Result<Option<AgentVersion>, Error> {
-        let kept = profile_log::versions(&self.bus, agent).await?;
+        let kept = self.log.versions(agent).await?;
         let found = match version {
             Some(version) => kept.iter().find(|entry| entry.version == version),
             None => kept.last(),
         };
         let built_in = BUILT_IN.get(agent).filter(|_| kept.is_empty() && version.is_none());
         let versions = kept.iter().rev().map(|entry| entry.version).collect();
-        if let Some(Entry { version, content: Content::Unreadable(_), .. }) = found {
+        if let Some(AgentRecord { version, content: Content::Unreadable(_), .. }) = found {
             return Err(Error::Unreadable { agent: agent.clone(), version: *version });
         }
         Ok(match (found.and_then(|entry| Some((entry, entry.content.profile()?))), built_in) {
@@ -287,8 +304,8 @@ impl Directory {
 
     /// When an agent was deleted, if it is.
     pub(crate) fn deleted_at(&self, agent: &AgentId) -> Option<Timestamp> {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        known.entries.get(agent).filter(|entry| entry.content == Content::Deleted).map(|entry| entry.at)
+        let known = self.compared();
+        known.get(agent).filter(|latest| latest.content == Content::Deleted).map(|latest| latest.at)
     }
 
     /// The profiles of these names, as far as they exist. If a name is unknown, the store is asked once
@@ -305,22 +322,22 @@ impl Directory {
     }
 
     pub(crate) fn known_of(&self, names: &BTreeSet<AgentId>) -> Named {
-        named(&self.known.read().unwrap_or_else(PoisonError::into_inner), names)
+        named(&self.compared(), names)
     }
 }
 
-fn named(known: &Known, names: &BTreeSet<AgentId>) -> Named {
+fn named(known: &Compared, names: &BTreeSet<AgentId>) -> Named {
     let mut found = Named { revision: Some(known.revision), ..Default::default() };
     for name in names {
-        match known.entries.get(name) {
-            Some(Entry { version, content: Content::Profile(profile), .. }) => {
+        match known.get(name) {
+            Some(AgentRecord { version, content: Content::Profile(profile), .. }) => {
                 found.profiles.push((**profile).clone());
                 found.versions.insert(name.clone(), *version);
             }
-            Some(Entry { at, content: Content::Deleted, .. }) => {
+            Some(AgentRecord { at, content: Content::Deleted, .. }) => {
                 found.deleted.insert(name.clone(), *at);
             }
-            Some(Entry { version, content: Content::Unreadable(_), .. }) => {
+            Some(AgentRecord { version, content: Content::Unreadable(_), .. }) => {
                 found.unreadable.insert(name.clone(), *version);
             }
             None => match BUILT_IN.get(name) {
@@ -336,9 +353,9 @@ fn named(known: &Known, names: &BTreeSet<AgentId>) -> Named {
 }
 
 /// The agent whose name is much like one that there is not.
-fn similar<'a>(known: &'a Known, name: &AgentId) -> Option<&'a AgentId> {
-    let is_there = |entry: &Entry| entry.content != Content::Deleted;
-    let applied = known.entries.iter().filter(|(_, entry)| is_there(entry)).map(|(agent, _)| agent);
+fn similar<'a>(known: &'a Compared, name: &AgentId) -> Option<&'a AgentId> {
+    let is_there = |latest: &AgentRecord| latest.content != Content::Deleted;
+    let applied = known.agents.iter().filter(|(_, latest)| is_there(latest)).map(|(agent, _)| agent);
     let all = || applied.clone().chain(BUILT_IN.keys());
     let meant = nearest(name.as_str(), all().map(AgentId::as_str))?;
     all().find(|agent| agent.as_str() == meant)
@@ -346,9 +363,9 @@ fn similar<'a>(known: &'a Known, name: &AgentId) -> Option<&'a AgentId> {
 
 /// What the log lacks, of what is known and of what the store has.
 fn missing_in_log(
-    known: &BTreeMap<AgentId, Entry>,
+    known: &Records<AgentRecord>,
     stored: &Agents,
-    logged: &BTreeMap<AgentId, Entry>,
+    logged: &Records<AgentRecord>,
 ) -> BTreeMap<AgentId, (u64, Content)> {
     let logged_version = |agent: &AgentId| logged.get(agent).map_or(0, |entry| entry.version);
     let mut missing: BTreeMap<_, _> = known
@@ -382,11 +399,11 @@ fn missing_in_log(
 }
 
 /// A version as it is written to the store.
-fn write((agent, entry): (&AgentId, &Entry)) -> store::AgentVersion {
+fn write(agent: &AgentId, latest: &AgentRecord) -> store::AgentVersion {
     store::AgentVersion {
         agent_id: agent.as_str().to_owned(),
-        version: entry.version,
-        profile: entry.content.text(),
+        version: latest.version,
+        profile: latest.content.text(),
         again: false,
     }
 }
@@ -409,7 +426,7 @@ mod tests {
 
     #[test]
     fn p_an_agent_that_is_not_there_comes_with_the_one_whose_name_is_much_the_same() {
-        let find = |name: &str| named(&Known::default(), &BTreeSet::from([AgentId::new(name).unwrap()]));
+        let find = |name: &str| named(&Compared::default(), &BTreeSet::from([AgentId::new(name).unwrap()]));
         let built_in = AgentId::default_agent();
         assert_eq!(find(built_in.as_str()).similar, BTreeMap::new());
         let misspelt = AgentId::new("defautl").unwrap();

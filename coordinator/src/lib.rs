@@ -17,6 +17,7 @@ mod kept;
 mod ownership;
 mod policy;
 mod profile_log;
+mod registry;
 pub mod rehearsal;
 mod removal;
 mod room;

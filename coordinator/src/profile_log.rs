@@ -1,11 +1,9 @@
-//! The durable log of agent profiles: the versions of each agent under its own subject, of which the latest counts.
-//!
-//! A version is appended behind the last one that its writer saw, or not at all: no two have the same number. A full log
-//! drops earlier versions, never the latest of an agent that exists.
+//! The versions of agent profiles in their registry, of which the latest counts. A full log drops earlier versions, never the
+//! latest of an agent that exists.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
-use bus::{Bus, Outgoing, PROFILE_VERSIONS_KEPT, PublishError, Stored};
+use bus::{PROFILE_VERSIONS_KEPT, Stored};
 use domain::{
     AgentId, AgentProfile, Problems, Timestamp, decode,
     subject::{Filter, Subject},
@@ -14,14 +12,20 @@ use domain::{
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// One version of an agent's profile.
+use crate::registry::{Appended, Error, Known, Record, Registry};
+
+/// The latest version of an agent's profile.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct AgentRecord {
     pub(crate) version: u64,
-    /// Its place in the log.
-    pub(crate) sequence: u64,
     pub(crate) at: Timestamp,
     pub(crate) content: Content,
+}
+
+impl Default for AgentRecord {
+    fn default() -> Self {
+        AgentRecord { version: 0, at: Timestamp::default(), content: Content::Deleted }
+    }
 }
 
 /// What a version is.
@@ -77,42 +81,49 @@ struct Foreign {
     profile: Option<Box<RawValue>>,
 }
 
-pub(crate) enum Appended {
-    Done(Entry),
-    /// Another was first, or the log has lost what was expected: the last version that it has.
-    Behind(Option<Entry>),
-}
+impl Record for AgentRecord {
+    type Key = AgentId;
 
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
-    #[error("the log of agent profiles can't be read")]
-    Read(#[from] bus::Error),
-    #[error("the profile of `{agent}` could not be written to the log")]
-    Write {
-        agent: AgentId,
-        #[source]
-        source: PublishError,
-    },
-}
+    const LOG: &'static str = "the log of agent profiles";
+    const ALL: &'static [Filter] = &[Filter::Profiles];
 
-/// The latest version of each agent.
-pub(crate) async fn read(bus: &Bus) -> Result<BTreeMap<AgentId, Entry>, bus::Error> {
-    let mut latest: BTreeMap<AgentId, Entry> = BTreeMap::new();
-    // Oldest first: the last of an agent stays. One whose number can't be read has at least the one before.
-    for (agent, mut entry) in bus.read(&Filter::Profiles).await?.iter().filter_map(entry) {
-        entry.version = latest.get(&agent).map_or(0, |before| before.version).max(entry.version);
-        latest.insert(agent, entry);
+    fn title(agent: &AgentId) -> String {
+        format!("the profile of `{agent}`")
     }
-    Ok(latest)
+
+    fn subjects(agent: &AgentId) -> Vec<Subject> {
+        vec![Subject::Profile(agent.clone())]
+    }
+
+    fn key(subject: &Subject) -> Option<AgentId> {
+        if let Subject::Profile(agent) = subject { Some(agent.clone()) } else { None }
+    }
+
+    /// A version whose number can't be read has at least the number of the one before.
+    fn add(&mut self, stored: &Stored) {
+        if let Some(latest) = AgentRecord::read(stored) {
+            *self = AgentRecord { version: latest.version.max(self.version), ..latest };
+        }
+    }
 }
 
-/// All versions of an agent that are kept, oldest first.
-pub(crate) async fn versions(bus: &Bus, agent: &AgentId) -> Result<Vec<Entry>, bus::Error> {
-    let stored = bus.read(&Filter::One(Subject::Profile(agent.clone()))).await?;
-    // The log may have a few more, until there is no room for the next.
-    let kept = usize::try_from(PROFILE_VERSIONS_KEPT).unwrap_or(usize::MAX);
-    let stored = &stored[stored.len().saturating_sub(kept)..];
-    Ok(stored.iter().filter_map(entry).map(|(_, entry)| entry).collect())
+impl AgentRecord {
+    /// The number of a version is read apart from its profile, which a newer version of this program may have written.
+    fn read(stored: &Stored) -> Option<Self> {
+        let Subject::Profile(agent) = &stored.subject else { return None };
+        let (version, content) = match decode::json::<ProfileVersion>(&stored.payload) {
+            Ok(ProfileVersion { version, profile }) => {
+                (version, profile.map_or(Content::Deleted, |profile| Content::Profile(Arc::new(profile))))
+            }
+            Err(problems) => {
+                let Foreign { version, profile } =
+                    serde_json::from_slice(&stored.payload).unwrap_or_default();
+                let text = profile.as_ref().map_or("null", |profile| profile.get());
+                (version, Content::unreadable(agent, text, &problems))
+            }
+        };
+        Some(AgentRecord { version, at: stored.at, content })
+    }
 }
 
 /// The bytes that a version of a profile has in the log.
@@ -121,95 +132,61 @@ pub(crate) fn payload(version: u64, profile: Option<&AgentProfile>) -> Vec<u8> {
     serde_json::to_vec(&version).expect("profiles have string keys only")
 }
 
-/// Appends a version behind the message with the sequence `after`; 0: as the first. A second try is harmless: if the
-/// first was stored, it is found. If the log is full, the earlier versions of the agent make room, then those of all
-/// deleted agents.
-pub(crate) async fn append(
-    bus: &Bus,
-    agent: &AgentId,
-    version: u64,
-    content: &Content,
-    after: u64,
-) -> Result<Appended, Error> {
-    let subject = Subject::Profile(agent.clone());
-    let payload = match content {
-        Content::Profile(profile) => payload(version, Some(profile)),
-        Content::Deleted => payload(version, None),
-        Content::Unreadable(text) => format!(r#"{{"version":{version},"profile":{text}}}"#).into_bytes(),
-    };
-    let message = |after: u64| Outgoing {
-        subject: subject.clone(),
-        id: None,
-        headers: Default::default(),
-        payload: payload.clone().into(),
-        expect_last: Some(after),
-    };
-    let mut published = bus.publish(message(after)).await;
-    if let Err(PublishError::Full(_)) = published {
-        remove_before(bus, agent, after).await?;
-        published = bus.publish(message(after)).await;
+fn is_full(appended: &Result<Appended<AgentRecord>, Error>) -> bool {
+    appended.as_ref().is_err_and(Error::is_full)
+}
+
+impl Registry<AgentRecord> {
+    /// All versions of an agent that are kept, oldest first.
+    pub(crate) async fn versions(&self, agent: &AgentId) -> Result<Vec<AgentRecord>, Error> {
+        let stored = self.stored(&Subject::Profile(agent.clone())).await?;
+        // The log may have a few more, until there is no room for the next.
+        let kept = usize::try_from(PROFILE_VERSIONS_KEPT).unwrap_or(usize::MAX);
+        let stored = &stored[stored.len().saturating_sub(kept)..];
+        Ok(stored.iter().filter_map(AgentRecord::read).collect())
     }
-    if let Err(PublishError::Full(_)) = published {
-        remove_deleted(bus).await?;
-        published = bus.publish(message(after)).await;
+
+    /// Appends a version behind the last one that is known. If the log is full, the earlier versions of the agent make room,
+    /// then those of all deleted agents.
+    pub(crate) async fn put(
+        &self,
+        agent: &AgentId,
+        known: &Known<AgentRecord>,
+        version: u64,
+        content: &Content,
+    ) -> Result<Appended<AgentRecord>, Error> {
+        let subject = Subject::Profile(agent.clone());
+        let payload = match content {
+            Content::Profile(profile) => payload(version, Some(profile)),
+            Content::Deleted => payload(version, None),
+            Content::Unreadable(text) => format!(r#"{{"version":{version},"profile":{text}}}"#).into_bytes(),
+        };
+        let after = known.last(&subject);
+        let append = async || self.append(agent, known, subject.clone(), payload.clone()).await;
+        let mut appended = append().await;
+        if is_full(&appended) {
+            self.remove_before(&subject, after).await?;
+            appended = append().await;
+        }
+        if is_full(&appended) {
+            self.remove_deleted_agents().await?;
+            appended = append().await;
+        }
+        if is_full(&appended) && *content == Content::Deleted {
+            // Not even a deletion fits. If the process dies now, the store still has the profile, and no client has an answer.
+            self.remove_before(&subject, after + 1).await?;
+            appended = self.append_alone(agent, known, subject.clone(), payload.clone()).await;
+        }
+        appended
     }
-    if let (Err(PublishError::Full(_)), Content::Deleted) = (&published, content) {
-        // Not even a deletion fits. If the process dies now, the store still has the profile, and nobody was answered.
-        remove_before(bus, agent, after + 1).await?;
-        published = bus.publish_behind_removed(message(after)).await;
-    }
-    let last = bus.last(&Filter::One(subject)).await?;
-    let last = last.as_ref().and_then(entry).map(|(_, entry)| entry);
-    let ours = |last: &Entry| last.version == version && last.content == *content;
-    match (published, last) {
-        (Ok(_) | Err(PublishError::WrongSequence | PublishError::Unacknowledged), Some(last))
-            if ours(&last) =>
+
+    /// Removes the versions of deleted agents; the deletions stay.
+    async fn remove_deleted_agents(&self) -> Result<(), Error> {
+        for (agent, known) in self.all().await?.iter().filter(|(_, known)| known.content == Content::Deleted)
         {
-            Ok(Appended::Done(last))
+            let subject = Subject::Profile(agent.clone());
+            self.remove_before(&subject, known.last(&subject)).await?;
         }
-        (Ok(_) | Err(PublishError::WrongSequence), last) => Ok(Appended::Behind(last)),
-        (
-            Err(
-                source @ (PublishError::Unacknowledged
-                | PublishError::Full(_)
-                | PublishError::Denied(_)
-                | PublishError::Other(_)),
-            ),
-            _,
-        ) => Err(Error::Write { agent: agent.clone(), source }),
+        Ok(())
     }
-}
-
-/// Removes the versions of deleted agents; the deletions stay.
-async fn remove_deleted(bus: &Bus) -> Result<(), bus::Error> {
-    for (agent, entry) in read(bus).await?.iter().filter(|(_, entry)| entry.content == Content::Deleted) {
-        remove_before(bus, agent, entry.sequence).await?;
-    }
-    Ok(())
-}
-
-/// Removes the versions of an agent that are earlier in the log than this sequence.
-async fn remove_before(bus: &Bus, agent: &AgentId, sequence: u64) -> Result<(), bus::Error> {
-    let subject = Subject::Profile(agent.clone());
-    let kept = bus.read(&Filter::One(subject.clone())).await?;
-    for earlier in kept.iter().filter(|stored| stored.sequence < sequence) {
-        bus.delete_message(&subject, earlier.sequence).await?;
-    }
-    Ok(())
-}
-
-/// The number of a version is read apart from its profile: what a newer version of this program wrote counts, too.
-fn entry(stored: &Stored) -> Option<(AgentId, Entry)> {
-    let Subject::Profile(agent) = &stored.subject else { return None };
-    let (version, content) = match decode::json::<ProfileVersion>(&stored.payload) {
-        Ok(ProfileVersion { version, profile }) => {
-            (version, profile.map_or(Content::Deleted, |profile| Content::Profile(Arc::new(profile))))
-        }
-        Err(problems) => {
-            let Foreign { version, profile } = serde_json::from_slice(&stored.payload).unwrap_or_default();
-            let text = profile.as_ref().map_or("null", |profile| profile.get());
-            (version, Content::unreadable(agent, text, &problems))
-        }
-    };
-    Some((agent.clone(), Entry { version, sequence: stored.sequence, at: stored.at, content }))
 }

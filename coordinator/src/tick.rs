@@ -21,7 +21,8 @@ use trace::Trace;
 use crate::{
     crash::Point,
     handles::Handles,
-    schedules::{self, Brief, Known, Written},
+    registry::{self, Appended, Known},
+    schedules::{Brief, ScheduleRecord},
     store, trouble,
 };
 
@@ -33,7 +34,7 @@ const MAX_DECIDED: usize = 256;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error(transparent)]
-    Schedules(#[from] schedules::Error),
+    Schedules(#[from] registry::Error),
     #[error(transparent)]
     Store(#[from] store::Error),
     #[error("a run of the schedule can't be read")]
@@ -44,7 +45,7 @@ pub(crate) enum Error {
 /// not ended, or for a submission that is not possible now.
 pub(crate) async fn look_after(handles: &Handles, name: &ScheduleName) -> Result<bool, Error> {
     for _ in 0..MAX_DECIDED {
-        let Some(known) = handles.schedules.get(name) else { return Ok(false) };
+        let Some(known) = handles.schedules.copy(name) else { return Ok(false) };
         let Some(brief) = known.brief().cloned() else { return Ok(false) };
         let now = handles.clock.now();
         if known.looks_at.is_none_or(|at| at > now) {
@@ -81,12 +82,12 @@ pub(crate) fn default_ceiling(handles: &Handles) -> Usd {
 
 /// A decision that is stored.
 pub(crate) struct Decided {
-    known: std::sync::Arc<Known>,
+    known: std::sync::Arc<Known<ScheduleRecord>>,
     pending: Option<Run>,
 }
 
 /// What was decided before, and may not be submitted yet.
-pub(crate) fn pending(known: std::sync::Arc<Known>) -> Decided {
+pub(crate) fn pending(known: std::sync::Arc<Known<ScheduleRecord>>) -> Decided {
     let pending = known.state.pending.clone();
     Decided { known, pending }
 }
@@ -95,21 +96,19 @@ pub(crate) fn pending(known: std::sync::Arc<Known>) -> Decided {
 pub(crate) async fn decided(
     handles: &Handles,
     name: &ScheduleName,
-    known: &Known,
+    known: &Known<ScheduleRecord>,
     next: State,
 ) -> Result<Option<Decided>, Error> {
-    let pending = next.pending.clone();
-    match handles.schedules.decide(name, known, next).await? {
-        Written::Done(_) => {
-            if pending.is_some() {
+    match handles.schedules.decide(name, known, &next).await? {
+        Appended::Done(known) => {
+            if next.pending.is_some() {
                 handles.config.crash.pass(Point::TickDecided);
             }
-            let known = handles.schedules.get(name).unwrap_or_default();
-            let pending = pending.filter(|pending| known.state.pending.as_ref() == Some(pending));
+            let pending = next.pending.filter(|pending| known.state.pending.as_ref() == Some(pending));
             Ok(Some(Decided { known, pending }))
         }
-        Written::Behind => {
-            handles.schedules.refresh(name).await?;
+        Appended::Behind => {
+            handles.schedules.one(name).await?;
             Ok(None)
         }
     }
@@ -150,7 +149,7 @@ async fn submit(
     handles: &Handles,
     name: &ScheduleName,
     brief: &Brief,
-    known: &Known,
+    known: &Known<ScheduleRecord>,
     pending: &Run,
     is_first: bool,
 ) -> Result<bool, Error> {
@@ -166,15 +165,15 @@ async fn submit(
 async fn note(
     handles: &Handles,
     name: &ScheduleName,
-    known: &Known,
+    known: &Known<ScheduleRecord>,
     pending: &Run,
     came: &Submitted,
 ) -> Result<(), Error> {
     let now = handles.clock.now();
     let Some(next) = schedule::submitted(&known.state, pending.trace_id, came, now) else { return Ok(()) };
-    match handles.schedules.decide(name, known, next).await? {
-        Written::Done(_) => {}
-        Written::Behind => drop(handles.schedules.refresh(name).await?),
+    match handles.schedules.decide(name, known, &next).await? {
+        Appended::Done(_) => {}
+        Appended::Behind => drop(handles.schedules.one(name).await?),
     }
     Ok(())
 }
@@ -183,7 +182,7 @@ async fn attempt(
     handles: &Handles,
     name: &ScheduleName,
     brief: &Brief,
-    known: &Known,
+    known: &Known<ScheduleRecord>,
     pending: &Run,
     is_first: bool,
 ) -> Result<Attempt, Error> {
@@ -205,7 +204,8 @@ async fn attempt(
 
 pub(crate) async fn was_submitted(handles: &Handles, trace_id: TraceId) -> Result<bool, Error> {
     let stored = handles.store.versions(&[trace_id]).await?.first().is_some_and(|version| *version > 0);
-    let logged = handles.bus.last(&Filter::EventsOf(trace_id)).await.map_err(schedules::Error::from)?;
+    let logged = handles.bus.last(&Filter::EventsOf(trace_id)).await;
+    let logged = logged.map_err(registry::Error::read::<ScheduleRecord>)?;
     Ok(stored || logged.is_some())
 }
 

@@ -5,7 +5,7 @@ use bus::{Storage, Stream};
 use domain::{
     GraphName, Json, Problems,
     graph::{self, MAX_KEPT_BYTES, Purpose, Put, TaskGraph},
-    wire::{GraphShown, GraphSummary, GraphVersion, QueryAnswer, Refusal},
+    wire::{GraphShown, GraphSummary, QueryAnswer, Refusal},
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -13,7 +13,8 @@ use serde_json::Value;
 use super::names::{Shelf, unknown};
 use crate::{
     handles::Handles,
-    kept::{Error, Known, Version, Written},
+    kept::Version,
+    registry::{Appended, Error},
     room::MARK_PERCENT,
     trouble,
 };
@@ -63,13 +64,9 @@ async fn keep(handles: &Handles, name: &GraphName, given: &Json) -> Result<Query
         if has_no_room(handles) {
             return Ok(QueryAnswer::Refused(full()));
         }
-        let version = GraphVersion { version: known.number() + 1, graph: Some(graph.clone().into()) };
-        match handles.graphs.append(name, &known, &version).await? {
-            Written::Done => {
-                let version = version.version;
-                return Ok(QueryAnswer::GraphKept { name: name.clone(), version, unchanged: false });
-            }
-            Written::Behind => {}
+        if let Appended::Done(_) = handles.graphs.put(name, &known, Some(graph.clone())).await? {
+            let version = known.number() + 1;
+            return Ok(QueryAnswer::GraphKept { name: name.clone(), version, unchanged: false });
         }
     }
     Ok(contended(name))
@@ -121,12 +118,11 @@ async fn remove(handles: &Handles, name: &GraphName) -> Result<QueryAnswer, Erro
         }
         if let Some(at) = known.deleted_at() {
             // Whoever deleted it may have died before the versions were removed.
-            handles.graphs.forget(name).await?;
+            handles.graphs.remove_deleted(name).await?;
             return Ok(QueryAnswer::GraphDeleted { name: name.clone(), at });
         }
-        let version = GraphVersion { version: known.number() + 1, graph: None };
-        // Once more: its time is that of the log.
-        handles.graphs.append(name, &known, &version).await?;
+        // The next round answers, with the time of the log.
+        handles.graphs.put(name, &known, None).await?;
     }
     Ok(contended(name))
 }
@@ -137,9 +133,9 @@ pub(super) async fn list(handles: &Handles, after: Option<&GraphName>, limit: u3
 
 async fn page(handles: &Handles, after: Option<&GraphName>, limit: usize) -> Result<QueryAnswer, Error> {
     let mut graphs: Vec<GraphSummary> = Vec::new();
-    let names = handles.graphs.names().await?;
+    let names = handles.graphs.keys().await?;
     for name in names.iter().filter(|name| after.is_none_or(|after| *name > after)) {
-        let last = handles.graphs.last(name).await?;
+        let last = handles.graphs.latest(name).await?;
         let Some((version, found, graph)) = last.standing().next() else { continue };
         if graphs.len() == limit {
             let next = graphs.last().map(|graph| graph.name.clone());
@@ -167,7 +163,7 @@ pub(super) async fn show(handles: &Handles, name: &GraphName, version: Option<u6
 }
 
 async fn shown(handles: &Handles, name: &GraphName, version: Option<u64>) -> Result<QueryAnswer, Error> {
-    let known: std::sync::Arc<Known> = handles.graphs.one(name).await?;
+    let known = handles.graphs.one(name).await?;
     let hint = if known.number() == 0 { unknown(handles, name).await? } else { String::new() };
     match known.find(name, version, &hint) {
         Ok(found) => {

@@ -1,10 +1,7 @@
 //! Definitions that use graphs by name (G18): what is kept under the names is put in their place before anything is decided.
 //! A second delivery is harmless: what was asked for is compared, not what the names mean by now.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use domain::{
     GraphName,
@@ -15,19 +12,20 @@ use serde_json::Value;
 
 use crate::{
     handles::{Handles, LARGE_BYTES},
-    kept::{Error, Known},
+    kept::GraphRecord,
+    registry::{Error, Records},
 };
 
 /// What is kept under some names, and what to say of those that never were there.
 #[derive(Debug, Default)]
 pub(super) struct Shelf {
-    known: BTreeMap<GraphName, Arc<Known>>,
+    known: Records<GraphRecord>,
     hints: BTreeMap<GraphName, String>,
 }
 
 impl Shelf {
     pub(super) async fn read(handles: &Handles, names: &BTreeSet<GraphName>) -> Result<Self, Error> {
-        let known = handles.graphs.read(names).await?;
+        let known = handles.graphs.some(names).await?;
         let mut hints = BTreeMap::new();
         for (name, _) in known.iter().filter(|(_, known)| known.number() == 0) {
             hints.insert(name.clone(), unknown(handles, name).await?);
@@ -52,7 +50,7 @@ impl Shelf {
 
 /// The hint for a name that never was there.
 pub(super) async fn unknown(handles: &Handles, name: &GraphName) -> Result<String, Error> {
-    let names = handles.graphs.names().await?;
+    let names = handles.graphs.keys().await?;
     if let Some(meant) = nearest(name.as_str(), names.iter().map(GraphName::as_str))
         && let Ok(meant) = GraphName::new(meant)
         && handles.graphs.one(&meant).await?.deleted_at().is_none()

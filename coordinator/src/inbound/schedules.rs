@@ -16,8 +16,9 @@ use trace::Trace;
 use super::names;
 use crate::{
     handles::Handles,
+    registry::Appended,
     room::MARK_PERCENT,
-    schedules::{self, Content, Known, Written},
+    schedules::{Content, ScheduleRecord},
     tick::{self, Error},
     trouble,
 };
@@ -105,7 +106,7 @@ async fn keep(
     let (all, name) = (&handles.schedules, &readable.schedule.name);
     all.caught_up().await?;
     for _ in 0..TRIES {
-        let known = all.refresh(name).await?;
+        let known = all.one(name).await?;
         let exists = !known.is_deleted();
         let found = if exists { known.revision } else { 0 };
         if let Some(expected) = expected.filter(|expected| *expected != found) {
@@ -116,28 +117,25 @@ async fn keep(
             let hint = "look at it with `trellis schedule show`, and put it again";
             return Ok(refused(&Problems::one("revision", message, Some(hint.into()))));
         }
-        if exists && is_same(all.latest(name).await?.as_ref(), given, &known, readable) {
+        if exists && is_same(all.given(name).await?.as_ref(), given, &known, readable) {
             return Ok(kept(name, &known, true));
         }
         if let Some(refusal) = no_room(handles, exists) {
             return Ok(QueryAnswer::Refused(refusal));
         }
-        let revision = schedules::revision(known.revision + 1, handles.clock.now(), Some(given.value()));
-        match all.revise(name, &known, revision).await? {
-            Written::Done(_) => {
-                if let Err(error) = all.forget_revisions(name, REVISIONS_KEPT).await {
-                    tracing::debug!(%name, %error, "earlier revisions of a schedule could not be removed");
-                }
-                return Ok(kept(name, &all.get(name).unwrap_or_default(), false));
+        let at = handles.clock.now();
+        if let Appended::Done(known) = all.revise(name, &known, at, Some(given.value())).await? {
+            if let Err(error) = all.remove_revisions(name, REVISIONS_KEPT).await {
+                tracing::debug!(%name, %error, "earlier revisions of a schedule could not be removed");
             }
-            Written::Behind => {}
+            return Ok(kept(name, &known, false));
         }
     }
     Ok(contended(name))
 }
 
 /// Whether it says nothing new, also about its pause.
-fn is_same(latest: Option<&Json>, given: &Json, known: &Known, readable: &Readable) -> bool {
+fn is_same(latest: Option<&Json>, given: &Json, known: &ScheduleRecord, readable: &Readable) -> bool {
     let Some(brief) = known.brief() else { return false };
     let paused = readable.schedule.paused.is_none_or(|paused| paused == brief.rules.is_paused(&known.state));
     latest == Some(given) && paused
@@ -177,7 +175,7 @@ fn no_room(handles: &Handles, exists: bool) -> Option<Refusal> {
     (fill.percent() >= MARK_PERCENT).then(full)
 }
 
-fn kept(name: &ScheduleName, known: &Known, unchanged: bool) -> QueryAnswer {
+fn kept(name: &ScheduleName, known: &ScheduleRecord, unchanged: bool) -> QueryAnswer {
     let rules = known.brief().map(|brief| &brief.rules);
     QueryAnswer::ScheduleKept {
         name: name.clone(),
@@ -195,20 +193,17 @@ pub(super) async fn delete(handles: &Handles, name: &ScheduleName) -> QueryAnswe
 async fn remove(handles: &Handles, name: &ScheduleName) -> Result<QueryAnswer, Error> {
     let all = &handles.schedules;
     for _ in 0..TRIES {
-        let known = all.refresh(name).await?;
+        let known = all.one(name).await?;
         if known.is_deleted() {
             let deleted = QueryAnswer::ScheduleDeleted { name: name.clone(), at: known.at };
             return Ok(if known.revision > 0 { deleted } else { unknown(handles, name).await? });
         }
         let at = handles.clock.now();
-        match all.revise(name, &known, schedules::revision(known.revision + 1, at, None)).await? {
-            Written::Done(_) => {
-                // What is left of it is removed with the next deletion.
-                all.forget_revisions(name, 1).await?;
-                all.forget_ticks(name, &known).await?;
-                return Ok(QueryAnswer::ScheduleDeleted { name: name.clone(), at });
-            }
-            Written::Behind => {}
+        if let Appended::Done(_) = all.revise(name, &known, at, None).await? {
+            // The next deletion removes the messages that stay if this fails.
+            all.remove_revisions(name, 1).await?;
+            all.remove_states(name, &known).await?;
+            return Ok(QueryAnswer::ScheduleDeleted { name: name.clone(), at });
         }
     }
     Ok(contended(name))
@@ -220,16 +215,13 @@ pub(super) async fn set_paused(handles: &Handles, name: &ScheduleName, paused: b
 
 async fn change_pause(handles: &Handles, name: &ScheduleName, paused: bool) -> Result<QueryAnswer, Error> {
     for _ in 0..TRIES {
-        let known = handles.schedules.refresh(name).await?;
+        let known = handles.schedules.one(name).await?;
         let Some(brief) = known.brief() else { return unknown(handles, name).await };
         let Some(next) = pause(&brief.rules, &known.state, paused, handles.clock.now()) else {
             return Ok(kept(name, &known, true));
         };
-        match handles.schedules.decide(name, &known, next).await? {
-            Written::Done(_) => {
-                return Ok(kept(name, &handles.schedules.get(name).unwrap_or_default(), false));
-            }
-            Written::Behind => {}
+        if let Appended::Done(known) = handles.schedules.decide(name, &known, &next).await? {
+            return Ok(kept(name, &known, false));
         }
     }
     Ok(contended(name))
@@ -242,7 +234,7 @@ pub(super) async fn run(handles: &Handles, name: &ScheduleName, id: &ChildId) ->
 async fn run_now(handles: &Handles, name: &ScheduleName, trace_id: TraceId) -> Result<QueryAnswer, Error> {
     let accepted = || QueryAnswer::ScheduleRun { name: name.clone(), trace_id };
     for _ in 0..TRIES {
-        let known = handles.schedules.refresh(name).await?;
+        let known = handles.schedules.one(name).await?;
         let Some(brief) = known.brief().cloned() else { return unknown(handles, name).await };
         let is_it = |pending: &domain::schedule::Run| pending.trace_id == trace_id;
         let decided = if known.state.pending.as_ref().is_some_and(is_it) {
@@ -311,7 +303,7 @@ async fn page(handles: &Handles, after: Option<&ScheduleName>, limit: usize) -> 
     Ok(QueryAnswer::Schedules { schedules, next })
 }
 
-fn summary(name: &ScheduleName, known: &Known, now: Timestamp) -> ScheduleSummary {
+fn summary(name: &ScheduleName, known: &ScheduleRecord, now: Timestamp) -> ScheduleSummary {
     let brief = known.brief();
     let (rules, state) = (brief.map(|brief| &brief.rules), &known.state);
     ScheduleSummary {
@@ -338,11 +330,11 @@ pub(super) async fn show(handles: &Handles, name: &ScheduleName) -> QueryAnswer 
 }
 
 async fn shown(handles: &Handles, name: &ScheduleName) -> Result<QueryAnswer, Error> {
-    let known = handles.schedules.refresh(name).await?;
+    let known = handles.schedules.one(name).await?;
     if known.is_deleted() {
         return unknown(handles, name).await;
     }
-    let Some(schedule) = handles.schedules.latest(name).await? else { return unknown(handles, name).await };
+    let Some(schedule) = handles.schedules.given(name).await? else { return unknown(handles, name).await };
     let now = handles.clock.now();
     let summary = summary(name, &known, now);
     let rules = known.brief().map(|brief| &brief.rules);

@@ -21,7 +21,7 @@ use super::names;
 use crate::{
     branches, earlier,
     handles::{Handles, LARGE_BYTES},
-    kept,
+    registry,
     shard::job::{Elsewhere, Job, Origin, Submission},
     store, trouble,
 };
@@ -265,7 +265,7 @@ impl Ordered {
 enum Unread {
     Wrong(Problems),
     /// The log of graphs: it may be readable later.
-    Log(kept::Error),
+    Log(registry::Error),
 }
 
 impl From<Problems> for Unread {
