@@ -203,7 +203,8 @@ impl Link for Lossy {
         let is_lost = match self {
             Lossy::Acknowledgements => what == Crossing::FromBus("stored"),
             Lossy::Messages => {
-                matches!(what, Crossing::ToBus(subject) if subject.contains("agent.schedule.a"))
+                let lost = counting(&key("a")).to_string();
+                matches!(what, Crossing::ToBus(subject) if subject.ends_with(&lost))
             }
         };
         if !is_lost {
