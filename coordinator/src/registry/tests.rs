@@ -21,6 +21,10 @@ fn number(stored: &Stored) -> u64 {
     std::str::from_utf8(&stored.payload).unwrap().parse().unwrap()
 }
 
+fn is_counting(subject: &Subject) -> bool {
+    matches!(subject, Subject::Schedule(_))
+}
+
 impl Record for Numbers {
     type Key = ScheduleName;
 
@@ -40,15 +44,13 @@ impl Record for Numbers {
     }
 
     fn add(&mut self, stored: &Stored) {
-        match &stored.subject {
-            Subject::Schedule(_) => self.numbers.push(number(stored)),
-            _ => self.sizes.push(number(stored)),
-        }
+        let list = if is_counting(&stored.subject) { &mut self.numbers } else { &mut self.sizes };
+        list.push(number(stored));
     }
 
     fn is_next(&self, stored: &Stored) -> bool {
         let expected = self.numbers.last().map_or(1, |last| last + 1);
-        !matches!(stored.subject, Subject::Schedule(_)) || number(stored) == expected
+        !is_counting(&stored.subject) || number(stored) == expected
     }
 
     fn bytes(&self) -> usize {
@@ -201,7 +203,8 @@ impl Link for Lossy {
         let is_lost = match self {
             Lossy::Acknowledgements => what == Crossing::FromBus("stored"),
             Lossy::Messages => {
-                matches!(what, Crossing::ToBus(subject) if subject.contains("agent.schedule.a"))
+                let lost = counting(&key("a")).to_string();
+                matches!(what, Crossing::ToBus(subject) if subject.ends_with(&lost))
             }
         };
         if !is_lost {
