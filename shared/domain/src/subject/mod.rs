@@ -125,10 +125,7 @@ impl Subject {
 
     /// The kind of its messages in one word: dead letters are sorted by it. Each action of administrators is a kind.
     pub fn kind(&self) -> &'static str {
-        match self {
-            Subject::Admin(action) => action.name(),
-            other => other.kind_of_messages(),
-        }
+        if let Subject::Admin(action) = self { action.name() } else { self.kind_of_messages() }
     }
 }
 

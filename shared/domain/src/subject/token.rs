@@ -186,23 +186,18 @@ macro_rules! subjects {
 
             /// One of each, and of words one for each word: permissions and tests need all of them.
             pub fn one_of_each() -> Vec<Subject> {
-                let mut all = Vec::new();
-                $(subjects!(@samples all, $variant $(($($token),+))?);)*
-                all
+                let samples = [$(subjects!(@samples $variant $(($($token),+))?)),*];
+                samples.into_iter().flatten().collect()
             }
         }
     };
     (@is_of_the_core coordinators) => { true };
     (@is_of_the_core others) => { false };
-    (@samples $all:ident, $variant:ident) => {
-        $all.push(Subject::$variant);
+    (@samples $variant:ident) => { vec![Subject::$variant] };
+    (@samples $variant:ident ($token:ty)) => {
+        <$token as Token>::samples().into_iter().map(Subject::$variant).collect()
     };
-    (@samples $all:ident, $variant:ident ($token:ty)) => {
-        $all.extend(<$token as Token>::samples().into_iter().map(Subject::$variant));
-    };
-    (@samples $all:ident, $variant:ident ($($token:ty),+)) => {
-        $all.push(Subject::$variant($(<$token as Token>::samples().remove(0)),+));
-    };
+    (@samples $variant:ident ($($token:ty),+)) => { vec![Subject::$variant($(<$token as Token>::samples().remove(0)),+)] };
 }
 
 /// Makes [`Filter`](super::Filter) of a table: each row has a name, and after it a token or `*` for any.
