@@ -17,15 +17,15 @@ use serde_json::{Value, json};
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 
 /// A directory of a test, which goes with it.
-struct Kept(PathBuf);
+struct TestDirectory(PathBuf);
 
-impl Kept {
+impl TestDirectory {
     fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("trellis-kept-{}-{number}", std::process::id()));
         std::fs::remove_dir_all(&path).ok();
-        Kept(path)
+        TestDirectory(path)
     }
 
     /// `trellis` with this directory and no servers.
@@ -72,7 +72,7 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for TestDirectory {
     fn drop(&mut self) {
         std::fs::remove_dir_all(&self.0).ok();
         std::fs::remove_dir_all(self.0.with_extension("files")).ok();
@@ -106,7 +106,7 @@ impl Dev {
     }
 }
 
-fn status(kept: &Kept, trace: &str) -> String {
+fn status(kept: &TestDirectory, trace: &str) -> String {
     let runs = kept.json(&["runs", "list", "--limit", "500"]);
     let run = runs.as_array().unwrap().iter().find(|run| run["trace_id"] == trace);
     run.unwrap_or_else(|| panic!("{trace} is not in {runs}"))["status"].as_str().unwrap().to_owned()
@@ -114,7 +114,7 @@ fn status(kept: &Kept, trace: &str) -> String {
 
 #[test]
 fn a_run_that_was_kept_is_shown_by_every_command_without_a_server() {
-    let kept = Kept::new();
+    let kept = TestDirectory::new();
     let graph = kept.0.with_extension("json");
     let steps =
         json!([{"id": "find", "agent_id": "researcher", "task_description": "How do ants find food?"}]);
@@ -160,7 +160,7 @@ fn a_run_that_was_kept_is_shown_by_every_command_without_a_server() {
 /// what was asked and answered is not waited for again.
 #[test]
 fn a_run_that_waits_for_a_human_is_left_alone_until_it_has_its_answer() {
-    let kept = Kept::new();
+    let kept = TestDirectory::new();
     let mut dev = kept.dev();
     let ask = json!({"id": "ask", "approve": {"who": "me", "question": "Ship it?"}});
     // Longer than a process that ends waits for its agents.
@@ -180,7 +180,7 @@ fn a_run_that_waits_for_a_human_is_left_alone_until_it_has_its_answer() {
 /// nothing of the first. The process that had it open was killed, so nothing was closed.
 #[test]
 fn n8_a_copy_of_a_directory_has_everything_and_goes_on_elsewhere() {
-    let kept = Kept::new();
+    let kept = TestDirectory::new();
     let agents = ["--agents", "examples/agents.yaml"];
     let ended = kept.json(&[&["run", "--goal", "Find food.", "--agent", "researcher"], &agents[..]].concat());
     let ended = ended["trace_id"].as_str().unwrap();
@@ -192,12 +192,12 @@ fn n8_a_copy_of_a_directory_has_everything_and_goes_on_elsewhere() {
     dev.accepted().unwrap();
     dev.kill();
 
-    let copy = Kept::new();
+    let copy = TestDirectory::new();
     std::fs::create_dir(&copy.0).unwrap();
     for file in std::fs::read_dir(&kept.0).unwrap().map(Result::unwrap) {
         std::fs::copy(file.path(), copy.0.join(file.file_name())).unwrap();
     }
-    let content = |kept: &Kept| {
+    let content = |kept: &TestDirectory| {
         [
             &["receipt", ended][..],
             &["result", ended],
@@ -225,7 +225,7 @@ fn n8_a_copy_of_a_directory_has_everything_and_goes_on_elsewhere() {
 /// proves: a result is printed whole, byte by byte, also one that is too large for the log, and what has none says why.
 #[test]
 fn a_result_is_printed_whole() {
-    let kept = Kept::new();
+    let kept = TestDirectory::new();
     let goal = format!("Say:\r\n{}end", "word ".repeat(400));
     for limits in [json!({}), json!({"max_result_bytes": 100})] {
         let file = kept.0.with_extension("json");
@@ -261,7 +261,7 @@ fn a_result_is_printed_whole() {
 
 #[test]
 fn a_shell_completes_commands_runs_and_agents() {
-    let kept = Kept::new();
+    let kept = TestDirectory::new();
     let trace = kept.json(&["run", "--goal", "a goal", "--agent", "echo"])["trace_id"]
         .as_str()
         .expect("a run has an id")
@@ -283,7 +283,7 @@ fn a_shell_completes_commands_runs_and_agents() {
 
 #[test]
 fn a_directory_may_be_named_by_a_relative_path() {
-    let kept = Kept::new();
+    let kept = TestDirectory::new();
     std::fs::create_dir_all(&kept.0).unwrap();
     for name in ["data", "."] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_trellis"));
@@ -295,7 +295,7 @@ fn a_directory_may_be_named_by_a_relative_path() {
 
 #[test]
 fn a_directory_is_open_in_one_process_which_others_ask_instead() {
-    let kept = Kept::new();
+    let kept = TestDirectory::new();
     let mut dev = kept.dev();
     dev.submit(&json!({"goal": "hello"}));
     dev.accepted().unwrap();
@@ -316,7 +316,7 @@ fn a_directory_is_open_in_one_process_which_others_ask_instead() {
 /// who goes on with it.
 #[test]
 fn a_directory_that_nobody_serves_is_read_and_left_as_it_is() {
-    let kept = Kept::new();
+    let kept = TestDirectory::new();
     let mut dev = kept.dev();
     let think = json!({"id": "think", "agent_id": "careful-model", "task_description": "Think.", "input_from": ["ms"], "timeout_ms": 2_000});
     dev.submit(&json!({"trace_id": TRACE, "name": "slow", "inputs": {"ms": 60_000}, "steps": [think]}));
@@ -351,7 +351,7 @@ fn a_directory_that_nobody_serves_is_read_and_left_as_it_is() {
 /// proves: whoever serves a directory waits for those who only look at it.
 #[test]
 fn a_dev_waits_for_a_command_that_has_its_directory() {
-    let kept = Kept::new();
+    let kept = TestDirectory::new();
     kept.says(&["run", "--goal", "hello"]);
     let looks = disk::Disk::open(&kept.0).unwrap();
     let mut dev = kept.dev();
@@ -370,7 +370,7 @@ fn a_process_that_ends_at_a_crash_point_loses_no_run_that_it_accepted() {
     let of_worker = ["held", "answered", "written", "called", "finished", "reported"];
     let points = of_coordinator.map(|point| ("--crash-coordinator-at", point)).into_iter();
     for (option, point) in points.chain(of_worker.map(|point| ("--crash-worker-at", point))) {
-        let kept = Kept::new();
+        let kept = TestDirectory::new();
         // Not at the first passing: something is on its way then.
         let mut dev = kept.dev_with(&[option, &format!("{point}:2")]);
         for _ in 0..3 {
@@ -400,7 +400,7 @@ fn a_process_that_ends_at_a_crash_point_loses_no_run_that_it_accepted() {
 fn a_process_that_is_killed_again_and_again_loses_no_run_that_it_accepted() {
     let kills = std::env::var_os("TRELLIS_KILLS").and_then(|text| text.to_string_lossy().parse().ok());
     let kills: u64 = kills.unwrap_or(8);
-    let kept = Kept::new();
+    let kept = TestDirectory::new();
     let mut accepted = Vec::new();
     for round in 0..kills {
         let mut dev = kept.dev();
@@ -432,7 +432,7 @@ fn a_process_that_is_killed_again_and_again_loses_no_run_that_it_accepted() {
 }
 
 /// Writes files into a folder beside the directory; their paths.
-fn beside<const N: usize>(kept: &Kept, files: [(&str, &str); N]) -> [String; N] {
+fn beside<const N: usize>(kept: &TestDirectory, files: [(&str, &str); N]) -> [String; N] {
     let folder = kept.0.with_extension("files");
     std::fs::create_dir_all(&folder).unwrap();
     files.map(|(name, text)| {
@@ -443,7 +443,7 @@ fn beside<const N: usize>(kept: &Kept, files: [(&str, &str); N]) -> [String; N] 
 }
 
 /// What it prints, with its errors, and its exit code.
-fn whole(kept: &Kept, args: &[&str]) -> (String, Option<i32>) {
+fn whole(kept: &TestDirectory, args: &[&str]) -> (String, Option<i32>) {
     let output = kept.output(args);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (text(&output.stdout) + &text(&output.stderr), output.status.code())
@@ -451,7 +451,7 @@ fn whole(kept: &Kept, args: &[&str]) -> (String, Option<i32>) {
 
 #[test]
 fn b1_a_budget_tree_is_indented_by_what_each_context_is_under() {
-    let kept = Kept::new();
+    let kept = TestDirectory::new();
     kept.says(&["run", "examples/author-and-critic.yaml"]);
     let tree = kept.says(&["budget", "tree", "@last"]);
     for line in ["author-and-critic ", "  polish-r2 ", "    author ", "    critic-n6 ", "  publish "] {
@@ -461,7 +461,7 @@ fn b1_a_budget_tree_is_indented_by_what_each_context_is_under() {
 
 #[test]
 fn a_directory_that_nobody_serves_has_no_workers_and_says_so() {
-    let kept = Kept::new();
+    let kept = TestDirectory::new();
     kept.says(&["run", "--goal", "hello"]);
     let (said, code) = whole(&kept, &["workers", "list"]);
     assert!(code == Some(5) && said.contains("nothing runs this directory"), "{code:?}: {said}");
@@ -474,7 +474,7 @@ fn a_directory_that_nobody_serves_has_no_workers_and_says_so() {
 /// proves: a log that is read from its start tells of no question that has its answer.
 #[test]
 fn g7_watch_repeats_no_question_that_was_answered() {
-    let kept = Kept::new();
+    let kept = TestDirectory::new();
     let [agents] = beside(&kept, [("agents.yaml", "- {agent_id: asks, kind: builtin, builtin: ask}\n")]);
     let args = ["run", "--goal", "Ship it?", "--agent", "asks", "--agents", &agents, "--answer", "yes"];
     let (said, code) = whole(&kept, &args);
@@ -488,7 +488,7 @@ fn g7_watch_repeats_no_question_that_was_answered() {
 /// proves: if only the result is printed, and there is none, all that is known of why is.
 #[test]
 fn a_quiet_run_that_fails_says_all_of_why() {
-    let kept = Kept::new();
+    let kept = TestDirectory::new();
     let [agents] = beside(&kept, [("agents.yaml", "- {agent_id: fails, kind: builtin, builtin: fail}\n")]);
     let message = format!("\"{}the end of it\"", "a reason of many words ".repeat(20));
     let input = format!("message={message}");
@@ -499,14 +499,14 @@ fn a_quiet_run_that_fails_says_all_of_why() {
 
 #[test]
 fn g2_what_an_option_gives_is_named_once() {
-    let (said, code) = whole(&Kept::new(), &["run", "--goal", "hello", "--max-cost-usd", "0"]);
+    let (said, code) = whole(&TestDirectory::new(), &["run", "--goal", "hello", "--max-cost-usd", "0"]);
     assert!(code == Some(3) && said.contains("--max-cost-usd: a ceiling must be more than zero"), "{said}");
 }
 
 /// proves: what a branch copied is told from what it did, and its cost from what the branch cost.
 #[test]
 fn w5_the_history_of_a_branch_marks_what_was_copied() {
-    let kept = Kept::new();
+    let kept = TestDirectory::new();
     let run = ["run", "--goal", "Find food.", "--agent", "researcher", "--agents", "examples/agents.yaml"];
     kept.says(&run);
     let branched = [&run[..], &["--branch-from", "@last@1"]].concat();
@@ -520,20 +520,20 @@ fn w5_the_history_of_a_branch_marks_what_was_copied() {
 #[test]
 fn every_option_of_every_command_says_what_it_is() {
     for command in ["run", "dev", "coordinator", "worker", "gateway"] {
-        let help = Kept::new().says(&[command, "--help"]);
+        let help = TestDirectory::new().says(&[command, "--help"]);
         let lines: Vec<&str> = help.lines().map(str::trim_start).collect();
         for pair in lines.windows(2) {
             let is_told = !pair[1].is_empty() && !pair[1].starts_with('[');
             assert!(!pair[0].starts_with("--") || is_told, "{command}: {}", pair[0]);
         }
     }
-    assert!(Kept::new().says(&["dev", "--help"]).contains("127.0.0.1:7420 if nothing is said"));
+    assert!(TestDirectory::new().says(&["dev", "--help"]).contains("127.0.0.1:7420 if nothing is said"));
 }
 
 /// proves: a model that can't be reached is told by why, and then how often it was tried.
 #[test]
 fn b15_a_model_that_is_down_is_told_with_its_cause_first() {
-    let kept = Kept::new();
+    let kept = TestDirectory::new();
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let settings = format!(
         "[providers.local]\nprotocol = \"openai\"\nbase_url = \"http://{closed}/v1/\"\n[prices.\"local/m\"]\ninput = 0.1\noutput = 0.4\n\
@@ -553,7 +553,7 @@ fn b15_a_model_that_is_down_is_told_with_its_cause_first() {
 /// proves: whoever waits for a worker that does not come is told of which pool, while it waits and when its time is over.
 #[test]
 fn l_a_run_that_waits_for_a_pool_without_workers_says_so() {
-    let kept = Kept::new();
+    let kept = TestDirectory::new();
     let painter = "- {agent_id: painter, kind: builtin, builtin: echo, pool: gpu}\n";
     let [agents] = beside(&kept, [("agents.yaml", painter)]);
     let args = ["run", "--goal", "paint", "--agent", "painter", "--agents", &agents, "--timeout", "6s"];
@@ -567,7 +567,7 @@ fn l_a_run_that_waits_for_a_pool_without_workers_says_so() {
 /// proves: a graph is checked with the agents that `run` would take for it.
 #[test]
 fn g2_a_graph_is_checked_with_the_agents_beside_it() {
-    let kept = Kept::new();
+    let kept = TestDirectory::new();
     let agents = "- {agent_id: writer, kind: builtin, builtin: echo}\n";
     let graph = |agent: &str| format!("steps: [{{id: a, agent_id: {agent}, task_description: t}}]\n");
     let (good, bad) = (graph("writer"), graph("writr"));
@@ -594,7 +594,7 @@ fn g2_a_graph_is_checked_with_the_agents_beside_it() {
 
 #[test]
 fn a_run_tells_of_those_that_go_on_beside_it() {
-    let kept = Kept::new();
+    let kept = TestDirectory::new();
     kept.says(&["run", "--goal", "first"]);
     for _ in 0..3 {
         kept.output(&["submit", "--goal", "stored"]);
@@ -608,7 +608,7 @@ fn a_run_tells_of_those_that_go_on_beside_it() {
 
 #[test]
 fn an_agent_without_a_tool_of_its_list_is_told_of() {
-    let kept = Kept::new();
+    let kept = TestDirectory::new();
     let file = kept.0.with_extension("json");
     let agent = json!({"agent_id": "seller", "kind": "llm", "model": "scripted", "tools": ["fs.list", "shop:stock"],
         "script": [{"say": "None are left."}]});

@@ -1,7 +1,7 @@
 //! Dead letters: read, sent again, dropped. A letter has the digest of its message and not the message, so the sender of a retry
 //! brings the message along; the digest shows whether it is the same.
 
-use bus::{Outgoing, Stored, Stream};
+use bus::{Outgoing, StoredMessage, Stream};
 use domain::{
     ChildId, digest,
     subject::{Filter, Subject},
@@ -13,7 +13,7 @@ use crate::{Client, Error};
 /// A dead letter as it is stored.
 #[derive(Debug, Clone)]
 pub struct StoredLetter {
-    pub stored: Stored,
+    pub stored: StoredMessage,
     /// The kind of its message, such as `charge`.
     pub kind: ChildId,
     pub letter: DeadLetter,
@@ -21,7 +21,7 @@ pub struct StoredLetter {
 
 impl StoredLetter {
     /// Decodes a message of the stream; none if it is not a letter.
-    pub fn read(stored: Stored) -> Option<Self> {
+    pub fn read(stored: StoredMessage) -> Option<Self> {
         let Subject::Dead(kind) = &stored.subject else { return None };
         let (kind, letter) = (kind.clone(), serde_json::from_slice(&stored.payload).ok()?);
         Some(StoredLetter { stored, kind, letter })
@@ -86,7 +86,7 @@ impl Client {
         Ok(Ok(()))
     }
 
-    pub async fn drop_letter(&self, stored: &Stored) -> Result<(), Error> {
+    pub async fn drop_letter(&self, stored: &StoredMessage) -> Result<(), Error> {
         Ok(self.bus().delete_message(&stored.subject, stored.sequence).await?)
     }
 }

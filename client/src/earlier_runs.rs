@@ -2,7 +2,7 @@
 
 use domain::{
     ChildId, Usd,
-    graph::{EarlierRun, Observed},
+    graph::{EarlierRun, ObservedRun},
     wire::{ContextStatus, EndStatus, RunSummary, RunsQuery},
 };
 use trace::{ContextNode, Trace};
@@ -38,8 +38,10 @@ fn observed(trace: &Trace) -> Option<EarlierRun> {
     let root = trace.root()?;
     root.graph.as_ref().filter(|_| trace.rerun_of().is_none())?;
     let end = root.end().filter(|end| end.status == EndStatus::Completed)?;
-    let whole =
-        Observed { cost: root.budget.spent.cost_usd, took_ms: end.at.millis_since(root.identity.started_at) };
+    let whole = ObservedRun {
+        cost: root.budget.spent.cost_usd,
+        took_ms: end.at.millis_since(root.identity.started_at),
+    };
     let mut run = EarlierRun { whole, steps: Default::default() };
     let graphs = trace.contexts().iter().filter_map(|node| Some((node, trace.graph_outcome(node)?)));
     for (node, graph) in graphs {
@@ -51,7 +53,7 @@ fn observed(trace: &Trace) -> Option<EarlierRun> {
             let ended = contexts.iter().filter_map(|node| node.end()).map(|end| end.at).max();
             let took_ms = began.zip(ended).map_or(0, |(began, ended)| ended.millis_since(began));
             // A step of a group that ran more than once costs all of them.
-            let known = run.steps.entry(path).or_insert(Observed { cost: Usd::ZERO, took_ms: 0 });
+            let known = run.steps.entry(path).or_insert(ObservedRun { cost: Usd::ZERO, took_ms: 0 });
             known.cost = Usd::from_nanos(known.cost.nanos().saturating_add(step.cost_usd.nanos()));
             known.took_ms = known.took_ms.saturating_add(took_ms);
         }

@@ -1,6 +1,6 @@
 //! Work on large values, on a thread of its own: other tasks of the runtime do not wait for it.
 
-use bus::Stored;
+use bus::StoredMessage;
 
 use crate::Error;
 
@@ -19,6 +19,6 @@ pub(crate) async fn off_thread<T: Send + 'static>(
 }
 
 /// The bytes of stored messages.
-pub(crate) fn size_of(stored: &[Stored]) -> usize {
+pub(crate) fn size_of(stored: &[StoredMessage]) -> usize {
     stored.iter().map(|message| message.payload.len()).sum()
 }

@@ -3,8 +3,8 @@
 use domain::{
     subject::Subject,
     wire::{
-        Answered, ContextStatus, Query, QueryAnswer, Question, Refusal, RunSummary, RunsCursor, RunsQuery,
-        Text,
+        AnswerMessage, ContextStatus, Query, QueryAnswer, Question, Refusal, RunSummary, RunsCursor,
+        RunsQuery, Text,
     },
 };
 
@@ -85,7 +85,7 @@ impl Client {
     /// Answers a question. The answer is committed when this returns.
     pub async fn answer(&self, question: &Question, answer: Text, by: Option<Text>) -> Reply<()> {
         let (trace_id, child_id) = (question.trace_id, question.child_id.clone());
-        let answered = Answered { child_id, question: question.number, answer, by };
+        let answered = AnswerMessage { child_id, question: question.number, answer, by };
         match self.query(&Query::Answer { trace_id, answered }).await? {
             Ok(QueryAnswer::Answered { .. }) => Ok(Ok(())),
             Ok(other) => Err(Error::other_answer(other)),

@@ -1,7 +1,7 @@
 //! The log of a run, read from its start and decoded by a task of its own. So waiting for the next message is cancel-safe, and
 //! decoding goes on while the last message is replayed or drawn.
 
-use bus::{From, Stored};
+use bus::{From, StoredMessage};
 use domain::{
     subject::{Filter, Subject},
     wire::Outcome,
@@ -23,7 +23,7 @@ pub enum RunMessage {
 }
 
 impl RunMessage {
-    fn decode(stored: Stored) -> Result<Self, Error> {
+    fn decode(stored: StoredMessage) -> Result<Self, Error> {
         if let Subject::Outcome(..) = stored.subject {
             return serde_json::from_slice(&stored.payload).map(RunMessage::Outcome).map_err(Error::Outcome);
         }

@@ -1,12 +1,12 @@
 //! The event log of a run: replayed into its state, or read message by message for its books.
 
 use bus::{
-    Stored,
-    keys::{Keys, Refused},
+    StoredMessage,
+    keys::{ForgedMessage, Keys},
 };
 use domain::{Timestamp, TraceId, subject::Filter};
 use trace::{
-    ContextNode, Event, Logged, Replay, Rest, Trace,
+    ContextNode, Event, LoggedEvents, Replay, Rest, Trace,
     account::{Journals, Ledger, LogMessage, ReadLog},
 };
 
@@ -16,13 +16,13 @@ use crate::{
 };
 
 /// Decodes a message of an event log.
-pub fn logged(payload: &[u8]) -> Result<Logged, Error> {
+pub fn logged(payload: &[u8]) -> Result<LoggedEvents, Error> {
     serde_json::from_slice(payload).map_err(Error::Event)
 }
 
 /// Decodes a message of an event log, with its place there.
-pub fn log_message(stored: Stored) -> Result<LogMessage, Error> {
-    let Stored { sequence, id, at, payload, .. } = stored;
+pub fn log_message(stored: StoredMessage) -> Result<LogMessage, Error> {
+    let StoredMessage { sequence, id, at, payload, .. } = stored;
     Ok(LogMessage { sequence, id, stored_at: at, logged: logged(&payload)? })
 }
 
@@ -85,7 +85,7 @@ impl Client {
         &self,
         trace_id: TraceId,
         keys: &Keys,
-    ) -> Result<(ReadLog, Vec<Refused>), Error> {
+    ) -> Result<(ReadLog, Vec<ForgedMessage>), Error> {
         let filter = Filter::EventsOf(trace_id);
         if self.bus().last(&filter).await?.is_none() {
             return Err(Error::NoRun(trace_id));
@@ -109,7 +109,7 @@ impl Client {
     }
 }
 
-async fn in_order(trace_id: TraceId, stored: Vec<Stored>) -> Result<ReadLog, Error> {
+async fn in_order(trace_id: TraceId, stored: Vec<StoredMessage>) -> Result<ReadLog, Error> {
     let read = off_thread(size_of(&stored), move || {
         let messages = stored.into_iter().map(log_message).collect::<Result<_, Error>>()?;
         Ok::<_, Error>(ReadLog::new(trace_id, messages))

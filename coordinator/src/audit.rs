@@ -22,8 +22,8 @@ use serde::Deserialize;
 
 use crate::{
     Config,
-    handles::Handles,
-    policy::{Told, is_change},
+    loops::Handles,
+    policy::{PolicyAnnouncement, is_change},
 };
 
 /// How long the same request counts as one.
@@ -110,7 +110,7 @@ pub(crate) fn keep_worker_policy(
     };
     let Some(policy) = headers.get(POLICY_HEADER).filter(is_digest) else { return };
     let told = handles.worker_policies.seen(pool, policy, handles.clock.now());
-    if told == Told::Already {
+    if told == PolicyAnnouncement::Already {
         return;
     }
     let (own, pool, policy, worker) = (handles.clone(), pool.clone(), policy.clone(), worker.to_string());
@@ -126,7 +126,7 @@ pub(crate) fn keep_worker_policy(
 /// Stores that a policy is a change, if it is one among those that are stored, also if other coordinators store some meanwhile.
 async fn keep_change(
     bus: &Bus,
-    told: Told,
+    told: PolicyAnnouncement,
     names: Vec<String>,
     worker: String,
     at: Timestamp,
@@ -231,7 +231,8 @@ mod tests {
         let names = |number: u32| vec!["pool a".to_owned(), format!("policy {number:x}")];
         let at = Timestamp::from_millis(1);
         for _ in 0..3 {
-            let all = (0..40).map(|number| keep_change(&bus, Told::Unknown, names(number), "w".into(), at));
+            let all = (0..40)
+                .map(|number| keep_change(&bus, PolicyAnnouncement::Unknown, names(number), "w".into(), at));
             futures_util::future::join_all(all).await;
         }
         let stored = bus.read_unjudged(&Filter::One(Subject::Audit(Audited::WorkerPolicy))).await.unwrap();

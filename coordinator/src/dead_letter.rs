@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use bus::{
     Bus, Delivery, Message, Outgoing, PublishError,
-    keys::{Keys, Refused, Why},
+    keys::{ForgedMessage, Keys, Why},
 };
 use domain::{
     ChildId, Problems, TraceId,
@@ -16,7 +16,7 @@ use domain::{
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
-use crate::{handles::Handles, trouble};
+use crate::{error_log, loops::Handles};
 
 /// Dead letters that are stored at once.
 pub(crate) const AT_ONCE: usize = 64;
@@ -104,7 +104,7 @@ pub(crate) async fn keep(
     handles.spawn(&TaskTracker::new(), async move {
         match letter.store(&bus).await {
             Ok(()) => delivery.terminate().await,
-            Err(error) => trouble::tell(
+            Err(error) => error_log::tell(
                 &error,
                 None,
                 "a dead letter could not be stored; the message will be delivered again",
@@ -125,7 +125,7 @@ pub(crate) fn keep_request(handles: &Arc<Handles>, message: &Message, problems: 
     let letter = about_request(message, bus.namespace().subject(&message.subject), refusal);
     handles.spawn(&TaskTracker::new(), async move {
         if let Err(error) = letter.store(&bus).await {
-            trouble::tell(&error, None, "a dead letter could not be stored");
+            error_log::tell(&error, None, "a dead letter could not be stored");
         }
         drop(one);
     });
@@ -135,13 +135,13 @@ pub(crate) fn keep_request(handles: &Arc<Handles>, message: &Message, problems: 
 /// everything there is: it is told of together, once a minute for each reason.
 #[derive(Debug, Default)]
 struct Foreign {
-    waiting: Vec<(Refused, u64)>,
+    waiting: Vec<(ForgedMessage, u64)>,
     told: Vec<(Why, Instant)>,
 }
 
 impl Foreign {
     /// What is to be told now, each with how many others there are for the same reason.
-    fn told_now(&mut self, refused: Vec<Refused>, now: Instant) -> Vec<(Refused, u64)> {
+    fn told_now(&mut self, refused: Vec<ForgedMessage>, now: Instant) -> Vec<(ForgedMessage, u64)> {
         let mut tell = Vec::new();
         for refused in refused {
             if !refused.why.is_foreign() {
@@ -157,7 +157,7 @@ impl Foreign {
         self.told.retain(|(_, at)| now.duration_since(*at) < FOREIGN_EVERY);
         let told = &mut self.told;
         let due = self.waiting.extract_if(.., |(first, _)| told.iter().all(|(why, _)| *why != first.why));
-        let due: Vec<(Refused, u64)> = due.collect();
+        let due: Vec<(ForgedMessage, u64)> = due.collect();
         told.extend(due.iter().map(|(first, _)| (first.why, now)));
         tell.extend(due);
         tell
@@ -172,7 +172,9 @@ pub(crate) async fn tell_refused(bus: &Bus, keys: &Keys) {
     let mut foreign = Foreign::default();
     loop {
         interval.tick().await;
-        for (Refused { place, number, why }, others) in foreign.told_now(keys.take_untold(), Instant::now()) {
+        for (ForgedMessage { place, number, why }, others) in
+            foreign.told_now(keys.take_untold(), Instant::now())
+        {
             let subject = bus.namespace().parse(&place).ok();
             let kind = subject.as_ref().map_or("store", Subject::kind);
             let of = match &subject {
@@ -190,7 +192,7 @@ pub(crate) async fn tell_refused(bus: &Bus, keys: &Keys) {
             let refusal = Refusal::not_authentic(message);
             let id = Some(format!("{place}.{number}.refused").replace(' ', "."));
             if let Err(error) = letter(&place, kind, None, refusal, of, id).store(bus).await {
-                trouble::tell(&error, None, "a dead letter could not be stored");
+                error_log::tell(&error, None, "a dead letter could not be stored");
             }
         }
     }
@@ -225,7 +227,7 @@ mod tests {
     fn s3_what_carries_no_known_code_is_told_once_a_minute() {
         let (mut foreign, start) = (Foreign::default(), Instant::now());
         let mut tell = |seconds: u64, refused: &[(u64, Why)]| -> Vec<(u64, u64)> {
-            let refused = refused.iter().map(|(number, why)| Refused {
+            let refused = refused.iter().map(|(number, why)| ForgedMessage {
                 place: "agent.event".into(),
                 number: *number,
                 why: *why,

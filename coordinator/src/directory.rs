@@ -15,15 +15,15 @@ use std::{
 use bus::{Bus, Position};
 use domain::{AgentId, AgentProfile, Timestamp, agent::BUILTINS, problem::nearest, wire::AgentVersion};
 use tokio::sync::Mutex;
-use trace::Named;
+use trace::NamedProfiles;
 
 use crate::{
     crash::{Crash, Point},
+    error_log,
     profile_log::{AgentRecord, Content},
     registry::{self, Appended, Known, Records, Registry},
-    sealed::Sealed,
+    sealed::SealedStore,
     store::{self, Agents},
-    trouble,
 };
 
 /// How often a change is tried again that others were faster with.
@@ -50,7 +50,7 @@ impl Error {
 
 #[derive(Debug, Clone)]
 pub(crate) struct Directory {
-    store: Sealed,
+    store: SealedStore,
     log: Registry<AgentRecord>,
     crash: Crash,
     compared: Arc<RwLock<Compared>>,
@@ -90,7 +90,7 @@ struct Changed {
 
 impl Directory {
     /// Empty until it is refreshed.
-    pub(crate) fn new(store: Sealed, bus: Bus, crash: Crash) -> Self {
+    pub(crate) fn new(store: SealedStore, bus: Bus, crash: Crash) -> Self {
         Directory { store, log: Registry::new(bus), crash, compared: Arc::default(), one: Arc::default() }
     }
 
@@ -310,24 +310,28 @@ impl Directory {
 
     /// The profiles of these names, as far as they exist. If a name is unknown, the store is asked once
     /// more: another coordinator may have applied it a moment ago.
-    pub(crate) async fn find(&self, names: &BTreeSet<AgentId>) -> Named {
+    pub(crate) async fn find(&self, names: &BTreeSet<AgentId>) -> NamedProfiles {
         let found = self.known_of(names);
         if found.profiles.len() == names.len() {
             return found;
         }
         if let Err(error) = self.renew(found.revision).await {
-            trouble::tell(&error, None, "the agent profiles can't be read again; using those already known");
+            error_log::tell(
+                &error,
+                None,
+                "the agent profiles can't be read again; using those already known",
+            );
         }
         self.known_of(names)
     }
 
-    pub(crate) fn known_of(&self, names: &BTreeSet<AgentId>) -> Named {
+    pub(crate) fn known_of(&self, names: &BTreeSet<AgentId>) -> NamedProfiles {
         named(&self.compared(), names)
     }
 }
 
-fn named(known: &Compared, names: &BTreeSet<AgentId>) -> Named {
-    let mut found = Named { revision: Some(known.revision), ..Default::default() };
+fn named(known: &Compared, names: &BTreeSet<AgentId>) -> NamedProfiles {
+    let mut found = NamedProfiles { revision: Some(known.revision), ..Default::default() };
     for name in names {
         match known.get(name) {
             Some(AgentRecord { version, content: Content::Profile(profile), .. }) => {

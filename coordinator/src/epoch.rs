@@ -22,13 +22,13 @@ pub(crate) struct Epoch(Arc<State>);
 
 #[derive(Debug)]
 struct State {
-    known: Mutex<Known>,
+    known: Mutex<KnownPartitions>,
     number: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
-    owned: HashMap<Partition, Watched>,
+struct KnownPartitions {
+    owned: HashMap<Partition, OwnedPartition>,
     /// The highest counters seen of partitions that others own.
     elsewhere: HashMap<Partition, u64>,
     /// Partitions that others own, in which writes of ours were lost: we sweep them.
@@ -44,7 +44,7 @@ struct Known {
 
 /// What is to be swept, and what was known when that was asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Unswept {
+pub(crate) struct SweepRequest {
     pub(crate) partitions: Vec<Partition>,
     /// The epoch: how often a loss was seen.
     pub(crate) number: u64,
@@ -52,7 +52,7 @@ pub(crate) struct Unswept {
     pub(crate) doubts: u64,
 }
 
-impl Known {
+impl KnownPartitions {
     fn counter(&self, partition: Partition) -> u64 {
         let owned = self.owned.get(&partition).map(|watched| watched.counter);
         owned.or_else(|| self.elsewhere.get(&partition).copied()).unwrap_or_default()
@@ -69,7 +69,7 @@ impl Known {
 
 /// What is known of a partition we own.
 #[derive(Debug)]
-struct Watched {
+struct OwnedPartition {
     since: Timestamp,
     counter: u64,
     /// Every trace in the event log that the store may lack was looked up: a trace that is not there never existed, or
@@ -96,7 +96,7 @@ impl Epoch {
     pub(crate) fn own(&self, partition: Partition, now: Timestamp) {
         let mut known = self.known();
         let counter = known.elsewhere.remove(&partition).unwrap_or_default();
-        known.owned.insert(partition, Watched { since: now, counter, swept: false, mark: None });
+        known.owned.insert(partition, OwnedPartition { since: now, counter, swept: false, mark: None });
     }
 
     pub(crate) fn disown(&self, partition: Partition) {
@@ -131,7 +131,7 @@ impl Epoch {
         }
         tracing::error!("the store has lost acknowledged writes; rebuilding traces from the event log");
         for watched in known.owned.values_mut() {
-            *watched = Watched { since: now, counter: 0, swept: false, mark: None };
+            *watched = OwnedPartition { since: now, counter: 0, swept: false, mark: None };
         }
         let elsewhere = std::mem::take(&mut known.elsewhere);
         known.lost.extend(elsewhere.into_keys());
@@ -170,17 +170,17 @@ impl Epoch {
         known.owned.values_mut().for_each(|watched| (watched.swept, watched.mark) = (false, None));
     }
 
-    pub(crate) fn unswept(&self) -> Unswept {
+    pub(crate) fn unswept(&self) -> SweepRequest {
         let known = self.known();
         let owned = known.owned.iter().filter(|(_, watched)| !watched.swept).map(|(partition, _)| *partition);
         let unswept: BTreeSet<Partition> = owned.chain(known.lost.iter().copied()).collect();
         let partitions = unswept.into_iter().collect();
-        Unswept { partitions, number: *self.0.number.borrow(), doubts: known.doubts }
+        SweepRequest { partitions, number: *self.0.number.borrow(), doubts: known.doubts }
     }
 
     /// Notes that these are swept, unless there is a new reason to sweep them. `marks` is what those had when the sweep began
     /// of which the store now has everything up to then.
-    pub(crate) fn swept(&self, swept: &Unswept, marks: &HashMap<Partition, LogMark>) {
+    pub(crate) fn swept(&self, swept: &SweepRequest, marks: &HashMap<Partition, LogMark>) {
         let mut known = self.known();
         if *self.0.number.borrow() == swept.number && known.doubts == swept.doubts {
             for partition in &swept.partitions {
@@ -195,7 +195,7 @@ impl Epoch {
     /// What we know of the partitions we own whose mark may be set, and how often that knowledge broke off.
     pub(crate) fn markable(&self) -> (u64, Vec<(Partition, LogMark)>) {
         let known = self.known();
-        let seen = |(partition, watched): (&Partition, &Watched)| {
+        let seen = |(partition, watched): (&Partition, &OwnedPartition)| {
             let mark = watched.mark.clone().filter(|_| watched.swept)?;
             Some((*partition, LogMark { counter: watched.counter, ..mark }))
         };
@@ -222,7 +222,7 @@ impl Epoch {
         self.known().lost_at
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownPartitions> {
         self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

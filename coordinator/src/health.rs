@@ -13,7 +13,7 @@ use bus::{Consumption, Delivery, keys::Keys};
 use domain::time::millis;
 use tokio::time::Instant;
 
-use crate::handles::Handles;
+use crate::loops::Handles;
 
 /// The coordinator is not ready if the server has not answered a pull for this long.
 const NOT_READY_AFTER: Duration = Duration::from_secs(40);

@@ -3,10 +3,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use bus::{GRAPH_VERSIONS_KEPT, Stored};
+use bus::{GRAPH_VERSIONS_KEPT, StoredMessage};
 use domain::{
     GraphName, Json, Timestamp,
-    graph::{Found, NotFound},
+    graph::{FoundGraph, NotFound},
     subject::{Filter, Subject},
     wire::GraphVersion,
 };
@@ -52,7 +52,7 @@ impl Record for GraphRecord {
         if let Subject::Kept(name) = subject { Some(name.clone()) } else { None }
     }
 
-    fn add(&mut self, stored: &Stored) {
+    fn add(&mut self, stored: &StoredMessage) {
         match serde_json::from_slice::<GraphVersion>(&stored.payload) {
             Ok(GraphVersion { version, graph }) => {
                 let graph = graph.map(|graph| Arc::new(graph.value().clone()));
@@ -69,7 +69,7 @@ impl Record for GraphRecord {
         }
     }
 
-    fn is_next(&self, stored: &Stored) -> bool {
+    fn is_next(&self, stored: &StoredMessage) -> bool {
         serde_json::from_slice::<Number>(&stored.payload).is_ok_and(|next| next.version == self.number() + 1)
     }
 
@@ -107,7 +107,7 @@ impl GraphRecord {
         name: &GraphName,
         version: Option<u64>,
         unknown: &str,
-    ) -> Result<Found, NotFound> {
+    ) -> Result<FoundGraph, NotFound> {
         if let Some(at) = self.deleted_at() {
             let hint = "keep it again, with `trellis graphs apply`, or give the graph itself";
             return Err((format!("the graph `{name}` was deleted at {at}"), Some(hint.into())));
@@ -118,7 +118,7 @@ impl GraphRecord {
             None => standing.next(),
         };
         match (found, version) {
-            (Some((version, _, graph)), _) => Ok(Found { version, graph: graph.clone() }),
+            (Some((version, _, graph)), _) => Ok(FoundGraph { version, graph: graph.clone() }),
             (None, Some(version)) if self.number() > 0 => {
                 let message = format!("there is no version {version} of the graph `{name}`");
                 Err((message, Some(format!("the versions that are kept: {}", self.kept()))))
@@ -154,7 +154,7 @@ impl Registry<GraphRecord> {
     pub(crate) async fn remove_deleted(&self, name: &GraphName) -> Result<(), Error> {
         let subject = Subject::Kept(name.clone());
         let all = self.stored(&subject).await?;
-        let is_deletion = |stored: &Stored| {
+        let is_deletion = |stored: &StoredMessage| {
             serde_json::from_slice::<GraphVersion>(&stored.payload)
                 .is_ok_and(|version| version.graph.is_none())
         };

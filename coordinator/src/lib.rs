@@ -2,45 +2,45 @@
 //! brings commands to the core, keeps its decisions in the [`store`], and publishes them on the bus.
 
 mod audit;
-mod branches;
 mod clock;
 mod config;
 mod crash;
 mod dead_letter;
+mod dependents;
 mod directory;
-mod earlier;
 mod epoch;
-mod handles;
+mod error_log;
 mod health;
 mod inbound;
 mod kept;
+mod loops;
 mod ownership;
 mod policy;
 mod profile_log;
 mod registry;
 pub mod rehearsal;
 mod removal;
-mod room;
 mod run;
+mod schedule_runner;
 mod schedules;
 mod sealed;
 mod shard;
+mod source_run;
 mod spans;
+mod storage_headroom;
 pub mod store;
-mod tick;
-mod trouble;
 mod webhooks;
 
 pub use config::Config;
 pub use crash::{Crash, Point};
 use domain::schema::Message;
-pub use room::MARK_PERCENT;
 pub use run::{Error, run};
+pub use storage_headroom::MARK_PERCENT;
 
 /// Every message of the interface, with its JSON Schema.
 pub fn messages() -> Vec<Message> {
     let mut all = domain::wire::messages();
-    all.push(Message::of::<trace::Logged>("event-message"));
+    all.push(Message::of::<trace::LoggedEvents>("event-message"));
     all.push(Message::of::<trace::Event>("event"));
     all
 }

@@ -28,7 +28,7 @@ use crate::{
 
 /// What a coordinator tells the others.
 #[derive(Debug, Serialize, Deserialize)]
-struct Said {
+struct PolicyMessage {
     #[serde(flatten)]
     policy: Policy,
     /// When it was started: two that are alive under one id are two processes.
@@ -65,13 +65,13 @@ impl Policies {
 
     /// What this coordinator tells the others.
     pub(crate) fn said(&self) -> String {
-        let said = Said { policy: self.own.clone(), started_at: self.started_at };
+        let said = PolicyMessage { policy: self.own.clone(), started_at: self.started_at };
         serde_json::to_string(&said).expect("a policy has string keys only")
     }
 
     /// Whether it is an earlier process under our id.
     pub(crate) fn is_before_us(&self, member: &Member, own: &WorkerId) -> bool {
-        let said = serde_json::from_str::<Said>(&member.says).ok();
+        let said = serde_json::from_str::<PolicyMessage>(&member.says).ok();
         member.id == *own && said.is_some_and(|said| said.started_at < self.started_at)
     }
 
@@ -146,11 +146,11 @@ const MAX_REMEMBERED: usize = 4_096;
 
 /// The policies that the workers of each pool claim with, by their digests.
 #[derive(Debug, Default)]
-pub(crate) struct WorkerPolicies(Mutex<HashMap<(PoolName, String), Claimed>>);
+pub(crate) struct WorkerPolicies(Mutex<HashMap<(PoolName, String), PolicyClaims>>);
 
 /// When workers claimed with a policy.
 #[derive(Debug, Clone, Copy)]
-struct Claimed {
+struct PolicyClaims {
     last: Timestamp,
     /// When it was last looked at whether it has to be told.
     told: Timestamp,
@@ -158,7 +158,7 @@ struct Claimed {
 
 /// Whether a policy may have to be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum PolicyAnnouncement {
     Already,
     /// This process has not seen it: it may have been told by another, or an earlier one.
     Unknown,
@@ -171,24 +171,29 @@ fn is_old(at: Timestamp, now: Timestamp) -> bool {
 }
 
 /// Whether a policy is to be told: it is a change, and its pool has not changed too often. `earlier` has all that were told.
-pub(crate) fn is_change(told: Told, names: &[String], earlier: &[AdminRecord], now: Timestamp) -> bool {
+pub(crate) fn is_change(
+    told: PolicyAnnouncement,
+    names: &[String],
+    earlier: &[AdminRecord],
+    now: Timestamp,
+) -> bool {
     let of_pool = earlier.iter().filter(|one| one.names.first() == names.first());
     let known = match told {
-        Told::Already => true,
-        Told::Unknown => of_pool.clone().any(|one| one.names == names),
-        Told::Back => of_pool.clone().next_back().is_some_and(|one| one.names == names),
+        PolicyAnnouncement::Already => true,
+        PolicyAnnouncement::Unknown => of_pool.clone().any(|one| one.names == names),
+        PolicyAnnouncement::Back => of_pool.clone().next_back().is_some_and(|one| one.names == names),
     };
     !known && of_pool.filter(|one| !is_old(one.at, now)).count() < MAX_OF_POOL
 }
 
 impl WorkerPolicies {
     /// Remembers that a worker claims with this policy.
-    pub(crate) fn seen(&self, pool: &PoolName, policy: &str, now: Timestamp) -> Told {
+    pub(crate) fn seen(&self, pool: &PoolName, policy: &str, now: Timestamp) -> PolicyAnnouncement {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (pool.clone(), policy.to_owned());
         if let Some(claimed) = all.get_mut(&key).filter(|claimed| !is_old(claimed.last, now)) {
             claimed.last = now;
-            return Told::Already;
+            return PolicyAnnouncement::Already;
         }
         let told = all.iter().filter(|((of, _), claimed)| of == pool && !is_old(claimed.told, now)).count();
         let is_known = all.contains_key(&key);
@@ -196,10 +201,10 @@ impl WorkerPolicies {
             all.retain(|_, claimed| !is_old(claimed.last, now));
         }
         if told >= MAX_OF_POOL || (!is_known && all.len() >= MAX_REMEMBERED) {
-            return Told::Already;
+            return PolicyAnnouncement::Already;
         }
-        all.insert(key, Claimed { last: now, told: now });
-        if is_known { Told::Back } else { Told::Unknown }
+        all.insert(key, PolicyClaims { last: now, told: now });
+        if is_known { PolicyAnnouncement::Back } else { PolicyAnnouncement::Unknown }
     }
 
     pub(crate) fn forget(&self, pool: &PoolName, policy: &str) {
@@ -218,17 +223,18 @@ mod tests {
         let policies = WorkerPolicies::default();
         let pool = |name: &str| PoolName::new(name).unwrap();
         let at = Timestamp::from_millis;
-        let told =
-            (0..10_000).map(|n| policies.seen(&pool("a"), "1", at(n))).filter(|told| *told != Told::Already);
-        assert_eq!(told.collect::<Vec<_>>(), [Told::Unknown]);
-        assert_eq!(policies.seen(&pool("b"), "1", at(1)), Told::Unknown, "of another pool");
+        let told = (0..10_000)
+            .map(|n| policies.seen(&pool("a"), "1", at(n)))
+            .filter(|told| *told != PolicyAnnouncement::Already);
+        assert_eq!(told.collect::<Vec<_>>(), [PolicyAnnouncement::Unknown]);
+        assert_eq!(policies.seen(&pool("b"), "1", at(1)), PolicyAnnouncement::Unknown, "of another pool");
         let hostile = (0..1_000).map(|n| policies.seen(&pool("a"), &format!("{:x}", n + 2), at(20_000)));
-        assert_eq!(hostile.filter(|told| *told != Told::Already).count(), MAX_OF_POOL - 1);
-        assert_eq!(policies.seen(&pool("a"), "1", at(9_999 + REMEMBERED_MS)), Told::Already);
-        assert_eq!(policies.seen(&pool("a"), "1", at(2 * REMEMBERED_MS + 10_000)), Told::Back);
+        assert_eq!(hostile.filter(|told| *told != PolicyAnnouncement::Already).count(), MAX_OF_POOL - 1);
+        assert_eq!(policies.seen(&pool("a"), "1", at(9_999 + REMEMBERED_MS)), PolicyAnnouncement::Already);
+        assert_eq!(policies.seen(&pool("a"), "1", at(2 * REMEMBERED_MS + 10_000)), PolicyAnnouncement::Back);
         policies.forget(&pool("a"), "1");
         let later = at(4 * REMEMBERED_MS);
-        assert_eq!(policies.seen(&pool("a"), "1", later), Told::Unknown);
+        assert_eq!(policies.seen(&pool("a"), "1", later), PolicyAnnouncement::Unknown);
     }
 
     fn record(pool: &PoolName, policy: &str, at: Timestamp) -> AdminRecord {
@@ -245,7 +251,11 @@ mod tests {
             let now = Timestamp::from_millis((hour + 1) * (REMEMBERED_MS + 1));
             let named =
                 (0..20 * (hour + 1)).rev().map(|number| policies.seen(&pool, &format!("{number:x}"), now));
-            assert_eq!(named.filter(|told| *told != Told::Already).count(), MAX_OF_POOL, "hour {hour}");
+            assert_eq!(
+                named.filter(|told| *told != PolicyAnnouncement::Already).count(),
+                MAX_OF_POOL,
+                "hour {hour}"
+            );
         }
     }
 
@@ -255,9 +265,12 @@ mod tests {
         let mut stored: Vec<AdminRecord> = Vec::new();
         for hour in 1..=5_u64 {
             let now = Timestamp::from_millis(hour * (REMEMBERED_MS + 1));
-            for (pool, told) in
-                [("a", Told::Unknown), ("b", Told::Unknown), ("a", Told::Back), ("b", Told::Back)]
-            {
+            for (pool, told) in [
+                ("a", PolicyAnnouncement::Unknown),
+                ("b", PolicyAnnouncement::Unknown),
+                ("a", PolicyAnnouncement::Back),
+                ("b", PolicyAnnouncement::Back),
+            ] {
                 for number in 0..20 {
                     let record = record(&PoolName::new(pool).unwrap(), &format!("{hour:x}{number:x}"), now);
                     if is_change(told, &record.names, &stored, now) {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use bus::{PROFILE_VERSIONS_KEPT, Stored};
+use bus::{PROFILE_VERSIONS_KEPT, StoredMessage};
 use domain::{
     AgentId, AgentProfile, Problems, Timestamp, decode,
     subject::{Filter, Subject},
@@ -100,7 +100,7 @@ impl Record for AgentRecord {
     }
 
     /// A version whose number can't be read has at least the number of the one before.
-    fn add(&mut self, stored: &Stored) {
+    fn add(&mut self, stored: &StoredMessage) {
         if let Some(latest) = AgentRecord::read(stored) {
             *self = AgentRecord { version: latest.version.max(self.version), ..latest };
         }
@@ -109,7 +109,7 @@ impl Record for AgentRecord {
 
 impl AgentRecord {
     /// The number of a version is read apart from its profile, which a newer version of this program may have written.
-    fn read(stored: &Stored) -> Option<Self> {
+    fn read(stored: &StoredMessage) -> Option<Self> {
         let Subject::Profile(agent) = &stored.subject else { return None };
         let (version, content) = match decode::json::<ProfileVersion>(&stored.payload) {
             Ok(ProfileVersion { version, profile }) => {

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use domain::{
     Amount, CallId, ChildId, LeaseToken, Timestamp, TraceId, WorkerId,
     subject::{Home, Partition},
-    wire::{Answered, Claim, Execute, Hold, Lease, Progress, Question, Report, Text, Verdict},
+    wire::{AnswerMessage, Claim, Execute, Hold, Lease, Progress, Question, Report, Text, Verdict},
 };
 
 use trace::{Command, Effect, Event, Refusal, Submit, Trace, effects};
@@ -17,7 +17,7 @@ const MAX_TURNS: usize = 1_000_000;
 
 /// How an attempt is played: its cost, and how it ends.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Played {
+pub struct PlayedAttempt {
     pub cost: Amount,
     pub verdict: Verdict,
 }
@@ -57,7 +57,7 @@ impl Rehearsal {
     /// agents, `answer` for the humans (`None` leaves a question open).
     pub fn play(
         &mut self,
-        mut play: impl FnMut(&Execute) -> Played,
+        mut play: impl FnMut(&Execute) -> PlayedAttempt,
         mut answer: impl FnMut(&Question) -> Option<Text>,
     ) {
         for _ in 0..MAX_TURNS {
@@ -69,7 +69,7 @@ impl Rehearsal {
         }
     }
 
-    fn attempt(&mut self, child_id: &ChildId, play: &mut impl FnMut(&Execute) -> Played) {
+    fn attempt(&mut self, child_id: &ChildId, play: &mut impl FnMut(&Execute) -> PlayedAttempt) {
         self.tokens += 1;
         let token = LeaseToken::new(&format!("t{}", self.tokens)).expect("a letter and a number");
         let worker_id = WorkerId::new("rehearsal").expect("a valid literal");
@@ -88,7 +88,7 @@ impl Rehearsal {
 
     /// Holds and settles the cost of the attempt. If the hold is denied, the attempt fails with a budget
     /// failure.
-    fn pay(&mut self, lease: &Lease, played: Played) -> Verdict {
+    fn pay(&mut self, lease: &Lease, played: PlayedAttempt) -> Verdict {
         if played.cost.is_zero() {
             return played.verdict;
         }
@@ -121,9 +121,9 @@ impl Rehearsal {
         let questions = self.trace.contexts().iter().filter_map(|node| self.trace.question(&node.id));
         let answered = questions.filter_map(|question| {
             let answer = answer(&question)?;
-            Some(Answered { child_id: question.child_id, question: question.number, answer, by: None })
+            Some(AnswerMessage { child_id: question.child_id, question: question.number, answer, by: None })
         });
-        let answered: Vec<Answered> = answered.collect();
+        let answered: Vec<AnswerMessage> = answered.collect();
         answered.into_iter().any(|answered| self.handle(Command::Answer(answered)).is_ok())
     }
 

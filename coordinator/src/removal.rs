@@ -2,7 +2,7 @@
 //! the event log says of them. Doing it again removes what is left. The work depends on what the run has, not on what
 //! others have.
 
-use bus::{Bus, Outgoing, PublishError, Stored};
+use bus::{Bus, Outgoing, PublishError, StoredMessage};
 use domain::{
     ChildId, TraceId,
     subject::{Filter, Subject},
@@ -10,7 +10,7 @@ use domain::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-use trace::Logged;
+use trace::LoggedEvents;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -31,7 +31,7 @@ pub(crate) async fn context(bus: &Bus, trace_id: TraceId, child_id: &ChildId) ->
 
 /// Takes the content out of the event log of a deleted trace.
 pub(crate) async fn log(bus: &Bus, trace_id: TraceId) -> Result<(), Error> {
-    rewrite(bus, &Filter::EventsOf(trace_id), Logged::without_content).await
+    rewrite(bus, &Filter::EventsOf(trace_id), LoggedEvents::without_content).await
 }
 
 /// Stores the messages of a log again without their content, and removes each as it was after that: so the log never
@@ -41,10 +41,10 @@ where
     T: Serialize + DeserializeOwned + PartialEq + Clone,
 {
     // What counts for nobody has content too, which is not kept either.
-    for Stored { subject, sequence, .. } in bus.read_refused(log).await? {
+    for StoredMessage { subject, sequence, .. } in bus.read_refused(log).await? {
         bus.delete_message(&subject, sequence).await?;
     }
-    for Stored { subject, headers, payload, sequence, .. } in bus.read(log).await? {
+    for StoredMessage { subject, headers, payload, sequence, .. } in bus.read(log).await? {
         let Ok(message) = serde_json::from_slice::<T>(&payload) else { continue };
         let bare = without_content(message.clone());
         if bare == message {

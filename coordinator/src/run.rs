@@ -24,20 +24,20 @@ use crate::{
     dead_letter,
     directory::{self, Directory},
     epoch::Epoch,
-    handles::Handles,
     health::{self, Pulse},
     inbound::intake::Intake,
     kept::Graphs,
+    loops::Handles,
     ownership::{copies, mark, membership::Membership, queues, retention, schedules, signing, sweep, timer},
     policy::Policies,
-    room::Room,
     schedules::Schedules,
-    sealed::Sealed,
+    sealed::SealedStore,
     shard::{
         Shard,
         dispatch::{Dispatch, QUEUE_LENGTH},
     },
     spans,
+    storage_headroom::Room,
     store::{self, DefaultUser, Store},
     webhooks,
 };
@@ -102,7 +102,7 @@ async fn run_until(config: Config, bus: Bus, store: Store, shutdown: BoxFuture<'
         Some(keys) => bus.with_keys(keys.clone()),
         None => bus,
     };
-    let store = Sealed::new(store, config.keys.clone(), bus.namespace());
+    let store = SealedStore::new(store, config.keys.clone(), bus.namespace());
     store.settle_partitions(config.topology.partitions).await?;
     warn_of_default_user(&store).await;
     let clock = Clock::new(config.clock, store.time().await?);

@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
-use bus::Stored;
+use bus::StoredMessage;
 use domain::{
     Json, ScheduleName, Timestamp, TraceId,
-    schedule::{self, Readable, Rules, State, looks_at},
+    schedule::{self, ReadySchedule, Rules, State, looks_at},
     subject::{Filter, Partition, Subject},
     wire::ScheduleRevision,
 };
@@ -77,7 +77,7 @@ impl Record for ScheduleRecord {
         if let Subject::Schedule(name) | Subject::Ticks(name) = subject { Some(name.clone()) } else { None }
     }
 
-    fn add(&mut self, stored: &Stored) {
+    fn add(&mut self, stored: &StoredMessage) {
         let added = if let Subject::Schedule(_) = stored.subject {
             serde_json::from_slice(&stored.payload).map(|revision| self.define(&revision))
         } else {
@@ -179,7 +179,7 @@ impl Registry<ScheduleRecord> {
         &self,
         name: &ScheduleName,
         revision: u64,
-    ) -> Result<Option<Readable>, Error> {
+    ) -> Result<Option<ReadySchedule>, Error> {
         let kept = self.stored(&Subject::Schedule(name.clone())).await?;
         let found = kept.iter().rev().find_map(|stored| {
             let found: ScheduleRevision = serde_json::from_slice(&stored.payload).ok()?;
@@ -232,6 +232,6 @@ impl Registry<ScheduleRecord> {
 
 /// The partition of a schedule: its owner looks after its ticks.
 fn partition(name: &ScheduleName, of: u16) -> Partition {
-    let id: TraceId = Readable::trace_asked(name, "");
+    let id: TraceId = ReadySchedule::trace_asked(name, "");
     Partition::of(id, of)
 }

@@ -9,7 +9,7 @@ use domain::span::Span;
 use telemetry::Outage;
 use tokio_util::sync::CancellationToken;
 
-use crate::handles::Handles;
+use crate::loops::Handles;
 
 /// Messages that are asked for before they are needed.
 const PREFETCH: usize = 256;

@@ -12,14 +12,14 @@ use domain::{
     wire::{WebhookBody, WebhookOccasion},
 };
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use host::webhook::{Failed, Sender, Webhook};
+use host::webhook::{Sender, Webhook, WebhookError};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use telemetry::{Outage, metrics};
 use tokio::time::{Instant, sleep};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::handles::Handles;
+use crate::loops::Handles;
 
 /// Requests to one webhook under way at once.
 const AT_ONCE: usize = 8;
@@ -121,7 +121,7 @@ enum Fate {
     Void,
     /// What it names is not stored, or can't be read.
     Missing,
-    Failed(Failed),
+    Failed(WebhookError),
     /// It was tried for a day.
     GivenUp,
 }

@@ -20,18 +20,16 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     blocking::blocking,
     config::{Caller, Limits, Playground, TraceUrl},
+    live_runs::LiveRuns,
     parameter::{MAX_KEY_BYTES, MAX_NUMBER, Parameter},
-    problem::ProblemDetails,
+    problem::{ApiResult, ProblemDetails},
     session::Sessions,
     streams::Streams,
-    token::Known,
-    watched::Watched,
+    token::TokenHolder,
 };
 
 /// Bodies up to this size are read where they are; larger ones where nothing else waits for them.
 const LARGE_BYTES: usize = 256 << 10;
-
-pub(crate) type Answered = Result<Response, Box<ProblemDetails>>;
 
 #[derive(Debug)]
 pub(crate) struct Call {
@@ -50,12 +48,12 @@ pub(crate) struct Call {
     pub(crate) streams: Arc<Streams>,
     pub(crate) sessions: Arc<Sessions>,
     /// The runs and lists that somebody looks at.
-    pub(crate) watched: Arc<Watched>,
+    pub(crate) watched: Arc<LiveRuns>,
     /// Where the spans of runs are seen.
     pub(crate) trace_url: Option<TraceUrl>,
     pub(crate) playground: Option<Playground>,
     /// The token or session that it came with.
-    pub(crate) known: Option<Known>,
+    pub(crate) known: Option<TokenHolder>,
     /// The server stops, or the token does not count any more: a stream ends.
     pub(crate) ends: CancellationToken,
 }
@@ -80,7 +78,7 @@ impl Call {
     }
 
     /// A part of the path.
-    pub(crate) fn part<T: FromStr<Err: Display>>(&self, name: &str) -> Result<T, Box<ProblemDetails>> {
+    pub(crate) fn part<T: FromStr<Err: Display>>(&self, name: &str) -> ApiResult<T> {
         let text = self.path.iter().find(|(of, _)| of == name).map_or("", |(_, text)| text.as_str());
         text.parse()
             .map_err(|error: T::Err| ProblemDetails::wrong(&format!("path.{name}"), error.to_string(), None))
@@ -92,7 +90,7 @@ impl Call {
     }
 
     /// A parameter that is given at most once.
-    pub(crate) fn one<T: FromStr<Err: Display>>(&self, name: &str) -> Result<Option<T>, Box<ProblemDetails>> {
+    pub(crate) fn one<T: FromStr<Err: Display>>(&self, name: &str) -> ApiResult<Option<T>> {
         let Some(text) = self.all(name).next() else { return Ok(None) };
         let parsed = text.parse().map_err(|error: T::Err| {
             ProblemDetails::wrong(&format!("query.{name}"), format!("{text:?} can't be read: {error}"), None)
@@ -101,7 +99,7 @@ impl Call {
     }
 
     /// A parameter that counts something.
-    pub(crate) fn limit(&self, default: u32, most: u32) -> Result<u32, Box<ProblemDetails>> {
+    pub(crate) fn limit(&self, default: u32, most: u32) -> ApiResult<u32> {
         let limit = self.one("limit")?.unwrap_or(default);
         if (1..=most).contains(&limit) {
             return Ok(limit);
@@ -110,7 +108,7 @@ impl Call {
     }
 
     /// A parameter that is a number as JSON and other languages have it.
-    pub(crate) fn number(&self, name: &str) -> Result<Option<u64>, Box<ProblemDetails>> {
+    pub(crate) fn number(&self, name: &str) -> ApiResult<Option<u64>> {
         let number = self.one(name)?;
         if number.is_some_and(|number| number > MAX_NUMBER) {
             let message = format!("it is more than {MAX_NUMBER}");
@@ -124,7 +122,7 @@ impl Call {
     }
 
     /// The key by which a request that is sent again is known.
-    pub(crate) fn idempotency_key(&self) -> Result<Option<&str>, Box<ProblemDetails>> {
+    pub(crate) fn idempotency_key(&self) -> ApiResult<Option<&str>> {
         let Some(given) = self.headers.get("idempotency-key") else { return Ok(None) };
         match given.to_str() {
             Ok(key) if (1..=MAX_KEY_BYTES).contains(&key.len()) => Ok(Some(key)),
@@ -136,7 +134,7 @@ impl Call {
     }
 
     /// The body as a message.
-    pub(crate) async fn message<T>(&self) -> Result<T, Box<ProblemDetails>>
+    pub(crate) async fn message<T>(&self) -> ApiResult<T>
     where
         T: DeserializeOwned + JsonSchema + Send + 'static,
     {
@@ -151,7 +149,7 @@ impl Call {
     }
 
     /// The same for a body that may be left out.
-    pub(crate) async fn message_or_default<T>(&self) -> Result<T, Box<ProblemDetails>>
+    pub(crate) async fn message_or_default<T>(&self) -> ApiResult<T>
     where
         T: DeserializeOwned + JsonSchema + Default + Send + 'static,
     {
@@ -160,7 +158,7 @@ impl Call {
 }
 
 /// Refuses a body that names something else than the path.
-pub(crate) fn is_named(field: &str, named: &str, path: &str) -> Result<(), Box<ProblemDetails>> {
+pub(crate) fn is_named(field: &str, named: &str, path: &str) -> ApiResult<()> {
     if named == path {
         return Ok(());
     }
@@ -169,7 +167,7 @@ pub(crate) fn is_named(field: &str, named: &str, path: &str) -> Result<(), Box<P
 }
 
 /// An answer in JSON.
-pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Answered {
+pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> ApiResult {
     let bytes = serde_json::to_vec(value)
         .map_err(|error| ProblemDetails::internal("the answer could not be written", &error))?;
     Ok(json_bytes(status, bytes))
@@ -180,10 +178,7 @@ pub(crate) fn json_bytes(status: StatusCode, bytes: impl Into<Body>) -> Response
 }
 
 /// The parameters of a query, if all are known and none but lists is given twice.
-pub(crate) fn parameters(
-    query: Option<&str>,
-    known: &[Parameter],
-) -> Result<Vec<(String, String)>, Box<ProblemDetails>> {
+pub(crate) fn parameters(query: Option<&str>, known: &[Parameter]) -> ApiResult<Vec<(String, String)>> {
     let mut given: Vec<(String, String)> = Vec::new();
     let mut problems = Problems::default();
     for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()).into_owned() {
@@ -213,7 +208,7 @@ pub(crate) async fn body(
     body: Body,
     required: bool,
     limits: &Limits,
-) -> Result<Bytes, Box<ProblemDetails>> {
+) -> ApiResult<Bytes> {
     let body = whole(headers, body, limits).await?;
     if is_json(headers) || (body.is_empty() && !required) {
         return Ok(body);
@@ -224,11 +219,7 @@ pub(crate) async fn body(
 }
 
 /// The body of a request, within its bounds.
-pub(crate) async fn whole(
-    headers: &HeaderMap,
-    body: Body,
-    limits: &Limits,
-) -> Result<Bytes, Box<ProblemDetails>> {
+pub(crate) async fn whole(headers: &HeaderMap, body: Body, limits: &Limits) -> ApiResult<Bytes> {
     let most = limits.body_bytes;
     let too_large = || {
         let message = format!("the body has more than {most} bytes\n\nhint: put large values into objects");

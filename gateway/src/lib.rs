@@ -1,33 +1,33 @@
 //! The HTTP front door of Trellis: REST and server-sent events over a bus. It keeps nothing: whatever it answers comes from
 //! coordinators, workers and the logs, and any number of gateways may stand before one deployment.
 
+mod auth;
 mod blocking;
+mod bus_over_http;
 mod call;
-mod carried;
 mod config;
 pub mod doctor;
-mod door;
+mod last_request;
+mod live_runs;
 mod openapi;
 mod page;
 mod parameter;
-mod patience;
 mod problem;
 mod range;
 mod rate;
 mod route;
 mod router;
 mod routes;
-mod saw;
-mod seen;
 mod server;
 mod session;
+mod skipped_conditions;
+mod spend_last_24h;
 mod sse;
 mod streams;
-mod today;
 pub mod token;
 mod types;
-mod watched;
+mod write_timeout;
 
 pub use config::{Caller, Config, Limits, Playground, TraceUrl};
-pub use seen::Seen;
+pub use last_request::LastRequest;
 pub use server::{Error, Server, SignIn};

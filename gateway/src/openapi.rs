@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     parameter::{header, part},
     problem::{PROBLEM_JSON, ProblemDetails},
-    route::{Given, Route},
+    route::{ResponseSpec, Route},
 };
 
 /// Where it is.
@@ -126,7 +126,7 @@ fn description(route: &Route) -> String {
 
 fn responses(route: &Route, generator: &mut SchemaGenerator) -> Value {
     let mut responses = Map::new();
-    for Given { status, about, media } in &route.given {
+    for ResponseSpec { status, about, media } in &route.given {
         let entry = responses.entry(status.as_str()).or_insert_with(|| json!({"description": about}));
         if let Some((media, schema)) = media {
             entry["content"][*media] = json!({"schema": schema(generator)});

@@ -12,6 +12,9 @@ use bus::{PublishError, RequestError};
 use domain::{Problem, Problems, TraceId, wire::Refusal};
 use serde::Serialize;
 
+/// The result of a handler and of its parts: an answer, or the problem that the client gets in its place.
+pub(crate) type ApiResult<T = Response> = Result<T, Box<ProblemDetails>>;
+
 pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
 /// After how many seconds something that is not there now is tried again.
 const SOON: u64 = 1;

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum RequestedRange {
     All,
     Part(Range<usize>),
     /// It lies behind the end.
@@ -12,25 +12,25 @@ pub(crate) enum Wanted {
 }
 
 /// What is wanted of so many bytes.
-pub(crate) fn wanted(header: &str, size: usize) -> Wanted {
-    let Some(spec) = header.trim().strip_prefix("bytes=") else { return Wanted::All };
-    let Some((first, last)) = spec.trim().split_once('-') else { return Wanted::All };
+pub(crate) fn wanted(header: &str, size: usize) -> RequestedRange {
+    let Some(spec) = header.trim().strip_prefix("bytes=") else { return RequestedRange::All };
+    let Some((first, last)) = spec.trim().split_once('-') else { return RequestedRange::All };
     // Digits only: `parse` takes a sign too. What does not fit lies behind every end.
     let number = |text: &str| {
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         digits.then(|| text.parse().unwrap_or(usize::MAX))
     };
     match (first.is_empty(), number(first), last.is_empty(), number(last)) {
-        (true, _, _, Some(0)) => Wanted::Nothing,
-        (true, _, _, Some(_)) if size == 0 => Wanted::Nothing,
-        (true, _, _, Some(suffix)) => Wanted::Part(size.saturating_sub(suffix)..size),
-        (_, Some(first), true, _) if first < size => Wanted::Part(first..size),
-        (_, Some(first), false, Some(last)) if last < first => Wanted::All,
+        (true, _, _, Some(0)) => RequestedRange::Nothing,
+        (true, _, _, Some(_)) if size == 0 => RequestedRange::Nothing,
+        (true, _, _, Some(suffix)) => RequestedRange::Part(size.saturating_sub(suffix)..size),
+        (_, Some(first), true, _) if first < size => RequestedRange::Part(first..size),
+        (_, Some(first), false, Some(last)) if last < first => RequestedRange::All,
         (_, Some(first), false, Some(last)) if first < size => {
-            Wanted::Part(first..last.saturating_add(1).min(size))
+            RequestedRange::Part(first..last.saturating_add(1).min(size))
         }
-        (_, Some(_), true, _) | (_, Some(_), false, Some(_)) => Wanted::Nothing,
-        (_, _, _, _) => Wanted::All,
+        (_, Some(_), true, _) | (_, Some(_), false, Some(_)) => RequestedRange::Nothing,
+        (_, _, _, _) => RequestedRange::All,
     }
 }
 
@@ -41,26 +41,26 @@ mod tests {
     #[test]
     fn one_range_is_cut_to_what_there_is() {
         for (header, expected) in [
-            ("bytes=0-0", Wanted::Part(0..1)),
-            ("bytes=2-4", Wanted::Part(2..5)),
-            ("bytes=2-", Wanted::Part(2..10)),
-            ("bytes=-3", Wanted::Part(7..10)),
-            ("bytes=-30", Wanted::Part(0..10)),
-            ("bytes=8-99999999999999999999999", Wanted::Part(8..10)),
-            ("bytes=10-", Wanted::Nothing),
-            ("bytes=99999999999999999999999-", Wanted::Nothing),
-            ("bytes=-0", Wanted::Nothing),
-            ("bytes=4-2", Wanted::All),
-            ("bytes=0-1,3-4", Wanted::All),
-            ("bytes=+1-2", Wanted::All),
-            ("bytes=-", Wanted::All),
-            ("bytes=a-b", Wanted::All),
-            ("lines=0-1", Wanted::All),
-            ("", Wanted::All),
+            ("bytes=0-0", RequestedRange::Part(0..1)),
+            ("bytes=2-4", RequestedRange::Part(2..5)),
+            ("bytes=2-", RequestedRange::Part(2..10)),
+            ("bytes=-3", RequestedRange::Part(7..10)),
+            ("bytes=-30", RequestedRange::Part(0..10)),
+            ("bytes=8-99999999999999999999999", RequestedRange::Part(8..10)),
+            ("bytes=10-", RequestedRange::Nothing),
+            ("bytes=99999999999999999999999-", RequestedRange::Nothing),
+            ("bytes=-0", RequestedRange::Nothing),
+            ("bytes=4-2", RequestedRange::All),
+            ("bytes=0-1,3-4", RequestedRange::All),
+            ("bytes=+1-2", RequestedRange::All),
+            ("bytes=-", RequestedRange::All),
+            ("bytes=a-b", RequestedRange::All),
+            ("lines=0-1", RequestedRange::All),
+            ("", RequestedRange::All),
         ] {
             assert_eq!(wanted(header, 10), expected, "{header}");
         }
-        assert_eq!(wanted("bytes=0-", 0), Wanted::Nothing);
-        assert_eq!(wanted("bytes=-1", 0), Wanted::Nothing);
+        assert_eq!(wanted("bytes=0-", 0), RequestedRange::Nothing);
+        assert_eq!(wanted("bytes=-1", 0), RequestedRange::Nothing);
     }
 }

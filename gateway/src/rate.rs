@@ -29,17 +29,17 @@ pub(crate) struct Rate {
     each: Duration,
     /// How far ahead of the average somebody may be.
     ahead: Duration,
-    kept: Mutex<Kept>,
+    kept: Mutex<Buckets>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct Buckets {
     until: HashMap<Who, Instant>,
     /// When those that are over were last looked for: that takes time, and is done once a second at most.
     swept: Option<Instant>,
 }
 
-impl Kept {
+impl Buckets {
     /// Makes room for somebody who is not known; whoever there is no room for shares one time with others.
     fn place(&mut self, who: Who, now: Instant) -> Who {
         if self.until.len() < MOST || self.until.contains_key(&who) {

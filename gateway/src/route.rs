@@ -8,13 +8,13 @@ use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
 
 use crate::{
-    call::{Answered, Call},
+    call::Call,
     config::Caller,
     parameter::{NONE, Parameter, SchemaOf, of},
-    problem::ProblemDetails,
+    problem::{ApiResult, ProblemDetails},
 };
 
-pub(crate) type Handler = fn(Call) -> BoxFuture<'static, Answered>;
+pub(crate) type Handler = fn(Call) -> BoxFuture<'static, ApiResult>;
 
 /// What a request does on the bus, which says who may make it: `bus::role` and nothing else does.
 #[derive(Debug, Clone)]
@@ -35,14 +35,14 @@ impl Need {
 
 /// The body of a request.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Taken {
+pub(crate) struct RequestBody {
     pub(crate) schema: SchemaOf,
     pub(crate) required: bool,
 }
 
 /// One way in which a request is answered if all is well.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Given {
+pub(crate) struct ResponseSpec {
     pub(crate) status: StatusCode,
     pub(crate) about: &'static str,
     /// None: there is no body.
@@ -62,8 +62,8 @@ pub(crate) struct Route {
     pub(crate) query: &'static [Parameter],
     /// Headers that it reads, with what they are for.
     pub(crate) headers: &'static [(&'static str, &'static str)],
-    pub(crate) taken: Option<Taken>,
-    pub(crate) given: Vec<Given>,
+    pub(crate) taken: Option<RequestBody>,
+    pub(crate) given: Vec<ResponseSpec>,
     pub(crate) handler: Handler,
 }
 
@@ -114,15 +114,15 @@ impl Route {
     }
 
     pub(crate) fn takes<T: JsonSchema>(self) -> Self {
-        Route { taken: Some(Taken { schema: of::<T>, required: true }), ..self }
+        Route { taken: Some(RequestBody { schema: of::<T>, required: true }), ..self }
     }
 
     pub(crate) fn takes_schema(self, schema: SchemaOf) -> Self {
-        Route { taken: Some(Taken { schema, required: true }), ..self }
+        Route { taken: Some(RequestBody { schema, required: true }), ..self }
     }
 
     pub(crate) fn may_take<T: JsonSchema>(self) -> Self {
-        Route { taken: Some(Taken { schema: of::<T>, required: false }), ..self }
+        Route { taken: Some(RequestBody { schema: of::<T>, required: false }), ..self }
     }
 
     pub(crate) fn gives<T: JsonSchema>(self, status: StatusCode, about: &'static str) -> Self {
@@ -136,12 +136,12 @@ impl Route {
         media: &'static str,
         schema: SchemaOf,
     ) -> Self {
-        self.given.push(Given { status, about, media: Some((media, schema)) });
+        self.given.push(ResponseSpec { status, about, media: Some((media, schema)) });
         self
     }
 
     pub(crate) fn gives_nothing(mut self, status: StatusCode, about: &'static str) -> Self {
-        self.given.push(Given { status, about, media: None });
+        self.given.push(ResponseSpec { status, about, media: None });
         self
     }
 
@@ -152,7 +152,7 @@ impl Route {
     }
 
     /// Refuses whoever has none of the roles for something that is needed.
-    pub(crate) fn admit(&self, caller: &Caller) -> Result<(), Box<ProblemDetails>> {
+    pub(crate) fn admit(&self, caller: &Caller) -> ApiResult<()> {
         let may = |need: &Need| need.kinds().iter().any(|kind| caller.kinds.contains(kind));
         if self.needs.iter().all(may) {
             return Ok(());

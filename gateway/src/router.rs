@@ -15,32 +15,32 @@ use client::Client;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    call::{self, Answered, Call},
-    carried,
+    bus_over_http,
+    call::{self, Call},
     config::{Caller, Limits, Playground, TraceUrl},
+    live_runs::LiveRuns,
     openapi, page,
-    problem::ProblemDetails,
+    problem::{ApiResult, ProblemDetails},
     route::Route,
     routes,
     session::Sessions,
     streams::Streams,
-    token::Known,
-    watched::Watched,
+    token::TokenHolder,
 };
 
 /// What every request is answered with.
 #[derive(Debug, Clone)]
-pub(crate) struct Means {
+pub(crate) struct AppState {
     pub(crate) client: Client,
     pub(crate) limits: Limits,
     pub(crate) streams: Arc<Streams>,
     pub(crate) sessions: Arc<Sessions>,
-    pub(crate) watched: Arc<Watched>,
+    pub(crate) watched: Arc<LiveRuns>,
     pub(crate) trace_url: Option<TraceUrl>,
     pub(crate) playground: Option<Playground>,
 }
 
-pub(crate) fn router(means: &Means, bus: Bus) -> Router {
+pub(crate) fn router(means: &AppState, bus: Bus) -> Router {
     let table = routes::table();
     let document = Bytes::from(openapi::document(&table).to_string());
     let mut router = Router::new().route(
@@ -62,16 +62,16 @@ pub(crate) fn router(means: &Means, bus: Bus) -> Router {
         };
         router = router.route(path, on(filter, handler));
     }
-    let Means { limits, streams, .. } = means.clone();
-    let carry = move |request: Request| carried::carry(bus, limits, streams, request);
+    let AppState { limits, streams, .. } = means.clone();
+    let carry = move |request: Request| bus_over_http::carry(bus, limits, streams, request);
     router = router.route(bus::http::PATH, on(MethodFilter::POST, carry));
     router.fallback(unknown).method_not_allowed_fallback(not_allowed)
 }
 
-async fn answer(route: &Route, means: Means, request: Request) -> Answered {
-    let Means { client, limits, streams, sessions, watched, trace_url, playground } = means;
+async fn answer(route: &Route, means: AppState, request: Request) -> ApiResult {
+    let AppState { client, limits, streams, sessions, watched, trace_url, playground } = means;
     let (mut parts, body) = request.into_parts();
-    let known = parts.extensions.remove::<Known>();
+    let known = parts.extensions.remove::<TokenHolder>();
     let (caller, ends) = match known.clone() {
         Some(known) => (known.caller, known.ends),
         None => (Caller { name: String::new(), kinds: Vec::new() }, CancellationToken::new()),

@@ -22,16 +22,16 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower_service::Service;
 
 use crate::{
+    auth::{Door, Ends, pass},
     config::{Config, Limits},
-    door::{Door, Ends, pass},
-    patience::Patient,
+    last_request::LastRequest,
+    live_runs::LiveRuns,
     rate::Rate,
-    router::{self, Means},
-    seen::Seen,
+    router::{self, AppState},
     session::Sessions,
     streams::Streams,
     token::{self, Tokens},
-    watched::Watched,
+    write_timeout::WriteTimeout,
 };
 
 /// Files that a process has open besides its connections.
@@ -95,7 +95,7 @@ impl Server {
         let (everybody, rate) = (token::everybody(&stopping), Rate::new(limits.per_second, limits.burst));
         let sessions = Arc::new(Sessions::new(token.as_deref(), listen.ip().to_canonical().is_loopback()));
         hosts.extend(sessions.host.clone());
-        let (seen, signing_in) = (Seen::default(), sessions.clone());
+        let (seen, signing_in) = (LastRequest::default(), sessions.clone());
         let form_within = limits.body_within;
         let door = Arc::new(Door { hosts, origins, tokens, everybody, sessions, form_within, rate, seen });
         allow_open_files(limits.connections);
@@ -103,8 +103,8 @@ impl Server {
         let listener = TcpListener::bind(listen).await.map_err(cannot)?;
         let address = listener.local_addr().map_err(cannot)?;
         let client = Client::new(bus.clone(), "gateway");
-        let (streams, watched) = (Streams::of(limits.connections), Watched::of(&client));
-        let means = Means {
+        let (streams, watched) = (Streams::of(limits.connections), LiveRuns::of(&client));
+        let means = AppState {
             client,
             limits: limits.clone(),
             streams,
@@ -118,7 +118,7 @@ impl Server {
     }
 
     /// When somebody asked last.
-    pub fn seen(&self) -> Seen {
+    pub fn seen(&self) -> LastRequest {
         self.door.seen.clone()
     }
 
@@ -213,7 +213,7 @@ impl Connection {
             let mut router = router.clone();
             async move { Service::call(&mut router, request).await.map_err(|never: Infallible| never) }
         });
-        let stream = TokioIo::new(Patient::new(stream, limits.unread_within));
+        let stream = TokioIo::new(WriteTimeout::new(stream, limits.unread_within));
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(limits.head_within)

@@ -15,7 +15,7 @@ use domain::{
 use host::random::Random;
 use tokio::time::Instant;
 
-use crate::token::{Known, Tokens, is_equal};
+use crate::token::{TokenHolder, Tokens, is_equal};
 
 /// How long a session lasts.
 const SECONDS: u64 = 12 * 3600;
@@ -36,7 +36,7 @@ pub(crate) struct Sessions {
 #[derive(Debug)]
 struct Code {
     sha256: String,
-    known: Known,
+    known: TokenHolder,
     until: Instant,
 }
 
@@ -52,7 +52,7 @@ impl Sessions {
 
     /// The value of `Set-Cookie` that begins a session. Without a path: it counts below the folder of the page that set it, so that the page may
     /// stand behind any prefix.
-    pub(crate) fn begin(&self, known: &Known, now: Timestamp, is_secure: bool) -> Option<HeaderValue> {
+    pub(crate) fn begin(&self, known: &TokenHolder, now: Timestamp, is_secure: bool) -> Option<HeaderValue> {
         let until = now.millis() / 1000 + SECONDS;
         let value = format!("{}.{until}.{}", known.caller.name, self.code(known, until));
         let secure = if is_secure { "; Secure" } else { "" };
@@ -66,7 +66,7 @@ impl Sessions {
     }
 
     /// Whose session a request is of.
-    pub(crate) fn find(&self, tokens: &Tokens, headers: &HeaderMap, now: Timestamp) -> Option<Known> {
+    pub(crate) fn find(&self, tokens: &Tokens, headers: &HeaderMap, now: Timestamp) -> Option<TokenHolder> {
         let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
         let mut values = cookies
             .flat_map(|cookies| cookies.split(';'))
@@ -78,19 +78,19 @@ impl Sessions {
             if until <= now.millis() / 1000 {
                 return None;
             }
-            let is_its = |known: &Known| is_equal(self.code(known, until).as_bytes(), code.as_bytes());
+            let is_its = |known: &TokenHolder| is_equal(self.code(known, until).as_bytes(), code.as_bytes());
             let known = tokens.named(name).into_iter().find(is_its)?;
             Some(known.until(Timestamp::from_millis(until * 1000)))
         })
     }
 
-    fn code(&self, known: &Known, until: u64) -> String {
+    fn code(&self, known: &TokenHolder, until: u64) -> String {
         let secrets = std::slice::from_ref(&self.secret);
         digest::sha256(signatures(secrets, &known.caller.name, until, known.digest().as_bytes()))
     }
 
     /// A code that signs in once, within ten minutes.
-    pub(crate) fn code_for(&self, known: Known) -> String {
+    pub(crate) fn code_for(&self, known: TokenHolder) -> String {
         let code = format!("{:032x}", Random::System.bits());
         let mut codes = self.codes.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -106,7 +106,7 @@ impl Sessions {
     }
 
     /// Whom a code signs in: it counts once.
-    pub(crate) fn redeem(&self, code: &str) -> Option<Known> {
+    pub(crate) fn redeem(&self, code: &str) -> Option<TokenHolder> {
         let sha256 = digest::sha256(code);
         let mut codes = self.codes.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();

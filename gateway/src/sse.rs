@@ -11,10 +11,10 @@ use futures_util::{Stream, StreamExt};
 use host::clock::Clock;
 use tokio::time::timeout;
 
-use crate::call::{Answered, Call};
+use crate::{call::Call, problem::ApiResult};
 
 /// The answer that is a stream of events.
-pub(crate) fn stream(call: &Call, events: impl Stream<Item = Event> + Send + 'static) -> Answered {
+pub(crate) fn stream(call: &Call, events: impl Stream<Item = Event> + Send + 'static) -> ApiResult {
     let place = call.streams.take(&call.caller.name)?;
     let left = call
         .known
@@ -42,7 +42,7 @@ pub(crate) fn stream(call: &Call, events: impl Stream<Item = Event> + Send + 'st
 }
 
 /// The same for a page, which holds a run in memory while it is looked at: of these somebody has few.
-pub(crate) fn of_page(call: &Call, events: impl Stream<Item = Event> + Send + 'static) -> Answered {
+pub(crate) fn of_page(call: &Call, events: impl Stream<Item = Event> + Send + 'static) -> ApiResult {
     let place = call.streams.take_few(&call.caller.name)?;
     stream(
         call,

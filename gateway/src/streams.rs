@@ -7,7 +7,7 @@ use std::{
 
 use axum::http::StatusCode;
 
-use crate::problem::ProblemDetails;
+use crate::problem::{ApiResult, ProblemDetails};
 
 /// The most pages that change for one caller.
 const MOST_PAGES: usize = 64;
@@ -33,7 +33,7 @@ impl Streams {
     }
 
     /// A place among the few streams of pages that a caller may have. It counts as one more.
-    pub(crate) fn take_few(self: &Arc<Self>, caller: &str) -> Result<Place, Box<ProblemDetails>> {
+    pub(crate) fn take_few(self: &Arc<Self>, caller: &str) -> ApiResult<Place> {
         let pages = format!("pages of {caller}");
         let own = self.open.lock().unwrap_or_else(PoisonError::into_inner).get(&pages).copied();
         if own.is_some_and(|own| own >= MOST_PAGES) {
@@ -44,7 +44,7 @@ impl Streams {
         self.take(&pages)
     }
 
-    pub(crate) fn take(self: &Arc<Self>, caller: &str) -> Result<Place, Box<ProblemDetails>> {
+    pub(crate) fn take(self: &Arc<Self>, caller: &str) -> ApiResult<Place> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let (all, own) = (open.values().sum::<usize>(), open.get(caller).copied().unwrap_or_default());
         if all >= self.most || own >= self.most_of_one {

@@ -72,7 +72,7 @@ fn is_name(text: &str) -> bool {
 
 /// Somebody who may ask, until the token is taken off the file or the server stops.
 #[derive(Debug, Clone)]
-pub(crate) struct Known {
+pub(crate) struct TokenHolder {
     pub(crate) caller: Caller,
     pub(crate) ends: CancellationToken,
     /// Of a session: when it ends.
@@ -80,7 +80,7 @@ pub(crate) struct Known {
     sha256: String,
 }
 
-impl Known {
+impl TokenHolder {
     /// Whether it is whoever reaches a server without tokens, or has the token that its own user's commands have.
     pub(crate) fn is_owner(&self) -> bool {
         self.caller.name == OWNER
@@ -88,7 +88,7 @@ impl Known {
 
     /// For a session, which ends then.
     pub(crate) fn until(self, until: Timestamp) -> Self {
-        Known { until: Some(until), ..self }
+        TokenHolder { until: Some(until), ..self }
     }
 
     /// By which it is told from another token of the same name.
@@ -96,7 +96,7 @@ impl Known {
         &self.sha256
     }
 
-    fn is_same(&self, other: &Known) -> bool {
+    fn is_same(&self, other: &TokenHolder) -> bool {
         self.caller == other.caller && self.sha256 == other.sha256
     }
 }
@@ -105,8 +105,8 @@ impl Known {
 #[derive(Debug)]
 pub(crate) struct Tokens {
     path: Option<PathBuf>,
-    owner: Option<Known>,
-    all: RwLock<Arc<Vec<Known>>>,
+    owner: Option<TokenHolder>,
+    all: RwLock<Arc<Vec<TokenHolder>>>,
     stop: CancellationToken,
 }
 
@@ -120,7 +120,7 @@ impl Tokens {
         if path.is_none() && owner.is_none() {
             return Ok(None);
         }
-        let owner = owner.map(|token| Known { sha256: digest::sha256(token), ..everybody(stop) });
+        let owner = owner.map(|token| TokenHolder { sha256: digest::sha256(token), ..everybody(stop) });
         let all = match &path {
             Some(path) => parse(path, &contents(path).await?, stop)?,
             None => Vec::new(),
@@ -129,7 +129,7 @@ impl Tokens {
     }
 
     /// Who has this token.
-    pub(crate) fn find(&self, token: &str) -> Option<Known> {
+    pub(crate) fn find(&self, token: &str) -> Option<TokenHolder> {
         let sha256 = digest::sha256(token);
         let all = self.all.read().unwrap_or_else(PoisonError::into_inner).clone();
         let mut found = None;
@@ -143,12 +143,12 @@ impl Tokens {
     }
 
     /// Who has the token of the server itself.
-    pub(crate) fn owner(&self) -> Option<Known> {
+    pub(crate) fn owner(&self) -> Option<TokenHolder> {
         self.owner.clone()
     }
 
     /// All that have this name: a token that is being changed has two.
-    pub(crate) fn named(&self, name: &str) -> Vec<Known> {
+    pub(crate) fn named(&self, name: &str) -> Vec<TokenHolder> {
         let all = self.all.read().unwrap_or_else(PoisonError::into_inner).clone();
         all.iter().chain(&self.owner).filter(|known| known.caller.name == name).cloned().collect()
     }
@@ -174,12 +174,12 @@ impl Tokens {
         }
     }
 
-    fn replace(&self, new: Vec<Known>) {
+    fn replace(&self, new: Vec<TokenHolder>) {
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
-        let kept = |known: Known| all.iter().find(|old| old.is_same(&known)).cloned().unwrap_or(known);
-        let new: Vec<Known> = new.into_iter().map(kept).collect();
-        let is_gone = |old: &&Known| !new.iter().any(|known| known.is_same(old));
-        let gone: Vec<&Known> = all.iter().filter(is_gone).collect();
+        let kept = |known: TokenHolder| all.iter().find(|old| old.is_same(&known)).cloned().unwrap_or(known);
+        let new: Vec<TokenHolder> = new.into_iter().map(kept).collect();
+        let is_gone = |old: &&TokenHolder| !new.iter().any(|known| known.is_same(old));
+        let gone: Vec<&TokenHolder> = all.iter().filter(is_gone).collect();
         if !gone.is_empty() || new.len() != all.len() {
             tracing::info!(tokens = new.len(), "the tokens were read again");
         }
@@ -190,9 +190,9 @@ impl Tokens {
 }
 
 /// Whoever asks where there are no tokens.
-pub(crate) fn everybody(stop: &CancellationToken) -> Known {
+pub(crate) fn everybody(stop: &CancellationToken) -> TokenHolder {
     let caller = Caller { name: OWNER.into(), kinds: ROLES.to_vec() };
-    Known { caller, ends: stop.child_token(), until: None, sha256: String::new() }
+    TokenHolder { caller, ends: stop.child_token(), until: None, sha256: String::new() }
 }
 
 async fn contents(path: &Path) -> Result<String, Error> {
@@ -205,7 +205,7 @@ async fn contents(path: &Path) -> Result<String, Error> {
     String::from_utf8(read).map_err(|_| unreadable("it is not UTF-8".into()))
 }
 
-fn parse(path: &Path, text: &str, stop: &CancellationToken) -> Result<Vec<Known>, Error> {
+fn parse(path: &Path, text: &str, stop: &CancellationToken) -> Result<Vec<TokenHolder>, Error> {
     let mut all = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.trim();
@@ -214,12 +214,12 @@ fn parse(path: &Path, text: &str, stop: &CancellationToken) -> Result<Vec<Known>
         }
         let known =
             parsed(line).map_err(|reason| Error::Line { path: path.to_owned(), line: number, reason })?;
-        all.push(Known { ends: stop.child_token(), ..known });
+        all.push(TokenHolder { ends: stop.child_token(), ..known });
     }
     Ok(all)
 }
 
-fn parsed(line: &str) -> Result<Known, &'static str> {
+fn parsed(line: &str) -> Result<TokenHolder, &'static str> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let [name, roles, sha256] = words[..] else {
         return Err(
@@ -239,7 +239,12 @@ fn parsed(line: &str) -> Result<Known, &'static str> {
         return Err("the last word is no SHA-256 in hexadecimal digits");
     }
     let caller = Caller { name: name.to_owned(), kinds };
-    Ok(Known { caller, ends: CancellationToken::new(), until: None, sha256: sha256.to_ascii_lowercase() })
+    Ok(TokenHolder {
+        caller,
+        ends: CancellationToken::new(),
+        until: None,
+        sha256: sha256.to_ascii_lowercase(),
+    })
 }
 
 /// In the same time, wherever they differ.

@@ -6,7 +6,7 @@
 
 use std::{collections::HashMap, hint::black_box};
 
-use coordinator::rehearsal::{Played, Rehearsal};
+use coordinator::rehearsal::{PlayedAttempt, Rehearsal};
 use divan::{Bencher, counter::ItemsCount};
 use domain::{
     AgentProfile, Amount, ChildId, Json, LeaseToken, Timestamp, Tokens, TraceId, Usd, decode,
@@ -14,7 +14,7 @@ use domain::{
     wire::{Claim, Hold, Lease, Payload, Verdict},
 };
 use serde_json::{Value, json};
-use trace::{Command, ContextSpec, Logged, Replay, Spawn, Submit, Trace, logged};
+use trace::{Command, ContextSpec, LoggedEvents, Replay, Spawn, Submit, Trace, logged};
 
 fn main() {
     memory();
@@ -148,7 +148,7 @@ fn played(submit: Submit) -> Rehearsal {
     let mut rehearsal = Rehearsal::begin(TraceId::from_u128(1).expect("not zero"), submit, NOW)
         .unwrap_or_else(|refusal| panic!("{refusal}"));
     let done = Payload::Inline(Json::from("done"));
-    rehearsal.play(|_| Played { cost, verdict: Verdict::Completed(done.clone()) }, |_| None);
+    rehearsal.play(|_| PlayedAttempt { cost, verdict: Verdict::Completed(done.clone()) }, |_| None);
     assert!(!rehearsal.trace.root().expect("submitted").is_live());
     rehearsal
 }
@@ -186,7 +186,8 @@ fn rebuild_graph_of(bencher: Bencher<'_, '_>, steps: u32) {
     let log: Vec<Vec<u8>> =
         messages.map(|message| serde_json::to_vec(&message).expect("string keys only")).collect();
     bencher.counter(ItemsCount::new(steps)).bench_local(|| {
-        let log = log.iter().map(|message| serde_json::from_slice::<Logged>(message).expect("it was logged"));
+        let log =
+            log.iter().map(|message| serde_json::from_slice::<LoggedEvents>(message).expect("it was logged"));
         Replay::all(Trace::new(rehearsal.trace.id()), log.collect())
     });
 }

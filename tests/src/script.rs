@@ -13,7 +13,7 @@ use domain::{
     span::Headers,
     subject::{Filter, Namespace, Subject},
     wire::{
-        self, Answer, Ask, AskMessage, ClaimAt, Claimed, Cost, DeadLetter, Execute, GivenAnswer, Lease,
+        self, Answer, Ask, AskMessage, ClaimAnswer, ClaimAt, Cost, DeadLetter, Execute, GivenAnswer, Lease,
         Offer, Report, TimeLeft, Verdict,
     },
 };
@@ -208,7 +208,7 @@ fn agree(
             let lease = Lease { child_id, attempt: *attempt, token };
             let lease_until = now.plus_millis(10_000);
             let left = TimeLeft { now, lease_ms: 10_000, deadline_ms: None };
-            Answer::Claimed(Box::new(Claimed { lease, lease_until, left, work, open_holds: Vec::new() }))
+            Answer::Claimed(Box::new(ClaimAnswer { lease, lease_until, left, work, open_holds: Vec::new() }))
         }
         Ask::Tick(_) => {
             let left = TimeLeft { now, lease_ms: 10_000, deadline_ms: None };

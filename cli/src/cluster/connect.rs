@@ -18,7 +18,7 @@ use crate::cluster::{
     credentials::{Credentials, check_argument},
     embedded::{Deployment, NotOpened, Shape},
     failure::{Unreachable, unreachable},
-    place::{self, Door},
+    local_directory::{self, Door},
     process_id,
 };
 
@@ -36,7 +36,7 @@ pub(crate) struct Servers {
     redis_url: Option<String>,
     /// A directory in which a cluster of one process keeps everything: without a server, commands use it, or whoever has it open.
     /// If none is named: trellis in XDG_DATA_HOME, or ~/.local/share/trellis.
-    #[arg(long, global = true, value_name = "DIR", env = "TRELLIS_DATA", hide_env_values = true, value_parser = place::file())]
+    #[arg(long, global = true, value_name = "DIR", env = "TRELLIS_DATA", hide_env_values = true, value_parser = local_directory::file())]
     data: Option<PathBuf>,
     /// Prefix of every subject, stream and key, so that deployments can share servers.
     #[arg(
@@ -60,7 +60,7 @@ pub(crate) struct Servers {
 
 /// Where something is run.
 #[derive(Debug)]
-pub(crate) enum Home {
+pub(crate) enum RunTarget {
     /// In a cluster whose processes are others.
     Cluster(ClientBus),
     /// In the `trellis dev` of this user that has the directory open.
@@ -71,7 +71,7 @@ pub(crate) enum Home {
 
 /// A cluster that was to begin in this process.
 #[derive(Debug)]
-pub(crate) enum Begun {
+pub(crate) enum EmbeddedCluster {
     /// It has begun. The text says why nothing of it is kept, if nothing is.
     Here(Deployment, Option<String>),
     /// A `trellis dev` has the directory open.
@@ -147,7 +147,8 @@ impl Servers {
     async fn named(&self) -> anyhow::Result<Option<ClientBus>> {
         if let Some(url) = self.url() {
             let of_directory = || {
-                let directory = self.directory().map(Path::to_owned).or_else(place::default_directory);
+                let directory =
+                    self.directory().map(Path::to_owned).or_else(local_directory::default_directory);
                 Door::read_of(&directory?).filter(|door| door.url == url.trim_end_matches('/'))?.token
             };
             let token = self.credentials.token()?.or_else(of_directory);
@@ -175,7 +176,7 @@ impl Servers {
         if let Some(deployment) = &*opened {
             return Ok(deployment.bus().clone().into());
         }
-        let of_user = || place::default_directory().filter(|directory| directory.is_dir());
+        let of_user = || local_directory::default_directory().filter(|directory| directory.is_dir());
         let Some(directory) = self.directory().map(Path::to_owned).or_else(of_user) else {
             anyhow::bail!(
                 "this command needs a cluster, and there is none: no server is named, no `trellis dev` runs here, and no run was kept here \
@@ -214,18 +215,18 @@ impl Servers {
     }
 
     /// Where something is to be run: in a cluster that is there, or in this process. `keep`: what runs here is kept.
-    pub(crate) async fn home(&self, keep: bool) -> anyhow::Result<Home> {
+    pub(crate) async fn home(&self, keep: bool) -> anyhow::Result<RunTarget> {
         if let Some(bus) = self.named().await? {
-            return Ok(Home::Cluster(bus));
+            return Ok(RunTarget::Cluster(bus));
         }
         if !keep {
-            return Ok(Home::Here(None));
+            return Ok(RunTarget::Here(None));
         }
-        let directory = self.directory().map(Path::to_owned).or_else(place::default_directory);
-        let Some(directory) = directory else { return Ok(Home::Here(None)) };
+        let directory = self.directory().map(Path::to_owned).or_else(local_directory::default_directory);
+        let Some(directory) = directory else { return Ok(RunTarget::Here(None)) };
         match Door::of(&directory, &self.namespace).await? {
-            Some((door, bus)) if door.is_open => Ok(Home::Dev(bus)),
-            Some(_) | None => Ok(Home::Here(Some(directory))),
+            Some((door, bus)) if door.is_open => Ok(RunTarget::Dev(bus)),
+            Some(_) | None => Ok(RunTarget::Here(Some(directory))),
         }
     }
 
@@ -236,15 +237,15 @@ impl Servers {
         directory: Option<&Path>,
         settings: worker::Settings,
         policy: Option<AgentPolicy>,
-    ) -> anyhow::Result<Begun> {
+    ) -> anyhow::Result<EmbeddedCluster> {
         let shape = Shape { directory, ..Shape::default() };
         match self.once_free(&shape, &settings, policy.as_ref()).await {
-            Ok(deployment) => Ok(Begun::Here(deployment, None)),
-            Err((_, Some(bus))) => Ok(Begun::Dev(bus)),
+            Ok(deployment) => Ok(EmbeddedCluster::Here(deployment, None)),
+            Err((_, Some(bus))) => Ok(EmbeddedCluster::Dev(bus)),
             Err((error, None)) if self.directory().is_none() && error.is::<NotOpened>() => {
                 let shape = Shape::default();
                 let deployment = Deployment::embedded(&self.namespace, shape, settings, policy).await?;
-                Ok(Begun::Here(deployment, Some(error.to_string())))
+                Ok(EmbeddedCluster::Here(deployment, Some(error.to_string())))
             }
             Err((error, None)) => Err(error),
         }

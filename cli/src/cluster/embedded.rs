@@ -21,7 +21,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::{connect::client_of, place::Door, process_id};
+use crate::cluster::{connect::client_of, local_directory::Door, process_id};
 
 /// Agents that run at once in this process. They mostly wait for models and tools.
 const SLOTS: usize = 64;
@@ -88,7 +88,7 @@ pub(crate) struct Deployment {
     /// The directory that says how others reach this process.
     door: Option<PathBuf>,
     /// When others asked it last.
-    seen: Option<gateway::Seen>,
+    seen: Option<gateway::LastRequest>,
     /// Where the worker in this process may be killed.
     playground: gateway::Playground,
     /// Lets the worker begin.

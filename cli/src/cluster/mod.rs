@@ -6,6 +6,6 @@ pub(crate) mod credentials;
 pub(crate) mod embedded;
 pub(crate) mod failure;
 pub(crate) mod keys;
-pub(crate) mod place;
+pub(crate) mod local_directory;
 pub(crate) mod process_id;
 pub(crate) mod results;

@@ -1,6 +1,6 @@
 //! `trellis admin-log`: what administrators asked for, and who they were (S7).
 
-use bus::{Stored, keys::Keys};
+use bus::{StoredMessage, keys::Keys};
 use client::Client;
 use domain::{subject::Filter, wire::AdminRecord, wording::count};
 use serde_json::json;
@@ -84,7 +84,7 @@ async fn read(client: &Client, keys: Option<&Keys>) -> anyhow::Result<Log> {
     let bus = client.bus().clone();
     let bus = keys.map_or_else(|| bus.clone(), |keys| bus.clone().with_keys(keys.clone()));
     let stored = bus.read(&Filter::Audits).await.map_err(|error| unreachable(&error))?;
-    let record = |stored: &Stored| serde_json::from_slice(&stored.payload).ok();
+    let record = |stored: &StoredMessage| serde_json::from_slice(&stored.payload).ok();
     let records: Vec<AdminRecord> = stored.iter().filter_map(record).collect();
     Ok(Log { unreadable: stored.len() - records.len(), records, refused: keys.map(Keys::refused) })
 }

@@ -15,11 +15,11 @@ use uuid::Uuid;
 use crate::{
     cluster::connect::Servers,
     input::{
-        context_ref::Named,
-        document::{Document, Unusable},
+        context_ref::WrittenRef,
+        document::{Document, FileError},
         parse,
         sources::{Sources, join},
-        uses::read_with_graphs,
+        use_files::read_with_graphs,
     },
     terminal::{
         ending::Ending,
@@ -39,7 +39,7 @@ Examples:
 pub(crate) struct Show {
     /// The run's id, for the graph at its root; `TRACE/CHILD` for the graph that runs in another context.
     #[arg(value_name = "TRACE[/CHILD]")]
-    context: Named,
+    context: WrittenRef,
 }
 
 /// Replace, add or remove steps of a graph that have not begun.
@@ -53,7 +53,7 @@ pub(crate) struct Show {
 pub(crate) struct Args {
     /// The run's id, for the graph at its root; `TRACE/CHILD` for the graph that runs in another context.
     #[arg(value_name = "TRACE[/CHILD]")]
-    context: Named,
+    context: WrittenRef,
     /// The definition: JSON, YAML or TOML; `-` is stdin.
     #[arg(required_unless_present_any = ["remove", "add", "replace"], conflicts_with_all = ["remove", "add", "replace"])]
     file: Option<PathBuf>,
@@ -173,7 +173,7 @@ fn names(steps: &[StepPath]) -> String {
 }
 
 /// What `graph show` printed, or a definition alone, which is taken as made for the graph as it is now.
-fn from_file(path: &Path, revision: u32) -> Result<Made, Unusable> {
+fn from_file(path: &Path, revision: u32) -> Result<Made, FileError> {
     let document = read_with_graphs(path)?;
     let shown = document.value.get("graph").and(document.value.get("revision")).and_then(Value::as_u64);
     let (document, revision) = match shown {
@@ -185,7 +185,7 @@ fn from_file(path: &Path, revision: u32) -> Result<Made, Unusable> {
 }
 
 /// The graph as it is now, with what the options change.
-fn edited(args: &Args, now: Made) -> Result<TaskGraph, Unusable> {
+fn edited(args: &Args, now: Made) -> Result<TaskGraph, FileError> {
     let mut graph = now.graph;
     let mut problems = Problems::default();
     for id in &args.remove {
@@ -235,7 +235,7 @@ fn put(steps: &mut Vec<StepDef>, name: &str, by: Option<StepDef>) -> bool {
 }
 
 /// The step, or the steps, of a file.
-fn steps(path: &Path) -> Result<Vec<StepDef>, Unusable> {
+fn steps(path: &Path) -> Result<Vec<StepDef>, FileError> {
     let document = read_with_graphs(path).map_err(|unusable| unusable.in_file(path))?;
     let (at, steps) = match &document.value {
         Value::Array(steps) => ("", steps.clone()),

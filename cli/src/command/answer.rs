@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::{
     cluster::connect::Servers,
     input::{
-        context_ref::{Named, meant},
+        context_ref::{WrittenRef, meant},
         parse,
     },
     terminal::{
@@ -33,7 +33,7 @@ use crate::{
 pub(crate) struct Args {
     /// The run, by its id, a unique beginning of it, or @last; `TRACE/CHILD` names the context that asks.
     #[arg(value_name = "TRACE[/CHILD]")]
-    context: Named,
+    context: WrittenRef,
     /// The answer. The context may come before it as a word of its own.
     #[arg(required = true, num_args = 1..=2, value_name = "TEXT")]
     words: Vec<String>,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bus::keys::{Keys, Refused};
+use bus::keys::{ForgedMessage, Keys};
 use client::{Client, TAKES_EFFECT};
 use domain::{
     TraceId,
@@ -11,7 +11,7 @@ use domain::{
 };
 use serde_json::json;
 use tokio::time::{Instant, sleep};
-use trace::account::{Audit, Check, Finding, Journals, Ledger, Posted, Posting, ReadLog, StoreState};
+use trace::account::{Audit, BookingReason, Check, Finding, Journals, Ledger, Posting, ReadLog, StoreState};
 
 use crate::{
     cluster::{
@@ -84,34 +84,34 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
 }
 
 /// An audit, and what it is about.
-struct Audited {
+struct AuditedRun {
     log: ReadLog,
     ledger: Ledger,
     journals: Journals,
-    store: Stored,
+    store: StoredState,
     audit: Audit,
     /// How many messages of the log are not authentic, if a key was given.
     refused: Option<usize>,
 }
 
 /// What the coordinators say of the run.
-enum Stored {
+enum StoredState {
     There(StoreState),
     Gone,
     /// None answered.
     Unknown(String),
 }
 
-impl Stored {
+impl StoredState {
     fn state(&self) -> Option<&StoreState> {
-        if let Stored::There(state) = self { Some(state) } else { None }
+        if let StoredState::There(state) = self { Some(state) } else { None }
     }
 }
 
 /// Audits a run. The log follows the store, so what one has and the other does not is waited for.
-async fn audit(client: &Client, trace: TraceId, keys: Option<&Keys>) -> anyhow::Result<Audited> {
+async fn audit(client: &Client, trace: TraceId, keys: Option<&Keys>) -> anyhow::Result<AuditedRun> {
     let started = Instant::now();
-    let mut not_authentic: Vec<Refused> = Vec::new();
+    let mut not_authentic: Vec<ForgedMessage> = Vec::new();
     loop {
         let store = stored(client, trace).await?;
         let journals = client.journals(trace).await?;
@@ -123,7 +123,7 @@ async fn audit(client: &Client, trace: TraceId, keys: Option<&Keys>) -> anyhow::
         let mut audit = Audit::of(&log, &ledger, &journals, store.state());
         // Each is told once, however often the log is read.
         not_authentic.extend(refused);
-        let findings = not_authentic.iter().map(|Refused { number, why, .. }| Finding {
+        let findings = not_authentic.iter().map(|ForgedMessage { number, why, .. }| Finding {
             sequence: Some(*number),
             check: Check::Log,
             child_id: None,
@@ -135,35 +135,35 @@ async fn audit(client: &Client, trace: TraceId, keys: Option<&Keys>) -> anyhow::
         let differs = store.state().is_some_and(|state| state.version != log.trace().version());
         let unsure = differs || is_live && !audit.is_sound();
         if !unsure || started.elapsed() >= TAKES_EFFECT {
-            return Ok(Audited { log, ledger, journals, store, audit, refused });
+            return Ok(AuditedRun { log, ledger, journals, store, audit, refused });
         }
         sleep(PAUSE).await;
     }
 }
 
-async fn stored(client: &Client, trace_id: TraceId) -> anyhow::Result<Stored> {
+async fn stored(client: &Client, trace_id: TraceId) -> anyhow::Result<StoredState> {
     let answer = match client.query(&Query::Snapshot { trace_id }).await.map_err(failure::explained) {
         Ok(answer) => answer,
         // The rest can be proved without a coordinator.
         Err(error) if error.is::<Unreachable>() || error.is::<Denied>() => {
             let why = error.to_string();
-            return Ok(Stored::Unknown(why.lines().next().unwrap_or_default().to_owned()));
+            return Ok(StoredState::Unknown(why.lines().next().unwrap_or_default().to_owned()));
         }
         Err(error) => return Err(error),
     };
     Ok(match answer {
-        Ok(QueryAnswer::Snapshot { state: Some(state) }) => Stored::There(StoreState {
+        Ok(QueryAnswer::Snapshot { state: Some(state) }) => StoredState::There(StoreState {
             version: state.version,
             digest: state.digest,
             spent: state.budget.spent,
         }),
-        Ok(QueryAnswer::Snapshot { state: None }) => Stored::Gone,
+        Ok(QueryAnswer::Snapshot { state: None }) => StoredState::Gone,
         Ok(answer) => return Err(client::Error::other_answer(answer).into()),
-        Err(refusal) => Stored::Unknown(refusal.message),
+        Err(refusal) => StoredState::Unknown(refusal.message),
     })
 }
 
-impl Audited {
+impl AuditedRun {
     fn is_live(&self) -> bool {
         self.log.trace().root().is_none_or(|root| root.is_live() || root.lifecycle.outcome_due)
     }
@@ -185,9 +185,9 @@ impl Audited {
             (count(known.contexts().len(), "context"), count(self.ledger.postings.len(), "booking"));
         let books = format!("{contexts}; {spent}, by {bookings}");
         let store = match &self.store {
-            Stored::There(state) => format!("version {}, state {}", state.version, state.digest),
-            Stored::Gone => "no longer has the run: proved from the log alone".into(),
-            Stored::Unknown(why) => format!("not compared: {why}"),
+            StoredState::There(state) => format!("version {}, state {}", state.version, state.digest),
+            StoredState::Gone => "no longer has the run: proved from the log alone".into(),
+            StoredState::Unknown(why) => format!("not compared: {why}"),
         };
         let entries = if *agreed == 1 { "entry" } else { "entries" };
         let mut journal = format!("{agreed} paid {entries} of {}", count(self.journals.len(), "journal"));
@@ -213,8 +213,8 @@ impl Audited {
         notes.iter().for_each(|note| text.push_str(&format!("note: {note}\n")));
         let verdict = match (&self.store, self.audit.is_sound()) {
             (_, false) => "something does not agree",
-            (Stored::Unknown(_), true) => "everything agrees, and the store was not asked",
-            (Stored::There(_) | Stored::Gone, true) => "everything agrees",
+            (StoredState::Unknown(_), true) => "everything agrees, and the store was not asked",
+            (StoredState::There(_) | StoredState::Gone, true) => "everything agrees",
         };
         let so_far = if self.is_live() { ", so far: the run is not over" } else { "" };
         text.push_str(&format!("audit of {trace}: {verdict}{so_far}\n"));
@@ -224,9 +224,9 @@ impl Audited {
     fn to_json(&self) -> serde_json::Value {
         let Audit { findings, notes, agreed, unjournaled, without_journal } = &self.audit;
         let store = match &self.store {
-            Stored::There(state) => json!({"version": state.version, "digest": state.digest}),
-            Stored::Gone => json!("gone"),
-            Stored::Unknown(why) => json!({"unknown": why}),
+            StoredState::There(state) => json!({"version": state.version, "digest": state.digest}),
+            StoredState::Gone => json!("gone"),
+            StoredState::Unknown(why) => json!({"unknown": why}),
         };
         let known = self.log.trace();
         json!({
@@ -269,13 +269,13 @@ fn bookings(postings: &[Posting]) -> String {
 }
 
 /// A kind of booking in words.
-pub(crate) fn word(why: Posted) -> &'static str {
+pub(crate) fn word(why: BookingReason) -> &'static str {
     match why {
-        Posted::Carried => "carried over",
-        Posted::Settled => "settled",
-        Posted::Estimated => "estimated",
-        Posted::Corrected => "corrected",
-        Posted::Charged => "charged",
-        Posted::Accepted => "accepted",
+        BookingReason::Carried => "carried over",
+        BookingReason::Settled => "settled",
+        BookingReason::Estimated => "estimated",
+        BookingReason::Corrected => "corrected",
+        BookingReason::Charged => "charged",
+        BookingReason::Accepted => "accepted",
     }
 }

@@ -14,7 +14,7 @@ use trace::{ContextNode, Trace};
 use crate::{
     cluster::{connect::Servers, failure::unreachable},
     input::{
-        context_ref::{ContextRef, Named, RunRef, meant},
+        context_ref::{ContextRef, RunRef, WrittenRef, meant},
         parse,
     },
     terminal::{
@@ -57,18 +57,18 @@ pub(crate) enum Command {
     },
     /// Accept a disputed charge: it is booked, past the limit if need be.
     #[command(after_help = EXIT_CODES)]
-    Accept(Disputed),
+    Accept(DisputedCharge),
     /// Drop a disputed charge: it is no cost of this run.
     #[command(after_help = EXIT_CODES)]
-    Drop(Disputed),
+    Drop(DisputedCharge),
 }
 
 /// A disputed charge, as `budget disputes` lists it.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Disputed {
+pub(crate) struct DisputedCharge {
     /// The run and the context.
     #[arg(value_name = "TRACE/CHILD")]
-    context: Named,
+    context: WrittenRef,
     /// The number of the disputed charge within its context. The context may come before it as a word of its own.
     #[arg(required = true, num_args = 1..=2, value_name = "NUMBER")]
     words: Vec<String>,
@@ -220,7 +220,7 @@ fn disputes(trace: &Trace, output: Output) -> anyhow::Result<Ending> {
 
 async fn decide(
     client: &Client,
-    Disputed { context, words }: Disputed,
+    DisputedCharge { context, words }: DisputedCharge,
     decision: Decision,
     output: Output,
 ) -> anyhow::Result<Ending> {

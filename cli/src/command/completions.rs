@@ -21,7 +21,7 @@ use domain::{AgentId, TraceId, wire::ContextStatus};
 use serde::{Deserialize, de::DeserializeOwned};
 
 use crate::{
-    input::context_ref::{Named, RunRef},
+    input::context_ref::{RunRef, WrittenRef},
     terminal::{ending::Ending, output},
 };
 
@@ -51,7 +51,7 @@ fn completed(command: clap::Command) -> clap::Command {
     let command = names.into_iter().fold(command, |command, name| command.mut_subcommand(name, completed));
     command.mut_args(|arg| {
         let is = |id: TypeId| arg.get_value_parser().type_id() == id;
-        if is(TypeId::of::<RunRef>()) || is(TypeId::of::<Named>()) {
+        if is(TypeId::of::<RunRef>()) || is(TypeId::of::<WrittenRef>()) {
             arg.add(ArgValueCompleter::new(runs))
         } else if is(TypeId::of::<AgentId>()) {
             arg.add(ArgValueCompleter::new(agents))

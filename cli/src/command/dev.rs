@@ -26,10 +26,10 @@ use crate::{
     cluster::{
         connect::Servers,
         embedded::{Crashes, Deployment, Shape, url_of},
-        place,
+        local_directory,
     },
     command::{agents, gateway::FrontDoor, page, webhooks::WebhookFile},
-    input::{document::Document, parse, profiles, task, uses::read_as_far, worker_config::WorkerConfig},
+    input::{document::Document, parse, profiles, task, use_files::read_as_far, worker_config::WorkerConfig},
     terminal::{
         ending::{EXIT_CODES, Ending},
         outcome,
@@ -102,7 +102,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let health = args.health.map(with_port).transpose().context("could not listen for health checks")?;
     let directory = match args.no_keep {
         true => None,
-        false => servers.directory().map(Path::to_owned).or_else(place::default_directory),
+        false => servers.directory().map(Path::to_owned).or_else(local_directory::default_directory),
     };
     let directory = directory.as_deref();
     let shape = Shape { directory, health, schedules: true, webhooks, crashes: args.crashes };
@@ -124,7 +124,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
             (None, _) => format!("HTTP is at http://{address}, for everybody on this machine"),
             (Some(_), Some(directory)) => format!(
                 "other commands of trellis find it by themselves; HTTP is at http://{address}, with the token in {}",
-                directory.join(place::TOKEN).display()
+                directory.join(local_directory::TOKEN).display()
             ),
             (Some(token), None) => {
                 format!("other commands reach it with TRELLIS_URL=http://{address} TRELLIS_TOKEN={token}")
@@ -186,7 +186,7 @@ async fn listen(
     config.playground = Some(deployment.playground());
     if !config.is_open {
         let of_directory = directory.map(|directory| {
-            place::token_of(directory)
+            local_directory::token_of(directory)
                 .with_context(|| format!("can't keep a token in {}", directory.display()))
         });
         config.token = Some(of_directory.unwrap_or_else(|| Ok(gateway::token::fresh()))?);

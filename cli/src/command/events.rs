@@ -4,7 +4,7 @@ use client::RunMessage;
 use domain::{ChildId, Timestamp, subject::Filter};
 use serde_json::json;
 use trace::{
-    ContextNode, Event, Logged, Trace,
+    ContextNode, Event, LoggedEvents, Trace,
     account::{LogMessage, detail, kind},
 };
 
@@ -141,7 +141,7 @@ impl Printer<'_> {
         Ok(())
     }
 
-    fn is_wanted(&self, logged: &Logged, event: &Event) -> bool {
+    fn is_wanted(&self, logged: &LoggedEvents, event: &Event) -> bool {
         let Args { context, kind: kinds, .. } = self.args;
         let about = event.child_id().unwrap_or(&logged.child_id);
         (context.is_empty() || context.contains(about)) && (kinds.is_empty() || kinds.contains(&kind(event)))

@@ -9,7 +9,7 @@ use gateway::TraceUrl;
 use crate::{
     cluster::{
         connect::Servers,
-        place::{self, DEFAULT_ADDRESS, LISTEN},
+        local_directory::{self, DEFAULT_ADDRESS, LISTEN},
     },
     command::serve,
     terminal::{
@@ -27,7 +27,7 @@ pub(crate) struct FrontDoor {
     #[arg(long, value_name = "ADDRESS", env = LISTEN)]
     listen: Option<String>,
     /// A file with a line for each token, as `trellis gateway token` writes it. It is read again when it changes.
-    #[arg(long, value_name = "FILE", env = "TRELLIS_TOKENS", value_parser = place::file())]
+    #[arg(long, value_name = "FILE", env = "TRELLIS_TOKENS", value_parser = local_directory::file())]
     tokens: Option<PathBuf>,
     /// Let everybody in who reaches it from this machine, without a token: every user, and every agent with a network.
     #[arg(long)]

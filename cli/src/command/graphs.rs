@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use crate::{
     cluster::connect::Servers,
     input::{
-        document::{Document, Unusable},
-        uses::read_as_far,
+        document::{Document, FileError},
+        use_files::read_as_far,
     },
     terminal::{
         ending::Ending,
@@ -104,7 +104,7 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
 }
 
 /// The graph of a file, and its name; what can be checked without a cluster is.
-fn read(file: &Path, name: Option<GraphName>) -> Result<(GraphName, Document), Unusable> {
+fn read(file: &Path, name: Option<GraphName>) -> Result<(GraphName, Document), FileError> {
     let document = read_as_far(file)?;
     let mut checked = document.value.clone();
     let mut problems = graph::put_stand_ins(&mut checked);

@@ -146,7 +146,7 @@ async fn as_it_stands(
 ) -> anyhow::Result<Ending> {
     // It may have written none yet.
     let entries = client.journal_or_empty(trace, child).await?;
-    let mut followed = Followed::default();
+    let mut followed = FollowedJournal::default();
     for entry in &entries {
         followed.tell(entry, output)?;
     }
@@ -159,12 +159,12 @@ async fn as_it_stands(
 
 /// A journal that is printed entry by entry.
 #[derive(Default)]
-struct Followed {
+struct FollowedJournal {
     first: Option<Timestamp>,
     copies: Copies,
 }
 
-impl Followed {
+impl FollowedJournal {
     fn tell(&mut self, entry: &HistoryEntry, output: Output) -> anyhow::Result<()> {
         let first = *self.first.get_or_insert(entry.at);
         let mark = if self.copies.is_copy(&entry.step) { Mark::Copied } else { Mark::None };
@@ -182,7 +182,7 @@ async fn follow(client: &Client, trace: TraceId, child: &ChildId, output: Output
     let told = |error| unreachable(&error);
     let mut steps = client.bus().follow(std::slice::from_ref(&journal), From::Start).await.map_err(told)?;
     let mut ends = client.bus().follow(&[outcome], From::Start).await.map_err(told)?;
-    let mut followed = Followed::default();
+    let mut followed = FollowedJournal::default();
     // Those of another pool are no entries of it.
     let mut writer = None;
     // The sequence of the last entry, once the context has ended.

@@ -4,7 +4,9 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use domain::{
     AgentId, ChildId, StepId, StepPath, Usd,
-    graph::{CriticalPath, EarlierRun, Estimate, Expected, Known, StepEstimate, StepKind, Synthesis},
+    graph::{
+        CriticalPath, EarlierRun, Estimate, EstimateInputs, ExpectedCost, StepEstimate, StepKind, Synthesis,
+    },
 };
 use serde_json::json;
 
@@ -63,19 +65,19 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         Err(ending) => return Ok(ending),
     };
     let inputs = definition.filled_inputs();
-    let known = Known { inputs: &inputs, profiles: &ceilings, items: args.items };
+    let known = EstimateInputs { inputs: &inputs, profiles: &ceilings, items: args.items };
     let estimate = Estimate::of(&plan, &known);
     let named = definition
         .child_id
         .clone()
         .map_or_else(|| ChildId::new(definition.name.as_ref().map_or("graph", StepId::as_str)), Ok)?;
     let earlier = if args.runs == 0 { Vec::new() } else { learn(servers, &named, args.runs).await? };
-    let expected = Expected::of_steps(&earlier);
+    let expected = ExpectedCost::of_steps(&earlier);
     let times = expected.iter().map(|(step, of)| (step.clone(), of.mean_ms)).collect();
-    let planned = Planned {
+    let planned = PlanReport {
         needs: estimate.needs(definition.closing_reserve_usd.unwrap_or_default()),
         budget: args.budget.or(definition.max_cost_usd),
-        whole: Expected::of(earlier.iter().map(|run| run.whole)),
+        whole: ExpectedCost::of(earlier.iter().map(|run| run.whole)),
         path: CriticalPath::of(&plan, &times),
         estimate,
         expected,
@@ -111,16 +113,16 @@ async fn learn(servers: &Servers, root: &ChildId, most: usize) -> anyhow::Result
     client.earlier_runs(root, most).await?.map_err(|refusal| client::Error::refused(refusal).into())
 }
 
-struct Planned {
+struct PlanReport {
     estimate: Estimate,
     needs: Option<Usd>,
     budget: Option<Usd>,
-    whole: Option<Expected>,
-    expected: BTreeMap<StepPath, Expected>,
+    whole: Option<ExpectedCost>,
+    expected: BTreeMap<StepPath, ExpectedCost>,
     path: CriticalPath,
 }
 
-impl Planned {
+impl PlanReport {
     /// Whether the worst case fits; none without a budget.
     fn fits(&self) -> Option<bool> {
         let budget = self.budget?;

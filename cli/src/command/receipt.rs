@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use domain::{Usd, wording::count};
 use serde_json::json;
-use trace::account::{ContextAccount, Line, Receipt, Repriced};
+use trace::account::{ContextAccount, Line, Receipt, RepricedRun};
 
 use crate::{
     cluster::connect::Servers,
@@ -67,7 +67,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, format: Format) -> anyhow
         );
     }
     let repriced = prices.map(|prices| {
-        Repriced::of(log.trace(), &ledger, &journals, |model, usage| {
+        RepricedRun::of(log.trace(), &ledger, &journals, |model, usage| {
             let priced = prices.cost(model, usage)?;
             Some((priced.amount.cost_usd, priced.prices))
         })
@@ -89,7 +89,7 @@ enum Money {
     Plain,
 }
 
-fn shown(receipt: &Receipt, repriced: Option<&Repriced>, markdown: bool) -> String {
+fn shown(receipt: &Receipt, repriced: Option<&RepricedRun>, markdown: bool) -> String {
     let status = display::plain(serde_json::to_value(receipt.status));
     let so_far = if receipt.so_far { ", so far" } else { "" };
     let mut out = if markdown { "# Receipt\n\n".to_owned() } else { String::new() };
@@ -330,7 +330,7 @@ fn models(receipt: &Receipt) -> Vec<[String; 7]> {
 
 const REPRICED: [&str; 6] = ["MODEL", "CALLS", "COST", "WOULD BE", "CHANGE", "PRICES"];
 
-fn repricing(repriced: &Repriced) -> Vec<[String; 6]> {
+fn repricing(repriced: &RepricedRun) -> Vec<[String; 6]> {
     let unknown = || "not known".to_owned();
     let row = |name: &str, calls: String, was: Usd, would_be: Option<Usd>, prices: &str| {
         let change = would_be.map_or_else(String::new, |would_be| display::change(would_be, was));

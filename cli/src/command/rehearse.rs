@@ -7,7 +7,7 @@ use std::{
     path::PathBuf,
 };
 
-use coordinator::rehearsal::{Played, Rehearsal};
+use coordinator::rehearsal::{PlayedAttempt, Rehearsal};
 use domain::{
     AgentId, AgentProfile, Amount, ChildId, Json, StepId, Timestamp, TraceId, Usd,
     graph::{Body, Plan},
@@ -167,14 +167,14 @@ struct Cast<'a> {
 }
 
 impl<'a> Cast<'a> {
-    fn play(&self, work: &Execute) -> Played {
+    fn play(&self, work: &Execute) -> PlayedAttempt {
         let meant = |name: &&StepId| means(name.as_str(), work.child_id.as_str());
         let cost = Amount::cost(self.args.spend);
         if let Some(name) = self.args.fail.iter().find(meant) {
             self.used.borrow_mut().insert((FAIL, name));
             let message = "told to fail by --fail".into();
             let failure = Failure { kind: FailureKind::Agent, message, retryable: true };
-            return Played { cost, verdict: Verdict::Failed(failure) };
+            return PlayedAttempt { cost, verdict: Verdict::Failed(failure) };
         }
         let told = self.args.result.iter().find(|(name, _)| meant(&name));
         let value = match told {
@@ -184,7 +184,7 @@ impl<'a> Cast<'a> {
             }
             None => Value::from(work.goal.as_str()),
         };
-        Played { cost, verdict: Verdict::Completed(Payload::Inline(Json::from(value))) }
+        PlayedAttempt { cost, verdict: Verdict::Completed(Payload::Inline(Json::from(value))) }
     }
 
     fn answer(&self, question: &Question) -> Option<Text> {

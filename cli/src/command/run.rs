@@ -17,14 +17,14 @@ use domain::{
 
 use crate::{
     cluster::{
-        connect::{Begun, Home, Servers, client_of},
+        connect::{EmbeddedCluster, RunTarget, Servers, client_of},
         embedded::Deployment,
     },
     command::agents,
     input::{parse, sources::Sources, task::Task, worker_config::WorkerConfig},
     terminal::{
         ending::{EXIT_CODES, Ending},
-        live::{self, Followed, OnSignal},
+        live::{self, OnSignal, WatchEnd},
         outcome,
         output::{self, Output},
         questions::{Answerer, Questions},
@@ -69,11 +69,11 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     };
     let home = servers.home(!args.no_keep).await?;
     // A directory has the same agents, whoever has it open.
-    let of_user = matches!(home, Home::Here(_) | Home::Dev(_));
-    if matches!(home, Home::Here(None)) && !args.no_keep {
+    let of_user = matches!(home, RunTarget::Here(_) | RunTarget::Dev(_));
+    if matches!(home, RunTarget::Here(None)) && !args.no_keep {
         output::note("note: this run is not kept: there is no HOME; --data names a directory");
     }
-    let (mut submission, sources) = match args.task.read(matches!(home, Home::Here(None)), output)? {
+    let (mut submission, sources) = match args.task.read(matches!(home, RunTarget::Here(None)), output)? {
         Ok(read) => read,
         Err(ending) => return Ok(ending),
     };
@@ -82,24 +82,24 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         Err(ending) => return Ok(ending),
     };
     let from_stdin = args.task.file.as_deref().is_some_and(|file| file == "-");
-    let there = |bus| (client_of(bus), None, Some(Left::GoesOn));
+    let there = |bus| (client_of(bus), None, Some(Detached::GoesOn));
     let mut in_dev = false;
     let (client, deployment, left) = match home {
-        Home::Cluster(bus) => there(bus),
-        Home::Dev(bus) => {
+        RunTarget::Cluster(bus) => there(bus),
+        RunTarget::Dev(bus) => {
             in_dev = true;
             there(bus)
         }
-        Home::Here(directory) => {
+        RunTarget::Here(directory) => {
             match servers.embedded(directory.as_deref(), settings, policy).await? {
                 // It has begun just now.
-                Begun::Dev(bus) => {
+                EmbeddedCluster::Dev(bus) => {
                     in_dev = true;
                     there(bus)
                 }
-                Begun::Here(mut deployment, not_kept) => {
+                EmbeddedCluster::Here(mut deployment, not_kept) => {
                     let is_kept = show(&mut deployment, directory.as_deref(), not_kept).await;
-                    let left = directory.filter(|_| is_kept).map(Left::StandsStill);
+                    let left = directory.filter(|_| is_kept).map(Detached::StandsStill);
                     (deployment.client(), Some(deployment), left)
                 }
             }
@@ -183,7 +183,7 @@ async fn tell_earlier(client: &Client) -> anyhow::Result<()> {
 }
 
 /// What becomes of a run whose command ends before it.
-enum Left {
+enum Detached {
     /// Others run it.
     GoesOn,
     /// It is in this directory, and nobody goes on with it.
@@ -232,7 +232,7 @@ async fn perform(
     client: &Client,
     servers: &Servers,
     (submission, sources): (&Submission, &Sources),
-    (asked, left): (Questions, Option<Left>),
+    (asked, left): (Questions, Option<Detached>),
     words: bool,
     output: Output,
 ) -> anyhow::Result<Ending> {
@@ -244,18 +244,18 @@ async fn perform(
     output::adjusted(&accepted);
     let on_signal = on_signal(left, accepted.trace_id);
     match live::follow(client, accepted.trace_id, asked, words, on_signal).await? {
-        Followed::Ended(watch) => outcome::print(client, servers, &watch, output).await,
-        Followed::Left => Ok(Ending::Left),
-        Followed::LeftCancelled => Ok(Ending::Cancelled),
+        WatchEnd::Ended(watch) => outcome::print(client, servers, &watch, output).await,
+        WatchEnd::Left => Ok(Ending::Left),
+        WatchEnd::LeftCancelled => Ok(Ending::Cancelled),
     }
 }
 
 /// A run that is kept elsewhere than in this process can be left; the user is asked, if there is one.
-fn on_signal(left: Option<Left>, trace_id: TraceId) -> OnSignal {
+fn on_signal(left: Option<Detached>, trace_id: TraceId) -> OnSignal {
     let is_asked = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
     let left = match left.filter(|_| is_asked) {
-        Some(Left::GoesOn) => live::goes_on(trace_id),
-        Some(Left::StandsStill(directory)) => format!(
+        Some(Detached::GoesOn) => live::goes_on(trace_id),
+        Some(Detached::StandsStill(directory)) => format!(
             "left, and the run stands still: `trellis dev --data {}` goes on with it, `trellis runs cancel {trace_id}` ends it",
             directory.display()
         ),

@@ -19,14 +19,14 @@ use crate::{
     cluster::connect::Servers,
     command::{cancel_all, delete_restore, finding, rerun, workers},
     input::{
-        context_ref::{ContextRef, Named, RunRef},
+        context_ref::{ContextRef, RunRef, WrittenRef},
         parse,
     },
     terminal::{
-        absent, confirm, display,
+        confirm, display,
         ending::{EXIT_CODES, Ending},
-        live::{self, Followed},
-        news, outcome,
+        live::{self, WatchEnd},
+        missing_workers, news, outcome,
         output::{self, Output},
         pager,
         questions::{Answerer, Questions, expected},
@@ -65,7 +65,7 @@ pub(crate) enum Command {
     Cancel {
         /// The run, by its id, a unique beginning of it, or @last; `TRACE/CHILD`: only this context and its descendants.
         #[arg(value_name = "TRACE[/CHILD]")]
-        context: Option<Named>,
+        context: Option<WrittenRef>,
         #[command(flatten)]
         filters: cancel_all::Filters,
         /// Cancel only this context and its descendants.
@@ -142,8 +142,8 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
             }
             let asked = Questions::new(Answerer::is(answer, false, false));
             match live::follow(&client, trace, asked, words, live::OnSignal::Leave).await? {
-                Followed::Ended(watch) => outcome::print(&client, servers, &watch, output).await,
-                Followed::Left | Followed::LeftCancelled => Ok(Ending::Left),
+                WatchEnd::Ended(watch) => outcome::print(&client, servers, &watch, output).await,
+                WatchEnd::Left | WatchEnd::LeftCancelled => Ok(Ending::Left),
             }
         }
         Command::Cancel { context, filters, child, reason, without_undo } => {
@@ -193,7 +193,7 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
 
 /// Which contexts wait for a worker while none of their pool answers. Whoever may not ask workers is told nothing.
 async fn waits_for_workers(client: &Client, trace: &Trace) -> String {
-    if absent::waits(trace, &[]).is_empty() {
+    if missing_workers::waits(trace, &[]).is_empty() {
         return String::new();
     }
     let Ok(there) = client.workers().await else { return String::new() };
@@ -204,7 +204,7 @@ async fn waits_for_workers(client: &Client, trace: &Trace) -> String {
         };
         format!("\n{said}\n  {start}\n")
     };
-    absent::waits(trace, &there).into_iter().map(line).collect()
+    missing_workers::waits(trace, &there).into_iter().map(line).collect()
 }
 
 /// The calls that are booked at their hold, and why, as far as their journals say (B10).

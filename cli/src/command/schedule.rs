@@ -16,9 +16,9 @@ use serde_json::{Value, json};
 use crate::{
     cluster::connect::Servers,
     input::{
-        document::{Document, Unusable},
+        document::{Document, FileError},
         parse,
-        uses::read_as_far,
+        use_files::read_as_far,
     },
     terminal::{
         display,
@@ -177,7 +177,7 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
     }
 }
 
-fn explain(unusable: &Unusable, file: &Path, output: Output) -> anyhow::Result<Ending> {
+fn explain(unusable: &FileError, file: &Path, output: Output) -> anyhow::Result<Ending> {
     if output == Output::Json {
         output::print_json(&unusable.to_json(file))?;
     }

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::{
     cluster::connect::Servers,
-    input::{context_ref::Named, parse},
+    input::{context_ref::WrittenRef, parse},
     terminal::{
         ending::Ending,
         output::{self, Output},
@@ -38,7 +38,7 @@ Examples:
 pub(crate) struct Args {
     /// The run, by its id, a unique beginning of it, or @last, for its root; `TRACE/CHILD` for another context.
     #[arg(value_name = "TRACE[/CHILD]")]
-    context: Named,
+    context: WrittenRef,
     /// The message, at most 64 KiB; `-` reads it from stdin.
     #[arg(value_name = "TEXT")]
     text: String,

@@ -11,7 +11,7 @@ use host::{
 use serde_json::{json, value::RawValue};
 
 use crate::{
-    cluster::place,
+    cluster::local_directory,
     terminal::{
         ending::{EXIT_CODES, Ending},
         output::{self, Output},
@@ -24,7 +24,7 @@ use crate::{
 pub(crate) struct WebhookFile {
     /// Who is told of outcomes and questions over HTTP: YAML or JSON, the same for all coordinators (docs/webhooks.md). It is read again
     /// when it changes.
-    #[arg(long, value_name = "FILE", env = "TRELLIS_WEBHOOKS", value_parser = place::file())]
+    #[arg(long, value_name = "FILE", env = "TRELLIS_WEBHOOKS", value_parser = local_directory::file())]
     webhooks: Option<PathBuf>,
 }
 

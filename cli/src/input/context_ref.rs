@@ -85,13 +85,13 @@ fn ambiguous(runs: &[RunSummary]) -> String {
 
 /// `TRACE`, `TRACE/CHILD` or `TRACE/CHILD@STEP`, as it is written.
 #[derive(Debug, Clone)]
-pub(crate) struct Named {
+pub(crate) struct WrittenRef {
     pub(crate) run: RunRef,
     pub(crate) child: Option<ChildId>,
     pub(crate) step: Option<u32>,
 }
 
-impl FromStr for Named {
+impl FromStr for WrittenRef {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -106,7 +106,7 @@ impl FromStr for Named {
             None => (place, None),
         };
         let number = |step: &str| step.parse().map_err(|_| format!("{step:?} is not the number of a step"));
-        Ok(Named {
+        Ok(WrittenRef {
             run: run.parse()?,
             child: child.map(str::parse).transpose().map_err(|error: domain::id::Error| error.to_string())?,
             step: step.map(number).transpose()?,
@@ -114,7 +114,7 @@ impl FromStr for Named {
     }
 }
 
-impl Named {
+impl WrittenRef {
     /// The run, and the context if one is named: `root` is the root, whatever its id is.
     pub(crate) async fn find(&self, client: &Client) -> anyhow::Result<(TraceId, Option<ChildId>)> {
         let trace = self.run.find(client).await?;
@@ -134,7 +134,7 @@ impl Named {
     }
 }
 
-impl Named {
+impl WrittenRef {
     /// A step that stands for this one until it is looked up.
     pub(crate) fn unsettled(&self) -> Checkpoint {
         let trace_id = if let RunRef::Id(id) = self.run { Some(id) } else { TraceId::from_u128(1) };
@@ -152,20 +152,20 @@ impl Named {
 pub(crate) struct ContextRef {
     /// The run, by its id, a unique beginning of it, or @last; `TRACE/CHILD` names a context of it.
     #[arg(value_name = "TRACE[/CHILD]")]
-    named: Named,
+    named: WrittenRef,
     /// The context, if it is not part of the first word.
     #[arg(hide = true)]
     child: Option<ChildId>,
 }
 
 impl ContextRef {
-    fn whole(&self) -> anyhow::Result<Named> {
+    fn whole(&self) -> anyhow::Result<WrittenRef> {
         match (&self.named.child, &self.child) {
             (Some(one), Some(other)) if one != other => {
                 bail!("both `{one}` and `{other}` are named: give one context")
             }
             (Some(_), _) | (None, None) => Ok(self.named.clone()),
-            (None, Some(child)) => Ok(Named { child: Some(child.clone()), ..self.named.clone() }),
+            (None, Some(child)) => Ok(WrittenRef { child: Some(child.clone()), ..self.named.clone() }),
         }
     }
 
@@ -202,8 +202,8 @@ pub(crate) fn meant<'c>(trace: &'c Trace, child: &'c ChildId) -> &'c ChildId {
 }
 
 /// `TRACE[/CHILD]@STEP`: a step of a journal.
-pub(crate) fn checkpoint(text: &str) -> Result<Named, String> {
-    let named: Named = text.parse()?;
+pub(crate) fn checkpoint(text: &str) -> Result<WrittenRef, String> {
+    let named: WrittenRef = text.parse()?;
     match named.step {
         Some(_) => Ok(named),
         None => Err("write it as TRACE/CHILD@STEP, such as 0af7651916/writer@4".into()),
@@ -211,7 +211,7 @@ pub(crate) fn checkpoint(text: &str) -> Result<Named, String> {
 }
 
 /// The step of a journal that is named.
-pub(crate) async fn find_checkpoint(client: &Client, named: &Named) -> anyhow::Result<Checkpoint> {
+pub(crate) async fn find_checkpoint(client: &Client, named: &WrittenRef) -> anyhow::Result<Checkpoint> {
     let (trace_id, child) = named.find(client).await?;
     let child_id = match child {
         Some(child) => child,
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn g17_a_run_a_context_and_a_step_have_one_form() {
         let read = |text: &str| {
-            let Named { run, child, step } = text.parse()?;
+            let WrittenRef { run, child, step } = text.parse()?;
             let run = match run {
                 RunRef::Id(id) => id.to_string(),
                 RunRef::Prefix(prefix) => format!("{prefix}…"),

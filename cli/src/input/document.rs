@@ -21,13 +21,13 @@ use crate::{
 pub(crate) struct Document {
     pub(crate) value: Value,
     pub(crate) sources: Sources,
-    pub(crate) unread: Unread,
+    pub(crate) unread: UnreadableGraphs,
 }
 
 /// Graphs that steps use and that can't be read. Something else stands in their places, so that the mistakes in the rest are
 /// found too.
 #[derive(Default)]
-pub(crate) struct Unread {
+pub(crate) struct UnreadableGraphs {
     /// The paths of the stand-ins.
     pub(crate) places: Vec<String>,
     /// Why each can't be read, at the step that uses it; and what only a cluster or another file can tell.
@@ -37,24 +37,24 @@ pub(crate) struct Unread {
 }
 
 /// Why a file can't be used.
-pub(crate) enum Unusable {
+pub(crate) enum FileError {
     /// The file can't be read.
     Unreadable(anyhow::Error),
     /// Its content is not valid: all mistakes, each with where it is.
     Wrong(Mistakes),
 }
 
-impl From<Problems> for Unusable {
+impl From<Problems> for FileError {
     /// Mistakes that are in no file.
     fn from(problems: Problems) -> Self {
-        Unusable::Wrong(Mistakes::new(problems, &Sources::default()))
+        FileError::Wrong(Mistakes::new(problems, &Sources::default()))
     }
 }
 
 impl Document {
     /// A value that no file has.
     pub(crate) fn made(value: Value) -> Self {
-        Document { value, sources: Sources::default(), unread: Unread::default() }
+        Document { value, sources: Sources::default(), unread: UnreadableGraphs::default() }
     }
 
     /// A part of it.
@@ -65,8 +65,8 @@ impl Document {
     }
 
     /// Why it can't be used: everything, with the graphs that could not be read.
-    pub(crate) fn wrong(&self, problems: Problems) -> Unusable {
-        let Unread { places, problems: unread, inside } = &self.unread;
+    pub(crate) fn wrong(&self, problems: Problems) -> FileError {
+        let UnreadableGraphs { places, problems: unread, inside } = &self.unread;
         let mut all = Problems::default();
         all.extend(unread.clone());
         if places.is_empty() {
@@ -79,11 +79,11 @@ impl Document {
         }
         let mut mistakes = Mistakes::new(all, &self.sources);
         inside.iter().for_each(|more| mistakes.extend(more));
-        Unusable::Wrong(mistakes)
+        FileError::Wrong(mistakes)
     }
 
     /// What was read of it, if nothing is wrong with it.
-    pub(crate) fn checked<T>(&self, read: Result<T, Problems>) -> Result<T, Unusable> {
+    pub(crate) fn checked<T>(&self, read: Result<T, Problems>) -> Result<T, FileError> {
         match read {
             Ok(read) if self.unread.places.is_empty() && self.unread.problems.is_empty() => Ok(read),
             Ok(_) => Err(self.wrong(Problems::default())),
@@ -91,12 +91,12 @@ impl Document {
         }
     }
 
-    pub(crate) fn graph(&self) -> Result<(TaskGraph, Plan), Unusable> {
+    pub(crate) fn graph(&self) -> Result<(TaskGraph, Plan), FileError> {
         self.checked(graph::read(self.text().as_bytes(), Format::Json))
     }
 
     /// A graph for a cluster, which has the graphs that it uses by name: what can be checked without them is.
-    pub(crate) fn graph_to_send(&self) -> Result<TaskGraph, Unusable> {
+    pub(crate) fn graph_to_send(&self) -> Result<TaskGraph, FileError> {
         if graph::references(&self.value).is_empty() {
             return self.graph().map(|(graph, _)| graph);
         }
@@ -109,7 +109,7 @@ impl Document {
     }
 
     /// As `graph`; if it has no inputs, those that it needs are given later.
-    pub(crate) fn graph_to_check(&self) -> Result<(TaskGraph, Plan), Unusable> {
+    pub(crate) fn graph_to_check(&self) -> Result<(TaskGraph, Plan), FileError> {
         if self.value.get("inputs").is_some() {
             return self.graph();
         }
@@ -121,12 +121,12 @@ impl Document {
     }
 }
 
-impl Unusable {
+impl FileError {
     /// The same, in another file than the one that the command names.
     pub(crate) fn in_file(self, path: &Path) -> Self {
         match self {
-            Unusable::Unreadable(_) => self,
-            Unusable::Wrong(mistakes) => Unusable::Wrong(mistakes.in_file(path)),
+            FileError::Unreadable(_) => self,
+            FileError::Wrong(mistakes) => FileError::Wrong(mistakes.in_file(path)),
         }
     }
 
@@ -138,11 +138,11 @@ impl Unusable {
     /// As `explain`, for a file that should be `what`.
     pub(crate) fn explain_as(&self, path: &Path, what: &str) -> Ending {
         match self {
-            Unusable::Unreadable(error) => {
+            FileError::Unreadable(error) => {
                 output::error(&format!("{error:#}"));
                 Ending::Unreadable
             }
-            Unusable::Wrong(mistakes) => {
+            FileError::Wrong(mistakes) => {
                 let name = path.display();
                 output::error(&format!("{name} is not {what}\n\n{mistakes}"));
                 Ending::Refused
@@ -153,8 +153,8 @@ impl Unusable {
     /// The mistakes as JSON.
     pub(crate) fn to_json(&self, path: &Path) -> Value {
         let problems = match self {
-            Unusable::Unreadable(error) => json!([{"path": "", "message": format!("{error:#}")}]),
-            Unusable::Wrong(mistakes) => mistakes.to_json(),
+            FileError::Unreadable(error) => json!([{"path": "", "message": format!("{error:#}")}]),
+            FileError::Wrong(mistakes) => mistakes.to_json(),
         };
         json!({"file": path.display().to_string(), "ok": false, "problems": problems})
     }
@@ -168,11 +168,11 @@ impl Unusable {
     }
 }
 
-impl std::fmt::Display for Unusable {
+impl std::fmt::Display for FileError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Unusable::Unreadable(error) => write!(f, "{error:#}"),
-            Unusable::Wrong(mistakes) => write!(f, "{mistakes}"),
+            FileError::Unreadable(error) => write!(f, "{error:#}"),
+            FileError::Wrong(mistakes) => write!(f, "{mistakes}"),
         }
     }
 }

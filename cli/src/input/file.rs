@@ -11,13 +11,13 @@ use domain::{
 use serde_json::Value;
 
 use crate::input::{
-    document::{Document, Unread, Unusable},
+    document::{Document, FileError, UnreadableGraphs},
     sources::{Form, Mistakes, Sources},
 };
 
 /// A file as a JSON value.
-pub(crate) fn read_value(path: &Path) -> Result<Document, Unusable> {
-    let text = read(path).map_err(Unusable::Unreadable)?;
+pub(crate) fn read_value(path: &Path) -> Result<Document, FileError> {
+    let text = read(path).map_err(FileError::Unreadable)?;
     let (value, form) = if is_toml(path) {
         (from_toml(&text), Form::Toml)
     } else {
@@ -25,8 +25,10 @@ pub(crate) fn read_value(path: &Path) -> Result<Document, Unusable> {
         (decode::parse(&text, format), Form::Plain(format))
     };
     match value {
-        Ok(value) => Ok(Document { value, sources: Sources::of(text, form), unread: Unread::default() }),
-        Err(problems) => Err(Unusable::Wrong(Mistakes::of_syntax(problems))),
+        Ok(value) => {
+            Ok(Document { value, sources: Sources::of(text, form), unread: UnreadableGraphs::default() })
+        }
+        Err(problems) => Err(FileError::Wrong(Mistakes::of_syntax(problems))),
     }
 }
 

@@ -14,11 +14,11 @@ use serde_json::{Map, Value};
 use crate::{
     cluster::connect::Servers,
     input::{
-        document::{Document, Unusable},
+        document::{Document, FileError},
         file::read_value,
         known_agents, names, parse,
         sources::{Mistakes, Sources},
-        uses::read_as_far,
+        use_files::read_as_far,
     },
     terminal::{ending::Ending, output::Output},
 };
@@ -34,15 +34,15 @@ pub(crate) struct Inputs {
 }
 
 /// The inputs, and the file that some of them are from.
-struct Given {
+struct InputValues {
     values: Map<String, Value>,
     from: Option<(PathBuf, Sources)>,
 }
 
 impl Inputs {
     /// Puts the inputs into a submission.
-    pub(crate) fn put(&self, document: &mut Document) -> Result<(), Unusable> {
-        let Given { values, from } = self.read()?;
+    pub(crate) fn put(&self, document: &mut Document) -> Result<(), FileError> {
+        let InputValues { values, from } = self.read()?;
         for (key, _) in &self.input {
             document.sources.option(&format!("inputs.{key}"), "--input");
         }
@@ -59,7 +59,7 @@ impl Inputs {
     }
 
     /// A graph with these inputs, to be planned or run.
-    pub(crate) fn document(&self, path: &Path) -> Result<Document, Unusable> {
+    pub(crate) fn document(&self, path: &Path) -> Result<Document, FileError> {
         let mut document = read_as_far(path)?;
         self.put(&mut document)?;
         Ok(document)
@@ -93,8 +93,8 @@ impl Inputs {
     }
 
     /// The inputs alone, by checked keys.
-    pub(crate) fn read_checked(&self) -> Result<BTreeMap<ContextKey, Json>, Unusable> {
-        let Given { values, from } = self.read()?;
+    pub(crate) fn read_checked(&self) -> Result<BTreeMap<ContextKey, Json>, FileError> {
+        let InputValues { values, from } = self.read()?;
         let (mut inputs, mut problems) = (BTreeMap::new(), Problems::default());
         for (key, value) in values {
             match ContextKey::new(&key) {
@@ -104,7 +104,7 @@ impl Inputs {
         }
         let mut sources = from.map(|(_, sources)| sources).unwrap_or_default();
         self.input.iter().for_each(|(key, _)| sources.option(key.as_str(), "--input"));
-        problems.or(inputs).map_err(|problems| Unusable::Wrong(Mistakes::new(problems, &sources)))
+        problems.or(inputs).map_err(|problems| FileError::Wrong(Mistakes::new(problems, &sources)))
     }
 
     /// The file of inputs, to name it.
@@ -113,10 +113,10 @@ impl Inputs {
     }
 
     /// What they give, and the file that some of it is from.
-    fn read(&self) -> Result<Given, Unusable> {
+    fn read(&self) -> Result<InputValues, FileError> {
         let (mut given, mut from) = (Map::new(), None);
         if let Some(path) = &self.inputs {
-            let of_file = |unusable: Unusable| unusable.in_file(path);
+            let of_file = |unusable: FileError| unusable.in_file(path);
             let document = read_value(path).map_err(of_file)?;
             match document.value {
                 Value::Object(fields) => given = fields,
@@ -129,6 +129,6 @@ impl Inputs {
             from = Some((path.clone(), document.sources));
         }
         given.extend(self.input.iter().map(|(key, value)| (key.to_string(), value.clone())));
-        Ok(Given { values: given, from })
+        Ok(InputValues { values: given, from })
     }
 }

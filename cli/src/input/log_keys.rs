@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use bus::keys::Keys;
 
 use crate::{
-    cluster::place,
+    cluster::local_directory,
     terminal::{ending::Ending, output},
 };
 
@@ -16,7 +16,7 @@ const VARIABLE: &str = "TRELLIS_LOG_KEY";
 pub(crate) struct LogKeys {
     /// The key of the deployment: what coordinators write to the logs and the store is signed with it. A line for each key,
     /// 64 hexadecimal digits; the first signs, all verify. Or the same text in the variable TRELLIS_LOG_KEY.
-    #[arg(long, value_name = "FILE", env = "TRELLIS_LOG_KEY_FILE", value_parser = place::file())]
+    #[arg(long, value_name = "FILE", env = "TRELLIS_LOG_KEY_FILE", value_parser = local_directory::file())]
     log_key_file: Option<PathBuf>,
 }
 

@@ -12,5 +12,5 @@ pub(crate) mod price_table;
 pub(crate) mod profiles;
 pub(crate) mod sources;
 pub(crate) mod task;
-pub(crate) mod uses;
+pub(crate) mod use_files;
 pub(crate) mod worker_config;

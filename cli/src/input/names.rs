@@ -4,14 +4,14 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use domain::{
     GraphName, Problem,
-    graph::{self, Found, NotFound, Purpose},
+    graph::{self, FoundGraph, NotFound, Purpose},
     wire::{Query, QueryAnswer},
 };
 
 use crate::{cluster::connect::Servers, input::document::Document};
 
 /// What a name is, or why it is nothing.
-type Answers = BTreeMap<(GraphName, Option<u64>), Result<Found, NotFound>>;
+type Answers = BTreeMap<(GraphName, Option<u64>), Result<FoundGraph, NotFound>>;
 
 /// Puts the graphs of the cluster in the place of their names; what is wrong with the names is told with all else that is
 /// wrong with the document.
@@ -35,7 +35,7 @@ pub(crate) async fn put(document: &mut Document, servers: &Servers) -> anyhow::R
             let answer = match client.query(&query).await? {
                 Ok(QueryAnswer::Graph(found)) => {
                     let graph = Arc::new(found.graph.value().clone());
-                    Ok(Found { version: found.summary.version, graph })
+                    Ok(FoundGraph { version: found.summary.version, graph })
                 }
                 Err(refusal) => match refusal.problems.first() {
                     Some(Problem { message, hint, .. }) => Err((message.clone(), hint.clone())),

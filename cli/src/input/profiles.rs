@@ -9,7 +9,7 @@ use domain::{AgentProfile, Problems, decode};
 use serde_json::Value;
 
 use crate::{
-    input::{document::Unusable, file::read_value},
+    input::{document::FileError, file::read_value},
     terminal::ending::Ending,
 };
 
@@ -19,12 +19,12 @@ pub(crate) fn beside(graph: &Path) -> Option<PathBuf> {
     names.iter().map(|name| graph.with_file_name(name)).find(|path| path.is_file() && path != graph)
 }
 
-pub(crate) fn read(path: &Path) -> Result<Vec<AgentProfile>, Unusable> {
+pub(crate) fn read(path: &Path) -> Result<Vec<AgentProfile>, FileError> {
     let mut document = read_value(path)?;
     profiles(document.value.take()).map_err(|problems| document.wrong(problems))
 }
 
-pub(crate) fn explain(unusable: &Unusable, path: &Path) -> Ending {
+pub(crate) fn explain(unusable: &FileError, path: &Path) -> Ending {
     unusable.explain_as(path, "a list of agent profiles")
 }
 

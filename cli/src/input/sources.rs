@@ -99,30 +99,30 @@ impl Source {
 #[derive(Clone, Default)]
 pub(crate) struct Mistakes {
     /// In the order of their files and lines.
-    found: Vec<(Problem, Option<Found>)>,
+    found: Vec<(Problem, Option<SourcePlace>)>,
     /// How many further ones there are.
     unlisted: usize,
 }
 
 #[derive(Clone)]
-enum Found {
+enum SourcePlace {
     Line { file: Option<PathBuf>, at: LinePlace },
     Option(&'static str),
 }
 
-impl Found {
+impl SourcePlace {
     /// Whether it says all that the path of the problem says: an option that gives the whole field.
     fn names(&self, problem: &Problem) -> bool {
-        matches!(self, Found::Option(_)) && !problem.path.contains(['.', '['])
+        matches!(self, SourcePlace::Option(_)) && !problem.path.contains(['.', '['])
     }
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for SourcePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Found::Line { file: Some(file), at } => write!(f, "{} line {}: ", file.display(), at.line),
-            Found::Line { file: None, at } => write!(f, "line {}: ", at.line),
-            Found::Option(name) => write!(f, "{name}: "),
+            SourcePlace::Line { file: Some(file), at } => write!(f, "{} line {}: ", file.display(), at.line),
+            SourcePlace::Line { file: None, at } => write!(f, "line {}: ", at.line),
+            SourcePlace::Option(name) => write!(f, "{name}: "),
         }
     }
 }
@@ -139,25 +139,25 @@ impl Mistakes {
                     return None;
                 }
                 if let Form::Option(name) = source.form {
-                    return Some((*number, Found::Option(name)));
+                    return Some((*number, SourcePlace::Option(name)));
                 }
                 let rest = &problem.path[source.at.len()..];
                 let at = lines.find(&join(&source.part, rest.strip_prefix('.').unwrap_or(rest)))?;
-                Some((*number, Found::Line { file: source.file.clone(), at }))
+                Some((*number, SourcePlace::Line { file: source.file.clone(), at }))
             })
         };
         // What is missing in the whole is told of its first line.
         let whole = || {
             let (number, source, lines) = texts.last()?;
-            Some((*number, Found::Line { file: source.file.clone(), at: lines.begin()? }))
+            Some((*number, SourcePlace::Line { file: source.file.clone(), at: lines.begin()? }))
         };
         let unlisted = problems.unlisted();
         let placed = problems.iter().map(|problem| (problem.clone(), find(problem).or_else(whole)));
         let mut placed: Vec<_> = placed.collect();
         placed.sort_by_key(|(_, found)| match found {
             None => (0, 0, 0),
-            Some((number, Found::Line { at, .. })) => (number + 1, at.line, at.column),
-            Some((number, Found::Option(_))) => (number + 1, 0, 0),
+            Some((number, SourcePlace::Line { at, .. })) => (number + 1, at.line, at.column),
+            Some((number, SourcePlace::Option(_))) => (number + 1, 0, 0),
         });
         let found = placed.into_iter().map(|(problem, found)| (problem, found.map(|(_, found)| found)));
         Mistakes { found: found.collect(), unlisted }
@@ -167,7 +167,7 @@ impl Mistakes {
     pub(crate) fn of_syntax(problems: Problems) -> Self {
         let found = problems.iter().map(|problem| {
             let at = place_in(&problem.message);
-            (problem.clone(), at.map(|at| Found::Line { file: None, at }))
+            (problem.clone(), at.map(|at| SourcePlace::Line { file: None, at }))
         });
         Mistakes { found: found.collect(), unlisted: problems.unlisted() }
     }
@@ -175,7 +175,7 @@ impl Mistakes {
     /// The same, in another file than the one that the command names.
     pub(crate) fn in_file(mut self, path: &Path) -> Self {
         for (_, found) in &mut self.found {
-            if let Some(Found::Line { file, .. }) = found {
+            if let Some(SourcePlace::Line { file, .. }) = found {
                 file.get_or_insert_with(|| path.to_owned());
             }
         }
@@ -193,8 +193,8 @@ impl Mistakes {
             let mut shown = json!(problem);
             match found {
                 None => {}
-                Some(Found::Option(name)) => shown["option"] = (*name).into(),
-                Some(Found::Line { file, at }) => {
+                Some(SourcePlace::Option(name)) => shown["option"] = (*name).into(),
+                Some(SourcePlace::Line { file, at }) => {
                     shown["line"] = at.line.into();
                     shown["column"] = at.column.into();
                     if let Some(file) = file {

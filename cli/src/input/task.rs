@@ -14,12 +14,12 @@ use serde_json::{Map, json};
 
 use crate::{
     input::{
-        context_ref::{self, Named},
-        document::{Document, Unusable},
+        context_ref::{self, WrittenRef},
+        document::{Document, FileError},
         inputs::Inputs,
         parse, profiles,
         sources::Sources,
-        uses::read_as_far,
+        use_files::read_as_far,
     },
     terminal::{
         ending::Ending,
@@ -56,7 +56,7 @@ pub(crate) struct Task {
     ///
     /// Without CHILD, the root; `trellis history` shows the entries.
     #[arg(long, value_name = "TRACE[/CHILD]@STEP", value_parser = context_ref::checkpoint)]
-    branch_from: Option<Named>,
+    branch_from: Option<WrittenRef>,
     /// A label to find the run by, in addition to those of the file; may be given more than once.
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse::label)]
     label: Vec<(LabelKey, LabelValue)>,
@@ -102,7 +102,7 @@ impl Task {
     }
 
     /// The options of the command line override the file.
-    fn merged(&self, mut document: Document) -> Result<Document, Unusable> {
+    fn merged(&self, mut document: Document) -> Result<Document, FileError> {
         let Some(fields) = document.value.as_object_mut() else { return Ok(document) };
         if let Some(usd) = self.max_cost_usd {
             fields.insert("max_cost_usd".into(), json!(usd));
@@ -172,7 +172,7 @@ impl Task {
 }
 
 /// A message as a submission: a spawn if it has a goal and no steps, else a graph.
-fn submission(document: &Document) -> Result<Submission, Unusable> {
+fn submission(document: &Document) -> Result<Submission, FileError> {
     match spawn(document) {
         Some(spawn) => spawn,
         None => document.graph().map(|(graph, _)| Submission::graph(graph)),
@@ -180,14 +180,14 @@ fn submission(document: &Document) -> Result<Submission, Unusable> {
 }
 
 /// As `submission`, for a cluster: it has the graphs that are used by name.
-pub(crate) fn submission_to_send(document: &Document) -> Result<Submission, Unusable> {
+pub(crate) fn submission_to_send(document: &Document) -> Result<Submission, FileError> {
     match spawn(document) {
         Some(spawn) => spawn,
         None => document.graph_to_send().map(Submission::graph),
     }
 }
 
-fn spawn(document: &Document) -> Option<Result<Submission, Unusable>> {
+fn spawn(document: &Document) -> Option<Result<Submission, FileError>> {
     let value = &document.value;
     let is_spawn = value.get("goal").is_some() && value.get("steps").is_none();
     is_spawn.then(|| document.checked(decode::value(value).map(Submission::spawn)))

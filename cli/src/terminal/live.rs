@@ -13,8 +13,9 @@ use tokio::time::{MissedTickBehavior, interval};
 use trace::{ContextNode, Status, Trace};
 
 use crate::terminal::{
-    absent::Lookout,
-    colour, display, news,
+    colour, display,
+    missing_workers::Lookout,
+    news,
     output::{self, Output},
     questions::{Answerer, Questions},
     screen::{self, Size},
@@ -40,7 +41,7 @@ pub(crate) enum OnSignal {
 }
 
 /// How watching a run ended.
-pub(crate) enum Followed {
+pub(crate) enum WatchEnd {
     /// The root's outcome is known.
     Ended(Box<Watch>),
     /// The user left, and the run goes on.
@@ -67,7 +68,7 @@ pub(crate) async fn follow(
     mut asked: Questions,
     words: bool,
     on_signal: OnSignal,
-) -> anyhow::Result<Followed> {
+) -> anyhow::Result<WatchEnd> {
     let mut signals = Signals::listen()?;
     let mut watch = client.watch(trace_id).await?;
     let mut display = Display::new(words);
@@ -81,7 +82,7 @@ pub(crate) async fn follow(
     let mut interrupted = Interrupted::No;
     let leave = |left: &str| {
         output::note(left);
-        Ok(Followed::Left)
+        Ok(WatchEnd::Left)
     };
     while watch.outcome().is_none() {
         let choosing = interrupted == Interrupted::Choosing;
@@ -127,7 +128,7 @@ pub(crate) async fn follow(
                     }
                     (OnSignal::Ask { .. } | OnSignal::Cancel, Interrupted::Cancelling) => {
                         output::note("left; a run in a cluster continues until the cancel takes effect");
-                        return Ok(Followed::LeftCancelled);
+                        return Ok(WatchEnd::LeftCancelled);
                     }
                     (OnSignal::Ask { .. } | OnSignal::Cancel, Interrupted::No | Interrupted::Choosing) => {
                         interrupted = Interrupted::Cancelling;
@@ -138,7 +139,7 @@ pub(crate) async fn follow(
         }
     }
     display.wipe();
-    Ok(Followed::Ended(Box::new(watch)))
+    Ok(WatchEnd::Ended(Box::new(watch)))
 }
 
 /// A run as it stands, with nobody who goes on with it, and what it asks.

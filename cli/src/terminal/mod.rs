@@ -1,11 +1,11 @@
 //! What users see: output, tables, the tree of a run, questions and signals.
 
-pub(crate) mod absent;
 pub(crate) mod colour;
 pub(crate) mod confirm;
 pub(crate) mod display;
 pub(crate) mod ending;
 pub(crate) mod live;
+pub(crate) mod missing_workers;
 pub(crate) mod news;
 pub(crate) mod outcome;
 pub(crate) mod output;

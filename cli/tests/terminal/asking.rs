@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use crate::pty::Kept;
+use crate::pty::TestDirectory;
 
-fn deleted(kept: &Kept) -> bool {
+fn deleted(kept: &TestDirectory) -> bool {
     let (out, err, code) = kept.says(&["runs", "describe", "@last", "-o", "json"]);
     assert_eq!(code, Some(0), "{err}");
     let described: Value = serde_json::from_str(&out).unwrap();
@@ -13,7 +13,7 @@ fn deleted(kept: &Kept) -> bool {
 
 #[test]
 fn w6_a_run_is_deleted_once_the_user_says_yes() {
-    let kept = Kept::new();
+    let kept = TestDirectory::new();
     kept.says(&["run", "--goal", "hello"]);
     let (_, why, code) = kept.says(&["runs", "delete", "@last"]);
     assert!(
@@ -44,7 +44,7 @@ fn w6_a_run_is_deleted_once_the_user_says_yes() {
 
 #[test]
 fn b11_a_cost_is_booked_by_hand_once_for_each_key() {
-    let kept = Kept::new();
+    let kept = TestDirectory::new();
     kept.says(&["run", "--goal", "hello", "--max-cost-usd", "1"]);
     let charge = |more: &[&str]| kept.says(&[&["charge", "@last"], more].concat());
     let spent = || {
@@ -75,7 +75,7 @@ fn b11_a_cost_is_booked_by_hand_once_for_each_key() {
 /// proves: of many runs those are cancelled that fit, after the user has seen how many they are.
 #[test]
 fn g8_all_runs_that_fit_are_cancelled_once_the_user_says_yes() {
-    let kept = Kept::new();
+    let kept = TestDirectory::new();
     let approve = serde_json::json!({"who": "me", "question": "Ship it?"});
     for label in ["test", "test", "prod"] {
         let graph = serde_json::json!({"name": "ship", "labels": {"env": label}, "steps": [{"id": "ask", "approve": approve}]});
@@ -115,7 +115,7 @@ fn g8_all_runs_that_fit_are_cancelled_once_the_user_says_yes() {
 
 #[test]
 fn g8_workers_are_drained_by_name_or_all() {
-    let kept = Kept::new();
+    let kept = TestDirectory::new();
     assert_eq!(kept.says(&["workers", "drain"]).2, Some(2));
     assert_eq!(kept.says(&["workers", "drain", "a", "--all"]).2, Some(2));
     let (_, none, code) = kept.says(&["workers", "drain", "--all"]);

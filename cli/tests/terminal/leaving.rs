@@ -4,15 +4,15 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::pty::{Kept, Terminal};
+use crate::pty::{Terminal, TestDirectory};
 
 /// A graph that asks a human, in a file.
-fn asks(kept: &Kept) -> String {
+fn asks(kept: &TestDirectory) -> String {
     let approve = json!({"who": "me", "question": "Ship it?"});
     kept.file("ship.json", &json!({"name": "ship", "steps": [{"id": "ask", "approve": approve}]}).to_string())
 }
 
-fn status(kept: &Kept) -> String {
+fn status(kept: &TestDirectory) -> String {
     let (out, why, _) = kept.says(&["runs", "list", "-o", "json"]);
     let runs: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {why}"));
     runs[0]["status"].as_str().unwrap().to_owned()
@@ -26,7 +26,7 @@ fn g8_ctrl_c_asks_whether_to_leave_a_run_or_to_cancel_it() {
         (None, 130, "left, and the run stands still", "input_required"),
         (Some("c"), 4, "cancelling", "cancelled"),
     ] {
-        let kept = Kept::new();
+        let kept = TestDirectory::new();
         let file = asks(&kept);
         let mut terminal = kept.at_terminal(&["run", &file], 100, 30);
         terminal.until("press enter:");
@@ -48,7 +48,7 @@ fn g8_ctrl_c_asks_whether_to_leave_a_run_or_to_cancel_it() {
 /// proves: a run that nobody keeps can't be left.
 #[test]
 fn g8_ctrl_c_cancels_a_run_that_is_kept_nowhere() {
-    let kept = Kept::new();
+    let kept = TestDirectory::new();
     let file = asks(&kept);
     let mut command = Command::new(env!("CARGO_BIN_EXE_trellis"));
     command.args(["run", &file]).env_clear().stdin(Stdio::null());
@@ -62,7 +62,7 @@ fn g8_ctrl_c_cancels_a_run_that_is_kept_nowhere() {
 /// proves: `dev` asks its human, one question after the other, and goes on taking submissions.
 #[test]
 fn g7_dev_asks_its_human_at_the_terminal() {
-    let kept = Kept::new();
+    let kept = TestDirectory::new();
     let file = asks(&kept);
     let mut terminal = kept.at_terminal(&["dev"], 120, 40);
     terminal.until("Ctrl-C ends");
@@ -83,7 +83,7 @@ fn g7_dev_asks_its_human_at_the_terminal() {
 /// proves: whoever waits for a submission is told what it asks, and how to answer.
 #[test]
 fn g7_submit_tells_of_questions_while_it_waits() {
-    let kept = Kept::new();
+    let kept = TestDirectory::new();
     let file = asks(&kept);
     let dev = kept.at_terminal(&["dev"], 120, 40);
     dev.until("each line is a submission");

@@ -25,16 +25,16 @@ const LOOKS: u32 = 3_000;
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// A directory of a test, which goes with it.
-pub(crate) struct Kept(pub(crate) PathBuf);
+pub(crate) struct TestDirectory(pub(crate) PathBuf);
 
-impl Kept {
+impl TestDirectory {
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("trellis-terminal-{}-{number}", std::process::id()));
         std::fs::remove_dir_all(&path).ok();
         std::fs::create_dir_all(path.join("data")).unwrap();
-        Kept(path)
+        TestDirectory(path)
     }
 
     /// `trellis` with a directory of its own in this one, and no servers.
@@ -65,7 +65,7 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for TestDirectory {
     fn drop(&mut self) {
         std::fs::remove_dir_all(&self.0).ok();
     }

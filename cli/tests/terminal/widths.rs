@@ -2,14 +2,14 @@
 
 use serde_json::json;
 
-use crate::{pty::Kept, screen};
+use crate::{pty::TestDirectory, screen};
 
 const SIZES: [u16; 4] = [40, 60, 80, 200];
 const GOAL: &str = "Find out how ants find their food, how they tell each other, and how long a trail lasts.";
 
 /// A run with labels and a long goal, in a directory.
-fn kept() -> Kept {
-    let kept = Kept::new();
+fn kept() -> TestDirectory {
+    let kept = TestDirectory::new();
     let file = kept.file("ants.json", &json!({"goal": GOAL, "labels": {"env": "test"}}).to_string());
     let (_, why, code) = kept.says(&["run", &file]);
     assert_eq!(code, Some(0), "{why}");
@@ -54,7 +54,7 @@ fn g17_lists_fit_the_terminal_and_cut_no_number() {
 
 #[test]
 fn g17_journals_events_and_spans_fit_the_terminal_and_cut_no_number() {
-    let kept = Kept::new();
+    let kept = TestDirectory::new();
     let script = json!([{"say": "They follow a trail, which fades unless others follow it too, and so do wrong turns."}]);
     let agent = json!([{"agent_id": "writer", "kind": "llm", "model": "scripted", "script": script}]);
     let agents = kept.file("agents.json", &agent.to_string());
@@ -106,7 +106,7 @@ fn g17_a_run_is_described_with_its_goal_times_and_whole_result() {
 #[test]
 fn g9_no_frame_of_the_live_tree_is_left_behind() {
     for (columns, lines) in [(40, 10), (60, 8), (80, 24), (200, 50)] {
-        let kept = Kept::new();
+        let kept = TestDirectory::new();
         let mut steps: Vec<_> = (0..25)
             .map(|number| {
                 let id = format!("find-out-about-the-topic-{number}");

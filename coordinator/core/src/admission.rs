@@ -28,8 +28,8 @@ use domain::{
 use text::set_limit::{Place as SetIn, SetLimit};
 
 use super::{
-    Admitted, Body, ContextIndex, ContextNode, ContextSpec, Earlier, Ended, Event, Named, Refusal, Spawn,
-    StepOf, Submit, Trace, agents_of, agents_of_plan, content,
+    Body, ContextAdmitted, ContextEnded, ContextIndex, ContextNode, ContextSpec, Earlier, Event,
+    NamedProfiles, Refusal, Spawn, StepOf, Submit, Trace, agents_of, agents_of_plan, content,
     context_store::{self, check_declared, lent_inputs},
     limit_text, pool, unreadable,
 };
@@ -101,7 +101,7 @@ pub(super) fn step(
     now: Timestamp,
 ) -> Result<Vec<Event>, Refusal> {
     let child_id = spec.child_id.clone();
-    let (agents, spared) = (Named::default(), BTreeSet::new());
+    let (agents, spared) = (NamedProfiles::default(), BTreeSet::new());
     let request = Request { spec, plan: None, agents, spared, step: Some((step, body)), taken: None, undo };
     let mut events = Place::under(trace, graph).admit(request, now)?;
     events.extend(cancelled_before(trace, &child_id, None));
@@ -118,7 +118,7 @@ pub(super) fn taken(
     from: TakenFrom,
     now: Timestamp,
 ) -> Result<Vec<Event>, Refusal> {
-    let agents = Named::default();
+    let agents = NamedProfiles::default();
     // Nothing runs: its agent may have been deleted.
     let spared = spec.agent_id.iter().cloned().collect();
     let (step, taken) = (Some((step, body)), Some(from));
@@ -138,7 +138,7 @@ pub(super) fn undo(
 ) -> Result<Vec<Event>, Refusal> {
     let place = Place::under(trace, graph);
     let node = trace.node(graph);
-    let named = Named::default();
+    let named = NamedProfiles::default();
     let agent = place.check_shape(&spec, None, (&named, &BTreeSet::new()), true)?;
     let mut adjusted = Vec::new();
     let limits = place.limits(&spec, agent, &mut adjusted);
@@ -149,7 +149,7 @@ pub(super) fn undo(
     place.narrowed(&spec, agent, &mut adjusted);
     let terms = place.of_reserve(reserve, agent);
     let child_id = spec.child_id.clone();
-    let admitted = Event::Admitted(Box::new(Admitted {
+    let admitted = Event::Admitted(Box::new(ContextAdmitted {
         parent_id: Some(node.id.clone()),
         body: Body::Agent,
         step: None,
@@ -181,7 +181,7 @@ pub(super) fn amended(
     trace: &Trace,
     graph: ContextIndex,
     plan: &Plan,
-    agents: &Named,
+    agents: &NamedProfiles,
 ) -> Result<Vec<Event>, Refusal> {
     let node = trace.node(graph);
     let above = node.parent.map(|parent| (parent, trace.node(parent)));
@@ -217,7 +217,7 @@ pub(super) fn cancelled_before(
 ) -> Option<Event> {
     let reason = whole_trace.or_else(|| trace.tombstones.get(child_id))?.clone();
     let status = EndStatus::Cancelled;
-    Some(Event::Ended(Box::new(Ended {
+    Some(Event::Ended(Box::new(ContextEnded {
         child_id: child_id.clone(),
         status,
         result: None,
@@ -240,7 +240,7 @@ fn same_content(trace: &Trace, node: &ContextNode, spec: &ContextSpec, plan: Opt
 struct Request<'a> {
     spec: ContextSpec,
     plan: Option<Arc<Plan>>,
-    agents: Named,
+    agents: NamedProfiles,
     /// Agents that need not be known.
     spared: BTreeSet<AgentId>,
     step: Option<(StepOf, Body)>,
@@ -320,7 +320,7 @@ impl<'a> Place<'a> {
         let timeout = self.timeout(&spec, agent, is_graph, now, &mut adjusted);
         self.narrowed(&spec, agent, &mut adjusted);
         let child_id = spec.child_id.clone();
-        events.push(Event::Admitted(Box::new(Admitted {
+        events.push(Event::Admitted(Box::new(ContextAdmitted {
             parent_id: self.parent.map(|(_, node)| node.id.clone()),
             body,
             step: step.map(|(step, _)| step),
@@ -360,7 +360,7 @@ impl<'a> Place<'a> {
         &'p self,
         spec: &ContextSpec,
         plan: Option<&Plan>,
-        (agents, spared): (&'p Named, &BTreeSet<AgentId>),
+        (agents, spared): (&'p NamedProfiles, &BTreeSet<AgentId>),
         is_step: bool,
     ) -> Result<Option<&'p AgentProfile>, Refusal> {
         let mut problems = Problems::default();
@@ -672,7 +672,7 @@ impl<'a> Place<'a> {
     }
 
     /// The profiles it names that the trace does not have yet; a trace keeps the first copy of each.
-    fn new_agents(&self, spec: &ContextSpec, plan: Option<&Plan>, agents: &Named) -> Vec<Event> {
+    fn new_agents(&self, spec: &ContextSpec, plan: Option<&Plan>, agents: &NamedProfiles) -> Vec<Event> {
         let named = agents_of(spec, plan);
         let new = named.iter().filter(|id| !self.trace.agents.contains_key(*id));
         let added = |agent: &AgentProfile| Event::AgentAdded {

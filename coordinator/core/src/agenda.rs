@@ -8,7 +8,7 @@ use domain::Timestamp;
 use super::{
     Body, ContextIndex, Event, Phase, Requeue, RunPhase, Status, Trace,
     attempt::{children_ended, queue_again},
-    checkpoint, context_store, end, graph, line, money, question, timer,
+    checkpoint, context_store, end, graph, hold_queue, money, question, timer,
 };
 
 #[derive(Debug, Clone, Copy)]
@@ -229,7 +229,7 @@ fn may_go_on(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event> {
 /// Resumes what paused for want of money: contexts in the line whose turn has come; graphs that may start steps again,
 /// because an ended grant or a correction has returned something; agents to which more is left than when they paused.
 fn may_start_again(trace: &Trace, now: Timestamp) -> Vec<Event> {
-    let mut events = line::called_up(trace, now);
+    let mut events = hold_queue::called_up(trace, now);
     let more_is_left = |index: ContextIndex| {
         let node = trace.node(index);
         if runs_steps(trace, index) {

@@ -11,8 +11,8 @@ use domain::{
 };
 
 use super::{
-    Asked, Attempt, CallState, ContextIndex, ContextNode, Entry, Event, GraphRun, Lowered, Message, Phase,
-    RunPhase, Status, Trace, WaitingHold, checked, content, scrub,
+    Attempt, CallState, ContextIndex, ContextNode, Entry, Event, GraphRun, LoweredBounds, Message, Phase,
+    QuestionDetails, RunPhase, Status, Trace, WaitingHold, checked, content, scrub,
 };
 
 impl Trace {
@@ -120,7 +120,8 @@ impl Trace {
                 self.change(child_id, |node| node.status = Status::Working(phase));
             }
             Event::InputRequired { child_id, question, form, .. } => {
-                let asked = |form: &Form| Box::new(Asked { form: form.clone(), at: now, reminders: 0 });
+                let asked =
+                    |form: &Form| Box::new(QuestionDetails { form: form.clone(), at: now, reminders: 0 });
                 let asked = form.as_deref().map(asked);
                 self.parked(child_id, Status::InputRequired { question: question.clone(), asked }, now);
             }
@@ -323,7 +324,7 @@ impl Trace {
     }
 
     /// B17: the profile of a graph's own agent binds from here on.
-    fn lowered(&mut self, child_id: &ChildId, lowered: &Lowered) {
+    fn lowered(&mut self, child_id: &ChildId, lowered: &LoweredBounds) {
         let at = self.expect(child_id);
         let node = self.node_mut(at);
         node.lifecycle.own_limit = Some(lowered.own);

@@ -10,7 +10,7 @@ use super::event::is_default;
 
 /// What is known of an open question that is more than its text.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Asked {
+pub struct QuestionDetails {
     pub form: Form,
     pub at: Timestamp,
     /// How often it was asked again.
@@ -18,7 +18,7 @@ pub struct Asked {
     pub reminders: u32,
 }
 
-impl Asked {
+impl QuestionDetails {
     pub fn answer_by(&self) -> Option<Timestamp> {
         self.form.timeout_ms.map(|ms| self.at.plus_millis(ms))
     }

@@ -13,12 +13,12 @@ use super::event::is_default;
 /// Some of the two dimensions. For a grant: the ceilings it names, which are carved out of the parent; the
 /// others are shared.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Granted {
+pub struct GrantedDimensions {
     pub cost: bool,
     pub tokens: bool,
 }
 
-impl Granted {
+impl GrantedDimensions {
     /// The part of `amount` in the granted dimensions.
     pub fn of(self, amount: Amount) -> Amount {
         self.choose(amount, Amount::ZERO)
@@ -40,10 +40,10 @@ pub struct Ceilings {
     #[serde(default, skip_serializing_if = "is_default")]
     pub reserve_usd: Usd,
     #[serde(default, skip_serializing_if = "is_default")]
-    pub granted: Granted,
+    pub granted: GrantedDimensions,
     /// Dimensions in which its ceiling is its parent's: raised when the parent's is.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub inherited: Granted,
+    pub inherited: GrantedDimensions,
 }
 
 /// A budget. Its sums, which every booking changes on all ancestors too, are stored without the ceilings.
@@ -120,7 +120,12 @@ impl WaitingHold {
 }
 
 impl Budget {
-    pub fn new(limit: Amount, reserve_usd: Usd, granted: Granted, inherited: Granted) -> Self {
+    pub fn new(
+        limit: Amount,
+        reserve_usd: Usd,
+        granted: GrantedDimensions,
+        inherited: GrantedDimensions,
+    ) -> Self {
         Budget { ceilings: Ceilings { limit, reserve_usd, granted, inherited }, ..Budget::default() }
     }
 
@@ -173,7 +178,7 @@ impl Budget {
             disputed: self.disputed,
             overspent: self.spent.saturating_sub(self.ceilings.limit),
             closing_reserve_usd: self.ceilings.reserve_usd,
-            funding: if self.ceilings.granted == Granted::default() {
+            funding: if self.ceilings.granted == GrantedDimensions::default() {
                 Funding::Shared
             } else {
                 Funding::Granted

@@ -14,8 +14,8 @@ use domain::{
 };
 
 use super::{
-    Call, CallState, Keyed,
-    folded::{Folded, Numbered},
+    Call, CallState, KeyedRows,
+    folded::{CallNumber, FoldedCalls},
 };
 
 /// Calls are folded when there are so many that can be. Most contexts never have that many, and never fold.
@@ -26,18 +26,18 @@ const FOLD_AT_ONCE: usize = 64;
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Calls {
-    kept: Keyed<CallId, Call>,
+    kept: KeyedRows<CallId, Call>,
     /// By the attempt in their ids.
-    folded: Keyed<u32, Folded>,
+    folded: KeyedRows<u32, FoldedCalls>,
     /// Of `kept`: those that are held.
     open: BTreeSet<CallId>,
     /// Of `kept`: those that may be folded.
-    foldable: BTreeSet<Numbered>,
+    foldable: BTreeSet<CallNumber>,
 }
 
 /// What is known of a call.
 #[derive(Debug, Clone, Copy)]
-pub enum Known<'a> {
+pub enum KnownCall<'a> {
     Kept(&'a Call),
     /// It is settled.
     Folded,
@@ -47,28 +47,28 @@ impl Calls {
     /// Calls that are stored already, and the disputes of their context.
     pub(super) fn stored(
         kept: HashMap<CallId, Call>,
-        folded: HashMap<u32, Folded>,
+        folded: HashMap<u32, FoldedCalls>,
         disputes: &[Dispute],
     ) -> Self {
         let open = kept.iter().filter(|(_, call)| call.state == CallState::Held);
         let settled = kept.iter().filter(|(_, call)| matches!(call.state, CallState::Settled(_)));
         let mut calls = Calls {
             open: open.map(|(id, _)| id.clone()).collect(),
-            foldable: settled.filter_map(|(id, _)| Numbered::of(id)).collect(),
-            kept: Keyed::stored(kept),
-            folded: Keyed::stored(folded),
+            foldable: settled.filter_map(|(id, _)| CallNumber::of(id)).collect(),
+            kept: KeyedRows::stored(kept),
+            folded: KeyedRows::stored(folded),
         };
         disputes.iter().for_each(|dispute| calls.keep(&dispute.of));
         calls
     }
 
     /// What is known of a call; none if nobody ever told of it.
-    pub fn find(&self, id: &CallId) -> Option<Known<'_>> {
+    pub fn find(&self, id: &CallId) -> Option<KnownCall<'_>> {
         let folded = || {
-            let Numbered { attempt, number } = Numbered::of(id).filter(|_| self.has_folded())?;
-            self.folded.get(&attempt)?.contains(number).then_some(Known::Folded)
+            let CallNumber { attempt, number } = CallNumber::of(id).filter(|_| self.has_folded())?;
+            self.folded.get(&attempt)?.contains(number).then_some(KnownCall::Folded)
         };
-        self.kept.get(id).map(Known::Kept).or_else(folded)
+        self.kept.get(id).map(KnownCall::Kept).or_else(folded)
     }
 
     pub fn knows(&self, id: &CallId) -> bool {
@@ -91,7 +91,7 @@ impl Calls {
 
     /// What the folded calls cost.
     pub fn folded_amount(&self) -> Amount {
-        let add = |sum: Amount, folded: &Folded| sum.checked_add(folded.amount());
+        let add = |sum: Amount, folded: &FoldedCalls| sum.checked_add(folded.amount());
         let sum = self.folded.values().try_fold(Amount::ZERO, add);
         sum.expect("a part of what is booked")
     }
@@ -112,7 +112,7 @@ impl Calls {
         let before = (call.state, call.held);
         call.state = state;
         self.open.remove(id);
-        if let (CallState::Settled(_), Some(numbered)) = (state, Numbered::of(id)) {
+        if let (CallState::Settled(_), Some(numbered)) = (state, CallNumber::of(id)) {
             self.foldable.insert(numbered);
         }
         before
@@ -122,7 +122,7 @@ impl Calls {
     /// booked.
     pub(super) fn keep(&mut self, disputed: &DisputedCost) {
         if let DisputedCost::Call(id) = disputed
-            && let Some(numbered) = Numbered::of(id)
+            && let Some(numbered) = CallNumber::of(id)
         {
             self.foldable.remove(&numbered);
         }
@@ -137,7 +137,7 @@ impl Calls {
         for _ in 0..FOLD_AT_ONCE {
             let Some(numbered) = self.foldable.pop_first() else { return };
             if let Some(Call { state: CallState::Settled(cost), .. }) = self.kept.remove(&numbered.id()) {
-                self.folded.entry_mut(&numbered.attempt, Folded::default).insert(numbered.number, cost);
+                self.folded.entry_mut(&numbered.attempt, FoldedCalls::default).insert(numbered.number, cost);
             }
         }
     }
@@ -148,7 +148,7 @@ impl Calls {
     }
 
     /// What is stored of them.
-    pub(super) fn stored_mut(&mut self) -> (&mut Keyed<CallId, Call>, &mut Keyed<u32, Folded>) {
+    pub(super) fn stored_mut(&mut self) -> (&mut KeyedRows<CallId, Call>, &mut KeyedRows<u32, FoldedCalls>) {
         (&mut self.kept, &mut self.folded)
     }
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use domain::Timestamp;
 
-use super::{Commit, Logged, Trace};
+use super::{Commit, LoggedEvents, Trace};
 
 /// A commit, by its last version and when it was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,20 +18,20 @@ pub(super) struct CommitId {
 
 /// The messages of a commit that have come.
 #[derive(Debug, Clone)]
-pub(super) struct Told {
+pub(super) struct CommitGroup {
     pub(super) commit: Commit,
-    messages: BTreeMap<u64, Logged>,
+    messages: BTreeMap<u64, LoggedEvents>,
     events: u64,
 }
 
-impl Told {
-    pub(super) fn of(message: Logged) -> Self {
-        let mut told = Told { commit: message.commit(), messages: BTreeMap::new(), events: 0 };
+impl CommitGroup {
+    pub(super) fn of(message: LoggedEvents) -> Self {
+        let mut told = CommitGroup { commit: message.commit(), messages: BTreeMap::new(), events: 0 };
         told.add(message);
         told
     }
 
-    pub(super) fn add(&mut self, message: Logged) {
+    pub(super) fn add(&mut self, message: LoggedEvents) {
         let events = message.events.len() as u64;
         if self.messages.insert(message.version, message).is_none() {
             self.events += events;
@@ -43,7 +43,7 @@ impl Told {
     }
 
     /// In order.
-    pub(super) fn messages(&self) -> impl Iterator<Item = &Logged> + Clone {
+    pub(super) fn messages(&self) -> impl Iterator<Item = &LoggedEvents> + Clone {
         self.messages.values()
     }
 
@@ -69,12 +69,12 @@ impl From<Commit> for CommitId {
 #[derive(Debug)]
 pub(super) struct Chain {
     /// In order. They follow the commit that was gone on from, or begin with the first, or with a copy.
-    pub(super) commits: Vec<Told>,
+    pub(super) commits: Vec<CommitGroup>,
     /// Whether they follow the commit that was gone on from.
     pub(super) goes_on: bool,
     pub(super) rest: Rest,
     /// The branches of whole commits beside those that count. They may have their beginning in common.
-    pub(super) beside: Vec<Vec<Told>>,
+    pub(super) beside: Vec<Vec<CommitGroup>>,
 }
 
 /// What is left of a log when all of it was read.
@@ -88,7 +88,7 @@ pub enum Rest {
 }
 
 /// The chain that counts. `from` is a commit that is known to be whole: that of a stored trace.
-pub(super) fn chain(log: Vec<Logged>, from: Option<CommitId>) -> Chain {
+pub(super) fn chain(log: Vec<LoggedEvents>, from: Option<CommitId>) -> Chain {
     let mut commits = commits(log);
     // The commits that can be reached from the first, or from the one that is gone on from.
     let mut reached: HashSet<CommitId> = from.into_iter().collect();
@@ -129,7 +129,7 @@ pub(super) fn chain(log: Vec<Logged>, from: Option<CommitId>) -> Chain {
 }
 
 /// The commit that this one says it follows.
-fn before(told: &Told) -> Option<CommitId> {
+fn before(told: &CommitGroup) -> Option<CommitId> {
     let Commit { first, after, .. } = told.commit;
     after.filter(|_| first > 1).map(|made| CommitId { last: first - 1, made })
 }
@@ -137,7 +137,7 @@ fn before(told: &Told) -> Option<CommitId> {
 /// The whole commits that do not count, and that begin the trace, or follow one that counts or one of these: each of
 /// them that nobody goes on from, with those it follows. What can't be traced back so far may be a part of the chain,
 /// behind a gap.
-fn beside(commits: &BTreeMap<CommitId, Told>, counts: &[CommitId]) -> Vec<Vec<CommitId>> {
+fn beside(commits: &BTreeMap<CommitId, CommitGroup>, counts: &[CommitId]) -> Vec<Vec<CommitId>> {
     let counts: HashSet<CommitId> = counts.iter().copied().collect();
     let begins = |id: &CommitId| commits.get(id).is_some_and(|told| told.commit.first == 1);
     let from_the_first = counts.iter().any(begins);
@@ -158,20 +158,20 @@ fn beside(commits: &BTreeMap<CommitId, Told>, counts: &[CommitId]) -> Vec<Vec<Co
     beside.iter().filter(|id| !goes_on.contains(id)).map(branch).collect()
 }
 
-fn commits(log: Vec<Logged>) -> BTreeMap<CommitId, Told> {
-    let mut commits: BTreeMap<CommitId, Told> = BTreeMap::new();
+fn commits(log: Vec<LoggedEvents>) -> BTreeMap<CommitId, CommitGroup> {
+    let mut commits: BTreeMap<CommitId, CommitGroup> = BTreeMap::new();
     for message in log {
         let id = CommitId::from(message.commit());
         match commits.get_mut(&id) {
             Some(told) => told.add(message),
-            None => drop(commits.insert(id, Told::of(message))),
+            None => drop(commits.insert(id, CommitGroup::of(message))),
         }
     }
     commits
 }
 
 /// The messages that count, in order, each once.
-pub fn in_order(log: Vec<Logged>) -> Vec<Logged> {
+pub fn in_order(log: Vec<LoggedEvents>) -> Vec<LoggedEvents> {
     let commits = chain(log, None).commits;
     commits.into_iter().flat_map(|told| told.messages.into_values()).collect()
 }

@@ -6,7 +6,7 @@ use domain::{
     AgentProfile,
     check::{Check, CheckDecision},
     id::CheckName,
-    wire::Checked,
+    wire::CheckReport,
     wording,
 };
 
@@ -28,7 +28,7 @@ pub(super) fn count(node: &mut ContextNode, number: u32, decision: CheckDecision
 
 /// A second telling has a number that was told before, and changes nothing. Numbers may leave some out: a branch begins
 /// with the decisions of another context.
-pub(super) fn checked(trace: &Trace, told: &Checked) -> Result<Vec<Event>, Refusal> {
+pub(super) fn checked(trace: &Trace, told: &CheckReport) -> Result<Vec<Event>, Refusal> {
     let node = trace.node(trace.running(&told.lease)?);
     if told.number <= node.lifecycle.checks_told || told.decision == CheckDecision::Pass {
         return Ok(Vec::new());

@@ -5,17 +5,17 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use domain::{
     AgentId, Amount, CallId, ChildId, ContextKey, Json, Timestamp,
-    graph::{Plan, Unverified},
+    graph::{Plan, UnverifiedGraph},
     id::ModelName,
     limits::Settings,
     wire::{
-        Answered, Branch, Charge, Checked, Claim, DecideDispute, Delete, Hold, Lease, Raise, Report, Restore,
-        Resume, Tell, Text, Tick,
+        AnswerMessage, Branch, Charge, CheckReport, Claim, DecideDispute, Delete, Hold, Lease, Raise, Report,
+        Restore, Resume, Tell, Text, Tick,
     },
 };
 
 use super::{
-    ContextSpec, Earlier, LostCost, Named, Refusal, Traced,
+    ContextSpec, Earlier, LostCost, NamedProfiles, Refusal, RunOrigin,
     named::{agents_of, agents_of_plan},
 };
 
@@ -61,8 +61,8 @@ pub enum Command {
         key: ContextKey,
     },
     /// A check decided other than to pass (B16).
-    Checked(Checked),
-    Answer(Answered),
+    Checked(CheckReport),
+    Answer(AnswerMessage),
     /// A message to an agent.
     Tell(Tell),
     /// Other steps for a graph that runs.
@@ -97,10 +97,10 @@ pub enum Command {
 pub struct Submit {
     pub spec: ContextSpec,
     pub plan: Option<Arc<Plan>>,
-    pub agents: Named,
+    pub agents: NamedProfiles,
     pub settings: Settings,
     /// Where it came from, if its spans are exported (X5).
-    pub traced: Option<Box<Traced>>,
+    pub traced: Option<Box<RunOrigin>>,
     /// Of a rerun: what the earlier run has, or why it can't be run again.
     pub rerun: Option<Result<Earlier, Refusal>>,
     /// Why it can't be admitted with what is kept under the names that it uses now; the plan has stand-ins then (G18).
@@ -112,7 +112,7 @@ pub struct Spawn {
     pub lease: Lease,
     pub spec: ContextSpec,
     pub plan: Option<Arc<Plan>>,
-    pub agents: Named,
+    pub agents: NamedProfiles,
 }
 
 /// The steps of a graph as they are to be (G13).
@@ -125,11 +125,11 @@ pub struct Amend {
     pub revision: u32,
     pub plan: Arc<Plan>,
     pub by: Option<Text>,
-    pub agents: Named,
+    pub agents: NamedProfiles,
     /// As of a submission.
     pub unresolved: Option<Refusal>,
     /// The graphs of which only the run can tell that they are what they say.
-    pub unverified: Vec<Unverified>,
+    pub unverified: Vec<UnverifiedGraph>,
 }
 
 impl Command {
@@ -147,7 +147,7 @@ impl Command {
     }
 
     /// What is to be admitted with the profiles of the directory: the agents it names, and the place for their profiles.
-    pub fn named(&mut self) -> Option<(BTreeSet<AgentId>, &mut Named)> {
+    pub fn named(&mut self) -> Option<(BTreeSet<AgentId>, &mut NamedProfiles)> {
         let (spec, plan, agents) = if let Command::Submit(submit) = self {
             (&submit.spec, &submit.plan, &mut submit.agents)
         } else if let Command::Spawn(spawn) = self {

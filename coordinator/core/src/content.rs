@@ -17,11 +17,12 @@ use domain::{
     id::ToolName,
     json,
     limits::Settings,
-    wire::{Adjusted, EndStatus, Failure, GivenAnswer, Payload, Text},
+    wire::{Adjustment, EndStatus, Failure, GivenAnswer, Payload, Text},
 };
 
 use super::{
-    Admitted, ContextIndex, ContextNode, ContextSpec, Ended, Event, Refusal, Status, Trace, limit_text,
+    ContextAdmitted, ContextEnded, ContextIndex, ContextNode, ContextSpec, Event, Refusal, Status, Trace,
+    limit_text,
 };
 
 /// What every live context has room for: a short result, or why it failed.
@@ -64,7 +65,7 @@ pub(super) fn check_end(
 /// What an event that adds something counted adds by itself.
 pub(super) fn added_by(event: &Event) -> u64 {
     if let Event::Admitted(admitted) = event {
-        let Admitted { spec, tools, adjusted, .. } = &**admitted;
+        let ContextAdmitted { spec, tools, adjusted, .. } = &**admitted;
         size_of_terms(spec, tools.as_ref(), adjusted) + END_BYTES
     } else if let Event::AgentAdded { agent, .. } = event {
         json::size_bytes(agent)
@@ -91,7 +92,11 @@ pub(super) fn question_bytes(question: &Text, form: Option<&Form>) -> u64 {
     json::size_bytes(question) + form.map_or(0, json::size_bytes)
 }
 
-fn size_of_terms(spec: &ContextSpec, tools: Option<&Arc<BTreeSet<ToolName>>>, adjusted: &[Adjusted]) -> u64 {
+fn size_of_terms(
+    spec: &ContextSpec,
+    tools: Option<&Arc<BTreeSet<ToolName>>>,
+    adjusted: &[Adjustment],
+) -> u64 {
     json::size_bytes(spec) + tools.map_or(0, json::size_bytes) + json::size_bytes(&adjusted)
 }
 
@@ -104,7 +109,7 @@ impl ContextNode {
     /// What its status says: how it ended, or its question; while it is live, with room for its end.
     pub(super) fn said_bytes(&self) -> u64 {
         let ending = self.graph.as_ref().and_then(|run| run.ending.as_deref());
-        let ending = ending.map_or(0, |Ended { result, error, reason, .. }| {
+        let ending = ending.map_or(0, |ContextEnded { result, error, reason, .. }| {
             end_bytes(result.as_ref(), error.as_ref(), reason.as_ref())
         });
         match &self.status {

@@ -7,15 +7,15 @@ use domain::{
     Amount, CallId, ChildId, Dimension, Limits, ThreadId, Timestamp, Tokens, Usd,
     id::ToolName,
     wire::{
-        Adjusted, CheckCounts, Dispute, EndStatus, Failure, GivenAnswer, Hitl, OnExhausted, Payload,
+        Adjustment, CheckCounts, Dispute, EndStatus, Failure, GivenAnswer, Hitl, OnExhausted, Payload,
         Progress, RestorePoint, TakenFrom, Text,
     },
 };
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Asked, Attempt, Budget, Calls, ContextIndex, ContextSpec, GraphRun, Keyed, Mark, Message, Ran, Rows,
-    StepOf, UndoRun, WaitingHold, event::is_default,
+    Attempt, Budget, Calls, ContextIndex, ContextSpec, GraphRun, KeyedRows, Mark, Message, QuestionDetails,
+    Ran, Rows, StepOf, UndoRun, WaitingHold, event::is_default,
 };
 
 #[derive(Debug, Clone, PartialEq)]
@@ -36,7 +36,7 @@ pub struct ContextNode {
     pub undo: Option<Box<UndoRun>>,
     pub calls: Calls,
     /// External charges, by key.
-    pub charges: Keyed<CallId, Amount>,
+    pub charges: KeyedRows<CallId, Amount>,
     /// Costs without a hold for which nothing was left (B18).
     pub disputes: Rows<Dispute>,
     pub attempts: Rows<Attempt>,
@@ -83,7 +83,7 @@ pub struct Identity {
 pub struct ContextTerms {
     /// Limits and amounts that are lower than its spec asks for (B17).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub adjusted: Vec<Adjusted>,
+    pub adjusted: Vec<Adjustment>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Arc<BTreeSet<ToolName>>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -164,7 +164,7 @@ pub enum Status {
         question: Text,
         /// None if any text answers it, whenever it comes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        asked: Option<Box<Asked>>,
+        asked: Option<Box<QuestionDetails>>,
     },
     Paused {
         reason: String,
@@ -262,7 +262,7 @@ impl ContextNode {
             graph: None,
             undo: None,
             calls: Calls::default(),
-            charges: Keyed::default(),
+            charges: KeyedRows::default(),
             disputes: Rows::default(),
             attempts: Rows::default(),
             answers: Rows::default(),

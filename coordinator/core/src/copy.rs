@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use domain::{Timestamp, TraceId};
 
-use super::{Copied, Event, Logged, Trace};
+use super::{CopyPart, Event, LoggedEvents, Trace};
 
 /// The bytes of text in one part: less than a message may have, whatever becomes of it in JSON.
 const PART_BYTES: usize = 256 * 1024;
@@ -33,10 +33,10 @@ impl Trace {
     /// The trace after a commit with a copy, from that alone; none if it has no copy, or none that can be read.
     pub(super) fn from_copy<'a>(
         id: TraceId,
-        messages: impl Iterator<Item = &'a Logged> + Clone,
+        messages: impl Iterator<Item = &'a LoggedEvents> + Clone,
     ) -> Option<Trace> {
         let events = || {
-            let of = |message: &'a Logged| {
+            let of = |message: &'a LoggedEvents| {
                 (message.version..).zip(&message.events).map(|(version, event)| (version, event, message.at))
             };
             messages.clone().flat_map(of)
@@ -86,22 +86,27 @@ pub(super) fn copy(trace: &Trace, after_ms: u64, now: Timestamp) -> Vec<Event> {
     }
     let parts = u32::try_from(packed.parts.len()).unwrap_or(u32::MAX);
     let numbered = (1..).zip(packed.parts);
-    numbered.map(|(part, of)| Event::Copied(Box::new(Copied { part, parts, ..of }))).collect()
+    numbered.map(|(part, of)| Event::Copied(Box::new(CopyPart { part, parts, ..of }))).collect()
 }
 
 #[derive(Default)]
 struct Parts {
-    parts: Vec<Copied>,
+    parts: Vec<CopyPart>,
     /// What the last has room for.
     room: usize,
 }
 
 impl Parts {
     /// Adds a text to the last part, and what has no room there to further ones.
-    fn add(&mut self, name: &str, mut text: &str, of: impl Fn(&mut Copied) -> &mut BTreeMap<String, String>) {
+    fn add(
+        &mut self,
+        name: &str,
+        mut text: &str,
+        of: impl Fn(&mut CopyPart) -> &mut BTreeMap<String, String>,
+    ) {
         while !text.is_empty() {
             if self.room <= name.len() + text.len().min(PART_BYTES / 2) {
-                self.parts.push(Copied::default());
+                self.parts.push(CopyPart::default());
                 self.room = PART_BYTES;
             }
             let fits = text.floor_char_boundary(self.room.saturating_sub(name.len()));

@@ -7,7 +7,7 @@ use domain::{
     wording,
 };
 
-use super::{ContextIndex, ContextNode, End, Ended, Event, Refusal, Trace, content};
+use super::{ContextEnded, ContextIndex, ContextNode, End, Event, Refusal, Trace, content};
 
 /// How many cancels a trace keeps for contexts that do not exist yet.
 const MAX_TOMBSTONES: usize = 10_000;
@@ -81,7 +81,7 @@ fn ended(
     let child_id = trace.node(at).id.clone();
     let error = error.map(|error| Failure { message: short(error.message), ..error });
     let reason = reason.map(short);
-    let ended = Box::new(Ended { child_id, status, result, error, reason, without_undo: false });
+    let ended = Box::new(ContextEnded { child_id, status, result, error, reason, without_undo: false });
     match status != EndStatus::Completed && trace.has_to_undo(at) {
         true => Event::UndoingBegun(ended),
         false => Event::Ended(ended),
@@ -92,7 +92,7 @@ fn ended(
 pub(super) fn stopped_within(trace: &Trace, at: ContextIndex, status: EndStatus, reason: String) -> Event {
     let (child_id, reason) = (trace.node(at).id.clone(), Some(short(reason)));
     let (result, error) = (None, None);
-    Event::Ended(Box::new(Ended { child_id, status, result, error, reason, without_undo: false }))
+    Event::Ended(Box::new(ContextEnded { child_id, status, result, error, reason, without_undo: false }))
 }
 
 /// Ends a context, or the graphs beneath an ended one that undo, without undoing anything. A graph that undoes ends as it would
@@ -117,9 +117,9 @@ fn dropped(trace: &Trace, at: ContextIndex, status: EndStatus, reason: String) -
     let ended = ending.map_or_else(
         || {
             let (child_id, reason) = (node.id.clone(), Some(short(reason)));
-            Ended { child_id, status, result: None, error: None, reason, without_undo: true }
+            ContextEnded { child_id, status, result: None, error: None, reason, without_undo: true }
         },
-        |ending| Ended { without_undo: true, ..*ending },
+        |ending| ContextEnded { without_undo: true, ..*ending },
     );
     Event::Ended(Box::new(ended))
 }

@@ -16,13 +16,13 @@ use domain::{
     limits::Settings,
     money::booked,
     wire::{
-        Adjusted, Asker, Decision, DisputedCost, EndStatus, Failure, Form, Hitl, OnExhausted, Payload,
+        Adjustment, Asker, Decision, DisputedCost, EndStatus, Failure, Form, Hitl, OnExhausted, Payload,
         Progress, Sender, StepStatus, TakenFrom, Text,
     },
 };
 use serde::{Deserialize, Serialize};
 
-use super::{ContextSpec, Kept, Rerun, StepPlace, TokenHash, Traced, budget::Granted};
+use super::{ContextSpec, KeptResult, Rerun, RunOrigin, StepPlace, TokenHash, budget::GrantedDimensions};
 
 pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
@@ -35,7 +35,7 @@ pub enum Event {
         settings: Box<Settings>,
         /// Where it came from, if its spans are exported (X5).
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        traced: Option<Box<Traced>>,
+        traced: Option<Box<RunOrigin>>,
     },
     /// The store lost the trace, or its latest events, and it was rebuilt from its log.
     Rebuilt {
@@ -43,7 +43,7 @@ pub enum Event {
         generation: u32,
     },
     /// A part of a copy of the whole state. What the log has before a copy is not needed for a rebuild.
-    Copied(Box<Copied>),
+    Copied(Box<CopyPart>),
     AgentAdded {
         agent: Box<AgentProfile>,
         /// The version of the profile; a built-in agent has none.
@@ -60,7 +60,7 @@ pub enum Event {
     /// A result of the earlier run that is taken if its step would read the same values again.
     ResultKept {
         place: StepPlace,
-        kept: Box<Kept>,
+        kept: Box<KeptResult>,
     },
     /// A graph goes on with another plan. Steps with the same id are the same steps; those that have begun are in it
     /// unchanged (G13).
@@ -77,7 +77,7 @@ pub enum Event {
         child_id: Option<ChildId>,
         reason: String,
     },
-    Admitted(Box<Admitted>),
+    Admitted(Box<ContextAdmitted>),
     WindowClamped {
         child_id: ChildId,
         parent_id: ChildId,
@@ -177,9 +177,9 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         in_line: bool,
     },
-    Ended(Box<Ended>),
+    Ended(Box<ContextEnded>),
     /// A graph ends so once what had succeeded in it is undone (G14).
-    UndoingBegun(Box<Ended>),
+    UndoingBegun(Box<ContextEnded>),
     /// What undoes a context can't be started.
     UndoRefused {
         /// The graph.
@@ -377,14 +377,14 @@ pub enum Event {
         child_id: ChildId,
         /// What its profile lowers for it (B17).
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        lowered: Option<Box<Lowered>>,
+        lowered: Option<Box<LoweredBounds>>,
     },
 }
 
 /// A part of a copy: fields of the stored trace, and values of its shared store, each as JSON text. The text of a large one
 /// goes on in the next part, under the same name.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Copied {
+pub struct CopyPart {
     /// Its number, from 1. The parts of a copy follow each other in one commit.
     pub part: u32,
     pub parts: u32,
@@ -394,20 +394,20 @@ pub struct Copied {
     pub values: BTreeMap<String, String>,
 }
 
-impl Copied {
+impl CopyPart {
     pub(super) fn is_last(&self) -> bool {
         self.part == self.parts
     }
 
     /// What is left of it when its trace is deleted: nothing begins with it.
     pub(super) fn without_content(&self) -> Self {
-        Copied { part: self.part, parts: self.parts, ..Copied::default() }
+        CopyPart { part: self.part, parts: self.parts, ..CopyPart::default() }
     }
 }
 
 /// The bounds of a graph's own agent, from when its steps are done.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Lowered {
+pub struct LoweredBounds {
     /// The most that its own calls may cost.
     pub own: Amount,
     pub limits: Arc<Limits>,
@@ -420,7 +420,7 @@ pub struct Lowered {
 
 /// A context was created.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Admitted {
+pub struct ContextAdmitted {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_id: Option<ChildId>,
     #[serde(rename = "order")]
@@ -441,7 +441,7 @@ pub struct Admitted {
     pub depth: u32,
     pub ceiling: Amount,
     #[serde(default, skip_serializing_if = "is_default")]
-    pub granted: Granted,
+    pub granted: GrantedDimensions,
     #[serde(default, skip_serializing_if = "is_default")]
     pub closing_reserve_usd: Usd,
     /// Absent: its parent's; of a root, those of the settings.
@@ -469,10 +469,10 @@ pub struct Admitted {
     pub thread_id: Option<ThreadId>,
     /// Dimensions in which its ceiling is its parent's: raised when the parent's is.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub inherited: Granted,
+    pub inherited: GrantedDimensions,
     /// What is lower than the spec asks for (B17).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub adjusted: Vec<Adjusted>,
+    pub adjusted: Vec<Adjustment>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -524,7 +524,7 @@ pub enum Requeue {
 
 /// A context ended: the first such event counts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Ended {
+pub struct ContextEnded {
     pub child_id: ChildId,
     pub status: EndStatus,
     pub result: Option<Payload>,

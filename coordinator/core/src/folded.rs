@@ -6,16 +6,16 @@ use serde::{Deserialize, Serialize};
 
 /// The id of a call as workers name it: `<attempt>-<number>`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Numbered {
+pub(super) struct CallNumber {
     pub(super) attempt: u32,
     pub(super) number: u32,
 }
 
-impl Numbered {
+impl CallNumber {
     /// None if the id has another form. `1-07` has: it is another id than `1-7`.
     pub(super) fn of(id: &CallId) -> Option<Self> {
         let (attempt, number) = id.as_str().split_once('-')?;
-        let numbered = Numbered { attempt: attempt.parse().ok()?, number: number.parse().ok()? };
+        let numbered = CallNumber { attempt: attempt.parse().ok()?, number: number.parse().ok()? };
         (numbered.id() == *id).then_some(numbered)
     }
 
@@ -26,13 +26,13 @@ impl Numbered {
 
 /// The folded calls of one attempt. Nothing leaves it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Folded {
+pub(super) struct FoldedCalls {
     numbers: Ranges,
     #[serde(default, deserialize_with = "booked::amount", skip_serializing_if = "Amount::is_nothing")]
     amount: Amount,
 }
 
-impl Folded {
+impl FoldedCalls {
     /// Adds a call that is not in it.
     pub(super) fn insert(&mut self, number: u32, cost: Amount) {
         self.numbers.insert(number);

@@ -10,7 +10,7 @@ use domain::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{ContextIndex, Ended, Keyed, Ran, Rows, event::is_default};
+use super::{ContextEnded, ContextIndex, KeyedRows, Ran, Rows, event::is_default};
 
 /// The state of a running graph. Its plan changes only by an amend (G13).
 #[derive(Debug, Clone, PartialEq)]
@@ -31,9 +31,9 @@ pub struct GraphRun {
     /// Steps whose predecessors have ended and that have more to start, by when they became ready.
     ready: BTreeSet<(u64, StepIndex)>,
     /// The lists that `for_each` steps iterate over.
-    pub(super) lists: Keyed<StepIndex, Json>,
+    pub(super) lists: KeyedRows<StepIndex, Json>,
     /// How it ends when everything is undone (G14).
-    pub ending: Option<Box<Ended>>,
+    pub ending: Option<Box<ContextEnded>>,
     /// The contexts that are still to be undone; the next is the last.
     pub(super) undos: Vec<ContextIndex>,
 }
@@ -188,7 +188,7 @@ impl GraphRun {
                 gathered: false,
             },
             ready: (0..count).filter_map(|step| Some((steps[step as usize].ready?, step))).collect(),
-            lists: Keyed::default(),
+            lists: KeyedRows::default(),
             steps: Rows::stored(steps),
             ending: None,
             undos: Vec::new(),

@@ -17,8 +17,8 @@ mod agenda;
 mod apply;
 mod asked;
 mod attempt;
-mod books;
 mod budget;
+mod budget_walk;
 mod calls;
 mod chain;
 mod checked;
@@ -33,25 +33,24 @@ mod dispute;
 mod effect;
 mod end;
 mod event;
+mod event_log;
 mod folded;
 mod found_by;
 mod graph;
 mod graph_run;
+mod hold_queue;
 mod index;
 mod lease;
 mod lifecycle;
 mod limit;
 mod limit_text;
-mod line;
-mod log;
-mod lost;
-mod marks;
+mod lost_costs;
 mod message;
 mod money;
 mod named;
-mod news;
 mod order;
 mod parts;
+mod pending_messages;
 mod pool;
 mod question;
 mod refusal;
@@ -60,8 +59,8 @@ mod replay;
 mod rerun;
 mod rows;
 mod scrub;
-mod seen;
 mod snapshot;
+mod span_marks;
 mod spans;
 mod spenders;
 mod state;
@@ -74,38 +73,39 @@ mod traced;
 mod undo;
 mod undo_values;
 mod unsaved;
+mod view;
 mod worst_case;
 
-pub use asked::Asked;
-pub use budget::{Budget, Call, CallState, Ceilings, Granted, WaitingHold};
-pub use calls::{Calls, Known};
+pub use asked::QuestionDetails;
+pub use budget::{Budget, Call, CallState, Ceilings, GrantedDimensions, WaitingHold};
+pub use calls::{Calls, KnownCall};
 pub use chain::{Rest, in_order};
 pub use command::{Amend, Command, Spawn, Submit};
 pub use context_node::{ContextNode, ContextTerms, End, EndDetails, Identity, Lifecycle, Phase, Status};
 pub use context_spec::ContextSpec;
 pub use effect::{Effect, effects};
-pub use event::{Admitted, Body, Copied, Ended, Event, Lowered, Ran, Requeue, StepOf};
+pub use event::{Body, ContextAdmitted, ContextEnded, CopyPart, Event, LoweredBounds, Ran, Requeue, StepOf};
+pub use event_log::{Commit, LoggedEvents, logged, outlived};
 pub use found_by::terms as terms_of;
 pub use graph_run::{GraphProgress, GraphRun, Items, RunPhase, StepRun, UndoRun};
 pub use index::ContextIndex;
 pub use lease::Renewal;
-pub use log::{Commit, Logged, logged, outlived};
-pub use lost::LostCost;
-pub use marks::{Happening, Mark, What};
+pub use lost_costs::LostCost;
 pub use message::answer_refusal;
-pub use named::{Named, agents_of, agents_of_plan, unreadable};
+pub use named::{NamedProfiles, agents_of, agents_of_plan, unreadable};
 pub use order::Order;
 pub use refusal::Refusal;
 pub use replay::{Replay, Superseded};
-pub use rerun::{Earlier, Kept, KeptStep, Rerun, RerunOrder, StepPlace};
-pub use rows::{Keyed, Rows};
-pub use seen::{Now, Row, now_of_step, word_of_step};
+pub use rerun::{Earlier, KeptResult, KeptStep, Rerun, RerunOrder, StepPlace};
+pub use rows::{KeyedRows, Rows};
+pub use span_marks::{Happening, Mark, What};
 pub use spenders::{MOST_SPENDERS, Spenders};
 pub use state::{Attempt, Entry, Message, Trace};
 pub use statement::{Difference, Statement, Why};
 pub use stored::{Changes, Corrupt};
 pub use token::TokenHash;
-pub use traced::Traced;
+pub use traced::RunOrigin;
+pub use view::{Now, Row, now_of_step, word_of_step};
 
 use agenda::Agenda;
 use domain::Timestamp;
@@ -139,14 +139,14 @@ fn decide_command(trace: &Trace, command: Command, now: Timestamp) -> Result<Vec
             money::settle(trace, &lease, &call_id, amount, model, now)
         }
         Command::Charge(charge) => money::charge(trace, &charge),
-        Command::BookLost(cost) => lost::book(trace, &cost),
+        Command::BookLost(cost) => lost_costs::book(trace, &cost),
         Command::Raise(raise) => money::raise(trace, &raise),
         Command::DecideDispute(decided) => dispute::decide(trace, &decided),
         Command::SetValue { lease, key, value } => context_store::set(trace, &lease, &key, &value),
         Command::DeleteValue { lease, key } => context_store::delete(trace, &lease, &key),
         Command::Checked(told) => checked::checked(trace, &told),
         Command::Answer(answered) => question::answer(trace, &answered),
-        Command::Tell(tell) => news::tell(trace, &tell),
+        Command::Tell(tell) => pending_messages::tell(trace, &tell),
         Command::Amend(amend) => graph::amend(trace, &amend),
         Command::Cancel { child_id, reason, without_undo } => {
             end::cancel(trace, child_id.as_ref(), reason.as_deref(), without_undo)

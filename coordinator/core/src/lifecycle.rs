@@ -6,8 +6,8 @@ use std::sync::Arc;
 use domain::{ChildId, Limits, Timestamp, graph::StepIndex, wire::StepStatus};
 
 use super::{
-    Admitted, Body, ContextIndex, ContextNode, ContextTerms, End, EndDetails, Ended, Entry, GraphRun,
-    Identity, Lifecycle, Phase, Ran, Requeue, RunPhase, Status, StepOf, StepRun, Trace,
+    Body, ContextAdmitted, ContextEnded, ContextIndex, ContextNode, ContextTerms, End, EndDetails, Entry,
+    GraphRun, Identity, Lifecycle, Phase, Ran, Requeue, RunPhase, Status, StepOf, StepRun, Trace,
     budget::Budget,
     context_store::{full_key, lent_inputs},
     graph::status_of,
@@ -15,7 +15,7 @@ use super::{
 };
 
 impl Trace {
-    pub(super) fn admitted(&mut self, admitted: &Admitted, now: Timestamp) {
+    pub(super) fn admitted(&mut self, admitted: &ContextAdmitted, now: Timestamp) {
         let at = ContextIndex(u32::try_from(self.contexts.len()).expect("max_contexts was checked"));
         let node = self.new_context(admitted, now);
         let has_own_keys = node.graph.is_some() && (node.identity.step.is_none() || node.has_own_keys());
@@ -41,7 +41,7 @@ impl Trace {
         self.retime(at);
     }
 
-    fn admitted_limits(&self, admitted: &Admitted) -> Arc<Limits> {
+    fn admitted_limits(&self, admitted: &ContextAdmitted) -> Arc<Limits> {
         match (&admitted.limits, &admitted.parent_id) {
             (Some(limits), _) => limits.clone(),
             (None, Some(parent)) => self.node(self.expect(parent)).limits.clone(),
@@ -50,7 +50,7 @@ impl Trace {
     }
 
     /// A context as it is when it is admitted.
-    fn new_context(&self, admitted: &Admitted, now: Timestamp) -> ContextNode {
+    fn new_context(&self, admitted: &ContextAdmitted, now: Timestamp) -> ContextNode {
         let graph = match admitted.body {
             Body::Agent | Body::Approval => None,
             Body::Graph { plan, group } => {
@@ -211,7 +211,7 @@ impl Trace {
         }
     }
 
-    pub(super) fn ended(&mut self, ended: &Ended, now: Timestamp) {
+    pub(super) fn ended(&mut self, ended: &ContextEnded, now: Timestamp) {
         let at = self.expect(&ended.child_id);
         self.unparked(at, now);
         let end = End {
@@ -261,13 +261,13 @@ impl Trace {
     }
 
     /// Why a context ended, without what goes with its content (W6).
-    fn kept_reason(&self, at: ContextIndex, ended: &Ended) -> Option<String> {
+    fn kept_reason(&self, at: ContextIndex, ended: &ContextEnded) -> Option<String> {
         let reason = ended.reason.clone();
         if self.node(at).lifecycle.deleted { scrub::reason(ended.status, reason) } else { reason }
     }
 
     /// The step that it runs ends with it, if its graph has ended, or undoes: no later event ends the step.
-    pub(super) fn step_stopped(&mut self, at: ContextIndex, ended: &Ended) {
+    pub(super) fn step_stopped(&mut self, at: ContextIndex, ended: &ContextEnded) {
         let (Some(of), Some(parent)) = (self.node(at).identity.step, self.node(at).parent) else { return };
         if self.node(parent).goes_on() {
             return;

@@ -6,7 +6,7 @@ use domain::{
     limits::{LimitOverrides, Settings, bound, no_bound},
     wire::{EndStatus, Failure, FailureKind, OnExhausted, exhausted},
 };
-use text::set_limit::{Place, SetLimit, Used};
+use text::set_limit::{Place, SetLimit, UsedLimit};
 
 use super::{ContextIndex, ContextNode, Phase, Status, Trace};
 
@@ -25,7 +25,7 @@ const NAMES: [&str; 9] = [
 
 /// A failure as it is kept: if it is that of a limit, with where the limit was set and how to raise it.
 pub(super) fn explained(trace: &Trace, at: ContextIndex, failure: Failure) -> Failure {
-    match (failure.kind, failure.message.parse::<Used>()) {
+    match (failure.kind, failure.message.parse::<UsedLimit>()) {
         (FailureKind::LimitExceeded, Ok(used)) => Failure { message: said(trace, at, &used), ..failure },
         (FailureKind::Budget, _) => match tightest(trace, at) {
             Some((context, dimension)) => {
@@ -39,8 +39,8 @@ pub(super) fn explained(trace: &Trace, at: ContextIndex, failure: Failure) -> Fa
 }
 
 /// What is said of a limit that a context has used up; as it was reported, if it is none of a context.
-pub(super) fn said(trace: &Trace, at: ContextIndex, used: &Used) -> String {
-    let Used { name, used: has, max, detail } = used;
+pub(super) fn said(trace: &Trace, at: ContextIndex, used: &UsedLimit) -> String {
+    let UsedLimit { name, used: has, max, detail } = used;
     let Some(limit) = of_name(trace, at, name, *max) else { return used.to_string() };
     let said = format!("{} has used {has} of {limit}", called(trace.node(at)));
     match detail {

@@ -8,11 +8,13 @@ use domain::{
     AgentProfile, ChildId, PoolName, Timestamp,
     id::ToolName,
     subject::Home,
-    wire::{Answer, Claim, ClaimAt, Claimed, Execute, Hold, Lease, Offer, OpenHold, Text, Tick, TimeLeft},
+    wire::{
+        Answer, Claim, ClaimAnswer, ClaimAt, Execute, Hold, Lease, Offer, OpenHold, Text, Tick, TimeLeft,
+    },
 };
 
 use super::{
-    ContextNode, Phase, Refusal, RunPhase, Status, TokenHash, Trace, graph::synthesis_goal, line::Fit,
+    ContextNode, Phase, Refusal, RunPhase, Status, TokenHash, Trace, graph::synthesis_goal, hold_queue::Fit,
     parts::MAX_OPEN_HOLDS,
 };
 
@@ -121,7 +123,7 @@ impl Trace {
                 let lease = Lease { child_id: node.id.clone(), attempt, token: claim.token.clone() };
                 let open_holds = open_holds(node, attempt);
                 let left = self.time_left(node, until, now);
-                Answer::Claimed(Box::new(Claimed { lease, lease_until: until, left, work, open_holds }))
+                Answer::Claimed(Box::new(ClaimAnswer { lease, lease_until: until, left, work, open_holds }))
             }
             _ => Answer::Stop { reason: "it no longer runs".into() },
         }

@@ -13,11 +13,11 @@ use domain::{
 };
 
 use super::{
-    CallState, ContextIndex, ContextNode, Event, Known, Refusal, Trace,
+    CallState, ContextIndex, ContextNode, Event, KnownCall, Refusal, Trace,
     budget::{Budget, Call, Ceilings},
     dispute::{Unheld, disputed, within_books},
-    line::{self, Fit},
-    news,
+    hold_queue::{self, Fit},
+    pending_messages,
 };
 
 pub(super) fn hold(trace: &Trace, hold: &Hold) -> Result<Vec<Event>, Refusal> {
@@ -27,8 +27,10 @@ pub(super) fn hold(trace: &Trace, hold: &Hold) -> Result<Vec<Event>, Refusal> {
         call.state == CallState::Held && call.held == hold.amount && call.attempt == hold.lease.attempt
     };
     match node.calls.find(&hold.call_id) {
-        Some(Known::Kept(call)) if is_asked_again(call) => return Ok(Vec::new()),
-        Some(Known::Kept(_) | Known::Folded) => return Err(Refusal::CallConflict(hold.call_id.clone())),
+        Some(KnownCall::Kept(call)) if is_asked_again(call) => return Ok(Vec::new()),
+        Some(KnownCall::Kept(_) | KnownCall::Folded) => {
+            return Err(Refusal::CallConflict(hold.call_id.clone()));
+        }
         None => {}
     }
     if let Some((context, dimension)) = trace.blocked(at) {
@@ -40,12 +42,12 @@ pub(super) fn hold(trace: &Trace, hold: &Hold) -> Result<Vec<Event>, Refusal> {
         return Err(Refusal::CallConflict(hold.call_id.clone()));
     }
     let (child_id, call_id, amount) = (node.id.clone(), hold.call_id.clone(), hold.amount);
-    if let Some(mut events) = news::before(trace, at, hold) {
+    if let Some(mut events) = pending_messages::before(trace, at, hold) {
         // The call that follows has other messages, and another id.
         events.extend(waits.map(|_| Event::PlaceLost { child_id, call_id }));
         return Ok(events);
     }
-    let with_seen = |event| news::seen(node, hold).into_iter().chain([event]).collect();
+    let with_seen = |event| pending_messages::seen(node, hold).into_iter().chain([event]).collect();
     let (attempt, closing) = (hold.lease.attempt, hold.closing);
     let ticket = waits.map(|waits| waits.ticket).or_else(|| node.kept_ticket(attempt));
     match (trace.fit(at, amount, closing, ticket), waits) {
@@ -63,12 +65,12 @@ pub(super) fn release(trace: &Trace, lease: &Lease, call_id: &CallId) -> Result<
     match node.calls.find(call_id) {
         // Only the attempt that holds it knows that the call was not made. If nobody had heard of it for too
         // long, the call was booked at its hold, and this corrects it.
-        Some(Known::Kept(Call { state: CallState::Held | CallState::Forfeited, attempt, .. }))
+        Some(KnownCall::Kept(Call { state: CallState::Held | CallState::Forfeited, attempt, .. }))
             if *attempt == lease.attempt =>
         {
             Ok(vec![Event::Released { child_id: node.id.clone(), call_id: call_id.clone() }])
         }
-        Some(Known::Kept(Call { state: CallState::Released, .. })) => Ok(Vec::new()),
+        Some(KnownCall::Kept(Call { state: CallState::Released, .. })) => Ok(Vec::new()),
         Some(_) | None => Err(Refusal::NoHold(call_id.clone())),
     }
 }
@@ -77,14 +79,15 @@ pub(super) fn release(trace: &Trace, lease: &Lease, call_id: &CallId) -> Result<
 pub(super) fn forfeit(trace: &Trace, lease: &Lease, call_id: &CallId) -> Result<Vec<Event>, Refusal> {
     let node = trace.node(trace.issued(lease)?);
     match node.calls.find(call_id) {
-        Some(Known::Kept(Call { state: CallState::Held, attempt, .. })) if *attempt == lease.attempt => {
+        Some(KnownCall::Kept(Call { state: CallState::Held, attempt, .. })) if *attempt == lease.attempt => {
             Ok(vec![Event::Forfeited { child_id: node.id.clone(), call_id: call_id.clone() }])
         }
         // Already booked, as an estimate or exactly.
         Some(
-            Known::Kept(Call { state: CallState::Forfeited | CallState::Settled(_), .. }) | Known::Folded,
+            KnownCall::Kept(Call { state: CallState::Forfeited | CallState::Settled(_), .. })
+            | KnownCall::Folded,
         ) => Ok(Vec::new()),
-        Some(Known::Kept(_)) | None => Err(Refusal::NoHold(call_id.clone())),
+        Some(KnownCall::Kept(_)) | None => Err(Refusal::NoHold(call_id.clone())),
     }
 }
 
@@ -100,7 +103,7 @@ pub(super) fn settle(
     let sender = || trace.node(at).sender(lease.attempt);
     let cost = (amount, model);
     let events = settlement(trace, at, call_id, cost, &mut Unheld::new(trace, at), sender)?;
-    let called_off = if events.is_empty() { None } else { line::called_off(trace, at, call_id, now) };
+    let called_off = if events.is_empty() { None } else { hold_queue::called_off(trace, at, call_id, now) };
     Ok(called_off.into_iter().chain(within_books(trace, events)?).collect())
 }
 
@@ -131,8 +134,8 @@ fn settlement(
     let of = DisputedCost::Call(call_id.clone());
     let (state, held) = match node.calls.find(call_id) {
         // Booked. At which cost is not remembered: the first one stays.
-        Some(Known::Folded) => return Ok(Vec::new()),
-        Some(Known::Kept(call)) => (Some(call.state), call.held),
+        Some(KnownCall::Folded) => return Ok(Vec::new()),
+        Some(KnownCall::Kept(call)) => (Some(call.state), call.held),
         None => (None, Amount::ZERO),
     };
     let booked = match state {

@@ -7,7 +7,7 @@ use domain::{AgentId, AgentProfile, Timestamp, graph::Plan};
 use super::ContextSpec;
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Named {
+pub struct NamedProfiles {
     /// As far as the directory has them.
     pub profiles: Vec<AgentProfile>,
     /// The version of each that was applied; built-in ones have none.
@@ -22,15 +22,15 @@ pub struct Named {
     pub revision: Option<u64>,
 }
 
-impl Named {
+impl NamedProfiles {
     pub(super) fn get(&self, id: &AgentId) -> Option<&AgentProfile> {
         self.profiles.iter().find(|agent| agent.agent_id == *id)
     }
 }
 
-impl From<Vec<AgentProfile>> for Named {
+impl From<Vec<AgentProfile>> for NamedProfiles {
     fn from(profiles: Vec<AgentProfile>) -> Self {
-        Named { profiles, ..Default::default() }
+        NamedProfiles { profiles, ..Default::default() }
     }
 }
 

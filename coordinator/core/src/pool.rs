@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use domain::{AgentId, AgentProfile, ChildId, PoolName};
 
-use super::{Command, ContextNode, Named, Refusal, Trace};
+use super::{Command, ContextNode, NamedProfiles, Refusal, Trace};
 
 impl Trace {
     /// The pool whose workers run a context.
@@ -31,7 +31,7 @@ pub(super) fn check_spawned(
     trace: &Trace,
     parent: &ContextNode,
     spawned: BTreeSet<AgentId>,
-    named: &Named,
+    named: &NamedProfiles,
 ) -> Result<(), Refusal> {
     let pool = trace.pool_of(parent);
     let profile = |id: &AgentId| trace.agent(id).or_else(|| named.get(id));

@@ -6,11 +6,11 @@
 use domain::{
     Problems, Timestamp,
     graph::{self, Approval, Form},
-    wire::{Answered, EndStatus, FailureKind, GivenAnswer, Hitl, Payload, Text},
+    wire::{AnswerMessage, EndStatus, FailureKind, GivenAnswer, Hitl, Payload, Text},
     wording,
 };
 
-use super::{Asked, ContextIndex, ContextNode, Event, Refusal, Status, Trace, content, end};
+use super::{ContextIndex, ContextNode, Event, QuestionDetails, Refusal, Status, Trace, content, end};
 
 /// The longest name of who answers.
 const MAX_SENDER_BYTES: usize = 256;
@@ -25,7 +25,7 @@ impl ContextNode {
     }
 
     /// The form of its open question, if it has one of its own.
-    pub fn asked(&self) -> Option<&Asked> {
+    pub fn asked(&self) -> Option<&QuestionDetails> {
         if let Status::InputRequired { asked, .. } = &self.status { asked.as_deref() } else { None }
     }
 
@@ -96,7 +96,7 @@ fn ask(trace: &Trace, at: ContextIndex, question: Text, form: Form) -> Event {
     }
 }
 
-pub(super) fn answer(trace: &Trace, answered: &Answered) -> Result<Vec<Event>, Refusal> {
+pub(super) fn answer(trace: &Trace, answered: &AnswerMessage) -> Result<Vec<Event>, Refusal> {
     let node = trace.node(trace.known(&answered.child_id)?);
     let number = answered.question;
     let before = (number as usize).checked_sub(1).and_then(|place| node.answers.get(place));
@@ -126,7 +126,7 @@ pub(super) fn answer(trace: &Trace, answered: &Answered) -> Result<Vec<Event>, R
 }
 
 /// L: what an answer adds to the trace, in the place of its open question. A default is part of that.
-fn check_room(trace: &Trace, node: &ContextNode, answered: &Answered) -> Result<(), Refusal> {
+fn check_room(trace: &Trace, node: &ContextNode, answered: &AnswerMessage) -> Result<(), Refusal> {
     let Status::InputRequired { question, .. } = &node.status else { return Ok(()) };
     let given = GivenAnswer {
         question: question.clone(),
@@ -178,6 +178,6 @@ pub(super) fn due(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event>
     }]
 }
 
-fn nobody_answered(asked: &Asked) -> String {
+fn nobody_answered(asked: &QuestionDetails) -> String {
     format!("nobody answered within {} ms", asked.form.timeout_ms.unwrap_or_default())
 }

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use domain::{Timestamp, TraceId};
 
 use super::{
-    Commit, Logged, LostCost, Rest, Trace,
-    chain::{CommitId, Told, chain},
-    lost::lost_costs,
+    Commit, LoggedEvents, LostCost, Rest, Trace,
+    chain::{CommitGroup, CommitId, chain},
+    lost_costs::lost_costs,
 };
 
 /// A trace and the messages of its log that can't be applied yet.
@@ -16,7 +16,7 @@ use super::{
 pub struct Replay {
     trace: Trace,
     /// Commits that are not applied: not whole, or not the next. By their first version and when they were made.
-    waiting: BTreeMap<(u64, Timestamp), Told>,
+    waiting: BTreeMap<(u64, Timestamp), CommitGroup>,
     /// When the applied commits were made, by their last version.
     applied: BTreeMap<u64, Timestamp>,
     /// Commits that wait because they branch off from the applied ones, with the version after which they do.
@@ -44,13 +44,13 @@ impl Replay {
 
     /// The trace after all of its log that counts, and what is left. `trace` may be empty; it is not gone on
     /// from if other commits took the place of its last.
-    pub fn all(trace: Trace, log: Vec<Logged>) -> (Trace, Rest) {
+    pub fn all(trace: Trace, log: Vec<LoggedEvents>) -> (Trace, Rest) {
         let (trace, rest, _) = Replay::with_lost(trace, log);
         (trace, rest)
     }
 
     /// The same, and the costs in commits that do not count.
-    pub fn with_lost(trace: Trace, log: Vec<Logged>) -> (Trace, Rest, Vec<LostCost>) {
+    pub fn with_lost(trace: Trace, log: Vec<LoggedEvents>) -> (Trace, Rest, Vec<LostCost>) {
         let from = (trace.version() > 0).then(|| CommitId { last: trace.version(), made: trace.made() });
         let chain = chain(log, from);
         let mut trace = if chain.goes_on { trace } else { Trace::new(trace.id()) };
@@ -60,7 +60,7 @@ impl Replay {
 
     /// A trace as it was after an event, and after those that were committed with it, by the commits that count by now; at least after the first. And
     /// the number of the last event.
-    pub fn until(id: TraceId, log: Vec<Logged>, event: u64) -> (Trace, u64) {
+    pub fn until(id: TraceId, log: Vec<LoggedEvents>, event: u64) -> (Trace, u64) {
         let chain = chain(log, None);
         let mut trace = Trace::new(id);
         for told in &chain.commits {
@@ -83,7 +83,7 @@ impl Replay {
         &self.trace
     }
 
-    pub fn add(&mut self, message: Logged) -> Result<(), Superseded> {
+    pub fn add(&mut self, message: LoggedEvents) -> Result<(), Superseded> {
         let commit = message.commit();
         let id = CommitId::from(commit);
         if self.abandoned.contains(&id) || self.applied.get(&id.last) == Some(&id.made) {
@@ -92,7 +92,7 @@ impl Replay {
         let place = (commit.first, commit.made);
         match self.waiting.get_mut(&place) {
             Some(told) => told.add(message),
-            None => drop(self.waiting.insert(place, Told::of(message))),
+            None => drop(self.waiting.insert(place, CommitGroup::of(message))),
         }
         if !self.waiting[&place].is_whole() {
             return Ok(());
@@ -128,7 +128,7 @@ impl Replay {
     }
 
     /// The whole commits that wait and follow one.
-    fn following(&self, id: CommitId) -> impl Iterator<Item = (&(u64, Timestamp), &Told)> {
+    fn following(&self, id: CommitId) -> impl Iterator<Item = (&(u64, Timestamp), &CommitGroup)> {
         let [first, end] = [0, u64::MAX].map(|made| (id.last + 1, Timestamp::from_millis(made)));
         let waiting = self.waiting.range(first..=end);
         waiting.filter(move |(_, told)| told.is_whole() && (id.last == 0 || told.follows(id)))
@@ -191,7 +191,7 @@ impl Replay {
 
 impl Trace {
     /// Applies a commit. A trace without any event may begin with a copy.
-    pub(super) fn replay(&mut self, told: &Told) {
+    pub(super) fn replay(&mut self, told: &CommitGroup) {
         let is_first = told.commit.first == 1;
         let copy = if self.version == 0 && !is_first { told.copy() } else { None };
         match copy {

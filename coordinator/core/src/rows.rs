@@ -89,7 +89,7 @@ impl<T: PartialEq> PartialEq for Rows<T> {
 
 /// Entries by key. They are read as a map.
 #[derive(Clone)]
-pub struct Keyed<K, V> {
+pub struct KeyedRows<K, V> {
     entries: HashMap<K, V>,
     /// What changed, and the bytes that it took in the store before.
     changed: BTreeMap<K, Option<usize>>,
@@ -104,10 +104,10 @@ pub(super) struct Change<'a, K, V> {
     pub(super) entry: Option<&'a V>,
 }
 
-impl<K: Clone + Ord + Hash, V: Serialize> Keyed<K, V> {
+impl<K: Clone + Ord + Hash, V: Serialize> KeyedRows<K, V> {
     /// Entries that are stored already.
     pub(super) fn stored(entries: HashMap<K, V>) -> Self {
-        Keyed { entries, changed: BTreeMap::new() }
+        KeyedRows { entries, changed: BTreeMap::new() }
     }
 
     pub(super) fn insert(&mut self, key: K, value: V) {
@@ -153,26 +153,26 @@ impl<K: Clone + Ord + Hash, V: Serialize> Keyed<K, V> {
     }
 }
 
-impl<K, V> Default for Keyed<K, V> {
+impl<K, V> Default for KeyedRows<K, V> {
     fn default() -> Self {
-        Keyed { entries: HashMap::new(), changed: BTreeMap::new() }
+        KeyedRows { entries: HashMap::new(), changed: BTreeMap::new() }
     }
 }
 
-impl<K, V> Deref for Keyed<K, V> {
+impl<K, V> Deref for KeyedRows<K, V> {
     type Target = HashMap<K, V>;
     fn deref(&self) -> &HashMap<K, V> {
         &self.entries
     }
 }
 
-impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for Keyed<K, V> {
+impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for KeyedRows<K, V> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.entries.fmt(out)
     }
 }
 
-impl<K: Eq + Hash, V: PartialEq> PartialEq for Keyed<K, V> {
+impl<K: Eq + Hash, V: PartialEq> PartialEq for KeyedRows<K, V> {
     fn eq(&self, other: &Self) -> bool {
         self.entries == other.entries
     }

@@ -14,7 +14,7 @@ use domain::{
     wire::{EndStatus, Payload, Text},
 };
 
-use super::{Admitted, ContextNode, ContextSpec, Ended, Event, Logged, Status};
+use super::{ContextAdmitted, ContextEnded, ContextNode, ContextSpec, Event, LoggedEvents, Status};
 
 /// Takes the content out of a context.
 pub(super) fn context(node: &mut ContextNode) {
@@ -64,9 +64,9 @@ pub(super) fn reason(status: EndStatus, reason: Option<String>) -> Option<String
     reason.filter(|_| status != EndStatus::Cancelled)
 }
 
-fn ended_without_content(ended: Ended) -> Ended {
+fn ended_without_content(ended: ContextEnded) -> ContextEnded {
     let reason = reason(ended.status, ended.reason.clone());
-    Ended { result: None, error: None, reason, ..ended }
+    ContextEnded { result: None, error: None, reason, ..ended }
 }
 
 /// A list of as many elements, or null.
@@ -81,11 +81,11 @@ fn blank_text() -> Text {
     Text::new("(deleted)").expect("a valid literal")
 }
 
-impl Logged {
+impl LoggedEvents {
     /// The message of a deleted trace.
     pub fn without_content(self) -> Self {
         let events = self.events.into_iter().map(Event::without_content).collect();
-        Logged { events, ..self }
+        LoggedEvents { events, ..self }
     }
 }
 
@@ -98,7 +98,7 @@ impl Event {
             }
             Event::Admitted(admitted) => {
                 let spec = Arc::new(spec(&admitted.spec));
-                Event::Admitted(Box::new(Admitted { spec, ..*admitted }))
+                Event::Admitted(Box::new(ContextAdmitted { spec, ..*admitted }))
             }
             Event::InputRequired { child_id, number, path, question: _, form: _ } => {
                 Event::InputRequired { child_id, number, path, question: blank_text(), form: None }

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use domain::{
     Amount, ChildId,
     wire::{
-        Adjusted, ContextOutcome, ContextSnapshot, ContextStatus, OnExhausted, Outcome, Payload, Question,
+        Adjustment, ContextOutcome, ContextSnapshot, ContextStatus, OnExhausted, Outcome, Payload, Question,
     },
 };
 
-use super::{Asked, ContextIndex, ContextNode, End, Phase, Status, Trace, line::Fit};
+use super::{ContextIndex, ContextNode, End, Phase, QuestionDetails, Status, Trace, hold_queue::Fit};
 
 impl Status {
     /// The status that others see. Who waits for children or runs steps of which some have asked a human, shows that
@@ -106,7 +106,7 @@ impl Trace {
     }
 
     /// What is lower than was asked for a context (B17).
-    pub fn adjusted(&self, child_id: &ChildId) -> Vec<Adjusted> {
+    pub fn adjusted(&self, child_id: &ChildId) -> Vec<Adjustment> {
         self.context(child_id).map(|node| node.terms.adjusted.clone()).unwrap_or_default()
     }
 
@@ -182,7 +182,7 @@ impl Trace {
             question: question.clone(),
             path: self.path(at),
             form: asked.map(|asked| asked.form.clone()).unwrap_or_default(),
-            answer_by: asked.and_then(Asked::answer_by),
+            answer_by: asked.and_then(QuestionDetails::answer_by),
             reminder: asked.map_or(0, |asked| asked.reminders),
         })
     }

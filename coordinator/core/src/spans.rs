@@ -10,7 +10,9 @@ use domain::{
     wire::{EndStatus, StepStatus},
 };
 
-use super::{ContextIndex, ContextNode, End, Event, Happening, Known, Mark, Requeue, Trace, Traced, What};
+use super::{
+    ContextIndex, ContextNode, End, Event, Happening, KnownCall, Mark, Requeue, RunOrigin, Trace, What,
+};
 
 /// What a context did, mark by mark. From its next queueing on nothing is told of it any more.
 const MAX_MARKS: usize = 256;
@@ -79,7 +81,7 @@ impl Trace {
             Event::InputRequired { .. } => Some(What::Asks),
             Event::Paused { .. } => Some(What::Paused),
             Event::Forfeited { call_id, .. } | Event::Estimated { call_id, .. } => {
-                let Known::Kept(call) = node.calls.find(call_id)? else { return None };
+                let KnownCall::Kept(call) = node.calls.find(call_id)? else { return None };
                 let (call_id, attempt) = (call_id.clone(), call.attempt);
                 happened(Happening::Forfeited { call_id, amount: call.held, attempt })
             }
@@ -210,7 +212,7 @@ impl Telling<'_> {
         self.node.spec.agent_id.as_ref().map(|agent| agent.as_str())
     }
 
-    fn context(&self, traced: &Traced) -> Span {
+    fn context(&self, traced: &RunOrigin) -> Span {
         let (trace, node) = (self.trace, self.node);
         let operation = match self.workflow(node) {
             Some(_) => Some("invoke_workflow"),
@@ -286,7 +288,7 @@ impl Telling<'_> {
     }
 
     /// From when the submission came to when it was admitted.
-    fn admission(&self, traced: &Traced) -> Span {
+    fn admission(&self, traced: &RunOrigin) -> Span {
         let (start, end) = (traced.received_at, self.node.identity.started_at);
         let name = format!("process {}", traced.subject);
         let mut span = self.beneath(name, Kind::Consumer, self.id("admit"), start.min(end), end);

@@ -13,11 +13,11 @@ pub const MOST_SPENDERS: usize = 12;
 /// In the order in which they came; the others are the last.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Spenders(Vec<Kept>);
+pub struct Spenders(Vec<SpenderRow>);
 
 /// What is kept of a pair of an agent and a model, or of the others.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Kept {
+struct SpenderRow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     agent_id: Option<AgentId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -35,7 +35,7 @@ fn is_zero(sum: &Usd) -> bool {
     *sum == Usd::ZERO
 }
 
-impl Kept {
+impl SpenderRow {
     fn add(&mut self, cost: Usd) {
         self.cost_usd = Usd::from_nanos(self.cost_usd.nanos().saturating_add(cost.nanos()));
     }
@@ -68,7 +68,7 @@ impl Spenders {
 
     /// What is told of it.
     pub fn told(&self) -> Vec<Spender> {
-        let told = |Kept { agent_id, model, others, cost_usd, .. }: &Kept| Spender {
+        let told = |SpenderRow { agent_id, model, others, cost_usd, .. }: &SpenderRow| Spender {
             agent_id: agent_id.clone(),
             model: model.clone(),
             others: *others,
@@ -78,8 +78,9 @@ impl Spenders {
     }
 
     fn place(&self, agent_id: Option<&AgentId>, model: Option<&ModelName>) -> Option<usize> {
-        let is_it =
-            |one: &Kept| !one.others && one.agent_id.as_ref() == agent_id && one.model.as_ref() == model;
+        let is_it = |one: &SpenderRow| {
+            !one.others && one.agent_id.as_ref() == agent_id && one.model.as_ref() == model
+        };
         self.0.iter().position(is_it)
     }
 
@@ -94,7 +95,7 @@ impl Spenders {
         }
         let at = self.others().unwrap_or(self.0.len());
         let (agent_id, model) = (agent_id.cloned(), model.cloned());
-        self.0.insert(at, Kept { agent_id, model, others: false, cost_usd: Usd::ZERO, credit_usd });
+        self.0.insert(at, SpenderRow { agent_id, model, others: false, cost_usd: Usd::ZERO, credit_usd });
         at
     }
 
@@ -108,7 +109,7 @@ impl Spenders {
             Some(at) => self.0[at].add(gone.cost_usd),
             None => {
                 let (cost_usd, credit_usd) = (gone.cost_usd, Usd::ZERO);
-                self.0.push(Kept { agent_id: None, model: None, others: true, cost_usd, credit_usd });
+                self.0.push(SpenderRow { agent_id: None, model: None, others: true, cost_usd, credit_usd });
             }
         }
         weight

@@ -15,8 +15,8 @@ use domain::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ContextIndex, ContextNode, Kept, Keyed, Rerun, StepPlace, TokenHash, Traced, spenders::Spenders,
-    undo_values::UndoValues, unsaved::Unsaved,
+    ContextIndex, ContextNode, KeptResult, KeyedRows, Rerun, RunOrigin, StepPlace, TokenHash,
+    spenders::Spenders, undo_values::UndoValues, unsaved::UnsavedParts,
 };
 
 #[derive(Debug, Clone, PartialEq)]
@@ -33,7 +33,7 @@ pub struct Trace {
     /// None until it is opened by a submission.
     pub(super) settings: Option<Arc<Settings>>,
     /// Where it came from, if its spans are exported (X5).
-    pub(super) traced: Option<Box<Traced>>,
+    pub(super) traced: Option<Box<RunOrigin>>,
     pub(super) contexts: Vec<ContextNode>,
     pub(super) spent_by: Spenders,
     pub(super) agents: BTreeMap<AgentId, Arc<AgentProfile>>,
@@ -42,7 +42,7 @@ pub struct Trace {
     pub(super) plans: Vec<Arc<Plan>>,
     /// The run that it takes results from, and those that are not taken yet (G15).
     pub(super) rerun: Option<Rerun>,
-    pub(super) kept: Keyed<StepPlace, Kept>,
+    pub(super) kept: KeyedRows<StepPlace, KeptResult>,
     /// What runs that may be undone have read (G14).
     pub(super) undo_values: UndoValues,
     pub(super) store: BTreeMap<ContextKey, Entry>,
@@ -61,7 +61,7 @@ pub struct Trace {
     /// The holds that wait for calls in flight, by their tickets.
     pub(super) line: BTreeSet<(u64, ContextIndex)>,
     /// What has changed since it was last stored.
-    pub(super) unsaved: Unsaved,
+    pub(super) unsaved: UnsavedParts,
 }
 
 /// A value of the shared store.
@@ -108,7 +108,7 @@ impl Trace {
             agent_versions: BTreeMap::new(),
             plans: Vec::new(),
             rerun: None,
-            kept: Keyed::default(),
+            kept: KeyedRows::default(),
             undo_values: UndoValues::default(),
             store: BTreeMap::new(),
             store_bytes: 0,
@@ -120,7 +120,7 @@ impl Trace {
             timers: BTreeSet::new(),
             paused: BTreeSet::new(),
             line: BTreeSet::new(),
-            unsaved: Unsaved::default(),
+            unsaved: UnsavedParts::default(),
         }
     }
 

@@ -11,7 +11,7 @@ use domain::{
 };
 use serde::Serialize;
 
-use super::{CallState, ContextNode, Known, budget::Call};
+use super::{CallState, ContextNode, KnownCall, budget::Call};
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Statement {
@@ -80,8 +80,8 @@ impl ContextNode {
             // Written twice, it is booked once.
             let (booked, is_open) = match self.calls.find(call_id) {
                 _ if !seen.insert(call_id) => (Amount::ZERO, false),
-                Some(Known::Kept(call)) => (booked(call), call.state == CallState::Held),
-                Some(Known::Folded) => (journaled, false),
+                Some(KnownCall::Kept(call)) => (booked(call), call.state == CallState::Held),
+                Some(KnownCall::Folded) => (journaled, false),
                 None => (Amount::ZERO, true),
             };
             if booked != journaled {

@@ -8,20 +8,21 @@ use domain::{
     AgentProfile, Amount, ChildId, Limits, ThreadId, Timestamp, Tokens, Usd,
     id::ModelName,
     limits::{bound, no_bound},
-    wire::{Adjusted, Funding, Hitl, LoweredBy, OnExhausted},
+    wire::{Adjustment, Funding, Hitl, LoweredBy, OnExhausted},
 };
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
-    Body, ContextIndex, ContextNode, ContextSpec, Ran, Refusal, StepOf, admission::Place, budget::Granted,
+    Body, ContextIndex, ContextNode, ContextSpec, Ran, Refusal, StepOf, admission::Place,
+    budget::GrantedDimensions,
 };
 
 /// What a context may spend, and how its parent funds it.
 pub(super) struct Terms {
     pub(super) ceiling: Amount,
-    pub(super) granted: Granted,
-    pub(super) inherited: Granted,
+    pub(super) granted: GrantedDimensions,
+    pub(super) inherited: GrantedDimensions,
     pub(super) reserve_usd: Usd,
 }
 
@@ -42,7 +43,7 @@ impl Place<'_> {
         spec: &ContextSpec,
         (agent, profile): (Option<&AgentProfile>, Option<&AgentProfile>),
         reserve: Option<Amount>,
-        adjusted: &mut Vec<Adjusted>,
+        adjusted: &mut Vec<Adjustment>,
     ) -> Result<Terms, Refusal> {
         let (profile_usd, profile_tokens) =
             (agent.and_then(|a| a.max_cost_usd), agent.and_then(|a| a.max_tokens));
@@ -58,11 +59,11 @@ impl Place<'_> {
         adjusted.extend(self.lowered("max_cost_usd", spec.max_cost_usd, profile_usd, ceiling.cost_usd));
         adjusted.extend(self.lowered("max_tokens", spec.max_tokens, profile_tokens, ceiling.tokens));
         let granted = match (self.parent, spec.funding) {
-            (Some(_), Funding::Granted) => Granted {
+            (Some(_), Funding::Granted) => GrantedDimensions {
                 cost: asked_usd.is_some() || asked_tokens.is_none(),
                 tokens: asked_tokens.is_some(),
             },
-            (None, Funding::Granted) | (_, Funding::Shared) => Granted::default(),
+            (None, Funding::Granted) | (_, Funding::Shared) => GrantedDimensions::default(),
         };
         if let Some((at, _)) = self.parent {
             // A grant must fit in full, and with it what is held for its undo (G14): they are not reduced to what is left. It
@@ -83,7 +84,7 @@ impl Place<'_> {
             asked_reserve.filter(|_| spec.closing_reserve_usd.is_some() || self.parent.is_none());
         let lowered = |asked| self.lowered("closing_reserve_usd", Some(asked), profile_usd, reserve_usd);
         adjusted.extend(asked_reserve.and_then(lowered));
-        let inherited = Granted {
+        let inherited = GrantedDimensions {
             cost: asked_usd.is_none() && !granted.cost && self.parent.is_some(),
             tokens: asked_tokens.is_none() && !granted.tokens && self.parent.is_some(),
         };
@@ -93,7 +94,11 @@ impl Place<'_> {
     /// The terms of a context that makes no call, but that may be charged for (B11): a human is asked also if nothing is left.
     pub(super) fn whatever_is_left(&self) -> Terms {
         let ceiling = self.parent.map_or(Amount::ZERO, |(_, parent)| parent.budget.left_for_children());
-        Terms { ceiling, inherited: Granted { cost: true, tokens: true }, ..self.nothing_to_spend() }
+        Terms {
+            ceiling,
+            inherited: GrantedDimensions { cost: true, tokens: true },
+            ..self.nothing_to_spend()
+        }
     }
 
     /// The terms of an undo: what was held for it (G14).
@@ -102,15 +107,15 @@ impl Place<'_> {
         let above = self.parent.map_or(Tokens::ZERO, |(_, parent)| parent.budget.ceilings.limit.tokens);
         let ceiling = Amount::new(reserve.cost_usd, if tokens { reserve.tokens } else { above });
         let closing = agent.and_then(|agent| agent.closing_reserve_usd).unwrap_or_default();
-        let granted = Granted { cost: true, tokens };
-        let inherited = Granted { cost: false, tokens: !tokens };
+        let granted = GrantedDimensions { cost: true, tokens };
+        let inherited = GrantedDimensions { cost: false, tokens: !tokens };
         Terms { ceiling, granted, inherited, reserve_usd: closing.min(reserve.cost_usd) }
     }
 
     /// The terms of a context that makes no call.
     pub(super) fn nothing_to_spend(&self) -> Terms {
-        let (ceiling, granted) = (Amount::ZERO, Granted::default());
-        Terms { ceiling, granted, inherited: Granted::default(), reserve_usd: Usd::default() }
+        let (ceiling, granted) = (Amount::ZERO, GrantedDimensions::default());
+        Terms { ceiling, granted, inherited: GrantedDimensions::default(), reserve_usd: Usd::default() }
     }
 
     /// What the parent has left for a child; a refusal if nothing is left there or above (B4, B6).
@@ -125,7 +130,7 @@ impl Place<'_> {
         &self,
         spec: &ContextSpec,
         agent: Option<&AgentProfile>,
-        adjusted: &mut Vec<Adjusted>,
+        adjusted: &mut Vec<Adjustment>,
     ) -> Arc<Limits> {
         let maximum = &self.settings.maximum.limits;
         let own = |base: &Limits| agent.map_or_else(|| base.clone(), |agent| agent.limits.lower(base));
@@ -141,13 +146,13 @@ impl Place<'_> {
             let asks = |what: &str| spec.is_some_and(|spec| spec.has(what));
             let above = agent.limits.above(&limits).into_iter().filter(|(what, _, _)| !asks(what));
             adjusted.extend(
-                above.map(|(what, asked, got)| Adjusted::new(what, asked, got, LoweredBy::Deployment)),
+                above.map(|(what, asked, got)| Adjustment::new(what, asked, got, LoweredBy::Deployment)),
             );
         }
         if let Some(asked) = &spec.limits {
             adjusted.extend(asked.above(&limits).into_iter().map(|(what, asked, got)| {
                 let by_profile = agent.is_some_and(|agent| agent.limits.sets(what, got));
-                Adjusted::new(what, asked, got, if by_profile { LoweredBy::Profile } else { self.above() })
+                Adjustment::new(what, asked, got, if by_profile { LoweredBy::Profile } else { self.above() })
             }));
             limits = asked.lower(&limits);
         }
@@ -165,7 +170,7 @@ impl Place<'_> {
         agent: Option<&AgentProfile>,
         is_graph: bool,
         now: Timestamp,
-        adjusted: &mut Vec<Adjusted>,
+        adjusted: &mut Vec<Adjustment>,
     ) -> Timeout {
         let asked = spec.timeout_ms.map(no_bound);
         let profile = agent.and_then(|agent| agent.timeout_ms).map(no_bound);
@@ -183,7 +188,7 @@ impl Place<'_> {
         let got = [wall, of_attempts, left].into_iter().flatten().min().unwrap_or(u64::MAX);
         let lowered = self.lowered("timeout_ms", asked, profile, got);
         let shown = asked.or(profile).map(bound);
-        adjusted.extend(lowered.map(|lowered| Adjusted::new("timeout_ms", shown, got, lowered.by)));
+        adjusted.extend(lowered.map(|lowered| Adjustment::new("timeout_ms", shown, got, lowered.by)));
         let bounded = |millis: Option<u64>| millis.map(bound).filter(|millis| *millis > 0);
         Timeout {
             deadline: bounded(wall).map(|millis| now.plus_millis(millis)),
@@ -196,11 +201,11 @@ impl Place<'_> {
         &self,
         spec: &ContextSpec,
         agent: Option<&AgentProfile>,
-        adjusted: &mut Vec<Adjusted>,
+        adjusted: &mut Vec<Adjustment>,
     ) {
         let (Some((at, parent)), Some(agent)) = (self.parent, agent) else { return };
         let mut note = |what: &str, asked: Value, got: Value| {
-            adjusted.push(Adjusted::new(what, asked, got, LoweredBy::Parent));
+            adjusted.push(Adjustment::new(what, asked, got, LoweredBy::Parent));
         };
         if let (None, Some(own), Some(allowed)) = (&spec.tools, &agent.tools, &parent.terms.tools)
             && !own.is_subset(allowed)
@@ -224,10 +229,10 @@ impl Place<'_> {
         asked: Option<T>,
         profile: Option<T>,
         got: T,
-    ) -> Option<Adjusted> {
+    ) -> Option<Adjustment> {
         let asked = asked.or(profile.filter(|_| self.parent.is_none())).filter(|asked| got < *asked)?;
         let by = if profile == Some(got) { LoweredBy::Profile } else { self.above() };
-        Some(Adjusted::new(what, asked, got, by))
+        Some(Adjustment::new(what, asked, got, by))
     }
 
     /// Who bounds it besides its profile.
@@ -257,7 +262,7 @@ impl Place<'_> {
         &self,
         spec: &ContextSpec,
         agent: Option<&AgentProfile>,
-        adjusted: &mut Vec<Adjusted>,
+        adjusted: &mut Vec<Adjustment>,
     ) -> Option<Tokens> {
         let parent = self.parent.and_then(|(_, node)| node.terms.window_tokens);
         let model = agent.and_then(|a| a.window_tokens);

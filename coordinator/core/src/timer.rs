@@ -4,7 +4,7 @@
 use domain::{Timestamp, wire::EndStatus};
 
 use super::{
-    ContextIndex, Event, Phase, Status, Trace, attempt, end, graph, limit_text, line, money, question,
+    ContextIndex, Event, Phase, Status, Trace, attempt, end, graph, hold_queue, limit_text, money, question,
 };
 
 impl Trace {
@@ -93,7 +93,7 @@ pub(super) fn due(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event>
         Status::Working(Phase::Running { .. }) => attempt::lost(trace, at, now),
         Status::Submitted { .. } | Status::Working(Phase::Queued { .. }) => {
             if node.place_kept_until().is_some_and(|until| until <= now) {
-                return line::places_lost(trace, at);
+                return hold_queue::places_lost(trace, at);
             }
             vec![Event::Redispatched { child_id: node.id.clone() }]
         }

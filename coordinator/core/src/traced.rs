@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// Where an exported run came from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Traced {
+pub struct RunOrigin {
     /// When its submission came.
     pub received_at: Timestamp,
     /// The subject that it came on.

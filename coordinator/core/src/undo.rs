@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use domain::{Amount, ContextKey, Json, Timestamp, json, wire::EndStatus};
 
 use super::{
-    ContextIndex, ContextNode, Ended, Phase, RunPhase, Status, Trace, UndoRun, content::END_BYTES,
+    ContextEnded, ContextIndex, ContextNode, Phase, RunPhase, Status, Trace, UndoRun, content::END_BYTES,
     undo_values::SHORT_BYTES,
 };
 
@@ -100,7 +100,7 @@ impl Trace {
 
     /// A graph or group has ended. What it holds for undos goes to the graph that it belongs to and that goes on, or undoes;
     /// if there is none, it returns. Steps that still run end next, and have nothing to undo.
-    pub(super) fn pass_reserves(&mut self, at: ContextIndex, was_undoing: bool, ended: &Ended) {
+    pub(super) fn pass_reserves(&mut self, at: ContextIndex, was_undoing: bool, ended: &ContextEnded) {
         if self.node(at).budget.reserved.is_zero() {
             return;
         }
@@ -120,7 +120,7 @@ impl Trace {
     }
 
     /// A graph ends as `ended` says, once what had succeeded in it is undone.
-    pub(super) fn begin_undoing(&mut self, ended: &Ended, now: Timestamp) {
+    pub(super) fn begin_undoing(&mut self, ended: &ContextEnded, now: Timestamp) {
         let at = self.expect(&ended.child_id);
         self.unparked(at, now);
         self.leave_line(at, |_| true);

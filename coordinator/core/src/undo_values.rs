@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use domain::{Json, digest};
 
-use super::Keyed;
+use super::KeyedRows;
 
 /// A shorter value is kept with its run: a digest is as long.
 pub(super) const SHORT_BYTES: u64 = 200;
@@ -13,7 +13,7 @@ pub(super) const SHORT_BYTES: u64 = 200;
 /// Long values, by the digests of their content.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct UndoValues {
-    pub(super) values: Keyed<String, Json>,
+    pub(super) values: KeyedRows<String, Json>,
     /// How many inputs of runs are each of them; not stored.
     uses: HashMap<String, u32>,
     bytes: u64,
@@ -23,7 +23,7 @@ impl UndoValues {
     /// The values as they were stored; `count` tells who uses them.
     pub(super) fn stored(values: HashMap<String, Json>) -> Self {
         let bytes = values.values().map(Json::size_bytes).sum();
-        UndoValues { values: Keyed::stored(values), uses: HashMap::new(), bytes }
+        UndoValues { values: KeyedRows::stored(values), uses: HashMap::new(), bytes }
     }
 
     /// The bytes of all of them.

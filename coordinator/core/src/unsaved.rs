@@ -10,7 +10,7 @@ use super::ContextIndex;
 /// The parts that changed since the trace was last stored. Not part of the state: two traces that differ
 /// only in this are equal.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Unsaved {
+pub(super) struct UnsavedParts {
     pub(super) head: bool,
     pub(super) made: bool,
     pub(super) copied: bool,
@@ -27,7 +27,7 @@ pub(super) struct Unsaved {
     pub(super) orders: BTreeSet<ContextIndex>,
     pub(super) values: BTreeSet<ContextKey>,
     /// What was last saved of each context. It outlasts the changes.
-    pub(super) saved: Vec<Saved>,
+    pub(super) saved: Vec<SavedHashes>,
     /// A hash of who spent its money, as last saved; 0 if it never was. It outlasts the changes.
     pub(super) saved_spent_by: u64,
     /// The bytes of all that was read and written. It outlasts the changes.
@@ -38,7 +38,7 @@ pub(super) struct Unsaved {
 
 /// Hashes of the fields of a context as they were last saved; 0 for one that never was.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Saved {
+pub(super) struct SavedHashes {
     pub(super) lifecycle: u64,
     pub(super) waits_for: u64,
     pub(super) end: u64,
@@ -49,7 +49,7 @@ pub(super) struct Saved {
     pub(super) ending: u64,
 }
 
-impl PartialEq for Unsaved {
+impl PartialEq for UnsavedParts {
     fn eq(&self, _: &Self) -> bool {
         true
     }

@@ -3,17 +3,17 @@
 
 use domain::{
     AgentId, Usd,
-    graph::{Estimate, Known, Plan},
+    graph::{Estimate, EstimateInputs, Plan},
 };
 
-use super::{ContextSpec, Named, Refusal, admission::Place, agents_of_plan, terms::Terms};
+use super::{ContextSpec, NamedProfiles, Refusal, admission::Place, agents_of_plan, terms::Terms};
 
 impl Place<'_> {
     pub(super) fn check_worst_case(
         &self,
         spec: &ContextSpec,
         plan: &Plan,
-        agents: &Named,
+        agents: &NamedProfiles,
         terms: &Terms,
     ) -> Result<(), Refusal> {
         let left = self.parent.map(|(at, _)| self.trace.left_apart_from_calls(at).cost_usd);
@@ -21,7 +21,8 @@ impl Place<'_> {
         let ceiling = |id: &AgentId| self.trace.agent(id).or_else(|| agents.get(id))?.max_cost_usd;
         let agents = agents_of_plan(plan).into_iter();
         let profiles = agents.filter_map(|id| Some((id.clone(), ceiling(&id)?))).collect();
-        let estimate = Estimate::of(plan, &Known { inputs: &spec.inputs, profiles: &profiles, items: None });
+        let estimate =
+            Estimate::of(plan, &EstimateInputs { inputs: &spec.inputs, profiles: &profiles, items: None });
         let why = match estimate.needs(terms.reserve_usd) {
             Some(needs) if needs <= budget => return Ok(()),
             Some(needs) if terms.reserve_usd == Usd::ZERO => format!("its steps may cost {needs}"),

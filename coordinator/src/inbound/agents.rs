@@ -14,8 +14,9 @@ use trace::unreadable;
 
 use crate::{
     directory::{self, is_built_in},
-    handles::Handles,
-    profile_log, trouble,
+    error_log,
+    loops::Handles,
+    profile_log,
 };
 
 pub(super) async fn all(handles: &Handles) -> Result<QueryAnswer, directory::Error> {
@@ -80,7 +81,7 @@ pub(super) async fn delete(handles: &Handles, agent: AgentId) -> Result<QueryAns
 
 /// Log or store could not be written: nothing was promised. What was written counts all the same, once the other has it.
 fn not_kept(error: &directory::Error) -> QueryAnswer {
-    trouble::tell(error, None, "agent profiles could not be changed");
+    error_log::tell(error, None, "agent profiles could not be changed");
     let cause = error.source().map_or_else(String::new, |cause| format!(": {cause}"));
     let hint = if error.is_full() {
         "delete agents that nobody needs, with `trellis agents delete NAME`: that makes room; then repeat the command"

@@ -13,7 +13,7 @@ use trace::{Command, ContextSpec, Refusal, Spawn, agents_of};
 
 use crate::{
     audit, dead_letter,
-    handles::{Handles, LARGE_BYTES},
+    loops::{Handles, LARGE_BYTES},
     shard::{
         dispatch::Dispatch,
         job::{Job, Origin, Reading, Work},

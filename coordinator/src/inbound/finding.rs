@@ -13,8 +13,8 @@ use trace::{ContextNode, Trace, terms_of};
 
 use crate::{
     directory,
-    handles::Handles,
-    sealed::Opened,
+    loops::Handles,
+    sealed::OpenedTrace,
     store::{self, Find},
 };
 
@@ -173,7 +173,7 @@ async fn open_questions(
     now: Timestamp,
 ) -> Result<Vec<PendingQuestion>, store::Error> {
     let loaded = handles.store.load(&[id]).await?.pop();
-    let Some(record) = loaded.and_then(Opened::record) else { return Ok(Vec::new()) };
+    let Some(record) = loaded.and_then(OpenedTrace::record) else { return Ok(Vec::new()) };
     let trace = match Trace::from_stored(id, record.version, &record.fields, &record.values) {
         Ok(trace) => trace,
         Err(error) => {

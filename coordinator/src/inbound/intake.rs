@@ -15,16 +15,15 @@ use trace::{Command, Order};
 
 use super::{
     query,
-    submission::{self, Arrival, Unusable},
+    submission::{self, InvalidSubmission, RawSubmission},
 };
 use crate::{
-    audit, branches, dead_letter,
-    handles::Handles,
+    audit, dead_letter, dependents, error_log,
+    loops::Handles,
     shard::{
         dispatch::Dispatch,
         job::{Job, Origin, Work},
     },
-    trouble,
 };
 
 /// When a published submission that can't be taken now is delivered again.
@@ -56,7 +55,7 @@ impl Intake {
             if let Err(problems) = message.genuine() {
                 dead_letter::keep_request(&self.handles, &message, &problems);
             } else if message.subject == Subject::Submit {
-                self.submit(Arrival::Requested(message), Subject::Submit).await;
+                self.submit(RawSubmission::Requested(message), Subject::Submit).await;
             } else {
                 query::take(&self.handles, &self.dispatch, message).await;
             }
@@ -64,7 +63,7 @@ impl Intake {
     }
 
     /// Gives a submission to its shard. One that takes long is read meanwhile, and those behind it do not wait for it.
-    async fn submit(&self, arrival: Arrival, subject: Subject) {
+    async fn submit(&self, arrival: RawSubmission, subject: Subject) {
         if !arrival.is_large() && !arrival.may_be_rerun() && !arrival.may_use_names() {
             return self.read(arrival, subject).await;
         }
@@ -73,7 +72,7 @@ impl Intake {
         if is_large { self.handles.beside(read) } else { self.handles.beside_named(read) }
     }
 
-    async fn read(&self, arrival: Arrival, subject: Subject) {
+    async fn read(&self, arrival: RawSubmission, subject: Subject) {
         match submission::job(&self.handles, arrival, subject.clone()).await {
             Ok(job) => self.dispatch.give(job).await,
             Err(unusable) => refuse(&self.handles, *unusable, &subject).await,
@@ -87,7 +86,7 @@ impl Intake {
         }
         match subject {
             Ok(subject @ (Subject::Spawn | Subject::Graph)) => {
-                self.submit(Arrival::Published(delivery), subject).await;
+                self.submit(RawSubmission::Published(delivery), subject).await;
             }
             Ok(subject @ Subject::Cancel) => {
                 let orders = decode::from_outside(&delivery.payload).map(|cancel: Cancel| {
@@ -126,9 +125,9 @@ impl Intake {
         let charge = charge.map(Command::Charge);
         let delete = match control.delete {
             Some(delete) => {
-                let found = branches::of(&self.handles, control.trace_id).await;
-                let unknown = |error: &branches::Error| {
-                    trouble::tell(error, None, "it is unknown who branches from a run");
+                let found = dependents::of(&self.handles, control.trace_id).await;
+                let unknown = |error: &dependents::Error| {
+                    error_log::tell(error, None, "it is unknown who branches from a run");
                 };
                 Some(Command::Delete { delete, branches: found.inspect_err(unknown).ok() })
             }
@@ -182,17 +181,19 @@ fn inputs(input: Input) -> Result<(TraceId, Vec<Order>), Problems> {
 
 /// Replies to the sender, stores a dead letter, and removes the message from its queue. What may be taken later is
 /// left in its queue; whoever asked has the answer, and may ask again.
-async fn refuse(handles: &Handles, unusable: Unusable, subject: &Subject) {
-    let (bus, Unusable { arrival, refusal, reply_to, again }) = (&handles.bus, unusable);
+async fn refuse(handles: &Handles, unusable: InvalidSubmission, subject: &Subject) {
+    let (bus, InvalidSubmission { arrival, refusal, reply_to, again }) = (&handles.bus, unusable);
     match &arrival {
-        Arrival::Published(delivery) if again && handles.room.may_wait(delivery) => {
+        RawSubmission::Published(delivery) if again && handles.room.may_wait(delivery) => {
             return delivery.nak(OFFER_AGAIN_AFTER).await;
         }
-        Arrival::Published(_) | Arrival::Requested(_) => {}
+        RawSubmission::Published(_) | RawSubmission::Requested(_) => {}
     }
     let letter = match &arrival {
-        Arrival::Published(delivery) => dead_letter::about(delivery, subject.kind(), refusal.clone(), None),
-        Arrival::Requested(message) => {
+        RawSubmission::Published(delivery) => {
+            dead_letter::about(delivery, subject.kind(), refusal.clone(), None)
+        }
+        RawSubmission::Requested(message) => {
             let name = bus.namespace().subject(subject);
             dead_letter::about_request(message, name, refusal.clone())
         }
@@ -202,15 +203,15 @@ async fn refuse(handles: &Handles, unusable: Unusable, subject: &Subject) {
             serde_json::to_vec(&SubmitAnswer::Refused(refusal)).expect("a message has string keys only");
         bus.reply(&to, answer.into()).await.ok();
     }
-    if again && matches!(arrival, Arrival::Requested(_)) {
+    if again && matches!(arrival, RawSubmission::Requested(_)) {
         return;
     }
     match (letter.store(bus).await, &arrival) {
-        (Ok(()), Arrival::Published(delivery)) => delivery.terminate().await,
+        (Ok(()), RawSubmission::Published(delivery)) => delivery.terminate().await,
         // The message is delivered again, and refused again.
-        (Err(error), Arrival::Published(_)) => {
-            trouble::tell(&error, None, "a dead letter could not be stored")
+        (Err(error), RawSubmission::Published(_)) => {
+            error_log::tell(&error, None, "a dead letter could not be stored")
         }
-        (_, Arrival::Requested(_)) => {}
+        (_, RawSubmission::Requested(_)) => {}
     }
 }

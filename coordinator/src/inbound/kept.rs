@@ -12,11 +12,11 @@ use serde_json::Value;
 
 use super::names::{Shelf, unknown};
 use crate::{
-    handles::Handles,
+    error_log,
     kept::Version,
+    loops::Handles,
     registry::{Appended, Error},
-    room::MARK_PERCENT,
-    trouble,
+    storage_headroom::MARK_PERCENT,
 };
 
 /// How often a change is tried again that others were faster with.
@@ -27,7 +27,7 @@ const MAX_LISTED: u32 = 500;
 /// What is answered, or why it can't be now.
 fn told(answer: Result<QueryAnswer, Error>) -> QueryAnswer {
     answer.unwrap_or_else(|error| {
-        trouble::tell(&error, None, "a query about kept graphs could not be answered");
+        error_log::tell(&error, None, "a query about kept graphs could not be answered");
         QueryAnswer::Refused(if error.is_full() { full() } else { Refusal::unavailable() })
     })
 }

@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use domain::{
     GraphName,
-    graph::{self, Found, NotFound, Purpose, Resolved, Unresolved},
+    graph::{self, FoundGraph, NotFound, Purpose, ResolveError, ResolvedGraph},
     problem::nearest,
 };
 use serde_json::Value;
 
 use crate::{
-    handles::{Handles, LARGE_BYTES},
     kept::GraphRecord,
+    loops::{Handles, LARGE_BYTES},
     registry::{Error, Records},
 };
 
@@ -33,7 +33,11 @@ impl Shelf {
         Ok(Shelf { known, hints })
     }
 
-    pub(super) fn find(&self, name: &GraphName, version: Option<u64>) -> Result<Option<Found>, NotFound> {
+    pub(super) fn find(
+        &self,
+        name: &GraphName,
+        version: Option<u64>,
+    ) -> Result<Option<FoundGraph>, NotFound> {
         let hint = self.hints.get(name).map_or("", String::as_str);
         let known = self.known.get(name).cloned().unwrap_or_default();
         known.find(name, version, hint).map(Some)
@@ -67,7 +71,7 @@ pub(super) async fn read(
     given: Value,
     bytes: usize,
     purpose: Purpose,
-) -> Result<Result<Resolved, Unresolved>, Error> {
+) -> Result<Result<ResolvedGraph, ResolveError>, Error> {
     let shelf = Shelf::read(handles, &graph::names(&given)).await?;
     let is_large = bytes + shelf.bytes() > LARGE_BYTES;
     let read = move || graph::read_named(&given, purpose, &|name, version| shelf.find(name, version));

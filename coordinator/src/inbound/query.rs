@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bus::Message;
 use domain::{
     Problems, TraceId, WorkerId, decode,
-    graph::{self, Plan, Purpose, Resolved, Unresolved, Unverified},
+    graph::{self, Plan, Purpose, ResolveError, ResolvedGraph, UnverifiedGraph},
     span::Headers,
     subject::{Partition, Subject},
     wire::{self, Drain, Query, QueryAnswer, Refusal, StateDigest},
@@ -15,17 +15,16 @@ use trace::{Amend, Command, Trace, agents_of_plan};
 
 use super::{agents, finding, kept, names, schedules};
 use crate::{
-    audit, branches, dead_letter, directory,
-    handles::Handles,
+    audit, dead_letter, dependents, directory, error_log,
+    loops::Handles,
     ownership::owner::owner,
     policy,
-    sealed::{Broken, Found},
+    sealed::{Broken, OpenResult},
     shard::{
         NOT_AUTHENTIC,
         dispatch::Dispatch,
         job::{Job, Origin},
     },
-    trouble,
 };
 
 /// Takes a query. What a shard answers is given to it at once, in the order it came; everything else is read beside the loop
@@ -57,7 +56,7 @@ async fn answer(
     if let Ok(query) = &query
         && let Err(error) = audit::keep(handles, query, message).await
     {
-        trouble::tell(&error, None, "it could not be kept who asks for a change: nothing is changed");
+        error_log::tell(&error, None, "it could not be kept who asks for a change: nothing is changed");
         return reply(handles, message.reply_to.as_ref(), &QueryAnswer::Refused(Refusal::unavailable()))
             .await;
     }
@@ -105,7 +104,7 @@ async fn answer(
         }
     };
     let answer = answer.unwrap_or_else(|error| {
-        trouble::tell(&error, None, "a query could not be answered");
+        error_log::tell(&error, None, "a query could not be answered");
         QueryAnswer::Refused(Refusal::unavailable())
     });
     reply(handles, message.reply_to.as_ref(), &answer).await;
@@ -131,37 +130,39 @@ async fn reply(handles: &Handles, to: Option<&String>, answer: &QueryAnswer) {
 }
 
 /// The plan of an amend, with the graphs that it uses by name.
-struct Planned {
+struct AmendPlan {
     plan: Plan,
     unresolved: Option<trace::Refusal>,
-    unverified: Vec<Unverified>,
+    unverified: Vec<UnverifiedGraph>,
 }
 
-async fn planned(handles: &Handles, amend: &wire::Amend, bytes: usize) -> Result<Planned, Refusal> {
+async fn planned(handles: &Handles, amend: &wire::Amend, bytes: usize) -> Result<AmendPlan, Refusal> {
     let definition = serde_json::to_value(&amend.graph).expect("a definition has string keys only");
     // What is kept of it must be readable with more around it.
     decode::check_depth(definition.to_string().as_bytes()).map_err(|problems| Refusal::invalid(&problems))?;
     if graph::names(&definition).is_empty() {
         let plan = Plan::compile(&amend.graph).map_err(|problems| Refusal::invalid(&problems))?;
-        return Ok(Planned { plan, unresolved: None, unverified: Vec::new() });
+        return Ok(AmendPlan { plan, unresolved: None, unverified: Vec::new() });
     }
     match names::read(handles, definition, bytes, Purpose::Amend).await {
-        Ok(Ok(Resolved { plan, unverified, .. })) => Ok(Planned { plan, unresolved: None, unverified }),
-        Ok(Err(Unresolved::Now { plan, problems, .. })) => {
-            let unresolved = Some(trace::Refusal::Malformed(problems));
-            Ok(Planned { plan: *plan, unresolved, unverified: Vec::new() })
+        Ok(Ok(ResolvedGraph { plan, unverified, .. })) => {
+            Ok(AmendPlan { plan, unresolved: None, unverified })
         }
-        Ok(Err(Unresolved::Wrong(problems))) => Err(Refusal::invalid(&problems)),
+        Ok(Err(ResolveError::Now { plan, problems, .. })) => {
+            let unresolved = Some(trace::Refusal::Malformed(problems));
+            Ok(AmendPlan { plan: *plan, unresolved, unverified: Vec::new() })
+        }
+        Ok(Err(ResolveError::Wrong(problems))) => Err(Refusal::invalid(&problems)),
         Err(error) => {
-            trouble::tell(&error, None, "the graphs that an amend uses by name can't be read");
+            error_log::tell(&error, None, "the graphs that an amend uses by name can't be read");
             Err(Refusal::unavailable())
         }
     }
 }
 
 /// The command of an amend, with the profiles of the agents that it names.
-async fn amended(handles: &Handles, amend: wire::Amend, planned: Planned) -> Command {
-    let Planned { plan, unresolved, unverified } = planned;
+async fn amended(handles: &Handles, amend: wire::Amend, planned: AmendPlan) -> Command {
+    let AmendPlan { plan, unresolved, unverified } = planned;
     let agents = handles.directory.find(&agents_of_plan(&plan)).await;
     let wire::Amend { child_id, id, revision, by, graph: _ } = amend;
     let plan = plan.into();
@@ -187,11 +188,11 @@ async fn coordinators(handles: &Handles) -> Result<QueryAnswer, directory::Error
 }
 
 async fn branches_of(handles: &Handles, trace_id: TraceId) -> Result<QueryAnswer, directory::Error> {
-    match branches::of(handles, trace_id).await {
+    match dependents::of(handles, trace_id).await {
         Ok(branches) => Ok(QueryAnswer::Branches { branches }),
-        Err(branches::Error::Store(error)) => Err(error.into()),
-        Err(error @ (branches::Error::Bus(_) | branches::Error::Corrupt(_))) => {
-            trouble::tell(&error, None, "it is unknown who branches from a run");
+        Err(dependents::Error::Store(error)) => Err(error.into()),
+        Err(error @ (dependents::Error::Bus(_) | dependents::Error::Corrupt(_))) => {
+            error_log::tell(&error, None, "it is unknown who branches from a run");
             Ok(QueryAnswer::Refused(Refusal::unavailable()))
         }
     }
@@ -201,15 +202,17 @@ async fn branches_of(handles: &Handles, trace_id: TraceId) -> Result<QueryAnswer
 async fn snapshot(handles: &Handles, trace_id: TraceId) -> Result<QueryAnswer, directory::Error> {
     let found = handles.store.load(&[trace_id]).await?.pop().map(|loaded| loaded.found);
     let record = match found {
-        Some(Found::Whole(record, _) | Found::Refused(Broken { record: Some((record, _)), .. })) => record,
-        Some(Found::Refused(_)) => {
+        Some(
+            OpenResult::Whole(record, _) | OpenResult::Refused(Broken { record: Some((record, _)), .. }),
+        ) => record,
+        Some(OpenResult::Refused(_)) => {
             let why = "what is stored of the run is not authentic; it is rebuilt from its event log when it is next worked on";
             return Ok(QueryAnswer::Refused(Refusal::not_authentic(why)));
         }
-        Some(Found::Foreign(_) | Found::Damaged(_)) => {
+        Some(OpenResult::Foreign(_) | OpenResult::Damaged(_)) => {
             return Ok(QueryAnswer::Refused(Refusal::not_authentic(NOT_AUTHENTIC)));
         }
-        Some(Found::Nothing) | None => return Ok(QueryAnswer::Snapshot { state: None }),
+        Some(OpenResult::Nothing) | None => return Ok(QueryAnswer::Snapshot { state: None }),
     };
     match Trace::from_stored(trace_id, record.version, &record.fields, &record.values) {
         Ok(trace) => {

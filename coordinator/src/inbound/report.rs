@@ -12,7 +12,7 @@ use trace::{Command, Order};
 
 use crate::{
     dead_letter,
-    handles::Handles,
+    loops::Handles,
     shard::{
         dispatch::Dispatch,
         job::{Job, Origin},

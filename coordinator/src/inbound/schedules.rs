@@ -6,21 +6,21 @@ use std::collections::HashMap;
 use bus::{Storage, Stream};
 use domain::{
     ChildId, Json, Problems, ScheduleName, Timestamp, TraceId, Usd,
-    graph::{self, Purpose, Unresolved},
+    graph::{self, Purpose, ResolveError},
     problem::nearest,
-    schedule::{self, MAX_SCHEDULES, NotNow, Readable, State, ask, pause},
+    schedule::{self, MAX_SCHEDULES, NotNow, ReadySchedule, State, ask, pause},
     wire::{QueryAnswer, Refusal, ScheduleShown, ScheduleSummary, TickShown},
 };
 use trace::Trace;
 
 use super::names;
 use crate::{
-    handles::Handles,
+    error_log,
+    loops::Handles,
     registry::Appended,
-    room::MARK_PERCENT,
+    schedule_runner::{self, Error},
     schedules::{Content, ScheduleRecord},
-    tick::{self, Error},
-    trouble,
+    storage_headroom::MARK_PERCENT,
 };
 
 /// How often a change is tried again that others were faster with.
@@ -36,7 +36,7 @@ const REVISIONS_KEPT: usize = 2;
 /// What is answered, or why it can't be now.
 fn told(answer: Result<QueryAnswer, Error>) -> QueryAnswer {
     answer.unwrap_or_else(|error| {
-        trouble::tell(&error, None, "a query about schedules could not be answered");
+        error_log::tell(&error, None, "a query about schedules could not be answered");
         match error {
             Error::Schedules(error) if error.is_full() => QueryAnswer::Refused(full()),
             Error::Schedules(_) | Error::Store(_) | Error::Corrupt => {
@@ -72,7 +72,7 @@ pub(super) async fn put(handles: &Handles, given: &Json, expected: Option<u64>) 
 }
 
 /// The graphs that its task uses by name: they are looked up at each tick, and exist now.
-async fn check_names(handles: &Handles, readable: &Readable) -> Result<(), Refusal> {
+async fn check_names(handles: &Handles, readable: &ReadySchedule) -> Result<(), Refusal> {
     let task = &readable.schedule.task;
     if graph::names(task.value()).is_empty() {
         return Ok(());
@@ -80,7 +80,7 @@ async fn check_names(handles: &Handles, readable: &Readable) -> Result<(), Refus
     let bytes = usize::try_from(task.size_bytes()).unwrap_or(usize::MAX);
     match names::read(handles, task.value().clone(), bytes, Purpose::Submission).await {
         Ok(Ok(_)) => Ok(()),
-        Ok(Err(Unresolved::Now { problems, .. } | Unresolved::Wrong(problems))) => {
+        Ok(Err(ResolveError::Now { problems, .. } | ResolveError::Wrong(problems))) => {
             let mut found = Problems::default();
             for problem in problems.iter() {
                 found.add(format!("task.{}", problem.path), &problem.message, problem.hint.clone());
@@ -88,7 +88,7 @@ async fn check_names(handles: &Handles, readable: &Readable) -> Result<(), Refus
             Err(Refusal::invalid(&found))
         }
         Err(error) => {
-            trouble::tell(&error, None, "the graphs that a schedule uses by name can't be read");
+            error_log::tell(&error, None, "the graphs that a schedule uses by name can't be read");
             Err(Refusal::unavailable())
         }
     }
@@ -97,7 +97,7 @@ async fn check_names(handles: &Handles, readable: &Readable) -> Result<(), Refus
 async fn keep(
     handles: &Handles,
     given: &Json,
-    readable: &Readable,
+    readable: &ReadySchedule,
     expected: Option<u64>,
 ) -> Result<QueryAnswer, Error> {
     if let Err(problems) = check(handles, given, readable) {
@@ -135,16 +135,16 @@ async fn keep(
 }
 
 /// Whether it says nothing new, also about its pause.
-fn is_same(latest: Option<&Json>, given: &Json, known: &ScheduleRecord, readable: &Readable) -> bool {
+fn is_same(latest: Option<&Json>, given: &Json, known: &ScheduleRecord, readable: &ReadySchedule) -> bool {
     let Some(brief) = known.brief() else { return false };
     let paused = readable.schedule.paused.is_none_or(|paused| paused == brief.rules.is_paused(&known.state));
     latest == Some(given) && paused
 }
 
 /// What only a deployment can tell.
-fn check(handles: &Handles, given: &Json, readable: &Readable) -> Result<(), Problems> {
+fn check(handles: &Handles, given: &Json, readable: &ReadySchedule) -> Result<(), Problems> {
     let mut problems = Problems::default();
-    let ceiling = readable.ceiling.unwrap_or(tick::default_ceiling(handles));
+    let ceiling = readable.ceiling.unwrap_or(schedule_runner::default_ceiling(handles));
     if let Some(budget) = readable.schedule.budget_per_day_usd.filter(|budget| *budget < ceiling) {
         let message = format!("one run may cost {ceiling}, more than the {budget} of a day");
         let hint = "give the task a lower `max_cost_usd`, or raise the budget";
@@ -228,7 +228,7 @@ async fn change_pause(handles: &Handles, name: &ScheduleName, paused: bool) -> R
 }
 
 pub(super) async fn run(handles: &Handles, name: &ScheduleName, id: &ChildId) -> QueryAnswer {
-    told(run_now(handles, name, Readable::trace_asked(name, id.as_str())).await)
+    told(run_now(handles, name, ReadySchedule::trace_asked(name, id.as_str())).await)
 }
 
 async fn run_now(handles: &Handles, name: &ScheduleName, trace_id: TraceId) -> Result<QueryAnswer, Error> {
@@ -238,20 +238,22 @@ async fn run_now(handles: &Handles, name: &ScheduleName, trace_id: TraceId) -> R
         let Some(brief) = known.brief().cloned() else { return unknown(handles, name).await };
         let is_it = |pending: &domain::schedule::Run| pending.trace_id == trace_id;
         let decided = if known.state.pending.as_ref().is_some_and(is_it) {
-            Some(tick::pending(known))
-        } else if tick::was_submitted(handles, trace_id).await? {
+            Some(schedule_runner::pending(known))
+        } else if schedule_runner::was_submitted(handles, trace_id).await? {
             return Ok(accepted());
         } else {
-            let (found, ceiling) =
-                (tick::found(handles, &known.state).await?, tick::default_ceiling(handles));
+            let (found, ceiling) = (
+                schedule_runner::found(handles, &known.state).await?,
+                schedule_runner::default_ceiling(handles),
+            );
             let now = handles.clock.now();
             match ask(&brief.rules, &known.state, now, &found, ceiling, trace_id) {
-                Ok(next) => tick::decided(handles, name, &known, next).await?,
+                Ok(next) => schedule_runner::decided(handles, name, &known, next).await?,
                 Err(not_now) => return Ok(QueryAnswer::Refused(why(name, &not_now))),
             }
         };
         if let Some(decided) = decided {
-            let refusal = tick::run_now(handles, name, &brief, decided).await?;
+            let refusal = schedule_runner::run_now(handles, name, &brief, decided).await?;
             return Ok(refusal.map_or_else(accepted, QueryAnswer::Refused));
         }
     }

@@ -9,30 +9,30 @@ use bus::{Delivery, Message};
 use bytes::Bytes;
 use domain::{
     ChildId, Problems, StepId, Timestamp, TraceId, decode,
-    graph::{Plan, Purpose, Resolved, TaskGraph, Unresolved},
+    graph::{Plan, Purpose, ResolveError, ResolvedGraph, TaskGraph},
     span::{Caller, Headers, Link},
     subject::Subject,
     wire::{self, Spawn},
 };
-use trace::{Command, ContextSpec, Earlier, Refusal, RerunOrder, Submit, Trace, Traced, agents_of};
+use trace::{Command, ContextSpec, Earlier, Refusal, RerunOrder, RunOrigin, Submit, Trace, agents_of};
 use uuid::Uuid;
 
 use super::names;
 use crate::{
-    branches, earlier,
-    handles::{Handles, LARGE_BYTES},
+    dependents, error_log,
+    loops::{Handles, LARGE_BYTES},
     registry,
     shard::job::{Elsewhere, Job, Origin, Submission},
-    store, trouble,
+    source_run, store,
 };
 
 /// How a submission arrived.
-pub(crate) enum Arrival {
+pub(crate) enum RawSubmission {
     Published(Delivery),
     Requested(Message),
 }
 
-impl Arrival {
+impl RawSubmission {
     pub(crate) fn is_large(&self) -> bool {
         self.payload().len() > LARGE_BYTES
     }
@@ -51,26 +51,26 @@ impl Arrival {
 
     fn payload(&self) -> &Bytes {
         match self {
-            Arrival::Published(delivery) => &delivery.payload,
-            Arrival::Requested(message) => &message.payload,
+            RawSubmission::Published(delivery) => &delivery.payload,
+            RawSubmission::Requested(message) => &message.payload,
         }
     }
 
     fn headers(&self) -> &Headers {
         match self {
-            Arrival::Published(delivery) => &delivery.headers,
-            Arrival::Requested(message) => &message.headers,
+            RawSubmission::Published(delivery) => &delivery.headers,
+            RawSubmission::Requested(message) => &message.headers,
         }
     }
 
     /// A new unique id. For a message that may be delivered twice it is derived from the message.
     fn fresh(&self, handles: &Handles) -> Uuid {
         match self {
-            Arrival::Published(delivery) => {
+            RawSubmission::Published(delivery) => {
                 let place = format!("{}.{}.{}", delivery.subject, delivery.sequence, delivery.at.millis());
                 Uuid::new_v5(&Uuid::NAMESPACE_OID, place.as_bytes())
             }
-            Arrival::Requested(_) => handles.config.random.id(),
+            RawSubmission::Requested(_) => handles.config.random.id(),
         }
     }
 
@@ -78,14 +78,14 @@ impl Arrival {
     /// from one again, so only messages that were stored after our start count.
     fn comes_first(&self, since: Timestamp) -> bool {
         match self {
-            Arrival::Published(delivery) => delivery.delivered == 1 && delivery.at >= since,
-            Arrival::Requested(_) => true,
+            RawSubmission::Published(delivery) => delivery.delivered == 1 && delivery.at >= since,
+            RawSubmission::Requested(_) => true,
         }
     }
 }
 
 /// What is submitted: one agent, a graph, or the graph of an earlier run again.
-enum Asked {
+enum SubmissionKind {
     Spawn(Box<Spawn>),
     /// With the reason why it can't be admitted, if that lies in the graphs that it uses by name.
     Graph(Box<TaskGraph>, Arc<Plan>, Option<Problems>),
@@ -93,7 +93,7 @@ enum Asked {
 }
 
 /// What is to be admitted; of a rerun also what the earlier run has, or why it can't be run again.
-struct Ordered {
+struct AdmissionRequest {
     spec: ContextSpec,
     plan: Option<Arc<Plan>>,
     rerun: Option<Result<Earlier, Refusal>>,
@@ -101,18 +101,22 @@ struct Ordered {
 }
 
 /// A submission that can't become a job: the refusal, and where it is sent.
-pub(crate) struct Unusable {
-    pub(crate) arrival: Arrival,
+pub(crate) struct InvalidSubmission {
+    pub(crate) arrival: RawSubmission,
     pub(crate) refusal: wire::Refusal,
     pub(crate) reply_to: Option<String>,
     /// It may be taken later: a published one stays in its queue.
     pub(crate) again: bool,
 }
 
-pub(crate) async fn job(handles: &Handles, arrival: Arrival, subject: Subject) -> Result<Job, Box<Unusable>> {
+pub(crate) async fn job(
+    handles: &Handles,
+    arrival: RawSubmission,
+    subject: Subject,
+) -> Result<Job, Box<InvalidSubmission>> {
     if let Some(refusal) = handles.room.refusal() {
         let reply_to = requested_from(&arrival);
-        return Err(Box::new(Unusable { arrival, refusal, reply_to, again: true }));
+        return Err(Box::new(InvalidSubmission { arrival, refusal, reply_to, again: true }));
     }
     let (asked, reply_to) = match read(handles, &arrival, &subject).await {
         Ok(asked) => {
@@ -122,13 +126,13 @@ pub(crate) async fn job(handles: &Handles, arrival: Arrival, subject: Subject) -
         Err(unread) => {
             let reply_to = requested_from(&arrival).or_else(|| reply_to_of(handles, arrival.payload()));
             let (refusal, again) = match unread {
-                Unread::Wrong(problems) => (Refusal::Malformed(problems).to_wire(), false),
-                Unread::Log(error) => {
-                    trouble::tell(&error, None, "the graphs that a submission uses by name can't be read");
+                Undecoded::Wrong(problems) => (Refusal::Malformed(problems).to_wire(), false),
+                Undecoded::Log(error) => {
+                    error_log::tell(&error, None, "the graphs that a submission uses by name can't be read");
                     (wire::Refusal::unavailable(), true)
                 }
             };
-            return Err(Box::new(Unusable { arrival, refusal, reply_to, again }));
+            return Err(Box::new(InvalidSubmission { arrival, refusal, reply_to, again }));
         }
     };
     let ids = Ids::choose(&asked, &arrival, handles);
@@ -136,33 +140,34 @@ pub(crate) async fn job(handles: &Handles, arrival: Arrival, subject: Subject) -
         Ok(ordered) => ordered,
         Err(NotOrdered::Problems(problems)) => {
             let refusal = Refusal::Malformed(problems).to_wire();
-            return Err(Box::new(Unusable { arrival, refusal, reply_to, again: false }));
+            return Err(Box::new(InvalidSubmission { arrival, refusal, reply_to, again: false }));
         }
         Err(NotOrdered::Unreadable(error)) => {
-            trouble::tell(&error, None, "the run that is to be run again can't be read");
+            error_log::tell(&error, None, "the run that is to be run again can't be read");
             let refusal = wire::Refusal::unavailable();
-            return Err(Box::new(Unusable { arrival, refusal, reply_to, again: true }));
+            return Err(Box::new(InvalidSubmission { arrival, refusal, reply_to, again: true }));
         }
     };
     if let Err(error) = ordered.note(handles, &ids).await {
-        trouble::tell(&error, None, "a branch or a rerun could not be noted");
+        error_log::tell(&error, None, "a branch or a rerun could not be noted");
         let refusal = wire::Refusal::unavailable();
-        return Err(Box::new(Unusable { arrival, refusal, reply_to, again: true }));
+        return Err(Box::new(InvalidSubmission { arrival, refusal, reply_to, again: true }));
     }
-    let Ordered { spec, plan, rerun, unresolved } = ordered;
+    let AdmissionRequest { spec, plan, rerun, unresolved } = ordered;
     let agents = handles.directory.find(&agents_of(&spec, plan.as_deref())).await;
     let child_id = spec.child_id.clone();
     let settings = handles.policies.apply(handles.config.settings.clone());
     let now = handles.clock.now();
     let comes_first = arrival.comes_first(handles.started_at);
     let (delivery, received_at) = match arrival {
-        Arrival::Published(delivery) => {
+        RawSubmission::Published(delivery) => {
             let at = delivery.at.min(now);
             (Some(delivery), at)
         }
-        Arrival::Requested(_) => (None, now),
+        RawSubmission::Requested(_) => (None, now),
     };
-    let came = Came { received_at, subject: handles.bus.namespace().subject(&subject), caller: ids.caller };
+    let came =
+        Received { received_at, subject: handles.bus.namespace().subject(&subject), caller: ids.caller };
     let traced = came.traced(ids.trace);
     let elsewhere = ids.elsewhere.map(|trace_id| Elsewhere { trace_id, traced: came.traced(trace_id) });
     let submit = Submit { spec, plan, agents, settings, traced, rerun, unresolved };
@@ -172,43 +177,43 @@ pub(crate) async fn job(handles: &Handles, arrival: Arrival, subject: Subject) -
     Ok(Job::order(ids.trace, Command::Submit(Box::new(submit)), origin))
 }
 
-impl Asked {
+impl SubmissionKind {
     fn reply_to(&self) -> Option<&String> {
         match self {
-            Asked::Spawn(spawn) => spawn.reply_to.as_ref(),
-            Asked::Graph(graph, ..) => graph.reply_to.as_ref(),
-            Asked::Rerun(rerun) => rerun.reply_to.as_ref(),
+            SubmissionKind::Spawn(spawn) => spawn.reply_to.as_ref(),
+            SubmissionKind::Graph(graph, ..) => graph.reply_to.as_ref(),
+            SubmissionKind::Rerun(rerun) => rerun.reply_to.as_ref(),
         }
     }
 
     fn trace_id(&self) -> Option<TraceId> {
         match self {
-            Asked::Spawn(spawn) => spawn.trace_id,
-            Asked::Graph(graph, ..) => graph.trace_id,
-            Asked::Rerun(rerun) => rerun.trace_id,
+            SubmissionKind::Spawn(spawn) => spawn.trace_id,
+            SubmissionKind::Graph(graph, ..) => graph.trace_id,
+            SubmissionKind::Rerun(rerun) => rerun.trace_id,
         }
     }
 
     /// What its root is called if nobody says it.
     fn name(&self) -> Option<&str> {
         match self {
-            Asked::Graph(graph, ..) => graph.name.as_ref().map(StepId::as_str),
-            Asked::Spawn(_) | Asked::Rerun(_) => None,
+            SubmissionKind::Graph(graph, ..) => graph.name.as_ref().map(StepId::as_str),
+            SubmissionKind::Spawn(_) | SubmissionKind::Rerun(_) => None,
         }
     }
 
-    async fn spec(&self, handles: &Handles, ids: &Ids) -> Result<Ordered, NotOrdered> {
+    async fn spec(&self, handles: &Handles, ids: &Ids) -> Result<AdmissionRequest, NotOrdered> {
         match self {
-            Asked::Spawn(spawn) => {
+            SubmissionKind::Spawn(spawn) => {
                 let spec = ContextSpec::from_spawn(spawn, &[], &ids.root).map_err(NotOrdered::Problems)?;
-                Ok(Ordered { spec, plan: None, rerun: None, unresolved: None })
+                Ok(AdmissionRequest { spec, plan: None, rerun: None, unresolved: None })
             }
-            Asked::Graph(graph, plan, problems) => {
+            SubmissionKind::Graph(graph, plan, problems) => {
                 let spec = ContextSpec::of_graph(graph, &ids.root);
                 let unresolved = problems.clone().map(Refusal::Malformed);
-                Ok(Ordered { spec, plan: Some(plan.clone()), rerun: None, unresolved })
+                Ok(AdmissionRequest { spec, plan: Some(plan.clone()), rerun: None, unresolved })
             }
-            Asked::Rerun(asked) => rerun(handles, asked, ids).await.map_err(NotOrdered::Unreadable),
+            SubmissionKind::Rerun(asked) => rerun(handles, asked, ids).await.map_err(NotOrdered::Unreadable),
         }
     }
 }
@@ -217,12 +222,16 @@ impl Asked {
 enum NotOrdered {
     Problems(Problems),
     /// It may be readable later.
-    Unreadable(earlier::Error),
+    Unreadable(source_run::Error),
 }
 
 /// The core decides about a rerun whose earlier run is gone too: a second delivery may come as late.
-async fn rerun(handles: &Handles, asked: &wire::Rerun, ids: &Ids) -> Result<Ordered, earlier::Error> {
-    let found = earlier::read(handles, asked.rerun.trace_id).await?;
+async fn rerun(
+    handles: &Handles,
+    asked: &wire::Rerun,
+    ids: &Ids,
+) -> Result<AdmissionRequest, source_run::Error> {
+    let found = source_run::read(handles, asked.rerun.trace_id).await?;
     let request = RerunOrder::new(asked, &ids.root);
     let root_of = |found: &Trace| found.root().map(|root| root.id.clone());
     let of_earlier = found.as_ref().and_then(root_of).filter(|_| ids.elsewhere.is_none());
@@ -230,7 +239,7 @@ async fn rerun(handles: &Handles, asked: &wire::Rerun, ids: &Ids) -> Result<Orde
     let made = |found: &Trace, objects| found.rerun(asked, child_id.clone(), request.clone(), objects);
     let made = match &found {
         Some(found) => match made(found, true) {
-            Ok((.., earlier)) if !earlier::has_objects(handles, &earlier.rerun.needs).await? => {
+            Ok((.., earlier)) if !source_run::has_objects(handles, &earlier.rerun.needs).await? => {
                 made(found, false)
             }
             made => made,
@@ -239,49 +248,53 @@ async fn rerun(handles: &Handles, asked: &wire::Rerun, ids: &Ids) -> Result<Orde
     };
     Ok(match made {
         Ok((spec, plan, earlier)) => {
-            Ordered { spec, plan: Some(plan), rerun: Some(Ok(earlier)), unresolved: None }
+            AdmissionRequest { spec, plan: Some(plan), rerun: Some(Ok(earlier)), unresolved: None }
         }
         Err(refusal) => {
             let spec = ContextSpec { rerun: Some(request), ..ContextSpec::new(child_id) };
-            Ordered { spec, plan: None, rerun: Some(Err(refusal)), unresolved: None }
+            AdmissionRequest { spec, plan: None, rerun: Some(Err(refusal)), unresolved: None }
         }
     })
 }
 
-impl Ordered {
+impl AdmissionRequest {
     /// Notes whose journals and objects it needs.
     async fn note(&self, handles: &Handles, ids: &Ids) -> Result<(), store::Error> {
         let by: Vec<TraceId> = [Some(ids.trace), ids.elsewhere].into_iter().flatten().collect();
         let origin = self.spec.branch_from.iter().map(|from| from.trace_id);
         let rerun = self.rerun.iter().flatten();
-        for from in origin.chain(rerun.flat_map(|earlier| branches::needed_by(&earlier.rerun))) {
-            branches::note(handles, from, &by).await?;
+        for from in origin.chain(rerun.flat_map(|earlier| dependents::needed_by(&earlier.rerun))) {
+            dependents::note(handles, from, &by).await?;
         }
         Ok(())
     }
 }
 
 /// Why a submission can't be read.
-enum Unread {
+enum Undecoded {
     Wrong(Problems),
     /// The log of graphs: it may be readable later.
     Log(registry::Error),
 }
 
-impl From<Problems> for Unread {
+impl From<Problems> for Undecoded {
     fn from(problems: Problems) -> Self {
-        Unread::Wrong(problems)
+        Undecoded::Wrong(problems)
     }
 }
 
 /// What a message says.
-enum Parsed {
-    Asked(Asked),
+enum ParsedSubmission {
+    Asked(SubmissionKind),
     /// A graph that uses others by name.
     Named(serde_json::Value),
 }
 
-async fn read(handles: &Handles, arrival: &Arrival, subject: &Subject) -> Result<Asked, Unread> {
+async fn read(
+    handles: &Handles,
+    arrival: &RawSubmission,
+    subject: &Subject,
+) -> Result<SubmissionKind, Undecoded> {
     let payload = arrival.payload();
     let parsed = if arrival.is_large() {
         let (payload, subject) = (payload.clone(), subject.clone());
@@ -290,17 +303,17 @@ async fn read(handles: &Handles, arrival: &Arrival, subject: &Subject) -> Result
         parse(payload, subject)?
     };
     let asked = match parsed {
-        Parsed::Asked(asked) => asked,
-        Parsed::Named(value) => {
+        ParsedSubmission::Asked(asked) => asked,
+        ParsedSubmission::Named(value) => {
             let read = names::read(handles, value, payload.len(), Purpose::Submission).await;
-            match read.map_err(Unread::Log)? {
-                Ok(Resolved { definition, plan, .. }) => {
-                    Asked::Graph(Box::new(definition), Arc::new(plan), None)
+            match read.map_err(Undecoded::Log)? {
+                Ok(ResolvedGraph { definition, plan, .. }) => {
+                    SubmissionKind::Graph(Box::new(definition), Arc::new(plan), None)
                 }
-                Err(Unresolved::Now { definition, plan, problems }) => {
-                    Asked::Graph(definition, Arc::new(*plan), Some(problems))
+                Err(ResolveError::Now { definition, plan, problems }) => {
+                    SubmissionKind::Graph(definition, Arc::new(*plan), Some(problems))
                 }
-                Err(Unresolved::Wrong(problems)) => return Err(problems.into()),
+                Err(ResolveError::Wrong(problems)) => return Err(problems.into()),
             }
         }
     };
@@ -310,31 +323,31 @@ async fn read(handles: &Handles, arrival: &Arrival, subject: &Subject) -> Result
     }
 }
 
-fn parse(payload: &[u8], subject: &Subject) -> Result<Parsed, Problems> {
+fn parse(payload: &[u8], subject: &Subject) -> Result<ParsedSubmission, Problems> {
     decode::check_depth(payload)?;
     let is_request = *subject == Subject::Submit;
     let message: Option<serde_json::Value> =
         if is_request || *subject == Subject::Graph { serde_json::from_slice(payload).ok() } else { None };
     let has = |field: &str| message.as_ref().is_some_and(|message| message.get(field).is_some());
     if has("rerun") && !has("steps") {
-        return Ok(Parsed::Asked(Asked::Rerun(Box::new(decode::json(payload)?))));
+        return Ok(ParsedSubmission::Asked(SubmissionKind::Rerun(Box::new(decode::json(payload)?))));
     }
     // A request may be either; only a graph has steps.
     if *subject == Subject::Graph || (is_request && has("steps")) {
         if message.as_ref().is_some_and(|message| !domain::graph::names(message).is_empty()) {
-            return Ok(Parsed::Named(decode::parse(payload, decode::Format::Json)?));
+            return Ok(ParsedSubmission::Named(decode::parse(payload, decode::Format::Json)?));
         }
         let (graph, plan) = domain::graph::read(payload, decode::Format::Json)?;
-        return Ok(Parsed::Asked(Asked::Graph(Box::new(graph), Arc::new(plan), None)));
+        return Ok(ParsedSubmission::Asked(SubmissionKind::Graph(Box::new(graph), Arc::new(plan), None)));
     }
-    Ok(Parsed::Asked(Asked::Spawn(Box::new(decode::json(payload)?))))
+    Ok(ParsedSubmission::Asked(SubmissionKind::Spawn(Box::new(decode::json(payload)?))))
 }
 
 /// Where the sender of a request waits for its answer.
-fn requested_from(arrival: &Arrival) -> Option<String> {
+fn requested_from(arrival: &RawSubmission) -> Option<String> {
     match arrival {
-        Arrival::Published(_) => None,
-        Arrival::Requested(message) => message.reply_to.clone(),
+        RawSubmission::Published(_) => None,
+        RawSubmission::Requested(message) => message.reply_to.clone(),
     }
 }
 
@@ -371,22 +384,22 @@ struct Ids {
 }
 
 /// Where a submission came from.
-struct Came {
+struct Received {
     received_at: Timestamp,
     subject: String,
     caller: Option<Caller>,
 }
 
-impl Came {
+impl Received {
     /// X5: whether the spans of a run with this trace id are exported, and what they tell of its beginning.
-    fn traced(&self, trace_id: TraceId) -> Option<Box<Traced>> {
+    fn traced(&self, trace_id: TraceId) -> Option<Box<RunOrigin>> {
         if !telemetry::exports(trace_id, self.caller) {
             return None;
         }
         let (of_it, of_another): (Vec<Caller>, Vec<Caller>) =
             self.caller.into_iter().partition(|caller| caller.trace_id == trace_id);
         let link = |caller: &Caller| Link { trace_id: caller.trace_id, span_id: caller.span };
-        Some(Box::new(Traced {
+        Some(Box::new(RunOrigin {
             received_at: self.received_at,
             subject: self.subject.clone(),
             parent: of_it.first().map(|caller| caller.span),
@@ -398,7 +411,7 @@ impl Came {
 impl Ids {
     /// X2: the trace that the request names, else the caller's from its trace context, else a new one.
     /// The root is called what its graph is called.
-    fn choose(asked: &Asked, arrival: &Arrival, handles: &Handles) -> Self {
+    fn choose(asked: &SubmissionKind, arrival: &RawSubmission, handles: &Handles) -> Self {
         let given = asked.trace_id();
         let name = asked.name().unwrap_or("root");
         let made = arrival.fresh(handles);

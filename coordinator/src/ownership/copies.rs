@@ -14,15 +14,16 @@ use domain::{
     time::millis,
 };
 use tokio::sync::watch;
-use trace::{Command, Logged, Trace};
+use trace::{Command, LoggedEvents, Trace};
 
 use crate::{
-    handles::Handles,
+    error_log,
+    loops::Handles,
     shard::{
         dispatch::Dispatch,
         job::{Job, Origin},
     },
-    store, trouble,
+    store,
 };
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -85,7 +86,7 @@ pub(crate) async fn run(
                 }
             }
             Err(error) => {
-                trouble::tell(&error, None, "live traces could not be copied; trying again");
+                error_log::tell(&error, None, "live traces could not be copied; trying again");
             }
         }
     }
@@ -129,5 +130,5 @@ async fn copy(
 async fn logged_at(bus: &Bus, sequence: u64) -> Result<Option<Timestamp>, bus::Error> {
     let mut follow = bus.follow(&[Filter::Events], From::Sequence(sequence)).await?;
     let Ok(next) = tokio::time::timeout(READ_WITHIN, follow.next()).await else { return Ok(None) };
-    Ok(serde_json::from_slice::<Logged>(&next?.payload).ok().map(|logged| logged.at))
+    Ok(serde_json::from_slice::<LoggedEvents>(&next?.payload).ok().map(|logged| logged.at))
 }

@@ -10,9 +10,9 @@ use host::clock::{Clock, Mark};
 use telemetry::Outage;
 
 use crate::{
-    handles::Handles,
-    store::{self, LogMark, Marked, NewMark},
-    trouble,
+    error_log,
+    loops::Handles,
+    store::{self, LogMark, MarkOutcome, NewMark},
 };
 
 pub(crate) async fn run(handles: Arc<Handles>) {
@@ -42,7 +42,7 @@ pub(crate) async fn run(handles: Arc<Handles>) {
         if !marks.is_empty()
             && let Err(error) = set(&handles, &marks).await
         {
-            trouble::tell(&error, None, "the marks of partitions can't be set");
+            error_log::tell(&error, None, "the marks of partitions can't be set");
         }
     }
 }
@@ -61,18 +61,18 @@ async fn set(handles: &Handles, marks: &[NewMark]) -> Result<(), store::Error> {
     let marked = handles.store.set_log_marks(marks).await?;
     for (NewMark { partition, seen, position }, marked) in marks.iter().zip(marked) {
         match marked {
-            Marked::Done => epoch.marked(*partition, Some(*position)),
-            Marked::Differs(found) if found.counter < seen.counter => {
+            MarkOutcome::Done => epoch.marked(*partition, Some(*position)),
+            MarkOutcome::Differs(found) if found.counter < seen.counter => {
                 epoch.observe(*partition, seen.counter, found.counter, handles.clock.now());
             }
             // Another process serves the store, or it has forgotten our mark: it may have lost writes, and others have made up
             // for them in the counter. Once is enough: all partitions are swept.
-            Marked::Differs(found) if found.run != seen.run || found.position < seen.position => {
+            MarkOutcome::Differs(found) if found.run != seen.run || found.position < seen.position => {
                 epoch.doubt(handles.clock.now());
                 return Ok(());
             }
             // Another coordinator set it, or our last answer was lost.
-            Marked::Differs(found) => epoch.marked(*partition, found.position),
+            MarkOutcome::Differs(found) => epoch.marked(*partition, found.position),
         }
     }
     Ok(())

@@ -13,17 +13,17 @@ use domain::{
     subject::{Filter, Partition},
 };
 use host::clock::Mark;
-use telemetry::{Outage, metrics::Told};
+use telemetry::{Outage, metrics::GaugeHandle};
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::owner::owner;
 use crate::{
-    handles::Handles,
+    error_log,
     inbound::{ask::Asks, report::Reports},
+    loops::Handles,
     shard::dispatch::Dispatch,
     store::{Member, Members},
-    trouble,
 };
 
 /// Keeps this coordinator's membership alive, and serves the partitions it owns.
@@ -41,7 +41,7 @@ pub(crate) struct Membership {
     /// What the log says while partitions can't be served.
     pub(crate) outage: Outage,
     /// For metrics: how many partitions it serves.
-    pub(crate) counted: Told<(u64, u64)>,
+    pub(crate) counted: GaugeHandle<(u64, u64)>,
 }
 
 impl Membership {
@@ -70,7 +70,7 @@ impl Membership {
         let members = match members {
             Ok(members) => members,
             Err(error) => {
-                trouble::tell(&error, None, "the heartbeat could not be written");
+                error_log::tell(&error, None, "the heartbeat could not be written");
                 // Others take over. Two owners for long would each hear only some ticks.
                 if is_late {
                     self.serve(&[]).await;
@@ -96,10 +96,10 @@ impl Membership {
             && let Some(correction) = handles.clock.set(time)
             && let Err(error) = handles.store.correct_time(correction).await
         {
-            trouble::tell(&error, None, "the store's clock could not be corrected yet");
+            error_log::tell(&error, None, "the store's clock could not be corrected yet");
         }
         if let Err(error) = handles.directory.refresh().await {
-            trouble::tell(&error, None, "the agent profiles can't be read; using those already known");
+            error_log::tell(&error, None, "the agent profiles can't be read; using those already known");
         }
         let all = Partition::all(handles.config.topology.partitions);
         let mine: Vec<Partition> =
@@ -137,7 +137,7 @@ impl Membership {
                     handles.epoch.observe(*partition, floor, counter, handles.clock.now());
                 }
             }
-            Err(error) => trouble::tell(&error, None, "the counters of partitions can't be read"),
+            Err(error) => error_log::tell(&error, None, "the counters of partitions can't be read"),
         }
     }
 

@@ -10,7 +10,7 @@ use domain::{
 };
 use telemetry::metrics::{self, Queue};
 
-use crate::handles::Handles;
+use crate::loops::Handles;
 
 const EVERY: Duration = Duration::from_secs(5);
 /// Metrics name no more pools than this.

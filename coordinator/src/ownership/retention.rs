@@ -10,12 +10,11 @@ use tokio::sync::watch;
 use trace::Trace;
 
 use crate::{
-    branches,
-    handles::Handles,
+    dependents, error_log,
+    loops::Handles,
     removal,
-    sealed::Found as Stored,
+    sealed::OpenResult as Stored,
     store::{self, Record},
-    trouble,
 };
 
 /// Runs of one partition that are removed in one round.
@@ -32,11 +31,11 @@ enum Error {
     #[error("the store can't be used")]
     Store(#[from] store::Error),
     #[error("it is unknown whether a branch needs it")]
-    Branches(#[from] branches::Error),
+    Branches(#[from] dependents::Error),
 }
 
 /// What became of a run that was to be removed.
-enum Found {
+enum RemovalOutcome {
     Removed,
     /// It has changed meanwhile, still has something to send, or is needed by a branch.
     Kept,
@@ -57,7 +56,7 @@ pub(crate) async fn run(handles: Arc<Handles>, owned: watch::Receiver<Arc<Vec<Pa
                 let removals = ended.into_iter().map(|trace_id| remove_or_put_off(&handles, trace_id));
                 futures_util::stream::iter(removals).buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
             }
-            Err(error) => trouble::tell(&error, None, "ended runs can't be listed"),
+            Err(error) => error_log::tell(&error, None, "ended runs can't be listed"),
         }
     }
 }
@@ -69,10 +68,10 @@ fn round(retention: Duration) -> Duration {
 
 async fn remove_or_put_off(handles: &Handles, trace_id: TraceId) {
     match remove(handles, trace_id).await {
-        Ok(Found::Removed) => return,
-        Ok(Found::Kept) => {}
+        Ok(RemovalOutcome::Removed) => return,
+        Ok(RemovalOutcome::Kept) => {}
         Err(error) => {
-            trouble::tell(&error, Some(trace_id), "an ended run could not be removed; trying again later");
+            error_log::tell(&error, Some(trace_id), "an ended run could not be removed; trying again later");
         }
     }
     // It must not stand before others for ever.
@@ -93,24 +92,24 @@ fn has_ended(handles: &Handles, id: TraceId, record: &Record) -> bool {
     })
 }
 
-async fn remove(handles: &Handles, trace_id: TraceId) -> Result<Found, Error> {
+async fn remove(handles: &Handles, trace_id: TraceId) -> Result<RemovalOutcome, Error> {
     let version = match handles.store.load(&[trace_id]).await?.pop().map(|loaded| loaded.found) {
         // Only its place in the list is left. What it has on the bus may be what it is rebuilt from.
         Some(Stored::Nothing) | None => {
             let removed = handles.store.remove(trace_id, 0).await?;
-            return Ok(if removed { Found::Removed } else { Found::Kept });
+            return Ok(if removed { RemovalOutcome::Removed } else { RemovalOutcome::Kept });
         }
         Some(Stored::Whole(record, _)) if has_ended(handles, trace_id, &record) => record.version,
         // The list says that it has ended, and nobody signs the list.
         Some(Stored::Whole(..) | Stored::Refused(_) | Stored::Foreign(_) | Stored::Damaged(_)) => {
             tracing::warn!(%trace_id, "a run is listed for removal that has not been over for the retention, or can't be believed; it is kept");
-            return Ok(Found::Kept);
+            return Ok(RemovalOutcome::Kept);
         }
     };
-    if !branches::of(handles, trace_id).await?.is_empty() {
-        return Ok(Found::Kept);
+    if !dependents::of(handles, trace_id).await?.is_empty() {
+        return Ok(RemovalOutcome::Kept);
     }
     removal::trace(&handles.bus, trace_id).await?;
     let removed = handles.store.remove(trace_id, version).await?;
-    Ok(if removed { Found::Removed } else { Found::Kept })
+    Ok(if removed { RemovalOutcome::Removed } else { RemovalOutcome::Kept })
 }

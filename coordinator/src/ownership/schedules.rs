@@ -8,7 +8,7 @@ use futures_util::StreamExt;
 use host::clock::Mark;
 use tokio::sync::watch;
 
-use crate::{handles::Handles, tick, trouble};
+use crate::{error_log, loops::Handles, schedule_runner};
 
 /// Schedules that are looked after at once.
 const AT_ONCE: usize = 32;
@@ -30,8 +30,8 @@ pub(crate) async fn run(handles: Arc<Handles>, owned: watch::Receiver<Arc<Vec<Pa
         let looked = due.into_iter().map(|name| {
             let handles = &handles;
             async move {
-                let waits = tick::look_after(handles, &name).await.unwrap_or_else(|error| {
-                    trouble::tell(&error, None, "a schedule can't be looked after now; trying again");
+                let waits = schedule_runner::look_after(handles, &name).await.unwrap_or_else(|error| {
+                    error_log::tell(&error, None, "a schedule can't be looked after now; trying again");
                     tracing::debug!(%name, "which");
                     true
                 });

@@ -15,13 +15,13 @@ use tokio::sync::watch;
 use trace::Command;
 
 use crate::{
-    directory,
-    handles::Handles,
+    directory, error_log,
+    loops::Handles,
     shard::{
         dispatch::Dispatch,
         job::{Job, Origin},
     },
-    store, trouble,
+    store,
 };
 
 /// Pause after what could not be done, and between two looks for partitions.
@@ -88,7 +88,7 @@ fn tell(count: usize, what: &str) {
 }
 
 fn warn(error: &Error) {
-    trouble::tell(error, None, "what an earlier key signed could not be signed again; trying again");
+    error_log::tell(error, None, "what an earlier key signed could not be signed again; trying again");
 }
 
 /// The logs whose last message counts, and the profiles in the store. Returns how many were signed.

@@ -18,15 +18,15 @@ use tokio::{sync::mpsc, time::Instant};
 use trace::Trace;
 
 use crate::{
-    epoch::Unswept,
-    handles::Handles,
+    epoch::SweepRequest,
+    error_log,
+    loops::Handles,
     shard::{
         dispatch::Dispatch,
-        job::{Job, Origin, Spare, Swept, Work},
+        job::{Job, LeaseGrace, Origin, SweepProgress, Work},
         outbox::Outbox,
     },
     store::{self, LogMark},
-    trouble,
 };
 
 /// Interval at which unswept partitions are looked for.
@@ -71,7 +71,7 @@ pub(crate) async fn run(handles: Arc<Handles>, dispatch: Dispatch) {
                     handles.epoch.swept(&unswept, &HashMap::new());
                 }
             }
-            Err(error) => trouble::tell(&error, None, "the sweep failed; trying again"),
+            Err(error) => error_log::tell(&error, None, "the sweep failed; trying again"),
         }
     }
 }
@@ -83,13 +83,13 @@ pub(crate) async fn run(handles: Arc<Handles>, dispatch: Dispatch) {
 async fn sweep(
     handles: &Handles,
     dispatch: &Dispatch,
-    of: &Unswept,
+    of: &SweepRequest,
 ) -> Result<(usize, HashMap<Partition, LogMark>), Error> {
     let marks = handles.store.log_marks(&of.partitions).await?;
     let marks: HashMap<Partition, LogMark> = of.partitions.iter().copied().zip(marks).collect();
-    let traces: Vec<(TraceId, Logged)> = behind(handles, &marks).await?.into_iter().collect();
+    let traces: Vec<(TraceId, LoggedTrace)> = behind(handles, &marks).await?.into_iter().collect();
     let (waiting, mut done) = mpsc::channel(1);
-    let swept = Swept { _waiting: waiting, whole: false, failed: Arc::default() };
+    let swept = SweepProgress { _waiting: waiting, whole: false, failed: Arc::default() };
     for some in traces.chunks(LOOKUP_BATCH) {
         let ids: Vec<TraceId> = some.iter().map(|(id, _)| *id).collect();
         let stored = handles.store.fields(&ids, &[Trace::MADE_FIELD]).await?;
@@ -97,9 +97,9 @@ async fn sweep(
             let stored = stored.get(Trace::MADE_FIELD);
             let stored: Option<Timestamp> = stored.and_then(|text| serde_json::from_str(text).ok());
             if of.number > 0 || logged.branched || stored.is_none_or(|stored| stored < logged.made) {
-                let origin = Origin::Sweep(Swept { whole: logged.branched, ..swept.clone() });
+                let origin = Origin::Sweep(SweepProgress { whole: logged.branched, ..swept.clone() });
                 // What comes from the log has been without a coordinator for a while.
-                dispatch.give(Job::new(*trace_id, Work::Wake(Spare::Anew), origin)).await;
+                dispatch.give(Job::new(*trace_id, Work::Wake(LeaseGrace::Anew), origin)).await;
             }
         }
     }
@@ -111,7 +111,7 @@ async fn sweep(
 
 /// What the log has of a trace behind a mark, by the ids of its messages, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Logged {
+struct LoggedTrace {
     /// The highest version.
     version: u64,
     /// When the last commit was made.
@@ -120,9 +120,9 @@ struct Logged {
     branched: bool,
 }
 
-impl Logged {
+impl LoggedTrace {
     /// Of nothing.
-    const NOTHING: Logged = Logged { version: 0, made: Timestamp::from_millis(0), branched: false };
+    const NOTHING: LoggedTrace = LoggedTrace { version: 0, made: Timestamp::from_millis(0), branched: false };
 
     /// Takes in a message: its version, and when its commit was made. Along one chain both grow, but for messages of one
     /// commit. One that is behind may be of a lost commit, or only have come late or again: reading the log tells. One whose
@@ -142,19 +142,19 @@ impl Logged {
 async fn behind(
     handles: &Handles,
     marks: &HashMap<Partition, LogMark>,
-) -> Result<BTreeMap<TraceId, Logged>, bus::Error> {
+) -> Result<BTreeMap<TraceId, LoggedTrace>, bus::Error> {
     let end = handles.bus.end(&Filter::Events).await?;
     let after = |mark: &LogMark| {
         let valid = mark.position.filter(|position| position.is_in(end));
         valid.map_or(0, |position| position.sequence)
     };
-    let mut traces: BTreeMap<TraceId, Logged> = BTreeMap::new();
+    let mut traces: BTreeMap<TraceId, LoggedTrace> = BTreeMap::new();
     let mut add = |Head { subject, sequence, id }: Head| {
         let Subject::Event(trace_id, _) = subject else { return };
         if marks.get(&handles.partition(trace_id)).is_some_and(|mark| sequence > after(mark)) {
             traces
                 .entry(trace_id)
-                .or_insert(Logged::NOTHING)
+                .or_insert(LoggedTrace::NOTHING)
                 .add(id.as_deref().and_then(Outbox::event_by_id));
         }
     };
@@ -170,13 +170,13 @@ mod tests {
     #[test]
     fn f19_ids_tell_which_traces_have_two_commits_in_one_place() {
         let logged = |ids: &[&str]| {
-            let mut logged = Logged::NOTHING;
+            let mut logged = LoggedTrace::NOTHING;
             ids.iter().for_each(|id| logged.add(Outbox::event_by_id(&format!("trace.{id}.event"))));
             logged
         };
         let is_well = |ids: &[&str], version, millis| {
             let made = Timestamp::from_millis(millis);
-            assert_eq!(logged(ids), Logged { version, made, branched: false }, "{ids:?}");
+            assert_eq!(logged(ids), LoggedTrace { version, made, branched: false }, "{ids:?}");
         };
         is_well(&["1-10", "4-12", "5-12", "7-15"], 7, 15);
         is_well(&["1-10", "5-12", "4-12", "7-15"], 7, 15);

@@ -12,12 +12,12 @@ use host::clock::Mark;
 use tokio::sync::watch;
 
 use crate::{
-    handles::Handles,
+    error_log,
+    loops::Handles,
     shard::{
         dispatch::Dispatch,
-        job::{Job, Origin, SPARED_MS, Spare, Work},
+        job::{Job, LeaseGrace, Origin, SPARED_MS, Work},
     },
-    trouble,
 };
 
 /// Traces of one partition woken in one round.
@@ -32,7 +32,7 @@ pub(crate) async fn run(
 ) {
     let mut interval = tokio::time::interval(handles.config.timer_interval);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut watched = Watched { since: HashMap::new(), last: handles.config.clock.mark() };
+    let mut watched = WatchedSince { since: HashMap::new(), last: handles.config.clock.mark() };
     loop {
         interval.tick().await;
         let partitions = owned.borrow().clone();
@@ -49,7 +49,7 @@ pub(crate) async fn run(
                 }
             }
             Err(error) => {
-                trouble::tell(&error, None, "timers can't be read");
+                error_log::tell(&error, None, "timers can't be read");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }
@@ -57,12 +57,12 @@ pub(crate) async fn run(
 }
 
 /// Since when each partition is watched without a gap.
-struct Watched {
+struct WatchedSince {
     since: HashMap<Partition, Timestamp>,
     last: Mark,
 }
 
-impl Watched {
+impl WatchedSince {
     fn round(&mut self, handles: &Handles, partitions: &[Partition], now: Timestamp) {
         let clock = handles.config.clock;
         if clock.since(self.last) > GAP {
@@ -76,8 +76,8 @@ impl Watched {
     }
 
     /// Leases of this partition are spared when its watch begins.
-    fn spare(&self, partition: Partition, now: Timestamp) -> Spare {
+    fn spare(&self, partition: Partition, now: Timestamp) -> LeaseGrace {
         let until = self.since.get(&partition).map(|since| since.plus_millis(SPARED_MS));
-        until.filter(|until| now < *until).map_or(Spare::No, Spare::Until)
+        until.filter(|until| now < *until).map_or(LeaseGrace::No, LeaseGrace::Until)
     }
 }

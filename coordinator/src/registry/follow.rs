@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bus::{From, Stored};
+use bus::{From, StoredMessage};
 use telemetry::Outage;
 
 use super::{Error, Record, Registry};
@@ -35,7 +35,7 @@ impl<R: Record> Registry<R> {
         }
     }
 
-    fn note(&self, stored: &Stored) {
+    fn note(&self, stored: &StoredMessage) {
         if let Some(key) = R::key(&stored.subject) {
             self.memory().take(&key, stored);
         }

@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use bus::{Position, Stored};
+use bus::{Position, StoredMessage};
 use domain::subject::Subject;
 
 use super::Record;
@@ -42,7 +42,7 @@ impl<R: Record> Known<R> {
         !self.last.is_empty()
     }
 
-    pub(super) fn add(&mut self, stored: &Stored) {
+    pub(super) fn add(&mut self, stored: &StoredMessage) {
         self.record.add(stored);
         match self.last.iter_mut().find(|(of, _)| *of == stored.subject) {
             Some((_, sequence)) => *sequence = stored.sequence,

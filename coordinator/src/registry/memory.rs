@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use bus::Stored;
+use bus::StoredMessage;
 
 use super::{Known, Record, Records};
 
@@ -32,7 +32,7 @@ impl<R: Record> Memory<R> {
 
     /// Adds a message to its copy, unless the copy has it. Without the messages between the two the copy is dropped, and the
     /// message alone is returned.
-    pub(super) fn take(&mut self, key: &R::Key, stored: &Stored) -> Arc<Known<R>> {
+    pub(super) fn take(&mut self, key: &R::Key, stored: &StoredMessage) -> Arc<Known<R>> {
         let copy = self.get(key).unwrap_or_default();
         if stored.sequence <= copy.last(&stored.subject) {
             return copy;
@@ -51,7 +51,7 @@ impl<R: Record> Memory<R> {
     }
 
     /// Adds the last message of its subject. A copy that has a later one is of another log, which this log replaced.
-    pub(super) fn take_last(&mut self, key: &R::Key, last: &Stored) -> Arc<Known<R>> {
+    pub(super) fn take_last(&mut self, key: &R::Key, last: &StoredMessage) -> Arc<Known<R>> {
         if self.get(key).is_some_and(|copy| copy.last(&last.subject) > last.sequence) {
             self.drop_copy(key);
         }

@@ -18,7 +18,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use bus::{Bus, Position, PublishError, Stored};
+use bus::{Bus, Position, PublishError, StoredMessage};
 use domain::subject::{Filter, Subject};
 use tokio::sync::watch;
 
@@ -42,10 +42,10 @@ pub(crate) trait Record: Debug + Clone + Default + Send + Sync + 'static {
     fn key(subject: &Subject) -> Option<Self::Key>;
 
     /// Adds a message that is behind all messages of its subject that were added.
-    fn add(&mut self, stored: &Stored);
+    fn add(&mut self, stored: &StoredMessage);
 
     /// False if messages may be missing between those that were added and this one.
-    fn is_next(&self, _stored: &Stored) -> bool {
+    fn is_next(&self, _stored: &StoredMessage) -> bool {
         true
     }
 
@@ -176,11 +176,11 @@ impl<R: Record> Registry<R> {
     }
 
     /// The messages of a subject, oldest first.
-    pub(crate) async fn stored(&self, subject: &Subject) -> Result<Vec<Stored>, Error> {
+    pub(crate) async fn stored(&self, subject: &Subject) -> Result<Vec<StoredMessage>, Error> {
         self.bus.read(&Filter::One(subject.clone())).await.map_err(Error::read::<R>)
     }
 
-    pub(crate) async fn last(&self, subject: &Subject) -> Result<Option<Stored>, Error> {
+    pub(crate) async fn last(&self, subject: &Subject) -> Result<Option<StoredMessage>, Error> {
         self.bus.last(&Filter::One(subject.clone())).await.map_err(Error::read::<R>)
     }
 

@@ -17,7 +17,7 @@ struct Numbers {
     sizes: Vec<u64>,
 }
 
-fn number(stored: &Stored) -> u64 {
+fn number(stored: &StoredMessage) -> u64 {
     std::str::from_utf8(&stored.payload).unwrap().parse().unwrap()
 }
 
@@ -43,12 +43,12 @@ impl Record for Numbers {
         if let Subject::Schedule(key) | Subject::Ticks(key) = subject { Some(key.clone()) } else { None }
     }
 
-    fn add(&mut self, stored: &Stored) {
+    fn add(&mut self, stored: &StoredMessage) {
         let list = if is_counting(&stored.subject) { &mut self.numbers } else { &mut self.sizes };
         list.push(number(stored));
     }
 
-    fn is_next(&self, stored: &Stored) -> bool {
+    fn is_next(&self, stored: &StoredMessage) -> bool {
         let expected = self.numbers.last().map_or(1, |last| last + 1);
         !is_counting(&stored.subject) || number(stored) == expected
     }
@@ -229,8 +229,8 @@ async fn a_lost_acknowledgement_is_no_lost_message() {
     assert_eq!(registry(&bus).one(&key("a")).await.unwrap().numbers, [1, 2]);
 }
 
-fn stored(subject: Subject, sequence: u64, number: u64) -> Stored {
-    Stored {
+fn stored(subject: Subject, sequence: u64, number: u64) -> StoredMessage {
+    StoredMessage {
         subject,
         id: None,
         headers: Default::default(),

@@ -1,6 +1,6 @@
 //! Writing: a message is appended behind the last one that its writer has read, and earlier messages are removed.
 
-use bus::{Outgoing, PublishError, Published, Stored};
+use bus::{Outgoing, PublishError, PublishReceipt, StoredMessage};
 use domain::subject::{Filter, Subject};
 
 use super::{Appended, Error, Known, Record, Registry};
@@ -37,7 +37,7 @@ impl<R: Record> Registry<R> {
         key: &R::Key,
         subject: &Subject,
         payload: &[u8],
-        published: Result<Published, PublishError>,
+        published: Result<PublishReceipt, PublishError>,
     ) -> Result<Appended<R>, Error> {
         if let Err(PublishError::WrongSequence) = published {
             return Ok(Appended::Behind);
@@ -71,7 +71,7 @@ impl<R: Record> Registry<R> {
         Ok(())
     }
 
-    async fn remove(&self, stored: &Stored) -> Result<(), Error> {
+    async fn remove(&self, stored: &StoredMessage) -> Result<(), Error> {
         self.bus.delete_message(&stored.subject, stored.sequence).await.map_err(Error::read::<R>)
     }
 

@@ -17,7 +17,9 @@ use domain::{TraceId, subject::Namespace};
 
 pub(crate) use seal::Seal;
 
-use crate::store::{AgentVersion, Agents, Committed, Error, Loaded, OutboxKey, Record, Store, Write};
+use crate::store::{
+    AgentVersion, Agents, CommitOutcome, Error, LoadedRecord, OutboxKey, Record, Store, Write,
+};
 
 /// What the codes of profiles are of.
 const PROFILE: &str = "profile";
@@ -25,7 +27,7 @@ const PROFILE: &str = "profile";
 const READ_AGAIN: usize = 5;
 
 #[derive(Debug, Clone)]
-pub(crate) struct Sealed {
+pub(crate) struct SealedStore {
     store: Store,
     keys: Option<Keys>,
     /// Of the deployment: what is sealed in one is not taken in another.
@@ -34,14 +36,14 @@ pub(crate) struct Sealed {
 
 /// A trace as it was loaded.
 #[derive(Debug)]
-pub(crate) struct Opened {
-    pub(crate) found: Found,
+pub(crate) struct OpenedTrace {
+    pub(crate) found: OpenResult,
     /// The counter of its partition, read before it.
     pub(crate) counter: u64,
 }
 
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum OpenResult {
     Nothing,
     Whole(Record, Seal),
     /// It is not authentic, or an outbox of it is not.
@@ -65,19 +67,19 @@ pub(crate) struct Broken {
     pub(crate) record: Option<(Record, Seal)>,
 }
 
-impl Opened {
+impl OpenedTrace {
     /// The record, if there is one, and it is authentic.
     pub(crate) fn record(self) -> Option<Record> {
         match self.found {
-            Found::Whole(record, _) => Some(record),
+            OpenResult::Whole(record, _) => Some(record),
             // An outbox is not part of it.
-            Found::Refused(broken) => broken.record.map(|(record, _)| record),
-            Found::Nothing | Found::Foreign(_) | Found::Damaged(_) => None,
+            OpenResult::Refused(broken) => broken.record.map(|(record, _)| record),
+            OpenResult::Nothing | OpenResult::Foreign(_) | OpenResult::Damaged(_) => None,
         }
     }
 }
 
-impl Deref for Sealed {
+impl Deref for SealedStore {
     type Target = Store;
 
     fn deref(&self) -> &Store {
@@ -85,9 +87,9 @@ impl Deref for Sealed {
     }
 }
 
-impl Sealed {
+impl SealedStore {
     pub(crate) fn new(store: Store, keys: Option<Keys>, namespace: &Namespace) -> Self {
-        Sealed { store, keys, namespace: namespace.to_string() }
+        SealedStore { store, keys, namespace: namespace.to_string() }
     }
 
     /// The seal of a trace that is not stored yet.
@@ -98,32 +100,32 @@ impl Sealed {
         }
     }
 
-    pub(crate) async fn load(&self, traces: &[TraceId]) -> Result<Vec<Opened>, Error> {
+    pub(crate) async fn load(&self, traces: &[TraceId]) -> Result<Vec<OpenedTrace>, Error> {
         let loaded = self.store.load(traces).await?;
         let mut opened = Vec::with_capacity(traces.len());
         for (id, loaded) in traces.iter().zip(loaded) {
             let (counter, (found, refusals)) = (loaded.counter, self.judge(*id, loaded));
             let found = if refusals.is_empty() { found } else { self.read_again(*id).await? };
-            opened.push(Opened { found, counter });
+            opened.push(OpenedTrace { found, counter });
         }
         Ok(opened)
     }
 
     /// Fields and values are read one after the other, and a commit may come in between: what is read twice and is the same
     /// both times was so at one moment. Only that is refused.
-    async fn read_again(&self, id: TraceId) -> Result<Found, Error> {
+    async fn read_again(&self, id: TraceId) -> Result<OpenResult, Error> {
         let one = async || Ok::<_, Error>(self.store.load(&[id]).await?.pop());
         let mut last = one().await?;
         for _ in 0..READ_AGAIN {
             let before = std::mem::replace(&mut last, one().await?);
-            let what = |loaded: &Option<Loaded>| {
+            let what = |loaded: &Option<LoadedRecord>| {
                 loaded.as_ref().map(|loaded| (loaded.record.clone(), loaded.damaged.clone()))
             };
             if what(&before) == what(&last) {
                 break;
             }
         }
-        let Some(last) = last else { return Ok(Found::Nothing) };
+        let Some(last) = last else { return Ok(OpenResult::Nothing) };
         let version = last.record.as_ref().map_or(0, |record| record.version);
         let (found, refusals) = self.judge(id, last);
         if let Some(keys) = &self.keys {
@@ -133,16 +135,16 @@ impl Sealed {
     }
 
     /// What was loaded, and what of it is refused.
-    fn judge(&self, id: TraceId, loaded: Loaded) -> (Found, Vec<(&'static str, Why)>) {
+    fn judge(&self, id: TraceId, loaded: LoadedRecord) -> (OpenResult, Vec<(&'static str, Why)>) {
         match (loaded.record, loaded.damaged) {
             (Some(record), _) => self.open(id, record),
-            (None, Some(why)) => (Found::Damaged(why), Vec::new()),
-            (None, None) => (Found::Nothing, Vec::new()),
+            (None, Some(why)) => (OpenResult::Damaged(why), Vec::new()),
+            (None, None) => (OpenResult::Nothing, Vec::new()),
         }
     }
 
     /// The writes were sealed before.
-    pub(crate) async fn commit(&self, writes: &[Write]) -> Result<Vec<Committed>, Error> {
+    pub(crate) async fn commit(&self, writes: &[Write]) -> Result<Vec<CommitOutcome>, Error> {
         let is_sealed =
             |write: &Write| write.fields.iter().any(|(name, text)| name == seal::FIELD && text.is_some());
         assert!(
@@ -152,11 +154,11 @@ impl Sealed {
         self.store.commit(writes).await
     }
 
-    fn open(&self, id: TraceId, mut record: Record) -> (Found, Vec<(&'static str, Why)>) {
+    fn open(&self, id: TraceId, mut record: Record) -> (OpenResult, Vec<(&'static str, Why)>) {
         let code = record.fields.remove(seal::FIELD);
         let Some(keys) = &self.keys else {
             record.outbox.values_mut().for_each(|text| drop(outbox::strip(text)));
-            return (Found::Whole(record, Seal::unsealed(code.is_some())), Vec::new());
+            return (OpenResult::Whole(record, Seal::unsealed(code.is_some())), Vec::new());
         };
         let version = record.version;
         let (mut refused, mut refusals) = (Vec::new(), Vec::new());
@@ -170,13 +172,13 @@ impl Sealed {
         let seal = Seal::check(keys, &self.namespace, id, &record, code.as_deref());
         let found = match seal.inspect_err(|why| refusals.push(("trace", *why))) {
             Err(why) if why.is_foreign() => {
-                Found::Foreign(Broken { version, outbox: record.outbox, refused, record: None })
+                OpenResult::Foreign(Broken { version, outbox: record.outbox, refused, record: None })
             }
-            Ok(seal) if refused.is_empty() => Found::Whole(record, seal),
+            Ok(seal) if refused.is_empty() => OpenResult::Whole(record, seal),
             seal => {
                 let outbox = record.outbox.clone();
                 let record = seal.ok().map(|seal| (record, seal));
-                Found::Refused(Broken { version, outbox, refused, record })
+                OpenResult::Refused(Broken { version, outbox, refused, record })
             }
         };
         (found, refusals)
@@ -288,9 +290,9 @@ mod tests {
         TraceId::from_u128(number).unwrap()
     }
 
-    fn with(store: &Store, keys: &str) -> Sealed {
+    fn with(store: &Store, keys: &str) -> SealedStore {
         let keys = if keys.is_empty() { None } else { Some(Keys::parse(keys).unwrap()) };
-        Sealed::new(store.clone(), keys, &Namespace::default())
+        SealedStore::new(store.clone(), keys, &Namespace::default())
     }
 
     fn write(trace_id: TraceId, expected: u64, fields: &[(&str, Option<&str>)]) -> Write {
@@ -320,11 +322,11 @@ mod tests {
         let mut write = Write { version, ..write(trace_id, version, &[]) };
         change(&mut write);
         let done = store.commit(&[write]).await.unwrap();
-        assert!(matches!(done[..], [Committed::Done { .. }]), "{done:?}");
+        assert!(matches!(done[..], [CommitOutcome::Done { .. }]), "{done:?}");
     }
 
     /// A trace of two commits with a value and an outbox, in a store of its own. Its seal goes on.
-    async fn stored(keys: &str) -> (Store, Sealed, Seal) {
+    async fn stored(keys: &str) -> (Store, SealedStore, Seal) {
         let store = Store::Memory(Memory::new(1));
         let sealed = with(&store, keys);
         let mut seal = sealed.seal(id(1));
@@ -342,18 +344,18 @@ mod tests {
         (store, sealed, seal)
     }
 
-    async fn open(sealed: &Sealed, trace: TraceId) -> Found {
+    async fn open(sealed: &SealedStore, trace: TraceId) -> OpenResult {
         sealed.load(&[trace]).await.unwrap().remove(0).found
     }
 
-    async fn is_whole(sealed: &Sealed) -> bool {
-        matches!(open(sealed, id(1)).await, Found::Whole(..))
+    async fn is_whole(sealed: &SealedStore) -> bool {
+        matches!(open(sealed, id(1)).await, OpenResult::Whole(..))
     }
 
     #[tokio::test]
     async fn s3_what_was_sealed_is_read_as_it_was_written() {
         let (_, sealed, mut seal) = stored(KEY).await;
-        let Found::Whole(record, _) = open(&sealed, id(1)).await else { panic!("it is whole") };
+        let OpenResult::Whole(record, _) = open(&sealed, id(1)).await else { panic!("it is whole") };
         assert_eq!((record.version, record.fields["b0"].as_str()), (2, "2"));
         assert!(!record.fields.contains_key(seal::FIELD));
         assert_eq!(record.outbox[&OUTBOX], r#"{"version":1}"#, "without its code");
@@ -397,7 +399,10 @@ mod tests {
             tamper(&store, id(1), change).await;
             assert!(!is_whole(&sealed).await, "{what}");
             assert_eq!(sealed.keys.as_ref().unwrap().refused(), 1, "{what}");
-            assert!(matches!(open(&with(&store, ""), id(1)).await, Found::Whole(..)), "{what}: without keys");
+            assert!(
+                matches!(open(&with(&store, ""), id(1)).await, OpenResult::Whole(..)),
+                "{what}: without keys"
+            );
         }
     }
 
@@ -413,8 +418,8 @@ mod tests {
         copy.fields = fields.map(|(name, text)| (name.clone(), Some(text.clone()))).collect();
         copy.values = record.values.iter().map(|(name, text)| (name.clone(), Some(text.clone()))).collect();
         store.commit(&[copy]).await.unwrap();
-        assert!(matches!(open(&sealed, id(2)).await, Found::Refused(_)));
-        let elsewhere = Sealed { namespace: "other".into(), ..with(&store, KEY) };
+        assert!(matches!(open(&sealed, id(2)).await, OpenResult::Refused(_)));
+        let elsewhere = SealedStore { namespace: "other".into(), ..with(&store, KEY) };
         assert!(!is_whole(&elsewhere).await);
     }
 
@@ -428,7 +433,7 @@ mod tests {
         {
             let (store, sealed, _) = stored(KEY).await;
             tamper(&store, id(1), |write| write.outbox = Some((key, text.to_owned()))).await;
-            let Found::Refused(broken) = open(&sealed, id(1)).await else { panic!("{text}") };
+            let OpenResult::Refused(broken) = open(&sealed, id(1)).await else { panic!("{text}") };
             assert_eq!(broken.refused, [key]);
             assert!(broken.record.is_some(), "the trace itself is authentic");
             assert_eq!(broken.outbox.len(), usize::from(key == other), "the other one counts");
@@ -441,7 +446,7 @@ mod tests {
         let (store, _, _) = stored(KEY).await;
         assert!(!is_whole(&with(&store, LATER)).await);
         let rotated = with(&store, &format!("{LATER}\n{KEY}"));
-        let Found::Whole(_, mut seal) = open(&rotated, id(1)).await else {
+        let OpenResult::Whole(_, mut seal) = open(&rotated, id(1)).await else {
             panic!("an earlier key verifies")
         };
         let mut third = write(id(1), 2, &[("b0", Some("3"))]);
@@ -454,8 +459,8 @@ mod tests {
         let strict = with(&store, KEY);
         assert!(!is_whole(&strict).await);
         let keys = Keys::parse(KEY).unwrap().accepting_unsigned();
-        let lenient = Sealed { keys: Some(keys), ..with(&store, "") };
-        let Found::Whole(_, mut seal) = open(&lenient, id(1)).await else {
+        let lenient = SealedStore { keys: Some(keys), ..with(&store, "") };
+        let OpenResult::Whole(_, mut seal) = open(&lenient, id(1)).await else {
             panic!("what is unsigned is taken")
         };
         let mut third = write(id(1), 2, &[("b0", Some("3"))]);
@@ -469,7 +474,9 @@ mod tests {
     async fn s3_a_coordinator_without_keys_takes_the_seal_away() {
         let (store, sealed, _) = stored(KEY).await;
         let without = with(&store, "");
-        let Found::Whole(_, mut seal) = open(&without, id(1)).await else { panic!("it reads everything") };
+        let OpenResult::Whole(_, mut seal) = open(&without, id(1)).await else {
+            panic!("it reads everything")
+        };
         let mut third = write(id(1), 2, &[("b0", Some("3"))]);
         third.cleared = vec![OUTBOX];
         seal.close(&mut third);
@@ -478,7 +485,7 @@ mod tests {
         assert!(!record.fields.contains_key(seal::FIELD), "nobody takes a seal for that of other fields");
         assert!(!is_whole(&sealed).await);
         let lenient = Keys::parse(KEY).unwrap().accepting_unsigned();
-        assert!(is_whole(&Sealed { keys: Some(lenient), ..with(&store, "") }).await);
+        assert!(is_whole(&SealedStore { keys: Some(lenient), ..with(&store, "") }).await);
     }
 
     #[tokio::test]
@@ -511,7 +518,7 @@ mod tests {
             profile: profile.map(ToOwned::to_owned),
             again: false,
         };
-        let known = async |sealed: &Sealed| {
+        let known = async |sealed: &SealedStore| {
             let Agents { profiles, versions, .. } = sealed.agents().await.unwrap();
             (profiles.get("writer").cloned(), versions.get("writer").copied())
         };

@@ -3,11 +3,11 @@
 
 use std::{ops::Range, sync::Arc};
 
-use bus::{PublishError, Published};
+use bus::{PublishError, PublishReceipt};
 use domain::{ChildId, TraceId};
 use trace::Event;
 
-use super::{counted::Counted, lines::Line, outbox::Outbox, reply::Reply};
+use super::{lines::Line, outbox::Outbox, reply::Reply, turn_metrics::TurnMetrics};
 use crate::store::OutboxKey;
 
 /// A trace in a turn, with what was decided on it.
@@ -25,11 +25,11 @@ pub(super) struct Open {
     /// The revision of the agent profiles that it was decided with, if profiles were looked up.
     pub(super) profiles: Option<u64>,
     /// What metrics are told once it is committed.
-    pub(super) counted: Counted,
+    pub(super) counted: TurnMetrics,
 }
 
 /// A trace whose turn is committed, or needed no commit.
-pub(super) struct Settled {
+pub(super) struct SettledTrace {
     pub(super) trace_id: TraceId,
     pub(super) outbox: Option<Arc<Outbox>>,
     pub(super) frees_room: bool,
@@ -40,13 +40,13 @@ pub(super) struct Settled {
 #[derive(Default)]
 pub(super) struct Batch {
     pub(super) parts: Vec<Part>,
-    pub(super) results: Vec<Result<Published, PublishError>>,
+    pub(super) results: Vec<Result<PublishReceipt, PublishError>>,
     /// Contexts whose journal and objects are removed once all replies are given.
-    pub(super) removed: Vec<Removed>,
+    pub(super) removed: Vec<RemovedContext>,
 }
 
 /// A context that was deleted.
-pub(super) struct Removed {
+pub(super) struct RemovedContext {
     pub(super) trace_id: TraceId,
     pub(super) child_id: ChildId,
     /// It is the root: all of the trace was deleted.

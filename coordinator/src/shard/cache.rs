@@ -10,8 +10,8 @@ use std::{
 use domain::{Timestamp, TraceId};
 use trace::{Renewal, Trace};
 
-use super::{counted::Denials, outbox::Outbox};
-use crate::{config::Delays, sealed::Seal, store::Sent};
+use super::{outbox::Outbox, turn_metrics::Denials};
+use crate::{config::Delays, sealed::Seal, store::SentOutboxes};
 
 /// What a trace takes in memory beyond its stored text: a run of one agent was measured at 4.6 KB, with 1.1 KB of text.
 const EMPTY_BYTES: usize = 4_000;
@@ -33,7 +33,7 @@ pub(crate) struct Entry {
     pub(crate) trace: Trace,
     /// Outboxes that are not known to be sent: our own that are being sent, and those the trace was loaded
     /// with.
-    pub(crate) unsent: Vec<Unsent>,
+    pub(crate) unsent: Vec<UnsentOutbox>,
     /// The seal of what is stored.
     pub(crate) seal: Seal,
     /// It is to be compared with the log as soon as nothing is being sent.
@@ -50,7 +50,7 @@ pub(crate) struct Entry {
 
 /// An outbox that is not known to be sent.
 #[derive(Debug)]
-pub(crate) struct Unsent {
+pub(crate) struct UnsentOutbox {
     pub(crate) outbox: Arc<Outbox>,
     /// Its events are in the log: other messages of it are not.
     pub(crate) logged: bool,
@@ -58,9 +58,9 @@ pub(crate) struct Unsent {
     pub(crate) sending: bool,
 }
 
-impl From<Arc<Outbox>> for Unsent {
+impl From<Arc<Outbox>> for UnsentOutbox {
     fn from(outbox: Arc<Outbox>) -> Self {
-        Unsent { outbox, logged: false, sending: false }
+        UnsentOutbox { outbox, logged: false, sending: false }
     }
 }
 
@@ -84,7 +84,7 @@ impl Cache {
             id,
             Entry {
                 trace,
-                unsent: unsent.into_iter().map(Unsent::from).collect(),
+                unsent: unsent.into_iter().map(UnsentOutbox::from).collect(),
                 seal,
                 doubted: false,
                 in_flight: 0,
@@ -162,8 +162,8 @@ impl Entry {
     }
 
     /// What sets its timer in the store, and clears all outboxes of a trace that is over.
-    pub(crate) fn timed(&self, trace_id: TraceId, delays: Delays) -> Sent {
-        Sent {
+    pub(crate) fn timed(&self, trace_id: TraceId, delays: Delays) -> SentOutboxes {
+        SentOutboxes {
             trace_id,
             outboxes: Vec::new(),
             version: Some(self.trace.version()),

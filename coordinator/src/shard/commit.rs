@@ -14,12 +14,12 @@ use trace::Trace;
 
 use super::{
     Shard,
-    batch::{Open, Settled},
+    batch::{Open, SettledTrace},
     outbox::Outbox,
 };
 use crate::{
-    store::{Committed, Replaces, Write},
-    trouble,
+    error_log,
+    store::{CommitOutcome, Replaces, Write},
 };
 
 impl Shard {
@@ -28,7 +28,7 @@ impl Shard {
         order: &[TraceId],
         mut opened: HashMap<TraceId, Open>,
         now: Timestamp,
-    ) -> Vec<Settled> {
+    ) -> Vec<SettledTrace> {
         let mut writes = Vec::new();
         let mut floors = Vec::new();
         let mut outboxes: HashMap<TraceId, Arc<Outbox>> = HashMap::new();
@@ -56,15 +56,17 @@ impl Shard {
                         let partition = self.handles.partition(id);
                         let epoch = &self.handles.epoch;
                         match committed {
-                            Committed::Done { counter } => epoch.committed(partition, floor, counter, now),
-                            Committed::Conflict { counter, .. } => {
+                            CommitOutcome::Done { counter } => {
+                                epoch.committed(partition, floor, counter, now)
+                            }
+                            CommitOutcome::Conflict { counter, .. } => {
                                 epoch.observe(partition, floor, counter, now);
                                 metrics::commit_conflict();
                                 if let Some(open) = opened.remove(&id) {
                                     self.decide_again(id, open.replies).await;
                                 }
                             }
-                            Committed::Outdated { revision, counter } => {
+                            CommitOutcome::Outdated { revision, counter } => {
                                 epoch.observe(partition, floor, counter, now);
                                 if let Some(open) = opened.remove(&id) {
                                     self.decide_with_later_profiles(id, revision, open.replies).await;
@@ -76,7 +78,7 @@ impl Shard {
                 Err(error) => {
                     // Some writes may have happened. Whoever asked is told to ask again, and all these
                     // traces are loaded again.
-                    trouble::tell(&error, None, "commits failed; the jobs are answered as unavailable");
+                    error_log::tell(&error, None, "commits failed; the jobs are answered as unavailable");
                     for write in &writes {
                         self.cache.remove(write.trace_id);
                         for reply in opened.remove(&write.trace_id).into_iter().flat_map(|open| open.replies)
@@ -92,7 +94,7 @@ impl Shard {
             open.lines.iter().for_each(|line| line.tell(*id));
             open.counted.tell();
             let (outbox, frees_room) = (outboxes.remove(id), open.frees_room);
-            Some(Settled { trace_id: *id, outbox, frees_room, replies: open.replies })
+            Some(SettledTrace { trace_id: *id, outbox, frees_room, replies: open.replies })
         };
         order.iter().filter_map(settle).collect()
     }

@@ -11,7 +11,7 @@ use domain::{
 
 use tokio::sync::mpsc;
 
-use trace::{Order, Traced};
+use trace::{Order, RunOrigin};
 
 #[derive(Debug)]
 pub(crate) struct Job {
@@ -31,7 +31,7 @@ pub(crate) enum Work {
     /// What an attempt of a worker of this pool reads.
     Read { pool: PoolName, lease: Lease, what: Reading },
     /// Checks what is due in a trace, and what was never sent.
-    Wake(Spare),
+    Wake(LeaseGrace),
 }
 
 impl Work {
@@ -64,7 +64,7 @@ pub(crate) const SPARED_MS: u64 = 5_000;
 
 /// What becomes of leases that expired while nobody served the trace.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Spare {
+pub(crate) enum LeaseGrace {
     /// They are over.
     No,
     /// They last until then.
@@ -79,7 +79,7 @@ pub(crate) enum Origin {
     /// Our own timers; nobody waits for an answer.
     Timer,
     /// A sweep. It has reason to distrust the store.
-    Sweep(Swept),
+    Sweep(SweepProgress),
     /// A worker's ask.
     Ask { reply_to: String },
     /// A client's request: a message to an agent, the answer to a question, or an amend of a graph. It is
@@ -104,7 +104,7 @@ impl Origin {
 
 /// How a sweep learns what became of its jobs.
 #[derive(Debug, Clone)]
-pub(crate) struct Swept {
+pub(crate) struct SweepProgress {
     /// The sweep waits until all of these are gone.
     pub(crate) _waiting: mpsc::Sender<()>,
     /// Its log is to be read as a whole, whatever its last message says.
@@ -132,7 +132,7 @@ pub(crate) struct Submission {
 pub(crate) struct Elsewhere {
     pub(crate) trace_id: TraceId,
     /// What its spans tell of its beginning, if they are exported.
-    pub(crate) traced: Option<Box<Traced>>,
+    pub(crate) traced: Option<Box<RunOrigin>>,
 }
 
 impl Job {

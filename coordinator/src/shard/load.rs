@@ -17,10 +17,9 @@ use super::{
     rebuild::{self, Rebuilt},
 };
 use crate::{
-    branches,
-    sealed::{Broken, Found as Stored, Seal},
-    store::{self, Committed, OutboxKey, Replaces, Sent, Write},
-    trouble,
+    dependents, error_log,
+    sealed::{Broken, OpenResult as Stored, Seal},
+    store::{self, CommitOutcome, OutboxKey, Replaces, SentOutboxes, Write},
 };
 
 /// Traces loaded in one pipeline, apart from large ones: few enough that they arrive before the timeout.
@@ -37,7 +36,7 @@ const FOREIGN: &str = "what is stored of it carries no code, or one of a key tha
     with other keys wrote it";
 
 /// A trace as it was loaded.
-struct Found {
+struct FoundTrace {
     trace: Trace,
     /// The version in the store; not the trace's own if the trace could not be read.
     version: u64,
@@ -63,7 +62,7 @@ enum Fault {
     Outbox(Box<(Trace, Seal)>),
 }
 
-impl Found {
+impl FoundTrace {
     /// The version that a rebuilt trace has to pass, so that nobody takes the one for the other. One that is not authentic may
     /// be any number; when they were made tells them apart.
     fn version_to_pass(&self) -> u64 {
@@ -73,7 +72,7 @@ impl Found {
 
 /// Why a trace can't be loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum NotHad {
+enum LoadFailure {
     Unavailable,
     NotAuthentic,
     /// The store has nothing of it, and its log nothing that can be believed.
@@ -81,8 +80,8 @@ enum NotHad {
 }
 
 /// What did not come of loading traces.
-struct Fetched {
-    not_had: BTreeMap<TraceId, NotHad>,
+struct LoadBatch {
+    not_had: BTreeMap<TraceId, LoadFailure>,
     /// Those that others committed to while their log was read: to be loaded again.
     moved_on: Vec<TraceId>,
 }
@@ -152,30 +151,30 @@ impl Shard {
             return (jobs, missing);
         }
         let ids: Vec<TraceId> = missing.iter().copied().collect();
-        let mut failed: BTreeMap<TraceId, NotHad> = BTreeMap::new();
+        let mut failed: BTreeMap<TraceId, LoadFailure> = BTreeMap::new();
         for some in ids.chunks(LOAD_BATCH) {
             let known_new = known_new.difference(&doubted).copied().collect();
             let mut some = some.to_vec();
             for _ in 0..MAX_LOADS {
                 match self.fetch(&some, &known_new, &doubted, &compared, now).await {
-                    Ok(Fetched { not_had, moved_on }) => {
+                    Ok(LoadBatch { not_had, moved_on }) => {
                         failed.extend(not_had);
                         some = moved_on;
                     }
                     // The others are loaded without it.
                     Err(error @ store::Error::MovedOn { trace_id }) => {
                         tracing::warn!(%error, "a trace can't be loaded; its jobs are answered as unavailable");
-                        failed.insert(trace_id, NotHad::Unavailable);
+                        failed.insert(trace_id, LoadFailure::Unavailable);
                         some.retain(|id| *id != trace_id);
                     }
                     Err(error) => {
-                        trouble::tell(
+                        error_log::tell(
                             &error,
                             None,
                             "traces can't be loaded; their jobs are answered as unavailable",
                         );
                         failed.extend(
-                            std::mem::take(&mut some).into_iter().map(|id| (id, NotHad::Unavailable)),
+                            std::mem::take(&mut some).into_iter().map(|id| (id, LoadFailure::Unavailable)),
                         );
                     }
                 }
@@ -183,15 +182,15 @@ impl Shard {
                     break;
                 }
             }
-            failed.extend(some.into_iter().map(|id| (id, NotHad::Unavailable)));
+            failed.extend(some.into_iter().map(|id| (id, LoadFailure::Unavailable)));
         }
         let mut ready = Vec::with_capacity(jobs.len());
         for job in jobs {
             match failed.get(&job.trace_id) {
                 // A sweep that waited for it would wait for whatever a stranger writes.
-                Some(NotHad::Unknown) if matches!(job.origin, Origin::Sweep(_)) => {}
-                Some(NotHad::NotAuthentic | NotHad::Unknown) => self.not_authentic(job).await,
-                Some(NotHad::Unavailable) => self.unavailable(job).await,
+                Some(LoadFailure::Unknown) if matches!(job.origin, Origin::Sweep(_)) => {}
+                Some(LoadFailure::NotAuthentic | LoadFailure::Unknown) => self.not_authentic(job).await,
+                Some(LoadFailure::Unavailable) => self.unavailable(job).await,
                 None => ready.push(job),
             }
         }
@@ -214,7 +213,7 @@ impl Shard {
         doubted: &HashSet<TraceId>,
         compared: &HashSet<TraceId>,
         now: Timestamp,
-    ) -> Result<Fetched, store::Error> {
+    ) -> Result<LoadBatch, store::Error> {
         let handles = self.handles.clone();
         let floors: Vec<u64> = ids.iter().map(|id| handles.epoch.floor(handles.partition(*id))).collect();
         let loaded = handles.store.load(ids).await?;
@@ -229,7 +228,7 @@ impl Shard {
                 continue;
             };
             if let Some(Fault::Foreign) = found.fault {
-                not_had.insert(*id, NotHad::NotAuthentic);
+                not_had.insert(*id, LoadFailure::NotAuthentic);
                 failed.insert(*id, (FOREIGN.to_owned(), found.version));
             } else if !doubted.contains(id) && self.trusts(&found, known_new) {
                 self.keep(found, now);
@@ -259,9 +258,9 @@ impl Shard {
                 continue;
             }
             let why_not = match (&checked, &found.fault) {
-                (Err(rebuild::Error::Foreign), _) if version == 0 && !damaged => NotHad::Unknown,
-                (Err(rebuild::Error::Foreign), _) | (_, Some(Fault::Forged)) => NotHad::NotAuthentic,
-                (_, _) => NotHad::Unavailable,
+                (Err(rebuild::Error::Foreign), _) if version == 0 && !damaged => LoadFailure::Unknown,
+                (Err(rebuild::Error::Foreign), _) | (_, Some(Fault::Forged)) => LoadFailure::NotAuthentic,
+                (_, _) => LoadFailure::Unavailable,
             };
             let kept = match checked {
                 Ok(Some(rebuilt)) if rebuilt.trace.version() > found.version_to_pass() => {
@@ -289,7 +288,7 @@ impl Shard {
                     Some(Fault::Outbox(whole)) => {
                         let (trace, seal) = *whole;
                         self.sent.entry(id).or_default().extend(&found.refused);
-                        self.keep(Found { trace, seal, fault: None, ..found }, now);
+                        self.keep(FoundTrace { trace, seal, fault: None, ..found }, now);
                         Ok(())
                     }
                     None => {
@@ -309,11 +308,11 @@ impl Shard {
             }
         }
         self.postpone(&failed, now).await;
-        Ok(Fetched { not_had, moved_on })
+        Ok(LoadBatch { not_had, moved_on })
     }
 
     /// Whether a loaded trace can be decided on without comparing it with the event log.
-    fn trusts(&self, found: &Found, known_new: &HashSet<TraceId>) -> bool {
+    fn trusts(&self, found: &FoundTrace, known_new: &HashSet<TraceId>) -> bool {
         let epoch = &self.handles.epoch;
         let partition = self.handles.partition(found.trace.id());
         match found.trace.root().map(|root| root.identity.started_at) {
@@ -324,8 +323,8 @@ impl Shard {
         }
     }
 
-    fn keep(&mut self, found: Found, now: Timestamp) {
-        let Found { mut trace, unsent, seal, .. } = found;
+    fn keep(&mut self, found: FoundTrace, now: Timestamp) {
+        let FoundTrace { mut trace, unsent, seal, .. } = found;
         trace.renewed_by(self.handles.epoch.since(self.handles.partition(trace.id())).unwrap_or(now));
         self.cache.put(trace, unsent, seal);
     }
@@ -339,7 +338,7 @@ impl Shard {
         let later = |(id, (reason, version)): (&TraceId, &(String, u64))| {
             tracing::error!(trace_id = %id, reason, "nothing is decided on a trace");
             let timer = (*version > 0).then(|| now.plus_millis(RETRY_LOAD_MS));
-            Sent {
+            SentOutboxes {
                 trace_id: *id,
                 outboxes: Vec::new(),
                 version: Some(*version),
@@ -348,15 +347,19 @@ impl Shard {
                 all: false,
             }
         };
-        let sent: Vec<Sent> = failed.iter().map(later).collect();
+        let sent: Vec<SentOutboxes> = failed.iter().map(later).collect();
         if let Err(error) = self.handles.store.sent(&sent).await {
-            trouble::tell(&error, None, "the timers of traces that can't be loaded could not be moved ahead");
+            error_log::tell(
+                &error,
+                None,
+                "the timers of traces that can't be loaded could not be moved ahead",
+            );
         }
     }
 
     /// What is stored of a trace can't be read as one: its log may rebuild it, and replaces all of it then. Otherwise it is left
     /// as it is, for who looks into it. None if it is no longer there.
-    async fn damaged(&mut self, id: TraceId, found: &str) -> Result<Option<Found>, store::Error> {
+    async fn damaged(&mut self, id: TraceId, found: &str) -> Result<Option<FoundTrace>, store::Error> {
         tracing::error!(trace_id = %id, found, "what the store has of a trace is not what a coordinator writes; trying its event log");
         self.handles.damaged.fetch_add(1, Ordering::Relaxed);
         let version = self.handles.store.versions(&[id]).await?.first().copied().unwrap_or_default();
@@ -365,19 +368,24 @@ impl Shard {
         if !again.is_some_and(|again| matches!(again.found, Stored::Damaged(_))) {
             return Ok(None);
         }
-        Ok(Some(Found { version, fault: Some(Fault::Forged), damaged: true, ..self.nothing(id) }))
+        Ok(Some(FoundTrace { version, fault: Some(Fault::Forged), damaged: true, ..self.nothing(id) }))
     }
 
     /// Moves the timer ahead of what has no version.
     async fn put_off(&mut self, id: TraceId, reason: &str, now: Timestamp) {
         tracing::error!(trace_id = %id, reason, "nothing is decided on a trace");
         if let Err(error) = self.handles.store.delay(id, now.plus_millis(RETRY_LOAD_MS)).await {
-            trouble::tell(&error, None, "the timer of a trace that can't be read could not be moved ahead");
+            error_log::tell(&error, None, "the timer of a trace that can't be read could not be moved ahead");
         }
     }
 
     /// Stores a rebuilt trace. Its outbox has everything that may never have been sent, and is due at once.
-    async fn keep_rebuilt(&mut self, rebuilt: Rebuilt, found: Found, now: Timestamp) -> Result<(), String> {
+    async fn keep_rebuilt(
+        &mut self,
+        rebuilt: Rebuilt,
+        found: FoundTrace,
+        now: Timestamp,
+    ) -> Result<(), String> {
         let Rebuilt { mut trace, messages, published, rest } = rebuilt;
         let due = Timestamp::from_millis(now.millis().saturating_sub(self.handles.resend_ms()));
         let outbox = Arc::new(Outbox::of_rebuilt(&trace, messages, &published, due));
@@ -401,22 +409,22 @@ impl Shard {
         let mut seal = self.handles.store.seal(trace.id());
         seal.close(&mut write);
         let origin = trace.branches_from().map(|from| from.trace_id);
-        for from in origin.into_iter().chain(trace.rerun_of().into_iter().flat_map(branches::needed_by)) {
-            let noted = branches::note(&self.handles, from, &[trace.id()]).await;
+        for from in origin.into_iter().chain(trace.rerun_of().into_iter().flat_map(dependents::needed_by)) {
+            let noted = dependents::note(&self.handles, from, &[trace.id()]).await;
             noted.map_err(|error| error.to_string())?;
         }
         let home = self.handles.partition(trace.id());
         let floor = self.handles.epoch.floor(home);
         let committed = self.handles.store.commit(&[write]).await.map_err(|error| error.to_string())?;
         match committed.first() {
-            Some(Committed::Done { counter }) => {
+            Some(CommitOutcome::Done { counter }) => {
                 self.handles.epoch.committed(home, floor, *counter, now);
                 tracing::warn!(trace_id = %trace.id(), from = found.version, to = trace.version(), left_out = ?rest, "a trace was rebuilt from the event log");
                 let unsent = found.unsent.iter().cloned().chain([outbox]).collect();
-                self.keep(Found { trace, unsent, seal, ..found }, now);
+                self.keep(FoundTrace { trace, unsent, seal, ..found }, now);
                 Ok(())
             }
-            Some(Committed::Conflict { .. } | Committed::Outdated { .. }) | None => {
+            Some(CommitOutcome::Conflict { .. } | CommitOutcome::Outdated { .. }) | None => {
                 Err("another coordinator rebuilt it first".into())
             }
         }
@@ -424,8 +432,8 @@ impl Shard {
 }
 
 impl Shard {
-    fn nothing(&self, id: TraceId) -> Found {
-        Found {
+    fn nothing(&self, id: TraceId) -> FoundTrace {
+        FoundTrace {
             trace: Trace::new(id),
             version: 0,
             unsent: Vec::new(),
@@ -438,20 +446,22 @@ impl Shard {
 
     /// Reads a stored trace. One that can't be taken may still be rebuilt from its event log. None if what was no trace is no
     /// longer there.
-    async fn read(&mut self, id: TraceId, stored: Stored) -> Result<Option<Found>, store::Error> {
+    async fn read(&mut self, id: TraceId, stored: Stored) -> Result<Option<FoundTrace>, store::Error> {
         Ok(Some(match stored {
             Stored::Nothing => self.nothing(id),
             Stored::Damaged(found) => return self.damaged(id, &found).await,
             Stored::Whole(record, seal) => {
                 let version = record.version;
                 let (unsent, refused) = read_outboxes(id, &record.outbox);
-                let nothing = Found { version, unsent, refused, ..self.nothing(id) };
+                let nothing = FoundTrace { version, unsent, refused, ..self.nothing(id) };
                 match Trace::from_stored(id, version, &record.fields, &record.values) {
-                    Ok(trace) if nothing.refused.is_empty() => Found { trace, seal, ..nothing },
-                    Ok(trace) => Found { fault: Some(Fault::Outbox(Box::new((trace, seal)))), ..nothing },
+                    Ok(trace) if nothing.refused.is_empty() => FoundTrace { trace, seal, ..nothing },
+                    Ok(trace) => {
+                        FoundTrace { fault: Some(Fault::Outbox(Box::new((trace, seal)))), ..nothing }
+                    }
                     Err(error) => {
                         tracing::error!(trace_id = %id, %error, "a stored trace can't be read; trying its event log");
-                        Found { fault: Some(Fault::Corrupt), ..nothing }
+                        FoundTrace { fault: Some(Fault::Corrupt), ..nothing }
                     }
                 }
             }
@@ -459,13 +469,13 @@ impl Shard {
             // commits are in the log, and nothing is rebuilt from that.
             Stored::Foreign(broken) if self.handles.policies.all_have_our_keys() => self.refused(id, broken),
             Stored::Foreign(broken) => {
-                Found { version: broken.version, fault: Some(Fault::Foreign), ..self.nothing(id) }
+                FoundTrace { version: broken.version, fault: Some(Fault::Foreign), ..self.nothing(id) }
             }
             Stored::Refused(broken) => self.refused(id, broken),
         }))
     }
 
-    fn refused(&self, id: TraceId, broken: Broken) -> Found {
+    fn refused(&self, id: TraceId, broken: Broken) -> FoundTrace {
         let Broken { version, outbox, mut refused, record } = broken;
         let (unsent, unread) = read_outboxes(id, &outbox);
         refused.extend(unread);
@@ -473,7 +483,7 @@ impl Shard {
             Some((Trace::from_stored(id, version, &record.fields, &record.values).ok()?, seal))
         });
         let fault = whole.map_or(Fault::Forged, |whole| Fault::Outbox(Box::new(whole)));
-        Found { version, unsent, refused, fault: Some(fault), ..self.nothing(id) }
+        FoundTrace { version, unsent, refused, fault: Some(fault), ..self.nothing(id) }
     }
 }
 

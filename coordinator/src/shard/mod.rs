@@ -4,7 +4,6 @@
 mod batch;
 mod cache;
 mod commit;
-mod counted;
 pub(crate) mod dispatch;
 pub(crate) mod job;
 mod lines;
@@ -14,10 +13,11 @@ mod profiles;
 pub(crate) mod rebuild;
 mod reply;
 mod send;
+mod shard_gauges;
 mod spans;
 mod state;
-mod tally;
 mod turn;
+mod turn_metrics;
 mod upload;
 mod waiting;
 

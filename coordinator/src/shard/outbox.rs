@@ -16,7 +16,7 @@ use domain::{
 use host::webhook::{self, Webhook};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use trace::{Effect, Event, Logged, Phase, Status, Trace, effects, logged};
+use trace::{Effect, Event, LoggedEvents, Phase, Status, Trace, effects, logged};
 
 use crate::store::OutboxKey;
 
@@ -56,7 +56,7 @@ impl Outbox {
     /// never have been sent: queued work, open questions, and outcomes that are not in the log.
     pub(crate) fn of_rebuilt(
         trace: &Trace,
-        messages: Vec<Logged>,
+        messages: Vec<LoggedEvents>,
         published: &HashSet<ChildId>,
         at: Timestamp,
     ) -> Self {
@@ -97,7 +97,7 @@ impl Outbox {
     }
 
     /// Its events, as the log has them.
-    pub(crate) fn logged(&self) -> Result<Vec<Logged>, serde_json::Error> {
+    pub(crate) fn logged(&self) -> Result<Vec<LoggedEvents>, serde_json::Error> {
         self.events.iter().map(|event| serde_json::from_str(event.body.get())).collect()
     }
 
@@ -196,8 +196,8 @@ impl Outbox {
     }
 }
 
-impl From<Logged> for EventMessage {
-    fn from(logged: Logged) -> Self {
+impl From<LoggedEvents> for EventMessage {
+    fn from(logged: LoggedEvents) -> Self {
         EventMessage {
             body: serde_json::value::to_raw_value(&logged).expect("events have string keys only"),
             child_id: logged.child_id,

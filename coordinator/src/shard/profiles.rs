@@ -4,7 +4,7 @@
 use domain::TraceId;
 
 use super::{Shard, job::Job, reply::Reply};
-use crate::{directory::Directory, trouble};
+use crate::{directory::Directory, error_log};
 
 /// Before a refusal is final: whether there are later profiles than those it was decided with. The job has them then.
 pub(super) async fn takes_later_profiles(directory: &Directory, job: &mut Job) -> bool {
@@ -15,7 +15,11 @@ pub(super) async fn takes_later_profiles(directory: &Directory, job: &mut Job) -
             differs && job.profiles() != Some(revision)
         }
         Err(error) => {
-            trouble::tell(&error, None, "the agent profiles can't be read again; using those already known");
+            error_log::tell(
+                &error,
+                None,
+                "the agent profiles can't be read again; using those already known",
+            );
             false
         }
     }
@@ -39,7 +43,7 @@ impl Shard {
                 self.jobs_again(id, jobs).await;
             }
             Err(error) => {
-                trouble::tell(
+                error_log::tell(
                     &error,
                     None,
                     "the agent profiles can't be read; the jobs are answered as unavailable",

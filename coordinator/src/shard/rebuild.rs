@@ -17,10 +17,10 @@ use domain::{
     subject::{Filter, Subject},
     time::millis,
 };
-use trace::{Command, Logged, LostCost, Replay, Rest, Trace, decide, logged, outlived};
+use trace::{Command, LoggedEvents, LostCost, Replay, Rest, Trace, decide, logged, outlived};
 
 use super::outbox::Outbox;
-use crate::handles::Handles;
+use crate::loops::Handles;
 
 /// How long a gap is waited for: a coordinator may still be about to send what is missing.
 const GAP_PATIENCE_MS: u64 = 30_000;
@@ -29,7 +29,7 @@ const GAP_PATIENCE_MS: u64 = 30_000;
 pub(crate) struct Rebuilt {
     pub(crate) trace: Trace,
     /// What the log does not have yet: the commit that says so.
-    pub(crate) messages: Vec<Logged>,
+    pub(crate) messages: Vec<LoggedEvents>,
     /// The contexts whose outcome is already published.
     pub(crate) published: HashSet<ChildId>,
     /// What of the log is left out.
@@ -80,7 +80,7 @@ pub(crate) async fn check(
     // What is before the last beginning is not needed any more.
     let begins = places.iter().zip(&log).filter(|(_, logged)| logged.begins()).map(|(place, _)| *place).max();
     let lacks = foreign.last().copied() > begins;
-    let has_beginning = log.iter().any(Logged::begins);
+    let has_beginning = log.iter().any(LoggedEvents::begins);
     let last_at = log.iter().map(|logged| logged.at).max().unwrap_or_default();
     let first_at = log.iter().map(|logged| logged.at).min().unwrap_or_default();
     let unsent = unsent.iter().map(|outbox| outbox.logged()).collect::<Result<Vec<_>, _>>();
@@ -149,6 +149,6 @@ async fn published(bus: &Bus, id: TraceId) -> Result<HashSet<ChildId>, Error> {
     Ok(subjects.into_iter().filter_map(child).collect())
 }
 
-fn read(payload: &[u8]) -> Result<Logged, Error> {
+fn read(payload: &[u8]) -> Result<LoggedEvents, Error> {
     serde_json::from_slice(payload).map_err(Error::Unreadable)
 }

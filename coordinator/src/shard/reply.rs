@@ -17,7 +17,7 @@ use trace::{Command, Refusal, Trace, answer_refusal};
 use super::job::{Elsewhere, Job, Origin, Reading, Submission, Work};
 use crate::{
     dead_letter::{self, Letter},
-    trouble,
+    error_log,
 };
 
 /// Redelivery delay of a message that could not be handled.
@@ -237,7 +237,7 @@ impl Reply {
         if let Some(letter) = self.dead_letter.take()
             && let Err(error) = bus.publish(letter).await
         {
-            trouble::tell(
+            error_log::tell(
                 &error,
                 None,
                 "a dead letter could not be stored; the message will be delivered again",

@@ -11,23 +11,23 @@ use trace::{Effect, Trace};
 
 use super::{
     Shard,
-    batch::{Batch, Part, Removed, Settled},
-    cache::Unsent,
-    job::{Job, Origin, Spare, Work},
+    batch::{Batch, Part, RemovedContext, SettledTrace},
+    cache::UnsentOutbox,
+    job::{Job, LeaseGrace, Origin, Work},
     outbox::Outbox,
     reply::Reply,
     spans,
     upload::MAX_UPLOADS,
 };
-use crate::{crash::Point, removal, store::Sent, trouble};
+use crate::{crash::Point, error_log, removal, store::SentOutboxes};
 
 impl Shard {
-    pub(super) async fn send(&mut self, settled: Vec<Settled>, now: Timestamp) {
+    pub(super) async fn send(&mut self, settled: Vec<SettledTrace>, now: Timestamp) {
         let webhooks = self.handles.config.webhooks.now();
         let mut messages: Vec<Outgoing> = Vec::new();
         let mut parts = Vec::new();
         let mut removed = Vec::new();
-        for Settled { trace_id, outbox, frees_room, replies } in settled {
+        for SettledTrace { trace_id, outbox, frees_room, replies } in settled {
             let start = messages.len();
             let mut outboxes: Vec<Arc<Outbox>> = self.earlier(trace_id, outbox.as_deref(), &replies, now);
             outboxes.extend(outbox);
@@ -39,12 +39,12 @@ impl Shard {
             let version = entry.trace.version();
             let mut sent = Vec::with_capacity(outboxes.len());
             for outbox in &outboxes {
-                let same = |unsent: &&Unsent| unsent.outbox.key() == outbox.key();
+                let same = |unsent: &&UnsentOutbox| unsent.outbox.key() == outbox.key();
                 let logged = entry.unsent.iter().find(same).is_some_and(|unsent| unsent.logged);
                 let events = outbox.messages(&entry.trace, &home, &webhooks, logged, &mut messages);
                 sent.push((outbox.key(), events.start - start..events.end - start));
             }
-            let sends = |unsent: &&mut Unsent| sent.iter().any(|(key, _)| *key == unsent.outbox.key());
+            let sends = |unsent: &&mut UnsentOutbox| sent.iter().any(|(key, _)| *key == unsent.outbox.key());
             entry.unsent.iter_mut().filter(sends).for_each(|unsent| unsent.sending = true);
             entry.in_flight += u32::from(!outboxes.is_empty());
             let woken = replies.iter().any(|reply| matches!(reply.job().work, Work::Wake(_)));
@@ -104,8 +104,8 @@ impl Shard {
         &mut self,
         messages: Vec<Outgoing>,
         parts: Vec<Part>,
-        removed: Vec<Removed>,
-    ) -> (Vec<Outgoing>, Vec<Part>, Vec<Removed>) {
+        removed: Vec<RemovedContext>,
+    ) -> (Vec<Outgoing>, Vec<Part>, Vec<RemovedContext>) {
         let large = |part: &Part, bus: &Bus| {
             messages[part.messages.clone()].iter().any(|message| !bus.fits(message.payload.len()))
         };
@@ -121,8 +121,8 @@ impl Shard {
             let own = messages.by_ref().take(part.messages.len());
             if late {
                 let own: Vec<Outgoing> = own.collect();
-                let of_it = |gone: &mut Removed| gone.trace_id == part.trace_id;
-                let gone: Vec<Removed> = removed.extract_if(.., of_it).collect();
+                let of_it = |gone: &mut RemovedContext| gone.trace_id == part.trace_id;
+                let gone: Vec<RemovedContext> = removed.extract_if(.., of_it).collect();
                 self.uploads.send(bus.clone(), Part { messages: 0..own.len(), ..part }, own, gone);
             } else {
                 let start = rest.len();
@@ -163,7 +163,7 @@ impl Shard {
     }
 
     /// Carries out the effects that are not stored messages.
-    async fn act(&mut self, id: TraceId, outbox: &Outbox, removed: &mut Vec<Removed>) {
+    async fn act(&mut self, id: TraceId, outbox: &Outbox, removed: &mut Vec<RemovedContext>) {
         let trace: &Trace = &self.cache.peek(id).expect("a trace in a turn is in the cache").trace;
         for effect in outbox.effects() {
             match effect {
@@ -176,7 +176,7 @@ impl Shard {
                 }
                 Effect::Remove { child_id } => {
                     let whole_trace = trace.root().is_some_and(|root| root.id == *child_id);
-                    removed.push(Removed { trace_id: id, child_id: child_id.clone(), whole_trace });
+                    removed.push(RemovedContext { trace_id: id, child_id: child_id.clone(), whole_trace });
                 }
                 Effect::Execute { .. } | Effect::Question { .. } | Effect::Outcome { .. } => {}
             }
@@ -200,9 +200,10 @@ impl Shard {
                     let sent = entry.unsent.iter_mut().filter(|unsent| unsent.outbox.key() == *key);
                     sent.for_each(|unsent| (unsent.logged, unsent.sending) = (unsent.logged | logged, false));
                 }
-                let sent = |unsent: &Unsent| part.outboxes.iter().any(|(key, _)| *key == unsent.outbox.key());
+                let sent =
+                    |unsent: &UnsentOutbox| part.outboxes.iter().any(|(key, _)| *key == unsent.outbox.key());
                 if entry.doubted && entry.in_flight == 0 {
-                    let wake = Work::Wake(Spare::Anew);
+                    let wake = Work::Wake(LeaseGrace::Anew);
                     self.again.push(Job::new(part.trace_id, wake, Origin::Timer));
                 }
                 match failed {
@@ -216,7 +217,7 @@ impl Shard {
             if let Some(error) = failed {
                 // The outbox keeps the messages and its timer sends them again. Unacknowledged messages are
                 // delivered again.
-                trouble::tell(
+                error_log::tell(
                     error,
                     Some(part.trace_id),
                     "committed, but not all messages could be sent; sending them again later",
@@ -286,13 +287,19 @@ impl Shard {
                 // It was evicted. If it was woken for nothing, it must not be woken again at once.
                 None => retimed.remove(&trace_id),
             };
-            let untimed =
-                Sent { trace_id, outboxes: Vec::new(), version: None, stamp: None, timer: None, all: false };
-            sent.push(Sent { outboxes, ..timed.unwrap_or(untimed) });
+            let untimed = SentOutboxes {
+                trace_id,
+                outboxes: Vec::new(),
+                version: None,
+                stamp: None,
+                timer: None,
+                all: false,
+            };
+            sent.push(SentOutboxes { outboxes, ..timed.unwrap_or(untimed) });
         }
         if let Err(error) = self.handles.store.sent(&sent).await {
-            trouble::tell(&error, None, "outboxes could not be cleared; trying again");
-            for Sent { trace_id, outboxes, .. } in sent {
+            error_log::tell(&error, None, "outboxes could not be cleared; trying again");
+            for SentOutboxes { trace_id, outboxes, .. } in sent {
                 self.sent.entry(trace_id).or_default().extend(outboxes);
             }
         }
@@ -301,13 +308,13 @@ impl Shard {
 
 /// Removes the journals and objects of contexts. What is left, because of a crash or an unreachable bus, is removed
 /// with the run, at the end of its retention.
-async fn remove(bus: &Bus, contexts: Vec<Removed>) {
-    for Removed { trace_id, child_id, whole_trace } in contexts {
+async fn remove(bus: &Bus, contexts: Vec<RemovedContext>) {
+    for RemovedContext { trace_id, child_id, whole_trace } in contexts {
         if let Err(error) = removal::context(bus, trace_id, &child_id).await {
             tracing::warn!(%trace_id, %child_id, %error, "a deleted context could not be removed yet");
         }
         if whole_trace && let Err(error) = removal::log(bus, trace_id).await {
-            trouble::tell(
+            error_log::tell(
                 &error,
                 Some(trace_id),
                 "the event log of a deleted trace keeps what it says until its age",

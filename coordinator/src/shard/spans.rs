@@ -1,6 +1,6 @@
 //! The spans of contexts that ended in one turn are sent as few messages: one for each would cost more than a tenth of a job.
 
-use bus::{Outgoing, PublishError, Published};
+use bus::{Outgoing, PublishError, PublishReceipt};
 use bytes::Bytes;
 use domain::subject::Subject;
 
@@ -9,17 +9,17 @@ const MAX_BYTES: usize = 256 << 10;
 
 /// Where the messages of a turn went.
 #[derive(Debug, Default)]
-pub(super) struct Merged {
+pub(super) struct MergedMessages {
     /// For each message, in their order, the place of the one that it is in; empty if nothing was put together.
     places: Vec<usize>,
 }
 
-impl Merged {
+impl MergedMessages {
     /// What became of each message.
     pub(super) fn results(
         &self,
-        sent: Vec<Result<Published, PublishError>>,
-    ) -> Vec<Result<Published, PublishError>> {
+        sent: Vec<Result<PublishReceipt, PublishError>>,
+    ) -> Vec<Result<PublishReceipt, PublishError>> {
         if self.places.is_empty() {
             return sent;
         }
@@ -28,10 +28,10 @@ impl Merged {
 }
 
 /// Puts messages with spans together. What comes of it has no id: sent once more, it is exported once more, under the same ids (X6).
-pub(super) fn merge(messages: Vec<Outgoing>) -> (Vec<Outgoing>, Merged) {
+pub(super) fn merge(messages: Vec<Outgoing>) -> (Vec<Outgoing>, MergedMessages) {
     let has_spans = |message: &&Outgoing| matches!(message.subject, Subject::Span(..));
     if messages.iter().filter(has_spans).count() < 2 {
-        return (messages, Merged::default());
+        return (messages, MergedMessages::default());
     }
     let (mut sent, mut places) = (Vec::with_capacity(messages.len()), Vec::with_capacity(messages.len()));
     let mut open: Option<(usize, Vec<u8>)> = None;
@@ -57,7 +57,7 @@ pub(super) fn merge(messages: Vec<Outgoing>) -> (Vec<Outgoing>, Merged) {
         sent.push(message);
     }
     close(&mut sent, open);
-    (sent, Merged { places })
+    (sent, MergedMessages { places })
 }
 
 fn close(sent: &mut [Outgoing], open: Option<(usize, Vec<u8>)>) {
@@ -98,7 +98,7 @@ mod tests {
         ]);
         assert_eq!(payloads(&sent), ["{}", "[1,2,3]", "{}"]);
         assert_eq!(sent.iter().map(|message| message.id.is_some()).collect::<Vec<_>>(), [true, false, true]);
-        let stored = |sequence| Ok(Published { sequence, duplicate: false });
+        let stored = |sequence| Ok(PublishReceipt { sequence, duplicate: false });
         let results = merged.results(vec![stored(1), Err(PublishError::Unacknowledged), stored(2)]);
         let failed: Vec<bool> = results.iter().map(Result::is_err).collect();
         assert_eq!(failed, [false, true, false, true]);

@@ -8,11 +8,12 @@ use futures_util::{future::BoxFuture, stream::FuturesUnordered};
 use tokio::sync::mpsc;
 
 use super::{
-    batch::Batch, cache::Cache, job::Job, reply::Reply, tally::Tally, upload::Uploads, waiting::Waiting,
+    batch::Batch, cache::Cache, job::Job, reply::Reply, shard_gauges::Tally, upload::Uploads,
+    waiting::Waiting,
 };
 use crate::{
-    handles::Handles,
-    store::{OutboxKey, Sent},
+    loops::Handles,
+    store::{OutboxKey, SentOutboxes},
 };
 
 /// How often a job is decided again because another coordinator committed first.
@@ -28,7 +29,7 @@ pub(crate) struct Shard {
     /// Outboxes that were sent and have to be cleared, by trace.
     pub(super) sent: BTreeMap<TraceId, Vec<OutboxKey>>,
     /// The timers of traces that were woken for nothing.
-    pub(super) retimed: BTreeMap<TraceId, Sent>,
+    pub(super) retimed: BTreeMap<TraceId, SentOutboxes>,
     /// Jobs to be decided again on what is stored now.
     pub(super) again: Vec<Job>,
     pub(super) waiting: Waiting,

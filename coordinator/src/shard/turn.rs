@@ -20,13 +20,13 @@ use trace::{Command, Event, Order, Refusal, Trace};
 use super::{
     Shard,
     batch::Open,
-    counted::{Before, Counted},
-    job::{Job, SPARED_MS, Spare, Work},
+    job::{Job, LeaseGrace, SPARED_MS, Work},
     lines,
     profiles::takes_later_profiles,
     reply::Reply,
+    turn_metrics::{Before, TurnMetrics},
 };
-use crate::{crash::Point, trouble};
+use crate::{crash::Point, error_log};
 
 /// Jobs decided in one turn. More would only make the first of them wait.
 const MAX_JOBS: usize = 512;
@@ -116,7 +116,7 @@ impl Shard {
                 let (events, replies, lines) = (Vec::new(), Vec::new(), Vec::new());
                 let (expected, stamp) = (entry.trace.version(), entry.trace.stamp());
                 let (frees_room, profiles) = (false, None);
-                let counted = Counted::default();
+                let counted = TurnMetrics::default();
                 Open { expected, stamp, had_root, events, frees_room, replies, lines, profiles, counted }
             });
             let before = Before::of(&entry.trace, &job.work);
@@ -216,7 +216,11 @@ impl Shard {
                 }
             }
             Err(error) => {
-                trouble::tell(&error, None, "the store can't be read; the jobs are answered as unavailable");
+                error_log::tell(
+                    &error,
+                    None,
+                    "the store can't be read; the jobs are answered as unavailable",
+                );
                 for id in &remembered {
                     for reply in opened.remove(id).into_iter().flat_map(|open| open.replies) {
                         self.unavailable(reply.into_job()).await;
@@ -245,9 +249,9 @@ fn decide(trace: &mut Trace, work: &Work, copy_ms: u64, now: Timestamp) -> (Vec<
         }
         Work::Wake(spare) => {
             let until = match spare {
-                Spare::No => None,
-                Spare::Until(until) => Some(*until),
-                Spare::Anew => Some(now.plus_millis(SPARED_MS)),
+                LeaseGrace::No => None,
+                LeaseGrace::Until(until) => Some(*until),
+                LeaseGrace::Anew => Some(now.plus_millis(SPARED_MS)),
             };
             if let Some(until) = until {
                 // Nothing is decided by this: leases are renewed in memory.
@@ -273,22 +277,22 @@ mod tests {
 
     use super::{
         super::{
-            batch::{Batch, Settled},
+            batch::{Batch, SettledTrace},
             job::Origin,
             outbox::Outbox,
         },
         *,
     };
     use crate::{
-        Config, clock::Clock, directory::Directory, epoch::Epoch, handles::Handles, kept::Graphs,
-        policy::Policies, schedules::Schedules, sealed::Sealed, store,
+        Config, clock::Clock, directory::Directory, epoch::Epoch, kept::Graphs, loops::Handles,
+        policy::Policies, schedules::Schedules, sealed::SealedStore, store,
     };
 
     fn handles() -> Arc<Handles> {
         let config = Config::new("c1".parse().unwrap());
         let store = store::Store::Memory(store::Memory::new(config.topology.partitions));
         let bus = Bus::Memory(Memory::new(Default::default()));
-        let store = Sealed::new(store, None, bus.namespace());
+        let store = SealedStore::new(store, None, bus.namespace());
         let now = Timestamp::from_millis(1_000);
         let time = store::StoreTime { read: now, correction: Default::default() };
         let clock = Clock::new(config.clock, time);
@@ -356,7 +360,7 @@ mod tests {
         shard.cache.put(trace, vec![outbox], handles.store.seal(id));
         shard.cache.peek(id).unwrap().in_flight = 1;
         let replies = vec![reply];
-        shard.send(vec![Settled { trace_id: id, outbox: None, frees_room: false, replies }], now).await;
+        shard.send(vec![SettledTrace { trace_id: id, outbox: None, frees_room: false, replies }], now).await;
         let batch = shard.sending.next().await.expect("it is sent");
         shard.stored(batch).await;
         assert!(shard.untold.is_empty(), "the reply is given");

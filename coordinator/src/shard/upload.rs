@@ -10,7 +10,7 @@ use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnord
 use tokio::sync::oneshot::{self, error::TryRecvError};
 
 use super::{
-    batch::{Batch, Part, Removed},
+    batch::{Batch, Part, RemovedContext},
     reply::Reply,
 };
 
@@ -48,7 +48,13 @@ impl Uploads {
     }
 
     /// Sends the messages of one trace, after those it already has here.
-    pub(super) fn send(&mut self, bus: Bus, part: Part, messages: Vec<Outgoing>, removed: Vec<Removed>) {
+    pub(super) fn send(
+        &mut self,
+        bus: Bus,
+        part: Part,
+        messages: Vec<Outgoing>,
+        removed: Vec<RemovedContext>,
+    ) {
         let (done, last) = oneshot::channel();
         let before = self.last.insert(part.trace_id, last);
         let upload = async move {

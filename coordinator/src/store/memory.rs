@@ -19,9 +19,9 @@ use host::{
 };
 
 use super::{
-    AgentVersion, Agents, Committed, Correction, Error, Find, Loaded, LogMark, Marked, Member, Members,
-    NewMark, Record, Replaces, Sent, StoreTime, Write, keys,
-    record::{Indexed, RUNS_KEPT, SILENT_MS},
+    AgentVersion, Agents, CommitOutcome, Correction, Error, Find, LoadedRecord, LogMark, MarkOutcome, Member,
+    Members, NewMark, Record, Replaces, SentOutboxes, StoreTime, Write, keys,
+    record::{IndexEntry, RUNS_KEPT, SILENT_MS},
 };
 
 /// How long an answer is waited for, as for a server's.
@@ -31,7 +31,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 pub struct Memory {
     partitions: u16,
     clock: Clock,
-    kept: Arc<Mutex<Kept>>,
+    kept: Arc<Mutex<Contents>>,
     /// Which process it is: another one after each loss, as a server that starts again or is replaced.
     run: Arc<AtomicU64>,
     /// What lies between this handle and the store.
@@ -40,10 +40,10 @@ pub struct Memory {
 
 /// What the store had at one moment.
 #[derive(Debug, Clone)]
-pub struct Snapshot(Kept);
+pub struct Snapshot(Contents);
 
 #[derive(Debug, Clone, Default)]
-struct Kept {
+struct Contents {
     traces: HashMap<TraceId, Record>,
     /// By the trace they branch from.
     branches: HashMap<TraceId, BTreeSet<TraceId>>,
@@ -99,7 +99,7 @@ impl Scores {
 impl Home {
     /// Lists a run as its new text says, and no more as the one before said.
     fn index(&mut self, trace: TraceId, before: Option<&str>, after: Option<&str>) {
-        if let Some(before) = before.and_then(Indexed::read) {
+        if let Some(before) = before.and_then(IndexEntry::read) {
             for term in before.terms {
                 let Some(listed) = self.terms.get_mut(term) else { continue };
                 listed.set(trace, None);
@@ -110,7 +110,7 @@ impl Home {
             self.costs.remove(&trace);
             self.ids.remove(&trace);
         }
-        if let Some(after) = after.and_then(Indexed::read) {
+        if let Some(after) = after.and_then(IndexEntry::read) {
             for term in after.terms {
                 self.terms.entry(term.to_owned()).or_default().set(trace, Some(after.at));
             }
@@ -165,7 +165,7 @@ impl Memory {
     }
 
     /// The contents. A panic elsewhere can't have left it half changed: nothing in here panics between two changes.
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, Contents> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -173,9 +173,9 @@ impl Memory {
         Partition::of(trace, self.partitions)
     }
 
-    pub(super) fn load(&self, traces: &[TraceId]) -> Vec<Loaded> {
+    pub(super) fn load(&self, traces: &[TraceId]) -> Vec<LoadedRecord> {
         let kept = self.kept();
-        let load = |trace: &TraceId| Loaded {
+        let load = |trace: &TraceId| LoadedRecord {
             record: kept.traces.get(trace).cloned(),
             damaged: None,
             counter: kept.homes.get(&self.home(*trace)).map_or(0, |home| home.counter),
@@ -183,14 +183,14 @@ impl Memory {
         traces.iter().map(load).collect()
     }
 
-    pub(super) fn commit(&self, writes: &[Write]) -> Vec<Committed> {
+    pub(super) fn commit(&self, writes: &[Write]) -> Vec<CommitOutcome> {
         let mut kept = self.kept();
         writes.iter().map(|write| kept.commit(write, self.home(write.trace_id))).collect()
     }
 
-    pub(super) fn sent(&self, sent: &[Sent]) {
+    pub(super) fn sent(&self, sent: &[SentOutboxes]) {
         let kept = &mut *self.kept();
-        for Sent { trace_id, outboxes, version, stamp, timer, all } in sent {
+        for SentOutboxes { trace_id, outboxes, version, stamp, timer, all } in sent {
             let mut trace = kept.traces.get_mut(trace_id);
             if let Some(trace) = &mut trace {
                 trace.outbox.retain(|key, _| !outboxes.contains(key));
@@ -382,16 +382,16 @@ impl Memory {
         partitions.iter().map(|partition| self.log_mark(kept.homes.get(partition))).collect()
     }
 
-    pub(super) fn set_log_marks(&self, marks: &[NewMark]) -> Vec<Marked> {
+    pub(super) fn set_log_marks(&self, marks: &[NewMark]) -> Vec<MarkOutcome> {
         let mut kept = self.kept();
         let set = |NewMark { partition, seen, position }: &NewMark| {
             let home = kept.homes.entry(*partition).or_default();
             let found = self.log_mark(Some(home));
             if found.counter < seen.counter || found.position != seen.position || found.run != seen.run {
-                return Marked::Differs(found);
+                return MarkOutcome::Differs(found);
             }
             home.mark = Some(*position);
-            Marked::Done
+            MarkOutcome::Done
         };
         marks.iter().map(set).collect()
     }
@@ -420,17 +420,17 @@ impl Memory {
     }
 }
 
-impl Kept {
-    fn commit(&mut self, write: &Write, home: Partition) -> Committed {
+impl Contents {
+    fn commit(&mut self, write: &Write, home: Partition) -> CommitOutcome {
         let home = self.homes.entry(home).or_default();
         let trace_id = write.trace_id;
         let version = self.traces.get(&trace_id).map_or(0, |trace| trace.version);
         let stamp = self.traces.get(&trace_id).and_then(|trace| trace.fields.get(keys::STAMP));
         if version != write.expected || write.stamp.is_some() && write.stamp.as_ref() != stamp {
-            return Committed::Conflict { version, counter: home.counter };
+            return CommitOutcome::Conflict { version, counter: home.counter };
         }
         if write.profiles.is_some_and(|known| known < self.revision) {
-            return Committed::Outdated { revision: self.revision, counter: home.counter };
+            return CommitOutcome::Outdated { revision: self.revision, counter: home.counter };
         }
         let trace = self.traces.entry(trace_id).or_insert_with(|| Record {
             version: 0,
@@ -462,7 +462,7 @@ impl Kept {
             home.runs.keep_newest(RUNS_KEPT);
         }
         home.counter += 1;
-        Committed::Done { counter: home.counter }
+        CommitOutcome::Done { counter: home.counter }
     }
 }
 

@@ -21,8 +21,9 @@ pub(crate) use keys::INDEX as INDEX_FIELD;
 use measured::measured;
 pub use memory::{Memory, Snapshot};
 pub use record::{
-    AgentVersion, Agents, Committed, Correction, DefaultUser, Durability, Error, Find, Loaded, LogMark,
-    Marked, Member, Members, NewMark, OutboxKey, Record, Replaces, Sent, StoreTime, UNREADABLE, Write,
+    AgentVersion, Agents, CommitOutcome, Correction, DefaultUser, Durability, Error, Find, LoadedRecord,
+    LogMark, MarkOutcome, Member, Members, NewMark, OutboxKey, Record, Replaces, SentOutboxes, StoreTime,
+    UNREADABLE, Write,
 };
 
 /// Whether an error, or the cause of one, is that the server could not be reached or did not do as asked: its connection tells that.
@@ -62,13 +63,13 @@ impl Store {
     /// The traces as stored, in the order asked. Each comes with the counter of its partition, read before
     /// the trace: a counter lower than one seen before means that acknowledged writes were lost. Each is as it was at one
     /// moment; a large one that others change all the time is an error that names it.
-    pub async fn load(&self, traces: &[TraceId]) -> Result<Vec<Loaded>, Error> {
+    pub async fn load(&self, traces: &[TraceId]) -> Result<Vec<LoadedRecord>, Error> {
         measured("load", async { dispatch!(self, "load traces", load(&traces)) }).await
     }
 
     /// Each write is all or nothing, and happens only if the trace has the version it expects. All writes
     /// together are one round trip. The answers are in the order of the writes.
-    pub async fn commit(&self, writes: &[Write]) -> Result<Vec<Committed>, Error> {
+    pub async fn commit(&self, writes: &[Write]) -> Result<Vec<CommitOutcome>, Error> {
         let reserved = |name: &str| [keys::VERSION, keys::INDEX].contains(&name) || keys::is_beside(name);
         debug_assert!(writes.iter().flat_map(|write| &write.fields).all(|(name, _)| !reserved(name)));
         measured("commit", async { dispatch!(self, "commit", commit(&writes)) }).await
@@ -76,7 +77,7 @@ impl Store {
 
     /// Clears outboxes that were sent, and sets the timer if the trace still has the given version and stamp. A trace
     /// that is gone has version 0: so its timer can be removed too.
-    pub async fn sent(&self, sent: &[Sent]) -> Result<(), Error> {
+    pub async fn sent(&self, sent: &[SentOutboxes]) -> Result<(), Error> {
         measured("sent", async { dispatch!(self, "clear outboxes", sent(&sent)) }).await
     }
 
@@ -202,7 +203,7 @@ impl Store {
     }
 
     /// Sets each mark whose partition is as it was seen. The answers are in the order of the marks.
-    pub async fn set_log_marks(&self, marks: &[NewMark]) -> Result<Vec<Marked>, Error> {
+    pub async fn set_log_marks(&self, marks: &[NewMark]) -> Result<Vec<MarkOutcome>, Error> {
         dispatch!(self, "set marks", set_log_marks(&marks))
     }
 

@@ -129,23 +129,23 @@ impl Find {
 }
 
 /// The entries of a run in the index: when it began, its cost, its terms.
-pub(super) struct Indexed<'t> {
+pub(super) struct IndexEntry<'t> {
     pub(super) at: Timestamp,
     pub(super) cost: Option<u64>,
     pub(super) terms: Vec<&'t str>,
 }
 
-impl<'t> Indexed<'t> {
+impl<'t> IndexEntry<'t> {
     pub(super) fn read(text: &'t str) -> Option<Self> {
         let mut words = text.split_ascii_whitespace();
         let at = Timestamp::from_millis(words.next()?.parse().ok()?);
-        Some(Indexed { at, cost: words.next()?.parse().ok(), terms: words.collect() })
+        Some(IndexEntry { at, cost: words.next()?.parse().ok(), terms: words.collect() })
     }
 }
 
 /// The result of a write. The counter is that of its partition, which every commit raises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Committed {
+pub enum CommitOutcome {
     Done {
         counter: u64,
     },
@@ -205,7 +205,7 @@ pub struct NewMark {
 
 /// The result of setting a mark.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Marked {
+pub enum MarkOutcome {
     Done,
     /// The partition is not as it was seen, but like this.
     Differs(LogMark),
@@ -229,7 +229,7 @@ pub struct OutboxKey {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Loaded {
+pub struct LoadedRecord {
     pub record: Option<Record>,
     /// What is there can't be read as a trace, which only a stranger can have written: why. Then there is no record.
     pub damaged: Option<String>,
@@ -239,7 +239,7 @@ pub struct Loaded {
 
 /// Outboxes that were sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sent {
+pub struct SentOutboxes {
     pub trace_id: TraceId,
     pub outboxes: Vec<OutboxKey>,
     /// Sets the timer if the trace still has this version, and the stamp; none leaves it alone.

@@ -5,13 +5,9 @@ use maud::{Markup, html};
 use text::human_time;
 
 use super::{answer, shell::Here};
-use crate::{
-    call::{Answered, Call},
-    routes::profiles,
-    types::Agents,
-};
+use crate::{call::Call, problem::ApiResult, routes::profiles, types::Agents};
 
-pub(super) async fn list(call: Call) -> Answered {
+pub(super) async fn list(call: Call) -> ApiResult {
     let Agents { agents, versions } = profiles(&call).await?;
     let version = |agent: &AgentProfile| versions.get(&agent.agent_id).copied();
     let (applied, built_in): (Vec<_>, Vec<_>) = agents.iter().partition(|agent| version(agent).is_some());

@@ -11,10 +11,10 @@ use trace::{Phase, Status, Trace};
 
 use super::shell;
 use crate::{
-    call::{Answered, Call},
-    problem::ProblemDetails,
+    call::Call,
+    live_runs::Run,
+    problem::{ApiResult, ProblemDetails},
     routes::{is_known, tagged},
-    watched::Run,
 };
 
 /// Where the page's script and style are.
@@ -122,14 +122,14 @@ pub(super) fn document(status: StatusCode, page: Markup) -> Response {
 }
 
 /// Ends the session of a browser.
-pub(super) async fn sign_out(call: Call) -> Answered {
+pub(super) async fn sign_out(call: Call) -> ApiResult {
     let mut response = (StatusCode::SEE_OTHER, [(header::LOCATION, "./")]).into_response();
     response.headers_mut().extend(call.sessions.end().map(|cookie| (header::SET_COOKIE, cookie)));
     Ok(response)
 }
 
 /// A page of somebody who is signed in.
-pub(super) fn page(call: &Call, title: &str, here: shell::Here, body: &Markup) -> Answered {
+pub(super) fn page(call: &Call, title: &str, here: shell::Here, body: &Markup) -> ApiResult {
     Ok(document(StatusCode::OK, shell::whole(call, title, here, body)))
 }
 
@@ -138,7 +138,7 @@ pub(super) fn page(call: &Call, title: &str, here: shell::Here, body: &Markup) -
 pub(super) struct Tag(Option<String>);
 
 impl Tag {
-    pub(super) async fn of(run: &Run) -> Result<Self, Box<ProblemDetails>> {
+    pub(super) async fn of(run: &Run) -> ApiResult<Self> {
         let version = run.look(|state| (!is_at_work(state.trace())).then(|| state.version())).await?;
         Ok(Tag(version.map(|(chain, version)| format!("\"{chain}-{version}\""))))
     }

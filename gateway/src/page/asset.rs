@@ -6,8 +6,8 @@ use axum::{http::header, response::IntoResponse};
 use domain::digest;
 
 use crate::{
-    call::{Answered, Call},
-    problem::ProblemDetails,
+    call::Call,
+    problem::{ApiResult, ProblemDetails},
 };
 
 pub(super) const STYLE: &str = include_str!("page.css");
@@ -18,7 +18,7 @@ pub(super) const SCRIPT: &str = concat!(include_str!("page.js"), include_str!("t
 pub(super) static VERSION: LazyLock<String> =
     LazyLock::new(|| digest::sha256([STYLE, SCRIPT].concat())[..16].to_owned());
 
-pub(super) async fn get(call: Call) -> Answered {
+pub(super) async fn get(call: Call) -> ApiResult {
     let (kind, content) = match call.part::<String>("name")?.as_str() {
         "page.css" => ("text/css; charset=utf-8", STYLE),
         "page.js" => ("text/javascript; charset=utf-8", SCRIPT),

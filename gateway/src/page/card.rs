@@ -11,7 +11,7 @@ use super::{
     layout::{self, Card, Drawing},
     row, status,
 };
-use crate::saw::Saw;
+use crate::skipped_conditions::Saw;
 
 /// A group with more steps has a picture of its own, as has one that is deeper within others.
 const MOST_INSIDE: usize = 12;

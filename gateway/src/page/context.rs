@@ -14,9 +14,10 @@ use text::{
 };
 use trace::{ContextNode, Trace};
 
-use super::{answer, files, money, raise, row, run, shell::Here, status, waiting, waits};
+use super::{answer, files, money, open_requests, raise, row, run, shell::Here, status, waiting_contexts};
 use crate::{
-    call::{Answered, Call},
+    call::Call,
+    problem::ApiResult,
     routes::{context, outputs_of},
 };
 
@@ -27,7 +28,7 @@ const PART: usize = 16 << 10;
 /// Characters of what an entry says on its line.
 const SAID: usize = 200;
 
-pub(super) async fn show(call: Call) -> Answered {
+pub(super) async fn show(call: Call) -> ApiResult {
     let (trace_id, child) = (call.part("trace")?, call.part("child")?);
     let place = |number: Option<u64>| number.map(|number| usize::try_from(number).unwrap_or(usize::MAX));
     let (before, entry) = (place(call.number("before")?), place(call.number("entry")?));
@@ -80,7 +81,7 @@ fn way_through(trace: &Trace, last: Option<&ContextNode>, is_beneath: bool) -> M
 pub(super) fn head(trace: &Trace, node: &ContextNode) -> Markup {
     let budget = node.budget.snapshot();
     html! {
-        header class="head" id="head" data-version=(trace.version()) data-asks=[waiting::print([node])] {
+        header class="head" id="head" data-version=(trace.version()) data-asks=[waiting_contexts::print([node])] {
             h1 { (node.id) }
             p class="state" {
                 (status::mark(&trace.word(node))) " · " (row::lasts(node.identity.started_at, node.end().map(|end| end.at)))
@@ -90,7 +91,7 @@ pub(super) fn head(trace: &Trace, node: &ContextNode) -> Markup {
                 @if node.lifecycle.progress.steps > 0 { " · step " (node.lifecycle.progress.steps) " of " (node.limits.max_steps) }
                 @if node.is_live() { " · " (row::doing(trace, node)) }
             }
-            @let money = money::Shown::of(node, &budget);
+            @let money = money::ShownBudget::of(node, &budget);
             div class="money" { (money.link(trace.id(), &node.id)) span { (money.told()) } }
             @if let Some(why) = node.why() { p class="wrong" { (why) } }
         }
@@ -101,7 +102,7 @@ fn agent(call: &Call, trace: &Trace, node: &ContextNode, entries: &[HistoryEntry
     let result = node.end().and_then(|end| end.details.result.as_ref()).and_then(|_| node.says());
     html! {
         (head(trace, node))
-        div id="asked" { (waits::cards(call, trace, &[node])) }
+        div id="asked" { (open_requests::cards(call, trace, &[node])) }
         div id="actions" { (actions(call, trace, node)) }
         (facts(trace, node))
         (journal(call, trace, node, entries, before))
@@ -324,7 +325,7 @@ pub(super) struct Before {
 
 /// What is to be known of an entry besides what it says.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Around {
+pub(super) struct EntryContext {
     /// It was copied from the journal that this one branched from, and paid for there (W5).
     is_copy: bool,
     /// How long after the entry before it it was written.
@@ -332,16 +333,16 @@ pub(super) struct Around {
 }
 
 impl Before {
-    pub(super) fn take(&mut self, entry: &HistoryEntry) -> Around {
+    pub(super) fn take(&mut self, entry: &HistoryEntry) -> EntryContext {
         let is_copy = self.copies.is_copy(&entry.step);
         let after_ms = self.at.replace(entry.at).map(|before| entry.at.millis_since(before));
-        Around { is_copy, after_ms }
+        EntryContext { is_copy, after_ms }
     }
 }
 
 /// An entry of its journal.
-pub(super) fn step(trace: &Trace, entry: &HistoryEntry, may: May, around: Around) -> Markup {
-    let Around { is_copy, after_ms } = around;
+pub(super) fn step(trace: &Trace, entry: &HistoryEntry, may: May, around: EntryContext) -> Markup {
+    let EntryContext { is_copy, after_ms } = around;
     let whole = format!("runs/{}/contexts/{}/entries/{}", trace.id(), entry.child_id, entry.number);
     let usage = entry.step.as_model().and_then(|step| step.usage);
     let is_cut =

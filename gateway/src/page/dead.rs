@@ -7,12 +7,13 @@ use text::human_time;
 
 use super::{answer, shell::Here};
 use crate::{
-    call::{Answered, Call},
+    call::Call,
+    problem::ApiResult,
     routes::dead_letters,
     types::{KeptLetter, LettersPage},
 };
 
-pub(super) async fn list(mut call: Call) -> Answered {
+pub(super) async fn list(mut call: Call) -> ApiResult {
     // What is empty in the form was not asked for.
     call.query.retain(|(_, value)| !value.trim().is_empty());
     let LettersPage { letters, next } = dead_letters(&call).await?;

@@ -14,15 +14,15 @@ use trace::{ContextNode, Trace};
 
 use super::{answer, context, row, shell::Here};
 use crate::{
-    call::{Answered, Call},
-    problem::ProblemDetails,
+    call::Call,
+    problem::{ApiResult, ProblemDetails},
     routes::{content, context as one_of},
 };
 
 /// A longer output is only saved.
 const SHOWN_BYTES: u64 = 256 << 10;
 
-pub(super) async fn show(call: Call) -> Answered {
+pub(super) async fn show(call: Call) -> ApiResult {
     let (trace_id, child): (_, ChildId) = (call.part("trace")?, call.part("child")?);
     let number: u32 = call.part("number")?;
     let run = call.watched.run(trace_id).await?;
@@ -83,7 +83,7 @@ struct Output {
     text: String,
 }
 
-async fn output(call: &Call, entry: &HistoryEntry) -> Result<Option<Output>, Box<ProblemDetails>> {
+async fn output(call: &Call, entry: &HistoryEntry) -> ApiResult<Option<Output>> {
     let HistoryStep::Tool(step) = &entry.step else { return Ok(None) };
     let ToolOutput::Offloaded { object, preview, .. } = &step.output else { return Ok(None) };
     let size_bytes = object.size_bytes;

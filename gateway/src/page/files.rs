@@ -15,8 +15,8 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{answer, run, shell::Here};
 use crate::{
-    call::{Answered, Call},
-    problem::ProblemDetails,
+    call::Call,
+    problem::{ApiResult, ProblemDetails},
     routes::{content, named_file},
 };
 
@@ -25,7 +25,7 @@ const SHOWN_BYTES: u64 = 256 << 10;
 /// How long reading the journals of a run may take.
 const WITHIN: Duration = Duration::from_secs(30);
 
-pub(super) async fn list(call: Call) -> Answered {
+pub(super) async fn list(call: Call) -> ApiResult {
     let trace_id = call.part("trace")?;
     let run = call.watched.run(trace_id).await?;
     let files = left(&call.client, trace_id).await?;
@@ -55,10 +55,7 @@ pub(super) async fn list(call: Call) -> Answered {
 }
 
 /// The files of every context that left some: those that its last result lists.
-async fn left(
-    client: &Client,
-    trace_id: TraceId,
-) -> Result<BTreeMap<ChildId, Vec<OutputFile>>, Box<ProblemDetails>> {
+async fn left(client: &Client, trace_id: TraceId) -> ApiResult<BTreeMap<ChildId, Vec<OutputFile>>> {
     let filter = Filter::HistoriesOf(trace_id);
     let mut files = BTreeMap::new();
     let Some(last) = client.bus().last(&filter).await? else { return Ok(files) };
@@ -110,7 +107,7 @@ pub(super) fn of_context(trace_id: TraceId, child: &ChildId, files: &[OutputFile
 }
 
 /// A file whose text is shown.
-pub(super) async fn show(call: Call) -> Answered {
+pub(super) async fn show(call: Call) -> ApiResult {
     let (trace_id, child): (TraceId, ChildId) = (call.part("trace")?, call.part("child")?);
     let file = named_file(&call).await?;
     let is_short = file.object.size_bytes <= SHOWN_BYTES;

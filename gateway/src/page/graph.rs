@@ -6,10 +6,10 @@ use trace::ContextNode;
 
 use super::{answer, card::Now, layout::lay_out, live, row, run, shell::Here, status};
 use crate::{
-    call::{Answered, Call},
-    problem::ProblemDetails,
+    call::Call,
+    live_runs::State,
+    problem::{ApiResult, ProblemDetails},
     routes::context,
-    watched::State,
 };
 
 /// A graph with more steps is shown by its tree.
@@ -17,7 +17,7 @@ const MOST_STEPS: usize = 400;
 /// Characters of a condition, and of what it saw.
 const CONDITION: usize = 600;
 
-pub(super) async fn show(call: Call) -> Answered {
+pub(super) async fn show(call: Call) -> ApiResult {
     let run = call.watched.run(call.part("trace")?).await?;
     let of = call.one("of")?;
     run.look(move |state| {
@@ -43,7 +43,7 @@ pub(super) async fn show(call: Call) -> Answered {
 }
 
 /// The graph as it goes on.
-pub(super) async fn live(call: Call) -> Answered {
+pub(super) async fn live(call: Call) -> ApiResult {
     let of = call.one::<ChildId>("of")?;
     let draw = move |state: &State| {
         let trace = state.trace();

@@ -26,10 +26,11 @@ use super::{
     run,
 };
 use crate::{
-    call::{Answered, Call},
+    call::Call,
+    live_runs::{Run, State, TOGETHER, Words},
+    problem::ApiResult,
     routes::context as one_of,
     sse,
-    watched::{Run, State, TOGETHER, Words},
 };
 
 /// Entries that are read before they are shown.
@@ -106,7 +107,7 @@ impl<V: View> Watch<V> {
     }
 }
 
-pub(super) async fn run(call: Call) -> Answered {
+pub(super) async fn run(call: Call) -> ApiResult {
     let trace_id: TraceId = call.part("trace")?;
     let since = call.number("version")?.unwrap_or(0);
     let open = call.all("open").flat_map(|open| open.split(',')).filter_map(opened);
@@ -134,7 +135,7 @@ fn opened(text: &str) -> Option<(ChildId, usize)> {
 
 /// What the page has of a row, and of the rows beneath it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Shown {
+struct ShownRow {
     row: u64,
     list: u64,
 }
@@ -152,7 +153,7 @@ struct Tree {
     is_as_shown: bool,
     /// The chain of events that was told last; 0: none was.
     chain: u64,
-    known: HashMap<ChildId, Shown>,
+    known: HashMap<ChildId, ShownRow>,
     /// How often something had been said when it was told.
     heard: u64,
     is_over: bool,
@@ -183,13 +184,13 @@ impl Tree {
     }
 
     /// The contexts that the page shows, each before those beneath it.
-    fn shown(&mut self, trace: &Trace) -> Vec<(ChildId, Shown)> {
+    fn shown(&mut self, trace: &Trace) -> Vec<(ChildId, ShownRow)> {
         let mut shown = Vec::new();
         let mut beneath: VecDeque<&ContextNode> = trace.root().into_iter().collect();
         while let Some(node) = beneath.pop_front() {
             let rows = self.rows(trace, node);
             let list = row::print_of_list(node, rows.as_deref());
-            shown.push((node.id.clone(), Shown { row: row::print(trace, node), list }));
+            shown.push((node.id.clone(), ShownRow { row: row::print(trace, node), list }));
             if shown.len() >= MOST_ROWS {
                 break;
             }
@@ -241,7 +242,7 @@ impl Tree {
 }
 
 /// Of what the page has of a row, nothing is known.
-const UNKNOWN: Shown = Shown { row: 0, list: 0 };
+const UNKNOWN: ShownRow = ShownRow { row: 0, list: 0 };
 
 impl View for Tree {
     fn news(&mut self, state: &State) -> VecDeque<Event> {
@@ -279,7 +280,7 @@ impl View for Tree {
         if let Some(root) = trace.root().filter(|_| is_changed) {
             events.push_back(named("head", &json!({"id": "head", "html": run::head(trace, root).0})));
         }
-        let shown: HashMap<ChildId, Shown> = shown.into_iter().collect();
+        let shown: HashMap<ChildId, ShownRow> = shown.into_iter().collect();
         // A row that is told anew says what its agent says still.
         let is_told = |child: &ChildId, words: &Words| words.is_since(self.heard) || again.contains(child);
         let heard =
@@ -305,7 +306,7 @@ impl View for Tree {
 }
 
 /// A part of a view that is drawn anew when it changes.
-pub(super) async fn part(call: Call, draw: impl Fn(&State) -> Option<Markup> + Send + 'static) -> Answered {
+pub(super) async fn part(call: Call, draw: impl Fn(&State) -> Option<Markup> + Send + 'static) -> ApiResult {
     let run = call.watched.run(call.part("trace")?).await?;
     let part = Part { draw, shown: None, head: 0, is_over: false };
     sse::of_page(&call, Watch::of(run, part).stream())
@@ -355,7 +356,7 @@ impl<D: Fn(&State) -> Option<Markup> + Send + 'static> View for Part<D> {
 }
 
 /// One agent as it works: its money, its journal as it grows, and what it says.
-pub(super) async fn context(call: Call) -> Answered {
+pub(super) async fn context(call: Call) -> ApiResult {
     let (trace_id, child): (TraceId, ChildId) = (call.part("trace")?, call.part("child")?);
     let run = call.watched.run(trace_id).await?;
     let named = child.clone();
@@ -387,11 +388,11 @@ pub(super) async fn context(call: Call) -> Answered {
 }
 
 /// An entry, with what is to be known of it besides.
-type Grown = (HistoryEntry, context::Around);
+type NewEntry = (HistoryEntry, context::EntryContext);
 
 /// The journal of an agent, from an entry on.
 struct Journal {
-    entries: mpsc::Receiver<Grown>,
+    entries: mpsc::Receiver<NewEntry>,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -444,7 +445,7 @@ struct Agent {
     may: context::May,
     /// What the page has of it; none before it was told anything.
     print: Option<u64>,
-    grown: Vec<Grown>,
+    grown: Vec<NewEntry>,
     heard: u64,
     is_over: bool,
 }

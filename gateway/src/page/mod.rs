@@ -5,7 +5,6 @@ mod agents;
 mod answer;
 mod asset;
 mod bar;
-mod books;
 mod card;
 mod context;
 mod dead;
@@ -16,6 +15,8 @@ mod graph;
 mod layout;
 mod live;
 mod money;
+mod money_bars;
+mod open_requests;
 mod operations;
 mod playground;
 mod questions;
@@ -26,11 +27,10 @@ mod run;
 mod runs;
 mod schedules;
 mod shell;
+mod spend_last_24h;
 mod status;
 mod timeline;
-mod today;
-mod waiting;
-mod waits;
+mod waiting_contexts;
 mod workers;
 
 use axum::http::Method;
@@ -62,7 +62,8 @@ pub(crate) fn table() -> Vec<Route> {
         get("/live", "liveRuns", |call| Box::pin(runs::live(call)))
             .sends(Subject::Query(Topic::Runs))
             .query(LIVE_RUNS),
-        get("/today", "spentToday", |call| Box::pin(today::show(call))).sends(Subject::Query(Topic::Runs)),
+        get("/today", "spentToday", |call| Box::pin(spend_last_24h::show(call)))
+            .sends(Subject::Query(Topic::Runs)),
         get("/runs/{trace}", "pageOfRun", |call| Box::pin(run::show(call))).hears(event()).query(RUN_VIEW),
         get("/runs/{trace}/live", "liveRun", |call| Box::pin(live::run(call)))
             .hears(event())
@@ -74,10 +75,10 @@ pub(crate) fn table() -> Vec<Route> {
         get("/runs/{trace}/graph/live", "liveGraph", |call| Box::pin(graph::live(call)))
             .hears(event())
             .query(GRAPH_VIEW),
-        get("/runs/{trace}/money", "moneyOfRun", |call| Box::pin(books::show(call)))
+        get("/runs/{trace}/money", "moneyOfRun", |call| Box::pin(money_bars::show(call)))
             .hears(event())
             .query(MONEY_VIEW),
-        get("/runs/{trace}/money/live", "liveMoney", |call| Box::pin(books::live(call)))
+        get("/runs/{trace}/money/live", "liveMoney", |call| Box::pin(money_bars::live(call)))
             .hears(event())
             .query(GRAPH_VIEW),
         get("/runs/{trace}/receipt", "receiptAsPage", |call| Box::pin(receipt::show(call)))
@@ -140,7 +141,7 @@ pub(crate) fn table() -> Vec<Route> {
         })
         .sends(Subject::Submit)
         .sends(Subject::Query(Topic::Agents))
-        .takes::<playground::Typed>(),
+        .takes::<playground::PlaygroundForm>(),
         Route::new(Method::POST, "/playground/kill", "killWorker", "", |call| {
             Box::pin(playground::kill(call))
         })

@@ -12,7 +12,7 @@ const WIDTH: u64 = 1000;
 
 /// A budget as it is shown.
 #[derive(Debug)]
-pub(super) struct Shown<'a> {
+pub(super) struct ShownBudget<'a> {
     budget: &'a BudgetSnapshot,
     /// Granted to others, and not spent yet: a part of what is held.
     granted: Usd,
@@ -37,17 +37,23 @@ struct Parts {
     reserve: u64,
 }
 
-impl<'a> Shown<'a> {
+impl<'a> ShownBudget<'a> {
     pub(super) fn of(node: &ContextNode, budget: &'a BudgetSnapshot) -> Self {
         let (carved, for_undos) = (node.budget.carved, node.budget.reserved.cost_usd);
         let granted = carved.saturating_sub(node.budget.reserved).cost_usd;
-        Shown { budget, granted, for_undos, held_word: "held", is_live: node.is_live() }
+        ShownBudget { budget, granted, for_undos, held_word: "held", is_live: node.is_live() }
     }
 
     /// The list of runs does not know what is granted.
     pub(super) fn of_run(run: &'a RunSummary) -> Self {
         let (granted, held_word) = (Usd::ZERO, "held or granted");
-        Shown { budget: &run.budget, granted, for_undos: granted, held_word, is_live: run.ended_at.is_none() }
+        ShownBudget {
+            budget: &run.budget,
+            granted,
+            for_undos: granted,
+            held_word,
+            is_live: run.ended_at.is_none(),
+        }
     }
 
     /// What is held for calls, and what is granted or kept for undos.
@@ -150,8 +156,8 @@ mod tests {
         }
     }
 
-    fn shown(budget: &BudgetSnapshot, granted: Usd, is_live: bool) -> Shown<'_> {
-        Shown { budget, granted, for_undos: Usd::from_cents(2), held_word: "held", is_live }
+    fn shown(budget: &BudgetSnapshot, granted: Usd, is_live: bool) -> ShownBudget<'_> {
+        ShownBudget { budget, granted, for_undos: Usd::from_cents(2), held_word: "held", is_live }
     }
 
     #[test]

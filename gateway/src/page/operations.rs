@@ -12,9 +12,9 @@ use text::human_time;
 
 use super::{answer, shell::Here};
 use crate::{
-    call::{Answered, Call},
+    call::Call,
     doctor::{Finding, Level},
-    problem::ProblemDetails,
+    problem::ApiResult,
     routes::coordinators_now,
     types::Coordinators,
 };
@@ -23,7 +23,7 @@ use crate::{
 const OF_ADMINISTRATORS: [&str; 6] =
     ["dead-letters", "intake", "queues", "spans", "storage", "stream-settings"];
 
-pub(super) async fn show(call: Call) -> Answered {
+pub(super) async fn show(call: Call) -> ApiResult {
     let (findings, coordinators) = tokio::join!(call.watched.findings(), coordinators_now(&call));
     // Without a coordinator the rest is what is looked for.
     let coordinators = match coordinators {
@@ -97,7 +97,7 @@ fn mark(level: Level) -> Markup {
     html! { span class={ "mark " (class) } { span aria-hidden="true" { (sign) } span class="unseen" { (word) } } }
 }
 
-fn of_coordinators(coordinators: &Result<Coordinators, Box<ProblemDetails>>) -> Markup {
+fn of_coordinators(coordinators: &ApiResult<Coordinators>) -> Markup {
     html! {
         h2 { "Coordinators" }
         @match coordinators {

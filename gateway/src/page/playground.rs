@@ -9,7 +9,8 @@ use domain::{
     agent::AgentProfile,
     decode::{self, Format},
     graph::{
-        self, Body, CriticalPath, Estimate, Known, KnownAgents, Plan, StepEstimate, StepKind, TaskGraph,
+        self, Body, CriticalPath, Estimate, EstimateInputs, KnownAgents, Plan, StepEstimate, StepKind,
+        TaskGraph,
     },
     problem::Problems,
     source_positions::Lines,
@@ -23,8 +24,8 @@ use serde_json::{Value, json};
 use super::{answer, card::sketch, layout::lay_out, shell::Here};
 use crate::{
     blocking::blocking,
-    call::{Answered, Call, json as json_answer},
-    problem::ProblemDetails,
+    call::{Call, json as json_answer},
+    problem::{ApiResult, ProblemDetails},
     routes::profiles,
 };
 
@@ -61,12 +62,12 @@ const FAILS: &str = "fail";
 /// Steps that are drawn.
 const MOST_STEPS: usize = 200;
 
-fn is_here(call: &Call) -> Result<(), Box<ProblemDetails>> {
+fn is_here(call: &Call) -> ApiResult<()> {
     let message = "only a `trellis dev` has a playground";
     if call.playground.is_some() { Ok(()) } else { Err(ProblemDetails::not_found("no_playground", message)) }
 }
 
-pub(super) async fn show(call: Call) -> Answered {
+pub(super) async fn show(call: Call) -> ApiResult {
     is_here(&call)?;
     let body = html! {
         h1 { "Playground" }
@@ -99,7 +100,7 @@ pub(super) async fn show(call: Call) -> Answered {
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Typed {
+pub(super) struct PlaygroundForm {
     text: String,
     /// The step whose agent is to fail.
     #[serde(default)]
@@ -107,9 +108,9 @@ pub(super) struct Typed {
 }
 
 /// Checks what was typed: its mistakes with their lines, or its plan, and the graph as it would be submitted.
-pub(super) async fn check(call: Call) -> Answered {
+pub(super) async fn check(call: Call) -> ApiResult {
     is_here(&call)?;
-    let typed: Typed = serde_json::from_slice(&call.body).map_err(|error| {
+    let typed: PlaygroundForm = serde_json::from_slice(&call.body).map_err(|error| {
         ProblemDetails::wrong("", format!("not what the playground sends: {error}"), None)
     })?;
     let agents = profiles(&call).await?.agents;
@@ -117,7 +118,7 @@ pub(super) async fn check(call: Call) -> Answered {
     json_answer(StatusCode::OK, &told)
 }
 
-fn told(typed: &Typed, agents: &[AgentProfile]) -> Value {
+fn told(typed: &PlaygroundForm, agents: &[AgentProfile]) -> Value {
     let text = typed.text.as_bytes();
     let format = if typed.text.trim_start().starts_with('{') { Format::Json } else { Format::Yaml };
     let lines = Lines::of(text, format);
@@ -191,7 +192,7 @@ fn planned(definition: &TaskGraph, plan: &Plan, agents: &[AgentProfile]) -> Mark
     let ceilings: BTreeMap<AgentId, Usd> =
         agents.iter().filter_map(|agent| Some((agent.agent_id.clone(), agent.max_cost_usd?))).collect();
     let inputs = definition.filled_inputs();
-    let estimate = Estimate::of(plan, &Known { inputs: &inputs, profiles: &ceilings, items: None });
+    let estimate = Estimate::of(plan, &EstimateInputs { inputs: &inputs, profiles: &ceilings, items: None });
     let needs = estimate.needs(definition.closing_reserve_usd.unwrap_or_default());
     let path = CriticalPath::of(plan, &BTreeMap::new());
     html! {
@@ -252,7 +253,7 @@ fn drawn(plan: &Plan) -> Markup {
 pub(super) struct Nothing {}
 
 /// Kills the worker of this process.
-pub(super) async fn kill(call: Call) -> Answered {
+pub(super) async fn kill(call: Call) -> ApiResult {
     is_here(&call)?;
     if let Some(playground) = &call.playground {
         playground.kill_worker();

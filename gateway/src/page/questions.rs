@@ -21,13 +21,13 @@ use super::{
     status,
 };
 use crate::{
-    call::{Answered, Call, json},
-    problem::ProblemDetails,
+    call::{Call, json},
+    problem::ApiResult,
     routes::open_questions,
     types::QuestionsPage,
 };
 
-pub(super) async fn list(call: Call) -> Answered {
+pub(super) async fn list(call: Call) -> ApiResult {
     let QuestionsPage { questions, next, left_out } = open_questions(&call).await?;
     let may_answer = call.may_send(&Subject::Steer);
     let is_first = call.all("after").next().is_none();
@@ -62,13 +62,13 @@ pub(super) async fn list(call: Call) -> Answered {
 }
 
 /// The newest runs that wait for people: for an answer, or for a larger budget.
-async fn waiting(call: &Call) -> Result<RunList, Box<ProblemDetails>> {
+async fn waiting(call: &Call) -> ApiResult<RunList> {
     let query = RunsQuery { waiting_for_human: Some(true), ..RunsQuery::default() };
     Ok(call.client.runs(&query).await??)
 }
 
 /// Those that wait for nothing but a larger budget.
-async fn paused(call: &Call) -> Result<Vec<RunSummary>, Box<ProblemDetails>> {
+async fn paused(call: &Call) -> ApiResult<Vec<RunSummary>> {
     let RunList { mut runs, .. } = waiting(call).await?;
     runs.retain(|run| run.questions == 0);
     Ok(runs)
@@ -86,7 +86,7 @@ fn budget(call: &Call, run: &RunSummary) -> Markup {
                     (status::mark(run.status.name()))
                 }
                 h3 class="said" id=(id) { (row::short(name, 200)) }
-                p class="from" { (money::Shown::of_run(run).bar()) span class="kind" { (money::Shown::of_run(run).told()) } }
+                p class="from" { (money::ShownBudget::of_run(run).bar()) span class="kind" { (money::ShownBudget::of_run(run).told()) } }
                 @if run.status == ContextStatus::Paused && raise::is_allowed(call) {
                     (raise::form(run.trace_id, &run.child_id, run.budget.limit.cost_usd))
                 } @else {
@@ -98,7 +98,7 @@ fn budget(call: &Call, run: &RunSummary) -> Markup {
 }
 
 /// How many questions and budgets wait for somebody, of as many runs as one page lists.
-pub(super) async fn count_open(call: Call) -> Answered {
+pub(super) async fn count_open(call: Call) -> ApiResult {
     let found = waiting(&call).await?;
     let questions: u32 = found.runs.iter().map(|run| run.questions.max(1)).sum();
     let mut hasher = DefaultHasher::new();
@@ -157,7 +157,7 @@ fn answers(question: &Question, id: &str) -> Markup {
         Form { choices, approval: true, .. } if choices.is_empty() => vec!["approve"],
         Form { choices, .. } => choices.iter().map(domain::wire::Text::as_str).collect(),
     };
-    let done = "Answered: the run goes on with it.";
+    let done = "ApiResult: the run goes on with it.";
     html! {
         div class="answers" {
             @if !choices.is_empty() {

@@ -15,8 +15,8 @@ use super::{
 };
 use crate::{
     blocking::blocking,
-    call::{Answered, Call},
-    problem::ProblemDetails,
+    call::Call,
+    problem::{ApiResult, ProblemDetails},
 };
 
 /// Agents that are listed, the first ones of the tree.
@@ -26,10 +26,8 @@ const EVENTS: usize = 200;
 /// Characters of what an event says.
 const DETAIL: usize = 300;
 
-type Told<T> = Result<T, Box<ProblemDetails>>;
-
 /// The receipt of a run, and whether its log is whole.
-async fn made(call: &Call, trace_id: TraceId) -> Told<(Receipt, bool)> {
+async fn made(call: &Call, trace_id: TraceId) -> ApiResult<(Receipt, bool)> {
     let (log, ledger, journals) = call.client.account(trace_id).await?;
     let made = blocking(move || Some((Receipt::of(&log, &ledger, &journals)?, log.findings.is_empty())));
     let message = || format!("the log of {trace_id} has no context to make a receipt of");
@@ -41,7 +39,7 @@ async fn view(
     call: Call,
     view: run::View,
     draw: impl FnOnce(&Trace, &Receipt) -> Markup + Send + 'static,
-) -> Answered {
+) -> ApiResult {
     let trace_id = call.part("trace")?;
     let run = call.watched.run(trace_id).await?;
     let tag = Tag::of(&run).await?;
@@ -64,11 +62,11 @@ async fn view(
     Ok(tag.on(shown.await?))
 }
 
-pub(super) async fn show(call: Call) -> Answered {
+pub(super) async fn show(call: Call) -> ApiResult {
     view(call, run::View::Receipt, sums).await
 }
 
-pub(super) async fn events(call: Call) -> Answered {
+pub(super) async fn events(call: Call) -> ApiResult {
     let from = call.one::<usize>("from")?.unwrap_or(0);
     view(call, run::View::Events, move |trace, receipt| happened(trace, receipt, from)).await
 }

@@ -13,7 +13,7 @@ use domain::{
 use maud::{Markup, html};
 use trace::{CallState, ContextIndex, ContextNode, Phase, Row, Status, Trace, word_of_step};
 
-use super::{money, status, waiting};
+use super::{money, status, waiting_contexts};
 
 /// Lists are open, those above first, until so many rows are shown; the others are loaded when somebody opens them.
 pub(super) const OPEN_ROWS: usize = 200;
@@ -173,7 +173,7 @@ pub(super) fn context(trace: &Trace, node: &ContextNode) -> Markup {
             a class="name" href={ "runs/" (trace.id()) "/contexts/" (node.id) } { (node.id) }
             span class="kind" { (kind) @if attempts > 1 { " · attempt " (attempts) (lost(node)) } }
             a class="amount" href=(money::href(trace.id(), &node.id)) { (budget.spent.cost_usd) span class="of" { " / " (budget.limit.cost_usd) } }
-            (money::Shown::of(node, &budget).bar())
+            (money::ShownBudget::of(node, &budget).bar())
             span class="now" data-live[is_live] { (doing(trace, node)) }
             (lasts(node.identity.started_at, node.end().map(|end| end.at)))
         }
@@ -324,7 +324,7 @@ pub(super) fn print(trace: &Trace, node: &ContextNode) -> u64 {
     (has_call(node), node.is_undoing(), node.graph.as_ref().map(|run| run.progress.unfinished))
         .hash(&mut hasher);
     if node.parent.is_none() {
-        waiting::print(waiting::all(trace)).hash(&mut hasher);
+        waiting_contexts::print(waiting_contexts::all(trace)).hash(&mut hasher);
     }
     match &node.status {
         Status::Working(Phase::Waiting { children, .. }) => children.len().hash(&mut hasher),

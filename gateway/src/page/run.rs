@@ -11,11 +11,8 @@ use maud::{Markup, html};
 use serde_json::json;
 use trace::{ContextNode, Trace};
 
-use super::{answer, money, raise, row, shell::Here, status, waiting, waits};
-use crate::{
-    call::{Answered, Call},
-    routes::context,
-};
+use super::{answer, money, open_requests, raise, row, shell::Here, status, waiting_contexts};
+use crate::{call::Call, problem::ApiResult, routes::context};
 
 /// Characters of a goal in the title.
 const TITLE: usize = 80;
@@ -37,7 +34,7 @@ pub(super) fn head_at(trace: &Trace, root: &ContextNode, at: Option<Timestamp>) 
     let budget = root.budget.snapshot();
     let asks = root.lifecycle.questions;
     html! {
-        header class="head" id="head" data-version=(trace.version()) data-asks=[waiting::print(waiting::all(trace))] {
+        header class="head" id="head" data-version=(trace.version()) data-asks=[waiting_contexts::print(waiting_contexts::all(trace))] {
             nav class="way" aria-label="The way here" { a href="./" data-up { "‹ Runs" } }
             h1 { (title(root)) }
             p class="state" {
@@ -46,7 +43,7 @@ pub(super) fn head_at(trace: &Trace, root: &ContextNode, at: Option<Timestamp>) 
                 @if asks > 0 { " · " strong { a href={ "runs/" (trace.id()) "#asked" } { (domain::wording::count(asks, "question")) " open" } } }
                 @if root.is_live() { " · " (row::doing(trace, root)) }
             }
-            @let money = money::Shown::of(root, &budget);
+            @let money = money::ShownBudget::of(root, &budget);
             div class="money" { (money.link(trace.id(), &root.id)) span { (money.told()) } }
             @if let Some(why) = root.why() { p class="wrong" { (row::short(&why, 600)) } }
         }
@@ -131,7 +128,7 @@ fn rerun(trace: &Trace, root: &ContextNode) -> Markup {
     }
 }
 
-pub(super) async fn show(call: Call) -> Answered {
+pub(super) async fn show(call: Call) -> ApiResult {
     let run = call.watched.run(call.part("trace")?).await?;
     run.show(move |trace| {
         let root = client::root(trace)?;
@@ -140,7 +137,7 @@ pub(super) async fn show(call: Call) -> Answered {
         let live = root.is_live().then(|| format!("runs/{}/live?version={}", trace.id(), trace.version()));
         let body = html! {
             (head(trace, root))
-            div id="asked" { (waits::cards(&call, trace, &waiting::all(trace))) }
+            div id="asked" { (open_requests::cards(&call, trace, &waiting_contexts::all(trace))) }
             (actions(&call, trace, root))
             (views(trace, View::Tree))
             section aria-label="Agents" data-live=[live] { (row::tree(trace)) }
@@ -155,7 +152,7 @@ pub(super) async fn show(call: Call) -> Answered {
 }
 
 /// The rows beneath a context, when somebody opens it.
-pub(super) async fn rows(call: Call) -> Answered {
+pub(super) async fn rows(call: Call) -> ApiResult {
     let from = call.one::<usize>("from")?.unwrap_or(0);
     let child = call.part("child")?;
     let run = call.watched.run(call.part("trace")?).await?;

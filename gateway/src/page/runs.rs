@@ -24,11 +24,11 @@ use tokio::sync::watch;
 
 use super::{answer, money, playground, row, shell::Here, status};
 use crate::{
-    call::{Answered, Call},
-    problem::ProblemDetails,
+    call::Call,
+    live_runs::List,
+    problem::{ApiResult, ProblemDetails},
     routes::wanted_runs,
     sse,
-    watched::List,
 };
 
 /// Characters of a goal.
@@ -40,35 +40,35 @@ const ID_DIGITS: usize = 6;
 const SEARCHED: usize = 2_500;
 
 /// What is looked for.
-struct Wanted {
+struct RunSearch {
     query: RunsQuery,
     /// What a goal has to contain. Nothing lists goals: they are read.
     goal: Option<String>,
 }
 
 /// The filters of the form: what is empty was not asked for. What is searched for is an id, a label or a part of a goal.
-fn wanted(call: &mut Call) -> Result<Wanted, Box<ProblemDetails>> {
+fn wanted(call: &mut Call) -> ApiResult<RunSearch> {
     call.query.retain(|(_, value)| !value.trim().is_empty());
     let mut query = wanted_runs(call)?;
     let searched = call.all("q").next().map(|text| text.trim().to_lowercase());
-    let Some(text) = searched else { return Ok(Wanted { query, goal: None }) };
+    let Some(text) = searched else { return Ok(RunSearch { query, goal: None }) };
     let is_id = text.len() >= ID_DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     if let (true, Ok(prefix)) = (is_id, text.parse()) {
         query.prefix = Some(prefix);
-        return Ok(Wanted { query, goal: None });
+        return Ok(RunSearch { query, goal: None });
     }
     let label = call.all("q").next().and_then(|text| text.trim().split_once('='));
     if let Some((Ok(key), Ok(value))) = label.map(|(key, value)| (key.parse(), value.parse())) {
         let mut labels = (*query.labels).clone();
         labels.insert(key, value);
         query.labels = Labels::new(labels).map_err(|why| ProblemDetails::wrong("query.q", why, None))?;
-        return Ok(Wanted { query, goal: None });
+        return Ok(RunSearch { query, goal: None });
     }
-    Ok(Wanted { query, goal: Some(text) })
+    Ok(RunSearch { query, goal: Some(text) })
 }
 
 /// A page of the runs that are looked for.
-async fn find(call: &Call, Wanted { query, goal }: &Wanted) -> Result<RunList, Box<ProblemDetails>> {
+async fn find(call: &Call, RunSearch { query, goal }: &RunSearch) -> ApiResult<RunList> {
     let Some(goal) = goal else { return Ok(call.client.runs(query).await??) };
     let most = usize::try_from(query.limit).unwrap_or(usize::MAX);
     let mut query = RunsQuery { limit: 500, ..query.clone() };
@@ -98,7 +98,7 @@ async fn find(call: &Call, Wanted { query, goal }: &Wanted) -> Result<RunList, B
     }
 }
 
-pub(super) async fn list(mut call: Call) -> Answered {
+pub(super) async fn list(mut call: Call) -> ApiResult {
     let wanted = wanted(&mut call)?;
     let RunList { runs, next, .. } = find(&call, &wanted).await?;
     let rest: String = form_urlencoded::Serializer::new(String::new())
@@ -228,7 +228,7 @@ fn line(run: &RunSummary) -> Markup {
                     a class="asks" href={ "runs/" (id) "#asked" } { "waits for a larger budget" }
                 }
             }
-            (money::Shown::of_run(run).bar())
+            (money::ShownBudget::of_run(run).bar())
             span class="amount" { (run.budget.spent.cost_usd) span class="of" { " of " (run.budget.limit.cost_usd) } }
             (row::lasts(run.started_at, run.ended_at))
             span class="ago" title=(run.started_at) { (human_time::ago(Clock::Machine.now(), run.started_at)) }
@@ -250,7 +250,7 @@ fn print(run: &RunSummary) -> u64 {
 }
 
 /// Changes of the rows that a page shows, and how many runs are newer than its first.
-pub(super) async fn live(mut call: Call) -> Answered {
+pub(super) async fn live(mut call: Call) -> ApiResult {
     // The page says from which run on it shows.
     let first = call.number("shown")?.unwrap_or(0);
     call.query.retain(|(name, _)| name != "shown");

@@ -9,13 +9,9 @@ use maud::{Markup, html};
 use text::human_time;
 
 use super::{answer, shell::Here};
-use crate::{
-    call::{Answered, Call},
-    routes::page_of_schedules,
-    types::SchedulesPage,
-};
+use crate::{call::Call, problem::ApiResult, routes::page_of_schedules, types::SchedulesPage};
 
-pub(super) async fn list(call: Call) -> Answered {
+pub(super) async fn list(call: Call) -> ApiResult {
     let SchedulesPage { schedules, next } = page_of_schedules(&call).await?;
     let is_first = call.all("after").next().is_none();
     let limit = call.all("limit").next().map(|limit| format!("&limit={limit}")).unwrap_or_default();

@@ -17,10 +17,7 @@ use super::{
     context, row, run,
     shell::Here,
 };
-use crate::{
-    blocking::blocking,
-    call::{Answered, Call},
-};
+use crate::{blocking::blocking, call::Call, problem::ApiResult};
 
 /// Rows of one page: the rest is a link away.
 const MOST_ROWS: usize = 500;
@@ -29,7 +26,7 @@ const MOST_TICKS: usize = 8;
 /// Points of the line of what was spent.
 const POINTS: usize = 200;
 
-pub(super) async fn show(call: Call) -> Answered {
+pub(super) async fn show(call: Call) -> ApiResult {
     let trace_id = call.part("trace")?;
     let from = call.one::<usize>("from")?.unwrap_or(0);
     let run = call.watched.run(trace_id).await?;

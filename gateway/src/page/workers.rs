@@ -10,12 +10,12 @@ use maud::{Markup, html};
 use text::human_time;
 
 use super::{answer, row, shell::Here};
-use crate::call::{Answered, Call};
+use crate::{call::Call, problem::ApiResult};
 
 /// More slots than this are told as a number alone.
 const MOST_DOTS: u32 = 64;
 
-pub(super) async fn list(call: Call) -> Answered {
+pub(super) async fn list(call: Call) -> ApiResult {
     let workers = call.client.workers().await?;
     let drain = call.may_send(&Subject::Admin(Action::Drain)).then(|| ask(call.client.bus()));
     let body = html! {

@@ -7,16 +7,16 @@ use domain::{
 };
 
 use crate::{
-    call::{Answered, Call, is_named, json},
-    problem::ProblemDetails,
+    call::{Call, is_named, json},
+    problem::{ApiResult, ProblemDetails},
     types::{AgentApplied, AgentDeleted, Agents},
 };
 
-pub(super) async fn list(call: Call) -> Answered {
+pub(super) async fn list(call: Call) -> ApiResult {
     json(StatusCode::OK, &profiles(&call).await?)
 }
 
-pub(crate) async fn profiles(call: &Call) -> Result<Agents, Box<ProblemDetails>> {
+pub(crate) async fn profiles(call: &Call) -> ApiResult<Agents> {
     let answer = call.client.query(&Query::Agents).await??;
     let QueryAnswer::Agents { agents, versions } = answer else {
         return Err(ProblemDetails::other_answer());
@@ -24,7 +24,7 @@ pub(crate) async fn profiles(call: &Call) -> Result<Agents, Box<ProblemDetails>>
     Ok(Agents { agents, versions })
 }
 
-pub(super) async fn show(call: Call) -> Answered {
+pub(super) async fn show(call: Call) -> ApiResult {
     let query = Query::Agent { agent_id: call.part("agent")?, version: call.number("version")? };
     let answer = call.client.query(&query).await?.map_err(ProblemDetails::refused_name)?;
     let QueryAnswer::Agent(found) = answer else {
@@ -33,7 +33,7 @@ pub(super) async fn show(call: Call) -> Answered {
     json(StatusCode::OK, &found)
 }
 
-pub(super) async fn apply(call: Call) -> Answered {
+pub(super) async fn apply(call: Call) -> ApiResult {
     let agent_id: AgentId = call.part("agent")?;
     let profile: AgentProfile = call.message().await?;
     is_named("agent_id", profile.agent_id.as_str(), agent_id.as_str())?;
@@ -45,7 +45,7 @@ pub(super) async fn apply(call: Call) -> Answered {
     json(StatusCode::OK, &AgentApplied { agent_id, version, unchanged })
 }
 
-pub(super) async fn delete(call: Call) -> Answered {
+pub(super) async fn delete(call: Call) -> ApiResult {
     let agent_id: AgentId = call.part("agent")?;
     let query = Query::DeleteAgent { agent_id: agent_id.clone() };
     match call.client.query(&query).await? {

@@ -15,12 +15,12 @@ use domain::{
 use super::runs::{content, is_known, tagged};
 use crate::{
     blocking::blocking,
-    call::{Answered, Call, json, json_bytes},
-    problem::ProblemDetails,
-    range::{self, Wanted},
+    call::{Call, json, json_bytes},
+    problem::{ApiResult, ProblemDetails},
+    range::{self, RequestedRange},
 };
 
-pub(super) async fn journal(call: Call) -> Answered {
+pub(super) async fn journal(call: Call) -> ApiResult {
     let entries = call.client.journal(call.part("trace")?, &call.part("child")?).await?;
     let bytes = blocking(move || serde_json::to_vec(&entries)).await?;
     let bytes =
@@ -28,7 +28,7 @@ pub(super) async fn journal(call: Call) -> Answered {
     Ok(json_bytes(StatusCode::OK, bytes))
 }
 
-pub(super) async fn outputs(call: Call) -> Answered {
+pub(super) async fn outputs(call: Call) -> ApiResult {
     json(StatusCode::OK, &left(&call.client, call.part("trace")?, &call.part("child")?).await?)
 }
 
@@ -38,11 +38,7 @@ pub(crate) fn outputs_of(entries: &[HistoryEntry]) -> Option<Vec<OutputFile>> {
 }
 
 /// The files listed by the last result; a refusal if the context has not ended.
-async fn left(
-    client: &Client,
-    trace: TraceId,
-    child: &ChildId,
-) -> Result<Vec<OutputFile>, Box<ProblemDetails>> {
+async fn left(client: &Client, trace: TraceId, child: &ChildId) -> ApiResult<Vec<OutputFile>> {
     let entries = client.journal(trace, child).await?;
     if let Some(files) = outputs_of(&entries) {
         return Ok(files);
@@ -63,7 +59,7 @@ async fn left(
 }
 
 /// The file that a request names.
-pub(crate) async fn named_file(call: &Call) -> Result<OutputFile, Box<ProblemDetails>> {
+pub(crate) async fn named_file(call: &Call) -> ApiResult<OutputFile> {
     let child: ChildId = call.part("child")?;
     let path: String = call.part("path")?;
     let mut files = left(&call.client, call.part("trace")?, &child).await?;
@@ -79,7 +75,7 @@ pub(crate) async fn named_file(call: &Call) -> Result<OutputFile, Box<ProblemDet
 }
 
 /// One file, or a part of it.
-pub(super) async fn output(call: Call) -> Answered {
+pub(super) async fn output(call: Call) -> ApiResult {
     let file = named_file(&call).await?;
     let tag = format!("\"{}\"", file.object.sha256);
     if is_known(&call, &tag) {
@@ -91,8 +87,8 @@ pub(super) async fn output(call: Call) -> Answered {
     let asked = call.header(header::RANGE).filter(|_| same).unwrap_or_default();
     let (size, mut response) = (bytes.len(), Response::default());
     match range::wanted(asked, size) {
-        Wanted::All => *response.body_mut() = bytes.into(),
-        Wanted::Part(part) => {
+        RequestedRange::All => *response.body_mut() = bytes.into(),
+        RequestedRange::Part(part) => {
             *response.status_mut() = StatusCode::PARTIAL_CONTENT;
             set(
                 &mut response,
@@ -101,7 +97,7 @@ pub(super) async fn output(call: Call) -> Answered {
             );
             *response.body_mut() = bytes.slice(part).into();
         }
-        Wanted::Nothing => {
+        RequestedRange::Nothing => {
             let message = format!("the file has {size} bytes, and the range lies behind them");
             return Err(ProblemDetails::new(StatusCode::RANGE_NOT_SATISFIABLE, "range", message)
                 .with_header(header::CONTENT_RANGE, &format!("bytes */{size}")));

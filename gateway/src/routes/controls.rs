@@ -14,13 +14,13 @@ use uuid::Uuid;
 use super::runs::keyed;
 use crate::{
     blocking::blocking,
-    call::{Answered, Call, json},
-    problem::ProblemDetails,
+    call::{Call, json},
+    problem::{ApiResult, ProblemDetails},
     types,
 };
 
 /// Refuses what the core would refuse, so that the client learns it at once. The coordinator decides again.
-async fn rehearse(trace: Trace, command: Command) -> Result<Trace, Box<ProblemDetails>> {
+async fn rehearse(trace: Trace, command: Command) -> ApiResult<Trace> {
     let decided = blocking(move || {
         let decided = trace::decide(&trace, command, Clock::Machine.now()).map(drop);
         decided.map(|()| trace).map_err(|refusal| refusal.to_wire())
@@ -28,12 +28,12 @@ async fn rehearse(trace: Trace, command: Command) -> Result<Trace, Box<ProblemDe
     decided.await?.map_err(ProblemDetails::refused_body)
 }
 
-fn stored() -> Answered {
+fn stored() -> ApiResult {
     json(StatusCode::ACCEPTED, &types::Stored { stored: true })
 }
 
 /// Also for a run that begins later (G8).
-pub(super) async fn cancel(call: Call) -> Answered {
+pub(super) async fn cancel(call: Call) -> ApiResult {
     let trace_id: TraceId = call.part("trace")?;
     let types::Cancel { child_id, reason, without_undo } = call.message_or_default().await?;
     let known = call.client.find(trace_id).await?.unwrap_or_else(|| Trace::new(trace_id));
@@ -55,7 +55,7 @@ pub(super) async fn cancel(call: Call) -> Answered {
     stored()
 }
 
-pub(super) async fn raise(call: Call) -> Answered {
+pub(super) async fn raise(call: Call) -> ApiResult {
     let trace_id = call.part("trace")?;
     let raise: Raise = call.message().await?;
     let known = call.client.replay(trace_id).await?;
@@ -64,7 +64,7 @@ pub(super) async fn raise(call: Call) -> Answered {
     stored()
 }
 
-pub(super) async fn charge(call: Call) -> Answered {
+pub(super) async fn charge(call: Call) -> ApiResult {
     let trace_id = call.part("trace")?;
     let mut charge: Charge = call.message().await?;
     let known = call.client.replay(trace_id).await?;
@@ -74,7 +74,7 @@ pub(super) async fn charge(call: Call) -> Answered {
     stored()
 }
 
-pub(super) async fn restore(call: Call) -> Answered {
+pub(super) async fn restore(call: Call) -> ApiResult {
     let trace_id = call.part("trace")?;
     let types::Restore { child_id, to, number } = call.message().await?;
     let known = call.client.replay(trace_id).await?;
@@ -97,7 +97,7 @@ pub(super) async fn restore(call: Call) -> Answered {
     stored()
 }
 
-pub(super) async fn delete(call: Call) -> Answered {
+pub(super) async fn delete(call: Call) -> ApiResult {
     let trace_id: TraceId = call.part("trace")?;
     let types::Delete { child_id, force } = call.message_or_default().await?;
     let known = call.client.replay(trace_id).await?;
@@ -117,7 +117,7 @@ fn by(call: &Call) -> Option<Text> {
     Text::new(call.caller.name.as_str()).ok()
 }
 
-pub(super) async fn tell(call: Call) -> Answered {
+pub(super) async fn tell(call: Call) -> ApiResult {
     let (trace_id, child_id) = (call.part("trace")?, call.part::<ChildId>("child")?);
     let types::Tell { text, id, by: said } = call.message().await?;
     let id = match id {
@@ -136,11 +136,11 @@ pub(super) async fn tell(call: Call) -> Answered {
     json(StatusCode::OK, &types::Told { child_id, number })
 }
 
-pub(super) async fn answer(call: Call) -> Answered {
+pub(super) async fn answer(call: Call) -> ApiResult {
     let (trace_id, child_id) = (call.part("trace")?, call.part("child")?);
     let question: u32 = call.part("number")?;
     let types::Answer { answer, by: said } = call.message().await?;
-    let answered = wire::Answered { child_id, question, answer, by: said.or_else(|| by(&call)) };
+    let answered = wire::AnswerMessage { child_id, question, answer, by: said.or_else(|| by(&call)) };
     let answer = call.client.query(&Query::Answer { trace_id, answered }).await??;
     let QueryAnswer::Answered { child_id, question } = answer else {
         return Err(ProblemDetails::other_answer());

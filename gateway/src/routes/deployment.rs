@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::{http::StatusCode, response::IntoResponse};
 use bus::{
-    ClientBus, From, Stored,
+    ClientBus, From, StoredMessage,
     role::{Kind, senders},
 };
 use client::{RetryRefusal, StoredLetter};
@@ -18,19 +18,19 @@ use tokio::time::timeout;
 
 use crate::{
     blocking::blocking,
-    call::{Answered, Call, json, json_bytes},
-    problem::ProblemDetails,
+    call::{Call, json, json_bytes},
+    problem::{ApiResult, ProblemDetails},
     types::{Coordinators, KeptLetter, LettersPage, SentAgain, SignInCode, ToldToDrain},
 };
 
 /// A bus that does not answer within this time is not ready.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-pub(super) async fn workers(call: Call) -> Answered {
+pub(super) async fn workers(call: Call) -> ApiResult {
     json(StatusCode::OK, &call.client.workers().await?)
 }
 
-pub(super) async fn drain(call: Call) -> Answered {
+pub(super) async fn drain(call: Call) -> ApiResult {
     let worker_id: WorkerId = call.part("worker")?;
     let known = call.client.workers().await?;
     if !known.iter().any(|worker| worker.worker_id == worker_id) {
@@ -48,11 +48,11 @@ pub(super) async fn drain(call: Call) -> Answered {
     json(StatusCode::ACCEPTED, &ToldToDrain { worker_id })
 }
 
-pub(super) async fn coordinators(call: Call) -> Answered {
+pub(super) async fn coordinators(call: Call) -> ApiResult {
     json(StatusCode::OK, &coordinators_now(&call).await?)
 }
 
-pub(crate) async fn coordinators_now(call: &Call) -> Result<Coordinators, Box<ProblemDetails>> {
+pub(crate) async fn coordinators_now(call: &Call) -> ApiResult<Coordinators> {
     let answer = call.client.query(&Query::Coordinators).await??;
     let QueryAnswer::Coordinators { coordinators, policies, partitions } = answer else {
         return Err(ProblemDetails::other_answer());
@@ -66,7 +66,7 @@ impl std::convert::From<StoredLetter> for KeptLetter {
     }
 }
 
-pub(super) async fn letters(call: Call) -> Answered {
+pub(super) async fn letters(call: Call) -> ApiResult {
     let page = dead_letters(&call).await?;
     let bytes = blocking(move || serde_json::to_vec(&page)).await?;
     let bytes =
@@ -75,7 +75,7 @@ pub(super) async fn letters(call: Call) -> Answered {
 }
 
 /// The page of dead letters that is asked for.
-pub(crate) async fn dead_letters(call: &Call) -> Result<LettersPage, Box<ProblemDetails>> {
+pub(crate) async fn dead_letters(call: &Call) -> ApiResult<LettersPage> {
     let limit = call.limit(100, 500)? as usize;
     let before = call.number("before")?.unwrap_or(u64::MAX);
     let filter = StoredLetter::filter(call.one::<ChildId>("kind")?);
@@ -93,7 +93,7 @@ pub(crate) async fn dead_letters(call: &Call) -> Result<LettersPage, Box<Problem
 }
 
 /// The letter that a request names, as it is stored.
-async fn named_letter(call: &Call) -> Result<StoredLetter, Box<ProblemDetails>> {
+async fn named_letter(call: &Call) -> ApiResult<StoredLetter> {
     let (kind, sequence) = (call.part::<ChildId>("kind")?, call.part::<u64>("sequence")?);
     let none = || {
         let message = "there is no such dead letter\n\nhint: `GET /v1/dead` lists them; they are kept for a limited time";
@@ -110,17 +110,21 @@ async fn named_letter(call: &Call) -> Result<StoredLetter, Box<ProblemDetails>> 
 }
 
 /// The first message from this place on. None if none comes: somebody may drop it, and all behind it, while it is looked for.
-async fn first_from(bus: &ClientBus, filter: Filter, sequence: u64) -> Result<Option<Stored>, bus::Error> {
+async fn first_from(
+    bus: &ClientBus,
+    filter: Filter,
+    sequence: u64,
+) -> Result<Option<StoredMessage>, bus::Error> {
     let mut messages = bus.follow(&[filter], From::Sequence(sequence)).await?;
     timeout(ANSWER_WITHIN, messages.next()).await.ok().transpose()
 }
 
-pub(super) async fn one_letter(call: Call) -> Answered {
+pub(super) async fn one_letter(call: Call) -> ApiResult {
     json(StatusCode::OK, &KeptLetter::from(named_letter(&call).await?))
 }
 
 /// Sends the message of a letter again: it is the body.
-pub(super) async fn retry_letter(call: Call) -> Answered {
+pub(super) async fn retry_letter(call: Call) -> ApiResult {
     let found = named_letter(&call).await?;
     let StoredLetter { stored, kind, letter } = &found;
     let (by, sequence) = (&call.caller.name, stored.sequence);
@@ -152,7 +156,7 @@ pub(super) async fn retry_letter(call: Call) -> Answered {
     }
 }
 
-pub(super) async fn drop_letter(call: Call) -> Answered {
+pub(super) async fn drop_letter(call: Call) -> ApiResult {
     let StoredLetter { stored, kind, .. } = named_letter(&call).await?;
     call.client.drop_letter(&stored).await?;
     tracing::info!(by = %call.caller.name, %kind, stored.sequence, "a dead letter was dropped");
@@ -160,7 +164,7 @@ pub(super) async fn drop_letter(call: Call) -> Answered {
 }
 
 /// A code that signs whoever asks in to the page, once.
-pub(super) async fn sign_in_code(call: Call) -> Answered {
+pub(super) async fn sign_in_code(call: Call) -> ApiResult {
     // Where nobody needs to sign in, any code is as good.
     let known = call.known.clone().filter(|known| !known.digest().is_empty());
     if known.as_ref().is_some_and(|known| known.until.is_some()) {
@@ -171,11 +175,11 @@ pub(super) async fn sign_in_code(call: Call) -> Answered {
     json(StatusCode::CREATED, &SignInCode { host: code.as_ref().and(call.sessions.host.clone()), code })
 }
 
-pub(super) async fn health(_: Call) -> Answered {
+pub(super) async fn health(_: Call) -> ApiResult {
     Ok("ok\n".into_response())
 }
 
-pub(super) async fn readiness(call: Call) -> Answered {
+pub(super) async fn readiness(call: Call) -> ApiResult {
     match timeout(ANSWER_WITHIN, call.client.bus().ping()).await {
         Ok(Ok(_)) => Ok("ready\n".into_response()),
         Ok(Err(error)) => Err(error.into()),

@@ -6,7 +6,7 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response, sse::Event},
 };
-use bus::{ClientBus, Follow, From, Position, Stored, Subscription};
+use bus::{ClientBus, Follow, From, Position, StoredMessage, Subscription};
 use domain::{
     ChildId, Timestamp, TraceId, decode,
     subject::{Filter, Subject},
@@ -21,17 +21,15 @@ use trace::account::kind;
 
 use crate::{
     blocking::blocking,
-    call::{Answered, Call, json_bytes},
-    problem::ProblemDetails,
+    call::{Call, json_bytes},
+    problem::{ApiResult, ProblemDetails},
     sse,
     types::LoggedEvent,
 };
 
-type Told<T> = Result<T, Box<ProblemDetails>>;
-
-pub(super) async fn events(call: Call) -> Answered {
+pub(super) async fn events(call: Call) -> ApiResult {
     let trace: TraceId = call.part("trace")?;
-    let (wanted, from) = (Wanted::read(&call)?, last_seen(&call)?);
+    let (wanted, from) = (EventFilter::read(&call)?, last_seen(&call)?);
     if call.client.bus().last(&Filter::EventsOf(trace)).await?.is_none() {
         return Err(client::Error::NoRun(trace).into());
     }
@@ -44,19 +42,19 @@ pub(super) async fn events(call: Call) -> Answered {
 
 /// Which events are wanted.
 #[derive(Debug)]
-struct Wanted {
+struct EventFilter {
     contexts: Vec<ChildId>,
     kinds: Vec<String>,
 }
 
-impl Wanted {
-    fn read(call: &Call) -> Told<Self> {
+impl EventFilter {
+    fn read(call: &Call) -> ApiResult<Self> {
         let child = |text: &str| {
             text.parse::<ChildId>()
                 .map_err(|error| ProblemDetails::wrong("query.context", error.to_string(), None))
         };
-        let contexts = call.all("context").map(child).collect::<Told<Vec<ChildId>>>()?;
-        Ok(Wanted { contexts, kinds: call.all("type").map(Into::into).collect() })
+        let contexts = call.all("context").map(child).collect::<ApiResult<Vec<ChildId>>>()?;
+        Ok(EventFilter { contexts, kinds: call.all("type").map(Into::into).collect() })
     }
 
     fn takes(&self, event: &LoggedEvent) -> bool {
@@ -67,7 +65,7 @@ impl Wanted {
 }
 
 /// The events of a message of the log. `last` is when the event before was decided.
-fn events_of(stored: Stored, last: &mut Option<Timestamp>) -> Told<Vec<LoggedEvent>> {
+fn events_of(stored: StoredMessage, last: &mut Option<Timestamp>) -> ApiResult<Vec<LoggedEvent>> {
     let message = client::log_message(stored)?;
     let commit = message.logged.commit();
     let logged = message.logged;
@@ -90,7 +88,7 @@ fn events_of(stored: Stored, last: &mut Option<Timestamp>) -> Told<Vec<LoggedEve
     Ok(events)
 }
 
-async fn listed(call: &Call, trace: TraceId, wanted: Wanted) -> Answered {
+async fn listed(call: &Call, trace: TraceId, wanted: EventFilter) -> ApiResult {
     let stored = call.client.bus().read(&Filter::EventsOf(trace)).await?;
     let written = blocking(move || {
         let (mut last, mut all) = (None, Vec::new());
@@ -126,7 +124,7 @@ impl Place {
 }
 
 /// The last event that the client has.
-fn last_seen(call: &Call) -> Told<Option<Place>> {
+fn last_seen(call: &Call) -> ApiResult<Option<Place>> {
     let Some(id) = call.headers.get("last-event-id") else { return Ok(None) };
     let place = id.to_str().ok().and_then(Place::parse);
     place.map(Some).ok_or_else(|| {
@@ -138,7 +136,7 @@ fn last_seen(call: &Call) -> Told<Option<Place>> {
 /// What the id of the outcome has where others have the number of an event.
 const END: &str = "end";
 
-async fn followed(call: &Call, trace: TraceId, wanted: Wanted, from: Option<Place>) -> Answered {
+async fn followed(call: &Call, trace: TraceId, wanted: EventFilter, from: Option<Place>) -> ApiResult {
     let end = call.client.bus().end(&Filter::EventsOf(trace)).await?;
     // The place in a log that was made anew means nothing: the stream begins again.
     let from = from.filter(|place| place.message.is_in(end));
@@ -158,7 +156,7 @@ async fn followed(call: &Call, trace: TraceId, wanted: Wanted, from: Option<Plac
 #[derive(Debug)]
 struct Reader {
     follow: Follow,
-    wanted: Wanted,
+    wanted: EventFilter,
     /// Behind which the client has nothing.
     from: Option<Place>,
     log: u64,
@@ -190,7 +188,7 @@ impl Reader {
         }
     }
 
-    async fn read(&mut self) -> Told<()> {
+    async fn read(&mut self) -> ApiResult<()> {
         let stored = self.follow.next().await?;
         let message = Position { log: self.log, sequence: stored.sequence };
         if let Subject::Outcome(..) = stored.subject {
@@ -221,7 +219,7 @@ fn failed(problem: &ProblemDetails) -> Event {
     Event::default().event("error").data(serde_json::to_string(problem).unwrap_or_default())
 }
 
-fn is_of_the_root(stored: &Stored) -> Told<bool> {
+fn is_of_the_root(stored: &StoredMessage) -> ApiResult<bool> {
     let outcome: Outcome = serde_json::from_slice(&stored.payload)
         .map_err(|error| ProblemDetails::internal("an outcome can't be read", &error))?;
     Ok(outcome.context.parent_id.is_none())
@@ -229,7 +227,7 @@ fn is_of_the_root(stored: &Stored) -> Told<bool> {
 
 /// What the agents of a run say while they work (G9). It is not stored: a late listener misses what came before, and finds it in the
 /// journals.
-pub(super) async fn words(call: Call) -> Answered {
+pub(super) async fn words(call: Call) -> ApiResult {
     let trace: TraceId = call.part("trace")?;
     let heard = call.client.bus().subscribe(&Filter::StreamsOf(trace)).await?;
     if call.client.bus().last(&Filter::EventsOf(trace)).await?.is_none() {
@@ -285,7 +283,7 @@ async fn outcome(bus: ClientBus, trace: TraceId) -> Event {
             let stored = follow.next().await?;
             if is_of_the_root(&stored)? {
                 let text = String::from_utf8_lossy(&stored.payload).replace(['\r', '\n'], " ");
-                return Told::Ok(Event::default().event("outcome").data(text));
+                return ApiResult::Ok(Event::default().event("outcome").data(text));
             }
         }
     };

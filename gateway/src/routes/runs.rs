@@ -19,9 +19,9 @@ use uuid::Uuid;
 
 use crate::{
     blocking::blocking,
-    call::{Answered, Call, json, json_bytes},
+    call::{Call, json, json_bytes},
     parameter::MAX_NUMBER,
-    problem::ProblemDetails,
+    problem::{ApiResult, ProblemDetails},
     types::{QuestionsPage, Run, RunsPage},
 };
 
@@ -29,7 +29,7 @@ use crate::{
 pub(super) const KEYS: Uuid = Uuid::from_u128(0x6b0c_4d1f_9a52_4c0e_8f57_21d3_7e64_b908);
 
 /// An id that is the same for the same key of the same caller, and for nobody else.
-pub(super) fn keyed(call: &Call, what: &str) -> Result<Option<Uuid>, Box<ProblemDetails>> {
+pub(super) fn keyed(call: &Call, what: &str) -> ApiResult<Option<Uuid>> {
     let key = call.idempotency_key()?;
     // A name has no line breaks, so that no two callers make the same text.
     Ok(key.map(|key| Uuid::new_v5(&KEYS, format!("{what}\n{}\n{key}", call.caller.name).as_bytes())))
@@ -38,7 +38,7 @@ pub(super) fn keyed(call: &Call, what: &str) -> Result<Option<Uuid>, Box<Problem
 /// What of a submission says who it is; the coordinator reads the rest.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Named {
+struct SubmissionIds {
     #[serde(deserialize_with = "given")]
     trace_id: Option<Value>,
     #[serde(deserialize_with = "given")]
@@ -62,7 +62,7 @@ fn without_null_ids(body: &[u8]) -> Result<Vec<u8>, serde_json::Error> {
 }
 
 /// Submits; answered after the commit. The run has all its ids before it is sent, so that a second delivery is the same run.
-pub(super) async fn submit(call: Call) -> Answered {
+pub(super) async fn submit(call: Call) -> ApiResult {
     let key = keyed(&call, "run")?;
     let message = with_ids(&call.body, key)?;
     let answer = call.client.submit_json(message).await?;
@@ -79,11 +79,11 @@ pub(super) async fn submit(call: Call) -> Answered {
 }
 
 /// The message as it came, and the ids that it lacks before the rest.
-fn with_ids(body: &[u8], key: Option<Uuid>) -> Result<Vec<u8>, Box<ProblemDetails>> {
+fn with_ids(body: &[u8], key: Option<Uuid>) -> ApiResult<Vec<u8>> {
     let malformed = |problems: Problems| ProblemDetails::malformed(&problems);
     decode::check_depth(body).map_err(malformed)?;
     let wrong = |message: String| malformed(Problems::one("", message, None));
-    let named: Named =
+    let named: SubmissionIds =
         serde_json::from_slice(body).map_err(|error| wrong(format!("not a JSON object: {error}")))?;
     if body.trim_ascii_start().first() != Some(&b'{') {
         return Err(wrong("a submission is a JSON object".into()));
@@ -115,7 +115,7 @@ fn with_ids(body: &[u8], key: Option<Uuid>) -> Result<Vec<u8>, Box<ProblemDetail
     Ok([&body[..begins], inner.as_bytes(), comma, &body[begins..]].concat())
 }
 
-pub(super) async fn list(call: Call) -> Answered {
+pub(super) async fn list(call: Call) -> ApiResult {
     let query = wanted(&call)?;
     let RunList { runs, next, unfiltered } = call.client.runs(&query).await??;
     json(StatusCode::OK, &RunsPage { runs, next, unfiltered })
@@ -126,7 +126,7 @@ fn millis(text: &str) -> Option<u64> {
 }
 
 /// The filters, with everything that is wrong with them.
-pub(crate) fn wanted(call: &Call) -> Result<RunsQuery, Box<ProblemDetails>> {
+pub(crate) fn wanted(call: &Call) -> ApiResult<RunsQuery> {
     let mut problems = Problems::default();
     let mut query = Map::new();
     query.insert("limit".into(), json!(call.limit(RunsQuery::default().limit, 500)?));
@@ -179,12 +179,12 @@ pub(crate) fn wanted(call: &Call) -> Result<RunsQuery, Box<ProblemDetails>> {
     }
 }
 
-pub(super) async fn questions(call: Call) -> Answered {
+pub(super) async fn questions(call: Call) -> ApiResult {
     json(StatusCode::OK, &open_questions(&call).await?)
 }
 
 /// The page of open questions that is asked for.
-pub(crate) async fn open_questions(call: &Call) -> Result<QuestionsPage, Box<ProblemDetails>> {
+pub(crate) async fn open_questions(call: &Call) -> ApiResult<QuestionsPage> {
     let query = PendingQuery { limit: call.limit(50, 100)?, after: call.one::<RunsCursor>("after")? };
     let answer = call.client.query(&Query::Pending(query)).await??;
     let QueryAnswer::Pending { questions, next, left_out } = answer else {
@@ -194,7 +194,7 @@ pub(crate) async fn open_questions(call: &Call) -> Result<QuestionsPage, Box<Pro
 }
 
 /// The run with its tree. Its tag is that of its last commit: the same tag is the same state.
-pub(super) async fn show(call: Call) -> Answered {
+pub(super) async fn show(call: Call) -> ApiResult {
     let trace = call.client.replay(call.part("trace")?).await?;
     let tag = format!("\"{}-{}\"", trace.version(), trace.made().millis());
     if is_known(&call, &tag) {
@@ -232,19 +232,19 @@ pub(crate) fn tagged(mut response: Response, tag: &str) -> Response {
 }
 
 /// The result of the root.
-pub(super) async fn result(call: Call) -> Answered {
+pub(super) async fn result(call: Call) -> ApiResult {
     let trace = call.client.replay(call.part("trace")?).await?;
     result_of(&call.client, trace.root()).await
 }
 
 /// The result of a context.
-pub(super) async fn context_result(call: Call) -> Answered {
+pub(super) async fn context_result(call: Call) -> ApiResult {
     let child: ChildId = call.part("child")?;
     let trace = call.client.replay(call.part("trace")?).await?;
     result_of(&call.client, Some(context(&trace, &child)?)).await
 }
 
-pub(crate) fn context<'a>(trace: &'a Trace, child: &ChildId) -> Result<&'a ContextNode, Box<ProblemDetails>> {
+pub(crate) fn context<'a>(trace: &'a Trace, child: &ChildId) -> ApiResult<&'a ContextNode> {
     trace.context(child).ok_or_else(|| {
         let message = format!(
             "there is no context `{child}` in this run\n\nhint: `GET /v1/runs/{}` lists them",
@@ -254,7 +254,7 @@ pub(crate) fn context<'a>(trace: &'a Trace, child: &ChildId) -> Result<&'a Conte
     })
 }
 
-async fn result_of(client: &Client, node: Option<&ContextNode>) -> Answered {
+async fn result_of(client: &Client, node: Option<&ContextNode>) -> ApiResult {
     let Some((node, end)) = node.and_then(|node| Some((node, node.end()?))) else {
         let message = "it has not ended yet\n\nhint: the event stream ends with the outcome";
         return Err(ProblemDetails::conflict("not_ended", message));
@@ -276,10 +276,7 @@ async fn result_of(client: &Client, node: Option<&ContextNode>) -> Answered {
 }
 
 /// An object, if it is what it was.
-pub(crate) async fn content(
-    client: &Client,
-    reference: &ObjectReference,
-) -> Result<bytes::Bytes, Box<ProblemDetails>> {
+pub(crate) async fn content(client: &Client, reference: &ObjectReference) -> ApiResult<bytes::Bytes> {
     match client.content(reference).await? {
         Content::Stored(bytes) => Ok(bytes),
         Content::Expired => Err(ProblemDetails::not_found(
@@ -294,7 +291,7 @@ pub(crate) async fn content(
 }
 
 /// What it cost, line by line.
-pub(super) async fn receipt(call: Call) -> Answered {
+pub(super) async fn receipt(call: Call) -> ApiResult {
     let trace_id: TraceId = call.part("trace")?;
     let (log, ledger, journals) = call.client.account(trace_id).await?;
     let made = blocking(move || {

@@ -9,17 +9,17 @@ use uuid::Uuid;
 
 use super::runs::keyed;
 use crate::{
-    call::{Answered, Call, is_named, json},
-    problem::ProblemDetails,
+    call::{Call, is_named, json},
+    problem::{ApiResult, ProblemDetails},
     types::{ScheduleDeleted, ScheduleKept, ScheduleRun, SchedulesPage},
 };
 
-pub(super) async fn list(call: Call) -> Answered {
+pub(super) async fn list(call: Call) -> ApiResult {
     json(StatusCode::OK, &page(&call).await?)
 }
 
 /// The page of them that is asked for.
-pub(crate) async fn page(call: &Call) -> Result<SchedulesPage, Box<ProblemDetails>> {
+pub(crate) async fn page(call: &Call) -> ApiResult<SchedulesPage> {
     let query = Query::Schedules { after: call.one("after")?, limit: call.limit(100, 500)? };
     let answer = call.client.query(&query).await??;
     let QueryAnswer::Schedules { schedules, next } = answer else {
@@ -28,7 +28,7 @@ pub(crate) async fn page(call: &Call) -> Result<SchedulesPage, Box<ProblemDetail
     Ok(SchedulesPage { schedules, next })
 }
 
-pub(super) async fn show(call: Call) -> Answered {
+pub(super) async fn show(call: Call) -> ApiResult {
     let query = Query::Schedule { name: call.part("schedule")? };
     let answer = call.client.query(&query).await?.map_err(ProblemDetails::refused_name)?;
     let QueryAnswer::Schedule(shown) = answer else {
@@ -37,7 +37,7 @@ pub(super) async fn show(call: Call) -> Answered {
     json(StatusCode::OK, &shown)
 }
 
-pub(super) async fn put(call: Call) -> Answered {
+pub(super) async fn put(call: Call) -> ApiResult {
     let name: ScheduleName = call.part("schedule")?;
     let revision = call.number("revision")?;
     let schedule: Json = call.message().await?;
@@ -53,7 +53,7 @@ pub(super) async fn put(call: Call) -> Answered {
     })?)
 }
 
-fn kept(answer: QueryAnswer) -> Answered {
+fn kept(answer: QueryAnswer) -> ApiResult {
     let answer = answer;
     let QueryAnswer::ScheduleKept { name, revision, unchanged, paused, next } = answer else {
         return Err(ProblemDetails::other_answer());
@@ -61,7 +61,7 @@ fn kept(answer: QueryAnswer) -> Answered {
     json(StatusCode::OK, &ScheduleKept { name, revision, unchanged, paused, next })
 }
 
-pub(super) async fn delete(call: Call) -> Answered {
+pub(super) async fn delete(call: Call) -> ApiResult {
     let answer = named(&call, |name| Query::DeleteSchedule { name }).await?;
     let QueryAnswer::ScheduleDeleted { name, at } = answer else {
         return Err(ProblemDetails::other_answer());
@@ -69,15 +69,15 @@ pub(super) async fn delete(call: Call) -> Answered {
     json(StatusCode::OK, &ScheduleDeleted { name, at })
 }
 
-pub(super) async fn pause(call: Call) -> Answered {
+pub(super) async fn pause(call: Call) -> ApiResult {
     kept(named(&call, |name| Query::PauseSchedule { name }).await?)
 }
 
-pub(super) async fn resume(call: Call) -> Answered {
+pub(super) async fn resume(call: Call) -> ApiResult {
     kept(named(&call, |name| Query::ResumeSchedule { name }).await?)
 }
 
-pub(super) async fn run(call: Call) -> Answered {
+pub(super) async fn run(call: Call) -> ApiResult {
     let id = keyed(&call, "schedule")?.unwrap_or_else(Uuid::new_v4);
     let id = ChildId::new(&id.simple().to_string())
         .map_err(|error| ProblemDetails::internal("no id could be made", &error))?;
@@ -92,10 +92,7 @@ pub(super) async fn run(call: Call) -> Answered {
 }
 
 /// The answer about a schedule of which only the name was given.
-async fn named(
-    call: &Call,
-    query: impl FnOnce(ScheduleName) -> Query,
-) -> Result<QueryAnswer, Box<ProblemDetails>> {
+async fn named(call: &Call, query: impl FnOnce(ScheduleName) -> Query) -> ApiResult<QueryAnswer> {
     let query = query(call.part("schedule")?);
     let refused = |refusal: Refusal| ProblemDetails::refused_name(refusal);
     call.client.query(&query).await?.map_err(refused)

@@ -10,7 +10,7 @@ use domain::{
     subject::{Namespace, Subject},
 };
 
-use super::message::{Outgoing, Stored};
+use super::message::{Outgoing, StoredMessage};
 use crate::keys::{Keys, Why};
 
 /// The header with the code: the id of the key, the code, and, where it is bound, the sequence of the message before it.
@@ -127,12 +127,12 @@ impl Verifier {
     }
 
     /// Whether a message counts. One that does not is noted.
-    pub(super) fn takes(&mut self, stored: &Stored) -> bool {
+    pub(super) fn takes(&mut self, stored: &StoredMessage) -> bool {
         self.judge(stored).is_ok()
     }
 
     /// The same, with the reason.
-    pub(super) fn judge(&mut self, stored: &Stored) -> Result<(), Why> {
+    pub(super) fn judge(&mut self, stored: &StoredMessage) -> Result<(), Why> {
         self.weigh(stored).map_err(|(why, _)| {
             self.refuse(stored, why);
             why
@@ -140,7 +140,7 @@ impl Verifier {
     }
 
     /// The same, without noting it. If it seems to have been stored again: the sequence that it was stored behind.
-    pub(super) fn weigh(&mut self, stored: &Stored) -> Result<(), (Why, Option<u64>)> {
+    pub(super) fn weigh(&mut self, stored: &StoredMessage) -> Result<(), (Why, Option<u64>)> {
         let Some(after) = self.check(stored).map_err(|why| (why, None))? else { return Ok(()) };
         if after >= stored.sequence {
             // It was signed for another log.
@@ -155,18 +155,18 @@ impl Verifier {
     }
 
     /// It counts, and is the last of its subject. A sequence that went back is of a log that was made anew.
-    pub(super) fn took(&mut self, stored: &Stored, after: u64) {
+    pub(super) fn took(&mut self, stored: &StoredMessage, after: u64) {
         let last = self.last.entry(stored.subject.clone()).or_default();
         let behind = if stored.sequence > last.sequence { last.behind.max(after) } else { after };
         *last = Last { sequence: stored.sequence, behind };
     }
 
-    pub(super) fn refuse(&self, stored: &Stored, why: Why) {
+    pub(super) fn refuse(&self, stored: &StoredMessage, why: Why) {
         self.keys.refuse(&self.namespace.subject(&stored.subject), stored.sequence, why);
     }
 
     /// Checks the code of a message. Returns the sequence that it was stored behind, where that counts.
-    pub(super) fn check(&self, stored: &Stored) -> Result<Option<u64>, Why> {
+    pub(super) fn check(&self, stored: &StoredMessage) -> Result<Option<u64>, Why> {
         if kind(&stored.subject) == Kind::Unsigned {
             return Ok(None);
         }

@@ -16,7 +16,7 @@ use super::{
     handle::Bus,
     http::Http,
     keys::Keys,
-    message::{self, Identity, Outgoing, Position, Published, Stored},
+    message::{self, Identity, Outgoing, Position, PublishReceipt, StoredMessage},
     stream::{Follow, Subscription},
 };
 
@@ -65,7 +65,7 @@ impl ClientBus {
     }
 
     /// Publishes one message and waits until it is stored.
-    pub async fn publish(&self, message: Outgoing) -> Result<Published, PublishError> {
+    pub async fn publish(&self, message: Outgoing) -> Result<PublishReceipt, PublishError> {
         dispatch!(self, bus => bus.publish(message).await)
     }
 
@@ -95,12 +95,12 @@ impl ClientBus {
     }
 
     /// All messages stored under a filter now, oldest first.
-    pub async fn read(&self, filter: &Filter) -> Result<Vec<Stored>, Error> {
+    pub async fn read(&self, filter: &Filter) -> Result<Vec<StoredMessage>, Error> {
         dispatch!(self, bus => bus.read(filter).await)
     }
 
     /// The last message stored under a filter.
-    pub async fn last(&self, filter: &Filter) -> Result<Option<Stored>, Error> {
+    pub async fn last(&self, filter: &Filter) -> Result<Option<StoredMessage>, Error> {
         dispatch!(self, bus => bus.last(filter).await)
     }
 

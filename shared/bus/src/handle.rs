@@ -17,9 +17,9 @@ use super::{
     error::{Error, RequestError},
     fill::{Backlog, Fill},
     memory::Memory,
-    message::{From, Head, Identity, Outgoing, Position, Service, Stored},
+    message::{From, Head, Identity, Outgoing, Position, Service, StoredMessage},
     nats::Nats,
-    stream::{Consumption, Follow, Followed, LogFollow, Sending, Sent, Subscription},
+    stream::{Consumption, Follow, Followed, LogFollow, MessagesInFlight, Sending, Subscription},
 };
 use crate::keys::Keys;
 
@@ -76,7 +76,7 @@ impl Bus {
         dispatch!(self, bus => bus.set_up(topology).await)
     }
 
-    pub(super) async fn send_signed(&self, messages: Vec<Outgoing>) -> Sent {
+    pub(super) async fn send_signed(&self, messages: Vec<Outgoing>) -> MessagesInFlight {
         let is_dead = |(place, message): (usize, &Outgoing)| {
             if let Subject::Dead(kind) = &message.subject { Some((place, kind.clone())) } else { None }
         };
@@ -86,7 +86,7 @@ impl Bus {
             Bus::Memory(memory) => Sending::Memory(memory.send(messages)),
             Bus::Disk(disk) => Sending::Disk(disk.send(messages).await),
         };
-        Sent { sending, dead_letters }
+        MessagesInFlight { sending, dead_letters }
     }
 
     /// Whether a payload of this size fits into a message. A larger one is stored as an object first, which takes longer.
@@ -172,12 +172,12 @@ impl Bus {
     }
 
     /// Everything stored under a filter, whoever stored it: for what nothing depends on.
-    pub async fn read_unjudged(&self, filter: &Filter) -> Result<Vec<Stored>, Error> {
+    pub async fn read_unjudged(&self, filter: &Filter) -> Result<Vec<StoredMessage>, Error> {
         dispatch!(self, bus => bus.read(filter).await)
     }
 
     /// The last message stored under a filter, valid signature or not.
-    pub(super) async fn last_unjudged(&self, filter: &Filter) -> Result<Option<Stored>, Error> {
+    pub(super) async fn last_unjudged(&self, filter: &Filter) -> Result<Option<StoredMessage>, Error> {
         dispatch!(self, bus => bus.last(filter).await)
     }
 

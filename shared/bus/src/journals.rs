@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use domain::{ChildId, PoolName, subject::Subject};
 
-use super::message::Stored;
+use super::message::StoredMessage;
 
 /// Which pool writes the journal of each context of a trace, told by the entries in their order.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ impl FirstWriters {
 }
 
 /// The entries of the journals of a trace.
-pub fn of_first_writers(mut stored: Vec<Stored>) -> Vec<Stored> {
+pub fn of_first_writers(mut stored: Vec<StoredMessage>) -> Vec<StoredMessage> {
     let mut writers = FirstWriters::default();
     stored.retain(|stored| writers.takes(&stored.subject));
     stored

@@ -48,7 +48,7 @@ struct Inner {
 struct Refusals {
     count: u64,
     seen: BTreeSet<(String, u64)>,
-    untold: Vec<Refused>,
+    untold: Vec<ForgedMessage>,
 }
 
 /// One key. Its id names it without telling what it is.
@@ -60,7 +60,7 @@ pub struct Key {
 
 /// Something that was read back and is not authentic.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused {
+pub struct ForgedMessage {
     /// A subject, or what of the store.
     pub place: String,
     /// The sequence of a message; of a stored run its version.
@@ -182,7 +182,7 @@ impl Keys {
         }
         refusals.count += 1;
         if refusals.untold.len() < UNTOLD {
-            refusals.untold.push(Refused { place: place.to_owned(), number, why });
+            refusals.untold.push(ForgedMessage { place: place.to_owned(), number, why });
         }
         let is_one_of_many = refusals.untold.len() > LOGGED;
         drop(refusals);
@@ -199,7 +199,7 @@ impl Keys {
     }
 
     /// What was refused since the last call.
-    pub fn take_untold(&self) -> Vec<Refused> {
+    pub fn take_untold(&self) -> Vec<ForgedMessage> {
         std::mem::take(&mut self.refusals().untold)
     }
 

@@ -30,8 +30,8 @@ pub use journals::{FirstWriters, of_first_writers};
 pub use memory::Memory;
 pub(crate) use message::ABOUT_US;
 pub use message::{
-    From, Head, Identity, Message, Outgoing, Position, Published, REQUEST_INFO, Service, Stored,
+    From, Head, Identity, Message, Outgoing, Position, PublishReceipt, REQUEST_INFO, Service, StoredMessage,
 };
 pub use nats::{Connect, Login, Nats};
-pub use stream::{Consumption, Delivery, Follow, Sent, Subscription};
+pub use stream::{Consumption, Delivery, Follow, MessagesInFlight, Subscription};
 pub use topology::{Consumer, GRAPH_VERSIONS_KEPT, PROFILE_VERSIONS_KEPT, Stream, Topology};

@@ -31,7 +31,7 @@ pub struct Outgoing {
 
 /// The result of storing a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Published {
+pub struct PublishReceipt {
     pub sequence: u64,
     /// A message with its id was already stored.
     pub duplicate: bool,
@@ -39,7 +39,7 @@ pub struct Published {
 
 /// A message as it was stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoredMessage {
     pub subject: Subject,
     /// The id that it was published with.
     pub id: Option<String>,
@@ -130,7 +130,7 @@ pub struct Message {
 
 /// A message from a queue, as an implementation received it.
 #[derive(Debug)]
-pub(super) struct Received {
+pub(super) struct ReceivedMessage {
     pub(super) subject: String,
     pub(super) headers: Headers,
     pub(super) payload: Bytes,

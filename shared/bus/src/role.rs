@@ -556,7 +556,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::http::Named;
+    use crate::http::AsText;
 
     /// Whoever adds a subject adds it to the list that permissions are made of.
     #[test]
@@ -611,7 +611,7 @@ mod tests {
             timeout_ms: 1,
         };
         let gather = |subject: Subject| Carried::Gather { subject, payload: Default::default(), wait_ms: 1 };
-        let follow = |filter: Filter| Carried::Follow { filters: vec![Named(filter)], from: 1 };
+        let follow = |filter: Filter| Carried::Follow { filters: vec![AsText(filter)], from: 1 };
         let dead = || Subject::Dead("graph".parse().expect("a plain name"));
         let cases = [
             (request(Subject::Submit), vec![client]),
@@ -631,7 +631,7 @@ mod tests {
             (follow(Filter::HistoriesOf(trace)), all.to_vec()),
             (follow(Filter::Results), vec![]),
             (
-                Carried::Follow { filters: vec![Named(Filter::Events), Named(Filter::Dead)], from: 1 },
+                Carried::Follow { filters: vec![AsText(Filter::Events), AsText(Filter::Dead)], from: 1 },
                 vec![admin],
             ),
             (Carried::Subscribe { filter: Filter::StreamsOf(trace) }, all.to_vec()),

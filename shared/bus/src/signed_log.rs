@@ -8,8 +8,8 @@ use super::{
     authentic::{self, Verifier},
     error::{Error, PublishError},
     handle::Bus,
-    message::{Outgoing, Published, Stored},
-    stream::Sent,
+    message::{Outgoing, PublishReceipt, StoredMessage},
+    stream::MessagesInFlight,
     topology::Stream,
 };
 use crate::keys::Why;
@@ -22,8 +22,8 @@ impl Bus {
         Some(Verifier::new(self.keys()?.clone(), self.namespace().clone()))
     }
 
-    /// Sends messages in order, without waiting until they are stored: [`Sent::stored`] does that.
-    pub async fn send(&self, mut messages: Vec<Outgoing>) -> Sent {
+    /// Sends messages in order, without waiting until they are stored: [`MessagesInFlight::stored`] does that.
+    pub async fn send(&self, mut messages: Vec<Outgoing>) -> MessagesInFlight {
         messages.iter_mut().for_each(|message| self.sign(message));
         self.send_signed(messages).await
     }
@@ -36,7 +36,7 @@ impl Bus {
 
     /// Publishes one message and waits until it is stored. An invalid message does not stop it: neither behind the message that
     /// it expects, nor by filling its subject.
-    pub async fn publish(&self, mut message: Outgoing) -> Result<Published, PublishError> {
+    pub async fn publish(&self, mut message: Outgoing) -> Result<PublishReceipt, PublishError> {
         self.sign(&mut message);
         let expected = message.expect_last;
         for _ in 0..TRIES {
@@ -61,7 +61,10 @@ impl Bus {
     }
 
     /// Publishes a message whose predecessor was removed, with all before it: the subject must be empty.
-    pub async fn publish_behind_removed(&self, mut message: Outgoing) -> Result<Published, PublishError> {
+    pub async fn publish_behind_removed(
+        &self,
+        mut message: Outgoing,
+    ) -> Result<PublishReceipt, PublishError> {
         self.sign(&mut message);
         message.expect_last = Some(0);
         self.publish_signed(message).await
@@ -100,7 +103,7 @@ impl Bus {
         !gone.is_empty()
     }
 
-    async fn publish_signed(&self, message: Outgoing) -> Result<Published, PublishError> {
+    async fn publish_signed(&self, message: Outgoing) -> Result<PublishReceipt, PublishError> {
         let mut results = self.send_signed(vec![message]).await.stored().await;
         results.pop().unwrap_or(Err(PublishError::Unacknowledged))
     }
@@ -120,7 +123,7 @@ impl Bus {
     }
 
     /// Everything stored under a filter now, oldest first.
-    pub async fn read(&self, filter: &Filter) -> Result<Vec<Stored>, Error> {
+    pub async fn read(&self, filter: &Filter) -> Result<Vec<StoredMessage>, Error> {
         let mut all = self.read_unjudged(filter).await?;
         if let Some(mut verifier) = self.verifier() {
             all.retain(|stored| verifier.takes(stored));
@@ -129,7 +132,7 @@ impl Bus {
     }
 
     /// The same, and the sequences of what a coordinator may have stored that has other keys, or none.
-    pub async fn read_judged(&self, filter: &Filter) -> Result<(Vec<Stored>, Vec<u64>), Error> {
+    pub async fn read_judged(&self, filter: &Filter) -> Result<(Vec<StoredMessage>, Vec<u64>), Error> {
         let mut all = self.read_unjudged(filter).await?;
         let mut foreign = Vec::new();
         if let Some(mut verifier) = self.verifier() {
@@ -143,7 +146,7 @@ impl Bus {
     }
 
     /// The messages under a filter without a valid signature, to be removed.
-    pub async fn read_refused(&self, filter: &Filter) -> Result<Vec<Stored>, Error> {
+    pub async fn read_refused(&self, filter: &Filter) -> Result<Vec<StoredMessage>, Error> {
         let Some(mut verifier) = self.verifier() else { return Ok(Vec::new()) };
         let mut all = self.read_unjudged(filter).await?;
         all.retain(|stored| !verifier.takes(stored));
@@ -151,7 +154,7 @@ impl Bus {
     }
 
     /// The last message stored under a filter.
-    pub async fn last(&self, filter: &Filter) -> Result<Option<Stored>, Error> {
+    pub async fn last(&self, filter: &Filter) -> Result<Option<StoredMessage>, Error> {
         let last = self.last_unjudged(filter).await?;
         let (Some(verifier), Some(stored)) = (self.verifier(), &last) else { return Ok(last) };
         let in_place = match verifier.check(stored) {
@@ -179,12 +182,13 @@ impl Bus {
         let filter = Filter::One(subject.clone());
         let counts =
             if all { self.read(&filter).await? } else { self.last(&filter).await?.into_iter().collect() };
-        let is_old =
-            |stored: &Stored| authentic::signer(&stored.headers).as_deref() != Some(keys.signing().id());
+        let is_old = |stored: &StoredMessage| {
+            authentic::signer(&stored.headers).as_deref() != Some(keys.signing().id())
+        };
         // The messages behind the first go with it, so that their order stays.
         let Some(first) = counts.iter().position(is_old) else { return Ok(0) };
         let mut last = counts.last().map_or(0, |last| last.sequence);
-        for (done, Stored { headers, payload, sequence, .. }) in counts[first..].iter().enumerate() {
+        for (done, StoredMessage { headers, payload, sequence, .. }) in counts[first..].iter().enumerate() {
             let (headers, payload) = (headers.clone(), payload.clone());
             let again =
                 Outgoing { subject: subject.clone(), id: None, headers, payload, expect_last: Some(last) };

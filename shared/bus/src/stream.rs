@@ -12,13 +12,13 @@ use super::{
     disk,
     error::{Error, PublishError},
     http, memory,
-    message::{Acknowledgement, Message, Published, Received, Stored},
+    message::{Acknowledgement, Message, PublishReceipt, ReceivedMessage, StoredMessage},
     nats,
 };
 
 /// Messages in flight, to be stored.
 #[derive(Debug)]
-pub struct Sent {
+pub struct MessagesInFlight {
     pub(super) sending: Sending,
     /// Which of them are dead letters, and about what kind of message: they are counted once they are stored.
     pub(super) dead_letters: Vec<(usize, ChildId)>,
@@ -31,17 +31,17 @@ pub(super) enum Sending {
     Disk(disk::Sending),
 }
 
-impl Sent {
+impl MessagesInFlight {
     /// Waits until each is stored; unacknowledged ones are sent again under the same id. One result per
     /// message, in order.
-    pub async fn stored(self) -> Vec<Result<Published, PublishError>> {
+    pub async fn stored(self) -> Vec<Result<PublishReceipt, PublishError>> {
         let results = match self.sending {
             Sending::Nats(sending) => sending.stored().await,
             Sending::Memory(sending) => sending.stored().await,
             Sending::Disk(sending) => sending.stored().await,
         };
         for (place, kind) in self.dead_letters {
-            if let Some(Ok(Published { duplicate: false, .. })) = results.get(place) {
+            if let Some(Ok(PublishReceipt { duplicate: false, .. })) = results.get(place) {
                 metrics::dead_letter(kind.as_str());
             }
         }
@@ -137,8 +137,8 @@ enum Acker {
 }
 
 impl Delivery {
-    fn new(received: Received, acker: Acker) -> Self {
-        let Received { subject, headers, payload, sequence, at, delivered } = received;
+    fn new(received: ReceivedMessage, acker: Acker) -> Self {
+        let ReceivedMessage { subject, headers, payload, sequence, at, delivered } = received;
         Delivery { subject, headers, payload, sequence, at, delivered, acker }
     }
 
@@ -180,7 +180,7 @@ pub enum Follow {
 }
 
 impl Follow {
-    pub async fn next(&mut self) -> Result<Stored, Error> {
+    pub async fn next(&mut self) -> Result<StoredMessage, Error> {
         match self {
             Follow::Direct(follow) => follow.next().await,
             Follow::Http(follow) => follow.next().await,
@@ -203,7 +203,7 @@ pub(super) enum Followed {
 }
 
 impl LogFollow {
-    async fn next(&mut self) -> Result<Stored, Error> {
+    async fn next(&mut self) -> Result<StoredMessage, Error> {
         loop {
             let stored = match &mut self.log {
                 Followed::Nats(follow) => follow.next().await?,

@@ -181,7 +181,7 @@ impl AgentPolicy {
     /// Everything that a profile asks for and this policy does not allow. `resolve` gives the path that is really meant,
     /// where links can be followed.
     pub fn refuses(&self, profile: &AgentProfile, resolve: &dyn Fn(&str) -> PathBuf) -> Problems {
-        let mut found = Found { policy: self, resolve, problems: Problems::default() };
+        let mut found = PolicyProblems { policy: self, resolve, problems: Problems::default() };
         if !self.kinds.contains(&profile.kind) {
             let kind = name_of(&profile.kind);
             found.add("kind", format!("agents of the kind `{kind}` are not allowed"), "kinds");
@@ -267,13 +267,13 @@ impl AgentPolicy {
 }
 
 /// Collects what is not allowed.
-struct Found<'a> {
+struct PolicyProblems<'a> {
     policy: &'a AgentPolicy,
     resolve: &'a dyn Fn(&str) -> PathBuf,
     problems: Problems,
 }
 
-impl Found<'_> {
+impl PolicyProblems<'_> {
     fn add(&mut self, path: &str, message: String, field: &str) {
         let hint = format!("whoever runs the workers can allow it in `{field}` of their policy file");
         self.problems.add(path, message, Some(hint));

@@ -79,7 +79,7 @@ impl JsonSchema {
             return Err(format!("the schema has {bytes} bytes, more than {MAX_SCHEMA_BYTES} allowed"));
         }
         let mut counted = schema.clone();
-        let mut found = Found::default();
+        let mut found = FoundSchemas::default();
         found.schema(&mut counted, String::new());
         found.check()?;
         let options = jsonschema::options().with_pattern_options(PatternOptions::regex()).with_keyword(
@@ -200,12 +200,12 @@ impl<'i> Keyword<'i> for Step {
 
 /// The schemas within a schema, by their place, and the places of those that apply where each does.
 #[derive(Default)]
-struct Found {
+struct FoundSchemas {
     schemas: BTreeMap<String, Vec<String>>,
     mistakes: BTreeSet<String>,
 }
 
-impl Found {
+impl FoundSchemas {
     /// Finds a schema and all within it, and has them counted.
     fn schema(&mut self, schema: &mut Value, at: String) {
         let mut same = Vec::new();

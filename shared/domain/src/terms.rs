@@ -38,7 +38,7 @@ pub enum Hitl {
 
 /// A ceiling, a limit or a list that is less than what was asked for (B17).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Adjusted {
+pub struct Adjustment {
     /// Its name, such as `max_cost_usd`, `max_steps` or `tools`.
     pub what: String,
     pub asked: Json,
@@ -55,17 +55,17 @@ pub enum LoweredBy {
     Deployment,
 }
 
-impl Adjusted {
+impl Adjustment {
     pub fn new(what: &str, asked: impl Serialize, got: impl Serialize, by: LoweredBy) -> Self {
         let value = |value: Result<serde_json::Value, _>| {
             Json::from(value.expect("numbers and names are valid JSON"))
         };
         let (asked, got) = (serde_json::to_value(asked), serde_json::to_value(got));
-        Adjusted { what: what.into(), asked: value(asked), got: value(got), by }
+        Adjustment { what: what.into(), asked: value(asked), got: value(got), by }
     }
 }
 
-impl fmt::Display for Adjusted {
+impl fmt::Display for Adjustment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let by = match self.by {
             LoweredBy::Profile => "its agent's profile",

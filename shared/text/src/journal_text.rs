@@ -7,7 +7,7 @@ use domain::{
     id::ToolName,
     ladder::RungAction,
     wire::{
-        CheckedStep, Compacted, HistoryStep, ModelStep, Payload, PromptMessage, PromptRole, ToolOutput,
+        CheckedStep, CompactionKind, HistoryStep, ModelStep, Payload, PromptMessage, PromptRole, ToolOutput,
         ToolStep, Verdict,
     },
     wording::count,
@@ -89,8 +89,10 @@ pub fn line(step: &HistoryStep) -> Line {
         }
         HistoryStep::Compacted { from, to, how } => {
             let said = match how {
-                Compacted::References => format!("tool outputs of steps {from}–{to} are shown as references"),
-                Compacted::Dropped => format!("steps {from}–{to} are no longer shown to the model"),
+                CompactionKind::References => {
+                    format!("tool outputs of steps {from}–{to} are shown as references")
+                }
+                CompactionKind::Dropped => format!("steps {from}–{to} are no longer shown to the model"),
             };
             Line { what: "window", said, ..Line::default() }
         }

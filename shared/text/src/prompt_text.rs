@@ -2,7 +2,7 @@
 //! call added, as far as they counted still.
 
 use domain::{
-    wire::{Compacted, HistoryEntry, HistoryStep, PromptRole, ToolOutput},
+    wire::{CompactionKind, HistoryEntry, HistoryStep, PromptRole, ToolOutput},
     wording::count,
 };
 
@@ -99,12 +99,12 @@ fn dialog(entries: &[HistoryEntry]) -> Vec<Part> {
             }
             HistoryStep::Told(told) => parts.push(Part::of("message", entry, told.text.as_str())),
             HistoryStep::Restored { to, .. } => parts.retain(|part| part.entry <= *to),
-            HistoryStep::Compacted { from, to, how: Compacted::Dropped } => {
+            HistoryStep::Compacted { from, to, how: CompactionKind::Dropped } => {
                 parts.retain(|part| part.entry < *from || part.entry > *to);
                 let gone = format!("entries {from}–{to} are no longer shown");
                 parts.insert(0, Part::of("note", entry, &gone));
             }
-            HistoryStep::Compacted { from, to, how: Compacted::References } => {
+            HistoryStep::Compacted { from, to, how: CompactionKind::References } => {
                 let within =
                     |part: &&mut Part| part.what.starts_with("tool ") && (*from..=*to).contains(&part.entry);
                 parts.iter_mut().filter(within).for_each(|part| part.shown_as = Some("shown as a reference"));

@@ -146,7 +146,7 @@ impl fmt::Display for SetLimit {
 /// What a worker reports of a limit that its agent has reached, as `max_steps: 20 of 20`. A worker does not know where a limit
 /// was set: the coordinator, which does, says it in its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Used {
+pub struct UsedLimit {
     pub name: String,
     pub used: u64,
     pub max: u64,
@@ -154,17 +154,17 @@ pub struct Used {
     pub detail: Option<String>,
 }
 
-impl Used {
+impl UsedLimit {
     pub fn new(name: &str, used: impl Into<u64>, max: impl Into<u64>) -> Self {
-        Used { name: name.to_owned(), used: used.into(), max: max.into(), detail: None }
+        UsedLimit { name: name.to_owned(), used: used.into(), max: max.into(), detail: None }
     }
 
     pub fn with(self, detail: impl fmt::Display) -> Self {
-        Used { detail: Some(detail.to_string()), ..self }
+        UsedLimit { detail: Some(detail.to_string()), ..self }
     }
 }
 
-impl fmt::Display for Used {
+impl fmt::Display for UsedLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {} of {}", self.name, self.used, self.max)?;
         self.detail.iter().try_for_each(|detail| write!(f, "; {detail}"))
@@ -175,7 +175,7 @@ impl fmt::Display for Used {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Other;
 
-impl FromStr for Used {
+impl FromStr for UsedLimit {
     type Err = Other;
 
     fn from_str(text: &str) -> Result<Self, Other> {
@@ -186,7 +186,7 @@ impl FromStr for Used {
         let (name, counts) = counts.split_once(": ").ok_or(Other)?;
         let (used, max) = counts.split_once(" of ").ok_or(Other)?;
         let number = |text: &str| text.parse::<u64>().map_err(|_| Other);
-        Ok(Used { name: name.to_owned(), used: number(used)?, max: number(max)?, detail })
+        Ok(UsedLimit { name: name.to_owned(), used: number(used)?, max: number(max)?, detail })
     }
 }
 
@@ -270,15 +270,15 @@ mod tests {
     #[test]
     fn l_what_a_worker_reports_of_a_limit_is_read_back() {
         for used in [
-            Used::new("max_steps", 3u32, 3u32),
-            Used::new("max_retries_total", 6u32, 5u32).with("503; again"),
+            UsedLimit::new("max_steps", 3u32, 3u32),
+            UsedLimit::new("max_retries_total", 6u32, 5u32).with("503; again"),
         ] {
             assert_eq!(used.to_string().parse(), Ok(used));
         }
         for other in
             ["", "max_steps", "max_steps: many of 3", "the program wrote a line of more than 7 bytes"]
         {
-            assert_eq!(other.parse::<Used>(), Err(Other), "{other}");
+            assert_eq!(other.parse::<UsedLimit>(), Err(Other), "{other}");
         }
     }
 }

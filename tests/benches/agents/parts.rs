@@ -8,7 +8,7 @@ use domain::{
     TraceId,
     span::Headers,
     subject::Subject,
-    wire::{Answer, Claimed, Execute, Offer},
+    wire::{Answer, ClaimAnswer, Execute, Offer},
 };
 use serde_json::{Value, json};
 use trellis_tests::{cluster::queue_of, processes::Processes};
@@ -76,7 +76,7 @@ impl<'a> Part<'a> {
         let claim = json!({"claim": {"child_id": offer.child_id, "worker_id": "bench", "token": token}});
         let claimed = ask(bus, &offer.report_to.ask, offer.trace_id, claim).await;
         let Answer::Claimed(claimed) = claimed else { panic!("not claimed") };
-        let Claimed { lease, work, .. } = *claimed;
+        let ClaimAnswer { lease, work, .. } = *claimed;
         delivery.ack().await;
         Part { bus, work, lease: serde_json::to_value(lease).unwrap() }
     }

@@ -7,7 +7,7 @@ use bus::Delivery;
 use domain::{
     TraceId,
     span::Headers,
-    wire::{Answer, Claimed, Execute, Offer},
+    wire::{Answer, ClaimAnswer, Execute, Offer},
 };
 use futures_util::StreamExt;
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ async fn claim(trellis: &Trellis, delivery: &Delivery) -> (Execute, Value) {
     let claim = json!({"claim": {"child_id": offer.child_id, "worker_id": "bench", "token": token}});
     let claimed = ask_at(trellis, &offer.report_to.ask, offer.trace_id, claim).await;
     let Answer::Claimed(claimed) = claimed else { panic!("not claimed") };
-    let Claimed { lease, work, .. } = *claimed;
+    let ClaimAnswer { lease, work, .. } = *claimed;
     (work, serde_json::to_value(lease).unwrap())
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use domain::{
     ChildId, TraceId,
     subject::Filter,
-    wire::{Compacted, HistoryEntry, HistoryStep},
+    wire::{CompactionKind, HistoryEntry, HistoryStep},
 };
 use serde_json::{Value, json};
 use trellis_tests::{
@@ -75,7 +75,7 @@ pub(super) fn summaries(entries: &[HistoryEntry]) -> Vec<u32> {
     entries.iter().filter_map(|entry| entry.step.as_model()?.summary_of).collect()
 }
 
-pub(super) fn compacted(entries: &[HistoryEntry], how: Compacted) -> usize {
+pub(super) fn compacted(entries: &[HistoryEntry], how: CompactionKind) -> usize {
     let is =
         |entry: &&HistoryEntry| matches!(entry.step, HistoryStep::Compacted { how: its, .. } if its == how);
     entries.iter().filter(is).count()
@@ -125,7 +125,7 @@ async fn w7_the_oldest_exchanges_become_a_summary_that_is_paid_and_summarised_in
     assert_eq!(outcome["result"], "done", "{outcome:#}");
     let to = summaries(&entries);
     assert!(to.len() >= 3 && to.is_sorted(), "{to:?}");
-    assert_eq!(compacted(&entries, Compacted::Dropped), 0);
+    assert_eq!(compacted(&entries, CompactionKind::Dropped), 0);
     let (own, summed) = prompts(&model);
     check_prompts(&own);
     assert!(own.last().unwrap().contains(&format!("SUMMARY {}", to.len())), "{}", own.last().unwrap());
@@ -171,7 +171,7 @@ async fn w7_without_a_summary_the_oldest_are_dropped_and_the_prompt_says_so() {
     let (outcome, entries) = run(&cluster, json!({})).await;
     assert_eq!(outcome["result"], "done", "{outcome:#}");
     assert_eq!(summaries(&entries), [] as [u32; 0]);
-    assert!(compacted(&entries, Compacted::Dropped) >= 2, "{entries:#?}");
+    assert!(compacted(&entries, CompactionKind::Dropped) >= 2, "{entries:#?}");
     let (own, summed) = prompts(&model);
     check_prompts(&own);
     assert_eq!(summed.len(), 0);
@@ -193,7 +193,7 @@ async fn w7_too_little_money_for_a_summary_drops_the_oldest() {
     let (outcome, entries) = run(&cluster, json!({})).await;
     assert_eq!(outcome["result"], "done", "{outcome:#}");
     assert_eq!(summaries(&entries), [] as [u32; 0]);
-    assert!(compacted(&entries, Compacted::Dropped) >= 2, "{entries:#?}");
+    assert!(compacted(&entries, CompactionKind::Dropped) >= 2, "{entries:#?}");
     check_prompts(&prompts(&model).0);
     cluster.stop().await;
 }
@@ -209,8 +209,8 @@ async fn w7_old_tool_outputs_become_references_first_and_can_be_read_again() {
     let cluster = embedded(model.settings(), json!([profile(json!({"window_tokens": 3000}))])).await;
     let (outcome, entries) = run(&cluster, json!({})).await;
     assert_eq!(outcome["result"], "done", "{outcome:#}");
-    assert!(compacted(&entries, Compacted::References) >= 1, "{entries:#?}");
-    assert_eq!((summaries(&entries).len(), compacted(&entries, Compacted::Dropped)), (0, 0));
+    assert!(compacted(&entries, CompactionKind::References) >= 1, "{entries:#?}");
+    assert_eq!((summaries(&entries).len(), compacted(&entries, CompactionKind::Dropped)), (0, 0));
     let (own, _) = prompts(&model);
     let last = own.last().unwrap();
     assert!(last.contains("[output of `fs.read`, 15"), "{last}");
@@ -241,7 +241,7 @@ async fn w7_a_newest_exchange_that_does_not_fit_is_shown_by_reference_or_ends_th
     let cluster = embedded(model.settings(), json!([profile(window)])).await;
     let (outcome, entries) = run(&cluster, json!({})).await;
     assert_eq!(outcome["result"], "done", "{outcome:#}");
-    assert!(compacted(&entries, Compacted::References) >= 1, "{entries:#?}");
+    assert!(compacted(&entries, CompactionKind::References) >= 1, "{entries:#?}");
     assert!(
         prompts(&model).0.last().unwrap().contains("[output of `fs.read`, 8"),
         "{:?}",

@@ -1,7 +1,7 @@
 //! Logs that a coordinator with keys reads back (S3), on every bus: what others stored there counts for nobody, and stands
 //! in nobody's way.
 
-use bus::{Bus, From, Outgoing, PublishError, Stored, keys::Keys};
+use bus::{Bus, From, Outgoing, PublishError, StoredMessage, keys::Keys};
 use domain::{
     span::Headers,
     subject::{Filter, Subject},
@@ -52,13 +52,13 @@ async fn put(bus: &Bus, subject: &Subject, text: &str, expect_last: Option<u64>)
     bus.publish(message(subject, text, expect_last)).await.unwrap().sequence
 }
 
-fn texts(all: &[Stored]) -> Vec<&str> {
+fn texts(all: &[StoredMessage]) -> Vec<&str> {
     all.iter().map(|stored| std::str::from_utf8(&stored.payload).unwrap()).collect()
 }
 
 /// Stores a message again, with its code, on a subject.
-async fn again(bus: &Bus, stored: &Stored, subject: &Subject) {
-    let Stored { headers, payload, .. } = stored.clone();
+async fn again(bus: &Bus, stored: &StoredMessage, subject: &Subject) {
+    let StoredMessage { headers, payload, .. } = stored.clone();
     let copy = Outgoing { subject: subject.clone(), id: None, headers, payload, expect_last: None };
     bus.publish(copy).await.unwrap();
 }
@@ -70,7 +70,7 @@ async fn s3_only_what_was_signed_for_its_place_is_read_from_a_log(bus: Bus) {
     put(&bus, &one, "unsigned", None).await;
     let first = bus.read(&Filter::One(one.clone())).await.unwrap().remove(0);
     again(&bus, &first, &other).await;
-    let changed = Stored { payload: "changed".into(), ..first.clone() };
+    let changed = StoredMessage { payload: "changed".into(), ..first.clone() };
     again(&bus, &changed, &one).await;
     put(&ours, &one, "second", None).await;
     let read = async |bus: &Bus, subject: &Subject| bus.read(&Filter::One(subject.clone())).await.unwrap();
@@ -209,7 +209,7 @@ async fn s3_what_a_coordinator_with_other_keys_may_have_stored_is_told_apart(bus
     let unsigned = put(&bus, &one, "unsigned", None).await;
     let other = put(&bus.clone().with_keys(Keys::parse(LATER).unwrap()), &one, "other", None).await;
     let ours_stored = bus.read(&Filter::Events).await.unwrap().remove(0);
-    again(&bus, &Stored { payload: "forged".into(), ..ours_stored }, &one).await;
+    again(&bus, &StoredMessage { payload: "forged".into(), ..ours_stored }, &one).await;
     let (read, foreign) = ours.read_judged(&Filter::Events).await.unwrap();
     assert_eq!((texts(&read), foreign), (vec!["ours"], vec![unsigned, other]));
     let refused = ours.read_refused(&Filter::Events).await.unwrap();
@@ -242,7 +242,7 @@ async fn s3_copies_of_an_earlier_message_never_push_out_the_last(bus: Bus) {
         let mut follow = ours.follow(std::slice::from_ref(&filter), From::Start).await.unwrap();
         let first = put(&ours, &subject, "runs", Some(0)).await;
         let last = put(&ours, &subject, "deleted", Some(first)).await;
-        let Stored { headers, payload, .. } = bus.read(&filter).await.unwrap().remove(0);
+        let StoredMessage { headers, payload, .. } = bus.read(&filter).await.unwrap().remove(0);
         let copy = || Outgoing {
             subject: subject.clone(),
             id: None,
@@ -334,7 +334,7 @@ async fn s3_an_object_is_fetched_only_for_a_message_that_was_signed_with_it() {
         sent.unwrap().await.unwrap();
     }
     let unchecked = bus.read(&Filter::Events).await.unwrap();
-    let bytes = |read: &[Stored]| read.iter().map(|stored| stored.payload.len()).collect::<Vec<_>>();
+    let bytes = |read: &[StoredMessage]| read.iter().map(|stored| stored.payload.len()).collect::<Vec<_>>();
     assert_eq!(bytes(&unchecked), [2 << 20, 5, 0, 0], "without keys nobody can tell");
     let mut asked = client.subscribe("$JS.API.STREAM.MSG.GET.>").await.unwrap();
     client.flush().await.unwrap();

@@ -5,7 +5,8 @@ use std::{error::Error as _, time::Duration};
 
 use bus::Position;
 use coordinator::store::{
-    Committed, Correction, Error, LogMark, Marked, Member, NewMark, Redis, Replaces, Store, UNREADABLE, Write,
+    CommitOutcome, Correction, Error, LogMark, MarkOutcome, Member, NewMark, Redis, Replaces, Store,
+    UNREADABLE, Write,
 };
 use domain::subject::Partition;
 use tokio::time::Instant;
@@ -66,10 +67,10 @@ async fn f20_a_flushed_script_is_loaded_again_within_the_call() {
         tell(&server, &["SCRIPT", "FLUSH"]).await;
         let writes: Vec<Write> = (1..=40).map(|number| write(trace(number), version)).collect();
         let answers = store.commit(&writes).await.unwrap();
-        assert!(answers.iter().all(|answer| matches!(answer, Committed::Done { .. })), "{answers:?}");
+        assert!(answers.iter().all(|answer| matches!(answer, CommitOutcome::Done { .. })), "{answers:?}");
     }
     tell(&server, &["SCRIPT", "FLUSH"]).await;
-    let sent = coordinator::store::Sent {
+    let sent = coordinator::store::SentOutboxes {
         trace_id: trace(1),
         outboxes: vec![key(3)],
         version: Some(3),
@@ -101,7 +102,7 @@ async fn f20_a_full_server_refuses_a_write_whole() {
     let mut acknowledged = 0;
     let refused = loop {
         match store.commit(&[fill(1, acknowledged + 1)]).await {
-            Ok(answers) => assert!(matches!(answers[0], Committed::Done { .. })),
+            Ok(answers) => assert!(matches!(answers[0], CommitOutcome::Done { .. })),
             Err(error) => break error,
         }
         acknowledged += 1;
@@ -123,7 +124,7 @@ async fn f20_a_full_server_refuses_a_write_whole() {
 
     tell(&server, &["CONFIG", "SET", "maxmemory", "0"]).await;
     let more = commit(&store, fill(1, acknowledged + 1)).await;
-    assert_eq!(more, Committed::Done { counter: acknowledged + 1 });
+    assert_eq!(more, CommitOutcome::Done { counter: acknowledged + 1 });
 }
 
 /// Proves that a key of another type stops the script before its first write, once: then it is removed, and the counter has gone back.
@@ -142,7 +143,7 @@ async fn f20_a_key_of_another_type_leaves_no_partial_write() {
         assert_eq!(version(&store, trace(1)).await, Some(1), "{key}");
         assert_eq!(tell(&server, &["EXISTS", &key]).await, redis::Value::Int(0), "{key}");
     }
-    assert_eq!(commit(&store, write(trace(1), 2)).await, Committed::Done { counter: 1 });
+    assert_eq!(commit(&store, write(trace(1), 2)).await, CommitOutcome::Done { counter: 1 });
 }
 
 /// Proves the watchdog on a broken connection, and that acknowledged writes were synced to disk.
@@ -158,7 +159,7 @@ async fn f16_a_killed_redis_keeps_what_it_acknowledged_and_is_found_again() {
             tokio::spawn(async move {
                 let mut done = acknowledged;
                 while let Ok(answers) = store.commit(&[write(trace(1), done + 1)]).await {
-                    assert!(matches!(answers[0], Committed::Done { .. }), "{answers:?}");
+                    assert!(matches!(answers[0], CommitOutcome::Done { .. }), "{answers:?}");
                     done += 1;
                     wrote.send_replace(done);
                 }
@@ -196,10 +197,10 @@ async fn f17_a_mark_that_was_seen_before_a_restart_is_not_set_after_it() {
     recovered(&store).await;
     let mark = |seen| NewMark { partition, seen, position: Position { log: 1, sequence: 5 } };
     let marked = store.set_log_marks(&[mark(seen.clone())]).await.unwrap().remove(0);
-    let Marked::Differs(found) = marked else { panic!("it was set") };
+    let MarkOutcome::Differs(found) = marked else { panic!("it was set") };
     assert_ne!(found.run, seen.run);
     assert_eq!(LogMark { run: seen.run.clone(), ..found.clone() }, seen);
-    assert_eq!(store.set_log_marks(&[mark(found)]).await.unwrap(), [Marked::Done]);
+    assert_eq!(store.set_log_marks(&[mark(found)]).await.unwrap(), [MarkOutcome::Done]);
 }
 
 /// Proves that a call survives a quick restart: its reconnect tries more than once.
@@ -254,7 +255,7 @@ async fn a_stopped_redis_fails_calls_in_bounded_time_and_is_found_again() {
     server.resume();
     recovered(&store).await;
     assert_eq!(version(&store, trace(1)).await, Some(1));
-    assert_eq!(commit(&store, write(trace(1), 2)).await, Committed::Done { counter: 2 });
+    assert_eq!(commit(&store, write(trace(1), 2)).await, CommitOutcome::Done { counter: 2 });
 }
 
 /// Proves that callers share one reconnect: one after another they would wait for minutes.
@@ -294,7 +295,7 @@ async fn the_counter_goes_back_when_redis_is_wiped() {
     let loaded = store.load(&[trace(1)]).await.unwrap().pop().unwrap();
     assert!(loaded.record.is_none() && loaded.counter == 0, "{loaded:?}");
     let answer = commit(&store, write(trace(1), 4)).await;
-    assert_eq!(answer, Committed::Conflict { version: 0, counter: 0 });
+    assert_eq!(answer, CommitOutcome::Conflict { version: 0, counter: 0 });
 }
 
 #[tokio::test]
@@ -365,7 +366,7 @@ async fn s3_one_trace_that_is_none_keeps_no_other_from_being_used() {
         tell(&server, &["FLUSHALL"]).await;
         let timed = |number: usize| Write { timer: Some(at(5)), ..write(traces[number], 1) };
         for number in 0..3 {
-            assert!(matches!(commit(&store, timed(number)).await, Committed::Done { .. }), "{bad}");
+            assert!(matches!(commit(&store, timed(number)).await, CommitOutcome::Done { .. }), "{bad}");
         }
         let key = keys(&format!("*trace:{}", traces[0])).await.remove(0);
         let mut command = redis::cmd(words[0]);
@@ -393,7 +394,7 @@ async fn s3_one_trace_that_is_none_keeps_no_other_from_being_used() {
         assert_eq!(tell(&server, &["ZSCORE", &timers, "no trace"]).await, redis::Value::Nil, "{bad}");
         let next: Vec<Write> = traces.iter().map(|trace| write(*trace, 2)).collect();
         let done = store.commit(&next).await.unwrap();
-        let done: Vec<bool> = done.iter().map(|done| matches!(done, Committed::Done { .. })).collect();
+        let done: Vec<bool> = done.iter().map(|done| matches!(done, CommitOutcome::Done { .. })).collect();
         // What can't be read may still have its version.
         assert_eq!(done[1..], [true, true], "{bad}");
         store.delay(traces[0], at(100)).await.unwrap();
@@ -477,14 +478,14 @@ async fn s3_a_partition_goes_on_whatever_a_stranger_writes_to_its_keys() {
         };
         store.apply_agents(&[agent("a", 1, Some("1"))], 0).await.unwrap();
         for number in 0..3 {
-            assert!(matches!(commit(&store, stored(number, 1)).await, Committed::Done { .. }));
+            assert!(matches!(commit(&store, stored(number, 1)).await, CommitOutcome::Done { .. }));
         }
         let marks = store.log_marks(&all).await.unwrap();
         let position = Position { log: 1, sequence: 1 };
         let new =
             |(partition, seen): (&Partition, LogMark)| NewMark { partition: *partition, seen, position };
         let new: Vec<NewMark> = all.iter().zip(marks).map(new).collect();
-        assert!(store.set_log_marks(&new).await.unwrap().iter().all(|marked| *marked == Marked::Done));
+        assert!(store.set_log_marks(&new).await.unwrap().iter().all(|marked| *marked == MarkOutcome::Done));
         let keys = tell(&server, &["KEYS", name]).await;
         for key in redis::from_redis_value::<Vec<String>>(keys).unwrap() {
             tell(&server, &["DEL", &key]).await;
@@ -506,7 +507,7 @@ async fn s3_a_partition_goes_on_whatever_a_stranger_writes_to_its_keys() {
                 Ok(done) => done[0],
                 Err(_) => commit(&store, stored(number, 2)).await,
             };
-            let Committed::Done { counter } = done else { panic!("{bad}: {done:?}") };
+            let CommitOutcome::Done { counter } = done else { panic!("{bad}: {done:?}") };
             // Or each commit would look like a loss, without end.
             let read = store.load(&[*id]).await.unwrap()[0].counter;
             assert_eq!(read, counter, "{bad}: what a commit tells is what is read");
@@ -519,7 +520,7 @@ async fn s3_a_partition_goes_on_whatever_a_stranger_writes_to_its_keys() {
             |(partition, seen): (&Partition, LogMark)| NewMark { partition: *partition, seen, position };
         let new: Vec<NewMark> = all.iter().zip(marks).map(new).collect();
         assert!(
-            store.set_log_marks(&new).await.unwrap().iter().all(|marked| *marked == Marked::Done),
+            store.set_log_marks(&new).await.unwrap().iter().all(|marked| *marked == MarkOutcome::Done),
             "{bad}"
         );
     }
@@ -549,9 +550,9 @@ async fn s3_what_is_no_trace_is_replaced_as_a_whole() {
         let expected = store.versions(&[trace(1)]).await.unwrap()[0];
         assert_eq!(expected, if bad == "no version" { 0 } else { UNREADABLE }, "{bad}");
         let rebuilt = Write { expected, replaces: Replaces::Everything, ..write(trace(1), 5) };
-        assert!(matches!(commit(&store, rebuilt.clone()).await, Committed::Done { .. }), "{bad}");
+        assert!(matches!(commit(&store, rebuilt.clone()).await, CommitOutcome::Done { .. }), "{bad}");
         let again = commit(&store, rebuilt).await;
-        assert!(matches!(again, Committed::Conflict { version: 5, .. }), "{bad}: {again:?}");
+        assert!(matches!(again, CommitOutcome::Conflict { version: 5, .. }), "{bad}: {again:?}");
         let record = store.load(&[trace(1)]).await.unwrap().remove(0).record.unwrap();
         assert_eq!((record.version, record.outbox.len()), (5, 0), "{bad}");
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coordinator::store::{Committed, Redis, Store, Write};
+use coordinator::store::{CommitOutcome, Redis, Store, Write};
 use tokio::time::Instant;
 use trellis_tests::{cluster::SOON, servers::RedisServer};
 
@@ -72,7 +72,7 @@ async fn f20_a_flushed_script_is_loaded_again_on_a_cluster() {
         }
         let writes: Vec<Write> = (1..=40).map(|number| write(trace(number), version)).collect();
         let answers = store.commit(&writes).await.unwrap();
-        assert!(answers.iter().all(|answer| matches!(answer, Committed::Done { .. })), "{answers:?}");
+        assert!(answers.iter().all(|answer| matches!(answer, CommitOutcome::Done { .. })), "{answers:?}");
     }
 }
 
@@ -99,7 +99,8 @@ async fn f16_a_cluster_that_lost_a_node_fails_in_bounded_time_and_is_found_again
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     };
-    let version = |loaded: &coordinator::store::Loaded| loaded.record.as_ref().map(|record| record.version);
+    let version =
+        |loaded: &coordinator::store::LoadedRecord| loaded.record.as_ref().map(|record| record.version);
     assert!(loaded.iter().all(|loaded| matches!(version(loaded), Some(1 | 2))), "{loaded:?}");
     assert!(loaded.iter().any(|loaded| version(loaded) == Some(1)), "those of the killed node");
 }
@@ -154,12 +155,12 @@ async fn f16_a_sentinels_new_master_is_found() {
     let sentinel = RedisServer::start_sentinel("main", &master);
     until(&sentinel, &["SENTINEL", "REPLICAS", "main"], &replica.port().to_string()).await;
     let store = connect(&format!("redis-sentinel://127.0.0.1:{}/main", sentinel.port()), "").await;
-    assert_eq!(commit(&store, write(trace(1), 1)).await, Committed::Done { counter: 1 });
+    assert_eq!(commit(&store, write(trace(1), 1)).await, CommitOutcome::Done { counter: 1 });
     // `WAIT` would only wait for writes of its own connection.
     until(&replica, &["KEYS", "*"], &trace(1).to_string()).await;
     master.kill();
     until(&replica, &["INFO", "replication"], "role:master").await;
     recovered(&store).await;
     assert_eq!(version(&store, trace(1)).await, Some(1));
-    assert_eq!(commit(&store, write(trace(1), 2)).await, Committed::Done { counter: 2 });
+    assert_eq!(commit(&store, write(trace(1), 2)).await, CommitOutcome::Done { counter: 2 });
 }

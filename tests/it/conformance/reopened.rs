@@ -2,10 +2,11 @@
 
 use std::{os::unix::fs::PermissionsExt, time::Duration};
 
-use bus::{Bus, Consumer, Outgoing, Published, Stream, Topology};
+use bus::{Bus, Consumer, Outgoing, PublishReceipt, Stream, Topology};
 use bytes::Bytes;
 use coordinator::store::{
-    AgentVersion, Committed, Correction, Find, Marked, NewMark, OutboxKey, Record, Sent, Store, Write,
+    AgentVersion, CommitOutcome, Correction, Find, MarkOutcome, NewMark, OutboxKey, Record, SentOutboxes,
+    Store, Write,
 };
 use disk::{Change, Disk, Error, Key, Kind, Rows};
 use domain::{
@@ -42,10 +43,10 @@ async fn streams_and_their_ids_fences_and_sequences_are_there_again() {
     assert_eq!(bus.end(&Filter::Events).await, Ok(end));
     assert_eq!(bus.fill().await, Ok(fill), "sizes are counted on from where they were");
     let again = bus.publish(identified(event(2), "4")).await;
-    assert_eq!(again, Ok(Published { sequence: 4, duplicate: true }));
+    assert_eq!(again, Ok(PublishReceipt { sequence: 4, duplicate: true }));
     let fenced = |last| Outgoing { expect_last: Some(last), ..message(event(2), "fenced") };
     assert!(bus.publish(fenced(4)).await.is_err());
-    assert_eq!(bus.publish(fenced(19)).await, Ok(Published { sequence: 22, duplicate: false }));
+    assert_eq!(bus.publish(fenced(19)).await, Ok(PublishReceipt { sequence: 22, duplicate: false }));
     assert_ne!(bus_in(&other).await.end(&Filter::Events).await.unwrap().log, end.log);
 }
 
@@ -178,7 +179,10 @@ async fn what_a_store_acknowledged_is_there_again() {
     };
     let ended = Write { ended_at: Some(at(20)), opened_at: Some(at(11)), ..write(run(2), 1) };
     let committed = store.commit(&[first, ended]).await.unwrap();
-    assert!(committed.iter().all(|committed| matches!(committed, Committed::Done { .. })), "{committed:?}");
+    assert!(
+        committed.iter().all(|committed| matches!(committed, CommitOutcome::Done { .. })),
+        "{committed:?}"
+    );
     let version = AgentVersion { agent_id: "a".into(), version: 3, profile: Some("p".into()), again: false };
     store.apply_agents(&[version], 5).await.unwrap();
     store.settle_partitions(PARTITIONS).await.unwrap();
@@ -188,7 +192,7 @@ async fn what_a_store_acknowledged_is_there_again() {
     let seen = store.log_marks(&homes[..1]).await.unwrap().remove(0);
     let position = bus::Position { log: 5, sequence: 6 };
     let mark = NewMark { partition: homes[0], seen: seen.clone(), position };
-    assert_eq!(store.set_log_marks(std::slice::from_ref(&mark)).await.unwrap(), [Marked::Done]);
+    assert_eq!(store.set_log_marks(std::slice::from_ref(&mark)).await.unwrap(), [MarkOutcome::Done]);
     let before = all(&store, &homes).await;
     drop(store);
 
@@ -204,8 +208,8 @@ async fn what_a_store_acknowledged_is_there_again() {
     assert!(store.settle_partitions(PARTITIONS + 1).await.is_err());
     // Another process serves it: who has not seen that one does not mark.
     let marked = store.set_log_marks(&[mark]).await.unwrap();
-    assert!(matches!(&marked[..], [Marked::Differs(found)] if found.run != seen.run), "{marked:?}");
-    let sent = Sent {
+    assert!(matches!(&marked[..], [MarkOutcome::Differs(found)] if found.run != seen.run), "{marked:?}");
+    let sent = SentOutboxes {
         trace_id: run(1),
         outboxes: vec![outbox],
         version: Some(1),

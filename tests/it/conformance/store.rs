@@ -4,8 +4,9 @@ use std::{collections::HashMap, time::Duration};
 
 use bus::Position;
 use coordinator::store::{
-    AgentVersion, Agents, COMMANDS, Committed, Correction, Durability, Error, Find, LogMark, Login, Marked,
-    Member, Members, Memory, NewMark, OutboxKey, Redis, Replaces, Sent, Store, Write, key_patterns,
+    AgentVersion, Agents, COMMANDS, CommitOutcome, Correction, Durability, Error, Find, LogMark, Login,
+    MarkOutcome, Member, Members, Memory, NewMark, OutboxKey, Redis, Replaces, SentOutboxes, Store, Write,
+    key_patterns,
 };
 use disk::Disk;
 use domain::{
@@ -140,7 +141,7 @@ pub(super) fn key(version: u64) -> OutboxKey {
 }
 
 /// Commits one write and returns its result.
-pub(super) async fn commit(store: &Store, write: Write) -> Committed {
+pub(super) async fn commit(store: &Store, write: Write) -> CommitOutcome {
     store.commit(&[write]).await.unwrap().pop().unwrap()
 }
 
@@ -170,7 +171,7 @@ async fn a_first_write_is_read_back_whole(store: Store) {
         outbox: Some((key(1), "to send".into())),
         ..write(trace(1), 1)
     };
-    assert_eq!(commit(&store, first).await, Committed::Done { counter: 1 });
+    assert_eq!(commit(&store, first).await, CommitOutcome::Done { counter: 1 });
     let record = store.load(&[trace(1)]).await.unwrap().pop().unwrap().record.unwrap();
     assert_eq!(record.version, 1);
     assert_eq!(record.fields, HashMap::from([("head".into(), "version 1".into())]));
@@ -183,7 +184,7 @@ async fn a_first_write_is_read_back_whole(store: Store) {
 
 async fn a_write_on_another_version_changes_nothing(store: Store) {
     let id = trace(1);
-    assert_eq!(commit(&store, write(id, 2)).await, Committed::Conflict { version: 0, counter: 0 });
+    assert_eq!(commit(&store, write(id, 2)).await, CommitOutcome::Conflict { version: 0, counter: 0 });
     commit(&store, Write { timer: Some(at(5)), outbox: Some((key(1), "kept".into())), ..write(id, 1) }).await;
     for expected in [0, 2, 11] {
         let stale = Write {
@@ -193,7 +194,7 @@ async fn a_write_on_another_version_changes_nothing(store: Store) {
             ended_at: Some(at(1)),
             ..write(id, expected + 1)
         };
-        assert_eq!(commit(&store, stale).await, Committed::Conflict { version: 1, counter: 1 });
+        assert_eq!(commit(&store, stale).await, CommitOutcome::Conflict { version: 1, counter: 1 });
     }
     let record = store.load(&[id]).await.unwrap().pop().unwrap().record.unwrap();
     assert_eq!(record.fields, HashMap::from([("head".into(), "version 1".into())]));
@@ -216,9 +217,9 @@ async fn of_eight_writers_of_one_version_one_wins(store: Store) {
                 }
                 let fields = vec![(format!("{next}"), Some(format!("{name}")))];
                 match commit(&store, Write { fields, ..write(trace(1), next) }).await {
-                    Committed::Done { .. } => won += 1,
-                    Committed::Conflict { version, .. } => assert!(version >= next),
-                    outdated @ Committed::Outdated { .. } => panic!("it names no profiles: {outdated:?}"),
+                    CommitOutcome::Done { .. } => won += 1,
+                    CommitOutcome::Conflict { version, .. } => assert!(version >= next),
+                    outdated @ CommitOutcome::Outdated { .. } => panic!("it names no profiles: {outdated:?}"),
                 }
             }
         })
@@ -240,7 +241,7 @@ async fn a_batch_answers_in_its_order_and_each_write_stands_alone(store: Store) 
     writes.push(write(trace(3), 2));
     let answers = store.commit(&writes).await.unwrap();
     for (write, answer) in writes.iter().zip(&answers) {
-        let conflict = matches!(answer, Committed::Conflict { version: 1, .. });
+        let conflict = matches!(answer, CommitOutcome::Conflict { version: 1, .. });
         assert_eq!(conflict, write.trace_id == trace(7), "{answer:?}");
     }
     let ids: Vec<TraceId> = (1..=61).rev().map(trace).collect();
@@ -339,7 +340,7 @@ async fn a_large_trace_that_is_changed_is_read_as_one_version(store: Store) {
                 for _ in 0..4 {
                     version += 1;
                     let committed = commit(&store, numbered(version)).await;
-                    assert!(matches!(committed, Committed::Done { .. }), "{committed:?}");
+                    assert!(matches!(committed, CommitOutcome::Done { .. }), "{committed:?}");
                 }
                 // While nobody writes, it can be read.
                 loads.wait_for(|seen| *seen == version).await.unwrap();
@@ -407,8 +408,8 @@ async fn a_version_that_another_commit_made_is_another_version(store: Store) {
     let made = |at: &str| ("made".to_owned(), Some(at.to_owned()));
     commit(&store, Write { fields: vec![made("17")], ..write(trace(1), 1) }).await;
     let next = |stamp: &str| Write { stamp: Some(stamp.into()), ..write(trace(1), 2) };
-    assert!(matches!(commit(&store, next("16")).await, Committed::Conflict { version: 1, .. }));
-    assert!(matches!(commit(&store, next("17")).await, Committed::Done { .. }));
+    assert!(matches!(commit(&store, next("16")).await, CommitOutcome::Conflict { version: 1, .. }));
+    assert!(matches!(commit(&store, next("17")).await, CommitOutcome::Done { .. }));
 }
 
 async fn timers_come_due_in_order_up_to_the_limit_until_removed(store: Store) {
@@ -431,9 +432,9 @@ async fn timers_come_due_in_order_up_to_the_limit_until_removed(store: Store) {
     assert_eq!(store.due(&everywhere(), at(30), 10).await.unwrap().len(), 2);
 }
 
-fn sent(trace_id: TraceId, outboxes: &[u64], version: Option<u64>, timer: Option<Timestamp>) -> Sent {
+fn sent(trace_id: TraceId, outboxes: &[u64], version: Option<u64>, timer: Option<Timestamp>) -> SentOutboxes {
     let outboxes = outboxes.iter().map(|version| key(*version)).collect();
-    Sent { trace_id, outboxes, version, stamp: None, timer, all: false }
+    SentOutboxes { trace_id, outboxes, version, stamp: None, timer, all: false }
 }
 
 async fn sent_clears_the_outbox_of_that_version_only(store: Store) {
@@ -472,7 +473,7 @@ async fn sent_by_a_lost_commit_leaves_what_another_has_to_send(store: Store) {
         let record = store.load(&[id]).await.unwrap().pop().unwrap().record.unwrap();
         (record.outbox.into_keys().collect::<Vec<_>>(), store.due(&everywhere(), at(9), 9).await.unwrap())
     };
-    let all = |stamp: &str, outbox: OutboxKey| Sent {
+    let all = |stamp: &str, outbox: OutboxKey| SentOutboxes {
         outboxes: vec![outbox],
         stamp: Some(stamp.into()),
         all: true,
@@ -550,7 +551,7 @@ async fn w6_an_ended_trace_is_removed_with_all_that_is_kept_with_it(store: Store
         assert!(store.load(&[one]).await.unwrap()[0].record.is_none());
     }
     let again = commit(&store, write(one, 1)).await;
-    assert!(matches!(again, Committed::Done { .. }), "its id is free again");
+    assert!(matches!(again, CommitOutcome::Done { .. }), "its id is free again");
     let values = store.load(&[one]).await.unwrap().pop().unwrap().record.unwrap().values;
     assert_eq!(values.len(), 0, "its values went with it");
 }
@@ -572,9 +573,9 @@ async fn runs_are_newest_first_without_those_that_are_gone(store: Store) {
 async fn the_counter_of_a_partition_grows_with_every_commit(store: Store) {
     let id = trace(1);
     for expected in 1..=5 {
-        assert_eq!(commit(&store, write(id, expected)).await, Committed::Done { counter: expected });
+        assert_eq!(commit(&store, write(id, expected)).await, CommitOutcome::Done { counter: expected });
     }
-    assert_eq!(commit(&store, write(id, 3)).await, Committed::Conflict { version: 5, counter: 5 });
+    assert_eq!(commit(&store, write(id, 3)).await, CommitOutcome::Conflict { version: 5, counter: 5 });
     assert_eq!(store.load(&[id]).await.unwrap()[0].counter, 5);
     let mut others = (2..100).map(trace);
     let home = Partition::of(id, PARTITIONS);
@@ -613,18 +614,18 @@ async fn a_mark_is_set_only_if_the_partition_is_as_it_was_seen(store: Store) {
         LogMark { position: Some(at(1)), ..seen.clone() },
     ];
     for wrong in wrong {
-        assert_eq!(set(&wrong, 7).await, Marked::Differs(seen.clone()), "{wrong:?}");
+        assert_eq!(set(&wrong, 7).await, MarkOutcome::Differs(seen.clone()), "{wrong:?}");
     }
     // The counter may have grown.
     commit(&store, write(id, 2)).await;
-    assert_eq!(set(&seen, 7).await, Marked::Done);
+    assert_eq!(set(&seen, 7).await, MarkOutcome::Done);
     let now = LogMark { counter: 2, position: Some(at(7)), ..seen.clone() };
-    assert_eq!(set(&seen, 8).await, Marked::Differs(now.clone()), "it was set meanwhile");
+    assert_eq!(set(&seen, 8).await, MarkOutcome::Differs(now.clone()), "it was set meanwhile");
     assert_eq!(store.log_marks(&[home, other]).await.unwrap(), [now.clone(), found[0].clone()]);
     // A log that was made anew has lower numbers.
-    assert_eq!(set(&now, 3).await, Marked::Done);
+    assert_eq!(set(&now, 3).await, MarkOutcome::Done);
     assert_eq!(store.log_marks(&[home]).await.unwrap()[0].position, Some(at(3)));
-    assert_eq!(commit(&store, write(id, 3)).await, Committed::Done { counter: 3 });
+    assert_eq!(commit(&store, write(id, 3)).await, CommitOutcome::Done { counter: 3 });
 }
 
 pub(super) fn agent(id: &str, version: u64, profile: Option<&str>) -> AgentVersion {
@@ -655,14 +656,22 @@ async fn agents_are_replaced_and_every_change_is_a_revision(store: Store) {
 
 async fn a_commit_with_earlier_profiles_is_refused(store: Store) {
     let with = |version, profiles| Write { profiles, ..write(trace(1), version) };
-    assert_eq!(commit(&store, with(1, Some(0))).await, Committed::Done { counter: 1 });
+    assert_eq!(commit(&store, with(1, Some(0))).await, CommitOutcome::Done { counter: 1 });
     store.apply_agents(&[agent("a", 1, Some("1"))], 0).await.unwrap();
-    let outdated = Committed::Outdated { revision: 1, counter: 1 };
+    let outdated = CommitOutcome::Outdated { revision: 1, counter: 1 };
     assert_eq!(commit(&store, with(2, Some(0))).await, outdated);
-    assert_eq!(commit(&store, with(9, Some(0))).await, Committed::Conflict { version: 1, counter: 1 });
-    assert_eq!(commit(&store, with(2, None)).await, Committed::Done { counter: 2 }, "it names no profiles");
-    assert_eq!(commit(&store, with(3, Some(1))).await, Committed::Done { counter: 3 });
-    assert_eq!(commit(&store, with(4, Some(7))).await, Committed::Done { counter: 4 }, "the store lost some");
+    assert_eq!(commit(&store, with(9, Some(0))).await, CommitOutcome::Conflict { version: 1, counter: 1 });
+    assert_eq!(
+        commit(&store, with(2, None)).await,
+        CommitOutcome::Done { counter: 2 },
+        "it names no profiles"
+    );
+    assert_eq!(commit(&store, with(3, Some(1))).await, CommitOutcome::Done { counter: 3 });
+    assert_eq!(
+        commit(&store, with(4, Some(7))).await,
+        CommitOutcome::Done { counter: 4 },
+        "the store lost some"
+    );
     assert_eq!(store.load(&[trace(1)]).await.unwrap()[0].record.as_ref().unwrap().version, 4);
 }
 

@@ -12,7 +12,7 @@ use domain::{
     decode::{self, Format},
 };
 use serde_json::Value;
-use telemetry::metrics::{self, Ended, Kind, Live, Metric, ModelCall, Queue, Source};
+use telemetry::metrics::{self, EndedWork, Kind, Live, Metric, ModelCall, Queue, Source};
 use trellis_tests::prometheus::{Series, parse};
 
 fn file(path: &str) -> String {
@@ -121,8 +121,8 @@ fn tell_all() -> impl Sized {
     let second = Duration::from_secs(1);
     for _ in 0..1_000 {
         let name = uuid::Uuid::new_v4().to_string();
-        metrics::context_ended(Ended::Agent(&name), second, Some("provider"));
-        metrics::context_ended(Ended::Agent(&name), second, None);
+        metrics::context_ended(EndedWork::Agent(&name), second, Some("provider"));
+        metrics::context_ended(EndedWork::Agent(&name), second, None);
         metrics::queue_waited(&name, second);
         metrics::tool_called(&name, second, true);
         metrics::tool_called(&name, second, false);
@@ -136,8 +136,8 @@ fn tell_all() -> impl Sized {
             error: None,
         });
     }
-    metrics::context_ended(Ended::Workflow, second, Some("step"));
-    metrics::context_ended(Ended::Workflow, second, None);
+    metrics::context_ended(EndedWork::Workflow, second, Some("step"));
+    metrics::context_ended(EndedWork::Workflow, second, None);
     metrics::cancelled(second);
     metrics::batch(3);
     metrics::store("commit", second, true);

@@ -13,7 +13,7 @@ use domain::{
 };
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
-use trace::Logged;
+use trace::LoggedEvents;
 
 fn file(path: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)).unwrap()
@@ -71,7 +71,7 @@ fn check(name: &str, text: &str) -> Result<(), String> {
         "drain" => reads::<wire::Drain>(text),
         "admin-record" => reads::<wire::AdminRecord>(text),
         "worker-state" => reads::<wire::WorkerState>(text),
-        "event-message" => reads::<Logged>(text),
+        "event-message" => reads::<LoggedEvents>(text),
         other => Err(format!("an example of `{other}`, which is no message")),
     }
 }

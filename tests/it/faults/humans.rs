@@ -5,7 +5,7 @@ use domain::{
     wire::EndStatus,
 };
 use serde_json::json;
-use trace::{Event, Logged, Trace};
+use trace::{Event, LoggedEvents, Trace};
 use trellis_tests::processes::{Processes, Shape};
 
 use super::publish;
@@ -40,7 +40,7 @@ async fn answered_by_one_that_dies(point: &str) {
     assert_eq!((steps[0].attempts, steps[1].attempts), (2, 0));
     assert_eq!(steps[1].answered_by.as_ref().unwrap().as_str(), "Ann");
     let log = cluster.client.bus.read(&Filter::EventsOf(run)).await.unwrap();
-    let log = log.iter().map(|stored| serde_json::from_slice::<Logged>(&stored.payload).unwrap());
+    let log = log.iter().map(|stored| serde_json::from_slice::<LoggedEvents>(&stored.payload).unwrap());
     let answers =
         log.flat_map(|logged| logged.events).filter(|event| matches!(event, Event::Answered { .. }));
     assert_eq!(answers.count(), 2, "each answer counts once");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bus::{Consumer, Stored};
+use bus::{Consumer, StoredMessage};
 use domain::{
     Amount, Json, TraceId, Usd,
     id::PoolName,
@@ -285,7 +285,7 @@ async fn f23_t2_a_message_whose_decision_panics_is_given_up() {
     let broken = changed(&mut cluster, |child| child[1]["step"]["ran"] = json!({"item": 3})).await;
     let told = async || {
         let letters = cluster.client.bus.read(&Filter::Dead).await.unwrap_or_default();
-        let read = |letter: &Stored| serde_json::from_slice::<Value>(&letter.payload).unwrap();
+        let read = |letter: &StoredMessage| serde_json::from_slice::<Value>(&letter.payload).unwrap();
         letters.iter().map(read).find(|letter| letter["refusal"]["code"] == "internal")
     };
     eventually("the result of its child is given up", async || told().await.is_some()).await;

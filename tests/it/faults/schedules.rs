@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use coordinator::store::Find;
 use domain::{
     TraceId,
-    schedule::{Readable, read_timetable},
+    schedule::{ReadySchedule, read_timetable},
     span::Headers,
     wire::{QueryAnswer, ScheduleShown},
 };
@@ -84,7 +84,7 @@ async fn killed_at(point: &str) {
     let ticks = read_timetable(EVERY, "UTC").unwrap().upcoming(shown.changed_at, runs);
     let expected: BTreeSet<TraceId> = ticks
         .into_iter()
-        .map(|tick| Readable::trace_of(&"often".parse().unwrap(), 1, shown.changed_at, tick))
+        .map(|tick| ReadySchedule::trace_of(&"often".parse().unwrap(), 1, shown.changed_at, tick))
         .collect();
     assert_eq!(found.iter().copied().collect::<BTreeSet<_>>(), expected);
     assert_eq!(found.len(), runs, "each once, and {runs} ticks were run");

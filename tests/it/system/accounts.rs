@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use bus::{Outgoing, Stored};
+use bus::{Outgoing, StoredMessage};
 use domain::{TraceId, span::Headers, subject::Filter};
 use serde_json::{Value, json};
 use trellis_tests::{
@@ -101,8 +101,8 @@ async fn b19_an_audit_is_red_once_the_log_is_changed() {
     let bus = cluster.client.bus.clone();
     let read =
         async |trace: &str| bus.read(&Filter::EventsOf(trace.parse::<TraceId>().unwrap())).await.unwrap();
-    let settles = |stored: &&Stored| String::from_utf8_lossy(&stored.payload).contains("\"settled\"");
-    let again = |stored: &Stored, payload: Vec<u8>| Outgoing {
+    let settles = |stored: &&StoredMessage| String::from_utf8_lossy(&stored.payload).contains("\"settled\"");
+    let again = |stored: &StoredMessage, payload: Vec<u8>| Outgoing {
         subject: stored.subject.clone(),
         // The server drops a second message with the same id.
         id: Some(format!("another-{}", stored.sequence)),

@@ -1,8 +1,8 @@
 //! Logs and stores that others wrote into (S3), on whole clusters: what coordinators read back is what coordinators wrote, or
 //! it is refused and said so.
 
-use bus::{Bus, Outgoing, Stored, keys::Keys};
-use coordinator::store::{Committed, OutboxKey, Record, Replaces, Write};
+use bus::{Bus, Outgoing, StoredMessage, keys::Keys};
+use coordinator::store::{CommitOutcome, OutboxKey, Record, Replaces, Write};
 use domain::{
     Timestamp, TraceId, Usd,
     span::Headers,
@@ -10,7 +10,7 @@ use domain::{
     wire::{EndStatus, QueryAnswer},
 };
 use serde_json::{Value, json};
-use trace::{Logged, Status, Trace};
+use trace::{LoggedEvents, Status, Trace};
 use trellis_tests::{
     checker,
     cluster::{Client, Cluster, KEY, eventually, lenient_keys, name},
@@ -44,8 +44,8 @@ async fn answered(client: &Client, run: TraceId) -> Usd {
 /// An event as a coordinator would log it, behind everything that the log of a run has.
 async fn forged(bus: &Bus, run: TraceId, event: Value) -> Outgoing {
     let log = bus.read(&Filter::EventsOf(run)).await.unwrap();
-    let read = |payload: &[u8]| serde_json::from_slice::<Logged>(payload).unwrap();
-    let last = log.iter().map(|stored| read(&stored.payload)).max_by_key(Logged::last_version).unwrap();
+    let read = |payload: &[u8]| serde_json::from_slice::<LoggedEvents>(payload).unwrap();
+    let last = log.iter().map(|stored| read(&stored.payload)).max_by_key(LoggedEvents::last_version).unwrap();
     let (version, after) = (last.last_version() + 1, last.commit().made);
     let made = after.plus_millis(1);
     let message = json!({
@@ -115,7 +115,7 @@ async fn tamper(ground: &Ground, run: TraceId, version: Option<u64>, fields: &[(
         ..plain(run, expected)
     };
     let done = ground.store.commit(&[write]).await.unwrap();
-    assert!(matches!(done[..], [Committed::Done { .. }]), "{done:?}");
+    assert!(matches!(done[..], [CommitOutcome::Done { .. }]), "{done:?}");
 }
 
 /// A write that changes nothing but its timer, which is due.
@@ -247,7 +247,7 @@ async fn s3_what_was_deleted_stays_so_however_often_it_is_stored_again() {
         ask(client, asked).await;
     }
     cluster.stop_with_refusals().await;
-    for Stored { subject, headers, payload, .. } in earlier {
+    for StoredMessage { subject, headers, payload, .. } in earlier {
         for _ in 0..100 {
             let (id, headers, payload) = (None, headers.clone(), payload.clone());
             let copy = Outgoing { subject: subject.clone(), id, headers, payload, expect_last: None };
@@ -570,7 +570,7 @@ async fn s3_a_run_with_a_forged_outbox_is_still_shown() {
     let version = record(&ground, run).await.version;
     let outbox = Some((OutboxKey { version: 1, made: 7 }, "{}".to_owned()));
     let write = Write { outbox, timer: None, ..plain(run, version) };
-    assert!(matches!(ground.store.commit(&[write]).await.unwrap()[..], [Committed::Done { .. }]));
+    assert!(matches!(ground.store.commit(&[write]).await.unwrap()[..], [CommitOutcome::Done { .. }]));
     let snapshot = query(&cluster.client, json!({"snapshot": {"trace_id": run}})).await;
     assert!(matches!(snapshot, QueryAnswer::Snapshot { state: Some(_) }), "{snapshot:?}");
     cluster.stop_with_refusals().await;
@@ -590,7 +590,7 @@ async fn s3_a_removed_run_does_not_begin_again_by_messages_that_are_stored_again
     for (keep_logs, is_there) in [(age, false), (config().topology.keep_logs, true)] {
         let ground = Ground::in_memory();
         for stored in &kept {
-            let Stored { subject, id, headers, payload, .. } = stored.clone();
+            let StoredMessage { subject, id, headers, payload, .. } = stored.clone();
             ground.bus.publish(Outgoing { subject, id, headers, payload, expect_last: None }).await.unwrap();
         }
         let mut config = config();

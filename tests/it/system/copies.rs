@@ -11,7 +11,7 @@ use domain::{
     wire::{EndStatus, Question},
 };
 use serde_json::json;
-use trace::{Logged, Status, Trace};
+use trace::{LoggedEvents, Status, Trace};
 use trellis_tests::cluster::{Client, Cluster, eventually, name, signed};
 
 use super::ground::{self, Ground};
@@ -19,7 +19,7 @@ use super::ground::{self, Ground};
 const LOG_BYTES: i64 = 1 << 20;
 const FILLER: u128 = 0xf111;
 
-async fn log_of(bus: &Bus, trace: TraceId) -> Vec<(u64, Logged)> {
+async fn log_of(bus: &Bus, trace: TraceId) -> Vec<(u64, LoggedEvents)> {
     let log = bus.read(&Filter::EventsOf(trace)).await.unwrap();
     log.iter().map(|stored| (stored.sequence, serde_json::from_slice(&stored.payload).unwrap())).collect()
 }
@@ -155,7 +155,7 @@ async fn t9_a_log_that_is_too_small_for_what_lives_comes_to_rest() {
     }
     let copied = async || {
         let log = bus.read(&Filter::Events).await.unwrap();
-        let read = |payload: &[u8]| serde_json::from_slice::<Logged>(payload).unwrap();
+        let read = |payload: &[u8]| serde_json::from_slice::<LoggedEvents>(payload).unwrap();
         let copies = log.iter().filter(|stored| stored.sequence > 24 && read(&stored.payload).begins());
         copies.map(|stored| stored.sequence).max()
     };

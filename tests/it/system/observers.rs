@@ -8,7 +8,7 @@ use domain::{
     wire::{Said, StreamPiece},
 };
 use serde_json::json;
-use trace::Logged;
+use trace::LoggedEvents;
 use trellis_tests::{
     cluster::{Cluster, SOON},
     processes::fresh_trace,
@@ -68,7 +68,7 @@ async fn g9_an_observer_hears_words_as_they_are_said_and_reads_events_from_the_s
     // A late observer gets every event from the first.
     let mut log = cluster.client.bus.follow(&[Filter::EventsOf(trace_id)], From::Start).await.unwrap();
     let stored = tokio::time::timeout(SOON, log.next()).await.unwrap().unwrap();
-    let first: Logged = serde_json::from_slice(&stored.payload).unwrap();
+    let first: LoggedEvents = serde_json::from_slice(&stored.payload).unwrap();
     assert_eq!(first.version, 1);
     cluster.stop().await;
 }

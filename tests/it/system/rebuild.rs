@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bus::{Bus, Memory, Outgoing, Stored};
+use bus::{Bus, Memory, Outgoing, StoredMessage};
 use coordinator::store::{self, Store};
 use domain::{
     ChildId, Timestamp, TraceId,
@@ -11,7 +11,7 @@ use domain::{
     wire::EndStatus,
 };
 use serde_json::json;
-use trace::{Logged, Replay, Status, Trace};
+use trace::{LoggedEvents, Replay, Status, Trace};
 use trellis_tests::cluster::{Cluster, SOON, eventually, name, signed};
 
 fn config() -> coordinator::Config {
@@ -37,12 +37,12 @@ fn start_with(config: coordinator::Config, bus: Bus, store: Store) -> Cluster {
     Cluster::start(bus, store, vec![config], vec![worker::Config::new(name("worker"))])
 }
 
-async fn log_of(bus: &Bus, trace: TraceId) -> Vec<Stored> {
+async fn log_of(bus: &Bus, trace: TraceId) -> Vec<StoredMessage> {
     bus.read(&Filter::EventsOf(trace)).await.unwrap()
 }
 
 /// Stores an event of one trace as the same event of another.
-async fn copy(bus: &Bus, stored: &Stored, from: TraceId, to: TraceId) {
+async fn copy(bus: &Bus, stored: &StoredMessage, from: TraceId, to: TraceId) {
     let Subject::Event(_, child_id) = &stored.subject else { panic!("{:?}", stored.subject) };
     let text =
         String::from_utf8(stored.payload.to_vec()).unwrap().replace(&from.to_string(), &to.to_string());
@@ -63,7 +63,7 @@ async fn f18_a_store_wiped_while_the_log_ends_at_any_message() {
     let run = cluster.client.run(graph).await.trace_id;
     let log = log_of(&cluster.client.bus, run).await;
     cluster.stop().await;
-    let read = |stored: &Stored| serde_json::from_slice::<Logged>(&stored.payload).unwrap();
+    let read = |stored: &StoredMessage| serde_json::from_slice::<LoggedEvents>(&stored.payload).unwrap();
     let first = read(&log[0]).commit().last;
     let begun = log.iter().position(|stored| read(stored).last_version() == first).unwrap() + 1;
     assert!(log.len() > begun + 20, "{} messages", log.len());
@@ -141,10 +141,10 @@ async fn f18_a_run_with_a_gap_in_its_log_goes_on_from_before_it() {
     // Nobody can be about to send what was lost a minute ago.
     let (bus, minute) = (memory(), 60_000);
     bus.set_up(&config().topology).await.unwrap();
-    let claimed = |stored: &Stored| String::from_utf8_lossy(&stored.payload).contains("\"claimed\"");
+    let claimed = |stored: &StoredMessage| String::from_utf8_lossy(&stored.payload).contains("\"claimed\"");
     assert!(log.iter().any(claimed) && !claimed(log.last().unwrap()), "the claim is a message of its own");
     for stored in log.iter().filter(|stored| !claimed(stored)) {
-        let mut logged: Logged = serde_json::from_slice(&stored.payload).unwrap();
+        let mut logged: LoggedEvents = serde_json::from_slice(&stored.payload).unwrap();
         logged.at = Timestamp::from_millis(logged.at.millis() - minute);
         let payload = serde_json::to_vec(&logged).unwrap().into();
         let message = Outgoing {

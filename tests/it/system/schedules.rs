@@ -6,7 +6,7 @@ use bus::{Bus, Memory, Outgoing};
 use coordinator::store::{self, Find, Store};
 use domain::{
     Timestamp, TraceId,
-    schedule::{Readable, read_timetable},
+    schedule::{ReadySchedule, read_timetable},
     span::Headers,
     subject::{Filter, Subject},
     wire::{ContextStatus, EndStatus, QueryAnswer, ScheduleShown, TickOutcome},
@@ -114,13 +114,13 @@ async fn g16_each_tick_is_run_once_by_three_coordinators_and_after_a_night_witho
     night.until("2026-03-28T22:00:30Z").await;
     cluster.stop().await;
     let ticks = |name: &str, since: Timestamp, some: &[&str]| -> BTreeSet<TraceId> {
-        some.iter().map(|tick| Readable::trace_of(&name.parse().unwrap(), 1, since, at(tick))).collect()
+        some.iter().map(|tick| ReadySchedule::trace_of(&name.parse().unwrap(), 1, since, at(tick))).collect()
     };
     let evening: BTreeSet<TraceId> = read_timetable("*/15 * * * *", "Europe/Berlin")
         .unwrap()
         .upcoming(at(EVENING), 8)
         .into_iter()
-        .map(|tick| Readable::trace_of(&"nightly".parse().unwrap(), 1, since, tick))
+        .map(|tick| ReadySchedule::trace_of(&"nightly".parse().unwrap(), 1, since, tick))
         .collect();
     let found = runs(&night.store, "nightly").await;
     assert_eq!(found.len(), 8, "each once");

@@ -21,7 +21,7 @@ use coordinator::store::{Memory, Store};
 use domain::{Timestamp, signature::Secret, subject::Subject};
 use host::{
     random::Random,
-    webhook::{Failed, Sender, Webhooks},
+    webhook::{Sender, WebhookError, Webhooks},
 };
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -279,9 +279,10 @@ async fn x9_no_redirect_is_followed_and_no_internal_name_is_connected_to() {
     receiver.answers(307);
     let now = Timestamp::from_millis(1_000);
     let redirected = sender.send(&webhooks[0], "one", now, b"{}".to_vec()).await;
-    assert_eq!(redirected, Err(Failed::Redirect(307)));
+    assert_eq!(redirected, Err(WebhookError::Redirect(307)));
     assert_eq!((receiver.at("/from").len(), receiver.at("/elsewhere").len()), (1, 0));
-    let Err(Failed::Unreachable(why)) = sender.send(&webhooks[1], "two", now, b"{}".to_vec()).await else {
+    let Err(WebhookError::Unreachable(why)) = sender.send(&webhooks[1], "two", now, b"{}".to_vec()).await
+    else {
         panic!("an internal name must not be connected to");
     };
     assert!(why.contains("internal network"), "{why}");

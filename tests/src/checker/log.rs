@@ -6,7 +6,7 @@ use std::{
 };
 
 use domain::{ChildId, Limits, graph::Plan};
-use trace::{Admitted, Body, Event, Logged, TokenHash};
+use trace::{Body, ContextAdmitted, Event, LoggedEvents, TokenHash};
 
 use super::ensure;
 
@@ -44,7 +44,7 @@ struct Seen {
     undoing: bool,
 }
 
-pub(super) fn check(log: &[Logged]) -> Result<(), String> {
+pub(super) fn check(log: &[LoggedEvents]) -> Result<(), String> {
     let mut seen = Log::default();
     for logged in log {
         for event in &logged.events {
@@ -192,7 +192,7 @@ impl Log {
         Ok(())
     }
 
-    fn admitted(&mut self, admitted: &Admitted) -> Result<(), String> {
+    fn admitted(&mut self, admitted: &ContextAdmitted) -> Result<(), String> {
         let id = admitted.spec.child_id.clone();
         let inherited = admitted.parent_id.as_ref().and_then(|parent| self.contexts.get(parent));
         let inherited = inherited.map_or(&self.limits, |parent| &parent.limits);

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use bus::Stored;
+use bus::StoredMessage;
 use coordinator::store::{Record, Store};
 use domain::{
     ChildId, Timestamp, TraceId,
@@ -18,7 +18,7 @@ use domain::{
     wire::{DeadLetter, HistoryEntry, HistoryStep},
 };
 use tokio::time::Instant;
-use trace::{Event, Logged, Replay, Rest, Trace, in_order};
+use trace::{Event, LoggedEvents, Replay, Rest, Trace, in_order};
 
 pub use bill::{against_bill, within};
 pub use journal::assert_journals_are_complete;
@@ -92,7 +92,7 @@ async fn at_rest(client: &Client, store: &Store, runs: &[TraceId]) -> Vec<Trace>
             }
             if Instant::now() > deadline {
                 let letters = client.bus.read(&Filter::Dead).await.unwrap_or_default();
-                let text = |stored: &Stored| String::from_utf8_lossy(&stored.payload).into_owned();
+                let text = |stored: &StoredMessage| String::from_utf8_lossy(&stored.payload).into_owned();
                 let dead: Vec<String> = letters.iter().take(10).map(text).collect();
                 panic!("t8: not at rest: {}\ndead letters: {}", moving.join("\n"), dead.join("\n"));
             }
@@ -198,12 +198,12 @@ async fn messages(client: &Client, trace: &Trace) -> Result<(), String> {
 }
 
 /// The messages that count, sorted by version. A message may be stored twice if both copies are equal.
-async fn read_log(client: &Client, id: TraceId) -> Result<Vec<Logged>, String> {
-    let read = |stored: &Stored| serde_json::from_slice::<Logged>(&stored.payload);
+async fn read_log(client: &Client, id: TraceId) -> Result<Vec<LoggedEvents>, String> {
+    let read = |stored: &StoredMessage| serde_json::from_slice::<LoggedEvents>(&stored.payload);
     let stored = client.bus.read(&Filter::EventsOf(id)).await.map_err(|error| error.to_string())?;
     let messages =
         stored.iter().map(read).collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?;
-    let mut seen: HashMap<(u64, Timestamp), &Logged> = HashMap::new();
+    let mut seen: HashMap<(u64, Timestamp), &LoggedEvents> = HashMap::new();
     for logged in &messages {
         let first = seen.entry((logged.version, logged.commit().made)).or_insert(logged);
         ensure(*first == logged, || format!("t9: version {} says two things", logged.version))?;
@@ -228,7 +228,8 @@ async fn outcomes(client: &Client, trace: &Trace) -> Result<(), String> {
     ensure(untold.is_none(), || format!("t2: no outcome of {:?}", untold.map(|node| &node.id)))?;
     // A context that was lost with its commits has an outcome too.
     let log = client.bus.read(&Filter::EventsOf(trace.id())).await.map_err(|error| error.to_string())?;
-    let messages = log.iter().filter_map(|stored| serde_json::from_slice::<Logged>(&stored.payload).ok());
+    let messages =
+        log.iter().filter_map(|stored| serde_json::from_slice::<LoggedEvents>(&stored.payload).ok());
     let mut known: HashSet<ChildId> = trace.contexts().iter().map(|node| node.id.clone()).collect();
     for event in messages.flat_map(|logged| logged.events) {
         if let Event::Admitted(admitted) = event {

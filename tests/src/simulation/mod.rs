@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-use bus::{Bus, Stored, Topology};
+use bus::{Bus, StoredMessage, Topology};
 use coordinator::store::{self, AgentVersion, Store};
 use domain::{Timestamp, subject::Filter};
 use host::clock::Clock;
@@ -58,7 +58,7 @@ pub struct Report {
     pub story: Story,
     /// Every message that was sent, and everything that was stored in the end.
     pub carried: Vec<Carried>,
-    pub stored: Vec<Stored>,
+    pub stored: Vec<StoredMessage>,
     /// How long it took, in virtual time.
     pub took: Duration,
 }
@@ -263,7 +263,7 @@ impl Simulation {
         back.map(|(id, _)| format!("{id} had expired, and is back")).collect()
     }
 
-    async fn all_stored(&self) -> Vec<Stored> {
+    async fn all_stored(&self) -> Vec<StoredMessage> {
         let mut all = Vec::new();
         for filter in [Filter::Events, Filter::Outcomes, Filter::Questions, Filter::Dead] {
             all.extend(self.people.client().bus.read(&filter).await.expect("in memory"));

@@ -1,13 +1,13 @@
 //! What must be true once a simulation has come to rest: the invariants of docs/rules.md, the provider's bill, and that
 //! nobody was denied what the budget would have paid.
 
-use bus::Stored;
+use bus::StoredMessage;
 use domain::{
     Amount, Usd,
     subject::Filter,
     wire::{DeadLetter, EndStatus, FailureKind, Outcome},
 };
-use trace::{Budget, ContextNode, Event, Logged, Status, Trace};
+use trace::{Budget, ContextNode, Event, LoggedEvents, Status, Trace};
 
 use super::{
     extra::{Extra, Extras},
@@ -84,8 +84,8 @@ fn starved(run: &Run, trace: &Trace) -> Vec<String> {
 /// Whether an estimate was corrected: until then, the estimate may have ruled out what would fit today.
 async fn was_corrected(people: &People, run: &Run) -> bool {
     let log = people.client().bus.read(&Filter::EventsOf(run.trace_id)).await.expect("in memory");
-    let events = |stored: &Stored| {
-        serde_json::from_slice::<Logged>(&stored.payload).expect("a message of the log").events
+    let events = |stored: &StoredMessage| {
+        serde_json::from_slice::<LoggedEvents>(&stored.payload).expect("a message of the log").events
     };
     log.iter().flat_map(events).any(|event| matches!(event, Event::Corrected { .. }))
 }
@@ -151,8 +151,8 @@ fn path<'a>(trace: &'a Trace, from: &'a ContextNode) -> impl Iterator<Item = &'a
 /// Adds what happened in a run to the story.
 pub(super) async fn tell(ground: &Ground, people: &People, run: &Run) {
     let log = people.client().bus.read(&Filter::EventsOf(run.trace_id)).await.expect("in memory");
-    for Stored { payload, .. } in log {
-        let logged: Logged = serde_json::from_slice(&payload).expect("a message of the log");
+    for StoredMessage { payload, .. } in log {
+        let logged: LoggedEvents = serde_json::from_slice(&payload).expect("a message of the log");
         let at = std::time::Duration::from_millis(logged.at.millis_since(ground.began_at));
         let short = run.trace_id.to_string();
         for (version, event) in (logged.version..).zip(&logged.events) {

@@ -8,7 +8,7 @@ use domain::{
     depth::{self, MAX_VALUE_DEPTH},
     wire::{Failure, FailureKind, HistoryStep, OutputFile, Payload, ResultStep, SandboxReport, Verdict},
 };
-use text::set_limit::{SetLimit, Used};
+use text::set_limit::{SetLimit, UsedLimit};
 
 use super::{run::Run, verdict};
 use crate::{
@@ -119,7 +119,7 @@ fn not_kept(error: &Error) -> Failure {
     };
     let not_kept = "the outputs could not be collected";
     let message = match error {
-        Error::Limit { limit, has, max } => Used::new(limit, *has, *max).with(not_kept).to_string(),
+        Error::Limit { limit, has, max } => UsedLimit::new(limit, *has, *max).with(not_kept).to_string(),
         Error::TooLarge { .. } | Error::Outside { .. } | Error::File { .. } => format!("{not_kept}: {error}"),
     };
     Failure::lasting(kind, message)

@@ -5,7 +5,7 @@
 use domain::{
     id::ModelName,
     ladder::RungAction,
-    wire::{HistoryEntry, HistoryStep, News, OutputFile, ReachedRung, Told},
+    wire::{HistoryEntry, HistoryStep, News, OutputFile, PersonMessage, ReachedRung},
 };
 
 use super::tool_step::note_in_history;
@@ -41,7 +41,7 @@ pub(super) async fn record(
 }
 
 /// A message as the model sees it.
-pub(super) fn message_text(told: &Told) -> String {
+pub(super) fn message_text(told: &PersonMessage) -> String {
     match &told.by {
         Some(by) => format!("A message from the operator ({by}): {}", told.text),
         None => format!("A message from the operator: {}", told.text),

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::run::Run;
 use crate::{
     attempt::{live_output::LiveOutput, span::Doing},
-    check::{Checker, Gate, Stopped},
+    check::{Checker, Gate, GateStop},
     crash::Point,
     files::{tool_output, workspace::Workspace},
     journal::Journal,
@@ -53,7 +53,7 @@ pub(super) async fn call(
 }
 
 /// What the agent is told of a call that a check denied.
-fn denied(tool: &str, stopped: Stopped) -> Observation {
+fn denied(tool: &str, stopped: GateStop) -> Observation {
     let text = format!("the call was {}", stopped.describe());
     let tool = ToolName::new(span_name(tool)).expect("the name of a tool");
     Observation { checks: stopped.step.into_iter().collect(), ..Observation::new(tool, Err(text)) }

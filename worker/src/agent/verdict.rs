@@ -4,7 +4,7 @@ use domain::{
     Json,
     wire::{Execute, Failure, FailureKind, Payload, Text, Verdict},
 };
-use text::set_limit::{SetLimit, Used};
+use text::set_limit::{SetLimit, UsedLimit};
 
 pub(super) fn completed(value: Json) -> Verdict {
     Verdict::Completed(Payload::Inline(value))
@@ -31,7 +31,7 @@ pub(super) fn failed(message: String) -> Verdict {
 }
 
 /// It has used up a limit of its own.
-pub(super) fn limit_exceeded(used: &Used) -> Verdict {
+pub(super) fn limit_exceeded(used: &UsedLimit) -> Verdict {
     failed_as(FailureKind::LimitExceeded, used.to_string())
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct Snapshot {
 }
 
 #[derive(Debug)]
-pub(crate) enum Spawned {
+pub(crate) enum SpawnOutcome {
     Child(ChildId),
     /// The reason, as text for the agent.
     Refused(String),
@@ -33,7 +33,7 @@ pub(crate) enum Spawned {
 impl Attempt {
     /// Requests a child, with what it gets of its caller. A second request with the same id
     /// and content returns the same child. A grant for which only calls in flight leave too little is asked for again.
-    pub(crate) async fn spawn(&self, child: Child, snapshot: Snapshot) -> Spawned {
+    pub(crate) async fn spawn(&self, child: Child, snapshot: Snapshot) -> SpawnOutcome {
         let (spawn, graph) = match child {
             Child::Agent(spawn) => (Some(*spawn), None),
             Child::Graph(graph) => (None, Some(*graph)),
@@ -42,9 +42,9 @@ impl Attempt {
         let spawn = ChildSpawn { lease: self.token(), spawn, graph, shared_messages, files };
         let answer = self.ask_patiently(Ask::Spawn(Box::new(spawn))).await;
         let Answer::Spawned { child_id, .. } = answer else {
-            return Spawned::Refused(answer.into_refusal("spawn").to_text());
+            return SpawnOutcome::Refused(answer.into_refusal("spawn").to_text());
         };
-        Spawned::Child(child_id)
+        SpawnOutcome::Child(child_id)
     }
 }
 

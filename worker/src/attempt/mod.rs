@@ -32,7 +32,7 @@ use exit::Exit;
 use lease::HeldLease;
 use progress::Progress;
 use tokio::time::Instant;
-use traced::Traced;
+use traced::AttemptSpan;
 use work::Work;
 
 use crate::{config::Config, secret::Redactor};
@@ -49,7 +49,7 @@ pub(crate) struct Attempt {
     pub(crate) coordinator: Coordinator,
     /// Every message of the attempt goes through it, so that none has a secret (S8).
     pub(crate) redactor: Redactor,
-    traced: Traced,
+    traced: AttemptSpan,
     /// Where it reports: the pool of the context, and its trace's partition.
     home: (PoolName, Partition),
 }
@@ -61,7 +61,7 @@ impl Attempt {
         deadline: Deadline,
         coordinator: Coordinator,
         home: (PoolName, Partition),
-        traced: Traced,
+        traced: AttemptSpan,
         (config, bus): (Arc<Config>, Bus),
     ) -> Self {
         let (work, progress, exit) = (Work::new(work), Progress::default(), Exit::default());

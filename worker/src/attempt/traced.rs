@@ -7,7 +7,7 @@ use domain::{
 use host::clock::{Clock, Mark};
 
 #[derive(Debug)]
-pub(crate) struct Traced {
+pub(crate) struct AttemptSpan {
     /// The run is exported, by this process or by others.
     pub(super) is_exported: bool,
     /// When the attempt was claimed, by the coordinator's time, which all spans of a run have.
@@ -16,9 +16,9 @@ pub(crate) struct Traced {
     clock: Clock,
 }
 
-impl Traced {
+impl AttemptSpan {
     pub(crate) fn new(is_exported: bool, claimed_at: Timestamp, clock: Clock) -> Self {
-        Traced { is_exported, claimed_at, since: clock.mark(), clock }
+        AttemptSpan { is_exported, claimed_at, since: clock.mark(), clock }
     }
 
     pub(super) fn now(&self) -> Moment {

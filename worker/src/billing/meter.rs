@@ -14,7 +14,7 @@ use domain::{
     id::ModelName,
     span::{Attribute, attribute},
     wire::{
-        self, Answer, Ask, CALL_CONFLICT, Cost, HoldDenied, News, OpenHold, Refusal, Resume, Seen,
+        self, Answer, Ask, CALL_CONFLICT, Cost, HoldDenied, News, OpenHold, Refusal, Resume, SeenNumbers,
         SettledCall,
     },
 };
@@ -81,16 +81,16 @@ pub(crate) struct Meter<'a> {
 
 /// What a call cost, of which model, by which prices.
 #[derive(Debug, Clone)]
-pub(crate) struct Priced {
+pub(crate) struct MeteredCall {
     pub(crate) amount: Amount,
     pub(crate) model: Option<ModelName>,
     pub(crate) prices: Option<String>,
 }
 
-impl From<Amount> for Priced {
+impl From<Amount> for MeteredCall {
     /// A cost that comes as an amount, without a price list.
     fn from(amount: Amount) -> Self {
-        Priced { amount, model: None, prices: None }
+        MeteredCall { amount, model: None, prices: None }
     }
 }
 
@@ -101,7 +101,7 @@ struct Books {
     /// Cut off at the deadline, and not booked yet.
     cut_off: BTreeSet<CallId>,
     /// Owed, but not stored yet.
-    unsent: BTreeMap<CallId, Priced>,
+    unsent: BTreeMap<CallId, MeteredCall>,
     /// Stored, but perhaps not booked yet: until then their holds still take up budget.
     unconfirmed: BTreeMap<CallId, (Amount, Option<ModelName>)>,
 }
@@ -142,7 +142,7 @@ impl<'a> Meter<'a> {
         call_id: &CallId,
         amount: Amount,
         closing: bool,
-        seen: Option<Seen>,
+        seen: Option<SeenNumbers>,
     ) -> Hold {
         let lease = self.attempt.token();
         let ask = Ask::Hold(wire::Hold { lease, call_id: call_id.clone(), amount, closing, seen });
@@ -172,7 +172,7 @@ impl<'a> Meter<'a> {
     }
 
     /// Whether the ladder of the budget has rungs that the agent has not seen.
-    fn climbs(&self, seen: Option<Seen>) -> bool {
+    fn climbs(&self, seen: Option<SeenNumbers>) -> bool {
         seen.and_then(|seen| seen.rungs)
             .is_some_and(|seen| (seen as usize) < self.attempt.work.on_budget.len())
     }
@@ -246,12 +246,12 @@ impl<'a> Meter<'a> {
     }
 
     /// Records what the ended call cost: [`Meter::settle`] sends it, or the end of the attempt does.
-    pub(crate) fn owe(&self, call_id: &CallId, priced: Priced) {
+    pub(crate) fn owe(&self, call_id: &CallId, priced: MeteredCall) {
         self.books().unsent.insert(call_id.clone(), priced);
     }
 
     /// Sends what the call cost. It is stored before this returns, or when the attempt ends.
-    pub(crate) async fn settle(&self, call_id: &CallId, priced: Priced) {
+    pub(crate) async fn settle(&self, call_id: &CallId, priced: MeteredCall) {
         let amount = priced.amount;
         let mut span = self.ending("settle", call_id);
         span.add(|| amounts(amount));
@@ -262,7 +262,7 @@ impl<'a> Meter<'a> {
     }
 
     /// Sends a cost that was reported before: the first report counts, unless it was estimated.
-    pub(crate) async fn settle_again(&self, call_id: &CallId, priced: Priced) {
+    pub(crate) async fn settle_again(&self, call_id: &CallId, priced: MeteredCall) {
         self.send(call_id, priced).await;
     }
 
@@ -302,8 +302,8 @@ impl<'a> Meter<'a> {
     /// Publishes a cost. Sent twice, it is stored once by its message id and booked once by its `call_id`. What
     /// can't be stored within the retry limit stays owed: its hold stays open, and it is sent again when the
     /// attempt ends. A cost without a hold is known nowhere else, so it is retried without a limit.
-    async fn send(&self, call_id: &CallId, priced: Priced) {
-        let Priced { amount, model, prices } = priced;
+    async fn send(&self, call_id: &CallId, priced: MeteredCall) {
+        let MeteredCall { amount, model, prices } = priced;
         let lease = self.attempt.token();
         let trace_id = self.attempt.trace_id();
         let id = self.attempt.message_id(&format!("{call_id}.cost"));

@@ -20,19 +20,19 @@ use domain::{
     },
 };
 use telemetry::metrics;
-use text::set_limit::Used;
+use text::set_limit::UsedLimit;
 
 use tokio::time::Instant;
 
 use super::{
     content,
-    meter::{Hold, Meter, Priced},
+    meter::{Hold, Meter, MeteredCall},
     prompt,
     token_bound::PaidRequest,
 };
 use crate::{
     attempt::{Attempt, live_output::LiveOutput, span::Doing},
-    check::{Checker, Gate, ModelCall, Opened, Stopped},
+    check::{Checker, Gate, GatePass, GateStop, ModelCall},
     crash::Point,
     journal::Journal,
     model::{Completion, Error, Models, Price, Request},
@@ -89,7 +89,7 @@ pub(crate) async fn call(
     let Some(model) = request.model.or(work.model.as_ref()) else {
         return failed(FailureKind::Agent, "the agent's profile names no model");
     };
-    let mut opened = Opened { changed: None, passed: Vec::new() };
+    let mut opened = GatePass { changed: None, passed: Vec::new() };
     let mut shortage = None;
     // A summary is the work of the cheaper model (W7).
     let cheaper = work.agent.fallback_model.as_ref();
@@ -252,7 +252,7 @@ impl Call<'_> {
         progress.change(|progress| progress.retries += 1);
         let retries = progress.get().retries;
         if retries > limits.max_retries_total {
-            let used = Used::new("max_retries_total", retries, limits.max_retries_total);
+            let used = UsedLimit::new("max_retries_total", retries, limits.max_retries_total);
             let used = used.with(message);
             return Err(Failure::lasting(FailureKind::LimitExceeded, used.to_string()));
         }
@@ -352,7 +352,7 @@ impl Call<'_> {
         let Completion { mut text, calls, usage, cut_off, named: _ } = completion;
         let amount = usage.map_or(held.amount, |usage| self.price.cost(&usage));
         let priced =
-            Priced { amount, model: Some(self.model.clone()), prices: Some(self.price.version.clone()) };
+            MeteredCall { amount, model: Some(self.model.clone()), prices: Some(self.price.version.clone()) };
         if usage.is_some() {
             self.meter.owe(&held.call_id, priced.clone());
         }
@@ -497,7 +497,7 @@ fn failed(kind: FailureKind, message: impl Into<String>) -> CallOutcome {
 }
 
 /// No hold was taken. A request that was denied would be denied again.
-fn stop(checker: &Checker<'_>, stopped: &Stopped) -> CallOutcome {
+fn stop(checker: &Checker<'_>, stopped: &GateStop) -> CallOutcome {
     match checker.halted() {
         Some(verdict) => CallOutcome::Halted(verdict),
         None => failed(FailureKind::Refused, format!("the model call was {}", stopped.describe())),

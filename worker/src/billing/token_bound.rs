@@ -6,7 +6,7 @@ use domain::{
     Json,
     digest::SequenceDigest,
     id::ModelName,
-    wire::{ModelStep, Seen, ToolCall},
+    wire::{ModelStep, SeenNumbers, ToolCall},
     wording::cut,
 };
 
@@ -46,7 +46,7 @@ pub(crate) struct PaidRequest<'a> {
     /// The model, if it is another than the context's own (B21).
     pub(crate) model: Option<&'a ModelName>,
     /// What the journal has of messages and rungs; none if the agent takes no news.
-    pub(crate) seen: Option<Seen>,
+    pub(crate) seen: Option<SeenNumbers>,
     /// Identifies the request of a program; stored as [`ModelStep::asked`].
     pub(crate) asked: Option<&'a str>,
     /// It asks for a summary of the journal up to this entry; stored as [`ModelStep::summary_of`].

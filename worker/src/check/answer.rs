@@ -10,13 +10,13 @@ use domain::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::content::{Content, Decided};
+use super::content::{Content, ContentDecision};
 
 /// The longest reason that is kept.
 const MAX_REASON_BYTES: usize = 1000;
 
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Asked<'a> {
+pub(super) struct CheckRequest<'a> {
     pub(super) check: &'a CheckName,
     pub(super) moment: Moment,
     pub(super) trace_id: TraceId,
@@ -37,7 +37,7 @@ pub(super) struct Asked<'a> {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Given {
+struct CheckReply {
     decision: CheckDecision,
     #[serde(default)]
     text: Option<String>,
@@ -48,14 +48,14 @@ struct Given {
 }
 
 /// The decision of an answer about `content`. An answer that can't be understood denies.
-pub(super) fn read(answer: &str, content: &Content) -> Decided {
-    let given: Given = match serde_json::from_str(answer.trim()) {
+pub(super) fn read(answer: &str, content: &Content) -> ContentDecision {
+    let given: CheckReply = match serde_json::from_str(answer.trim()) {
         Ok(given) => given,
-        Err(error) => return Decided::failed(format!("its answer can't be understood: {error}")),
+        Err(error) => return ContentDecision::failed(format!("its answer can't be understood: {error}")),
     };
     let reason = given.reason.map(|reason| wording::cut(reason, MAX_REASON_BYTES));
     match given.decision {
-        CheckDecision::Pass => Decided::pass(),
+        CheckDecision::Pass => ContentDecision::pass(),
         CheckDecision::Change => {
             let changed = match content {
                 Content::Text(_) => given.text.map(Content::Text),
@@ -64,24 +64,28 @@ pub(super) fn read(answer: &str, content: &Content) -> Decided {
             match changed {
                 Some(Content::Arguments(changed)) if depth::is_deeper(&changed, MAX_VALUE_DEPTH) => {
                     // The journal could not be read again.
-                    Decided::failed(format!(
+                    ContentDecision::failed(format!(
                         "its change nests deeper than the {MAX_VALUE_DEPTH} levels allowed"
                     ))
                 }
-                Some(changed) if changed == *content => Decided::pass(),
-                Some(changed) => Decided::change(changed, reason.unwrap_or_else(|| "it was changed".into())),
+                Some(changed) if changed == *content => ContentDecision::pass(),
+                Some(changed) => {
+                    ContentDecision::change(changed, reason.unwrap_or_else(|| "it was changed".into()))
+                }
                 None => {
                     let wanted = match content {
                         Content::Text(_) => "text",
                         Content::Arguments(_) => "arguments",
                     };
-                    Decided::failed(format!("its answer can't be understood: a change needs `{wanted}`"))
+                    ContentDecision::failed(format!(
+                        "its answer can't be understood: a change needs `{wanted}`"
+                    ))
                 }
             }
         }
         decision @ (CheckDecision::Deny | CheckDecision::Halt) => {
             let reason = reason.unwrap_or_else(|| "it gave no reason".into());
-            Decided { decision, reason: Some(reason), content: None }
+            ContentDecision { decision, reason: Some(reason), content: None }
         }
     }
 }

@@ -9,7 +9,7 @@ use domain::{
 
 use super::{
     checker::{Checker, step},
-    content::Decided,
+    content::ContentDecision,
     rule::Rule,
 };
 
@@ -21,7 +21,12 @@ const KEPT_BYTES: usize = 1000;
 impl Checker<'_> {
     /// What a human said about a call, or the question to ask. Only an answer to this very question counts: one to another
     /// question, whose call was not made after all, is used up by an entry of its own.
-    pub(super) async fn approval(&self, rule: &Rule, moment: Moment, what: &str) -> Result<Decided, Text> {
+    pub(super) async fn approval(
+        &self,
+        rule: &Rule,
+        moment: Moment,
+        what: &str,
+    ) -> Result<ContentDecision, Text> {
         let agent = &self.attempt.work.agent.agent_id;
         let question = format!(
             "The check `{}` needs your approval: `{agent}` wants to {what}. Answer `yes` to allow it. Any other answer denies it, and the agent is told your answer.",
@@ -33,17 +38,17 @@ impl Checker<'_> {
             Some((place, given)) => {
                 for _ in used..place {
                     let reason = Some("an answer to another question was not used".into());
-                    let skipped = step(rule, moment, Decided { reason, ..Decided::pass() });
+                    let skipped = step(rule, moment, ContentDecision { reason, ..ContentDecision::pass() });
                     self.write(CheckedStep { asked: true, ..skipped }).await;
                 }
                 let said = given.answer.as_str().trim();
                 let is_yes =
                     YES.iter().any(|yes| said.trim_end_matches(['.', '!']).eq_ignore_ascii_case(yes));
                 Ok(if is_yes {
-                    Decided { reason: Some("a human approved it".into()), ..Decided::pass() }
+                    ContentDecision { reason: Some("a human approved it".into()), ..ContentDecision::pass() }
                 } else {
                     let said = wording::cut(said.to_owned(), KEPT_BYTES);
-                    Decided::hit(rule, format!("a human did not approve it: {said}"))
+                    ContentDecision::hit(rule, format!("a human did not approve it: {said}"))
                 })
             }
             None => Err(question),

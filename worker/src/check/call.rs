@@ -11,8 +11,8 @@ use domain::{
 
 use super::{
     checker::{About, Checker, step, with},
-    content::{self, Content, Decided},
-    gate::{Gate, Opened, Stopped},
+    content::{self, Content, ContentDecision},
+    gate::{Gate, GatePass, GateStop},
     messages, rate,
     rule::{Kind, Rule},
 };
@@ -35,7 +35,7 @@ pub(crate) struct ModelCall<'a> {
 
 impl Checker<'_> {
     /// Before a model is called. A decision other than a pass is in the journal, and told.
-    pub(crate) async fn before_call(&self, call: &ModelCall<'_>) -> Gate<Opened<Vec<Message>>> {
+    pub(crate) async fn before_call(&self, call: &ModelCall<'_>) -> Gate<GatePass<Vec<Message>>> {
         let moment = Moment::BeforeCall;
         let runs = |rule: &&Rule| {
             rule.runs_on(moment)
@@ -44,7 +44,7 @@ impl Checker<'_> {
         };
         let mut passed = Vec::new();
         if !self.rules.iter().any(|rule| runs(&rule)) {
-            return Gate::Open(Opened { changed: None, passed });
+            return Gate::Open(GatePass { changed: None, passed });
         }
         let answered = self.answered();
         let call_place = call_place(call, &answered);
@@ -59,7 +59,7 @@ impl Checker<'_> {
                 call_place.clone()
             };
             let recorded = self.decided(rule, moment, &place);
-            if let Some(stopped) = recorded.as_ref().and_then(Stopped::by) {
+            if let Some(stopped) = recorded.as_ref().and_then(GateStop::by) {
                 return Gate::Stopped(stopped);
             }
             // The messages may be others since: the agent was told something, or this is its last report.
@@ -67,13 +67,13 @@ impl Checker<'_> {
                 self.repeat_changes(rule, &mut all);
                 continue;
             }
-            let mut step = step(rule, moment, Decided::pass());
+            let mut step = step(rule, moment, ContentDecision::pass());
             step.place = Some(place);
             match &rule.kind {
                 Kind::PerMinute(per_minute) => step = self.wait_for_rate(rule, *per_minute, step).await,
                 Kind::MaxCost(max) if call.cost > *max => {
                     let reason = format!("the call may cost {}, and {max} are allowed", call.cost);
-                    step = with(step, Decided::hit(rule, reason));
+                    step = with(step, ContentDecision::hit(rule, reason));
                 }
                 Kind::MaxCost(_) => {}
                 Kind::Approval(Some(above)) if call.cost <= *above => {}
@@ -100,14 +100,14 @@ impl Checker<'_> {
                     step = self.judge_messages(rule, about, &mut all, first_new, step).await;
                 }
             }
-            if recorded.is_some() && step.judged.is_empty() && Stopped::by(&step).is_none() {
+            if recorded.is_some() && step.judged.is_empty() && GateStop::by(&step).is_none() {
                 continue;
             }
             if step.decision == CheckDecision::Pass && !step.asked {
                 passed.push(CheckedStep { place: None, ..step });
                 continue;
             }
-            let stopped = Stopped::by(&step);
+            let stopped = GateStop::by(&step);
             self.write(step).await;
             if let Some(stopped) = stopped {
                 return Gate::Stopped(stopped);
@@ -115,7 +115,7 @@ impl Checker<'_> {
         }
         let changed = (all != call.messages).then_some(all);
         self.attempt.config.crash.pass(Point::Checked);
-        Gate::Open(Opened { changed, passed })
+        Gate::Open(GatePass { changed, passed })
     }
 
     /// After a model has answered, before its answer is in the journal. Returns the decisions for its entry, those about the
@@ -213,7 +213,7 @@ impl Checker<'_> {
                 messages::set_text(message, changed.clone());
             }
             step = with(step, decided);
-            if Stopped::by(&step).is_some() {
+            if GateStop::by(&step).is_some() {
                 step.changed.clear();
                 step.judged.clear();
                 break;
@@ -229,7 +229,7 @@ impl Checker<'_> {
         text: &mut Option<String>,
         calls: &mut [ToolCall],
     ) -> CheckedStep {
-        let mut decision = step(rule, Moment::AfterCall, Decided::pass());
+        let mut decision = step(rule, Moment::AfterCall, ContentDecision::pass());
         let about = About { moment: Moment::AfterCall, tool: None, cost: None };
         let is_schema = matches!(rule.kind, Kind::Schema(_));
         if let Some(said) = text.as_ref().filter(|said| !said.is_empty() && (!is_schema || calls.is_empty()))
@@ -241,7 +241,7 @@ impl Checker<'_> {
             decision = with(decision, decided);
         }
         for call in calls.iter_mut().filter(|_| !is_schema) {
-            if Stopped::by(&decision).is_some() {
+            if GateStop::by(&decision).is_some() {
                 break;
             }
             let arguments = Content::Arguments(call.arguments.value().clone());
@@ -301,7 +301,7 @@ impl Checker<'_> {
             let in_time = self.attempt.deadline.left().is_none_or(|left| wait < left);
             if rule.on_hit == OnHit::Halt || !in_time {
                 let reason = format!("{per_minute} calls a minute are allowed, and there is no time to wait");
-                return with(step, Decided::hit(rule, reason));
+                return with(step, ContentDecision::hit(rule, reason));
             }
             tracing::debug!(check = %rule.name, ?wait, "a model call waits until the minute allows it");
             tokio::time::sleep(wait).await;

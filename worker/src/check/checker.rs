@@ -9,14 +9,14 @@ use std::{
 use domain::{
     Usd,
     check::Moment,
-    wire::{Answer, Ask, Checked, CheckedStep, HistoryEntry, HistoryStep, Verdict},
+    wire::{Answer, Ask, CheckReport, CheckedStep, HistoryEntry, HistoryStep, Verdict},
 };
 
 use super::{
-    answer::Asked,
-    content::{self, Content, Decided},
+    answer::CheckRequest,
+    content::{self, Content, ContentDecision},
     outside::Outside,
-    recorded::{Recorded, notable},
+    recorded::{RecordedChecks, notable},
     rule::Rule,
 };
 use crate::{
@@ -32,7 +32,7 @@ pub(crate) struct Checker<'a> {
     pub(super) journal: &'a Journal<'a>,
     outside: Outside<'a>,
     pub(super) rules: Vec<Rule>,
-    recorded: Mutex<Recorded>,
+    recorded: Mutex<RecordedChecks>,
 }
 
 /// What about the call a check that reads content is told.
@@ -49,10 +49,10 @@ impl<'a> Checker<'a> {
         let rules = attempt.work.agent.checks.iter().map(Rule::new).collect();
         let recorded =
             if journal.with_all_entries(|all| all.iter().all(|entry| entry.step.checks().is_empty())) {
-                Recorded::default()
+                RecordedChecks::default()
             } else {
                 let standing = journal.entries();
-                journal.with_all_entries(|all| Recorded::read(all, &standing))
+                journal.with_all_entries(|all| RecordedChecks::read(all, &standing))
             };
         let checker = Checker { attempt, journal, outside, rules, recorded: Mutex::new(recorded) };
         if attempt.number() > 1 {
@@ -98,7 +98,7 @@ impl<'a> Checker<'a> {
         let steps: Vec<&CheckedStep> = notable(entry).collect();
         for (step, before_last) in steps.iter().zip((0..u32::try_from(steps.len()).unwrap_or(0)).rev()) {
             tracing::debug!(check = %step.check, moment = step.moment.as_str(), decision = step.decision.as_str(), "a check decided");
-            let told = Checked {
+            let told = CheckReport {
                 lease: self.attempt.token(),
                 number: last - before_last,
                 check: step.check.clone(),
@@ -124,7 +124,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Runs a check that reads content.
-    pub(super) async fn judge(&self, rule: &Rule, about: About<'_>, content: &Content) -> Decided {
+    pub(super) async fn judge(&self, rule: &Rule, about: About<'_>, content: &Content) -> ContentDecision {
         if let Some(decided) = content::judge(rule, content) {
             return decided;
         }
@@ -133,7 +133,7 @@ impl<'a> Checker<'a> {
             Content::Arguments(arguments) => (None, Some(arguments)),
         };
         let is_output = about.moment == Moment::AfterTool;
-        let asked = Asked {
+        let asked = CheckRequest {
             check: &rule.name,
             moment: about.moment,
             trace_id: self.attempt.trace_id(),
@@ -146,17 +146,17 @@ impl<'a> Checker<'a> {
             cost_usd: about.cost,
         };
         let decided = self.outside.judge(self.attempt, rule, &asked, content).await;
-        decided.unwrap_or_else(|| Decided::failed("it can't run on this".into()))
+        decided.unwrap_or_else(|| ContentDecision::failed("it can't run on this".into()))
     }
 
     /// Never held over an await.
-    pub(super) fn recorded(&self) -> MutexGuard<'_, Recorded> {
+    pub(super) fn recorded(&self) -> MutexGuard<'_, RecordedChecks> {
         self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-pub(super) fn step(rule: &Rule, moment: Moment, decided: Decided) -> CheckedStep {
-    let Decided { decision, reason, .. } = decided;
+pub(super) fn step(rule: &Rule, moment: Moment, decided: ContentDecision) -> CheckedStep {
+    let ContentDecision { decision, reason, .. } = decided;
     CheckedStep {
         check: rule.name.clone(),
         moment,
@@ -169,6 +169,6 @@ pub(super) fn step(rule: &Rule, moment: Moment, decided: Decided) -> CheckedStep
     }
 }
 
-pub(super) fn with(step: CheckedStep, decided: Decided) -> CheckedStep {
+pub(super) fn with(step: CheckedStep, decided: ContentDecision) -> CheckedStep {
     CheckedStep { decision: decided.decision, reason: decided.reason, ..step }
 }

@@ -16,29 +16,29 @@ pub(super) enum Content {
 
 /// What a check decides about a content.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Decided {
+pub(super) struct ContentDecision {
     pub(super) decision: CheckDecision,
     pub(super) reason: Option<String>,
     /// The changed content, if it was changed.
     pub(super) content: Option<Content>,
 }
 
-impl Decided {
+impl ContentDecision {
     pub(super) fn pass() -> Self {
-        Decided { decision: CheckDecision::Pass, reason: None, content: None }
+        ContentDecision { decision: CheckDecision::Pass, reason: None, content: None }
     }
 
     pub(super) fn change(content: Content, reason: String) -> Self {
-        Decided { decision: CheckDecision::Change, reason: Some(reason), content: Some(content) }
+        ContentDecision { decision: CheckDecision::Change, reason: Some(reason), content: Some(content) }
     }
 
     pub(super) fn hit(rule: &Rule, reason: String) -> Self {
-        Decided { decision: rule.hit(), reason: Some(reason), content: None }
+        ContentDecision { decision: rule.hit(), reason: Some(reason), content: None }
     }
 
     /// The check could not be run to its end: the call is denied.
     pub(super) fn failed(why: String) -> Self {
-        Decided { decision: CheckDecision::Deny, reason: Some(why), content: None }
+        ContentDecision { decision: CheckDecision::Deny, reason: Some(why), content: None }
     }
 }
 
@@ -83,35 +83,35 @@ impl Content {
 }
 
 /// Judges a content; none if the check is not of such a kind.
-pub(super) fn judge(rule: &Rule, content: &Content) -> Option<Decided> {
+pub(super) fn judge(rule: &Rule, content: &Content) -> Option<ContentDecision> {
     Some(match &rule.kind {
         Kind::Forbidden(patterns) if rule.redacts() => redact(rule, patterns, content),
         Kind::Forbidden(patterns) => match matching(patterns, &content.as_text()) {
-            Some(reason) => Decided::hit(rule, reason),
-            None => Decided::pass(),
+            Some(reason) => ContentDecision::hit(rule, reason),
+            None => ContentDecision::pass(),
         },
         Kind::Allowed(patterns) => {
             let text = content.as_text();
             if patterns.iter().any(|pattern| pattern.is_match(&text)) {
-                Decided::pass()
+                ContentDecision::pass()
             } else {
-                Decided::hit(rule, "it matches none of the allowed patterns".into())
+                ContentDecision::hit(rule, "it matches none of the allowed patterns".into())
             }
         }
         Kind::MaxBytes(max) => size(rule, content.as_text().len() as u64, *max),
         Kind::Schema(validator) => schema(rule, validator, content),
-        Kind::Unusable(why) => Decided::failed(format!("this worker can't run the check: {why}")),
+        Kind::Unusable(why) => ContentDecision::failed(format!("this worker can't run the check: {why}")),
         Kind::Program(_) | Kind::Mcp(_) | Kind::PerMinute(_) | Kind::MaxCost(_) | Kind::Approval(_) => {
             return None;
         }
     })
 }
 
-pub(super) fn size(rule: &Rule, has: u64, max: u64) -> Decided {
+pub(super) fn size(rule: &Rule, has: u64, max: u64) -> ContentDecision {
     if has <= max {
-        return Decided::pass();
+        return ContentDecision::pass();
     }
-    Decided::hit(rule, format!("it has {has} bytes, and {max} are allowed"))
+    ContentDecision::hit(rule, format!("it has {has} bytes, and {max} are allowed"))
 }
 
 fn matching(patterns: &[Regex], text: &str) -> Option<String> {
@@ -119,19 +119,19 @@ fn matching(patterns: &[Regex], text: &str) -> Option<String> {
     Some(format!("it matches pattern {} of {}", at + 1, patterns.len()))
 }
 
-fn schema(rule: &Rule, wanted: &JsonSchema, content: &Content) -> Decided {
+fn schema(rule: &Rule, wanted: &JsonSchema, content: &Content) -> ContentDecision {
     let parsed = match content {
         Content::Arguments(value) => value.clone(),
         Content::Text(text) => match serde_json::from_str(without_fence(text.trim())) {
             Ok(value) => value,
-            Err(error) => return Decided::hit(rule, format!("it is not JSON: {error}")),
+            Err(error) => return ContentDecision::hit(rule, format!("it is not JSON: {error}")),
         },
     };
     let errors: Vec<String> = wanted.mistakes(&parsed, 3).into_iter().map(|(_, error)| error).collect();
     if errors.is_empty() {
-        return Decided::pass();
+        return ContentDecision::pass();
     }
-    Decided::hit(rule, format!("it does not match the schema: {}", errors.join("; ")))
+    ContentDecision::hit(rule, format!("it does not match the schema: {}", errors.join("; ")))
 }
 
 /// The JSON without the code fence that models often put around it.
@@ -142,7 +142,7 @@ fn without_fence(text: &str) -> &str {
 
 /// Replaces every match. In arguments each text is redacted by itself; a match that is still there, because it spans more
 /// than one text or is no text, can't be taken out, and is denied.
-fn redact(rule: &Rule, patterns: &[Regex], content: &Content) -> Decided {
+fn redact(rule: &Rule, patterns: &[Regex], content: &Content) -> ContentDecision {
     let mark = format!("[redacted:{}]", rule.name);
     let mut count = 0;
     let redacted = match content {
@@ -151,11 +151,11 @@ fn redact(rule: &Rule, patterns: &[Regex], content: &Content) -> Decided {
     };
     let rest = redacted.as_text().replace(&mark, "");
     if let (Content::Arguments(_), Some(reason)) = (content, matching(patterns, &rest)) {
-        return Decided::hit(rule, format!("{reason}, which can't be redacted"));
+        return ContentDecision::hit(rule, format!("{reason}, which can't be redacted"));
     }
     match count {
-        0 => Decided::pass(),
-        count => Decided::change(redacted, format!("{count} matches were redacted")),
+        0 => ContentDecision::pass(),
+        count => ContentDecision::change(redacted, format!("{count} matches were redacted")),
     }
 }
 
@@ -198,7 +198,7 @@ mod tests {
 
     use super::*;
 
-    fn judged(check: Value, content: Content) -> Decided {
+    fn judged(check: Value, content: Content) -> ContentDecision {
         let check: Check = serde_json::from_value(check).unwrap();
         judge(&Rule::new(&check), &content).unwrap()
     }
@@ -214,13 +214,13 @@ mod tests {
     #[test]
     fn b16_a_pattern_denies_what_matches_and_never_quotes_it() {
         let check = json!({"name": "keys", "pattern": {"deny": ["nothing", "sk-[a-z0-9]+"]}});
-        assert_eq!(judged(check.clone(), text("no key")), Decided::pass());
+        assert_eq!(judged(check.clone(), text("no key")), ContentDecision::pass());
         let decided = judged(check.clone(), text("my key is sk-abc123"));
         assert_eq!(decided.reason.as_deref(), Some("it matches pattern 2 of 2"));
         assert_eq!(decided.decision, CheckDecision::Deny);
         assert!(denied(check, Content::Arguments(json!({"key": ["sk-abc"]}))));
         let allow = json!({"name": "polite", "pattern": {"allow": ["^Dear"]}});
-        assert_eq!(judged(allow.clone(), text("Dear Ada")), Decided::pass());
+        assert_eq!(judged(allow.clone(), text("Dear Ada")), ContentDecision::pass());
         assert!(denied(allow, text("Hey")));
     }
 
@@ -249,11 +249,11 @@ mod tests {
     #[test]
     fn b16_a_size_and_a_schema_deny_what_does_not_fit() {
         let size = json!({"name": "short", "size": {"max_bytes": 4}});
-        assert_eq!(judged(size.clone(), text("1234")), Decided::pass());
+        assert_eq!(judged(size.clone(), text("1234")), ContentDecision::pass());
         assert!(denied(size, text("12345")));
         let schema = json!({"name": "form", "schema": {"type": "object", "required": ["path"]}});
-        assert_eq!(judged(schema.clone(), Content::Arguments(json!({"path": "a"}))), Decided::pass());
-        assert_eq!(judged(schema.clone(), text("```json\n{\"path\": 1}\n```")), Decided::pass());
+        assert_eq!(judged(schema.clone(), Content::Arguments(json!({"path": "a"}))), ContentDecision::pass());
+        assert_eq!(judged(schema.clone(), text("```json\n{\"path\": 1}\n```")), ContentDecision::pass());
         assert!(denied(schema.clone(), text("no JSON")));
         let halts =
             json!({"name": "form", "then": "halt", "schema": {"type": "object", "required": ["path"]}});

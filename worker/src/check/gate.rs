@@ -10,7 +10,7 @@ use domain::{
 #[derive(Debug)]
 pub(crate) enum Gate<T> {
     Open(T),
-    Stopped(Stopped),
+    Stopped(GateStop),
     /// A human must approve it.
     Asks {
         question: Text,
@@ -18,7 +18,7 @@ pub(crate) enum Gate<T> {
 }
 
 #[derive(Debug)]
-pub(crate) struct Opened<T> {
+pub(crate) struct GatePass<T> {
     /// The changed content, if a check changed it.
     pub(crate) changed: Option<T>,
     /// The passes, for the entry of the call.
@@ -27,7 +27,7 @@ pub(crate) struct Opened<T> {
 
 /// A check denied a call, or halted its context.
 #[derive(Debug)]
-pub(crate) struct Stopped {
+pub(crate) struct GateStop {
     pub(crate) check: CheckName,
     pub(crate) halts: bool,
     pub(crate) reason: String,
@@ -35,17 +35,17 @@ pub(crate) struct Stopped {
     pub(crate) step: Option<CheckedStep>,
 }
 
-impl Stopped {
+impl GateStop {
     /// As agents and people read it.
     pub(crate) fn describe(&self) -> String {
-        let Stopped { check, halts, reason, .. } = self;
+        let GateStop { check, halts, reason, .. } = self;
         let how = if *halts { "halted" } else { "denied" };
         format!("{how} by the check `{check}`: {reason}")
     }
 
     fn new(step: &CheckedStep) -> Self {
         let halts = step.decision == CheckDecision::Halt;
-        Stopped {
+        GateStop {
             check: step.check.clone(),
             halts,
             reason: step.reason.clone().unwrap_or_default(),
@@ -57,7 +57,7 @@ impl Stopped {
     pub(super) fn by(step: &CheckedStep) -> Option<Self> {
         match step.decision {
             CheckDecision::Pass | CheckDecision::Change => None,
-            CheckDecision::Deny | CheckDecision::Halt => Some(Stopped::new(step)),
+            CheckDecision::Deny | CheckDecision::Halt => Some(GateStop::new(step)),
         }
     }
 }

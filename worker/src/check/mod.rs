@@ -23,6 +23,6 @@ mod tool;
 
 pub(crate) use call::ModelCall;
 pub(crate) use checker::Checker;
-pub(crate) use gate::{Gate, Opened, Stopped};
+pub(crate) use gate::{Gate, GatePass, GateStop};
 pub(crate) use outside::Outside;
 pub(crate) use redaction::Redaction;

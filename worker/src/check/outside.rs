@@ -5,8 +5,8 @@ use std::{path::Path, sync::Arc};
 use domain::{agent::Resources, check::ProgramCheck};
 
 use super::{
-    answer::{self, Asked},
-    content::{Content, Decided},
+    answer::{self, CheckRequest},
+    content::{Content, ContentDecision},
     rule::{Kind, Rule},
 };
 use crate::{
@@ -39,9 +39,9 @@ impl Outside<'_> {
         &self,
         attempt: &Attempt,
         rule: &Rule,
-        asked: &Asked<'_>,
+        asked: &CheckRequest<'_>,
         content: &Content,
-    ) -> Option<Decided> {
+    ) -> Option<ContentDecision> {
         let answered = match &rule.kind {
             Kind::Program(program) => {
                 tokio::time::timeout(rule.timeout, self.run(attempt, program, asked)).await
@@ -66,8 +66,10 @@ impl Outside<'_> {
         };
         Some(match answered {
             Ok(Ok(answer)) => answer::read(&answer, content),
-            Ok(Err(why)) => Decided::failed(format!("it failed: {why}")),
-            Err(_) => Decided::failed(format!("it did not answer within {} ms", rule.timeout.as_millis())),
+            Ok(Err(why)) => ContentDecision::failed(format!("it failed: {why}")),
+            Err(_) => {
+                ContentDecision::failed(format!("it did not answer within {} ms", rule.timeout.as_millis()))
+            }
         })
     }
 
@@ -76,7 +78,7 @@ impl Outside<'_> {
         &self,
         attempt: &Attempt,
         program: &ProgramCheck,
-        asked: &Asked<'_>,
+        asked: &CheckRequest<'_>,
     ) -> Result<String, String> {
         let sandbox = self.sandbox.ok_or("this worker can't run programs")?;
         let workspace = Workspace::create(self.directory, attempt.trace_id(), attempt.child_id())

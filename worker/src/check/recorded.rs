@@ -11,7 +11,7 @@ use domain::{
 use super::content::Content;
 
 #[derive(Debug, Default)]
-pub(super) struct Recorded {
+pub(super) struct RecordedChecks {
     /// By check, moment and the place of the call.
     decisions: HashMap<(CheckName, Moment, String), CheckedStep>,
     /// What a check changed in messages and arguments, by the digest of what they were.
@@ -23,10 +23,10 @@ pub(super) struct Recorded {
     pub(super) count: u32,
 }
 
-impl Recorded {
+impl RecordedChecks {
     /// Reads a journal: `all` its entries, and those that stand.
     pub(super) fn read(all: &[HistoryEntry], standing: &[HistoryEntry]) -> Self {
-        let mut recorded = Recorded::default();
+        let mut recorded = RecordedChecks::default();
         standing.iter().for_each(|entry| recorded.add(entry));
         recorded.count =
             all.iter().map(|entry| notable(entry).count()).sum::<usize>().try_into().unwrap_or(u32::MAX);

@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use super::{
     checker::{About, Checker, step},
-    content::{Content, Decided},
-    gate::{Gate, Opened, Stopped},
+    content::{Content, ContentDecision},
+    gate::{Gate, GatePass, GateStop},
     rate,
     rule::{Kind, Rule},
 };
@@ -30,7 +30,7 @@ const SHOWN_BYTES: usize = 2000;
 
 impl Checker<'_> {
     /// Before a tool is called. What a check changed and what a human answered is in the journal; a denial is not yet.
-    pub(crate) async fn before_tool(&self, invocation: &Invocation<'_>) -> Gate<Opened<Value>> {
+    pub(crate) async fn before_tool(&self, invocation: &Invocation<'_>) -> Gate<GatePass<Value>> {
         let moment = Moment::BeforeTool;
         let Invocation { tool, place, .. } = *invocation;
         let mut arguments = Content::Arguments(invocation.arguments.clone());
@@ -40,7 +40,7 @@ impl Checker<'_> {
         let (reading, others): (Vec<_>, Vec<_>) = rules.partition(|rule| rule.reads_content());
         for rule in reading {
             if let Some(step) = self.decided(rule, moment, place) {
-                if let Some(stopped) = Stopped::by(&step) {
+                if let Some(stopped) = GateStop::by(&step) {
                     return Gate::Stopped(stopped);
                 }
                 arguments = self.recorded().changed(&rule.name, &arguments).unwrap_or(arguments);
@@ -49,9 +49,9 @@ impl Checker<'_> {
             let about = About { moment, tool: Some(tool), cost: None };
             let decided = self.judge(rule, about, &arguments).await;
             let mut step = step(rule, moment, decided.clone());
-            if let Some(stopped) = Stopped::by(&step) {
+            if let Some(stopped) = GateStop::by(&step) {
                 self.attempt.config.crash.pass(Point::Decided);
-                return Gate::Stopped(Stopped { step: Some(step), ..stopped });
+                return Gate::Stopped(GateStop { step: Some(step), ..stopped });
             }
             match decided.content {
                 Some(changed) => {
@@ -78,7 +78,7 @@ impl Checker<'_> {
             self.write_passes(std::mem::take(&mut passed), place).await;
         }
         self.attempt.config.crash.pass(Point::Checked);
-        Gate::Open(Opened { changed: (arguments != *invocation.arguments).then_some(arguments), passed })
+        Gate::Open(GatePass { changed: (arguments != *invocation.arguments).then_some(arguments), passed })
     }
 
     /// After a tool has answered, before its output is in the journal. A denied output is replaced by why.
@@ -91,7 +91,7 @@ impl Checker<'_> {
             }
             let decided = self.judge(rule, About { moment, tool: Some(tool), cost: None }, &output).await;
             let step = step(rule, moment, decided.clone());
-            let stopped = Stopped::by(&step);
+            let stopped = GateStop::by(&step);
             observation.checks.push(step);
             if let Some(Content::Text(changed)) = decided.content {
                 observation.text = changed;
@@ -139,7 +139,7 @@ impl Checker<'_> {
         let moment = Moment::BeforeTool;
         let Invocation { tool, place, .. } = *invocation;
         if let Some(step) = self.decided(rule, moment, place) {
-            return Stopped::by(&step).map_or(Gate::Open(None), Gate::Stopped);
+            return GateStop::by(&step).map_or(Gate::Open(None), Gate::Stopped);
         }
         if let Kind::Approval(_) = rule.kind {
             let shown = wording::cut(arguments.to_string(), SHOWN_BYTES);
@@ -150,26 +150,26 @@ impl Checker<'_> {
             };
             let place = Some(place.to_owned());
             let step = CheckedStep { asked: true, place, ..step(rule, moment, decided) };
-            let stopped = Stopped::by(&step);
+            let stopped = GateStop::by(&step);
             self.write(step).await;
             return stopped.map_or(Gate::Open(None), Gate::Stopped);
         }
         let decided = if let Kind::PerMinute(per_minute) = rule.kind {
             self.tool_rate(rule, per_minute)
         } else {
-            Decided::pass()
+            ContentDecision::pass()
         };
         let step = step(rule, moment, decided);
-        match Stopped::by(&step) {
+        match GateStop::by(&step) {
             None => Gate::Open(Some(step)),
             Some(stopped) => {
                 self.attempt.config.crash.pass(Point::Decided);
-                Gate::Stopped(Stopped { step: Some(step), ..stopped })
+                Gate::Stopped(GateStop { step: Some(step), ..stopped })
             }
         }
     }
 
-    fn tool_rate(&self, rule: &Rule, per_minute: u32) -> Decided {
+    fn tool_rate(&self, rule: &Rule, per_minute: u32) -> ContentDecision {
         // Each call that the check has let through has one pass, in its own entry or before it.
         let is_pass = |step: &CheckedStep| {
             step.check == rule.name
@@ -179,10 +179,10 @@ impl Checker<'_> {
         let counts = |step: &HistoryStep| step.checks().iter().any(is_pass);
         let now = self.attempt.now();
         match self.journal.with_all_entries(|all| rate::wait(all, now, per_minute, counts)) {
-            None => Decided::pass(),
+            None => ContentDecision::pass(),
             Some(wait) => {
                 let seconds = wait.as_secs() + 1;
-                Decided::hit(
+                ContentDecision::hit(
                     rule,
                     format!("{per_minute} calls a minute are allowed; try again in {seconds} seconds"),
                 )

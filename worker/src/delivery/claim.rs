@@ -9,7 +9,7 @@ use std::{
 use bus::Delivery;
 use domain::{
     LeaseToken,
-    wire::{self, Answer, Ask, Claimed, Offer, Refusal},
+    wire::{self, Answer, Ask, ClaimAnswer, Offer, Refusal},
 };
 use telemetry::Outage;
 use tokio::time::{Instant, timeout_at};
@@ -30,7 +30,7 @@ const MIN_DELAY: Duration = Duration::from_millis(200);
 
 #[derive(Debug)]
 pub(super) enum Claim {
-    Ours(Box<Claimed>),
+    Ours(Box<ClaimAnswer>),
     /// Deliver it again after this.
     Later(Duration),
     /// There is nothing to do: ended, cancelled, or not to be run.

@@ -13,7 +13,7 @@ use bus::{Bus, Delivery};
 use domain::{
     span::SpanId,
     subject::Subject,
-    wire::{Claimed, Failure, Offer, OpenHold, POLICY_HEADER, Refusal, Verdict},
+    wire::{ClaimAnswer, Failure, Offer, OpenHold, POLICY_HEADER, Refusal, Verdict},
 };
 use futures_util::FutureExt;
 use telemetry::{Outage, span_of};
@@ -34,7 +34,7 @@ use crate::{
         coordinator::Coordinator,
         deadline::Deadline,
         lease::HeldLease,
-        traced::{self, Traced},
+        traced::{self, AttemptSpan},
     },
     billing::meter::Meter,
     config::Config,
@@ -87,12 +87,12 @@ impl Handler {
         };
         match claimed {
             Claim::Ours(claimed) => {
-                let Claimed { lease, lease_until: _, left, work, open_holds } = *claimed;
+                let ClaimAnswer { lease, lease_until: _, left, work, open_holds } = *claimed;
                 self.skew.compare(left.now, self.config.clock.now());
                 let lease = HeldLease::new(lease, left, asked_at, self.config.clock, self.stop_told.clone());
                 let deadline = Deadline::new(self.config.clock, left);
                 let (config, bus) = (self.config.clone(), self.bus.clone());
-                let traced = Traced::new(is_exported, left.now, config.clock);
+                let traced = AttemptSpan::new(is_exported, left.now, config.clock);
                 let attempt = Attempt::new(
                     work,
                     lease,

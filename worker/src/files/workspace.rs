@@ -59,7 +59,7 @@ pub(crate) enum Error {
 
 /// One entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Listed {
+pub(crate) struct DirectoryEntry {
     pub(crate) path: String,
     pub(crate) size_bytes: u64,
     pub(crate) is_directory: bool,
@@ -140,7 +140,7 @@ impl Workspace {
     }
 
     /// The regular files and directories in a directory, sorted by name.
-    pub(crate) fn list(&self, path: &str) -> Result<Vec<Listed>, Error> {
+    pub(crate) fn list(&self, path: &str) -> Result<Vec<DirectoryEntry>, Error> {
         let inside = inside(if path.is_empty() { "." } else { path })?;
         self.refuse_links(path, &inside)?;
         let mut listed = Vec::new();
@@ -148,7 +148,7 @@ impl Workspace {
             let is_directory = metadata.is_dir();
             if is_directory || is_regular_file(&metadata) {
                 let size_bytes = if is_directory { 0 } else { metadata.len() };
-                listed.push(Listed { path: to_text(&path), size_bytes, is_directory });
+                listed.push(DirectoryEntry { path: to_text(&path), size_bytes, is_directory });
             }
         }
         listed.sort_by(|one, other| one.path.cmp(&other.path));

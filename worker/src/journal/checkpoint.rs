@@ -7,7 +7,8 @@ use domain::{
     id::ToolName,
     subject::Filter,
     wire::{
-        CheckedStep, Checkpoint, Failure, FailureKind, HistoryEntry, HistoryStep, ModelStep, Told, ToolOutput,
+        CheckedStep, Checkpoint, Failure, FailureKind, HistoryEntry, HistoryStep, ModelStep, PersonMessage,
+        ToolOutput,
     },
 };
 
@@ -133,7 +134,7 @@ async fn copy(attempt: &Attempt, entry: HistoryEntry) -> HistoryStep {
         }
         HistoryStep::Received { files } => received::copy(attempt, files).await,
         // The branch numbers its own messages.
-        HistoryStep::Told(told) => HistoryStep::Told(Box::new(Told { number: None, ..*told })),
+        HistoryStep::Told(told) => HistoryStep::Told(Box::new(PersonMessage { number: None, ..*told })),
         other @ (HistoryStep::Began { .. }
         | HistoryStep::Rung(_)
         | HistoryStep::Lost(_)

@@ -12,7 +12,7 @@ use crate::retry::Backoff;
 /// Why a stored journal can't be used. Going on without it would pay for the same calls again, and repeat
 /// what was done.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unusable {
+pub(super) enum JournalError {
     #[error("the journal of `{0}` can't be read: {1}")]
     Unread(ChildId, bus::Error),
     /// Perhaps written by a newer worker: one of those can read it.
@@ -24,11 +24,13 @@ pub(super) enum Unusable {
     Incomplete(ChildId, String),
 }
 
-impl From<Unusable> for Failure {
-    fn from(unusable: Unusable) -> Self {
+impl From<JournalError> for Failure {
+    fn from(unusable: JournalError) -> Self {
         match unusable {
-            Unusable::Unread(..) | Unusable::Foreign { .. } => Failure::retryable(unusable.to_string()),
-            Unusable::Damaged { .. } | Unusable::Incomplete(..) => {
+            JournalError::Unread(..) | JournalError::Foreign { .. } => {
+                Failure::retryable(unusable.to_string())
+            }
+            JournalError::Damaged { .. } | JournalError::Incomplete(..) => {
                 Failure::lasting(FailureKind::Agent, unusable.to_string())
             }
         }
@@ -41,7 +43,7 @@ pub(super) async fn read(
     bus: &Bus,
     filter: &Filter,
     child_id: &ChildId,
-) -> Result<(Vec<HistoryEntry>, u64), Unusable> {
+) -> Result<(Vec<HistoryEntry>, u64), JournalError> {
     let mut backoff = Backoff::default();
     let stored = loop {
         match bus.read(filter).await {
@@ -50,7 +52,7 @@ pub(super) async fn read(
                 tracing::debug!(%error, "could not read a journal yet");
                 let permanent = matches!(error, bus::Error::TooLarge { .. } | bus::Error::Denied(_));
                 if permanent || backoff.wait_bounded().await.is_err() {
-                    return Err(Unusable::Unread(child_id.clone(), error));
+                    return Err(JournalError::Unread(child_id.clone(), error));
                 }
             }
         }
@@ -62,22 +64,22 @@ pub(super) async fn read(
     Ok((entries, sequence))
 }
 
-fn decode(child_id: &ChildId, number: usize, payload: &[u8]) -> Result<HistoryEntry, Unusable> {
+fn decode(child_id: &ChildId, number: usize, payload: &[u8]) -> Result<HistoryEntry, JournalError> {
     decode::from_peer(payload).map_err(|problems| {
         let (child_id, problems) = (child_id.clone(), problems.to_string());
         match decode::parse(payload, decode::Format::Json) {
-            Ok(_) => Unusable::Foreign { child_id, number, problems },
-            Err(_) => Unusable::Damaged { child_id, number, problems },
+            Ok(_) => JournalError::Foreign { child_id, number, problems },
+            Err(_) => JournalError::Damaged { child_id, number, problems },
         }
     })
 }
 
 /// Old entries expire first: a journal that lost some begins with a later number.
-fn check_whole(child_id: &ChildId, entries: &[HistoryEntry]) -> Result<(), Unusable> {
+fn check_whole(child_id: &ChildId, entries: &[HistoryEntry]) -> Result<(), JournalError> {
     for (expected, entry) in (1..).zip(entries) {
         if entry.number != expected {
             let what = format!("entry {expected} is missing, the next is {}", entry.number);
-            return Err(Unusable::Incomplete(child_id.clone(), what));
+            return Err(JournalError::Incomplete(child_id.clone(), what));
         }
     }
     Ok(())

@@ -16,7 +16,7 @@ use domain::{
 };
 use text::set_limit::SetLimit;
 
-use super::stored::{Unusable, is_of, known_cost, read, standing};
+use super::stored::{JournalError, is_of, known_cost, read, standing};
 use crate::{attempt::Attempt, retry::Backoff};
 
 /// The largest entry: well below the largest message, so that whatever is written can be read again.
@@ -26,11 +26,11 @@ const MAX_ENTRY_BYTES: usize = 4 << 20;
 pub(crate) struct Journal<'a> {
     attempt: &'a Attempt,
     subject: Subject,
-    written: Mutex<Written>,
+    written: Mutex<WrittenEntries>,
 }
 
 #[derive(Debug, Default)]
-struct Written {
+struct WrittenEntries {
     entries: Vec<HistoryEntry>,
     /// The stream sequence of the last entry; 0 if there is none.
     sequence: u64,
@@ -56,9 +56,9 @@ impl<'a> Journal<'a> {
             let expected = attempt.work.journaled;
             if entries.len() < expected as usize {
                 let what = format!("{} of {expected} entries are left", entries.len());
-                attempt.give_up(Unusable::Incomplete(child_id.clone(), what).into()).await;
+                attempt.give_up(JournalError::Incomplete(child_id.clone(), what).into()).await;
             }
-            *journal.written() = Written { entries, sequence };
+            *journal.written() = WrittenEntries { entries, sequence };
             journal.count();
             if attempt.number() == 1 {
                 return journal;
@@ -135,11 +135,11 @@ impl<'a> Journal<'a> {
     pub(crate) async fn append(&self, step: HistoryStep) -> HistoryEntry {
         match self.try_append(step).await {
             Ok(entry) => entry,
-            Err(Fenced) => self.attempt.lease.stop("another attempt has written to the journal").await,
+            Err(AttemptFenced) => self.attempt.lease.stop("another attempt has written to the journal").await,
         }
     }
 
-    async fn try_append(&self, step: HistoryStep) -> Result<HistoryEntry, Fenced> {
+    async fn try_append(&self, step: HistoryStep) -> Result<HistoryEntry, AttemptFenced> {
         let (number, sequence) = (self.next_number(), self.written().sequence);
         let entry = HistoryEntry {
             trace_id: self.attempt.trace_id(),
@@ -163,7 +163,7 @@ impl<'a> Journal<'a> {
                         self.push(entry.clone(), sequence);
                         return Ok(entry);
                     }
-                    None => return Err(Fenced),
+                    None => return Err(AttemptFenced),
                 },
                 Err(
                     error @ (PublishError::Full(_)
@@ -224,7 +224,7 @@ impl<'a> Journal<'a> {
                 Err(error) => {
                     tracing::debug!(%error, "could not read the journal yet");
                     if backoff.wait_bounded().await.is_err() {
-                        let unread = Unusable::Unread(self.attempt.child_id().clone(), error);
+                        let unread = JournalError::Unread(self.attempt.child_id().clone(), error);
                         self.attempt.give_up(unread.into()).await;
                     }
                 }
@@ -233,11 +233,11 @@ impl<'a> Journal<'a> {
     }
 
     /// Never held over an await.
-    fn written(&self) -> MutexGuard<'_, Written> {
+    fn written(&self) -> MutexGuard<'_, WrittenEntries> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Another attempt appended first.
 #[derive(Debug)]
-struct Fenced;
+struct AttemptFenced;

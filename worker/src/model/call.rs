@@ -15,7 +15,7 @@ use super::{
     translate, written_name,
 };
 use crate::{
-    relay::{Fault, Relay, Sent, Shape, Upstream},
+    relay::{Fault, Relay, RequestSent, Shape, Upstream},
     settings::Protocol,
 };
 
@@ -24,7 +24,7 @@ pub(super) async fn make(
     request: &Request<'_>,
     on_text: &mut (dyn FnMut(&str) + Send),
 ) -> Result<Completion, Error> {
-    let sent = Sent::default();
+    let sent = RequestSent::default();
     let answered = tokio::time::timeout(request.timeout, stream_answer(route, request, &sent, on_text)).await;
     let answered = answered.unwrap_or_else(|_| {
         let message = format!("`{}` gave no complete answer within {:?}", route.provider, request.timeout);
@@ -42,7 +42,7 @@ pub(super) async fn make(
 async fn stream_answer(
     route: &Route<'_>,
     request: &Request<'_>,
-    sent: &Sent,
+    sent: &RequestSent,
     on_text: &mut (dyn FnMut(&str) + Send),
 ) -> Result<Completion, Error> {
     let relay = Relay::open(upstream(route, sent).await?).await;
@@ -70,7 +70,7 @@ async fn stream_answer(
     }
 }
 
-async fn upstream(route: &Route<'_>, sent: &Sent) -> Result<Upstream, Error> {
+async fn upstream(route: &Route<'_>, sent: &RequestSent) -> Result<Upstream, Error> {
     let shape = match route.protocol {
         Protocol::Openai | Protocol::Anthropic | Protocol::Gemini => Shape::Events,
         Protocol::Ollama => Shape::Lines,

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{
     chunks::Chunks,
-    request::Named,
+    request::AnswerIdentity,
     usage::{UsageReports, finishes},
 };
 use crate::settings::Protocol;
@@ -19,15 +19,15 @@ const MAX_NAME_BYTES: usize = 128;
 
 /// The data that is read from the frames of a stream besides the client's.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Frames(Arc<Mutex<Seen>>);
+pub(super) struct Frames(Arc<Mutex<FramesSeen>>);
 
 #[derive(Debug, Default)]
-struct Seen {
+struct FramesSeen {
     usage: UsageReports,
     ended: bool,
     chunks: Chunks,
     /// The names in the first frame.
-    named: Option<Named>,
+    named: Option<AnswerIdentity>,
 }
 
 impl Frames {
@@ -66,7 +66,7 @@ impl Frames {
     }
 
     /// The provider's names of the answer and its model.
-    pub(super) fn named(&self) -> Named {
+    pub(super) fn named(&self) -> AnswerIdentity {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).named.clone().unwrap_or_default()
     }
 
@@ -106,7 +106,7 @@ impl Frames {
 }
 
 /// The names in a frame.
-fn named(protocol: Protocol, frame: &Value) -> Named {
+fn named(protocol: Protocol, frame: &Value) -> AnswerIdentity {
     let (id, model) = match protocol {
         Protocol::Openai | Protocol::Ollama => ("/id", "/model"),
         Protocol::Anthropic => ("/message/id", "/message/model"),
@@ -118,5 +118,5 @@ fn named(protocol: Protocol, frame: &Value) -> Named {
             && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:/@".contains(&byte))
     };
     let text = |path| frame.pointer(path).and_then(Value::as_str).filter(is_name).map(str::to_owned);
-    Named { id: text(id), model: text(model) }
+    AnswerIdentity { id: text(id), model: text(model) }
 }

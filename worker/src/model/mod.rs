@@ -25,7 +25,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use domain::{Problems, Tokens, id::ModelName};
 use outages::Outages;
-use price::{Prices, Unpriced};
+use price::{PriceError, Prices};
 use provider::Providers;
 
 use crate::{
@@ -60,10 +60,10 @@ impl Models {
         Models { simulated: provider, ..self }
     }
 
-    pub(crate) fn price(&self, model: &ModelName) -> Result<Price, Unpriced> {
+    pub(crate) fn price(&self, model: &ModelName) -> Result<Price, PriceError> {
         let priced = self.prices.price(model, self.providers.priced_as(model));
         // Whoever has no provider for it has no use for its price.
-        priced.map_err(|unpriced| self.providers.missing(model).map_or(unpriced, Unpriced::NoProvider))
+        priced.map_err(|unpriced| self.providers.missing(model).map_or(unpriced, PriceError::NoProvider))
     }
 
     /// The tokenizer of a model, if it is known exactly.

@@ -15,7 +15,7 @@ use crate::settings::PriceEntry;
 const MILLION: u128 = 1_000_000;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Unpriced {
+pub(crate) enum PriceError {
     #[error(
         "the price of `{0}` is not known\n\nhint: set it in the worker's settings, in dollars per million tokens \
          ([prices.\"{0}\"] with `input` and `output`; 0 for a free model), or set `priced_as` of its provider to the \
@@ -66,7 +66,7 @@ impl Prices {
         &self,
         model: &ModelName,
         priced_as: Option<(&str, &str)>,
-    ) -> Result<Price, Unpriced> {
+    ) -> Result<Price, PriceError> {
         let without_provider = model.as_str().split_once('/').map(|(_, name)| name);
         if let Some(entry) = self.own.get(model).or_else(|| self.own.get(without_provider?)) {
             return Ok(Price::flat(entry, self.own_version.clone()));
@@ -75,7 +75,7 @@ impl Prices {
             return Ok(Price::flat(&scripted::price(), scripted::NAME.into()));
         }
         let tiers = priced_as.and_then(|(provider, model)| table::tiers(provider, model));
-        let tiers = tiers.ok_or_else(|| Unpriced::Unknown(model.clone()))?;
+        let tiers = tiers.ok_or_else(|| PriceError::Unknown(model.clone()))?;
         Ok(Price { tiers, version: table::VERSION.into() })
     }
 }

@@ -36,12 +36,12 @@ pub(super) struct Providers {
     client: Client,
     /// Reaches the providers.
     http: reqwest::Client,
-    by_name: BTreeMap<String, Configured>,
+    by_name: BTreeMap<String, ProviderConfig>,
 }
 
 /// One provider, as the settings and the environment describe it.
 #[derive(Debug)]
-struct Configured {
+struct ProviderConfig {
     protocol: Protocol,
     base_url: Option<String>,
     key: Key,
@@ -78,12 +78,12 @@ impl Providers {
         // Without it the client panics even for a plain http address. It fails if it is already installed, which is fine.
         rustls::crypto::ring::default_provider().install_default().ok();
         let mut problems = Problems::default();
-        let mut by_name: BTreeMap<String, Configured> = BUILT_IN
+        let mut by_name: BTreeMap<String, ProviderConfig> = BUILT_IN
             .into_iter()
             .map(|(name, protocol)| {
                 let provider =
                     settings::Provider { protocol, base_url: None, key_env: None, priced_as: None };
-                (name.to_owned(), Configured::new(&provider))
+                (name.to_owned(), ProviderConfig::new(&provider))
             })
             .collect();
         for (name, provider) in &settings.providers {
@@ -98,7 +98,7 @@ impl Providers {
                     Some("such as http://127.0.0.1:8080/v1/".into()),
                 );
             }
-            by_name.insert(name.clone(), Configured::new(provider));
+            by_name.insert(name.clone(), ProviderConfig::new(provider));
         }
         // No redirects: they would send the key to another server.
         let http = internet::strict_client()
@@ -161,7 +161,7 @@ impl Providers {
         NoProvider { model: model.clone(), known: names.join(", ") }
     }
 
-    fn find<'a>(&'a self, model: &'a ModelName) -> Option<(&'a str, &'a Configured, &'a str)> {
+    fn find<'a>(&'a self, model: &'a ModelName) -> Option<(&'a str, &'a ProviderConfig, &'a str)> {
         let (provider, name) = match model.as_str().split_once('/') {
             Some(split) => split,
             None => (infer_provider(model.as_str())?, model.as_str()),
@@ -196,7 +196,7 @@ fn base_url_problem(base_url: &str) -> Option<&'static str> {
     }
 }
 
-impl Configured {
+impl ProviderConfig {
     fn new(provider: &settings::Provider) -> Self {
         // Without an address the provider's own service is meant, with its default key variable and its prices.
         let own = provider.base_url.is_none();
@@ -204,7 +204,7 @@ impl Configured {
         let variable = provider.key_env.as_deref().or(default_variable);
         let priced_as =
             provider.priced_as.as_deref().or(if own { name_in_price_table(provider.protocol) } else { None });
-        Configured {
+        ProviderConfig {
             protocol: provider.protocol,
             // The client appends paths to it.
             base_url: provider.base_url.as_ref().map(|url| format!("{}/", url.trim_end_matches('/'))),

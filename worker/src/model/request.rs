@@ -52,12 +52,12 @@ pub(crate) struct Completion {
     pub(crate) usage: Option<Usage>,
     /// Whether it ended because of `max_tokens`.
     pub(crate) cut_off: bool,
-    pub(crate) named: Named,
+    pub(crate) named: AnswerIdentity,
 }
 
 /// What a provider calls an answer, and the model that gave it, for spans.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Named {
+pub(crate) struct AnswerIdentity {
     pub(crate) id: Option<String>,
     pub(crate) model: Option<String>,
 }

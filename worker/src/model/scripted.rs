@@ -10,7 +10,7 @@ use domain::{
     wire::{ToolCall, Usage},
 };
 
-use super::request::{Completion, Error, Message, Named, Request, ScriptInput};
+use super::request::{AnswerIdentity, Completion, Error, Message, Request, ScriptInput};
 use crate::{
     settings::PriceEntry,
     simulated_provider::{CallEnd, SimulatedProvider},
@@ -94,7 +94,7 @@ pub(crate) async fn complete(
             CallEnd::BrokenOff => return Err(Error::Unknown { message: "the answer broke off".into() }),
         }
     }
-    Ok(Completion { text, calls, usage: Some(usage), cut_off, named: Named::default() })
+    Ok(Completion { text, calls, usage: Some(usage), cut_off, named: AnswerIdentity::default() })
 }
 
 /// The usage if the turn gives none: about four bytes per token.

@@ -51,14 +51,14 @@ pub(crate) struct Upstream {
     pub(crate) passes_errors: bool,
     /// How long an exchange may take, unless it is a stream that the library opened to listen.
     pub(crate) longest: Option<Duration>,
-    pub(crate) sent: Sent,
+    pub(crate) sent: RequestSent,
 }
 
 /// Whether any request has been sent on. What was not sent has cost nothing.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Sent(Arc<AtomicBool>);
+pub(crate) struct RequestSent(Arc<AtomicBool>);
 
-impl Sent {
+impl RequestSent {
     pub(crate) fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

@@ -31,7 +31,7 @@ pub(crate) enum TooMuch {
 
 /// What ended in a piece of an answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Ended {
+pub(super) struct EndedFrames {
     pub(super) frames: usize,
     /// How many bytes of the piece belong to frames that have ended.
     pub(super) bytes: usize,
@@ -67,12 +67,12 @@ impl Frames {
     }
 
     /// Counts the next piece of an answer.
-    pub(super) fn take(&mut self, piece: &[u8]) -> Result<Ended, TooMuch> {
+    pub(super) fn take(&mut self, piece: &[u8]) -> Result<EndedFrames, TooMuch> {
         self.answer_bytes += u64::try_from(piece.len()).unwrap_or(u64::MAX);
         if self.is_bounded && self.answer_bytes > MAX_ANSWER_BYTES {
             return Err(TooMuch::Answer);
         }
-        let mut ended = Ended::default();
+        let mut ended = EndedFrames::default();
         for (at, byte) in piece.iter().copied().enumerate() {
             self.bytes += 1;
             if self.bytes > MAX_FRAME_BYTES {
@@ -81,7 +81,7 @@ impl Frames {
             if byte == b'\n' || byte == b'\r' {
                 if self.ends_frame(byte) {
                     (self.bytes, self.values) = (0, 0);
-                    ended = Ended { frames: ended.frames + 1, bytes: at + 1 };
+                    ended = EndedFrames { frames: ended.frames + 1, bytes: at + 1 };
                 }
                 // A text in JSON has no line feed.
                 (self.line_bytes, self.in_text, self.escaped) = (0, false, false);
@@ -169,7 +169,7 @@ mod tests {
         let many = "[],".repeat(MAX_FRAME_VALUES / 2);
         assert_eq!(take(Shape::Events, &format!("data: {many}1")), Err(TooMuch::Values));
         let ended = Frames::new(Shape::Lines, true).take(b"a\nbc\nd");
-        assert_eq!(ended, Ok(Ended { frames: 2, bytes: 5 }));
+        assert_eq!(ended, Ok(EndedFrames { frames: 2, bytes: 5 }));
         // In a text they are characters, also behind a quote in it.
         assert_eq!(take(Shape::Events, &format!("data: \"\\\" {many}\"")), Ok(0));
         assert_eq!(take(Shape::Events, &format!("data: \"\\\\\" {many}")), Err(TooMuch::Values));

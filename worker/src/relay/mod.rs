@@ -18,7 +18,7 @@ use reqwest::ClientBuilder;
 use tokio::{net::TcpListener, task::JoinSet};
 
 use callers::{Caller, Callers};
-pub(crate) use exchange::{Sent, Upstream};
+pub(crate) use exchange::{RequestSent, Upstream};
 pub(crate) use fault::{Fault, LastFault};
 pub(crate) use frames::{MAX_FRAME_BYTES, Shape};
 pub(crate) use pipe::Pipe;

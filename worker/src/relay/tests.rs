@@ -9,7 +9,7 @@ use tokio::{
 
 use host::internet::strict_client;
 
-use super::{LastFault, Pipe, Relay, Sent, Upstream, local_client};
+use super::{LastFault, Pipe, Relay, RequestSent, Upstream, local_client};
 
 /// A server that answers every request with these bytes; its address.
 async fn server(answer: &'static str) -> String {
@@ -29,7 +29,7 @@ async fn server(answer: &'static str) -> String {
 async fn relay(base: String) -> (Relay, String) {
     rustls::crypto::ring::default_provider().install_default().ok();
     let client = strict_client().build().unwrap();
-    let (longest, sent) = (Some(Duration::from_secs(60)), Sent::default());
+    let (longest, sent) = (Some(Duration::from_secs(60)), RequestSent::default());
     let upstream = Upstream { client, base, shape: None, passes_errors: true, longest, sent };
     let relay = Relay::open(upstream).await.unwrap();
     let address = relay.address().unwrap();

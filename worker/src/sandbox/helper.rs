@@ -110,7 +110,7 @@ pub(crate) struct Helper {
 
 /// A sandbox whose layers are applied, and whose program begins.
 #[derive(Debug)]
-pub(crate) struct Launched {
+pub(crate) struct LaunchedSandbox {
     pub(crate) helper: Helper,
     pub(crate) input: ChildStdin,
     pub(crate) output: ChildStdout,
@@ -143,7 +143,7 @@ impl Sandbox {
         &self,
         mut policy: Policy,
         workspace: Option<Arc<Workspace>>,
-    ) -> Result<Launched, NotStarted> {
+    ) -> Result<LaunchedSandbox, NotStarted> {
         policy.requires.extend(&self.requires);
         loop {
             let (mut launched, handoff) = self.spawn(policy, workspace.clone())?;
@@ -202,7 +202,7 @@ impl Sandbox {
         &self,
         policy: Policy,
         workspace: Option<Arc<Workspace>>,
-    ) -> Result<(Launched, Handoff), NotStarted> {
+    ) -> Result<(LaunchedSandbox, Handoff), NotStarted> {
         let made = self.cgroups.as_ref().map_err(String::clone).and_then(|all| all.make(&policy.resources));
         let (cgroup, no_cgroup) = match made {
             Ok(cgroup) => (Some(cgroup), String::new()),
@@ -243,11 +243,11 @@ impl Sandbox {
             return Err(NotStarted::Broken("it has no pipes".into()));
         };
         let report = handoff.report.clone();
-        Ok((Launched { helper, input, output, errors, read: Vec::new(), report }, handoff))
+        Ok((LaunchedSandbox { helper, input, output, errors, read: Vec::new(), report }, handoff))
     }
 }
 
-impl Launched {
+impl LaunchedSandbox {
     /// The helper's first message, written before the program runs.
     async fn first_message(&mut self) -> Option<HelperMessage> {
         while !self.read.contains(&b'\n') {

@@ -36,7 +36,7 @@ use domain::{
 pub(crate) use environment::{WorkerSecrets, plain as plain_environment};
 pub use handoff::{OWN_EXECUTABLE, VARIABLE};
 pub(crate) use handoff::{Policy, readable_message};
-pub(crate) use helper::{Helper, Launched, NotStarted, Sandbox};
+pub(crate) use helper::{Helper, LaunchedSandbox, NotStarted, Sandbox};
 pub use own_process::{protect_process, runs_as_root};
 pub(crate) use paths::{absolute, make_absolute_if_readable, may_read};
 pub(crate) use start::{Event, MAX_LINE_BYTES, Program};

@@ -88,7 +88,7 @@ pub(super) fn run(mut handoff: Handoff) -> Result<ExitCode, Error> {
     let name = name.to_owned();
 
     let is_applied = |layer| handoff.report.applied.iter().any(|applied| applied.layer == layer);
-    let around = Around {
+    let around = OuterLayers {
         own_processes: handoff.own_proc,
         read_only: is_applied(Layer::PidNamespace),
         counts_shared: is_applied(Layer::Cgroup),
@@ -124,7 +124,7 @@ pub(super) fn run(mut handoff: Handoff) -> Result<ExitCode, Error> {
 
 /// What the earlier layers provide, on which the later ones rely.
 #[derive(Debug, Clone, Copy)]
-struct Around {
+struct OuterLayers {
     /// It sees, and can signal, only processes of its own.
     own_processes: bool,
     /// Everything but what it may write is mounted read-only.
@@ -134,7 +134,7 @@ struct Around {
 }
 
 /// Applies Landlock. Returns what it enforces, or why that is not enough.
-fn landlock(policy: &Policy, around: Around) -> Result<Result<String, String>, RulesetError> {
+fn landlock(policy: &Policy, around: OuterLayers) -> Result<Result<String, String>, RulesetError> {
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(LANDLOCK_ABI))?
@@ -179,7 +179,7 @@ fn landlock(policy: &Policy, around: Around) -> Result<Result<String, String>, R
 }
 
 /// What Landlock of this version enforces, or what it lacks that no other layer provides.
-fn enforced(abi: i32, network: bool, around: Around) -> Result<String, String> {
+fn enforced(abi: i32, network: bool, around: OuterLayers) -> Result<String, String> {
     let lacks = [
         (3, around.read_only, "it can empty files that it may only read"),
         (6, around.own_processes, "it can send signals to other processes"),
@@ -261,7 +261,8 @@ mod tests {
 
     #[test]
     fn s4_an_old_landlock_is_reported_as_what_it_is() {
-        let around = |own_processes, read_only| Around { own_processes, read_only, counts_shared: false };
+        let around =
+            |own_processes, read_only| OuterLayers { own_processes, read_only, counts_shared: false };
         for (abi, network, around, expected) in [
             (7, false, around(false, false), "ABI 7: files, TCP, signals, abstract sockets"),
             (6, true, around(false, false), "ABI 6: files, signals, abstract sockets"),

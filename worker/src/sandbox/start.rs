@@ -10,7 +10,7 @@ use tokio::{
 
 use super::{
     handoff::{HelperMessage, Policy},
-    helper::{Helper, Launched, NotStarted, Sandbox},
+    helper::{Helper, LaunchedSandbox, NotStarted, Sandbox},
 };
 use crate::{files::workspace::Workspace, secret::Redactor};
 
@@ -54,7 +54,7 @@ impl Program {
         policy: Policy,
         workspace: Arc<Workspace>,
     ) -> Result<Self, NotStarted> {
-        let Launched { helper, input, output, errors, read, report } =
+        let LaunchedSandbox { helper, input, output, errors, read, report } =
             sandbox.launch(policy, Some(workspace)).await?;
         Ok(Program {
             helper,

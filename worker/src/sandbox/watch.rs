@@ -52,7 +52,7 @@ pub(super) enum Reach {
 
 /// What earlier checks have seen.
 #[derive(Debug, Default)]
-struct Seen {
+struct EarlierSightings {
     /// How often in a row each process has hidden its open files.
     hidden: BTreeMap<i32, u32>,
     processor: Processor,
@@ -87,7 +87,7 @@ impl Watch {
     pub(super) fn begin(&self) {
         let watch = self.clone();
         std::thread::spawn(move || {
-            let mut seen = Seen::default();
+            let mut seen = EarlierSightings::default();
             for tick in 0_u32.. {
                 std::thread::sleep(TICK);
                 if let Err(error) = watch.check(tick, &mut seen) {
@@ -127,7 +127,7 @@ impl Watch {
         }
     }
 
-    fn check(&self, tick: u32, seen: &mut Seen) -> io::Result<()> {
+    fn check(&self, tick: u32, seen: &mut EarlierSightings) -> io::Result<()> {
         if self.ticks_ending.load(Ordering::Relaxed) > 0
             && self.ticks_ending.fetch_add(1, Ordering::Relaxed) > GRACE_TICKS
         {
@@ -182,7 +182,12 @@ impl Watch {
     }
 
     /// Checks what takes longer to measure.
-    fn measure(&self, pids: &[i32], memory: u64, Seen { hidden, .. }: &mut Seen) -> io::Result<()> {
+    fn measure(
+        &self,
+        pids: &[i32],
+        memory: u64,
+        EarlierSightings { hidden, .. }: &mut EarlierSightings,
+    ) -> io::Result<()> {
         let writable: Vec<&Path> =
             std::iter::once(&self.workspace).chain(&self.writes).map(PathBuf::as_path).collect();
         let Open { deleted, sockets, hidden: now } = usage::open(pids, &writable, self.resources.file_bytes)?;

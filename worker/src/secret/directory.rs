@@ -34,9 +34,9 @@ pub(super) fn all() -> impl Iterator<Item = (String, String)> {
 type Values = BTreeMap<String, String>;
 
 /// What is doubtful or wrong, a sentence for each.
-type Said = Vec<String>;
+type Warnings = Vec<String>;
 
-fn read(directory: &Path) -> Result<(Values, Said), Said> {
+fn read(directory: &Path) -> Result<(Values, Warnings), Warnings> {
     let shown = directory.display();
     let unreadable = |error: std::io::Error| vec![format!("{shown}: can't be read: {error}")];
     let mut doubts = Vec::new();

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 pub use address::without_login;
 pub use directory::read_secrets;
 pub use handed::{hide_keys, take_keys, variable as own_variable};
-pub(crate) use placeholder::{Given, is_in};
+pub(crate) use placeholder::{GivenSecrets, is_in};
 pub(crate) use redactor::Redactor;
 pub(crate) use source::variable;
 pub(crate) use values::Values;

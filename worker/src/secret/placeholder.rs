@@ -28,26 +28,26 @@ pub(crate) fn is_in(arguments: &Value) -> bool {
 
 /// The secrets of a context, for the call of one tool.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Given<'a> {
+pub(crate) struct GivenSecrets<'a> {
     pub(crate) values: &'a Values,
     pub(crate) work: &'a Execute,
     pub(crate) tool: &'a str,
 }
 
 /// A text with the values in it, and whose they are. Never shown.
-pub(crate) struct Filled {
+pub(crate) struct FilledText {
     pub(crate) text: String,
     pub(crate) used: BTreeSet<SecretName>,
 }
 
-impl Given<'_> {
+impl GivenSecrets<'_> {
     /// The text with values for its placeholders; the error is for the model, and nothing may be sent then.
-    pub(crate) fn fill(&self, text: &str) -> Result<Filled, String> {
+    pub(crate) fn fill(&self, text: &str) -> Result<FilledText, String> {
         self.fill_with(text, str::to_owned)
     }
 
     /// The same for an address, whose values are escaped. A host must not depend on a secret: it is asked for in clear.
-    pub(crate) fn fill_url(&self, url: &str) -> Result<Filled, String> {
+    pub(crate) fn fill_url(&self, url: &str) -> Result<FilledText, String> {
         let first = PLACEHOLDER.find(url).map_or(url.len(), |found| found.start());
         let after_scheme = url[..first].split_once("://").map(|(_, rest)| rest);
         if first < url.len() && !after_scheme.is_some_and(|rest| rest.contains(['/', '?'])) {
@@ -79,8 +79,8 @@ impl Given<'_> {
         })
     }
 
-    fn fill_with(&self, text: &str, write: impl Fn(&str) -> String) -> Result<Filled, String> {
-        let mut filled = Filled { text: String::new(), used: BTreeSet::new() };
+    fn fill_with(&self, text: &str, write: impl Fn(&str) -> String) -> Result<FilledText, String> {
+        let mut filled = FilledText { text: String::new(), used: BTreeSet::new() };
         let mut rest = 0;
         for found in PLACEHOLDER.captures_iter(text) {
             let whole = found.get(0).expect("the match itself");

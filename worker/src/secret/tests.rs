@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 use domain::{id::SecretName, wire::Execute};
 use serde_json::{Value, json};
 
-use super::{Given, Values};
+use super::{GivenSecrets, Values};
 use crate::settings::{Secret, Settings};
 
 /// Secrets in files of their own, removed at the end.
@@ -56,7 +56,7 @@ impl Drop for Files {
 const TOOL: &str = "server:tool";
 
 fn fill(values: &Values, work: &Execute, tool: &str, arguments: &Value) -> Result<Value, String> {
-    Given { values, work, tool }.fill_value(arguments)
+    GivenSecrets { values, work, tool }.fill_value(arguments)
 }
 
 /// proves: a value is put in once, in texts only, and what a value says is never read as a placeholder.

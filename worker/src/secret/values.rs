@@ -9,12 +9,12 @@ use crate::settings::{Secret, Settings};
 
 #[derive(Debug, Default)]
 pub(crate) struct Values {
-    all: BTreeMap<SecretName, Declared>,
+    all: BTreeMap<SecretName, DeclaredSecret>,
     redactor: Redactor,
 }
 
 #[derive(Debug)]
-struct Declared {
+struct DeclaredSecret {
     settings: Secret,
     /// The value, or why there is none.
     value: Result<SecretValue, String>,
@@ -42,9 +42,9 @@ impl Values {
             if settings.agents.is_empty() {
                 tracing::warn!(secret = %name, "no agent may have this secret: its `agents` are empty");
             }
-            (name.clone(), Declared { settings: settings.clone(), value })
+            (name.clone(), DeclaredSecret { settings: settings.clone(), value })
         };
-        let all: BTreeMap<SecretName, Declared> = settings.secrets.iter().map(declared).collect();
+        let all: BTreeMap<SecretName, DeclaredSecret> = settings.secrets.iter().map(declared).collect();
         let values = all.iter().filter_map(|(name, of)| Some((name.as_str(), &*of.value.as_ref().ok()?.0)));
         // The worker's own keys are given to nobody, and found all the same.
         let own = settings.key_variables().into_iter().filter_map(|name| {
@@ -66,7 +66,7 @@ impl Values {
 
     /// Their names and values, for the redactor of a tool server: it may be sent any of them.
     pub(crate) fn pairs(&self) -> impl Iterator<Item = (String, String)> {
-        let pair = |(name, of): (&SecretName, &Declared)| {
+        let pair = |(name, of): (&SecretName, &DeclaredSecret)| {
             Some((name.to_string(), of.value.as_ref().ok()?.0.to_string()))
         };
         self.all.iter().filter_map(pair)
@@ -77,7 +77,7 @@ impl Values {
         let agent = work.agent.agent_id.as_str();
         let why = |name: &SecretName| match self.all.get(name) {
             None => Some(format!("`{name}`: the settings of this worker have no such secret")),
-            Some(Declared { value: Err(why), .. }) => Some(format!("`{name}`: {why}")),
+            Some(DeclaredSecret { value: Err(why), .. }) => Some(format!("`{name}`: {why}")),
             Some(of) if !of.settings.agents.iter().any(|pattern| fits(pattern, agent)) => {
                 Some(format!("`{name}`: the settings of this worker don't list `{agent}` in its `agents`"))
             }

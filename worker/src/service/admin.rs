@@ -13,18 +13,18 @@ use domain::{
 use crate::{config::Config, delivery::skew::Skew};
 
 /// What a worker is asked for.
-enum Asked {
+enum AdminRequest {
     Describe,
     Drain(Drain),
 }
 
 /// Only coordinators may send on the subject for drains, so it is taken on no other.
-fn asked(message: &Message) -> Result<Asked, Problems> {
+fn asked(message: &Message) -> Result<AdminRequest, Problems> {
     message.genuine()?;
     if message.subject == Subject::Drain {
-        return decode::from_peer(&message.payload).map(Asked::Drain);
+        return decode::from_peer(&message.payload).map(AdminRequest::Drain);
     }
-    decode::from_peer(&message.payload).map(|WorkerCall::Describe| Asked::Describe)
+    decode::from_peer(&message.payload).map(|WorkerCall::Describe| AdminRequest::Describe)
 }
 
 /// What a worker reports about itself.
@@ -49,9 +49,9 @@ impl Description {
         draining: bool,
     ) -> bool {
         let must_drain = match asked(message) {
-            Ok(Asked::Describe) => false,
-            Ok(Asked::Drain(drain)) if drain.worker_id == config.id => true,
-            Ok(Asked::Drain(_)) => return false,
+            Ok(AdminRequest::Describe) => false,
+            Ok(AdminRequest::Drain(drain)) if drain.worker_id == config.id => true,
+            Ok(AdminRequest::Drain(_)) => return false,
             Err(problems) => {
                 tracing::debug!(%problems, "what is wrong with it");
                 tracing::warn!("received an invalid admin request");

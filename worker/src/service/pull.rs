@@ -16,7 +16,7 @@ use domain::{
 use futures_util::future::BoxFuture;
 use telemetry::{
     Outage,
-    metrics::{self, Told},
+    metrics::{self, GaugeHandle},
     span_of,
 };
 use tokio::{
@@ -89,7 +89,7 @@ struct Worker {
     skew: Arc<Skew>,
     coordinators: Arc<Mutex<Outage>>,
     /// For metrics: how many slots are busy, and free.
-    slots: Told<(u64, u64)>,
+    slots: GaugeHandle<(u64, u64)>,
 }
 
 /// A running attempt, to which stop messages are matched.

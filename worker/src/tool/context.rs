@@ -64,11 +64,11 @@ pub(super) async fn read(invocation: Invocation<'_>) -> Output {
     };
     let mut found = match attempt.read_value(key.clone()).await {
         Read::Value(found) => {
-            Found { value: found.value, writer: found.writer, version: Some(found.version) }
+            FoundValue { value: found.value, writer: found.writer, version: Some(found.version) }
         }
         Read::Absent | Read::Refused(_) if attempt.work.inputs.contains_key(&key) => {
             // Given to this context itself: it is not in the store.
-            Found { value: attempt.work.inputs[&key].clone(), writer: None, version: None }
+            FoundValue { value: attempt.work.inputs[&key].clone(), writer: None, version: None }
         }
         Read::Absent => return Ok(json!({"key": key, "found": false}).to_string()),
         Read::Refused(why) => return Err(why),
@@ -87,7 +87,7 @@ pub(super) async fn read(invocation: Invocation<'_>) -> Output {
 }
 
 /// A value and who wrote it.
-struct Found {
+struct FoundValue {
     value: Json,
     writer: Option<ChildId>,
     version: Option<u32>,

@@ -13,7 +13,7 @@ use super::{
 use crate::files::{
     restore,
     tool_output::{self, PASSAGE_BYTES},
-    workspace::{Extent, Listed},
+    workspace::{DirectoryEntry, Extent},
 };
 
 pub(crate) const READ: &str = tool_output::READ_TOOL;
@@ -146,7 +146,7 @@ pub(super) fn list(invocation: Invocation<'_>) -> Output {
     Ok(lines.join("\n"))
 }
 
-fn line(Listed { path, size_bytes, is_directory }: &Listed) -> String {
+fn line(DirectoryEntry { path, size_bytes, is_directory }: &DirectoryEntry) -> String {
     if *is_directory { format!("{path}/") } else { format!("{path}  {size_bytes} bytes") }
 }
 

@@ -26,7 +26,7 @@ use super::{
 use crate::{
     attempt::{
         Attempt,
-        children::{self, Child, Snapshot, Spawned},
+        children::{self, Child, Snapshot, SpawnOutcome},
     },
     files::objects,
 };
@@ -224,9 +224,9 @@ pub(super) async fn call(kind: Kind, invocation: Invocation<'_>) -> Outcome {
         }
     };
     match attempt.spawn(child, Snapshot { shared_messages, files }).await {
-        Spawned::Child(child) if hands_over => Outcome::HandsOver { child },
-        Spawned::Child(child) => Outcome::Waits { child },
-        Spawned::Refused(why) => {
+        SpawnOutcome::Child(child) if hands_over => Outcome::HandsOver { child },
+        SpawnOutcome::Child(child) => Outcome::Waits { child },
+        SpawnOutcome::Refused(why) => {
             let output = Err(format!("no child was started: {why}"));
             Outcome::Answered(Observation::new(agent_spawn(), output))
         }

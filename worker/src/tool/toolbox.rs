@@ -20,7 +20,7 @@ use super::{
 use crate::{
     model::ToolSpec,
     sandbox::Sandbox,
-    secret::{self, Given, Redactor, Values},
+    secret::{self, GivenSecrets, Redactor, Values},
     settings::Settings,
 };
 
@@ -173,7 +173,7 @@ impl Toolbox {
         if !is_allowed(work, &tool_name) {
             return Outcome::Answered(Observation::new(tool_name, Err(self.not_allowed(work, name))));
         }
-        let given = Given { values: &self.secrets, work, tool: name };
+        let given = GivenSecrets { values: &self.secrets, work, tool: name };
         match tool {
             Tool::Builtin(builtin) => self.builtin(builtin, invocation, given).await,
             Tool::Served { server, tool } => {
@@ -191,7 +191,12 @@ impl Toolbox {
         }
     }
 
-    async fn builtin(&self, builtin: BuiltinTool, invocation: Invocation<'_>, given: Given<'_>) -> Outcome {
+    async fn builtin(
+        &self,
+        builtin: BuiltinTool,
+        invocation: Invocation<'_>,
+        given: GivenSecrets<'_>,
+    ) -> Outcome {
         let output = match builtin {
             BuiltinTool::Spawn => return spawn::call(spawn::Kind::Spawn, invocation).await,
             BuiltinTool::Delegate => return spawn::call(spawn::Kind::Delegate, invocation).await,

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use findings::{add_error, print};
 
 use crate::{
-    cluster::{access::DEFAULT_USER, connect::Servers, failure::unreachable, place},
+    cluster::{access::DEFAULT_USER, connect::Servers, failure::unreachable, local_directory},
     input::parse,
     terminal::{ending::Ending, output::Output},
 };
@@ -91,7 +91,8 @@ async fn one_address(args: &Args, servers: &Servers, findings: &mut Findings) {
             Err(error) => return add_error(findings, "server", &unreachable(&error)),
         },
         (_, path) => {
-            let path = path.map(Path::to_owned).or_else(place::default_directory).unwrap_or_default();
+            let path =
+                path.map(Path::to_owned).or_else(local_directory::default_directory).unwrap_or_default();
             let found = format!(
                 "{} opens in {}, and nobody else has it open",
                 path.display(),

@@ -15,7 +15,7 @@ use crate::{CallState, Event, Trace};
 /// Why an amount was booked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Posted {
+pub enum BookingReason {
     /// What the context had spent before the log begins.
     Carried,
     Settled,
@@ -35,7 +35,7 @@ pub struct Posting {
     #[serde(flatten)]
     pub place: Place,
     pub child_id: ChildId,
-    pub why: Posted,
+    pub why: BookingReason,
     /// The call, or the key of the charge.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call_id: Option<CallId>,
@@ -134,7 +134,7 @@ impl Ledger {
                 self.postings.push(Posting {
                     place: place.clone(),
                     child_id: node.id.clone(),
-                    why: Posted::Carried,
+                    why: BookingReason::Carried,
                     call_id: None,
                     held: Amount::ZERO,
                     booked: node.budget.own,
@@ -150,7 +150,7 @@ impl Ledger {
             let call = self.call(child_id, call_id);
             *call = CallSheet { attempt: *attempt, held: *amount, is_open: true, ..*call };
         } else if let Event::Released { child_id, call_id } = event {
-            self.end(place, child_id, call_id, Amount::ZERO, Posted::Corrected);
+            self.end(place, child_id, call_id, Amount::ZERO, BookingReason::Corrected);
         } else if let Event::Settled { child_id, call_id, amount, .. }
         | Event::Corrected { child_id, call_id, amount, .. } = event
         {
@@ -163,21 +163,24 @@ impl Ledger {
                 let what = format!("call {call_id} of `{child_id}` is settled, and was settled before");
                 self.wrong.push((place.clone(), what));
             }
-            let why =
-                if matches!(event, Event::Settled { .. }) { Posted::Settled } else { Posted::Corrected };
+            let why = if matches!(event, Event::Settled { .. }) {
+                BookingReason::Settled
+            } else {
+                BookingReason::Corrected
+            };
             self.end(place, child_id, call_id, *amount, why);
         } else if let Event::Forfeited { child_id, call_id } = event {
             let held = self.call(child_id, call_id).held;
-            self.end(place, child_id, call_id, held, Posted::Estimated);
+            self.end(place, child_id, call_id, held, BookingReason::Estimated);
         } else if let Event::Estimated { child_id, call_id, attempt, amount } = event {
             let call = self.call(child_id, call_id);
             *call = CallSheet { attempt: *attempt, held: *amount, ..*call };
-            self.end(place, child_id, call_id, *amount, Posted::Estimated);
+            self.end(place, child_id, call_id, *amount, BookingReason::Estimated);
         } else if let Event::Charged { child_id, key, amount, .. } = event {
             self.post(Posting {
                 place,
                 child_id: child_id.clone(),
-                why: Posted::Charged,
+                why: BookingReason::Charged,
                 call_id: Some(key.clone()),
                 held: Amount::ZERO,
                 booked: *amount,
@@ -200,7 +203,7 @@ impl Ledger {
             self.post(Posting {
                 place,
                 child_id: child_id.clone(),
-                why: Posted::Accepted,
+                why: BookingReason::Accepted,
                 call_id: None,
                 held: Amount::ZERO,
                 booked: amount,
@@ -214,11 +217,18 @@ impl Ledger {
     }
 
     /// A call is booked at an amount from here on.
-    fn end(&mut self, place: Place, child_id: &ChildId, call_id: &CallId, booked: Amount, why: Posted) {
+    fn end(
+        &mut self,
+        place: Place,
+        child_id: &ChildId,
+        call_id: &CallId,
+        booked: Amount,
+        why: BookingReason,
+    ) {
         let call = self.call(child_id, call_id);
         let (before, held) = (call.booked, call.held);
-        call.is_corrected |= why == Posted::Corrected || !before.is_zero() && before != booked;
-        (call.booked, call.is_open, call.is_estimated) = (booked, false, why == Posted::Estimated);
+        call.is_corrected |= why == BookingReason::Corrected || !before.is_zero() && before != booked;
+        (call.booked, call.is_open, call.is_estimated) = (booked, false, why == BookingReason::Estimated);
         if before != booked {
             let (child_id, call_id) = (child_id.clone(), Some(call_id.clone()));
             self.post(Posting { place, child_id, why, call_id, held, booked, before });

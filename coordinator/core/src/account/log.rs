@@ -11,8 +11,8 @@ use serde::Serialize;
 
 use super::finding::{Check, Finding};
 use crate::{
-    Commit, Event, Logged, Rest, Trace,
-    chain::{Chain, CommitId, Told, chain},
+    Commit, Event, LoggedEvents, Rest, Trace,
+    chain::{Chain, CommitGroup, CommitId, chain},
 };
 
 /// A message of the event log, as it was stored.
@@ -21,7 +21,7 @@ pub struct LogMessage {
     pub sequence: u64,
     pub id: Option<String>,
     pub stored_at: Timestamp,
-    pub logged: Logged,
+    pub logged: LoggedEvents,
 }
 
 /// Where an event stands in the log.
@@ -42,7 +42,7 @@ pub struct Place {
 pub struct ReadLog {
     trace: Trace,
     /// The commits that count, in order.
-    commits: Vec<Told>,
+    commits: Vec<CommitGroup>,
     /// The sequence and the id of each message, by its commit and the number of its first event.
     messages: HashMap<(CommitId, u64), (u64, Option<String>)>,
     pub rest: Rest,
@@ -160,7 +160,7 @@ struct Places {
 }
 
 impl Places {
-    fn take(&mut self, LogMessage { sequence, id, logged, .. }: LogMessage) -> Logged {
+    fn take(&mut self, LogMessage { sequence, id, logged, .. }: LogMessage) -> LoggedEvents {
         let commit = CommitId::from(logged.commit());
         if let Some((version, made)) = id.as_deref().and_then(named)
             && (version != logged.version || made != commit.made.millis())
@@ -202,7 +202,7 @@ fn is_bare(id: Option<&str>) -> bool {
 }
 
 /// The first event of each commit that is there as a whole, by its last; of the earliest also if a part of it is gone.
-fn present(log: &[Logged]) -> BTreeMap<u64, u64> {
+fn present(log: &[LoggedEvents]) -> BTreeMap<u64, u64> {
     let mut commits: BTreeMap<CommitId, (u64, u64)> = BTreeMap::new();
     for logged in log {
         let commit = logged.commit();
@@ -217,7 +217,7 @@ fn present(log: &[Logged]) -> BTreeMap<u64, u64> {
 
 /// The trace after these commits, and how many of them could be replayed: the events of a log that was changed may
 /// contradict each other.
-fn replayed(trace_id: TraceId, commits: &[Told]) -> (Trace, usize) {
+fn replayed(trace_id: TraceId, commits: &[CommitGroup]) -> (Trace, usize) {
     let mut trace = Trace::new(trace_id);
     for (place, told) in commits.iter().enumerate() {
         if catch_unwind(AssertUnwindSafe(|| trace.replay(told))).is_err() {
@@ -228,7 +228,7 @@ fn replayed(trace_id: TraceId, commits: &[Told]) -> (Trace, usize) {
 }
 
 /// Messages of a commit that overlap, or leave a hole.
-fn holes(told: &Told) -> Vec<Finding> {
+fn holes(told: &CommitGroup) -> Vec<Finding> {
     let mut next = told.commit.first;
     let mut found = Vec::new();
     for logged in told.messages() {
@@ -243,7 +243,7 @@ fn holes(told: &Told) -> Vec<Finding> {
 
 /// The events that are missing before a copy with which the replay begins, while earlier ones are there: the log only ever
 /// drops its oldest.
-fn before_the_first(present: &BTreeMap<u64, u64>, counts: &[Told]) -> Option<(u64, u64)> {
+fn before_the_first(present: &BTreeMap<u64, u64>, counts: &[CommitGroup]) -> Option<(u64, u64)> {
     let mut from = counts.first().map(|told| told.commit.first).filter(|first| *first > 1)?;
     let lowest = *present.values().min()?;
     while from > lowest {

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::{
     journals::{Journals, PaidEntry},
-    ledger::{Ledger, Posted, Posting},
+    ledger::{BookingReason, Ledger, Posting},
     log::{Place, ReadLog},
     waits::{Wait, Waits},
     words::{detail_in, has_first_places, kind},
@@ -40,7 +40,7 @@ pub struct Line {
 /// A booking, with what the journal knows of its call.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Cost {
-    pub why: Posted,
+    pub why: BookingReason,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call_id: Option<CallId>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -165,7 +165,7 @@ fn entries(journals: &Journals) -> Entries<'_> {
 }
 
 fn entry<'a>(entries: &Entries<'a>, posting: &'a Posting) -> Option<&'a PaidEntry> {
-    if posting.why == Posted::Charged {
+    if posting.why == BookingReason::Charged {
         return None;
     }
     entries.get(&(&posting.child_id, posting.call_id.as_ref()?)).copied()
@@ -176,12 +176,12 @@ fn lines(log: &ReadLog, ledger: &Ledger, journals: &Journals) -> (Vec<Line>, Wai
     let by_event: HashMap<u64, &Posting> = ledger
         .postings
         .iter()
-        .filter(|posting| posting.why != Posted::Carried)
+        .filter(|posting| posting.why != BookingReason::Carried)
         .map(|p| (p.place.event, p))
         .collect();
     let places = Some(log.trace()).filter(|trace| has_first_places(trace));
     let mut waits = Waits::open(log);
-    let carried = ledger.postings.iter().filter(|posting| posting.why == Posted::Carried);
+    let carried = ledger.postings.iter().filter(|posting| posting.why == BookingReason::Carried);
     let mut lines: Vec<Line> = carried.map(carried_line).collect();
     for (place, event) in log.events() {
         let waited_ms = waits.add(event, place.at).filter(|waited| *waited > 0);
@@ -388,13 +388,16 @@ fn by_model(ledger: &Ledger, journals: &Journals) -> (Vec<ByModel>, Vec<Unmodell
     }
     for posting in &ledger.postings {
         match posting.why {
-            Posted::Charged => {
+            BookingReason::Charged => {
                 add(&mut other, "external charges", posting.booked);
             }
-            Posted::Accepted => {
+            BookingReason::Accepted => {
                 add(&mut other, "disputed charges that were accepted", posting.booked);
             }
-            Posted::Carried | Posted::Settled | Posted::Estimated | Posted::Corrected => {}
+            BookingReason::Carried
+            | BookingReason::Settled
+            | BookingReason::Estimated
+            | BookingReason::Corrected => {}
         }
     }
     carried(ledger, &entries, &mut other);
@@ -404,8 +407,10 @@ fn by_model(ledger: &Ledger, journals: &Journals) -> (Vec<ByModel>, Vec<Unmodell
 /// What was spent before the log begins, apart from calls that a journal still names.
 fn carried(ledger: &Ledger, entries: &Entries<'_>, other: &mut BTreeMap<&'static str, UnmodelledCost>) {
     let mut charged: HashMap<&ChildId, Amount> = HashMap::new();
-    let later =
-        ledger.postings.iter().filter(|posting| matches!(posting.why, Posted::Charged | Posted::Accepted));
+    let later = ledger
+        .postings
+        .iter()
+        .filter(|posting| matches!(posting.why, BookingReason::Charged | BookingReason::Accepted));
     for posting in later {
         let sum = charged.entry(&posting.child_id).or_insert(Amount::ZERO);
         *sum = plus(*sum, posting.booked);

@@ -24,7 +24,7 @@ pub struct RepricedModel {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Repriced {
+pub struct RepricedRun {
     pub models: Vec<RepricedModel>,
     /// Costs that stay as they were.
     pub kept: Usd,
@@ -35,7 +35,7 @@ pub struct Repriced {
     pub known: Usd,
 }
 
-impl Repriced {
+impl RepricedRun {
     /// `price` gives the cost of a call and the prices it is by; none if the model has no price.
     pub fn of(
         trace: &Trace,
@@ -74,7 +74,7 @@ impl Repriced {
         let kept = Usd::from_nanos(total.nanos().saturating_sub(repriced.nanos()));
         let known = models.iter().filter_map(|model| model.would_be).fold(kept, plus);
         let is_whole = models.iter().all(|model| model.would_be.is_some());
-        Repriced { models, kept, was: total, would_be: is_whole.then_some(known), known }
+        RepricedRun { models, kept, was: total, would_be: is_whole.then_some(known), known }
     }
 }
 

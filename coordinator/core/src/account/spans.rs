@@ -12,7 +12,7 @@ use domain::{
 };
 
 use super::{Journals, ReadLog, ToolEntry};
-use crate::{Event, Trace, Traced};
+use crate::{Event, RunOrigin, Trace};
 
 /// What a call cost.
 const COST: &str = "gen_ai.usage.cost";
@@ -104,7 +104,7 @@ impl Trace {
     fn tell_all(&mut self, now: Timestamp) {
         if self.version() > 0 && !self.is_traced() {
             let subject = Subject::Submit.to_string();
-            self.traced = Some(Box::new(Traced { received_at: now, subject, parent: None, link: None }));
+            self.traced = Some(Box::new(RunOrigin { received_at: now, subject, parent: None, link: None }));
         }
     }
 }

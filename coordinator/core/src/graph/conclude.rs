@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::view::result_of;
 use crate::{
-    ContextIndex, ContextNode, Event, GraphRun, Lowered, Requeue, Status, Trace, attempt, end,
+    ContextIndex, ContextNode, Event, GraphRun, LoweredBounds, Requeue, Status, Trace, attempt, end,
     graph_run::failed, limit_text,
 };
 
@@ -70,7 +70,7 @@ fn losers_cancelled(trace: &Trace, graph: ContextIndex, run: &GraphRun, group: &
 }
 
 /// B17: what the profile of the graph's own agent bounds: its calls alone, not those of the steps.
-fn lowered(trace: &Trace, graph: ContextIndex) -> Option<Box<Lowered>> {
+fn lowered(trace: &Trace, graph: ContextIndex) -> Option<Box<LoweredBounds>> {
     let node = trace.node(graph);
     let profile = node.spec.agent_id.as_ref().and_then(|id| trace.agent(id))?;
     let limit = node.budget.ceilings.limit;
@@ -83,7 +83,7 @@ fn lowered(trace: &Trace, graph: ContextIndex) -> Option<Box<Lowered>> {
     let window_tokens = node.terms.window_tokens.into_iter().chain(profile.window_tokens).min();
     let bounds = own != limit || timeout_ms.is_some();
     let lowers = bounds || limits != *node.limits || window_tokens != node.terms.window_tokens;
-    lowers.then(|| Box::new(Lowered { own, limits: limits.into(), timeout_ms, window_tokens }))
+    lowers.then(|| Box::new(LoweredBounds { own, limits: limits.into(), timeout_ms, window_tokens }))
 }
 
 pub(super) fn verdict(run: &GraphRun, group: &Group) -> GraphVerdict {

@@ -2,22 +2,22 @@
 //! for each of its steps. `schedule` decides what starts and `start` how, `step` what the end of a step
 //! means, `conclude` how the graph ends, `gather` what its agent synthesises from.
 
+mod advance;
 mod amend;
 mod conclude;
 mod gather;
 mod report;
 mod results;
-mod schedule;
 mod scope;
 mod start;
 mod step;
 mod undo;
 mod view;
 
+pub(super) use advance::{advance, goes_on_for_free, next_is_busy};
 pub(super) use amend::amend;
 pub(super) use conclude::gathering_is_over;
 pub(super) use gather::synthesis_goal;
-pub(super) use schedule::{advance, goes_on_for_free, next_is_busy};
 pub(super) use start::begin_taken;
 pub(super) use step::context_ended;
 pub(super) use view::status_of;

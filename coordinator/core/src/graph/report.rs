@@ -14,7 +14,7 @@ use domain::{
 
 use super::{
     conclude::verdict,
-    results::{Reported, Results},
+    results::{ReportedResult, Results},
 };
 use crate::{
     ContextIndex, ContextNode, GraphRun, Ran, StepRun, Trace, context_store::full_key, graph_run::failed,
@@ -60,7 +60,7 @@ impl Trace {
         let steps = self.step_reports(node, run, group, &mut results);
         let combined = group.aggregate.is_some() && end.status == EndStatus::Completed;
         let answer = GraphAnswer::new(final_verdict(node, run, group), steps, combined);
-        let Reported { inline, object, left_out_bytes } = result;
+        let ReportedResult { inline, object, left_out_bytes } = result;
         Some(GraphAnswer { result: inline, result_object: object, result_bytes: left_out_bytes, ..answer })
     }
 

@@ -21,7 +21,7 @@ pub(super) struct Results<'a> {
 
 /// The result of a step as a report has it: at most one of the three.
 #[derive(Default)]
-pub(super) struct Reported {
+pub(super) struct ReportedResult {
     pub(super) inline: Option<Json>,
     pub(super) object: Option<ObjectReference>,
     pub(super) left_out_bytes: Option<u64>,
@@ -34,9 +34,9 @@ impl<'a> Results<'a> {
 
     /// What the step wrote to its `output_to`, else what its last context ended with, the last report of one that
     /// was aborted included; of a `for_each`, the list of results.
-    pub(super) fn take(&mut self, graph: &ContextNode, run: &StepRun, step: &Step) -> Reported {
+    pub(super) fn take(&mut self, graph: &ContextNode, run: &StepRun, step: &Step) -> ReportedResult {
         let Some(last) = run.contexts.last().map(|context| self.trace.node(*context)) else {
-            return Reported::default();
+            return ReportedResult::default();
         };
         if run.status == StepStatus::Succeeded && !last.lifecycle.deleted {
             let key = step.output_to.as_ref().map(|key| full_key(self.trace, graph, key));
@@ -52,31 +52,31 @@ impl<'a> Results<'a> {
     }
 
     /// What a context ended with.
-    pub(super) fn payload(&mut self, result: Option<&Payload>) -> Reported {
+    pub(super) fn payload(&mut self, result: Option<&Payload>) -> ReportedResult {
         match result {
-            None => Reported::default(),
+            None => ReportedResult::default(),
             Some(Payload::Inline(value)) => self.inline(value),
             Some(Payload::Reference(object)) => {
-                Reported { object: Some(object.clone()), ..Reported::default() }
+                ReportedResult { object: Some(object.clone()), ..ReportedResult::default() }
             }
         }
     }
 
-    fn inline(&mut self, value: &Json) -> Reported {
+    fn inline(&mut self, value: &Json) -> ReportedResult {
         match self.fits(value.size_bytes()) {
-            Ok(()) => Reported { inline: Some(value.clone()), ..Reported::default() },
+            Ok(()) => ReportedResult { inline: Some(value.clone()), ..ReportedResult::default() },
             Err(left_out) => left_out,
         }
     }
 
-    fn fits(&mut self, size_bytes: u64) -> Result<(), Reported> {
-        let left_out = || Reported { left_out_bytes: Some(size_bytes), ..Reported::default() };
+    fn fits(&mut self, size_bytes: u64) -> Result<(), ReportedResult> {
+        let left_out = || ReportedResult { left_out_bytes: Some(size_bytes), ..ReportedResult::default() };
         self.room = self.room.checked_sub(size_bytes).ok_or_else(left_out)?;
         Ok(())
     }
 
     /// The results of the items in the order of the list, null for an item without one.
-    fn list(&mut self, run: &StepRun) -> Reported {
+    fn list(&mut self, run: &StepRun) -> ReportedResult {
         let nodes = run.contexts.iter().map(|context| self.trace.node(*context));
         let completed = nodes.filter_map(|node| {
             let end = node.end().filter(|end| end.status == EndStatus::Completed)?;
@@ -88,7 +88,7 @@ impl<'a> Results<'a> {
         let completed: Vec<(usize, &Payload)> = completed.collect();
         let total = run.items.map_or(0, |items| items.total as usize);
         if completed.is_empty() {
-            return Reported::default();
+            return ReportedResult::default();
         }
         let size = |result: &Payload| match result {
             Payload::Inline(value) => value.size_bytes(),
@@ -102,6 +102,6 @@ impl<'a> Results<'a> {
         for (number, result) in completed {
             list[number] = result.to_value().value().clone();
         }
-        Reported { inline: Some(Json::from(Value::Array(list))), ..Reported::default() }
+        ReportedResult { inline: Some(Json::from(Value::Array(list))), ..ReportedResult::default() }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use domain::{
     ChildId, ContextKey, Json, StepPath, Timestamp,
-    graph::{self, EvaluationError, Group, StepIndex, Used, WithDef},
+    graph::{self, EvaluationError, Group, StepIndex, UsedGraph, WithDef},
     json,
     limits::LimitOverrides,
     wire::{Funding, TakenFrom},
@@ -161,7 +161,7 @@ fn spec(trace: &Trace, graph: ContextIndex, step: StepIndex, ran: Ran) -> (Conte
 }
 
 /// The graph that a context runs, if it is one that a step uses.
-fn used(trace: &Trace, body: Body) -> Option<&Used> {
+fn used(trace: &Trace, body: Body) -> Option<&UsedGraph> {
     match body {
         Body::Graph { plan, group } => trace.plans[plan as usize].group(group).used.as_deref(),
         Body::Agent | Body::Approval => None,
@@ -174,7 +174,7 @@ fn used_inputs(
     graph: ContextIndex,
     step: StepIndex,
     ran: Ran,
-    used: &Used,
+    used: &UsedGraph,
 ) -> BTreeMap<ContextKey, Json> {
     let (run, group) = trace.expect_run(graph);
     let item = item_inputs(run, step, ran);

@@ -15,7 +15,7 @@ use text::set_limit::SetLimit;
 
 use super::{
     again::Again,
-    kept::{Earlier, Kept, KeptStep, Rerun, RerunOrder, StepPlace, digest_of},
+    kept::{Earlier, KeptResult, KeptStep, Rerun, RerunOrder, StepPlace, digest_of},
 };
 use crate::{
     ContextIndex, ContextNode, ContextSpec, GraphRun, Ran, Refusal, StepRun, Trace, agents_of_plan,
@@ -89,9 +89,9 @@ impl Trace {
             return Err(at("rerun", format!("run {id} succeeded: nothing of it is to be run again"), hint));
         }
 
-        let mut found = Found::new(self, &again, objects);
+        let mut found = EarlierResults::new(self, &again, objects);
         found.collect(ContextIndex(0), run, group);
-        let Found { kept, mut needs, done, .. } = found;
+        let EarlierResults { kept, mut needs, done, .. } = found;
         let size = kept.iter().map(|(_, kept)| kept.size_bytes()).sum();
         if size > MAX_TAKEN_BYTES {
             let limit = SetLimit::built_in("the most that a rerun takes over", MAX_TAKEN_BYTES);
@@ -165,7 +165,7 @@ impl Earlier {
     }
 }
 
-impl Kept {
+impl KeptResult {
     fn size_bytes(&self) -> u64 {
         let result = match &self.result {
             Some(Payload::Inline(value)) => value.size_bytes(),
@@ -175,7 +175,7 @@ impl Kept {
     }
 }
 
-struct Found<'a> {
+struct EarlierResults<'a> {
     trace: &'a Trace,
     again: &'a Again,
     objects: bool,
@@ -183,13 +183,13 @@ struct Found<'a> {
     under: HashMap<&'a str, Vec<(&'a ContextKey, &'a Json)>>,
     /// Digests of outputs: many steps may read the same.
     digests: HashMap<ContextKey, String>,
-    kept: Vec<(StepPlace, Kept)>,
+    kept: Vec<(StepPlace, KeptResult)>,
     needs: BTreeSet<TakenFrom>,
     /// Steps of which all is kept.
     done: HashSet<StepPath>,
 }
 
-impl<'a> Found<'a> {
+impl<'a> EarlierResults<'a> {
     fn new(trace: &'a Trace, again: &'a Again, objects: bool) -> Self {
         let mut under: HashMap<&str, Vec<_>> = HashMap::new();
         for (key, value) in trace.outputs() {
@@ -198,7 +198,7 @@ impl<'a> Found<'a> {
             }
         }
         let (digests, kept, needs, done) = (HashMap::new(), Vec::new(), BTreeSet::new(), HashSet::new());
-        Found { trace, again, objects, under, digests, kept, needs, done }
+        EarlierResults { trace, again, objects, under, digests, kept, needs, done }
     }
 
     /// Collects what a graph or group has.
@@ -265,7 +265,7 @@ impl<'a> Found<'a> {
         plan: &Plan,
         step: &Step,
         read: BTreeMap<ContextKey, String>,
-    ) -> Kept {
+    ) -> KeptResult {
         let node = self.trace.node(at);
         let of = |node: &ContextNode| {
             let own = || TakenFrom { trace_id: self.trace.id(), child_id: node.id.clone() };
@@ -276,7 +276,7 @@ impl<'a> Found<'a> {
         let needs: Vec<TakenFrom> = nodes().filter(|node| reference(node).is_some()).map(of).collect();
         let rest = |key: &ContextKey| key.as_str().split_once('.').map(|(_, rest)| rest.to_owned());
         let item = node.spec.inputs.iter().find(|(key, _)| key.as_str() == "item").map(|(_, item)| item);
-        let mut kept = Kept {
+        let mut kept = KeptResult {
             from: of(node),
             fallback: node.identity.step.is_some_and(|of| of.ran == Ran::Fallback),
             result: node.end().and_then(|end| end.details.result.clone()),

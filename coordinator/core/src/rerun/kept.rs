@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Earlier {
     pub rerun: Rerun,
-    pub kept: Vec<(StepPlace, Kept)>,
+    pub kept: Vec<(StepPlace, KeptResult)>,
     /// Agents that only steps name which are taken as a whole, unless they would read other values: these agents may have been
     /// deleted since.
     pub spared: BTreeSet<AgentId>,
@@ -84,7 +84,7 @@ impl StepPlace {
 
 /// A result of the earlier run that may be taken.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Kept {
+pub struct KeptResult {
     pub from: TakenFrom,
     /// The fallback gave it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -114,12 +114,12 @@ pub struct KeptStep {
     pub reason: Option<String>,
 }
 
-impl Kept {
+impl KeptResult {
     /// Without what agents wrote (W6).
     pub(crate) fn without_content(self) -> Self {
         let (own, values) = (BTreeMap::new(), BTreeMap::new());
         let steps = self.steps.into_iter().map(|step| KeptStep { reason: None, ..step }).collect();
-        Kept { result: None, own, values, steps, ..self }
+        KeptResult { result: None, own, values, steps, ..self }
     }
 }
 

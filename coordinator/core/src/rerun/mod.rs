@@ -16,7 +16,7 @@ use again::Again;
 use domain::{graph::Plan, json};
 
 use super::{ContextIndex, Ran, Trace};
-pub use kept::{Earlier, Kept, KeptStep, Rerun, RerunOrder, StepPlace};
+pub use kept::{Earlier, KeptResult, KeptStep, Rerun, RerunOrder, StepPlace};
 pub(super) use take::{drop_changed, item, may_take, step, winner};
 
 impl Trace {

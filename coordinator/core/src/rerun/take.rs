@@ -10,10 +10,10 @@ use domain::{
 
 use super::{
     earlier::{outside_reads, own_reads},
-    kept::{Kept, KeptStep, StepPlace, digest_of},
+    kept::{KeptResult, KeptStep, StepPlace, digest_of},
 };
 use crate::{
-    ContextIndex, Ended, Event, GraphRun, Ran, Refusal, Trace, admission,
+    ContextEnded, ContextIndex, Event, GraphRun, Ran, Refusal, Trace, admission,
     context_store::{self, full_key},
     graph::begin_taken,
 };
@@ -85,7 +85,7 @@ fn kept(
     graph: ContextIndex,
     step: StepIndex,
     item: Option<u32>,
-) -> Option<(StepPlace, &Kept)> {
+) -> Option<(StepPlace, &KeptResult)> {
     let place = StepPlace::of(path_of(trace, graph, step)?, item);
     let kept = trace.kept.get(&place)?;
     Some((place, kept))
@@ -112,7 +112,7 @@ fn take(
     graph: ContextIndex,
     step: StepIndex,
     ran: Ran,
-    (place, kept): (StepPlace, &Kept),
+    (place, kept): (StepPlace, &KeptResult),
     now: Timestamp,
 ) -> Result<Vec<Event>, Refusal> {
     check_room(trace, kept)?;
@@ -140,7 +140,7 @@ fn take(
         value,
         writer: writer.clone(),
     }));
-    events.push(Event::Ended(Box::new(Ended {
+    events.push(Event::Ended(Box::new(ContextEnded {
         child_id,
         status: EndStatus::Completed,
         result: kept.result.clone(),
@@ -156,7 +156,7 @@ fn inner_steps<'a>(
     trace: &'a Trace,
     graph: ContextIndex,
     step: StepIndex,
-    kept: &'a Kept,
+    kept: &'a KeptResult,
 ) -> Vec<(StepIndex, &'a KeptStep)> {
     let Some((run, group)) = trace.run_of(trace.node(graph)) else { return Vec::new() };
     let Body::Group(inner) = group.steps[step as usize].body else { return Vec::new() };
@@ -166,7 +166,7 @@ fn inner_steps<'a>(
 }
 
 /// L: what it wrote must fit into the shared store, whose limits may have been lowered since.
-fn check_room(trace: &Trace, kept: &Kept) -> Result<(), Refusal> {
+fn check_room(trace: &Trace, kept: &KeptResult) -> Result<(), Refusal> {
     let mut total = trace.store_bytes;
     for size in kept.own.values().chain(kept.values.values()).map(Json::size_bytes) {
         context_store::check_value(trace.settings(), size)?;

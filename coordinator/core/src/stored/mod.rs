@@ -30,7 +30,7 @@ use std::{
 use domain::{Timestamp, graph::GroupIndex, limits::Settings};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{Trace, Traced};
+use super::{RunOrigin, Trace};
 
 const HEAD: &str = "head";
 const OUTPUTS: &str = "outputs";
@@ -74,7 +74,7 @@ struct Head {
     cancelled_before: Option<String>,
     generation: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    traced: Option<Box<Traced>>,
+    traced: Option<Box<RunOrigin>>,
 }
 
 /// The graph of a context, in its field `d`.

@@ -13,11 +13,11 @@ use super::{
     super::{
         Attempt, Budget, Call, Calls, ContextIndex, ContextNode, ContextSpec, ContextTerms, Entry, GraphRun,
         Identity, Lifecycle, Mark, Message, Phase, Rerun, Status, StepPlace, StepRun, Trace,
-        folded::Folded,
-        rows::{Keyed, Rows},
+        folded::FoldedCalls,
+        rows::{KeyedRows, Rows},
         spenders::Spenders,
         undo_values::UndoValues,
-        unsaved::Saved,
+        unsaved::SavedHashes,
     },
     Corrupt, FORM, HEAD, Head, HeadForm, OUTPUTS, RERUN, SPENT_BY, StoredGraph, hash, parse, read, required,
 };
@@ -122,7 +122,7 @@ impl Trace {
         self.by_id.insert(node.id.clone(), ContextIndex(index));
         self.contexts.push(node);
         let hashed = |prefix: char| fields.get(&format!("{prefix}{index}")).map_or(0, |text| hash(text));
-        self.unsaved.saved.push(Saved {
+        self.unsaved.saved.push(SavedHashes {
             lifecycle: hashed('c'),
             waits_for: hashed('w'),
             end: hashed('f'),
@@ -155,7 +155,7 @@ impl Trace {
         }
         let kept = fields.iter().filter_map(|(name, text)| Some((name.strip_prefix("u.")?, name, text)));
         let kept = kept.map(|(place, name, text)| Ok((StepPlace::stored(place), parse(name, text)?)));
-        self.kept = Keyed::stored(kept.collect::<Result<_, Corrupt>>()?);
+        self.kept = KeyedRows::stored(kept.collect::<Result<_, Corrupt>>()?);
         let read = fields.iter().filter_map(|(name, text)| Some((name.strip_prefix("h.")?, name, text)));
         let read = read.map(|(digest, name, text)| Ok((digest.to_owned(), parse(name, text)?)));
         self.undo_values = UndoValues::stored(read.collect::<Result<_, Corrupt>>()?);
@@ -308,7 +308,7 @@ impl<'a> Row<'a> {
 #[derive(Default)]
 struct Lists {
     calls: HashMap<CallId, Call>,
-    folded: HashMap<u32, Folded>,
+    folded: HashMap<u32, FoldedCalls>,
     charges: HashMap<CallId, Amount>,
     attempts: Vec<Attempt>,
     answers: Vec<GivenAnswer>,
@@ -345,7 +345,7 @@ impl Lists {
     }
 
     fn put(self, node: &mut ContextNode) {
-        node.charges = Keyed::stored(self.charges);
+        node.charges = KeyedRows::stored(self.charges);
         node.attempts = Rows::stored(self.attempts);
         node.answers = Rows::stored(self.answers);
         node.told = Rows::stored(self.told);
@@ -355,7 +355,7 @@ impl Lists {
         node.calls = Calls::stored(self.calls, self.folded, &self.disputes);
         node.disputes = Rows::stored(self.disputes);
         if let Some(run) = &mut node.graph {
-            run.lists = Keyed::stored(self.items);
+            run.lists = KeyedRows::stored(self.items);
             self.steps.into_iter().for_each(|(number, step)| run.put_stored(number, step));
         }
     }

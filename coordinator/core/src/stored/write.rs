@@ -7,9 +7,9 @@ use serde::Serialize;
 use super::{
     super::{
         ContextIndex, ContextNode, Phase, Status, Trace,
-        rows::{Change, Keyed, Rows},
+        rows::{Change, KeyedRows, Rows},
         spenders::Spenders,
-        unsaved::{Saved, Unsaved},
+        unsaved::{SavedHashes, UnsavedParts},
     },
     Changes, FORM, HEAD, Head, OUTPUTS, RERUN, SPENT_BY, StoredGraph, hash, json,
 };
@@ -58,7 +58,7 @@ impl Fields {
         }
     }
 
-    fn entries<K, V>(&mut self, prefix: String, entries: &mut Keyed<K, V>)
+    fn entries<K, V>(&mut self, prefix: String, entries: &mut KeyedRows<K, V>)
     where
         K: Clone + Ord + Hash + Display,
         V: Serialize,
@@ -83,7 +83,8 @@ impl Trace {
         let index = self.take_index();
         let indexed = std::mem::take(&mut self.unsaved.index);
         let saved_spent_by = self.unsaved.saved_spent_by;
-        let kept = Unsaved { saved, saved_spent_by, stored_bytes, index: indexed, ..Unsaved::default() };
+        let kept =
+            UnsavedParts { saved, saved_spent_by, stored_bytes, index: indexed, ..UnsavedParts::default() };
         let unsaved = std::mem::replace(&mut self.unsaved, kept);
         let mut fields = Fields::default();
         if unsaved.head {
@@ -136,7 +137,7 @@ impl Trace {
                 fields.set(format!("v{}", at.0), &(run.admitted, &run.numbers, &run.amends));
             }
         }
-        self.unsaved.saved.resize_with(self.contexts.len(), Saved::default);
+        self.unsaved.saved.resize_with(self.contexts.len(), SavedHashes::default);
         for ContextIndex(at) in unsaved.contexts {
             let saved = &mut self.unsaved.saved[at as usize];
             self.contexts[at as usize].changes(at, saved, &mut fields);
@@ -169,7 +170,7 @@ impl Trace {
     /// Marks everything as changed, as after a rebuild: what is stored then replaces what was.
     pub fn mark_all_changed(&mut self) {
         let all = || (0..u32::try_from(self.contexts.len()).unwrap_or(u32::MAX)).map(ContextIndex).collect();
-        self.unsaved = Unsaved {
+        self.unsaved = UnsavedParts {
             head: true,
             made: true,
             copied: true,
@@ -200,7 +201,7 @@ fn is_of_store(name: &str) -> bool {
 }
 
 impl ContextNode {
-    fn changes(&mut self, at: u32, saved: &mut Saved, fields: &mut Fields) {
+    fn changes(&mut self, at: u32, saved: &mut SavedHashes, fields: &mut Fields) {
         fields.set_if_new(|| format!("c{at}"), &(&self.status, &self.lifecycle), &mut saved.lifecycle);
         fields.set_if_new(|| format!("l{at}"), &self.budget.ceilings, &mut saved.ceilings);
         fields.set_if_new(|| format!("b{at}"), &self.budget, &mut saved.sums);

@@ -8,7 +8,9 @@ use domain::{
 use serde_json::{Value, json};
 use trace::{
     Command, Event,
-    account::{Audit, Check, Journals, Ledger, LogMessage, ReadLog, Receipt, Repriced, StoreState, entry_of},
+    account::{
+        Audit, Check, Journals, Ledger, LogMessage, ReadLog, Receipt, RepricedRun, StoreState, entry_of,
+    },
 };
 use world::{World, accounts, cents, id};
 
@@ -343,7 +345,7 @@ fn g12_a_run_is_priced_again_and_models_without_a_price_are_named() {
         let usd = Usd::from_nanos(usage.input_tokens * 100_000);
         (model.as_str() == "test/large").then(|| (usd, "new".to_owned()))
     };
-    let repriced = Repriced::of(read.trace(), &ledger, &journals, ten_times);
+    let repriced = RepricedRun::of(read.trace(), &ledger, &journals, ten_times);
     // 32 cents are estimates, corrections and a charge: they stay.
     assert_eq!((repriced.was, repriced.kept), (Usd::from_cents(50), Usd::from_cents(32)));
     assert_eq!(repriced.would_be, None, "a model has no price");
@@ -351,7 +353,7 @@ fn g12_a_run_is_priced_again_and_models_without_a_price_are_named() {
     let told: Vec<_> = repriced.models.iter().map(|of| (of.model.as_str(), of.was, of.would_be)).collect();
     let large = ("test/large", Usd::from_cents(15), Some(Usd::from_cents(150)));
     assert_eq!(told, [large, ("test/small", Usd::from_cents(3), None)]);
-    let free = Repriced::of(read.trace(), &ledger, &journals, |_, _| Some((Usd::ZERO, "free".to_owned())));
+    let free = RepricedRun::of(read.trace(), &ledger, &journals, |_, _| Some((Usd::ZERO, "free".to_owned())));
     assert_eq!(free.would_be, Some(Usd::from_cents(32)));
 }
 
@@ -517,7 +519,7 @@ fn b10_b19_an_estimate_explains_an_entry_that_says_less() {
     // What was booked at another amount is not priced again.
     let read = ReadLog::new(world.trace.id(), log(&world));
     let free = |_: &domain::id::ModelName, _: &domain::wire::Usage| Some((Usd::ZERO, "free".to_owned()));
-    let repriced = Repriced::of(read.trace(), &Ledger::of(&read), &journals(&told), free);
+    let repriced = RepricedRun::of(read.trace(), &Ledger::of(&read), &journals(&told), free);
     assert_eq!(repriced.kept, Usd::from_cents(32));
 }
 

@@ -4,14 +4,14 @@ use domain::{
     AgentProfile,
     check::{CheckDecision, Moment},
     decode,
-    wire::{CheckCounts, Checked, Lease},
+    wire::{CheckCounts, CheckReport, Lease},
 };
 use serde_json::{Value, json};
 use trace::{Command, Event, Refusal};
 use world::{World, id};
 
 fn told(lease: &Lease, number: u32, decision: CheckDecision) -> Command {
-    Command::Checked(Checked {
+    Command::Checked(CheckReport {
         lease: lease.clone(),
         number,
         check: "c".parse().unwrap(),

@@ -3,13 +3,13 @@
 
 use domain::{Json, wire::Failure};
 use serde_json::json;
-use trace::{Command, Logged, Replay, Trace, logged};
+use trace::{Command, LoggedEvents, Replay, Trace, logged};
 use world::{World, cents};
 
 const SECRET: &str = "SECRET";
 
 /// The log of a world, as it is published.
-fn log(world: &World) -> Vec<Logged> {
+fn log(world: &World) -> Vec<LoggedEvents> {
     let mut trace = Trace::new(world.trace.id());
     let messages = world.orders.iter().flat_map(|(now, order)| {
         let events = trace.handle(order.clone(), *now).unwrap();
@@ -55,7 +55,7 @@ fn w6_nothing_that_was_said_is_left_in_a_deleted_trace_or_its_log() {
     assert!(!stored(&world.trace).contains(SECRET), "{}", stored(&world.trace));
     let log = log(&world);
     assert!(serde_json::to_string(&log).unwrap().contains(SECRET));
-    let bare: Vec<Logged> = log.into_iter().map(Logged::without_content).collect();
+    let bare: Vec<LoggedEvents> = log.into_iter().map(LoggedEvents::without_content).collect();
     let text = serde_json::to_string(&bare).unwrap();
     assert!(!text.contains(SECRET), "{text}");
     let (bare, _) = Replay::all(Trace::new(world.trace.id()), bare);
@@ -80,7 +80,7 @@ fn w6_why_a_step_failed_in_the_words_of_a_human_or_an_agent_goes_with_a_delete()
         .unwrap();
     world.delete(None, true).unwrap();
     assert!(!stored(&world.trace).contains(SECRET), "{}", stored(&world.trace));
-    let bare: Vec<Logged> = log(&world).into_iter().map(Logged::without_content).collect();
+    let bare: Vec<LoggedEvents> = log(&world).into_iter().map(LoggedEvents::without_content).collect();
     let text = serde_json::to_string(&bare).unwrap();
     assert!(!text.contains(SECRET) && !text.contains("Ann"), "{text}");
 }

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use domain::{
     AgentId, StepPath, Usd, decode,
-    graph::{CriticalPath, EarlierRun, Estimate, Expected, Known, Observed, Plan, StepEstimate, TaskGraph},
+    graph::{
+        CriticalPath, EarlierRun, Estimate, EstimateInputs, ExpectedCost, ObservedRun, Plan, StepEstimate,
+        TaskGraph,
+    },
 };
 use serde_json::{Value, json};
 use trace::Refusal;
@@ -20,7 +23,7 @@ fn estimate(value: Value, items: Option<u32>) -> Estimate {
     let (graph, plan) = graph(value);
     // The profile of `critic` has a ceiling; others have none.
     let profiles: BTreeMap<AgentId, Usd> = [("critic".parse().unwrap(), Usd::from_cents(2))].into();
-    Estimate::of(&plan, &Known { inputs: &graph.inputs, profiles: &profiles, items })
+    Estimate::of(&plan, &EstimateInputs { inputs: &graph.inputs, profiles: &profiles, items })
 }
 
 fn step(id: &str, more: Value) -> Value {
@@ -142,21 +145,21 @@ fn g11_the_critical_path_is_by_time_if_all_is_known_else_by_steps() {
     let ids = |names: &[&str]| names.iter().map(|name| id(name)).collect::<Vec<_>>();
     let by_steps = CriticalPath::of(&plan, &BTreeMap::new());
     assert_eq!((by_steps.steps, by_steps.expected_ms), (ids(&["fast", "next", "last"]), None));
-    let observed = |cents: u64, took_ms: u64| Observed { cost: Usd::from_cents(cents), took_ms };
+    let observed = |cents: u64, took_ms: u64| ObservedRun { cost: Usd::from_cents(cents), took_ms };
     let run = |slow_ms: u64, cents: u64| EarlierRun {
         whole: observed(cents, slow_ms),
         steps: [("slow", slow_ms), ("fast", 10), ("next", 20), ("last", 5)]
             .map(|(name, ms)| (id(name), observed(cents, ms)))
             .into(),
     };
-    let expected = Expected::of_steps(&[run(100, 1), run(300, 4)]);
+    let expected = ExpectedCost::of_steps(&[run(100, 1), run(300, 4)]);
     let slow = expected[&id("slow")];
     assert_eq!((slow.runs, slow.least, slow.most), (2, Usd::from_cents(1), Usd::from_cents(4)));
     assert_eq!((slow.mean, slow.mean_ms), (Usd::from_nanos(25_000_000), 200));
     let times: BTreeMap<_, _> = expected.iter().map(|(step, of)| (step.clone(), of.mean_ms)).collect();
     let by_time = CriticalPath::of(&plan, &times);
     assert_eq!((by_time.steps, by_time.expected_ms), (ids(&["slow", "last"]), Some(205)));
-    assert_eq!(Expected::of([]), None);
+    assert_eq!(ExpectedCost::of([]), None);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use domain::{
 };
 use proptest::{prelude::*, test_runner::Config};
 use serde_json::json;
-use trace::{Call, CallState, Command, Event, Known, Refusal, Trace, decide};
+use trace::{Call, CallState, Command, Event, KnownCall, Refusal, Trace, decide};
 use world::{World, cents, id};
 
 /// What a store has of a trace.
@@ -74,7 +74,7 @@ fn call(text: &str) -> CallId {
 }
 
 fn is_folded(world: &World, text: &str) -> bool {
-    matches!(world.node("root").calls.find(&call(text)), Some(Known::Folded))
+    matches!(world.node("root").calls.find(&call(text)), Some(KnownCall::Folded))
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn b10_b18_calls_that_may_change_and_other_ids_are_not_folded() {
     pay(&mut world, &lease, 10..=300);
     assert!(is_folded(&world, "1-10"));
     for text in ["1-1", "1-2", "1-03", "external-1", "1-4-1"] {
-        assert!(matches!(world.node("root").calls.find(&call(text)), Some(Known::Kept(_))), "{text}");
+        assert!(matches!(world.node("root").calls.find(&call(text)), Some(KnownCall::Kept(_))), "{text}");
     }
     assert!(world.node("root").calls.find(&call("1-3")).is_none(), "1-03 is another call");
     assert!(world.node("root").calls.find(&call("1-010")).is_none(), "1-10 is another call");
@@ -470,8 +470,10 @@ impl Player {
         let calls = &self.world.node("root").calls;
         for (id, call) in &self.model.calls {
             match calls.find(id) {
-                Some(Known::Kept(kept)) => assert_eq!(kept, call, "{id}"),
-                Some(Known::Folded) => assert!(matches!(call.state, CallState::Settled(_)), "{id}: {call:?}"),
+                Some(KnownCall::Kept(kept)) => assert_eq!(kept, call, "{id}"),
+                Some(KnownCall::Folded) => {
+                    assert!(matches!(call.state, CallState::Settled(_)), "{id}: {call:?}")
+                }
                 None => panic!("{id} is forgotten: {call:?}"),
             }
         }

@@ -2,11 +2,11 @@
 
 use domain::{Timestamp, wire::Verdict};
 use serde_json::json;
-use trace::{Command, Event, Logged, Order, Replay, Rest, Superseded, Trace, logged};
+use trace::{Command, Event, LoggedEvents, Order, Replay, Rest, Superseded, Trace, logged};
 use world::{World, cents, log_cuts};
 
 /// The messages of a world's log, by commit.
-pub(super) fn commits(world: &World) -> Vec<Vec<Logged>> {
+pub(super) fn commits(world: &World) -> Vec<Vec<LoggedEvents>> {
     let mut trace = Trace::new(world.trace.id());
     let commit = |(now, order): &(_, Order)| {
         let events = trace.handle(order.clone(), *now).unwrap();
@@ -126,7 +126,7 @@ fn content(trace: &Trace) -> String {
 }
 
 /// Replays a log live, in this order, as often as it asks for it.
-fn live(log: &[Logged]) -> Trace {
+fn live(log: &[LoggedEvents]) -> Trace {
     let mut live = Replay::new(Trace::new(log[0].trace_id));
     let mut begins = 0;
     while log.iter().any(|message| live.add(message.clone()).is_err()) {
@@ -179,7 +179,7 @@ fn t9_of_two_rebuilds_with_one_number_the_later_counts() {
     let world = parent_of_two();
     let id = world.trace.id();
     let commits = commits(&world);
-    let rebuild = |of: &[Vec<Logged>], seconds: u64| {
+    let rebuild = |of: &[Vec<LoggedEvents>], seconds: u64| {
         let (mut trace, _) = Replay::all(Trace::new(id), of.concat());
         let now = world.now.plus_millis(1_000 * seconds);
         let begun = trace.begin_generation(0, now);
@@ -215,10 +215,12 @@ fn t9_a_copy_comes_in_parts_and_counts_as_a_whole() {
     world.handle(Command::Copy { after_ms: 0 }).unwrap();
     assert_eq!(world.handle(Command::Copy { after_ms: 1 }).unwrap(), [], "that was just done");
     let copy = commits(&world).pop().unwrap();
-    let bytes = |logged: &Logged| serde_json::to_vec(logged).unwrap().len();
+    let bytes = |logged: &LoggedEvents| serde_json::to_vec(logged).unwrap().len();
     assert!(copy.len() > 5 && copy.iter().all(|part| bytes(part) < 300_000), "{} parts", copy.len());
-    let read = |part: &Logged| serde_json::from_slice::<Logged>(&serde_json::to_vec(part).unwrap()).unwrap();
-    let copy: Vec<Logged> = copy.iter().map(read).collect();
+    let read = |part: &LoggedEvents| {
+        serde_json::from_slice::<LoggedEvents>(&serde_json::to_vec(part).unwrap()).unwrap()
+    };
+    let copy: Vec<LoggedEvents> = copy.iter().map(read).collect();
     let id = world.trace.id();
     for missing in 0..copy.len() {
         let some = copy.iter().enumerate().filter(|(part, _)| *part != missing);
@@ -228,7 +230,7 @@ fn t9_a_copy_comes_in_parts_and_counts_as_a_whole() {
     let (trace, rest) = Replay::all(Trace::new(id), copy.clone());
     assert_eq!((trace.version(), rest), (world.trace.version(), Rest::Nothing));
     assert!(trace.contexts() == world.trace.contexts());
-    let bare: Vec<Logged> = copy.into_iter().map(Logged::without_content).collect();
+    let bare: Vec<LoggedEvents> = copy.into_iter().map(LoggedEvents::without_content).collect();
     assert!(!serde_json::to_string(&bare).unwrap().contains("tell nobody"));
     assert_eq!(Replay::all(Trace::new(id), bare).0.version(), 0, "nothing begins with it");
 }

@@ -2,7 +2,7 @@
 
 use domain::{Amount, CallId, Usd, wire::Lease};
 use serde_json::json;
-use trace::{CallState, Command, Logged, LostCost, Replay, Trace, logged};
+use trace::{CallState, Command, LoggedEvents, LostCost, Replay, Trace, logged};
 use world::{World, cents};
 
 use super::log_cuts::commits;
@@ -222,12 +222,12 @@ fn b5_what_may_count_is_not_lost() {
     world.pay(&lease, "1-2", cents(3)).unwrap();
     let commits = commits(&world);
     let id = world.trace.id();
-    let missed = |stored: &Trace, log: Vec<Logged>| Replay::with_lost(stored.clone(), log).2;
+    let missed = |stored: &Trace, log: Vec<LoggedEvents>| Replay::with_lost(stored.clone(), log).2;
     let (stored, _) = Replay::all(Trace::new(id), commits.concat());
     for gone in 0..commits.len() {
         let log =
             commits.iter().enumerate().filter(|(place, _)| *place != gone).map(|(_, commit)| commit.clone());
-        let log: Vec<Logged> = log.collect::<Vec<_>>().concat();
+        let log: Vec<LoggedEvents> = log.collect::<Vec<_>>().concat();
         assert_eq!(missed(&stored, log.clone()), [], "without commit {gone}");
         assert_eq!(missed(&stored, log[gone.min(log.len())..].to_vec()), []);
     }

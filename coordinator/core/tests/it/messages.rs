@@ -271,7 +271,8 @@ fn l_what_is_as_deep_as_a_message_may_be_is_read_back_from_everything_made_of_it
         trace.apply(&event, at);
         made.extend(trace::logged(&mut trace, vec![event], at).into_iter().map(|logged| {
             let text = serde_json::to_string(&logged).unwrap();
-            serde_json::from_str::<trace::Logged>(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+            serde_json::from_str::<trace::LoggedEvents>(&text)
+                .unwrap_or_else(|error| panic!("{error}: {text}"));
             text
         }));
     }

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use domain::{
     GraphName,
     decode::Format,
-    graph::{self, Found, NotFound, Purpose, Reference, Resolved, Unresolved},
+    graph::{self, FoundGraph, NotFound, Purpose, Reference, ResolveError, ResolvedGraph},
     schedule,
     wire::GraphVerdict,
 };
@@ -26,15 +26,15 @@ impl Shelf {
         self
     }
 
-    fn find(&self, name: &GraphName, version: Option<u64>) -> Result<Option<Found>, NotFound> {
+    fn find(&self, name: &GraphName, version: Option<u64>) -> Result<Option<FoundGraph>, NotFound> {
         let versions = self.0.get(name.as_str()).map(Vec::as_slice).unwrap_or_default();
         let version = version.unwrap_or(versions.len() as u64);
         let found = usize::try_from(version).ok().and_then(|version| versions.get(version.checked_sub(1)?));
         let graph = found.ok_or_else(|| (format!("there is no `{name}@{version}`"), None))?;
-        Ok(Some(Found { version, graph: Arc::new(graph.clone()) }))
+        Ok(Some(FoundGraph { version, graph: Arc::new(graph.clone()) }))
     }
 
-    fn read(&self, graph: &Value, purpose: Purpose) -> Result<Resolved, Unresolved> {
+    fn read(&self, graph: &Value, purpose: Purpose) -> Result<ResolvedGraph, ResolveError> {
         graph::read_named(graph, purpose, &|name, version| self.find(name, version))
     }
 }
@@ -63,9 +63,9 @@ fn user(reference: &str) -> Value {
 /// A submission as the inbound makes it.
 fn submit(world: &mut World, shelf: &Shelf, graph: &Value) -> Result<Vec<Event>, Refusal> {
     let (definition, plan, problems) = match shelf.read(graph, Purpose::Submission) {
-        Ok(Resolved { definition, plan, .. }) => (definition, plan, None),
-        Err(Unresolved::Now { definition, plan, problems }) => (*definition, *plan, Some(problems)),
-        Err(Unresolved::Wrong(problems)) => return Err(Refusal::Malformed(problems)),
+        Ok(ResolvedGraph { definition, plan, .. }) => (definition, plan, None),
+        Err(ResolveError::Now { definition, plan, problems }) => (*definition, *plan, Some(problems)),
+        Err(ResolveError::Wrong(problems)) => return Err(Refusal::Malformed(problems)),
     };
     let (agents, settings) = (world.agents.clone().into(), world.settings.clone());
     world.handle(Command::Submit(Box::new(Submit {
@@ -94,9 +94,9 @@ fn amend(
     graph: &Value,
 ) -> Result<Vec<Event>, Refusal> {
     let (plan, problems, unverified) = match shelf.read(graph, Purpose::Amend) {
-        Ok(Resolved { plan, unverified, .. }) => (plan, None, unverified),
-        Err(Unresolved::Now { plan, problems, .. }) => (*plan, Some(problems), Vec::new()),
-        Err(Unresolved::Wrong(problems)) => return Err(Refusal::Malformed(problems)),
+        Ok(ResolvedGraph { plan, unverified, .. }) => (plan, None, unverified),
+        Err(ResolveError::Now { plan, problems, .. }) => (*plan, Some(problems), Vec::new()),
+        Err(ResolveError::Wrong(problems)) => return Err(Refusal::Malformed(problems)),
     };
     let agents = world.agents.clone().into();
     world.handle(Command::Amend(Box::new(Amend {
@@ -435,7 +435,7 @@ fn g18_everything_that_is_wrong_with_names_is_told_at_once() {
         {"id": "l1", "use": "large"}, {"id": "l2", "use": "large"}, {"id": "l3", "use": "large"},
     ]});
     let problems = match shelf.read(&graph, Purpose::Submission) {
-        Err(Unresolved::Wrong(problems) | Unresolved::Now { problems, .. }) => problems,
+        Err(ResolveError::Wrong(problems) | ResolveError::Now { problems, .. }) => problems,
         Ok(_) => panic!("it is taken"),
     };
     insta::assert_snapshot!(problems.to_string());

@@ -5,7 +5,7 @@ use domain::{
     check::{CheckDecision, Moment},
     decode,
     wire::{
-        self, Checked, Claim, Failure, Hold, Lease, Progress, Raise, Report, Resume, SettledCall, Tick,
+        self, CheckReport, Claim, Failure, Hold, Lease, Progress, Raise, Report, Resume, SettledCall, Tick,
         Verdict,
     },
 };
@@ -64,7 +64,7 @@ fn sayings(lease: &Lease) -> Vec<Command> {
             value: json!(1).into(),
         },
         Command::DeleteValue { lease: lease(), key: format!("{}.k", lease().child_id).parse().unwrap() },
-        Command::Checked(Checked {
+        Command::Checked(CheckReport {
             lease: lease(),
             number: 1,
             check: "secrets".parse().unwrap(),

@@ -11,23 +11,23 @@ use domain::{
     graph::Plan,
     limits::Settings,
     wire::{
-        Answered, Charge, Checked, Claim, DecideDispute, Decision, Delete, Failure, FailureKind, Form, Hold,
-        Lease, Payload, Progress, Raise, Referrers, Report, Restore, Resume, Seen, SettledCall, Tell, Text,
-        Tick, Verdict,
+        AnswerMessage, Charge, CheckReport, Claim, DecideDispute, Decision, Delete, Failure, FailureKind,
+        Form, Hold, Lease, Payload, Progress, Raise, Referrers, Report, Restore, Resume, SeenNumbers,
+        SettledCall, Tell, Text, Tick, Verdict,
     },
 };
 use proptest::{prelude::*, test_runner::Config};
 use serde_json::{Value, json};
 use trace::{
-    Amend, CallState, Command, ContextNode, ContextSpec, Event, Order, Phase, RerunOrder, Spawn, Status,
-    Submit, TokenHash, Trace, Traced,
+    Amend, CallState, Command, ContextNode, ContextSpec, Event, Order, Phase, RerunOrder, RunOrigin, Spawn,
+    Status, Submit, TokenHash, Trace,
 };
 use world::{accounts, id, invariants, log_cuts};
 
 /// Half of the runs keep marks for spans: replaying them, and reading them back, must give the same.
-fn traced(seed: Op) -> Option<Box<Traced>> {
+fn traced(seed: Op) -> Option<Box<RunOrigin>> {
     let received_at = Timestamp::from_millis(999_000);
-    let traced = Traced { received_at, subject: "agent.spawn".into(), parent: None, link: None };
+    let traced = RunOrigin { received_at, subject: "agent.spawn".into(), parent: None, link: None };
     seed.1.is_multiple_of(2).then(|| Box::new(traced))
 }
 
@@ -452,7 +452,7 @@ impl Player {
                     .trace
                     .context(&child_id)
                     .map_or(1, |node| u32::try_from(node.answers.len()).unwrap() + u32::from(b % 2));
-                self.handle(Command::Answer(Answered {
+                self.handle(Command::Answer(AnswerMessage {
                     child_id,
                     question,
                     answer: Text::new(["yes", "no", "deny: never"][usize::from(c % 3)]).unwrap(),
@@ -528,7 +528,7 @@ impl Player {
                 // Some take no news; others have seen all of it, or less.
                 let node = self.trace.context(&lease.child_id);
                 let has = |most: u32, all: bool| Some(if all { most } else { most.saturating_sub(1) });
-                let seen = node.filter(|_| b % 3 > 0).map(|node| Seen {
+                let seen = node.filter(|_| b % 3 > 0).map(|node| SeenNumbers {
                     told: has(u32::try_from(node.told.len()).unwrap(), c % 4 > 0),
                     rungs: has(node.lifecycle.rungs, c % 5 > 0).filter(|_| c % 7 > 0),
                 });
@@ -576,7 +576,7 @@ impl Player {
             82 if b.is_multiple_of(3) => {
                 let decisions =
                     [CheckDecision::Pass, CheckDecision::Change, CheckDecision::Deny, CheckDecision::Halt];
-                self.handle(Command::Checked(Checked {
+                self.handle(Command::Checked(CheckReport {
                     lease,
                     number: u32::from(c % 50),
                     check: "c".parse().unwrap(),
@@ -676,7 +676,7 @@ impl Player {
                 let (child_id, number) = (question.child_id, question.number);
                 let answer =
                     question.form.choices.first().cloned().unwrap_or_else(|| Text::new("yes").unwrap());
-                self.handle(Command::Answer(Answered { child_id, question: number, answer, by: None }));
+                self.handle(Command::Answer(AnswerMessage { child_id, question: number, answer, by: None }));
                 continue;
             }
             // A raise helps those who lack money; those who wait for calls in flight need time.

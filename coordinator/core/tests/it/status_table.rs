@@ -9,8 +9,8 @@ use domain::{
     decode,
     graph::Plan,
     wire::{
-        Answered, Charge, Checked, Claim, DecideDispute, Decision, Delete, Hold, Lease, Payload, Progress,
-        Raise, Referrers, Report, Restore, Resume, Seen, Tell, Text, Tick, Verdict,
+        AnswerMessage, Charge, CheckReport, Claim, DecideDispute, Decision, Delete, Hold, Lease, Payload,
+        Progress, Raise, Referrers, Report, Restore, Resume, SeenNumbers, Tell, Text, Tick, Verdict,
     },
 };
 use serde_json::json;
@@ -145,7 +145,7 @@ fn commands(world: &World, lease: &Lease) -> Vec<(&'static str, Command)> {
                 call_id: call("new"),
                 amount: cents(1),
                 closing: false,
-                seen: Some(Seen { told: Some(0), rungs: Some(0) }),
+                seen: Some(SeenNumbers { told: Some(0), rungs: Some(0) }),
             }),
         ),
         ("release", Command::Release { lease: lease(), call_id: call("open") }),
@@ -175,7 +175,7 @@ fn commands(world: &World, lease: &Lease) -> Vec<(&'static str, Command)> {
         ("delete value", Command::DeleteValue { lease: lease(), key: "out".parse().unwrap() }),
         (
             "checked",
-            Command::Checked(Checked {
+            Command::Checked(CheckReport {
                 lease: lease(),
                 number: 1,
                 check: "c".parse().unwrap(),
@@ -186,7 +186,7 @@ fn commands(world: &World, lease: &Lease) -> Vec<(&'static str, Command)> {
         ),
         (
             "answer",
-            Command::Answer(Answered {
+            Command::Answer(AnswerMessage {
                 child_id: id("x"),
                 question: 1,
                 answer: Text::new("a").unwrap(),
@@ -195,7 +195,7 @@ fn commands(world: &World, lease: &Lease) -> Vec<(&'static str, Command)> {
         ),
         (
             "approve",
-            Command::Answer(Answered {
+            Command::Answer(AnswerMessage {
                 child_id: id("x"),
                 question: 1,
                 answer: Text::new("approve").unwrap(),

@@ -2,7 +2,7 @@
 
 use domain::{
     decode,
-    graph::{CriticalPath, Estimate, Known, Plan},
+    graph::{CriticalPath, Estimate, EstimateInputs, Plan},
     wire::{GraphVerdict, StepReport},
 };
 use serde_json::{Value, json};
@@ -381,7 +381,7 @@ fn g11_a_plan_knows_the_steps_of_graphs_by_their_paths() {
     let definition = decode::value(&graph).unwrap();
     let plan = Plan::compile(&definition).unwrap();
     let inputs = definition.filled_inputs();
-    let known = Known { inputs: &inputs, profiles: &Default::default(), items: None };
+    let known = EstimateInputs { inputs: &inputs, profiles: &Default::default(), items: None };
     let estimate = Estimate::of(&plan, &known);
     let worst: Vec<_> = estimate.steps.iter().map(|step| step.worst.unwrap().to_string()).collect();
     assert_eq!(worst, ["$0.30", "$0.10"]);

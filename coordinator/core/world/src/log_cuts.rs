@@ -7,7 +7,7 @@ use domain::{
     wire::{Delete, Referrers},
 };
 use serde_json::Value;
-use trace::{Command, ContextNode, Logged, Order, Replay, Rest, Trace, logged};
+use trace::{Command, ContextNode, LoggedEvents, Order, Replay, Rest, Trace, logged};
 
 /// Longer lists of commands are not cut: each cut plays the rest of them again.
 const MOST_COMMANDS: usize = 60;
@@ -21,8 +21,8 @@ type Orders = [(Timestamp, Order)];
 struct Cut<'a> {
     before: &'a Trace,
     /// The messages of all commits before it.
-    earlier: &'a [Logged],
-    messages: &'a [Logged],
+    earlier: &'a [LoggedEvents],
+    messages: &'a [LoggedEvents],
     /// The command that it came from, and all after it.
     rest: &'a Orders,
 }
@@ -83,7 +83,7 @@ pub fn check_deleted(id: TraceId, orders: &Orders, now: Timestamp) -> Result<(),
     }
     let delete = Delete { child_id: None, force: true, outside: Referrers::Unknown };
     log.extend(play(&mut trace, &[(now, Command::Delete { delete, branches: None }.into())])?);
-    let bare = log.into_iter().map(Logged::without_content).collect();
+    let bare = log.into_iter().map(LoggedEvents::without_content).collect();
     let (replayed, rest) = Replay::all(Trace::new(id), bare);
     ensure(rest == Rest::Nothing, || format!("t9: the bare log has {rest:?}"))?;
     let left = trace.without_renewals();
@@ -142,7 +142,7 @@ impl Cut<'_> {
         self.go_on(&self.messages[..1 + self.rest.len() % (self.messages.len() - 1)], last)
     }
 
-    fn rebuild(&self, kept: &[Logged]) -> Result<Trace, String> {
+    fn rebuild(&self, kept: &[LoggedEvents]) -> Result<Trace, String> {
         let (trace, rest) = Replay::all(Trace::new(self.before.id()), [self.earlier, kept].concat());
         let (first, count) = (self.messages[0].version, self.messages.len());
         let told = format!("t9: a log with {} of {count} messages of the commit from {first} on", kept.len());
@@ -154,7 +154,7 @@ impl Cut<'_> {
     }
 
     /// Whoever waited asks again, and all the rest follows.
-    fn go_on(&self, kept: &[Logged], last: &Trace) -> Result<(), String> {
+    fn go_on(&self, kept: &[LoggedEvents], last: &Trace) -> Result<(), String> {
         let mut trace = self.rebuild(kept)?;
         // Whoever rebuilds a trace spares its leases.
         trace.renew_again(&self.before.renewals());
@@ -175,7 +175,7 @@ impl Cut<'_> {
 }
 
 /// Handles orders that were handled before; returns their events as messages.
-fn play(trace: &mut Trace, orders: &Orders) -> Result<Vec<Logged>, String> {
+fn play(trace: &mut Trace, orders: &Orders) -> Result<Vec<LoggedEvents>, String> {
     let mut messages = Vec::new();
     for (now, order) in orders {
         let events = trace.handle(order.clone(), *now);

@@ -9,15 +9,15 @@ use domain::{
     limits::Settings,
     subject::{Home, Namespace, Partition, Subject},
     wire::{
-        Answer, Answered, Charge, Claim, Delete, Execute, Failure, FailureKind, Hold, Lease, Payload,
-        Progress, Raise, Referrers, Report, Rerun, Resume, RunSummary, Seen, SettledCall, Tell, Tick,
+        Answer, AnswerMessage, Charge, Claim, Delete, Execute, Failure, FailureKind, Hold, Lease, Payload,
+        Progress, Raise, Referrers, Report, Rerun, Resume, RunSummary, SeenNumbers, SettledCall, Tell, Tick,
         Verdict,
     },
 };
 use serde_json::{Value, json};
 use trace::{
-    Amend, Command, ContextNode, ContextSpec, Event, Order, Refusal, RerunOrder, Spawn, Submit, Trace,
-    Traced, logged,
+    Amend, Command, ContextNode, ContextSpec, Event, Order, Refusal, RerunOrder, RunOrigin, Spawn, Submit,
+    Trace, logged,
 };
 
 use crate::{accounts, invariants, log_cuts};
@@ -34,7 +34,7 @@ pub struct World {
     tokens: u32,
     leases: Vec<Lease>,
     /// What is submitted from now on is exported.
-    pub traced: Option<Box<Traced>>,
+    pub traced: Option<Box<RunOrigin>>,
     /// In a world that is measured: the bytes that the last command wrote.
     written: Option<usize>,
 }
@@ -78,7 +78,7 @@ impl World {
         let subject = Subject::Submit.to_string();
         let received_at = Timestamp::from_millis(999_000);
         World {
-            traced: Some(Box::new(Traced { received_at, subject, parent: None, link: None })),
+            traced: Some(Box::new(RunOrigin { received_at, subject, parent: None, link: None })),
             ..World::new()
         }
     }
@@ -305,7 +305,7 @@ after {order:?}"
     /// Asks for a hold as an agent that has seen so many messages and rungs.
     pub fn ask_with(&mut self, lease: &Lease, call: &str, amount: Amount, told: u32, rungs: u32) -> Answer {
         let (lease, call_id) = (lease.clone(), call.parse().expect("a valid call id"));
-        let seen = Some(Seen { told: Some(told), rungs: Some(rungs) });
+        let seen = Some(SeenNumbers { told: Some(told), rungs: Some(rungs) });
         self.ask_hold(Hold { lease, call_id, amount, closing: false, seen })
     }
 
@@ -449,7 +449,7 @@ after {order:?}"
 
     pub fn answer(&mut self, child: &str, question: u32, answer: &str) -> Result<Vec<Event>, Refusal> {
         let answer = domain::wire::Text::new(answer).expect("not empty");
-        self.handle(Command::Answer(Answered { child_id: id(child), question, answer, by: None }))
+        self.handle(Command::Answer(AnswerMessage { child_id: id(child), question, answer, by: None }))
     }
 
     /// Asks a question that has a form.
@@ -468,7 +468,7 @@ after {order:?}"
         let text = |text| Some(domain::wire::Text::new(text).expect("not empty"));
         let question = u32::try_from(self.node(child).answers.len()).expect("few") + 1;
         let (answer, by) = (text(answer).expect("a text"), text(by));
-        self.handle(Command::Answer(Answered { child_id: id(child), question, answer, by }))
+        self.handle(Command::Answer(AnswerMessage { child_id: id(child), question, answer, by }))
     }
 
     pub fn cancel(&mut self, child: Option<&str>) -> Result<Vec<Event>, Refusal> {

@@ -7,7 +7,9 @@ use disk::{Key, Kind, Reader, Row, Rows};
 use domain::subject::Partition;
 
 use super::{
-    super::{AgentVersion, Agents, Correction, Error, LogMark, Marked, Member, Members, NewMark, StoreTime},
+    super::{
+        AgentVersion, Agents, Correction, Error, LogMark, MarkOutcome, Member, Members, NewMark, StoreTime,
+    },
     Disk, rows,
 };
 
@@ -107,17 +109,17 @@ impl Disk {
         })
     }
 
-    pub(in super::super) async fn set_log_marks(&self, marks: &[NewMark]) -> Result<Vec<Marked>, Error> {
+    pub(in super::super) async fn set_log_marks(&self, marks: &[NewMark]) -> Result<Vec<MarkOutcome>, Error> {
         let (marks, run) = (marks.to_vec(), self.run.clone());
         self.write("set marks", move |rows| {
             let mut set = |NewMark { partition, seen, position }: &NewMark| {
                 let found = log_mark(rows, *partition, &run)?;
                 if found.counter < seen.counter || found.position != seen.position || found.run != seen.run {
-                    return Ok(Marked::Differs(found));
+                    return Ok(MarkOutcome::Differs(found));
                 }
                 let value = Key::value().number(position.log).number(position.sequence);
                 rows.put(&rows::mark(*partition), value.bytes())?;
-                Ok(Marked::Done)
+                Ok(MarkOutcome::Done)
             };
             marks.iter().map(&mut set).collect()
         })

@@ -11,11 +11,11 @@ use super::{
     list::List,
 };
 
-type Found = (Timestamp, TraceId);
+type RunEntry = (Timestamp, TraceId);
 
 impl Disk {
     pub(in super::super) async fn find(&self, find: &Find) -> Result<Vec<(TraceId, Timestamp)>, Error> {
-        let mut runs: Vec<Found> = Vec::new();
+        let mut runs: Vec<RunEntry> = Vec::new();
         for home in self.homes() {
             runs.extend(self.read("find runs", |rows| in_home(rows, home, find))?);
         }
@@ -37,7 +37,7 @@ impl Disk {
 }
 
 /// The newest runs of a partition that fit. Those of the first group of terms are looked at, or all.
-fn in_home(rows: &impl Rows, home: Partition, find: &Find) -> Result<Vec<Found>, disk::Error> {
+fn in_home(rows: &impl Rows, home: Partition, find: &Find) -> Result<Vec<RunEntry>, disk::Error> {
     let lists: Vec<List<'_>> = match find.terms.first() {
         Some(any) => any.iter().map(|term| List::term(home, term)).collect(),
         None => vec![List::runs(home)],
@@ -57,10 +57,10 @@ fn in_home(rows: &impl Rows, home: Partition, find: &Find) -> Result<Vec<Found>,
 }
 
 /// The newest of several lists, once if several have it.
-fn next<I: Iterator<Item = Result<Found, disk::Error>>>(
+fn next<I: Iterator<Item = Result<RunEntry, disk::Error>>>(
     lists: &mut [Peekable<I>],
-) -> Option<Result<Found, disk::Error>> {
-    let mut newest: Option<Found> = None;
+) -> Option<Result<RunEntry, disk::Error>> {
+    let mut newest: Option<RunEntry> = None;
     for list in &mut *lists {
         match list.peek() {
             Some(Ok(run)) => newest = newest.max(Some(*run)),
@@ -75,7 +75,7 @@ fn next<I: Iterator<Item = Result<Found, disk::Error>>>(
     Some(Ok(newest))
 }
 
-fn fits(rows: &impl Rows, home: Partition, find: &Find, (at, trace): Found) -> Result<bool, disk::Error> {
+fn fits(rows: &impl Rows, home: Partition, find: &Find, (at, trace): RunEntry) -> Result<bool, disk::Error> {
     if find.until.is_some_and(|until| at >= until) || find.after.is_some_and(|after| (at, trace) >= after) {
         return Ok(false);
     }

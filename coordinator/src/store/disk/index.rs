@@ -3,7 +3,7 @@
 use disk::{Change, Error, Key, Kind, Reader, Rows};
 use domain::{TraceId, subject::Partition};
 
-use super::{super::record::Indexed, list::List, rows::trace_id};
+use super::{super::record::IndexEntry, list::List, rows::trace_id};
 
 pub(super) fn cost(home: Partition, trace: TraceId) -> Key {
     Key::new(Kind::Cost).number(home.number().into()).id(trace.as_u128())
@@ -21,7 +21,7 @@ pub(super) fn list(
     before: Option<&str>,
     after: Option<&str>,
 ) -> Result<(), Error> {
-    let (before, after) = (before.and_then(Indexed::read), after.and_then(Indexed::read));
+    let (before, after) = (before.and_then(IndexEntry::read), after.and_then(IndexEntry::read));
     if let Some(before) = before {
         let stays = |term: &&str| after.as_ref().is_some_and(|after| after.terms.contains(term));
         for term in before.terms.iter().filter(|term| !stays(term)) {

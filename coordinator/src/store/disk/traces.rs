@@ -6,7 +6,7 @@ use disk::{Change, Reader, Rows};
 use domain::{Timestamp, TraceId, subject::Partition};
 
 use super::{
-    super::{Committed, Error, Loaded, Replaces, Sent, Write, keys, record::RUNS_KEPT},
+    super::{CommitOutcome, Error, LoadedRecord, Replaces, SentOutboxes, Write, keys, record::RUNS_KEPT},
     Disk, index,
     list::List,
     rows::{self, Part},
@@ -17,15 +17,15 @@ impl Disk {
         Partition::of(trace, self.partitions)
     }
 
-    pub(in super::super) async fn load(&self, traces: &[TraceId]) -> Result<Vec<Loaded>, Error> {
+    pub(in super::super) async fn load(&self, traces: &[TraceId]) -> Result<Vec<LoadedRecord>, Error> {
         let load = |rows: &disk::View, trace: TraceId| {
             let counter = rows.number(&rows::counter(self.home(trace)))?;
-            Ok(Loaded { record: rows::record(rows, trace)?, damaged: None, counter })
+            Ok(LoadedRecord { record: rows::record(rows, trace)?, damaged: None, counter })
         };
         self.read("load traces", |rows| traces.iter().map(|trace| load(rows, *trace)).collect())
     }
 
-    pub(in super::super) async fn commit(&self, writes: &[Write]) -> Result<Vec<Committed>, Error> {
+    pub(in super::super) async fn commit(&self, writes: &[Write]) -> Result<Vec<CommitOutcome>, Error> {
         let writes: Vec<(Partition, Write)> =
             writes.iter().map(|write| (self.home(write.trace_id), write.clone())).collect();
         self.write("commit", move |rows| {
@@ -34,8 +34,8 @@ impl Disk {
         .await
     }
 
-    pub(in super::super) async fn sent(&self, sent: &[Sent]) -> Result<(), Error> {
-        let sent: Vec<(Partition, Sent)> =
+    pub(in super::super) async fn sent(&self, sent: &[SentOutboxes]) -> Result<(), Error> {
+        let sent: Vec<(Partition, SentOutboxes)> =
             sent.iter().map(|sent| (self.home(sent.trace_id), sent.clone())).collect();
         self.write("clear outboxes", move |rows| {
             sent.iter().try_for_each(|(home, sent)| clear(rows, *home, sent))
@@ -120,16 +120,16 @@ impl Disk {
     }
 }
 
-fn commit(rows: &mut Change<'_>, home: Partition, write: &Write) -> Result<Committed, disk::Error> {
+fn commit(rows: &mut Change<'_>, home: Partition, write: &Write) -> Result<CommitOutcome, disk::Error> {
     let trace = write.trace_id;
     let (version, counter) = (rows::version(rows, trace)?, rows.number(&rows::counter(home))?);
     let moved_on = write.stamp.is_some() && write.stamp != rows::stamp(rows, trace)?;
     if version != write.expected || moved_on {
-        return Ok(Committed::Conflict { version, counter });
+        return Ok(CommitOutcome::Conflict { version, counter });
     }
     let revision = rows.number(&rows::revision())?;
     if write.profiles.is_some_and(|known| known < revision) {
-        return Ok(Committed::Outdated { revision, counter });
+        return Ok(CommitOutcome::Outdated { revision, counter });
     }
     rows.put_number(&rows::version_of(trace), write.version)?;
     let index = rows::field(trace, keys::INDEX);
@@ -166,7 +166,7 @@ fn commit(rows: &mut Change<'_>, home: Partition, write: &Write) -> Result<Commi
         List::runs(home).keep_newest(rows, RUNS_KEPT as u64)?;
     }
     rows.put_number(&rows::counter(home), counter + 1)?;
-    Ok(Committed::Done { counter: counter + 1 })
+    Ok(CommitOutcome::Done { counter: counter + 1 })
 }
 
 /// Sets what has a text, and removes what has none.
@@ -177,7 +177,7 @@ fn put(rows: &mut Change<'_>, key: &disk::Key, text: Option<&str>) -> Result<(),
     }
 }
 
-fn clear(rows: &mut Change<'_>, home: Partition, sent: &Sent) -> Result<(), disk::Error> {
+fn clear(rows: &mut Change<'_>, home: Partition, sent: &SentOutboxes) -> Result<(), disk::Error> {
     let trace = sent.trace_id;
     for key in &sent.outboxes {
         rows.remove(&rows::outbox(trace, *key))?;

@@ -40,13 +40,13 @@ pub(super) const WRONG_TYPE: &str = "WRONGTYPE";
 
 pub(super) struct Link {
     address: Arc<Address>,
-    current: Mutex<Current>,
+    current: Mutex<CurrentConnection>,
 }
 
 /// All callers wait for the same connection to open, and get the same error if it does not.
 type Opening = Shared<BoxFuture<'static, RedisResult<Connection>>>;
 
-struct Current {
+struct CurrentConnection {
     opening: Opening,
     /// Identifies the connection that a caller reports as broken.
     generation: u64,
@@ -67,7 +67,7 @@ impl Link {
     pub(super) async fn open(address: Address) -> RedisResult<Link> {
         let connection = address.open().await?;
         let opening = future::ready(Ok(connection)).boxed().shared();
-        let current = Current { opening, generation: 0, timeouts: 0, outage: Outage::new("Redis") };
+        let current = CurrentConnection { opening, generation: 0, timeouts: 0, outage: Outage::new("Redis") };
         Ok(Link { address: Arc::new(address), current: Mutex::new(current) })
     }
 
@@ -188,7 +188,7 @@ impl Link {
     }
 
     /// Never held over an await. Nothing panics while it is held.
-    fn current(&self) -> MutexGuard<'_, Current> {
+    fn current(&self) -> MutexGuard<'_, CurrentConnection> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

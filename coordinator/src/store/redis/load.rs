@@ -16,7 +16,7 @@ use domain::TraceId;
 use redis::{Cmd, RedisResult, Value};
 
 use super::{
-    super::{Error, Loaded, keys},
+    super::{Error, LoadedRecord, keys},
     Redis, Request, WRONG_TYPE,
     reply::{self, corrupt, decode},
     unavailable,
@@ -53,7 +53,7 @@ struct Scan {
 }
 
 impl Redis {
-    pub(in super::super) async fn load(&self, traces: &[TraceId]) -> Result<Vec<Loaded>, Error> {
+    pub(in super::super) async fn load(&self, traces: &[TraceId]) -> Result<Vec<LoadedRecord>, Error> {
         let request = |trace: &TraceId| {
             let home = self.keys.home(*trace);
             let commands = vec![
@@ -70,7 +70,7 @@ impl Redis {
             loaded.push(match self.load_one(*trace, answers).await {
                 Err(Error::Corrupt { found, .. }) => {
                     let counter = self.counter(*trace).await?;
-                    Loaded { record: None, damaged: Some(found), counter }
+                    LoadedRecord { record: None, damaged: Some(found), counter }
                 }
                 one => one?,
             });
@@ -78,13 +78,17 @@ impl Redis {
         Ok(loaded)
     }
 
-    async fn load_one(&self, trace: TraceId, answers: Vec<RedisResult<Value>>) -> Result<Loaded, Error> {
+    async fn load_one(
+        &self,
+        trace: TraceId,
+        answers: Vec<RedisResult<Value>>,
+    ) -> Result<LoadedRecord, Error> {
         let [counter, fields, values] = exactly(answers)?;
         let counter = reply::counter(counter).map_err(unavailable(DOING))?;
         let [fields, values] = exactly(whole(vec![fields, values])?)?;
         let ((more_fields, fields), (more_values, values)) = (scanned(fields)?, scanned(values)?);
         if more_fields == 0 && more_values == 0 {
-            Ok(Loaded { record: reply::record(DOING, fields, values)?, damaged: None, counter })
+            Ok(LoadedRecord { record: reply::record(DOING, fields, values)?, damaged: None, counter })
         } else {
             self.load_large(trace).await
         }
@@ -96,7 +100,7 @@ impl Redis {
         Ok(counters.first().copied().unwrap_or_default())
     }
 
-    async fn load_large(&self, trace: TraceId) -> Result<Loaded, Error> {
+    async fn load_large(&self, trace: TraceId) -> Result<LoadedRecord, Error> {
         for _ in 0..TRIES {
             if let Some(loaded) = self.load_in_pieces(trace).await? {
                 return Ok(loaded);
@@ -106,7 +110,7 @@ impl Redis {
     }
 
     /// None if it changed meanwhile.
-    async fn load_in_pieces(&self, trace: TraceId) -> Result<Option<Loaded>, Error> {
+    async fn load_in_pieces(&self, trace: TraceId) -> Result<Option<LoadedRecord>, Error> {
         let home = self.keys.home(trace);
         let [head, fields, values] = self.moment(trace);
         let commands = vec![Cmd::get(self.keys.counter(home)), head, fields, values];
@@ -137,7 +141,7 @@ impl Redis {
         if (fields.len(), values.len()) != (begun.fields, begun.values) {
             return Ok(None);
         }
-        Ok(Some(Loaded { record: reply::record(DOING, fields, values)?, damaged: None, counter }))
+        Ok(Some(LoadedRecord { record: reply::record(DOING, fields, values)?, damaged: None, counter }))
     }
 
     /// The commands that ask for the version and `made`, for the number of fields and for that of values.

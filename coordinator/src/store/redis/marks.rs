@@ -6,7 +6,7 @@ use domain::subject::Partition;
 use redis::{Cmd, Script};
 
 use super::{
-    super::{Error, LogMark, Marked, NewMark},
+    super::{Error, LogMark, MarkOutcome, NewMark},
     Redis, reply,
     traces::{By, script},
 };
@@ -26,7 +26,7 @@ impl Redis {
         answers.into_iter().map(|answer| Ok(reply::log_mark(doing, answer)?.1)).collect()
     }
 
-    pub(in super::super) async fn set_log_marks(&self, marks: &[NewMark]) -> Result<Vec<Marked>, Error> {
+    pub(in super::super) async fn set_log_marks(&self, marks: &[NewMark]) -> Result<Vec<MarkOutcome>, Error> {
         let doing = "set the marks of partitions in Redis";
         let homes: Vec<Partition> = marks.iter().map(|mark| mark.partition).collect();
         let command = |place: usize, by: By| {
@@ -38,7 +38,7 @@ impl Redis {
         };
         let marked = |answer| {
             let (done, found) = reply::log_mark(doing, answer)?;
-            Ok(if done { Marked::Done } else { Marked::Differs(found) })
+            Ok(if done { MarkOutcome::Done } else { MarkOutcome::Differs(found) })
         };
         self.run(doing, &homes, command).await?.into_iter().map(marked).collect()
     }

@@ -7,7 +7,7 @@ use domain::{Timestamp, TraceId};
 use redis::{FromRedisValue, RedisResult, Value};
 
 use super::{
-    super::{Committed, Error, LogMark, Record, UNREADABLE, keys},
+    super::{CommitOutcome, Error, LogMark, Record, UNREADABLE, keys},
     WRONG_TYPE,
 };
 
@@ -44,19 +44,20 @@ fn counter_in(text: &[u8]) -> u64 {
     number_in(text).filter(|_| is_counter).unwrap_or(0)
 }
 
-pub(super) fn committed(doing: &'static str, value: Value) -> Result<Committed, Error> {
+pub(super) fn committed(doing: &'static str, value: Value) -> Result<CommitOutcome, Error> {
     let words: Vec<String> = decode(doing, value)?;
     let number = |text: &str| text.parse().map_err(|_| corrupt(doing, text));
     match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        ["done", counter] => Ok(Committed::Done { counter: number(counter)? }),
+        ["done", counter] => Ok(CommitOutcome::Done { counter: number(counter)? }),
         ["conflict", version, counter] => {
             // One that is no number is none that anybody expects.
             let version = version.parse().unwrap_or(UNREADABLE);
-            Ok(Committed::Conflict { version, counter: counter_in(counter.as_bytes()) })
+            Ok(CommitOutcome::Conflict { version, counter: counter_in(counter.as_bytes()) })
         }
-        ["outdated", revision, counter] => {
-            Ok(Committed::Outdated { revision: number(revision)?, counter: counter_in(counter.as_bytes()) })
-        }
+        ["outdated", revision, counter] => Ok(CommitOutcome::Outdated {
+            revision: number(revision)?,
+            counter: counter_in(counter.as_bytes()),
+        }),
         other => Err(corrupt(doing, &format!("{other:?}"))),
     }
 }

@@ -9,7 +9,7 @@ use domain::{Timestamp, TraceId, subject::Partition};
 use redis::{Cmd, RedisResult, Script, Value};
 
 use super::{
-    super::{Committed, Error, Replaces, Sent, UNREADABLE, Write, keys, record::RUNS_KEPT},
+    super::{CommitOutcome, Error, Replaces, SentOutboxes, UNREADABLE, Write, keys, record::RUNS_KEPT},
     Redis, Request, WRONG_TYPE, is_no_script,
     reply::{self, corrupt, decode},
     unavailable,
@@ -33,7 +33,7 @@ pub(super) enum By {
 }
 
 impl Redis {
-    pub(in super::super) async fn commit(&self, writes: &[Write]) -> Result<Vec<Committed>, Error> {
+    pub(in super::super) async fn commit(&self, writes: &[Write]) -> Result<Vec<CommitOutcome>, Error> {
         let doing = "commit traces to Redis";
         let homes: Vec<Partition> = writes.iter().map(|write| self.keys.home(write.trace_id)).collect();
         let command = |place: usize, by: By| self.commit_command(&writes[place], by);
@@ -41,7 +41,7 @@ impl Redis {
         answers.into_iter().map(|answer| reply::committed(doing, answer)).collect()
     }
 
-    pub(in super::super) async fn sent(&self, sent: &[Sent]) -> Result<(), Error> {
+    pub(in super::super) async fn sent(&self, sent: &[SentOutboxes]) -> Result<(), Error> {
         let doing = "clear outboxes in Redis";
         let homes: Vec<Partition> = sent.iter().map(|sent| self.keys.home(sent.trace_id)).collect();
         let command = |place: usize, by: By| self.sent_command(&sent[place], by);
@@ -166,7 +166,7 @@ impl Redis {
         command
     }
 
-    fn sent_command(&self, sent: &Sent, by: By) -> Cmd {
+    fn sent_command(&self, sent: &SentOutboxes, by: By) -> Cmd {
         let mut command = script(&SENT, SENT_SOURCE, by);
         let timers = self.keys.timers(self.keys.home(sent.trace_id));
         command.arg(2).arg(self.keys.trace(sent.trace_id)).arg(timers);

@@ -6,7 +6,7 @@ use domain::{span::Headers, subject::Namespace, time::Timestamp};
 
 use crate::{
     memory::Entry,
-    message::{Outgoing, Stored},
+    message::{Outgoing, StoredMessage},
 };
 
 /// How much of a row is enough to know when its message was stored.
@@ -50,6 +50,6 @@ pub(super) fn decode(value: Vec<u8>, sequence: u64, namespace: &Namespace) -> Re
     let parsed = namespace.parse(&subject);
     let parsed = parsed.map_err(|unknown| Error::Corrupt { what: unknown.to_string() })?;
     let payload = Bytes::from(value).slice(behind..);
-    let stored = Stored { subject: parsed, id, headers, payload, sequence, at };
+    let stored = StoredMessage { subject: parsed, id, headers, payload, sequence, at };
     Ok(Entry { subject, stored })
 }

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{look::Look, state::Disk};
 use crate::{
-    message::{Acknowledgement, Received},
+    message::{Acknowledgement, ReceivedMessage},
     topology::{Consumer, Stream},
 };
 
@@ -34,7 +34,7 @@ impl Consumption {
     }
 
     /// Nothing is taken before the last await, so dropping this future loses nothing.
-    pub(in super::super) async fn next(&mut self) -> (Received, Acker) {
+    pub(in super::super) async fn next(&mut self) -> (ReceivedMessage, Acker) {
         if self.credits == 0 {
             std::future::pending::<()>().await;
         }
@@ -44,7 +44,7 @@ impl Consumption {
     }
 
     /// A delivery, or when to check again.
-    fn take(&self) -> Result<(Received, Acker), Option<Instant>> {
+    fn take(&self) -> Result<(ReceivedMessage, Acker), Option<Instant>> {
         let log = self.bus.rows_of(self.stream);
         let mut state = self.bus.within.state();
         let Some(queue) = state.queues.get_mut(&self.name) else { return Err(None) };

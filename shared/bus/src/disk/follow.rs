@@ -9,7 +9,7 @@ use super::{
 use crate::{
     error::Error,
     memory::{Messages, Pattern},
-    message::{From, Stored},
+    message::{From, StoredMessage},
     topology::{Stream, stream_of_all},
 };
 
@@ -34,7 +34,7 @@ impl Disk {
 }
 
 impl Follow {
-    pub(in super::super) async fn next(&mut self) -> Result<Stored, Error> {
+    pub(in super::super) async fn next(&mut self) -> Result<StoredMessage, Error> {
         let Follow { bus, stream, patterns, next } = self;
         let log = bus.rows_of(*stream);
         let look = || match bus.directory.read(|rows| Look::all(rows, &log).next(patterns, next)) {

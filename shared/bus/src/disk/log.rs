@@ -12,7 +12,7 @@ use crate::{
     },
     error::PublishError,
     memory::{Bounds, Entry},
-    message::{Outgoing, Published, Stored},
+    message::{Outgoing, PublishReceipt, StoredMessage},
 };
 
 impl Log {
@@ -28,13 +28,13 @@ impl Log {
         message: Outgoing,
         at: Timestamp,
         bounds: &Bounds,
-    ) -> Result<Result<Published, PublishError>, Error> {
+    ) -> Result<Result<PublishReceipt, PublishError>, Error> {
         self.forget(rows, at, bounds)?;
         let id = message.id.as_ref().map(|id| self.rows(Kind::MessageId).rest(id.as_bytes()));
         if let Some(id) = &id
             && let Some(sequence) = rows.get(id)?
         {
-            return Ok(Ok(Published { sequence: Reader::new(&sequence).number()?, duplicate: true }));
+            return Ok(Ok(PublishReceipt { sequence: Reader::new(&sequence).number()?, duplicate: true }));
         }
         let last = Look::all(rows, self).last_of(subject)?.unwrap_or(0);
         if message.expect_last.is_some_and(|expected| expected != last) {
@@ -43,7 +43,7 @@ impl Log {
         let value = coded::encode(subject, &message, at);
         let sequence = self.head(rows)?.last + 1;
         let Outgoing { subject: parsed, id: text, headers, payload, .. } = message;
-        let stored = Stored { subject: parsed, id: text.clone(), headers, payload, sequence, at };
+        let stored = StoredMessage { subject: parsed, id: text.clone(), headers, payload, sequence, at };
         let size = Entry { subject: subject.to_owned(), stored }.size() as u64;
         if let Some(full) = self.make_room(rows, subject, size, bounds)? {
             return Ok(Err(PublishError::Full(full.into())));
@@ -57,7 +57,7 @@ impl Log {
             let age = self.rows(Kind::MessageIdAge).number(at.millis()).number(sequence);
             rows.put(&age, text.as_bytes())?;
         }
-        Ok(Ok(Published { sequence, duplicate: false }))
+        Ok(Ok(PublishReceipt { sequence, duplicate: false }))
     }
 
     /// Drops the oldest messages for a new one, if the stream does that; or says why there is no room for it.

@@ -6,7 +6,7 @@ use domain::time::Timestamp;
 use crate::{
     disk::{coded, rows::Log},
     memory::{Bounds, Entry, Messages, Pattern},
-    message::{Head, Stored},
+    message::{Head, StoredMessage},
 };
 
 /// How many messages are looked at one after the other for the next that matches, before it is looked for by subject.
@@ -103,13 +103,13 @@ impl<'r, R: Rows> Look<'r, R> {
         Ok(found)
     }
 
-    pub(super) fn read(&self, pattern: &Pattern) -> Result<Vec<Stored>, Error> {
+    pub(super) fn read(&self, pattern: &Pattern) -> Result<Vec<StoredMessage>, Error> {
         let entries =
             self.sequences(pattern)?.into_iter().filter_map(|sequence| self.entry(sequence).transpose());
         entries.map(|entry| Ok(entry?.stored)).collect()
     }
 
-    pub(super) fn last(&self, pattern: &Pattern) -> Result<Option<Stored>, Error> {
+    pub(super) fn last(&self, pattern: &Pattern) -> Result<Option<StoredMessage>, Error> {
         let mut last = None;
         for subject in self.subjects(pattern)? {
             last = last.max(self.last_of(&subject)?);
@@ -126,7 +126,8 @@ impl<'r, R: Rows> Look<'r, R> {
             let (key, value) = row?;
             if pattern.matches(coded::subject(&value)?) {
                 let sequence = Reader::behind(&key, &messages)?.number()?;
-                let Stored { subject, id, .. } = coded::decode(value, sequence, &self.log.namespace)?.stored;
+                let StoredMessage { subject, id, .. } =
+                    coded::decode(value, sequence, &self.log.namespace)?.stored;
                 found.push(Head { subject, sequence, id });
             }
         }

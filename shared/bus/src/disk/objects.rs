@@ -24,7 +24,7 @@ struct Totals {
 }
 
 /// Where an object is.
-struct Placed {
+struct ObjectPlace {
     bytes: u64,
     number: u64,
 }
@@ -51,10 +51,10 @@ fn made(number: u64) -> Key {
     Key::new(Kind::ObjectMade).number(number)
 }
 
-fn placed(rows: &impl Rows, name: &str) -> Result<Option<Placed>, Error> {
+fn placed(rows: &impl Rows, name: &str) -> Result<Option<ObjectPlace>, Error> {
     let Some(value) = rows.get(&named(name))? else { return Ok(None) };
     let mut reader = Reader::new(&value);
-    Ok(Some(Placed { bytes: reader.number()?, number: reader.number()? }))
+    Ok(Some(ObjectPlace { bytes: reader.number()?, number: reader.number()? }))
 }
 
 /// Whether there was room for it.
@@ -84,7 +84,7 @@ pub(super) fn put(
 }
 
 pub(super) fn get(rows: &impl Rows, name: &str) -> Result<Option<Bytes>, Error> {
-    let Some(Placed { bytes, number }) = placed(rows, name)? else { return Ok(None) };
+    let Some(ObjectPlace { bytes, number }) = placed(rows, name)? else { return Ok(None) };
     let mut object = BytesMut::new();
     for piece in rows.beginning(&pieces(number))? {
         object.extend_from_slice(&piece?.1);
@@ -96,7 +96,7 @@ pub(super) fn get(rows: &impl Rows, name: &str) -> Result<Option<Bytes>, Error> 
 }
 
 pub(super) fn remove(rows: &mut Change<'_>, name: &str) -> Result<(), Error> {
-    let Some(Placed { bytes, number }) = placed(rows, name)? else { return Ok(()) };
+    let Some(ObjectPlace { bytes, number }) = placed(rows, name)? else { return Ok(()) };
     rows.remove_beginning(&pieces(number))?;
     rows.remove(&named(name))?;
     rows.remove(&made(number))?;

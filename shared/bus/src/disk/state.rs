@@ -25,14 +25,14 @@ pub struct Disk {
     pub(super) directory: disk::Disk,
     /// Names the logs of this directory.
     pub(super) log: u64,
-    pub(super) left: Left,
+    pub(super) left: LeftoverMessages,
 }
 
 /// Messages that are done with and still stored, because the disk did not take that: they go with the next.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Left(Arc<Mutex<BTreeMap<Stream, BTreeSet<u64>>>>);
+pub(super) struct LeftoverMessages(Arc<Mutex<BTreeMap<Stream, BTreeSet<u64>>>>);
 
-impl Left {
+impl LeftoverMessages {
     fn all(&self) -> MutexGuard<'_, BTreeMap<Stream, BTreeSet<u64>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -66,7 +66,7 @@ impl Disk {
             let reason = format!("it belongs to the namespace `{found}`, and `{asked}` is asked for");
             return Err(Error::Failed { doing: "open the bus".into(), reason });
         }
-        Ok(Disk { within, directory: directory.clone(), log, left: Left::default() })
+        Ok(Disk { within, directory: directory.clone(), log, left: LeftoverMessages::default() })
     }
 
     pub fn namespace(&self) -> &Namespace {

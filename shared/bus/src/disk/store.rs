@@ -15,8 +15,8 @@ use super::{
 };
 use crate::{
     error::{Error, PublishError},
-    memory::{Admitted, Bounds, Pattern},
-    message::{Head, Outgoing, Position, Published, Stored},
+    memory::{Bounds, Pattern, StorePlace},
+    message::{Head, Outgoing, Position, PublishReceipt, StoredMessage},
     topology::{Stream, Topology},
 };
 
@@ -24,11 +24,11 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Sending {
     count: usize,
-    waiting: Waiting<Vec<Result<Published, PublishError>>>,
+    waiting: Waiting<Vec<Result<PublishReceipt, PublishError>>>,
 }
 
 impl Sending {
-    pub(in super::super) async fn stored(self) -> Vec<Result<Published, PublishError>> {
+    pub(in super::super) async fn stored(self) -> Vec<Result<PublishReceipt, PublishError>> {
         self.waiting.done().await.unwrap_or_else(|error| vec![Err(unpublished(error)); self.count])
     }
 }
@@ -55,14 +55,14 @@ impl Disk {
             let admitted = self.within.admit(&message)?;
             Ok((self.rows_of(admitted.stream), admitted, message))
         };
-        let messages: Vec<Result<(Log, Admitted, Outgoing), PublishError>> =
+        let messages: Vec<Result<(Log, StorePlace, Outgoing), PublishError>> =
             messages.into_iter().map(admit).collect();
         let mut streams: Vec<Stream> =
             messages.iter().flatten().map(|(_, admitted, _)| admitted.stream).collect();
         streams.dedup();
         let store = move |rows: &mut Change<'_>| {
-            let append = |message: Result<(Log, Admitted, Outgoing), PublishError>| match message {
-                Ok((log, Admitted { subject, bounds, .. }, message)) => {
+            let append = |message: Result<(Log, StorePlace, Outgoing), PublishError>| match message {
+                Ok((log, StorePlace { subject, bounds, .. }, message)) => {
                     log.append(rows, &subject, message, at, &bounds)
                 }
                 Err(refused) => Ok(Err(refused)),
@@ -93,11 +93,11 @@ impl Disk {
         Ok(())
     }
 
-    pub(in super::super) async fn read(&self, filter: &Filter) -> Result<Vec<Stored>, Error> {
+    pub(in super::super) async fn read(&self, filter: &Filter) -> Result<Vec<StoredMessage>, Error> {
         self.look("read a log", filter, |look, pattern| look.read(pattern))
     }
 
-    pub(in super::super) async fn last(&self, filter: &Filter) -> Result<Option<Stored>, Error> {
+    pub(in super::super) async fn last(&self, filter: &Filter) -> Result<Option<StoredMessage>, Error> {
         self.look("read a log's end", filter, |look, pattern| look.last(pattern))
     }
 

@@ -15,7 +15,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use crate::{
     error::{Action, Denied, Error, PublishError, RequestError},
     fill::{Backlog, Fill, Storage},
-    message::{Message, Outgoing, Position, Stored},
+    message::{Message, Outgoing, Position, StoredMessage},
     topology::Consumer,
 };
 
@@ -33,13 +33,13 @@ pub enum Call {
         #[serde(with = "text")]
         subject: Subject,
         headers: Headers,
-        payload: Encoded,
+        payload: Base64Bytes,
         timeout_ms: u64,
     },
     Gather {
         #[serde(with = "text")]
         subject: Subject,
-        payload: Encoded,
+        payload: Base64Bytes,
         wait_ms: u64,
     },
     Publish {
@@ -47,7 +47,7 @@ pub enum Call {
         subject: Subject,
         id: Option<String>,
         headers: Headers,
-        payload: Encoded,
+        payload: Base64Bytes,
         expect_last: Option<u64>,
     },
     Read {
@@ -68,7 +68,7 @@ pub enum Call {
     },
     /// From a sequence on, for ever.
     Follow {
-        filters: Vec<Named<Filter>>,
+        filters: Vec<AsText<Filter>>,
         from: u64,
     },
     /// What is said from now on.
@@ -105,7 +105,7 @@ pub enum Line {
         subject: Subject,
         id: Option<String>,
         headers: Headers,
-        payload: Encoded,
+        payload: Base64Bytes,
         sequence: u64,
         at: Timestamp,
     },
@@ -113,15 +113,15 @@ pub enum Line {
         #[serde(with = "text")]
         subject: Subject,
         headers: Headers,
-        payload: Encoded,
+        payload: Base64Bytes,
     },
     /// An answer to a request, or a part of an object.
-    Bytes(Encoded),
+    Bytes(Base64Bytes),
     Published {
         sequence: u64,
         duplicate: bool,
     },
-    Subject(Named<Subject>),
+    Subject(AsText<Subject>),
     Name(String),
     Position {
         log: u64,
@@ -174,34 +174,37 @@ pub enum Failure {
 
 /// Bytes as text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Encoded(pub Bytes);
+pub struct Base64Bytes(pub Bytes);
 
-impl Serialize for Encoded {
+impl Serialize for Base64Bytes {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(&BASE64_STANDARD.encode(&self.0))
     }
 }
 
-impl<'de> Deserialize<'de> for Encoded {
+impl<'de> Deserialize<'de> for Base64Bytes {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = std::borrow::Cow::<str>::deserialize(from)?;
-        BASE64_STANDARD.decode(text.as_bytes()).map(|bytes| Encoded(bytes.into())).map_err(de::Error::custom)
+        BASE64_STANDARD
+            .decode(text.as_bytes())
+            .map(|bytes| Base64Bytes(bytes.into()))
+            .map_err(de::Error::custom)
     }
 }
 
 /// What is written as its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Named<T>(pub T);
+pub struct AsText<T>(pub T);
 
-impl<T: fmt::Display> Serialize for Named<T> {
+impl<T: fmt::Display> Serialize for AsText<T> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(&self.0)
     }
 }
 
-impl<'de, T: std::str::FromStr<Err: fmt::Display>> Deserialize<'de> for Named<T> {
+impl<'de, T: std::str::FromStr<Err: fmt::Display>> Deserialize<'de> for AsText<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        text::deserialize(from).map(Named)
+        text::deserialize(from).map(AsText)
     }
 }
 
@@ -225,14 +228,14 @@ mod text {
 impl Call {
     pub(super) fn publish(message: Outgoing) -> Self {
         let Outgoing { subject, id, headers, payload, expect_last } = message;
-        Call::Publish { subject, id, headers, payload: Encoded(payload), expect_last }
+        Call::Publish { subject, id, headers, payload: Base64Bytes(payload), expect_last }
     }
 }
 
-impl From<Stored> for Line {
-    fn from(stored: Stored) -> Self {
-        let Stored { subject, id, headers, payload, sequence, at } = stored;
-        Line::Stored { subject, id, headers, payload: Encoded(payload), sequence, at }
+impl From<StoredMessage> for Line {
+    fn from(stored: StoredMessage) -> Self {
+        let StoredMessage { subject, id, headers, payload, sequence, at } = stored;
+        Line::Stored { subject, id, headers, payload: Base64Bytes(payload), sequence, at }
     }
 }
 
@@ -240,7 +243,7 @@ impl From<Message> for Line {
     /// Whoever only listens has nobody to answer.
     fn from(message: Message) -> Self {
         let Message { subject, headers, payload, reply_to: _ } = message;
-        Line::Heard { subject, headers, payload: Encoded(payload) }
+        Line::Heard { subject, headers, payload: Base64Bytes(payload) }
     }
 }
 
@@ -263,9 +266,9 @@ impl From<Fill> for Line {
 }
 
 impl Line {
-    pub(super) fn stored(self) -> Option<Stored> {
+    pub(super) fn stored(self) -> Option<StoredMessage> {
         let Line::Stored { subject, id, headers, payload, sequence, at } = self else { return None };
-        Some(Stored { subject, id, headers, payload: payload.0, sequence, at })
+        Some(StoredMessage { subject, id, headers, payload: payload.0, sequence, at })
     }
 
     pub(super) fn heard(self) -> Option<Message> {

@@ -18,12 +18,12 @@ use tokio::time::Instant;
 
 use super::{
     answer::{Lines, unreached},
-    call::{Call, Encoded, Failure, Line, NAMESPACE, PATH},
+    call::{Base64Bytes, Call, Failure, Line, NAMESPACE, PATH},
 };
 use crate::{
     error::{Error, PublishError, RequestError},
     fill::{Backlog, Fill},
-    message::{Outgoing, Position, Published, Stored},
+    message::{Outgoing, Position, PublishReceipt, StoredMessage},
     topology::Consumer,
 };
 
@@ -159,10 +159,10 @@ impl Http {
         move |failure| failure.while_doing(doing, &self.url)
     }
 
-    pub(in super::super) async fn publish(&self, message: Outgoing) -> Result<Published, PublishError> {
+    pub(in super::super) async fn publish(&self, message: Outgoing) -> Result<PublishReceipt, PublishError> {
         let published = |line| {
             let Line::Published { sequence, duplicate } = line else { return None };
-            Some(Published { sequence, duplicate })
+            Some(PublishReceipt { sequence, duplicate })
         };
         Ok(self.one(&Call::publish(message), published).await?)
     }
@@ -175,7 +175,8 @@ impl Http {
         timeout: Duration,
     ) -> Result<Bytes, RequestError> {
         let (subject, headers) = (subject.clone(), headers.clone());
-        let call = Call::Request { subject, headers, payload: Encoded(payload), timeout_ms: millis(timeout) };
+        let call =
+            Call::Request { subject, headers, payload: Base64Bytes(payload), timeout_ms: millis(timeout) };
         let answer = tokio::time::timeout(timeout + GRACE, self.one(&call, Line::bytes)).await;
         Ok(answer.unwrap_or(Err(Failure::TimedOut))?)
     }
@@ -187,17 +188,17 @@ impl Http {
         wait: Duration,
     ) -> Result<Vec<Bytes>, Error> {
         let call =
-            Call::Gather { subject: subject.clone(), payload: Encoded(payload), wait_ms: millis(wait) };
+            Call::Gather { subject: subject.clone(), payload: Base64Bytes(payload), wait_ms: millis(wait) };
         let answers = tokio::time::timeout(wait + GRACE, self.all(&call, Line::bytes)).await;
         answers.unwrap_or(Err(Failure::TimedOut)).map_err(self.failed("asking everybody"))
     }
 
-    pub(in super::super) async fn read(&self, filter: &Filter) -> Result<Vec<Stored>, Error> {
+    pub(in super::super) async fn read(&self, filter: &Filter) -> Result<Vec<StoredMessage>, Error> {
         let call = Call::Read { filter: filter.clone() };
         self.all(&call, Line::stored).await.map_err(self.failed("reading what is stored"))
     }
 
-    pub(in super::super) async fn last(&self, filter: &Filter) -> Result<Option<Stored>, Error> {
+    pub(in super::super) async fn last(&self, filter: &Filter) -> Result<Option<StoredMessage>, Error> {
         let call = Call::Last { filter: filter.clone() };
         let mut last = self.all(&call, Line::stored).await.map_err(self.failed("reading what is stored"))?;
         Ok(last.pop())

@@ -7,12 +7,12 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     answer::Lines,
-    call::{Call, Failure, Line, Named},
+    call::{AsText, Call, Failure, Line},
     client::Http,
 };
 use crate::{
     error::Error,
-    message::{From, Message, Position, Stored},
+    message::{From, Message, Position, StoredMessage},
     stream,
 };
 
@@ -66,7 +66,7 @@ impl Http {
 
 impl Follow {
     async fn connect(&mut self) -> Result<(), Failure> {
-        let filters = self.filters.iter().cloned().map(Named).collect();
+        let filters = self.filters.iter().cloned().map(AsText).collect();
         self.lines = Some(
             self.http.call(&Call::Follow { filters, from: self.read.sequence.saturating_add(1) }).await?,
         );
@@ -74,7 +74,7 @@ impl Follow {
     }
 
     /// The next message. Cancel-safe.
-    pub(in super::super) async fn next(&mut self) -> Result<Stored, Error> {
+    pub(in super::super) async fn next(&mut self) -> Result<StoredMessage, Error> {
         loop {
             let failure = match self.try_next().await {
                 Ok(stored) => {
@@ -96,7 +96,7 @@ impl Follow {
         }
     }
 
-    async fn try_next(&mut self) -> Result<Stored, Failure> {
+    async fn try_next(&mut self) -> Result<StoredMessage, Failure> {
         if self.lines.is_none() {
             // A server that was started anew may have another log, whose sequences mean something else.
             let end = self.http.end(&self.filters[0]).await;

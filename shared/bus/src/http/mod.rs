@@ -7,7 +7,7 @@ mod client;
 mod follow;
 mod serve;
 
-pub use call::{Call, Encoded, Failure, Line, NAMESPACE, Named, PATH};
+pub use call::{AsText, Base64Bytes, Call, Failure, Line, NAMESPACE, PATH};
 pub use client::Http;
 pub(super) use follow::{Follow, Subscription};
 pub use serve::{Answer, answer};

@@ -7,7 +7,7 @@ use domain::subject::Filter;
 use futures_util::{Stream, StreamExt, stream};
 use tokio::time::timeout;
 
-use super::call::{Call, Encoded, Failure, Line, Named};
+use super::call::{AsText, Base64Bytes, Call, Failure, Line};
 use crate::{
     error::PublishError,
     handle::Bus,
@@ -33,11 +33,11 @@ pub async fn answer(bus: &Bus, call: Call) -> Result<Answer, Failure> {
     Ok(match call {
         Call::Request { subject, headers, payload, timeout_ms } => {
             let answer = bus.request(&subject, &headers, payload.0, wait(timeout_ms)).await?;
-            whole([Line::Bytes(Encoded(answer))])
+            whole([Line::Bytes(Base64Bytes(answer))])
         }
         Call::Gather { subject, payload, wait_ms } => {
             let answers = bus.gather(&subject, payload.0, wait(wait_ms)).await?;
-            whole(answers.into_iter().map(|answer| Line::Bytes(Encoded(answer))))
+            whole(answers.into_iter().map(|answer| Line::Bytes(Base64Bytes(answer))))
         }
         Call::Publish { subject, id, headers, payload, expect_last } => {
             let outgoing = Outgoing { subject, id, headers, payload: payload.0, expect_last };
@@ -50,7 +50,7 @@ pub async fn answer(bus: &Bus, call: Call) -> Result<Answer, Failure> {
         Call::Last { filter } => whole(bus.last(&filter).await?.map(Line::from)),
         Call::Subjects { filter } => {
             let subjects = bus.subjects(&filter).await?;
-            whole(subjects.into_iter().map(|subject| Line::Subject(Named(subject))))
+            whole(subjects.into_iter().map(|subject| Line::Subject(AsText(subject))))
         }
         Call::End { filter } => whole([Line::from(bus.end(&filter).await?)]),
         Call::Follow { filters, from } => {
@@ -96,7 +96,7 @@ fn parts(object: Bytes) -> impl Iterator<Item = Line> + Send {
     let count = object.len().div_ceil(PART_BYTES).max(1);
     (0..count).map(move |part| {
         let start = part * PART_BYTES;
-        Line::Bytes(Encoded(object.slice(start..object.len().min(start + PART_BYTES))))
+        Line::Bytes(Base64Bytes(object.slice(start..object.len().min(start + PART_BYTES))))
     })
 }
 

@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 use super::state::Memory;
 use crate::{
     error::{Error, PublishError},
-    message::{Outgoing, Published},
+    message::{Outgoing, PublishReceipt},
 };
 
 /// How long a message is sent again before its result counts as unknown, and how long one try waits: as on a server.
@@ -21,12 +21,12 @@ const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// Messages being sent.
 #[derive(Debug)]
 pub(crate) enum Sending {
-    Stored(Vec<Result<Published, PublishError>>),
+    Stored(Vec<Result<PublishReceipt, PublishError>>),
     OnTheirWay(Memory, Vec<Outgoing>),
 }
 
 impl Sending {
-    pub(in super::super) async fn stored(self) -> Vec<Result<Published, PublishError>> {
+    pub(in super::super) async fn stored(self) -> Vec<Result<PublishReceipt, PublishError>> {
         match self {
             Sending::Stored(results) => results,
             Sending::OnTheirWay(memory, messages) => {
@@ -46,7 +46,7 @@ impl Memory {
     }
 
     /// Sends a message until it is acknowledged, under the same id.
-    async fn store_across(&self, message: Outgoing) -> Result<Published, PublishError> {
+    async fn store_across(&self, message: Outgoing) -> Result<PublishReceipt, PublishError> {
         let Some(link) = &self.link else { return self.store(message) };
         let give_up = Instant::now() + GIVE_UP_AFTER;
         let subject = self.namespace().subject(&message.subject);

@@ -4,7 +4,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{queue::Queue, state::Memory};
 use crate::{
-    message::{Acknowledgement, Received},
+    message::{Acknowledgement, ReceivedMessage},
     topology::{Consumer, Stream},
 };
 
@@ -33,7 +33,7 @@ impl Consumption {
     }
 
     /// Nothing is taken before the last await, so dropping this future loses nothing.
-    pub(in super::super) async fn next(&mut self) -> (Received, Acker) {
+    pub(in super::super) async fn next(&mut self) -> (ReceivedMessage, Acker) {
         if self.credits == 0 {
             std::future::pending::<()>().await;
         }
@@ -43,7 +43,7 @@ impl Consumption {
     }
 
     /// A delivery, or when to check again.
-    fn take(&self) -> Result<(Received, Acker), Option<Instant>> {
+    fn take(&self) -> Result<(ReceivedMessage, Acker), Option<Instant>> {
         let mut state = self.memory.state();
         let bus = &mut *state;
         let (Some(queue), Some(log)) = (bus.queues.get_mut(&self.name), bus.logs.get(&self.stream)) else {

@@ -1,6 +1,6 @@
 //! A message of a stream with its name on the server: what it counts for, and how it is delivered.
 
-use crate::message::{Received, Stored};
+use crate::message::{ReceivedMessage, StoredMessage};
 
 /// What the server adds to a message's size.
 const OVERHEAD_BYTES: usize = 30;
@@ -9,7 +9,7 @@ const OVERHEAD_BYTES: usize = 30;
 pub(crate) struct Entry {
     /// Its name on the server, with the namespace.
     pub(crate) subject: String,
-    pub(crate) stored: Stored,
+    pub(crate) stored: StoredMessage,
 }
 
 impl Entry {
@@ -19,8 +19,8 @@ impl Entry {
         self.subject.len() + self.stored.payload.len() + headers.sum::<usize>() + OVERHEAD_BYTES
     }
 
-    pub(crate) fn received(self, delivered: u64) -> Received {
-        let Stored { headers, payload, sequence, at, .. } = self.stored;
-        Received { subject: self.subject, headers, payload, sequence, at, delivered }
+    pub(crate) fn received(self, delivered: u64) -> ReceivedMessage {
+        let StoredMessage { headers, payload, sequence, at, .. } = self.stored;
+        ReceivedMessage { subject: self.subject, headers, payload, sequence, at, delivered }
     }
 }

@@ -11,7 +11,7 @@ use domain::time::{Timestamp, millis};
 use super::{entry::Entry, pattern::Pattern, queue::Messages};
 use crate::{
     error::PublishError,
-    message::{Head, Outgoing, Published, Stored},
+    message::{Head, Outgoing, PublishReceipt, StoredMessage},
     topology::{Stream, Topology},
 };
 
@@ -57,10 +57,10 @@ impl Log {
         message: Outgoing,
         at: Timestamp,
         bounds: &Bounds,
-    ) -> Result<Published, PublishError> {
+    ) -> Result<PublishReceipt, PublishError> {
         self.forget(at, bounds);
         if let Some(sequence) = message.id.as_ref().and_then(|id| self.ids.get(id)) {
-            return Ok(Published { sequence: *sequence, duplicate: true });
+            return Ok(PublishReceipt { sequence: *sequence, duplicate: true });
         }
         let last = self.by_subject.get(&subject).and_then(BTreeSet::last).copied().unwrap_or(0);
         if message.expect_last.is_some_and(|expected| expected != last) {
@@ -68,7 +68,7 @@ impl Log {
         }
         let sequence = self.last + 1;
         let Outgoing { subject: parsed, id, headers, payload, .. } = message;
-        let stored = Stored { subject: parsed, id: id.clone(), headers, payload, sequence, at };
+        let stored = StoredMessage { subject: parsed, id: id.clone(), headers, payload, sequence, at };
         let entry = Entry { subject, stored };
         let full = |log: &Log| bounds.max_bytes.is_some_and(|max| log.bytes + entry.size() > max);
         while bounds.drops_the_oldest
@@ -93,7 +93,7 @@ impl Log {
             self.ids.insert(id.clone(), sequence);
             self.ids_by_age.push_back((at, id));
         }
-        Ok(Published { sequence, duplicate: false })
+        Ok(PublishReceipt { sequence, duplicate: false })
     }
 
     /// Drops what has expired: ids and, in a log, messages.
@@ -153,16 +153,16 @@ impl Log {
         None
     }
 
-    pub(super) fn next_stored(&self, patterns: &[Pattern], from: &mut u64) -> Option<Stored> {
+    pub(super) fn next_stored(&self, patterns: &[Pattern], from: &mut u64) -> Option<StoredMessage> {
         self.next_entry(patterns, from).map(|entry| entry.stored.clone())
     }
 
-    pub(super) fn read(&self, pattern: &Pattern) -> Vec<Stored> {
+    pub(super) fn read(&self, pattern: &Pattern) -> Vec<StoredMessage> {
         let entries = self.sequences(pattern).into_iter().filter_map(|sequence| self.messages.get(&sequence));
         entries.map(|entry| entry.stored.clone()).collect()
     }
 
-    pub(super) fn last(&self, pattern: &Pattern) -> Option<Stored> {
+    pub(super) fn last(&self, pattern: &Pattern) -> Option<StoredMessage> {
         let last = self.matching(pattern).filter_map(|(_, sequences)| sequences.last()).max()?;
         self.messages.get(last).map(|entry| entry.stored.clone())
     }
@@ -176,7 +176,7 @@ impl Log {
         let behind = self.messages.range((Bound::Excluded(sequence), Bound::Unbounded));
         let matching = behind.filter(|(_, entry)| pattern.matches(&entry.subject));
         let head = |(sequence, entry): (&u64, &Entry)| {
-            let Stored { subject, id, .. } = &entry.stored;
+            let StoredMessage { subject, id, .. } = &entry.stored;
             Head { subject: subject.clone(), sequence: *sequence, id: id.clone() }
         };
         matching.map(head).collect()

@@ -23,4 +23,4 @@ pub(super) use log::Bounds;
 pub(super) use pattern::Pattern;
 pub(super) use queue::Messages;
 pub use state::Memory;
-pub(super) use store::{Admitted, Follow};
+pub(super) use store::{Follow, StorePlace};

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     error::{Error, PublishError},
-    message::{From, Head, Outgoing, Position, Published, Stored},
+    message::{From, Head, Outgoing, Position, PublishReceipt, StoredMessage},
     topology::{Stream, Topology, stream_of_all},
 };
 
@@ -19,18 +19,18 @@ impl Memory {
         self.ask("set up the streams", move |memory| memory.state().topology = topology.clone()).await
     }
 
-    pub(super) fn store(&self, message: Outgoing) -> Result<Published, PublishError> {
-        let Admitted { stream, subject, bounds } = self.admit(&message)?;
+    pub(super) fn store(&self, message: Outgoing) -> Result<PublishReceipt, PublishError> {
+        let StorePlace { stream, subject, bounds } = self.admit(&message)?;
         let at = self.now();
         let stored = self.state().log(stream).append(subject, message, at, &bounds);
-        if matches!(stored, Ok(Published { duplicate: false, .. })) {
+        if matches!(stored, Ok(PublishReceipt { duplicate: false, .. })) {
             self.changed(stream).notify_waiters();
         }
         stored
     }
 
     /// Finds the stream that stores a message, and gives it to whoever listens.
-    pub(crate) fn admit(&self, message: &Outgoing) -> Result<Admitted, PublishError> {
+    pub(crate) fn admit(&self, message: &Outgoing) -> Result<StorePlace, PublishError> {
         let subject = self.shared.namespace.subject(&message.subject);
         let mut state = self.state();
         let stream = Stream::of(&Filter::One(message.subject.clone()));
@@ -39,15 +39,15 @@ impl Memory {
         };
         // As on a server: whoever listens gets it, whether or not the stream stores it.
         state.listeners.tell(&subject, &message.subject, &message.headers, &message.payload, None);
-        Ok(Admitted { stream, subject, bounds: log::Bounds::of(stream, &state.topology) })
+        Ok(StorePlace { stream, subject, bounds: log::Bounds::of(stream, &state.topology) })
     }
 
-    pub(in super::super) async fn read(&self, filter: &Filter) -> Result<Vec<Stored>, Error> {
+    pub(in super::super) async fn read(&self, filter: &Filter) -> Result<Vec<StoredMessage>, Error> {
         let (stream, pattern) = self.place(filter)?;
         self.ask("read a log", move |memory| memory.fresh_log(stream, |log| log.read(&pattern))).await
     }
 
-    pub(in super::super) async fn last(&self, filter: &Filter) -> Result<Option<Stored>, Error> {
+    pub(in super::super) async fn last(&self, filter: &Filter) -> Result<Option<StoredMessage>, Error> {
         let (stream, pattern) = self.place(filter)?;
         self.ask("read a log's end", move |memory| memory.fresh_log(stream, |log| log.last(&pattern))).await
     }
@@ -132,7 +132,7 @@ impl Memory {
 
 /// Where a message is to be stored.
 #[derive(Debug)]
-pub(crate) struct Admitted {
+pub(crate) struct StorePlace {
     pub(crate) stream: Stream,
     /// Its name on the server.
     pub(crate) subject: String,
@@ -149,7 +149,7 @@ pub(in super::super) struct Follow {
 }
 
 impl Follow {
-    pub(in super::super) async fn next(&mut self) -> Result<Stored, Error> {
+    pub(in super::super) async fn next(&mut self) -> Result<StoredMessage, Error> {
         loop {
             // Registered before the check, so that a message stored in between wakes us.
             let mut changed = std::pin::pin!(self.memory.changed(self.stream).notified());

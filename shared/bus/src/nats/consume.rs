@@ -7,10 +7,10 @@ use async_nats::jetstream::{AckKind, message};
 use telemetry::Outage;
 
 use super::{
-    Acknowledgement, Consumer, Error, Nats, Received, failed,
-    fetch::{Fetched, Fetches, is_object},
+    Acknowledgement, Consumer, Error, Nats, ReceivedMessage, failed,
+    fetch::{FetchedMessage, Fetches, is_object},
     objects::Payload,
-    pull::{Pulled, Puller},
+    pull::{PullOutcome, Puller},
     received, timestamp,
 };
 
@@ -69,7 +69,7 @@ impl Consumption {
         self.puller.silent_for()
     }
 
-    pub(in super::super) async fn next(&mut self) -> (Received, Acker) {
+    pub(in super::super) async fn next(&mut self) -> (ReceivedMessage, Acker) {
         loop {
             if self.gone {
                 self.restore().await;
@@ -86,24 +86,24 @@ impl Consumption {
         }
     }
 
-    async fn pulled(&mut self, pulled: Result<Pulled, Error>) -> Option<(Received, Acker)> {
+    async fn pulled(&mut self, pulled: Result<PullOutcome, Error>) -> Option<(ReceivedMessage, Acker)> {
         match pulled {
-            Ok(Pulled::Message(message)) if is_object(&message) => {
+            Ok(PullOutcome::Message(message)) if is_object(&message) => {
                 self.outage.ended();
                 let refused = self.fetches.add(&self.nats, *message)?;
                 self.give_back(&refused).await;
                 None
             }
-            Ok(Pulled::Message(message)) => {
+            Ok(PullOutcome::Message(message)) => {
                 self.outage.ended();
                 let payload = message.payload.clone();
                 self.deliver(&message, Payload::Here(payload))
             }
-            Ok(Pulled::Gone) => {
+            Ok(PullOutcome::Gone) => {
                 self.gone = true;
                 None
             }
-            Ok(Pulled::Interrupted) => None,
+            Ok(PullOutcome::Interrupted) => None,
             Err(error) => {
                 self.nats.failed(&mut self.outage, &error);
                 self.puller.stand_back();
@@ -114,7 +114,7 @@ impl Consumption {
     }
 
     /// One whose object can't be read for good is delivered as that, so that its reader refuses it with the reason.
-    async fn fetched(&mut self, (message, payload): Fetched) -> Option<(Received, Acker)> {
+    async fn fetched(&mut self, (message, payload): FetchedMessage) -> Option<(ReceivedMessage, Acker)> {
         match payload {
             Some(payload) => self.deliver(&message, payload),
             None => {
@@ -151,7 +151,11 @@ impl Consumption {
         }
     }
 
-    fn deliver(&mut self, message: &async_nats::Message, payload: Payload) -> Option<(Received, Acker)> {
+    fn deliver(
+        &mut self,
+        message: &async_nats::Message,
+        payload: Payload,
+    ) -> Option<(ReceivedMessage, Acker)> {
         let acker = Acker::of(&self.nats, message);
         let context = self.nats.0.api.clone();
         let with_info = message::Message { message: message.clone(), context };
@@ -164,7 +168,7 @@ impl Consumption {
             return None;
         };
         let mut headers = received(message.headers.as_ref());
-        let delivered = Received {
+        let delivered = ReceivedMessage {
             subject: message.subject.to_string(),
             payload: payload.told(&mut headers),
             headers,

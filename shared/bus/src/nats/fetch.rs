@@ -16,11 +16,11 @@ const WAITING: usize = 64;
 const TRIES: usize = 3;
 
 /// A message, and its payload; none if the server gave no answer.
-pub(super) type Fetched = (Message, Option<Payload>);
+pub(super) type FetchedMessage = (Message, Option<Payload>);
 
 #[derive(Default)]
 pub(super) struct Fetches {
-    running: JoinSet<Fetched>,
+    running: JoinSet<FetchedMessage>,
     waiting: VecDeque<Message>,
 }
 
@@ -41,7 +41,7 @@ impl Fetches {
     }
 
     /// The next message whose fetch is over. Waits for ever if there is none; may be dropped and called again.
-    pub(super) async fn next(&mut self, nats: &Nats) -> Fetched {
+    pub(super) async fn next(&mut self, nats: &Nats) -> FetchedMessage {
         loop {
             let ended = self.running.join_next().await;
             self.begin(nats);
@@ -63,7 +63,7 @@ impl Fetches {
     }
 }
 
-async fn fetch(nats: Nats, message: Message) -> Fetched {
+async fn fetch(nats: Nats, message: Message) -> FetchedMessage {
     let subject = nats.namespace().parse(message.subject.as_str());
     let of_the_core = subject.is_ok_and(|subject| subject.is_of_the_core());
     for tries in 0..TRIES {

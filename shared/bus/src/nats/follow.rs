@@ -11,7 +11,9 @@ use futures_util::{FutureExt, StreamExt, stream::SelectAll};
 use telemetry::Outage;
 use tokio::sync::watch;
 
-use super::{super::topology::stream_of_all, Error, From, Nats, Stored, backoff, failed, read::stream_info};
+use super::{
+    super::topology::stream_of_all, Error, From, Nats, StoredMessage, backoff, failed, read::stream_info,
+};
 
 /// Messages read at once.
 const BATCH: usize = 500;
@@ -86,7 +88,7 @@ pub(in super::super) struct Follow {
 }
 
 impl Follow {
-    pub(in super::super) async fn next(&mut self) -> Result<Stored, Error> {
+    pub(in super::super) async fn next(&mut self) -> Result<StoredMessage, Error> {
         loop {
             if let Some(message) = self.found.front() {
                 let stored = self.nats.stored(message.clone()).await?;

@@ -16,7 +16,7 @@ use telemetry::Outage;
 use super::{
     super::{message::Head, topology::stream_of_all},
     Error, Nats, failed, id_of,
-    pull::{Pulled, Puller},
+    pull::{PullOutcome, Puller},
     read::stream_info,
 };
 
@@ -84,8 +84,8 @@ impl Heads {
                 continue;
             }
             match self.puller.next().await {
-                Ok(Pulled::Message(message)) => self.take(message),
-                Ok(Pulled::Gone | Pulled::Interrupted) => self.consumer = None,
+                Ok(PullOutcome::Message(message)) => self.take(message),
+                Ok(PullOutcome::Gone | PullOutcome::Interrupted) => self.consumer = None,
                 Err(error) => {
                     self.consumer = None;
                     self.puller.stand_back();

@@ -13,7 +13,7 @@ use futures_util::{FutureExt, StreamExt, stream::SelectAll};
 
 use super::{
     Error, Headers, Message, Nats, RequestError, Service, failed,
-    fetch::{Fetched, Fetches, is_object},
+    fetch::{FetchedMessage, Fetches, is_object},
     objects::{Large, Payload, overflow},
     received, to_map,
 };
@@ -267,7 +267,7 @@ fn may_be_large(subject: &Subject) -> bool {
     )
 }
 
-fn fetched_message(nats: &Nats, (message, payload): Fetched) -> Option<Message> {
+fn fetched_message(nats: &Nats, (message, payload): FetchedMessage) -> Option<Message> {
     match payload {
         Some(payload) => parse(nats, message, payload),
         None => {

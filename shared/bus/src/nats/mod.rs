@@ -53,9 +53,9 @@ use self::{
     outages::Outages,
 };
 use super::{
-    Consumer, Error, From, Message, Outgoing, PublishError, Published, RequestError, Service, Stored, Stream,
-    Topology,
-    message::{Acknowledgement, HEADERS_OF_REPLAYS, REQUEST_INFO, Received},
+    Consumer, Error, From, Message, Outgoing, PublishError, PublishReceipt, RequestError, Service,
+    StoredMessage, Stream, Topology,
+    message::{Acknowledgement, HEADERS_OF_REPLAYS, REQUEST_INFO, ReceivedMessage},
 };
 use crate::keys::Keys;
 

@@ -113,7 +113,7 @@ impl Payload {
 }
 
 /// What was found under the name of an object.
-enum Found {
+enum ObjectLookup {
     Bytes(Bytes),
     Nothing,
     /// A part of it is missing: a replica may be behind, or it is gone.
@@ -244,10 +244,10 @@ impl Nats {
     ) -> Result<Option<Bytes>, Error> {
         let broken = |reason: &str| Err(failed(format!("reading the object `{name}`"), &reason));
         match self.get_in_time(name, sha256, MAX_OBJECT_BYTES, None).await? {
-            Found::Bytes(bytes) => Ok(Some(bytes)),
-            Found::Nothing => Ok(None),
-            Found::InPart => broken(IN_PART),
-            Found::Broken(reason) => broken(&reason),
+            ObjectLookup::Bytes(bytes) => Ok(Some(bytes)),
+            ObjectLookup::Nothing => Ok(None),
+            ObjectLookup::InPart => broken(IN_PART),
+            ObjectLookup::Broken(reason) => broken(&reason),
         }
     }
 
@@ -259,7 +259,7 @@ impl Nats {
         sha256: Option<&str>,
         most: u64,
         few: Option<&Semaphore>,
-    ) -> Result<Found, Error> {
+    ) -> Result<ObjectLookup, Error> {
         let getting = async {
             for tries in 0..TRIES {
                 let one_of_few = match few {
@@ -269,17 +269,19 @@ impl Nats {
                 let found = Box::pin(self.get(name, sha256, most)).await?;
                 drop(one_of_few);
                 match found {
-                    Found::InPart => tokio::time::sleep(backoff(tries)).await,
-                    found @ (Found::Bytes(_) | Found::Nothing | Found::Broken(_)) => return Ok(found),
+                    ObjectLookup::InPart => tokio::time::sleep(backoff(tries)).await,
+                    found @ (ObjectLookup::Bytes(_) | ObjectLookup::Nothing | ObjectLookup::Broken(_)) => {
+                        return Ok(found);
+                    }
                 }
             }
-            Ok(Found::InPart)
+            Ok(ObjectLookup::InPart)
         };
         let got = tokio::time::timeout(GET_WITHIN, getting).await;
         got.unwrap_or_else(|_| Err(failed(format!("reading the object `{name}`"), &"no answer in time")))
     }
 
-    async fn get(&self, name: &str, sha256: Option<&str>, most: u64) -> Result<Found, Error> {
+    async fn get(&self, name: &str, sha256: Option<&str>, most: u64) -> Result<ObjectLookup, Error> {
         let found = match sha256.and_then(as_digest) {
             Some(digest) => self.about_content(name, &digest).await?,
             None => None,
@@ -288,12 +290,12 @@ impl Nats {
             Some(found) => Some(found),
             None => self.about(name).await?,
         };
-        let Some(info) = info.filter(|info| !info.deleted) else { return Ok(Found::Nothing) };
+        let Some(info) = info.filter(|info| !info.deleted) else { return Ok(ObjectLookup::Nothing) };
         if info.size as u64 > most {
             return Err(too_large(name, most));
         }
         if !is_token(&info.nuid) {
-            return Ok(Found::Broken("what is stored about it names no parts".into()));
+            return Ok(ObjectLookup::Broken("what is stored about it names no parts".into()));
         }
         let bucket = self.bucket_of(name);
         let (stream, subject) = (format!("OBJ_{bucket}"), chunk_subject(&bucket, &info.nuid));
@@ -306,7 +308,7 @@ impl Nats {
             let room = most.saturating_sub(bytes.len() as u64) + self.0.client.max_payload() as u64;
             let chunks = self.batch_within(&stream, &subject, next, wanted, room).await?;
             if chunks.is_empty() {
-                return Ok(Found::InPart);
+                return Ok(ObjectLookup::InPart);
             }
             for chunk in chunks {
                 (next, read) = (chunk.sequence + 1, read + 1);
@@ -318,9 +320,9 @@ impl Nats {
         }
         let bytes = bytes.freeze();
         if info.digest.is_some_and(|digest| digest != digest_of(&bytes)) {
-            return Ok(Found::Broken("its content is not what was stored".into()));
+            return Ok(ObjectLookup::Broken("its content is not what was stored".into()));
         }
-        Ok(Found::Bytes(bytes))
+        Ok(ObjectLookup::Bytes(bytes))
     }
 
     pub(in super::super) async fn delete_object(&self, name: &str) -> Result<(), Error> {
@@ -418,13 +420,13 @@ impl Nats {
             false => (MAX_PAYLOAD_BYTES, &self.0.payloads_of_others),
         };
         match self.get_in_time(name, Some(hash), most, Some(few)).await {
-            Ok(Found::Bytes(bytes)) if hash != sha256(&bytes) => {
+            Ok(ObjectLookup::Bytes(bytes)) if hash != sha256(&bytes) => {
                 lost("its content is not what the message names")
             }
-            Ok(Found::Bytes(bytes)) => Ok(Payload::Here(bytes)),
-            Ok(Found::Nothing) => lost("it does not exist"),
-            Ok(Found::InPart) => lost(IN_PART),
-            Ok(Found::Broken(reason)) => lost(&reason),
+            Ok(ObjectLookup::Bytes(bytes)) => Ok(Payload::Here(bytes)),
+            Ok(ObjectLookup::Nothing) => lost("it does not exist"),
+            Ok(ObjectLookup::InPart) => lost(IN_PART),
+            Ok(ObjectLookup::Broken(reason)) => lost(&reason),
             Err(error @ (Error::TooLarge { .. } | Error::Denied(_))) => lost(&error.to_string()),
             Err(error) => Err(error),
         }

@@ -17,7 +17,8 @@ use futures_util::future::join_all;
 use tokio::time::Instant;
 
 use super::{
-    Error, Nats, Outgoing, PublishError, Published, Stream, backoff, objects::Large, server_error, to_map,
+    Error, Nats, Outgoing, PublishError, PublishReceipt, Stream, backoff, objects::Large, server_error,
+    to_map,
 };
 
 /// How long a message is sent again before its result counts as unknown.
@@ -52,7 +53,7 @@ enum State {
     Waiting(PublishAckFuture),
     /// It is unknown whether it was stored.
     Unknown,
-    Done(Result<Published, PublishError>),
+    Done(Result<PublishReceipt, PublishError>),
 }
 
 impl Nats {
@@ -130,7 +131,7 @@ impl Nats {
 }
 
 impl Sending {
-    pub(in super::super) async fn stored(mut self) -> Vec<Result<Published, PublishError>> {
+    pub(in super::super) async fn stored(mut self) -> Vec<Result<PublishReceipt, PublishError>> {
         let mut round = 0;
         loop {
             self.hear().await;
@@ -168,7 +169,7 @@ impl Sending {
             let State::Waiting(waiting) = std::mem::replace(&mut entry.state, State::Unknown) else { return };
             entry.state = match nats.permitted_since(&entry.subject, since, waiting.into_future()).await {
                 Ok(Ok(ack)) => {
-                    State::Done(Ok(Published { sequence: ack.sequence, duplicate: ack.duplicate }))
+                    State::Done(Ok(PublishReceipt { sequence: ack.sequence, duplicate: ack.duplicate }))
                 }
                 Ok(Err(error)) => entry.judge(&error, since.elapsed()),
                 Err(denied) => State::Done(Err(denied.into())),
@@ -176,7 +177,7 @@ impl Sending {
             if matches!(entry.state, State::Done(Err(PublishError::WrongSequence)))
                 && let Some(sequence) = nats.stored_before(entry).await
             {
-                entry.state = State::Done(Ok(Published { sequence, duplicate: true }));
+                entry.state = State::Done(Ok(PublishReceipt { sequence, duplicate: true }));
             }
         });
         join_all(waits).await;

@@ -56,7 +56,7 @@ pub(super) struct Puller {
 }
 
 #[derive(Debug)]
-pub(super) enum Pulled {
+pub(super) enum PullOutcome {
     Message(Box<Message>),
     /// The consumer does not exist.
     Gone,
@@ -122,7 +122,7 @@ impl Puller {
 
     /// The next event. Every await here can be cancelled and repeated: nothing is counted before it has
     /// happened.
-    pub(super) async fn next(&mut self) -> Result<Pulled, Error> {
+    pub(super) async fn next(&mut self) -> Result<PullOutcome, Error> {
         loop {
             if self.lost {
                 // A new inbox, so that no late answer to an old pull counts for a new one: that would bring
@@ -170,12 +170,12 @@ impl Puller {
                         return Err(failed("pulling messages", &"the connection is closed"));
                     }
                     self.lost = true;
-                    return Ok(Pulled::Interrupted);
+                    return Ok(PullOutcome::Interrupted);
                 }
                 () = sleep_until(lost_at), if self.outstanding > 0 => {
                     tracing::debug!(pull = self.subject, "a pull was lost; pulling again");
                     self.lost = true;
-                    return Ok(Pulled::Interrupted);
+                    return Ok(PullOutcome::Interrupted);
                 }
                 () = sleep_until(self.not_before), if held_back && self.wanted > 0 => {}
             }
@@ -204,13 +204,13 @@ impl Puller {
     }
 
     /// Counts what came. A status reaches the reader only if it has to act.
-    fn take(&mut self, message: Message) -> Option<Pulled> {
+    fn take(&mut self, message: Message) -> Option<PullOutcome> {
         let Some(status) = message.status else {
             self.heard = Instant::now();
             self.failures = 0;
             self.refused.ended();
             self.outstanding = self.outstanding.saturating_sub(1);
-            return Some(Pulled::Message(Box::new(message)));
+            return Some(PullOutcome::Message(Box::new(message)));
         };
         if status == StatusCode::IDLE_HEARTBEAT {
             return None;
@@ -221,7 +221,7 @@ impl Puller {
         if gone || ended {
             self.lost = true;
             self.stand_back();
-            return Some(if gone { Pulled::Gone } else { Pulled::Interrupted });
+            return Some(if gone { PullOutcome::Gone } else { PullOutcome::Interrupted });
         }
         self.heard = Instant::now();
         let missing = message.headers.as_ref().and_then(|headers| headers.get("Nats-Pending-Messages"));

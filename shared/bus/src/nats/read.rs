@@ -17,7 +17,7 @@ use serde_json::json;
 
 use super::{
     super::topology::stream_of_all,
-    Error, Nats, Stored, backoff, failed, from_map, id_of,
+    Error, Nats, StoredMessage, backoff, failed, from_map, id_of,
     objects::{overflow, own_overflow},
     timestamp,
 };
@@ -31,7 +31,7 @@ pub(super) const TRIES: usize = 20;
 
 impl Nats {
     /// From the leader, so that acknowledged messages are seen; with wildcards; in one round trip.
-    pub(in super::super) async fn last(&self, filter: &Filter) -> Result<Option<Stored>, Error> {
+    pub(in super::super) async fn last(&self, filter: &Filter) -> Result<Option<StoredMessage>, Error> {
         let found = self.last_raw(filter).await?;
         match found {
             Some(message) => self.stored(message).await,
@@ -58,7 +58,7 @@ impl Nats {
 
     /// Up to the message that is now the last. Batches may come from a replica that is behind; the rest is
     /// then requested again.
-    pub(in super::super) async fn read(&self, filter: &Filter) -> Result<Vec<Stored>, Error> {
+    pub(in super::super) async fn read(&self, filter: &Filter) -> Result<Vec<StoredMessage>, Error> {
         let doing = || format!("reading `{}`", self.namespace().filter(filter));
         let mut found = Vec::new();
         let Some(last) = self.last_raw(filter).await? else { return Ok(found) };
@@ -269,7 +269,7 @@ impl Nats {
     }
 
     /// None for a message that we can't read.
-    pub(super) async fn stored(&self, message: StreamMessage) -> Result<Option<Stored>, Error> {
+    pub(super) async fn stored(&self, message: StreamMessage) -> Result<Option<StoredMessage>, Error> {
         let subject = match self.namespace().parse(message.subject.as_str()) {
             Ok(subject) => subject,
             Err(error) => {
@@ -280,7 +280,7 @@ impl Nats {
         let (mut headers, id) = (from_map(Some(&message.headers)), id_of(Some(&message.headers)));
         let payload = self.logged(&subject, &message.headers, &message.payload).await?.told(&mut headers);
         let (sequence, at) = (message.sequence, timestamp(message.time));
-        Ok(Some(Stored { subject, id, headers, payload, sequence, at }))
+        Ok(Some(StoredMessage { subject, id, headers, payload, sequence, at }))
     }
 }
 

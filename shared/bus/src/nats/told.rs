@@ -5,7 +5,7 @@ use async_nats::connection::State;
 use domain::{subject::Filter, wording::with_causes};
 use telemetry::Outage;
 
-use super::{Error, Nats, PublishError, Published, Stream};
+use super::{Error, Nats, PublishError, PublishReceipt, Stream};
 
 impl Nats {
     /// A loop could not do what it does. Without a connection none can, and that is told once for all.
@@ -20,7 +20,7 @@ impl Nats {
     /// How publishing to these subjects went.
     pub(super) fn tell_published<'a>(
         &self,
-        results: impl Iterator<Item = (&'a str, &'a Result<Published, PublishError>)>,
+        results: impl Iterator<Item = (&'a str, &'a Result<PublishReceipt, PublishError>)>,
     ) {
         let mut streams = self.0.outages.streams();
         for (subject, result) in results {

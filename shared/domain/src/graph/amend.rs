@@ -77,7 +77,7 @@ pub enum StepChange {
 /// The steps that an amend changes or adds, and those that came after one that it removes, by their places in the new plan.
 pub fn changed_steps(before: &Plan, after: &Plan) -> Vec<((GroupIndex, StepIndex), StepChange)> {
     let old = before.placed();
-    let change = |id: &StepPath, is: &Placed| {
+    let change = |id: &StepPath, is: &PlacedStep| {
         let Some(was) = old.get(id).filter(|was| was.group == is.group) else {
             return Some(StepChange::Itself);
         };
@@ -167,7 +167,7 @@ fn steps_of(step: &mut StepDef) -> &mut [StepDef] {
 }
 
 /// A step of a definition, with its place.
-struct Placed {
+struct PlacedStep {
     definition: StepDef,
     path: String,
     place: (GroupIndex, StepIndex),
@@ -201,7 +201,7 @@ impl Plan {
         steps.find(|(_, _, step)| step.path == *path).map(|(group, step, _)| (group, step))
     }
 
-    fn placed(&self) -> BTreeMap<StepPath, Placed> {
+    fn placed(&self) -> BTreeMap<StepPath, PlacedStep> {
         let definition = self.named_definition();
         let mut found = BTreeMap::new();
         let mut open = vec![(0, None, "steps".to_owned(), definition.steps)];
@@ -216,7 +216,7 @@ impl Plan {
                 }
                 let (place, group) = ((group, number), owner.clone());
                 let waits_for = step.waits_for.to_vec();
-                found.insert(step.path.clone(), Placed { definition, path, place, waits_for, group });
+                found.insert(step.path.clone(), PlacedStep { definition, path, place, waits_for, group });
             }
         }
         found

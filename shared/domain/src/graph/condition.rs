@@ -177,8 +177,8 @@ impl fmt::Debug for Condition {
 mod tests {
     use super::*;
 
-    struct Given;
-    impl Scope for Given {
+    struct SampleScope;
+    impl Scope for SampleScope {
         fn output(&self, key: &str) -> Option<Value> {
             match key {
                 "review" => Some(serde_json::json!({"score": 0.7, "tags": ["a", "b"]})),
@@ -216,10 +216,10 @@ mod tests {
         ];
         for (source, expected) in cases {
             let condition = Condition::compile(source, "when").unwrap_or_else(|e| panic!("{source}: {e}"));
-            assert_eq!(condition.evaluate(&Given).0, expected, "{source}");
+            assert_eq!(condition.evaluate(&SampleScope).0, expected, "{source}");
         }
         let failing = Condition::compile("outputs.review > 3", "when").unwrap();
-        assert!(matches!(failing.evaluate(&Given).0, Err(EvaluationError::Failed(_))));
+        assert!(matches!(failing.evaluate(&SampleScope).0, Err(EvaluationError::Failed(_))));
     }
 
     #[test]
@@ -286,7 +286,7 @@ mod tests {
         .unwrap();
         assert_eq!(condition.outputs().collect::<Vec<_>>(), ["review", "x"]);
         assert_eq!(condition.steps().collect::<Vec<_>>(), ["s"]);
-        let (_, saw) = condition.evaluate(&Given);
+        let (_, saw) = condition.evaluate(&SampleScope);
         assert_eq!(saw["outputs"]["review"]["score"], 0.7);
     }
 }

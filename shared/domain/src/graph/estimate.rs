@@ -19,7 +19,7 @@ use crate::{
 
 /// What is known besides the graph.
 #[derive(Debug, Clone, Copy)]
-pub struct Known<'a> {
+pub struct EstimateInputs<'a> {
     /// The values that the graph begins with: the length of a list in it is the number of items.
     pub inputs: &'a BTreeMap<ContextKey, Json>,
     /// The ceilings that the profiles of agents have.
@@ -89,7 +89,7 @@ pub struct StepEstimate {
 }
 
 impl Estimate {
-    pub fn of(plan: &Plan, known: &Known<'_>) -> Self {
+    pub fn of(plan: &Plan, known: &EstimateInputs<'_>) -> Self {
         let (steps, synthesis, worst) = group(plan, 0, known, false);
         Estimate { steps, synthesis, worst }
     }
@@ -130,7 +130,7 @@ fn of_group(steps: &[StepEstimate], synthesis: Option<&Synthesis>, found: &mut V
 type GroupEstimate = (Vec<StepEstimate>, Option<Synthesis>, Option<Usd>);
 
 /// `in_items`: it is in a group that runs for each element of a list.
-fn group(plan: &Plan, index: GroupIndex, known: &Known<'_>, in_items: bool) -> GroupEstimate {
+fn group(plan: &Plan, index: GroupIndex, known: &EstimateInputs<'_>, in_items: bool) -> GroupEstimate {
     let Group { steps, aggregate, .. } = plan.group(index);
     let all: Vec<StepEstimate> = steps.iter().map(|of| step(plan, steps, of, known, in_items)).collect();
     let synthesis = aggregate.as_ref().map(|Aggregate { agent_id, .. }| Synthesis {
@@ -144,7 +144,13 @@ fn group(plan: &Plan, index: GroupIndex, known: &Known<'_>, in_items: bool) -> G
     (all, synthesis, worst)
 }
 
-fn step(plan: &Plan, siblings: &[Step], step: &Step, known: &Known<'_>, in_items: bool) -> StepEstimate {
+fn step(
+    plan: &Plan,
+    siblings: &[Step],
+    step: &Step,
+    known: &EstimateInputs<'_>,
+    in_items: bool,
+) -> StepEstimate {
     let (kind, agent_id, inner) = match &step.body {
         Body::Agent { agent_id, .. } => (StepKind::Agent, Some(agent_id.clone()), None),
         Body::Group(inner) => {
@@ -194,7 +200,7 @@ fn step(plan: &Plan, siblings: &[Step], step: &Step, known: &Known<'_>, in_items
 }
 
 /// Of a graph that is run as a step, only what it is given is known.
-fn inner_group(plan: &Plan, index: GroupIndex, known: &Known<'_>, in_items: bool) -> GroupEstimate {
+fn inner_group(plan: &Plan, index: GroupIndex, known: &EstimateInputs<'_>, in_items: bool) -> GroupEstimate {
     let Some(used) = &plan.group(index).used else { return group(plan, index, known, in_items) };
     let mut inputs = used.inputs.clone();
     for (name, with) in &used.with {
@@ -208,11 +214,11 @@ fn inner_group(plan: &Plan, index: GroupIndex, known: &Known<'_>, in_items: bool
             None => drop(inputs.remove(name)),
         }
     }
-    group(plan, index, &Known { inputs: &inputs, ..*known }, false)
+    group(plan, index, &EstimateInputs { inputs: &inputs, ..*known }, false)
 }
 
 /// How often a step runs at most, and why more than once.
-fn runs(step: &Step, known: &Known<'_>, in_items: bool) -> (Option<u32>, Option<String>) {
+fn runs(step: &Step, known: &EstimateInputs<'_>, in_items: bool) -> (Option<u32>, Option<String>) {
     if let Some(each) = &step.for_each {
         // An item's own element is not an input of the graph, whatever that is called.
         let given =

@@ -8,7 +8,7 @@ use crate::{id::StepPath, money::Usd};
 
 /// What one earlier run cost, and how long it took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Observed {
+pub struct ObservedRun {
     pub cost: Usd,
     pub took_ms: u64,
 }
@@ -16,14 +16,14 @@ pub struct Observed {
 /// An earlier run of a graph: the whole, and its steps.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EarlierRun {
-    pub whole: Observed,
+    pub whole: ObservedRun,
     /// Steps that were not run are not in it.
-    pub steps: BTreeMap<StepPath, Observed>,
+    pub steps: BTreeMap<StepPath, ObservedRun>,
 }
 
 /// What is expected, with the number of runs it is from and their spread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Expected {
+pub struct ExpectedCost {
     pub runs: u32,
     pub least: Usd,
     /// Rounded down to a nano-dollar.
@@ -32,14 +32,14 @@ pub struct Expected {
     pub mean_ms: u64,
 }
 
-impl Expected {
+impl ExpectedCost {
     /// None without an observation.
-    pub fn of(observed: impl IntoIterator<Item = Observed>) -> Option<Self> {
-        let all: Vec<Observed> = observed.into_iter().collect();
+    pub fn of(observed: impl IntoIterator<Item = ObservedRun>) -> Option<Self> {
+        let all: Vec<ObservedRun> = observed.into_iter().collect();
         let costs = || all.iter().map(|one| one.cost);
         let count = u64::try_from(all.len()).ok().filter(|count| *count > 0)?;
         let mean = |values: &mut dyn Iterator<Item = u64>| values.fold(0, u64::saturating_add) / count;
-        Some(Expected {
+        Some(ExpectedCost {
             runs: u32::try_from(count).unwrap_or(u32::MAX),
             least: costs().min()?,
             mean: Usd::from_nanos(mean(&mut costs().map(Usd::nanos))),
@@ -49,11 +49,11 @@ impl Expected {
     }
 
     /// What is expected of each step that ran in one of these.
-    pub fn of_steps(runs: &[EarlierRun]) -> BTreeMap<StepPath, Expected> {
-        let mut observed: BTreeMap<&StepPath, Vec<Observed>> = BTreeMap::new();
+    pub fn of_steps(runs: &[EarlierRun]) -> BTreeMap<StepPath, ExpectedCost> {
+        let mut observed: BTreeMap<&StepPath, Vec<ObservedRun>> = BTreeMap::new();
         for (step, one) in runs.iter().flat_map(|run| &run.steps) {
             observed.entry(step).or_default().push(*one);
         }
-        observed.into_iter().filter_map(|(step, all)| Some((step.clone(), Expected::of(all)?))).collect()
+        observed.into_iter().filter_map(|(step, all)| Some((step.clone(), ExpectedCost::of(all)?))).collect()
     }
 }

@@ -31,17 +31,17 @@ pub use definition::{
     AggregateDef, ApproveDef, FallbackDef, ForEachDef, LoopDef, Mode, Otherwise, OutputDef, Policy, StepDef,
     TaskGraph, UndoDef, UndoTask, WithDef, WithValue,
 };
-pub use estimate::{Estimate, Known, StepEstimate, StepKind, Synthesis};
-pub use expected::{EarlierRun, Expected, Observed};
+pub use estimate::{Estimate, EstimateInputs, StepEstimate, StepKind, Synthesis};
+pub use expected::{EarlierRun, ExpectedCost, ObservedRun};
 pub use form::{Approval, Form, MAX_REMINDERS};
 pub use named::{
-    Find, Found, MAX_KEPT_BYTES, MAX_NAMED_BYTES, NotFound, Purpose, Put, Resolved, Unresolved, Unverified,
-    circle, names, put, put_stand_ins, read_named, read_to_keep, references,
+    Find, FoundGraph, MAX_KEPT_BYTES, MAX_NAMED_BYTES, NotFound, Purpose, Put, ResolveError, ResolvedGraph,
+    UnverifiedGraph, circle, names, put, put_stand_ins, read_named, read_to_keep, references,
 };
 pub use output_schema::OutputSchema;
 pub use plan::{
     Aggregate, Approve, Body, Fallback, ForEach, Group, GroupIndex, Input, Naming, Place, Plan, Repeat,
-    Source, Step, StepIndex, Undo, Used,
+    Source, Step, StepIndex, Undo, UsedGraph,
 };
 pub use read::{not_named, read, read_within, read_without_inputs};
 pub use reference::Reference;

@@ -29,7 +29,7 @@ pub const MAX_KEPT_BYTES: u64 = 256 * 1024;
 pub const MAX_NAMED_BYTES: u64 = 1024 * 1024;
 /// A version of a graph, as it is kept.
 #[derive(Debug, Clone)]
-pub struct Found {
+pub struct FoundGraph {
     pub version: u64,
     pub graph: Arc<Value>,
 }
@@ -38,7 +38,7 @@ pub struct Found {
 pub type NotFound = (String, Option<String>);
 
 /// Looks up a version, or the latest; nothing, if it is not to be known.
-pub type Find<'a> = &'a dyn Fn(&GraphName, Option<u64>) -> Result<Option<Found>, NotFound>;
+pub type Find<'a> = &'a dyn Fn(&GraphName, Option<u64>) -> Result<Option<FoundGraph>, NotFound>;
 
 /// Why definitions are completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub enum Purpose {
 
 /// A graph that says which version it is, which is not kept any more: only a run that has it can tell.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Unverified {
+pub struct UnverifiedGraph {
     pub problem: Problem,
     name: String,
     graph: TaskGraph,
@@ -62,21 +62,21 @@ pub struct Unverified {
 #[derive(Debug, Default)]
 pub struct Put {
     pub problems: Problems,
-    pub unverified: Vec<Unverified>,
+    pub unverified: Vec<UnverifiedGraph>,
     bytes: u64,
 }
 
 /// A definition whose names are graphs.
 #[derive(Debug)]
-pub struct Resolved {
+pub struct ResolvedGraph {
     pub definition: TaskGraph,
     pub plan: Plan,
-    pub unverified: Vec<Unverified>,
+    pub unverified: Vec<UnverifiedGraph>,
 }
 
 /// Why a definition can't be run.
 #[derive(Debug)]
-pub enum Unresolved {
+pub enum ResolveError {
     /// It never could.
     Wrong(Problems),
     /// What is kept now does not allow it. The same message may have been taken before: the plan shows what it asks for, with
@@ -209,7 +209,7 @@ impl Put {
             if self.bytes > limit { Err((message(), hint())) } else { Ok(found) }
         });
         let (number, graph) = match found {
-            Ok(Some(Found { version, graph })) => (version, Value::clone(&graph)),
+            Ok(Some(FoundGraph { version, graph })) => (version, Value::clone(&graph)),
             Ok(None) => (version.unwrap_or(1), STAND_IN.clone()),
             Err((message, hint)) => {
                 self.problems.add(at, message, hint);
@@ -261,7 +261,7 @@ impl Put {
                     Purpose::Submission | Purpose::Keep => {
                         self.problems.add(problem.path, problem.message, problem.hint);
                     }
-                    Purpose::Amend => self.unverified.push(Unverified { problem, name: named, graph }),
+                    Purpose::Amend => self.unverified.push(UnverifiedGraph { problem, name: named, graph }),
                 }
             }
         }
@@ -282,13 +282,13 @@ fn check_depth(value: &Value, problems: &mut Problems) {
 }
 
 /// Reads and compiles a definition with the graphs that it names.
-pub fn read_named(given: &Value, purpose: Purpose, find: Find<'_>) -> Result<Resolved, Unresolved> {
+pub fn read_named(given: &Value, purpose: Purpose, find: Find<'_>) -> Result<ResolvedGraph, ResolveError> {
     let mut value = given.clone();
     let Put { mut problems, unverified, bytes: _ } = put(&mut value, purpose, find);
     check_depth(&value, &mut problems);
     match read_value(value) {
         Ok((definition, plan)) if problems.is_empty() => {
-            return Ok(Resolved { definition, plan, unverified });
+            return Ok(ResolvedGraph { definition, plan, unverified });
         }
         Ok(_) => {}
         Err(more) => problems.extend(more),
@@ -297,9 +297,9 @@ pub fn read_named(given: &Value, purpose: Purpose, find: Find<'_>) -> Result<Res
     let stand_ins = put(&mut value, purpose, &|_, _| Ok(None));
     match read_value(value) {
         Ok((definition, plan)) if stand_ins.problems.is_empty() => {
-            Err(Unresolved::Now { definition: Box::new(definition), plan: Box::new(plan), problems })
+            Err(ResolveError::Now { definition: Box::new(definition), plan: Box::new(plan), problems })
         }
-        Ok(_) | Err(_) => Err(Unresolved::Wrong(problems)),
+        Ok(_) | Err(_) => Err(ResolveError::Wrong(problems)),
     }
 }
 
@@ -367,15 +367,15 @@ impl Plan {
     }
 
     /// Of the graphs that say which version they are, those that this plan does not have.
-    pub fn missing(&self, unverified: &[Unverified]) -> Problems {
+    pub fn missing(&self, unverified: &[UnverifiedGraph]) -> Problems {
         let mut problems = Problems::default();
         let mut have = Vec::new();
         if !unverified.is_empty() {
             used(&self.named_definition(), &mut have);
         }
         let is_there =
-            |of: &Unverified| have.iter().any(|(name, graph)| *name == of.name && *graph == of.graph);
-        for Unverified { problem, .. } in unverified.iter().filter(|of| !is_there(of)) {
+            |of: &UnverifiedGraph| have.iter().any(|(name, graph)| *name == of.name && *graph == of.graph);
+        for UnverifiedGraph { problem, .. } in unverified.iter().filter(|of| !is_there(of)) {
             problems.add(&problem.path, &problem.message, problem.hint.clone());
         }
         problems

@@ -48,14 +48,14 @@ pub struct Group {
     /// If every run of it has keys of its own, as an item of `for_each` has: those keys. Others are those around it.
     pub own_keys: Option<BTreeSet<ContextKey>>,
     /// If it is a whole graph that is run as a step.
-    pub used: Option<Box<Used>>,
+    pub used: Option<Box<UsedGraph>>,
     /// What its result is, if it says so.
     pub output: Option<OutputDef>,
 }
 
 /// A whole graph that is run as a step: what it is given, and what only a graph has.
 #[derive(Debug, Clone)]
-pub struct Used {
+pub struct UsedGraph {
     /// What it is kept as, if it was used by name: `facts@2` (G18).
     pub name: Option<Text>,
     pub with: BTreeMap<ContextKey, WithDef>,

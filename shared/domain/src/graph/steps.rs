@@ -84,7 +84,7 @@ fn count(steps: &[StepDef]) -> usize {
 
 /// What a step has from the group around it.
 #[derive(Clone, Copy)]
-pub(super) struct Around<'a> {
+pub(super) struct StepSurroundings<'a> {
     policy: Policy,
     pub(super) nesting: usize,
     pub(super) secrets: &'a Secrets,
@@ -149,7 +149,7 @@ impl<'a> Reader<'a> {
         for (position, definition) in terms.steps.iter().enumerate() {
             let path = format!("{steps_path}[{position}]");
             let place = (number, StepIndex::try_from(position).expect("at most MAX_STEPS"));
-            let around = Around { policy, nesting: terms.nesting, secrets: terms.secrets };
+            let around = StepSurroundings { policy, nesting: terms.nesting, secrets: terms.secrets };
             let step = self.step(definition, &path, place, around);
             self.groups[index].steps.push(step);
             self.drafts[index].push(Draft { definition, path });
@@ -162,7 +162,7 @@ impl<'a> Reader<'a> {
         def: &'a StepDef,
         path: &str,
         place: (GroupIndex, StepIndex),
-        around: Around<'a>,
+        around: StepSurroundings<'a>,
     ) -> Step {
         let ceilings = Ceilings {
             max_cost_usd: def.max_cost_usd,
@@ -273,7 +273,7 @@ impl<'a> Reader<'a> {
         def: &'a StepDef,
         path: &str,
         place: (GroupIndex, StepIndex),
-        Around { policy, nesting, secrets }: Around<'a>,
+        StepSurroundings { policy, nesting, secrets }: StepSurroundings<'a>,
     ) -> Body {
         for (field, given, hint) in [
             ("retries", def.retries.is_some(), "put `retries` on its steps, or give the group a `loop`"),

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Body, Group, OutputSchema, StepDef, TaskGraph, WithDef, inputs,
-    plan::{GroupIndex, StepIndex, Used},
+    plan::{GroupIndex, StepIndex, UsedGraph},
     reference::{NOT_READ_HERE, Reference, TWO_GRAPHS, neither},
-    steps::{Around, GroupTerms, Reader, join, schema},
+    steps::{GroupTerms, Reader, StepSurroundings, join, schema},
 };
 use crate::{
     id::ContextKey,
@@ -56,7 +56,7 @@ impl<'a> Reader<'a> {
         graph: &'a TaskGraph,
         path: &str,
         place: (GroupIndex, StepIndex),
-        Around { nesting, .. }: Around<'a>,
+        StepSurroundings { nesting, .. }: StepSurroundings<'a>,
     ) -> Body {
         self.check_step_fields(def, path);
         let at = join(path, "graph");
@@ -70,7 +70,7 @@ impl<'a> Reader<'a> {
             schema(graph.input_schema.as_ref(), &join(&at, "input_schema"), &mut self.problems);
         let output_schema =
             schema(graph.output_schema.as_ref(), &join(&at, "output_schema"), &mut self.problems);
-        let used = Used {
+        let used = UsedGraph {
             name: def.uses.clone(),
             with: def.with.clone(),
             inputs: graph.filled_inputs(),
@@ -129,7 +129,7 @@ impl<'a> Reader<'a> {
     }
 
     /// What is known of its inputs before it runs: their names, and those that are values.
-    fn check_with(&mut self, used: &Used, known: &BTreeSet<ContextKey>, path: &str) {
+    fn check_with(&mut self, used: &UsedGraph, known: &BTreeSet<ContextKey>, path: &str) {
         let at = join(path, "with");
         let types = used.input_schema.as_ref().and_then(|schema| schema.schema().value().get("properties"));
         for name in used.with.keys().filter(|name| types.is_some() && !known.contains(*name)) {
@@ -195,7 +195,7 @@ pub(super) fn is_too_long(key: &ContextKey) -> bool {
     ContextKey::new(&format!("{}.{key}", "x".repeat(64))).is_err()
 }
 
-impl Used {
+impl UsedGraph {
     /// Everything that is wrong with the inputs that it is about to run with.
     pub fn check_inputs(&self, inputs: &BTreeMap<ContextKey, Json>) -> Problems {
         let mut problems = Problems::default();

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::{
     ScheduleName, Timestamp, TraceId, Usd,
-    schedule::{Readable, Timetable},
+    schedule::{ReadySchedule, Timetable},
     wire::{Overlap, TickOutcome, TickRecord},
     wording,
 };
 
-use super::{MAX_LIVE, Paused, Run, State};
+use super::{MAX_LIVE, PauseState, Run, State};
 
 /// A tick that is decided later than this was missed.
 const ON_TIME_MS: u64 = 60_000;
@@ -41,7 +41,7 @@ pub struct Rules {
 
 /// What the store has of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Found {
+pub enum RunState {
     Live {
         ceiling: Usd,
     },
@@ -55,7 +55,7 @@ pub enum Found {
 
 /// What came of submitting a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Submitted {
+pub enum SubmitOutcome {
     Accepted,
     Refused(String),
     /// It can't be submitted any more; perhaps it was.
@@ -73,7 +73,7 @@ pub enum NotNow {
 
 impl Rules {
     /// The rules of a definition.
-    pub fn new(readable: &Readable, revision: u64, since: Timestamp) -> Self {
+    pub fn new(readable: &ReadySchedule, revision: u64, since: Timestamp) -> Self {
         let schedule = &readable.schedule;
         Rules {
             name: schedule.name.clone(),
@@ -130,7 +130,7 @@ pub fn decide(
     rules: &Rules,
     state: &State,
     now: Timestamp,
-    found: &BTreeMap<TraceId, Found>,
+    found: &BTreeMap<TraceId, RunState>,
     ceiling: Usd,
 ) -> Option<State> {
     let due = rules.next(state).filter(|tick| *tick <= now)?;
@@ -152,8 +152,8 @@ pub fn decide(
         return None;
     }
     let due = match missed(rules, next.done, due, now, waited_until) {
-        Missed::None(tick) => tick,
-        Missed::Some { from, until, ticks } => {
+        MissedTicks::None(tick) => tick,
+        MissedTicks::Some { from, until, ticks } => {
             next.done = until;
             next.missed += ticks;
             let reason = why_missed(rules, from, until, now, waited_until);
@@ -170,7 +170,7 @@ pub fn decide(
     let run = Run {
         at: due,
         day: next.day.clone(),
-        trace_id: Readable::trace_of(&rules.name, rules.revision, rules.since, due),
+        trace_id: ReadySchedule::trace_of(&rules.name, rules.revision, rules.since, due),
         ceiling_usd: rules.ceiling_usd.unwrap_or(ceiling),
         revision: rules.revision,
         asked: false,
@@ -194,7 +194,7 @@ pub fn ask(
     rules: &Rules,
     state: &State,
     now: Timestamp,
-    found: &BTreeMap<TraceId, Found>,
+    found: &BTreeMap<TraceId, RunState>,
     ceiling: Usd,
     trace_id: TraceId,
 ) -> Result<State, NotNow> {
@@ -222,22 +222,22 @@ pub fn ask(
 }
 
 /// What came of submitting the pending run; none if it is not pending.
-pub fn submitted(state: &State, trace_id: TraceId, came: &Submitted, now: Timestamp) -> Option<State> {
+pub fn submitted(state: &State, trace_id: TraceId, came: &SubmitOutcome, now: Timestamp) -> Option<State> {
     let mut next = state.clone();
     let run = next.pending.take_if(|pending| pending.trace_id == trace_id)?;
     let (outcome, reason) = match came {
-        Submitted::Accepted => (TickOutcome::Submitted, None),
-        Submitted::Refused(reason) => (TickOutcome::Refused, Some(reason.clone())),
-        Submitted::GivenUp(reason) => (TickOutcome::GivenUp, Some(reason.clone())),
+        SubmitOutcome::Accepted => (TickOutcome::Submitted, None),
+        SubmitOutcome::Refused(reason) => (TickOutcome::Refused, Some(reason.clone())),
+        SubmitOutcome::GivenUp(reason) => (TickOutcome::GivenUp, Some(reason.clone())),
     };
     let mut record = record(&run, now, outcome, reason.unwrap_or_default());
     record.reason = record.reason.filter(|reason| !reason.is_empty());
     next.last = Some(record);
     match came {
         // What was given up may have been accepted all the same.
-        Submitted::Accepted | Submitted::GivenUp(_) => next.live.push(Run { revision: 0, ..run }),
+        SubmitOutcome::Accepted | SubmitOutcome::GivenUp(_) => next.live.push(Run { revision: 0, ..run }),
         // It never began: it is none of the runs that there may be.
-        Submitted::Refused(_) => next.runs = next.runs.saturating_sub(1),
+        SubmitOutcome::Refused(_) => next.runs = next.runs.saturating_sub(1),
     }
     Some(next)
 }
@@ -250,7 +250,7 @@ pub fn pause(rules: &Rules, state: &State, paused: bool, now: Timestamp) -> Opti
     let mut next = state.clone();
     next.done = if paused { rules.done(state) } else { rules.done(state).max(now) };
     next.revision = rules.revision;
-    next.paused = Some(Paused { revision: rules.revision, paused });
+    next.paused = Some(PauseState { revision: rules.revision, paused });
     let outcome = if paused { TickOutcome::Paused } else { TickOutcome::Resumed };
     next.last = Some(plain(now, now, outcome, None));
     Some(next)
@@ -263,17 +263,17 @@ fn start(next: &mut State, run: Run, now: Timestamp) {
 }
 
 /// Takes out the runs that have ended, and books what they cost on their day. None if one is unknown.
-fn settle(next: &mut State, found: &BTreeMap<TraceId, Found>) -> Option<()> {
+fn settle(next: &mut State, found: &BTreeMap<TraceId, RunState>) -> Option<()> {
     let mut live = Vec::new();
     for run in std::mem::take(&mut next.live) {
         let cost = match found.get(&run.trace_id)? {
-            Found::Live { ceiling } => {
+            RunState::Live { ceiling } => {
                 live.push(Run { ceiling_usd: *ceiling, ..run });
                 continue;
             }
-            Found::Ended { cost, .. } => *cost,
+            RunState::Ended { cost, .. } => *cost,
             // What it cost is unknown, and this is the most that it can be.
-            Found::Gone => run.ceiling_usd,
+            RunState::Gone => run.ceiling_usd,
         };
         if run.day == next.day {
             next.spent_nanos = next.spent_nanos.saturating_add(cost.nanos());
@@ -333,7 +333,7 @@ impl State {
 }
 
 /// Which ticks up to now are not run any more.
-enum Missed {
+enum MissedTicks {
     /// None: this one is next.
     None(Timestamp),
     Some {
@@ -344,10 +344,10 @@ enum Missed {
 }
 
 /// Until when ticks waited for an earlier run, where they do.
-fn waited_until(rules: &Rules, state: &State, found: &BTreeMap<TraceId, Found>) -> Option<Timestamp> {
+fn waited_until(rules: &Rules, state: &State, found: &BTreeMap<TraceId, RunState>) -> Option<Timestamp> {
     let ends = state.live.iter().filter_map(|run| match found.get(&run.trace_id)? {
-        Found::Ended { at, .. } => Some(*at),
-        Found::Live { .. } | Found::Gone => None,
+        RunState::Ended { at, .. } => Some(*at),
+        RunState::Live { .. } | RunState::Gone => None,
     });
     ends.max().filter(|_| rules.overlap == Overlap::Queue)
 }
@@ -381,7 +381,7 @@ fn missed(
     first: Timestamp,
     now: Timestamp,
     waited_until: Option<Timestamp>,
-) -> Missed {
+) -> MissedTicks {
     let most = rules.catch_up.max(1) as usize;
     let has_waited = |tick: Timestamp| waited_until.is_some_and(|end| tick <= end);
     let is_recent = |tick: Timestamp| now.millis_since(tick) <= ON_TIME_MS;
@@ -415,13 +415,13 @@ fn missed(
         last_dropped = Some(tick);
     }
     match (last_dropped, latest.front()) {
-        (None, Some(tick)) => Missed::None(*tick),
+        (None, Some(tick)) => MissedTicks::None(*tick),
         (Some(until), _) => {
             let ticks = ticks.min(MAX_COUNTED).saturating_sub(latest.len() as u64).max(1);
-            Missed::Some { from: first, until, ticks }
+            MissedTicks::Some { from: first, until, ticks }
         }
         // There is one at least.
-        (None, None) => Missed::None(first),
+        (None, None) => MissedTicks::None(first),
     }
 }
 

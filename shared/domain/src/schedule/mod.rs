@@ -13,9 +13,9 @@ mod state;
 mod timetable;
 
 pub use cron::Cron;
-pub use decide::{Found, NotNow, Rules, Submitted, ask, decide, looks_at, pause, submitted};
+pub use decide::{NotNow, Rules, RunState, SubmitOutcome, ask, decide, looks_at, pause, submitted};
 pub use read::{
-    LABEL, MAX_CATCH_UP, MAX_CATCH_UP_MS, MAX_SCHEDULES, MAX_TASK_BYTES, Readable, read, read_timetable,
+    LABEL, MAX_CATCH_UP, MAX_CATCH_UP_MS, MAX_SCHEDULES, MAX_TASK_BYTES, ReadySchedule, read, read_timetable,
 };
-pub use state::{MAX_LIVE, Paused, Run, State};
+pub use state::{MAX_LIVE, PauseState, Run, State};
 pub use timetable::Timetable;

@@ -33,7 +33,7 @@ pub const LABEL: &str = "schedule";
 
 /// A schedule that can be run.
 #[derive(Debug, Clone)]
-pub struct Readable {
+pub struct ReadySchedule {
     pub schedule: Schedule,
     pub timetable: Timetable,
     pub until: Option<Timestamp>,
@@ -42,7 +42,7 @@ pub struct Readable {
 }
 
 /// Reads a definition, or tells everything that is wrong with it.
-pub fn read(value: &Value) -> Result<Readable, Problems> {
+pub fn read(value: &Value) -> Result<ReadySchedule, Problems> {
     let mut problems = Problems::default();
     let schedule = decode::value::<Schedule>(value);
     add(&mut problems, "", schedule.as_ref().err());
@@ -72,7 +72,7 @@ pub fn read(value: &Value) -> Result<Readable, Problems> {
     };
     check_numbers(value, ceiling, &mut problems);
     match (schedule, timetable) {
-        (Ok(schedule), Some(timetable)) => problems.or(Readable { schedule, timetable, until, ceiling }),
+        (Ok(schedule), Some(timetable)) => problems.or(ReadySchedule { schedule, timetable, until, ceiling }),
         (_, _) => Err(problems),
     }
 }
@@ -221,7 +221,7 @@ fn add(problems: &mut Problems, above: &str, found: Option<&Problems>) {
     }
 }
 
-impl Readable {
+impl ReadySchedule {
     /// What is submitted for one run: the task with its id, its labels and its ceiling.
     pub fn submission(&self, trace_id: TraceId, ceiling: Usd) -> Value {
         let mut task = self.schedule.task.value().as_object().cloned().unwrap_or_default();

@@ -27,7 +27,7 @@ pub struct State {
     #[serde(default)]
     pub spent_nanos: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub paused: Option<Paused>,
+    pub paused: Option<PauseState>,
     #[serde(default)]
     pub runs: u64,
     #[serde(default)]
@@ -66,7 +66,7 @@ fn is_zero(number: &u64) -> bool {
 
 /// Whether it was paused, and at which revision that was said: a later definition may say otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Paused {
+pub struct PauseState {
     pub revision: u64,
     pub paused: bool,
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Adjusted, ChildSpawn, Execute, Lease, News, Part, PartName, Progress, Refusal, Seen};
+use super::{Adjustment, ChildSpawn, Execute, Lease, News, Part, PartName, Progress, Refusal, SeenNumbers};
 use crate::{
     check::{CheckDecision, Moment},
     id::{CallId, CheckName, ChildId, ContextKey, LeaseToken, ModelName, TraceId, WorkerId},
@@ -50,7 +50,7 @@ pub enum Ask {
         lease: Lease,
         part: PartName,
     },
-    Checked(Checked),
+    Checked(CheckReport),
     ContextGet {
         lease: Lease,
         key: ContextKey,
@@ -100,7 +100,7 @@ pub struct Hold {
     /// What the asker has seen of messages and rungs. If there is more, the answer is that (`news`), and nothing is held.
     /// Absent: it takes no news.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub seen: Option<Seen>,
+    pub seen: Option<SeenNumbers>,
 }
 
 /// The next attempt reports how the calls of earlier attempts ended, according to the journal. Open holds
@@ -115,7 +115,7 @@ pub struct Resume {
 /// A check decided other than to pass (B16). It is in the journal already.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Checked {
+pub struct CheckReport {
     pub lease: Lease,
     /// The number of the decision within its context, from 1, as its journal has them: told twice, it is one event.
     pub number: u32,
@@ -138,7 +138,7 @@ pub struct SettledCall {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    Claimed(Box<Claimed>),
+    Claimed(Box<ClaimAnswer>),
     /// Another attempt has a live lease, or it must not run yet.
     Taken {
         until: Timestamp,
@@ -171,7 +171,7 @@ pub enum Answer {
         child_id: ChildId,
         /// What is lower than the spawn asked for (B17).
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        adjusted: Vec<Adjusted>,
+        adjusted: Vec<Adjustment>,
     },
     /// `null` is a value; an absent key has no `value`.
     Value {
@@ -231,7 +231,7 @@ pub fn exhausted(context: &ChildId, dimension: Dimension) -> String {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Claimed {
+pub struct ClaimAnswer {
     pub lease: Lease,
     pub lease_until: Timestamp,
     pub left: TimeLeft,

@@ -30,14 +30,14 @@ pub struct Cancel {
 pub struct Input {
     pub trace_id: TraceId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub answered: Option<Answered>,
+    pub answered: Option<AnswerMessage>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told: Option<Tell>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Answered {
+pub struct AnswerMessage {
     pub child_id: ChildId,
     /// The number of the question, from 1; an answer to an earlier question changes nothing.
     pub question: u32,

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{ObjectReference, ReachedRung, Told, Verdict};
+use super::{ObjectReference, PersonMessage, ReachedRung, Verdict};
 use crate::{
     check::{CheckDecision, Moment},
     id::{CallId, CheckName, ChildId, ModelName, ToolName, TraceId, WorkerId},
@@ -49,14 +49,14 @@ pub enum HistoryStep {
     /// The files that its caller handed over, as they were copied for this context (G10): they are in its `outputs/`.
     Received { files: Vec<OutputFile> },
     /// A message to the agent, which it sees from here on (G13).
-    Told(Box<Told>),
+    Told(Box<PersonMessage>),
     /// The budget has reached a rung, which counts from here on (B21).
     Rung(Box<ReachedRung>),
     /// A check decided about a call before it was made (B16), and no entry of that call says so.
     Checked(Box<CheckedStep>),
     /// The window was full: it no longer shows all of the entries `from` to `to` (W7). They stay in the journal. A
     /// summary of entries is a model's answer with [`ModelStep::summary_of`].
-    Compacted { from: u32, to: u32, how: Compacted },
+    Compacted { from: u32, to: u32, how: CompactionKind },
     /// How it ended.
     Result(Box<ResultStep>),
 }
@@ -64,7 +64,7 @@ pub enum HistoryStep {
 /// What a window shows of entries that were compacted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Compacted {
+pub enum CompactionKind {
     /// Outputs of tools as references: the tool, the size, and where to read them again.
     References,
     /// Nothing, and a line that says so.

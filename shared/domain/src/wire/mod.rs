@@ -25,11 +25,11 @@ mod webhook;
 
 pub use amend::Amend;
 pub use ask::{
-    Answer, Ask, AskMessage, Checked, Claim, Claimed, ContextValue, Hold, HoldDenied, OpenHold, Resume,
-    SettledCall, Tick, TimeLeft, exhausted,
+    Answer, Ask, AskMessage, CheckReport, Claim, ClaimAnswer, ContextValue, Hold, HoldDenied, OpenHold,
+    Resume, SettledCall, Tick, TimeLeft, exhausted,
 };
 pub use asker::{AdminRecord, Asker, BY_HEADER, POLICY_HEADER};
-pub use control::{Answered, Cancel, Charge, Control, Delete, Input, Raise, Referrers, Restore};
+pub use control::{AnswerMessage, Cancel, Charge, Control, Delete, Input, Raise, Referrers, Restore};
 pub use dead_letter::DeadLetter;
 pub use dispute::{DecideDispute, Decision, Dispute, DisputedCost, Sender};
 pub use execute::{
@@ -38,12 +38,12 @@ pub use execute::{
 pub use finding::{PendingQuery, PendingQuestion, RunSummary, RunsCursor, RunsQuery, Spender, TracePrefix};
 pub use graph_answer::{GraphAnswer, StepAnswer};
 pub use history::{
-    AppliedLayer, CallCost, CheckedStep, Checkpoint, Compacted, Copies, HistoryEntry, HistoryStep, LostStep,
-    MissingLayer, ModelStep, OutputFile, Prompt, PromptMessage, PromptRole, ResultStep, Said, SandboxReport,
-    StreamPiece, ToolCall, ToolOutput, ToolStep, has_all_copies,
+    AppliedLayer, CallCost, CheckedStep, Checkpoint, CompactionKind, Copies, HistoryEntry, HistoryStep,
+    LostStep, MissingLayer, ModelStep, OutputFile, Prompt, PromptMessage, PromptRole, ResultStep, Said,
+    SandboxReport, StreamPiece, ToolCall, ToolOutput, ToolStep, has_all_copies,
 };
 pub use kept::{GraphShown, GraphSummary, GraphVersion};
-pub use news::{News, ReachedRung, Seen, Tell, Told};
+pub use news::{News, PersonMessage, ReachedRung, SeenNumbers, Tell};
 pub use outcome::{
     Acceptance, BudgetSnapshot, CheckCounts, ContextOutcome, ContextSnapshot, ContextStatus, EndStatus,
     GraphOutcome, GraphVerdict, ItemCounts, Outcome, Question, StepFailure, StepReport, StepStatus,
@@ -65,7 +65,7 @@ pub use webhook::{WebhookBody, WebhookOccasion};
 
 pub use crate::{
     graph::Form,
-    terms::{Adjusted, Funding, Hitl, LoweredBy, OnExhausted, Text},
+    terms::{Adjustment, Funding, Hitl, LoweredBy, OnExhausted, Text},
     usage::Usage,
 };
 

@@ -28,26 +28,26 @@ pub struct Tell {
 /// The latest numbers that the journal of a context has. What is absent is not wanted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Seen {
+pub struct SeenNumbers {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rungs: Option<u32>,
 }
 
-/// What came behind the numbers of a [`Seen`], in order; there may be more than fit into a message.
+/// What came behind the numbers of a [`SeenNumbers`], in order; there may be more than fit into a message.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct News {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub told: Vec<Told>,
+    pub told: Vec<PersonMessage>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rungs: Vec<ReachedRung>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Told {
+pub struct PersonMessage {
     /// Its number within its context, from 1; absent in a branch, for what another context was told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number: Option<u32>,

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Adjusted, Dispute, Failure, Form, Funding, ObjectReference, TakenFrom, Text};
+use super::{Adjustment, Dispute, Failure, Form, Funding, ObjectReference, TakenFrom, Text};
 use crate::{
     id::{AgentId, ChildId, ContextKey, StepId, ThreadId, TraceId},
     json::Json,
@@ -22,7 +22,7 @@ pub struct Acceptance {
     pub child_id: ChildId,
     /// What is lower than the submission asked for (B17).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub adjusted: Vec<Adjusted>,
+    pub adjusted: Vec<Adjustment>,
 }
 
 /// How a context ended. The first committed end counts.
@@ -170,7 +170,7 @@ pub struct ContextSnapshot {
     pub limits: Limits,
     /// What is lower than was asked for it (B17).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub adjusted: Vec<Adjusted>,
+    pub adjusted: Vec<Adjustment>,
     /// None if it has none, while it waits for a human, or before its first attempt begins.
     pub deadline: Option<Timestamp>,
     /// Its own timeout, if it counts from when its first attempt begins.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Acceptance, Amend, Answered, BudgetSnapshot, PendingQuery, PendingQuestion, Refusal, RunSummary,
+    Acceptance, Amend, AnswerMessage, BudgetSnapshot, PendingQuery, PendingQuestion, Refusal, RunSummary,
     RunsCursor, RunsQuery, ScheduleShown, ScheduleSummary, Tell,
     kept::{GraphShown, GraphSummary},
 };
@@ -76,7 +76,7 @@ pub enum Query {
     /// An answer to a question, as on `agent.input`; answered after its commit (G7).
     Answer {
         trace_id: TraceId,
-        answered: Answered,
+        answered: AnswerMessage,
     },
     /// Replaces, adds or removes steps of a graph that have not begun; answered after its commit (G13).
     Amend {

@@ -23,7 +23,7 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 /// Why a file of webhooks can't be used. It never holds a secret.
 #[derive(Debug, thiserror::Error)]
 #[error("{} is not a usable file of webhooks\n\n{problems}", .path.display())]
-pub struct Unusable {
+pub struct WebhookFileError {
     path: PathBuf,
     problems: Problems,
 }
@@ -44,9 +44,9 @@ impl Default for Webhooks {
 
 impl Webhooks {
     /// Reads a file in YAML or JSON.
-    pub fn read(path: &Path) -> Result<Self, Unusable> {
+    pub fn read(path: &Path) -> Result<Self, WebhookFileError> {
         let read = contents(path).and_then(|text| parse(&text));
-        let all = read.map_err(|problems| Unusable { path: path.to_owned(), problems })?;
+        let all = read.map_err(|problems| WebhookFileError { path: path.to_owned(), problems })?;
         Ok(Webhooks { path: Some(path.into()), all: watch::Sender::new(Arc::new(all)) })
     }
 

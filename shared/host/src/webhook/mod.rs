@@ -8,8 +8,8 @@ use std::{collections::BTreeSet, net::IpAddr};
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 
-pub use file::{Unusable, Webhooks};
-pub use send::{Failed, Sender};
+pub use file::{WebhookFileError, Webhooks};
+pub use send::{Sender, WebhookError};
 
 use domain::{Labels, Problems, id::WebhookName, signature::Secret, wire::WebhookOccasion};
 

@@ -20,7 +20,7 @@ const SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 
 /// Why a webhook was not told.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Failed {
+pub enum WebhookError {
     #[error("it answered with status {0}")]
     Status(u16),
     #[error("it redirects (status {0}), and redirects are not followed")]
@@ -29,13 +29,13 @@ pub enum Failed {
     Unreachable(String),
 }
 
-impl Failed {
+impl WebhookError {
     /// Whether the receiver refused this message, and may take others.
     pub fn is_of_the_message(&self) -> bool {
         match self {
             // It is wrong for the receiver, or too large.
-            Failed::Status(400 | 409 | 413 | 415 | 422) => true,
-            Failed::Status(_) | Failed::Redirect(_) | Failed::Unreachable(_) => false,
+            WebhookError::Status(400 | 409 | 413 | 415 | 422) => true,
+            WebhookError::Status(_) | WebhookError::Redirect(_) | WebhookError::Unreachable(_) => false,
         }
     }
 }
@@ -50,7 +50,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    pub fn new() -> Result<Self, Failed> {
+    pub fn new() -> Result<Self, WebhookError> {
         let hint = "`internal: true` of the webhook allows it";
         let resolver = Resolver { look_up: internet::by_system(), listed: Arc::default(), hint };
         // A proxy would look up names itself, so none is used.
@@ -65,7 +65,7 @@ impl Sender {
             let inside = client().build()?;
             Ok(Sender { outside, inside })
         });
-        built.map_err(|error| Failed::Unreachable(with_causes(&error)))
+        built.map_err(|error| WebhookError::Unreachable(with_causes(&error)))
     }
 
     /// Sends a body under an id, which is the same however often it is sent.
@@ -75,19 +75,19 @@ impl Sender {
         id: &str,
         now: Timestamp,
         body: Vec<u8>,
-    ) -> Result<(), Failed> {
-        let url = webhook.checked_url().map_err(|(what, _)| Failed::Unreachable(what.into()))?;
+    ) -> Result<(), WebhookError> {
+        let url = webhook.checked_url().map_err(|(what, _)| WebhookError::Unreachable(what.into()))?;
         let seconds = now.millis() / 1_000;
         let signature = signatures(&webhook.secrets, id, seconds, &body);
         let client = if webhook.internal { &self.inside } else { &self.outside };
         let request = client.post(url).header(CONTENT_TYPE, "application/json").header(ID, id);
         let request = request.header(TIME, seconds.to_string()).header(SIGNATURE, signature).body(body);
         let answer = request.send().await;
-        let answer = answer.map_err(|error| Failed::Unreachable(with_causes(&error.without_url())))?;
+        let answer = answer.map_err(|error| WebhookError::Unreachable(with_causes(&error.without_url())))?;
         match answer.status() {
             status if status.is_success() => Ok(()),
-            status if status.is_redirection() => Err(Failed::Redirect(status.as_u16())),
-            status => Err(Failed::Status(status.as_u16())),
+            status if status.is_redirection() => Err(WebhookError::Redirect(status.as_u16())),
+            status => Err(WebhookError::Status(status.as_u16())),
         }
     }
 }

@@ -19,11 +19,11 @@ use prometheus::{Encoder, Registry, TextEncoder};
 
 pub use list::{ALL, Kind, Metric};
 pub use record::{
-    Ended, ModelCall, Source, attempt_ended, batch, cancelled, commit_conflict, context_ended, dead_letter,
-    delivered, denied, disputed, hold, hold_answered, is_on, lease_expired, model_called, overspent,
-    queue_waited, run_ended, spent, store, tool_called, webhook,
+    EndedWork, ModelCall, Source, attempt_ended, batch, cancelled, commit_conflict, context_ended,
+    dead_letter, delivered, denied, disputed, hold, hold_answered, is_on, lease_expired, model_called,
+    overspent, queue_waited, run_ended, spent, store, tool_called, webhook,
 };
-pub use watched::{LIVE, Live, Queue, Told, tell_partitions, tell_queues, tell_runs, tell_slots};
+pub use watched::{GaugeHandle, LIVE, Live, Queue, tell_partitions, tell_queues, tell_runs, tell_slots};
 
 use instruments::Instruments;
 

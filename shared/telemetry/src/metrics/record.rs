@@ -38,7 +38,7 @@ pub enum Source {
 
 /// What has ended.
 #[derive(Debug, Clone, Copy)]
-pub enum Ended<'a> {
+pub enum EndedWork<'a> {
     Workflow,
     Agent(&'a str),
 }
@@ -92,14 +92,14 @@ pub fn run_ended(status: &'static str) {
 }
 
 /// A context ended; `error` unless it succeeded or was cancelled.
-pub fn context_ended(what: Ended<'_>, took: Duration, error: Option<&'static str>) {
+pub fn context_ended(what: EndedWork<'_>, took: Duration, error: Option<&'static str>) {
     on(|all| {
         let took = took.as_secs_f64();
         let error = error.map(|error| KeyValue::new(ERROR, error));
         match (what, error) {
-            (Ended::Workflow, None) => all.workflow.record(took, &[]),
-            (Ended::Workflow, Some(error)) => all.workflow.record(took, &[error]),
-            (Ended::Agent(name), error) => {
+            (EndedWork::Workflow, None) => all.workflow.record(took, &[]),
+            (EndedWork::Workflow, Some(error)) => all.workflow.record(took, &[error]),
+            (EndedWork::Agent(name), error) => {
                 let name = label("gen_ai.agent.name", all.agents.label(name));
                 match error {
                     None => all.invoke_agent.record(took, &[name]),

@@ -10,10 +10,10 @@ use std::{
 /// The statuses of contexts that have not ended, as on the wire.
 pub const LIVE: [&str; 4] = ["submitted", "working", "input_required", "paused"];
 
-static RUNS: Watched<Live> = Watched::new();
-static PARTITIONS: Watched<(u64, u64)> = Watched::new();
-static SLOTS: Watched<(u64, u64)> = Watched::new();
-static QUEUES: Watched<Vec<Queue>> = Watched::new();
+static RUNS: GaugeSet<Live> = GaugeSet::new();
+static PARTITIONS: GaugeSet<(u64, u64)> = GaugeSet::new();
+static SLOTS: GaugeSet<(u64, u64)> = GaugeSet::new();
+static QUEUES: GaugeSet<Vec<Queue>> = GaugeSet::new();
 
 /// What a shard has in memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -38,29 +38,29 @@ pub struct Queue {
 
 /// The handle of a number.
 #[derive(Debug)]
-pub struct Told<T>(Arc<Mutex<T>>);
+pub struct GaugeHandle<T>(Arc<Mutex<T>>);
 
-impl<T> Told<T> {
+impl<T> GaugeHandle<T> {
     pub fn tell(&self, now: T) {
         *lock(&self.0) = now;
     }
 }
 
-pub fn tell_runs() -> Told<Live> {
+pub fn tell_runs() -> GaugeHandle<Live> {
     RUNS.begin()
 }
 
 /// Those that it serves, and all that there are.
-pub fn tell_partitions() -> Told<(u64, u64)> {
+pub fn tell_partitions() -> GaugeHandle<(u64, u64)> {
     PARTITIONS.begin()
 }
 
 /// Busy and free.
-pub fn tell_slots() -> Told<(u64, u64)> {
+pub fn tell_slots() -> GaugeHandle<(u64, u64)> {
     SLOTS.begin()
 }
 
-pub fn tell_queues() -> Told<Vec<Queue>> {
+pub fn tell_queues() -> GaugeHandle<Vec<Queue>> {
     QUEUES.begin()
 }
 
@@ -90,19 +90,19 @@ pub(super) fn dollars(nanos: u64) -> f64 {
     nanos as f64 / 1e9
 }
 
-struct Watched<T>(Mutex<Vec<Weak<Mutex<T>>>>);
+struct GaugeSet<T>(Mutex<Vec<Weak<Mutex<T>>>>);
 
-impl<T: Clone + Default> Watched<T> {
+impl<T: Clone + Default> GaugeSet<T> {
     const fn new() -> Self {
-        Watched(Mutex::new(Vec::new()))
+        GaugeSet(Mutex::new(Vec::new()))
     }
 
-    fn begin(&self) -> Told<T> {
+    fn begin(&self) -> GaugeHandle<T> {
         let told = Arc::new(Mutex::new(T::default()));
         let mut all = lock(&self.0);
         all.retain(|one| one.strong_count() > 0);
         all.push(Arc::downgrade(&told));
-        Told(told)
+        GaugeHandle(told)
     }
 
     /// None if nobody tells.
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn numbers_are_added_up_and_go_with_their_handle() {
-        static WATCHED: Watched<u64> = Watched::new();
+        static WATCHED: GaugeSet<u64> = GaugeSet::new();
         assert_eq!(WATCHED.sum(|a, b| a + b), None);
         let (one, two) = (WATCHED.begin(), WATCHED.begin());
         one.tell(3);

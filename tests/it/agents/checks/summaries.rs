@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use domain::{
     subject::Filter,
-    wire::{Compacted, EndStatus, HistoryEntry},
+    wire::{CompactionKind, EndStatus, HistoryEntry},
 };
 use serde_json::{Value, json};
 use trellis_tests::{
@@ -78,7 +78,7 @@ async fn b16_a_denied_summary_is_dropped_and_the_agent_goes_on() {
     let cluster = embedded(model.settings(), json!([profile(json!({"checks": checks}))])).await;
     let (status, journal) = run(&cluster, json!({})).await;
     assert_eq!(status, EndStatus::Completed, "{:?}", decisions(&journal));
-    assert!(compacted(&journal, Compacted::Dropped) > 0 && summaries(&journal).is_empty());
+    assert!(compacted(&journal, CompactionKind::Dropped) > 0 && summaries(&journal).is_empty());
     assert!(decisions(&journal).iter().all(|decision| decision == "none before_call deny"));
     assert_eq!(model.bill().len(), LAST + 1, "no summary is paid for");
     cluster.stop().await;

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use domain::wire::{Compacted, EndStatus};
+use domain::wire::{CompactionKind, EndStatus};
 use serde_json::{Value, json};
 use trellis_tests::{
     cluster::{Cluster, eventually},
@@ -89,7 +89,7 @@ async fn b16_a_change_outlives_a_compaction() {
     let outcome = cluster.client.run(task).await;
     assert_eq!(outcome.context.status, EndStatus::Completed, "{outcome:#?}");
     let journal = cluster.client.journal(trace_id, &outcome.context.child_id).await;
-    assert!(compacted(&journal, Compacted::Dropped) > 1, "{journal:#?}");
+    assert!(compacted(&journal, CompactionKind::Dropped) > 1, "{journal:#?}");
     assert_eq!(model.prompts().len(), 16);
     assert_hidden(&model);
     let mut texts = judged(&directory);

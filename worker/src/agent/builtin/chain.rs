@@ -12,7 +12,7 @@ use crate::{
         run::Run,
         verdict::{failed_as, goal},
     },
-    attempt::children::{Child, Snapshot, Spawned, child_id},
+    attempt::children::{Child, Snapshot, SpawnOutcome, child_id},
 };
 
 const MAX_LENGTH: u32 = 1_000;
@@ -28,7 +28,7 @@ pub(super) async fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Ver
     let inputs = vec![("length", json!(length - 1))];
     let spawn = spawn(run.work().agent.agent_id.clone(), child_id, next, inputs);
     Ok(match run.attempt.spawn(Child::Agent(Box::new(spawn)), Snapshot::default()).await {
-        Spawned::Child(child) => Verdict::Waiting { children: vec![child], hand_over: true },
-        Spawned::Refused(message) => failed_as(FailureKind::Refused, message),
+        SpawnOutcome::Child(child) => Verdict::Waiting { children: vec![child], hand_over: true },
+        SpawnOutcome::Refused(message) => failed_as(FailureKind::Refused, message),
     })
 }

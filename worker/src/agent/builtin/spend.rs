@@ -8,7 +8,7 @@ use domain::{
     wire::{FailureKind, Refusal, Verdict, exhausted},
 };
 use serde_json::json;
-use text::set_limit::Used;
+use text::set_limit::UsedLimit;
 
 use super::parameters::{InvalidParameter, Parameters};
 use crate::{
@@ -32,7 +32,7 @@ pub(super) async fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Ver
     let max_steps = run.work().limits.max_steps;
     for step in calls_paid(run.work().budget.own, cost).min(calls)..calls {
         if step >= max_steps {
-            return Ok(limit_exceeded(&Used::new("max_steps", step, max_steps)));
+            return Ok(limit_exceeded(&UsedLimit::new("max_steps", step, max_steps)));
         }
         let call_id = run.meter.next_call();
         match run.meter.hold(&call_id, hold, false, None).await {

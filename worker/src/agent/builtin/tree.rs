@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::parameters::{InvalidParameter, Parameters};
 use crate::{
     agent::{run::Run, verdict::completed},
-    attempt::children::{self, Child, Snapshot, Spawned},
+    attempt::children::{self, Child, Snapshot, SpawnOutcome},
 };
 
 const MAX_DEPTH: u32 = 32;
@@ -46,8 +46,8 @@ pub(super) async fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Ver
         inputs.extend(usd.map(|usd| ("usd", json!(usd))));
         let child = spawn(agent_id, child_id.clone(), child_goal(run, n)?, inputs);
         match run.attempt.spawn(Child::Agent(Box::new(child)), Snapshot::default()).await {
-            Spawned::Child(child_id) => running.push(child_id),
-            Spawned::Refused(why) => shown.push(json!({"child_id": child_id, "refused": why})),
+            SpawnOutcome::Child(child_id) => running.push(child_id),
+            SpawnOutcome::Refused(why) => shown.push(json!({"child_id": child_id, "refused": why})),
         }
     }
     if !running.is_empty() {

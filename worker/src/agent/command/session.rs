@@ -5,11 +5,12 @@ use std::{sync::Arc, time::Duration};
 use domain::{
     Amount, CallId, Json,
     wire::{
-        self, CALL_CONFLICT, Failure, FailureKind, ModelStep, Said, Seen, ToolOutput, Verdict, exhausted,
+        self, CALL_CONFLICT, Failure, FailureKind, ModelStep, Said, SeenNumbers, ToolOutput, Verdict,
+        exhausted,
     },
 };
 use serde_json::Value;
-use text::set_limit::{SetLimit, Used};
+use text::set_limit::{SetLimit, UsedLimit};
 
 use super::{
     exit::Exit,
@@ -122,7 +123,7 @@ struct Session<'a> {
 }
 
 /// What follows from a request of the program.
-enum Answered {
+enum RequestOutcome {
     With(Answer),
     /// The context ends or parks instead, and the program is ended.
     Ends(Verdict),
@@ -181,7 +182,7 @@ impl Session<'_> {
                     tracing::warn!("a message of the program can't be read");
                     tracing::debug!(why, "why");
                     self.invalid += 1;
-                    Answered::With(error_answer(id, why))
+                    RequestOutcome::With(error_answer(id, why))
                 }
                 ParsedLine::Doubtful { id, why } => {
                     // Perhaps the program means it as its result: it is kept, and does not end the program.
@@ -190,7 +191,7 @@ impl Session<'_> {
                         continue;
                     }
                     self.invalid += 1;
-                    Answered::With(error_answer(id, why))
+                    RequestOutcome::With(error_answer(id, why))
                 }
                 ParsedLine::Message(ProgramMessage::Listen) => {
                     self.listens = true;
@@ -210,7 +211,7 @@ impl Session<'_> {
                     let amount = Amount::new(usd.unwrap_or_default(), tokens.unwrap_or_default());
                     let charged = self.charge(&key, amount).await;
                     let Some(id) = id else { continue };
-                    Answered::With(match charged {
+                    RequestOutcome::With(match charged {
                         Ok(said) => Answer { id: Some(id), text: said.into(), ..Answer::default() },
                         Err(why) => error_answer(Some(id), why),
                     })
@@ -230,19 +231,19 @@ impl Session<'_> {
                 }
             };
             match answered {
-                Answered::With(answer) => {
+                RequestOutcome::With(answer) => {
                     self.program.send_line(&serde_json::to_vec(&answer).expect("plain fields"));
                 }
-                Answered::Ends(verdict) => return self.end_program(verdict).await,
+                RequestOutcome::Ends(verdict) => return self.end_program(verdict).await,
             }
         }
     }
 
     /// Answers a request. Each request is a step (L).
-    async fn step(&mut self, request: ProgramRequest) -> Answered {
+    async fn step(&mut self, request: ProgramRequest) -> RequestOutcome {
         let max = self.run.work().limits.max_steps;
         if self.steps >= max {
-            return Answered::Ends(limit_exceeded(&Used::new("max_steps", self.steps, max)));
+            return RequestOutcome::Ends(limit_exceeded(&UsedLimit::new("max_steps", self.steps, max)));
         }
         self.steps += 1;
         let steps = self.steps;
@@ -253,7 +254,7 @@ impl Session<'_> {
         }
     }
 
-    async fn tool(&mut self, request: ToolRequest) -> Answered {
+    async fn tool(&mut self, request: ToolRequest) -> RequestOutcome {
         let fingerprint = request.fingerprint();
         let place = self.replay.place(&fingerprint);
         let replayed = self.replay.tool(&fingerprint);
@@ -267,7 +268,7 @@ impl Session<'_> {
                 restore::write_again(self.workspace, &arguments);
             }
             let text = self.full_output(&step.output).await;
-            return Answered::With(Answer {
+            return RequestOutcome::With(Answer {
                 id: Some(request.id),
                 text,
                 is_error: step.is_error,
@@ -290,26 +291,28 @@ impl Session<'_> {
                     (self.run, self.journal, self.checker, self.workspace);
                 tool_step::record(run, journal, checker, workspace, fingerprint, observation, false).await;
                 if let Some(halted) = checker.halted() {
-                    return Answered::Ends(halted);
+                    return RequestOutcome::Ends(halted);
                 }
-                Answered::With(Answer { id: Some(request.id), text, is_error, ..Answer::default() })
+                RequestOutcome::With(Answer { id: Some(request.id), text, is_error, ..Answer::default() })
             }
             Outcome::Waits { child } => {
-                Answered::Ends(Verdict::Waiting { children: vec![child], hand_over: false })
+                RequestOutcome::Ends(Verdict::Waiting { children: vec![child], hand_over: false })
             }
             Outcome::HandsOver { child } => {
-                Answered::Ends(Verdict::Waiting { children: vec![child], hand_over: true })
+                RequestOutcome::Ends(Verdict::Waiting { children: vec![child], hand_over: true })
             }
-            Outcome::Asks { question, form } => Answered::Ends(Verdict::InputRequired { question, form }),
+            Outcome::Asks { question, form } => {
+                RequestOutcome::Ends(Verdict::InputRequired { question, form })
+            }
         }
     }
 
-    async fn model(&mut self, request: ModelRequest) -> Answered {
+    async fn model(&mut self, request: ModelRequest) -> RequestOutcome {
         let fingerprint = request.fingerprint();
         let replayed = self.replay.model(&fingerprint);
         self.tell(replayed.as_ref().map(|(number, _)| *number));
         if let Some((_, step)) = replayed {
-            return Answered::With(completion(request.id, &step));
+            return RequestOutcome::With(completion(request.id, &step));
         }
         loop {
             return match self.ask_model(&request, &fingerprint).await {
@@ -326,23 +329,23 @@ impl Session<'_> {
                     }
                     // The call may have outlived the lease: the program must not act before it is valid again.
                     self.run.attempt.lease.live().await;
-                    Answered::With(completion(request.id, &step))
+                    RequestOutcome::With(completion(request.id, &step))
                 }
                 CallOutcome::CannotAfford(Shortage { pause: true, .. }) => {
-                    Answered::Ends(Verdict::OutOfBudget)
+                    RequestOutcome::Ends(Verdict::OutOfBudget)
                 }
                 // The program decides what to do without the answer.
                 CallOutcome::CannotAfford(Shortage { why, .. }) => {
-                    Answered::With(error_answer(Some(request.id), why))
+                    RequestOutcome::With(error_answer(Some(request.id), why))
                 }
                 CallOutcome::Failed(failure) if failure.kind == FailureKind::LimitExceeded => {
-                    Answered::Ends(Verdict::Failed(failure))
+                    RequestOutcome::Ends(Verdict::Failed(failure))
                 }
                 CallOutcome::Failed(failure) => {
-                    Answered::With(error_answer(Some(request.id), failure.message))
+                    RequestOutcome::With(error_answer(Some(request.id), failure.message))
                 }
-                CallOutcome::Halted(verdict) => Answered::Ends(verdict),
-                CallOutcome::Asks { question } => Answered::Ends(plain_question(question)),
+                CallOutcome::Halted(verdict) => RequestOutcome::Ends(verdict),
+                CallOutcome::Asks { question } => RequestOutcome::Ends(plain_question(question)),
             };
         }
     }
@@ -367,7 +370,7 @@ impl Session<'_> {
                 summary: false,
             }),
             model: self.replay.model.as_ref(),
-            seen: Some(Seen {
+            seen: Some(SeenNumbers {
                 told: self.listens.then(|| news::last_told(self.journal)),
                 rungs: Some(self.replay.last_rung),
             }),

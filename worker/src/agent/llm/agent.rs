@@ -4,11 +4,12 @@ use domain::{
     ChildId, Json, Tokens,
     id::ModelName,
     wire::{
-        CheckedStep, Execute, Form, HistoryEntry, ModelStep, News, Payload, Seen, Text, ToolCall, Verdict,
+        CheckedStep, Execute, Form, HistoryEntry, ModelStep, News, Payload, SeenNumbers, Text, ToolCall,
+        Verdict,
     },
 };
 use serde_json::Value;
-use text::set_limit::Used;
+use text::set_limit::UsedLimit;
 
 use super::{
     conversation::{Conversation, Next, Pending, Terms},
@@ -152,7 +153,7 @@ impl<'a> Agent<'a> {
 
     fn out_of_steps(&self) -> Option<Verdict> {
         let (has, max) = (self.conversation.steps(), self.work().limits.max_steps);
-        (has >= max).then(|| limit_exceeded(&Used::new("max_steps", has, max)))
+        (has >= max).then(|| limit_exceeded(&UsedLimit::new("max_steps", has, max)))
     }
 
     /// A model that was told that it has no such tool, and calls it again, would do so until its steps are used up.
@@ -220,8 +221,8 @@ impl<'a> Agent<'a> {
         }
     }
 
-    fn seen(&self) -> Seen {
-        Seen { told: Some(news::last_told(self.journal)), rungs: Some(self.conversation.last_rung()) }
+    fn seen(&self) -> SeenNumbers {
+        SeenNumbers { told: Some(news::last_told(self.journal)), rungs: Some(self.conversation.last_rung()) }
     }
 
     /// Makes one paid call with the tools of the context; for the last report, without tools.
@@ -238,7 +239,7 @@ impl<'a> Agent<'a> {
             let messages = window.fit(self.size(), self.reserved(tools, closing), self.estimate());
             messages.map_err(|overfull| {
                 let why = "the role, the task, the tools and the newest step need so much";
-                limit_exceeded(&Used::new("window_tokens", overfull.needed, overfull.size).with(why))
+                limit_exceeded(&UsedLimit::new("window_tokens", overfull.needed, overfull.size).with(why))
             })
         };
         let mut messages = fit(window)?;
@@ -369,14 +370,14 @@ impl<'a> Agent<'a> {
             return Ok(if step.max_tokens < max {
                 last_report(step)
             } else {
-                limit_exceeded(&Used::new("max_tokens_per_step", max, max))
+                limit_exceeded(&UsedLimit::new("max_tokens_per_step", max, max))
             });
         }
         let value = judge::judge(self.work(), step)?;
         let (has, max) = (value.size_bytes(), self.work().limits.max_result_bytes);
         // A result by reference can't be checked against a schema.
         Ok(if has > max && self.work().output_schema.is_some() {
-            limit_exceeded(&Used::new("max_result_bytes", has, max))
+            limit_exceeded(&UsedLimit::new("max_result_bytes", has, max))
         } else {
             completed(value)
         })

@@ -2,7 +2,7 @@
 //! exchanges as a summary or as a line that names them. Follows from the journal alone, and the journal keeps
 //! everything.
 
-use domain::wire::{Compacted, ToolOutput, ToolStep};
+use domain::wire::{CompactionKind, ToolOutput, ToolStep};
 
 #[derive(Debug, Default)]
 pub(super) struct CompactedEntries {
@@ -15,10 +15,10 @@ pub(super) struct CompactedEntries {
 }
 
 impl CompactedEntries {
-    pub(super) fn add(&mut self, from: u32, to: u32, how: Compacted) {
+    pub(super) fn add(&mut self, from: u32, to: u32, how: CompactionKind) {
         match how {
-            Compacted::References => self.references_to = self.references_to.max(to),
-            Compacted::Dropped => {
+            CompactionKind::References => self.references_to = self.references_to.max(to),
+            CompactionKind::Dropped => {
                 let from = self.dropped.map_or(from, |(first, _)| first.min(from));
                 self.dropped = Some((from, to));
             }
@@ -32,7 +32,7 @@ impl CompactedEntries {
                 self.summary = Some((to, text.to_owned()));
                 self.dropped = None;
             }
-            None => self.add(self.summary.as_ref().map_or(1, |(to, _)| to + 1), to, Compacted::Dropped),
+            None => self.add(self.summary.as_ref().map_or(1, |(to, _)| to + 1), to, CompactionKind::Dropped),
         }
     }
 

@@ -57,7 +57,7 @@ struct Turn {
     /// The number of its journal entry.
     number: u32,
     step: ModelStep,
-    answered: Vec<Answered>,
+    answered: Vec<ToolAnswer>,
     /// The message to the model if its answer was not valid.
     correction: Option<String>,
     /// Messages to the agent that came behind it.
@@ -66,7 +66,7 @@ struct Turn {
 
 /// The answer of a tool, and the number of its journal entry.
 #[derive(Debug)]
-struct Answered {
+struct ToolAnswer {
     number: u32,
     step: ToolStep,
 }
@@ -137,7 +137,7 @@ impl Conversation {
             }
             HistoryStep::Tool(step) => {
                 if let Some(turn) = self.turns.last_mut() {
-                    turn.answered.push(Answered { number: entry.number, step: (**step).clone() });
+                    turn.answered.push(ToolAnswer { number: entry.number, step: (**step).clone() });
                 }
             }
             HistoryStep::Told(told) => self.message(news::message_text(told)),
@@ -365,7 +365,7 @@ impl Turn {
     }
 }
 
-impl Answered {
+impl ToolAnswer {
     /// The output as the model sees it: as a reference, if that is shorter.
     fn content(&self, is_reference: bool, reads_files: bool) -> String {
         let text = output_text(&self.step);

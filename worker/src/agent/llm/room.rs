@@ -4,7 +4,7 @@
 
 use domain::{
     agent::Compaction,
-    wire::{Compacted, HistoryStep, Verdict},
+    wire::{CompactionKind, HistoryStep, Verdict},
 };
 
 use super::{
@@ -56,13 +56,13 @@ impl Agent<'_> {
             let sizes = Sizes { limit, fixed, summary: max_tokens.into(), exchanges: &exchanges };
             let (from, to, how) = match compaction::next(sizes) {
                 None => return Ok(()),
-                Some(Plan::Refer { from, to }) => (from, to, Compacted::References),
+                Some(Plan::Refer { from, to }) => (from, to, CompactionKind::References),
                 Some(Plan::Remove { from, to, summarise }) => {
                     let wanted = summarise && self.work().agent.compaction == Compaction::Summary;
                     if wanted && self.summarise(to, max_tokens, limit).await? {
                         continue;
                     }
-                    (from, to, Compacted::Dropped)
+                    (from, to, CompactionKind::Dropped)
                 }
             };
             let entry = self.journal.append(HistoryStep::Compacted { from, to, how }).await;

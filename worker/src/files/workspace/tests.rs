@@ -72,7 +72,8 @@ fn i3_a_workspace_has_history_and_outputs_and_only_its_user_can_read_it() {
         place.workspace.list(".").unwrap().into_iter().map(|listed| listed.path).collect();
     assert_eq!(names, ["history", "outputs"]);
     let listed = place.workspace.list("outputs/deep/down").unwrap();
-    let report = Listed { path: "outputs/deep/down/report.md".into(), size_bytes: 4, is_directory: false };
+    let report =
+        DirectoryEntry { path: "outputs/deep/down/report.md".into(), size_bytes: 4, is_directory: false };
     assert_eq!(listed, [report]);
     for directory in ["", "history", "outputs", "outputs/deep", "outputs/deep/down"] {
         assert_eq!(mode(place.inner(directory)), 0o700, "{directory}");

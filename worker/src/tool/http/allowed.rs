@@ -7,14 +7,14 @@ use reqwest::Url;
 
 /// An allowed host, or all subdomains of one.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Allowed {
+pub(super) struct AllowedHost {
     host: String,
     subdomains: bool,
     /// None for the default port of the scheme.
     port: Option<u16>,
 }
 
-impl Allowed {
+impl AllowedHost {
     pub(super) fn parse(entry: &str) -> Option<Self> {
         let (subdomains, rest) = match entry.strip_prefix("*.") {
             Some(rest) => (true, rest),
@@ -29,7 +29,7 @@ impl Allowed {
         let url = Url::parse(&format!("http://{host}/")).ok()?;
         let plain = !host.is_empty() && !host.contains(['/', '@', '?', '#', '*', ' ', '\\']);
         let host = url.host_str().filter(|_| plain && url.port().is_none())?.to_owned();
-        Some(Allowed { host, subdomains, port })
+        Some(AllowedHost { host, subdomains, port })
     }
 
     /// Whether it names a port, and so says which protocol is meant.
@@ -63,7 +63,7 @@ impl Allowed {
     }
 }
 
-impl std::fmt::Display for Allowed {
+impl std::fmt::Display for AllowedHost {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}{}", if self.subdomains { "*." } else { "" }, self.host)?;
         self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
@@ -91,11 +91,11 @@ mod tests {
             ("[::1]:80", "http://[::1]/", true),
         ];
         for (entry, url, expected) in cases {
-            let allowed = Allowed::parse(entry).unwrap();
+            let allowed = AllowedHost::parse(entry).unwrap();
             assert_eq!(allowed.matches(&Url::parse(url).unwrap()), expected, "{entry} {url}");
         }
         for entry in ["", "http://example.org", "example.org/x", "u@example.org", "*", "example.org:x"] {
-            assert_eq!(Allowed::parse(entry), None, "{entry}");
+            assert_eq!(AllowedHost::parse(entry), None, "{entry}");
         }
     }
 }

@@ -17,9 +17,9 @@ use reqwest::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::allowed::Allowed;
+use super::allowed::AllowedHost;
 use crate::{
-    secret::{Given, Redactor},
+    secret::{GivenSecrets, Redactor},
     settings::{Http, Secret},
     tool::{
         arguments,
@@ -61,10 +61,10 @@ struct Request {
 pub(in crate::tool) struct Getter {
     /// A client for each port: the addresses that are listed differ.
     clients: BTreeMap<u16, Client>,
-    allowed: Vec<Allowed>,
+    allowed: Vec<AllowedHost>,
     max_bytes: u64,
     /// Where each secret may be sent.
-    hosts: BTreeMap<SecretName, Vec<Allowed>>,
+    hosts: BTreeMap<SecretName, Vec<AllowedHost>>,
     redactor: Redactor,
 }
 
@@ -94,7 +94,7 @@ impl Getter {
         if allowed.is_empty() {
             return Ok(None);
         }
-        let ports: BTreeSet<u16> = allowed.iter().filter_map(Allowed::port).chain([80, 443]).collect();
+        let ports: BTreeSet<u16> = allowed.iter().filter_map(AllowedHost::port).chain([80, 443]).collect();
         let clients: Result<_, _> =
             ports.into_iter().map(|port| Ok((port, client(port, &allowed, look_up)?))).collect();
         let clients = clients.map_err(|error: reqwest::Error| {
@@ -104,14 +104,14 @@ impl Getter {
         Ok(Some(Getter { clients, allowed, max_bytes, hosts, redactor }))
     }
 
-    pub(in crate::tool) async fn get(&self, invocation: Invocation<'_>, given: Given<'_>) -> Output {
+    pub(in crate::tool) async fn get(&self, invocation: Invocation<'_>, given: GivenSecrets<'_>) -> Output {
         let mut arguments: Arguments = arguments::read(invocation)?;
         let traceparent = invocation.attempt.traceparent();
         arguments.headers.extend(traceparent.map(|value| ("traceparent".to_owned(), value)));
         self.fetch(arguments, given).await
     }
 
-    pub(super) async fn fetch(&self, arguments: Arguments, given: Given<'_>) -> Output {
+    pub(super) async fn fetch(&self, arguments: Arguments, given: GivenSecrets<'_>) -> Output {
         let request = self.request(arguments, given)?;
         match tokio::time::timeout(TIMEOUT, self.follow(request)).await {
             Ok(output) => output,
@@ -120,7 +120,11 @@ impl Getter {
     }
 
     /// The request with its secrets, if the host may have all of them.
-    fn request(&self, Arguments { url, headers }: Arguments, given: Given<'_>) -> Result<Request, String> {
+    fn request(
+        &self,
+        Arguments { url, headers }: Arguments,
+        given: GivenSecrets<'_>,
+    ) -> Result<Request, String> {
         let filled = given.fill_url(&url)?;
         let address =
             Url::parse(&filled.text).map_err(|error| format!("`{url}` is not an address: {error}"))?;
@@ -154,12 +158,13 @@ impl Getter {
     /// S8: without a port in the settings, a secret goes only by https.
     fn check_secret(&self, secret: &SecretName, url: &Url) -> Result<(), String> {
         let hosts = self.hosts.get(secret).map(Vec::as_slice).unwrap_or_default();
-        let is_allowed =
-            |allowed: &&Allowed| allowed.matches(url) && (url.scheme() == "https" || allowed.names_port());
+        let is_allowed = |allowed: &&AllowedHost| {
+            allowed.matches(url) && (url.scheme() == "https" || allowed.names_port())
+        };
         if hosts.iter().any(|allowed| is_allowed(&allowed)) {
             return Ok(());
         }
-        let hosts: Vec<String> = hosts.iter().map(Allowed::to_string).collect();
+        let hosts: Vec<String> = hosts.iter().map(AllowedHost::to_string).collect();
         let to = url.origin().ascii_serialization();
         Err(format!(
             "the secret `{secret}` may not be sent to `{to}`: nothing was sent\n\nhint: the hosts that may have it are {} (https, \
@@ -209,7 +214,7 @@ impl Getter {
         }
         let host = url.host_str().unwrap_or_default();
         let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
-        let hosts: Vec<String> = self.allowed.iter().map(Allowed::to_string).collect();
+        let hosts: Vec<String> = self.allowed.iter().map(AllowedHost::to_string).collect();
         Err(format!("`{host}{port}` is not allowed\n\nhint: the allowed hosts are {}", hosts.join(", ")))
     }
 
@@ -251,19 +256,19 @@ impl Getter {
 
 /// A client that connects to addresses that may be reached on this port. Redirects are followed here, so that each address is
 /// checked; a proxy would look up names itself, so none is used.
-fn client(port: u16, allowed: &[Allowed], look_up: &LookUp) -> reqwest::Result<Client> {
-    let fits = |entry: &&Allowed| entry.port().map_or(matches!(port, 80 | 443), |own| own == port);
-    let listed: BTreeSet<IpAddr> = allowed.iter().filter(fits).filter_map(Allowed::address).collect();
+fn client(port: u16, allowed: &[AllowedHost], look_up: &LookUp) -> reqwest::Result<Client> {
+    let fits = |entry: &&AllowedHost| entry.port().map_or(matches!(port, 80 | 443), |own| own == port);
+    let listed: BTreeSet<IpAddr> = allowed.iter().filter(fits).filter_map(AllowedHost::address).collect();
     let hint = "an operator can list its address itself in `http.allow`, besides the name";
     let resolver = Resolver { look_up: look_up.clone(), listed: Arc::new(listed), hint };
     let client = internet::strict_client().no_proxy().timeout(TIMEOUT).user_agent("trellis");
     client.dns_resolver(Arc::new(resolver)).build()
 }
 
-fn hosts(path: &str, entries: &[String], problems: &mut Problems) -> Vec<Allowed> {
+fn hosts(path: &str, entries: &[String], problems: &mut Problems) -> Vec<AllowedHost> {
     let mut allowed = Vec::new();
     for (index, entry) in entries.iter().enumerate() {
-        match Allowed::parse(entry) {
+        match AllowedHost::parse(entry) {
             Some(entry) => allowed.push(entry),
             None => problems.add(
                 format!("{path}[{index}]"),

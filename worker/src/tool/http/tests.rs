@@ -17,7 +17,7 @@ use tokio::{
 
 use super::{Arguments, Getter};
 use crate::{
-    secret::{Given, Redactor, Values, tests::Files},
+    secret::{GivenSecrets, Redactor, Values, tests::Files},
     settings::Http,
     tool::call::Output,
 };
@@ -77,7 +77,7 @@ fn getter(allow: &[&str]) -> Getter {
 /// Without secrets.
 async fn get(getter: &Getter, url: &str) -> Output {
     let work = tests::script::work("child", "echo", serde_json::json!({}));
-    let given = Given { values: &Values::default(), work: &work, tool: "http.get" };
+    let given = GivenSecrets { values: &Values::default(), work: &work, tool: "http.get" };
     getter.fetch(Arguments { url: url.into(), headers: BTreeMap::new() }, given).await
 }
 
@@ -219,7 +219,7 @@ async fn s8_http_get_sends_a_secret_only_to_hosts_that_may_have_it() {
         let getter =
             Getter::new(&settings.http, &settings.secrets, values.redactor().clone()).unwrap().unwrap();
         let headers = BTreeMap::from([("X-Key".to_owned(), header.to_owned())]);
-        let given = Given { values: &values, work: &work, tool: "http.get" };
+        let given = GivenSecrets { values: &values, work: &work, tool: "http.get" };
         getter.fetch(Arguments { url: url.into(), headers }, given).await
     };
     let to_here: &[&str] = &[&format!("127.0.0.1:{port}")];
@@ -241,7 +241,7 @@ async fn s8_http_get_sends_a_secret_only_to_hosts_that_may_have_it() {
         let getter =
             Getter::new(&settings.http, &settings.secrets, values.redactor().clone()).unwrap().unwrap();
         let headers = BTreeMap::from([(header.to_owned(), "x".to_owned())]);
-        let given = Given { values: &values, work: &work, tool: "http.get" };
+        let given = GivenSecrets { values: &values, work: &work, tool: "http.get" };
         let refused =
             getter.fetch(Arguments { url: format!("{here}/echo"), headers }, given).await.unwrap_err();
         assert!(refused.contains(header), "{refused}");

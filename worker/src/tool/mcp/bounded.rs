@@ -34,7 +34,7 @@ const MAX_MESSAGES: usize = 1000;
 const SECOND: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
-pub(super) struct Bounded<T> {
+pub(super) struct BoundedTransport<T> {
     transport: T,
     questions: Questions,
     /// A question for which there is no room yet, and until when it may wait.
@@ -48,13 +48,13 @@ pub(super) struct Bounded<T> {
 /// The questions of a server that have no answer yet.
 #[derive(Debug, Clone, Default)]
 struct Questions {
-    asked: Arc<Mutex<HashMap<RequestId, Asked>>>,
+    asked: Arc<Mutex<HashMap<RequestId, QuestionState>>>,
     /// Notified when one of them has been answered.
     answered: Arc<Notify>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asked {
+enum QuestionState {
     /// The library has it.
     Waits,
     /// Its answer is being written, which the server can't take back.
@@ -63,20 +63,20 @@ enum Asked {
 
 /// What becomes of a message.
 #[derive(Debug, PartialEq, Eq)]
-enum Taken {
+enum TakeOutcome {
     Yes,
     Ignored,
     TooMany,
 }
 
-impl<T> Bounded<T> {
+impl<T> BoundedTransport<T> {
     pub(super) fn new(transport: T, last: LastFault) -> Self {
         let over = Instant::now() + SECOND;
-        Bounded { transport, questions: Questions::default(), held: None, messages: 0, over, last }
+        BoundedTransport { transport, questions: Questions::default(), held: None, messages: 0, over, last }
     }
 }
 
-impl<T: Transport<RoleClient>> Transport<RoleClient> for Bounded<T> {
+impl<T: Transport<RoleClient>> Transport<RoleClient> for BoundedTransport<T> {
     type Error = T::Error;
 
     fn send(
@@ -109,9 +109,9 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Bounded<T> {
                 None => (self.next().await?, Instant::now() + UNREAD_WAIT),
             };
             match self.questions.take(&message) {
-                Taken::Yes => return Some(message),
-                Taken::Ignored => {}
-                Taken::TooMany => {
+                TakeOutcome::Yes => return Some(message),
+                TakeOutcome::Ignored => {}
+                TakeOutcome::TooMany => {
                     self.held = Some((message, until));
                     if timeout_at(until, self.questions.answered.notified()).await.is_err() {
                         self.last.tell("it asks questions and does not read the answers");
@@ -127,7 +127,7 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Bounded<T> {
     }
 }
 
-impl<T: Transport<RoleClient>> Bounded<T> {
+impl<T: Transport<RoleClient>> BoundedTransport<T> {
     /// The next message, no sooner than anybody speaks.
     async fn next(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         if self.messages >= MAX_MESSAGES {
@@ -143,35 +143,35 @@ impl<T: Transport<RoleClient>> Bounded<T> {
 }
 
 impl Questions {
-    fn take(&self, message: &RxJsonRpcMessage<RoleClient>) -> Taken {
+    fn take(&self, message: &RxJsonRpcMessage<RoleClient>) -> TakeOutcome {
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         match message {
             JsonRpcMessage::Request(question) => {
                 if is_long(&question.id) || asked.contains_key(&question.id) {
-                    return Taken::Ignored;
+                    return TakeOutcome::Ignored;
                 }
                 if asked.len() >= MAX_QUESTIONS {
-                    return Taken::TooMany;
+                    return TakeOutcome::TooMany;
                 }
-                asked.insert(question.id.clone(), Asked::Waits);
+                asked.insert(question.id.clone(), QuestionState::Waits);
             }
             JsonRpcMessage::Notification(told) => {
                 // The library does not answer what was taken back.
                 if let ServerNotification::CancelledNotification(cancelled) = &told.notification
                     && let Some(id) = &cancelled.params.request_id
-                    && asked.get(id) == Some(&Asked::Waits)
+                    && asked.get(id) == Some(&QuestionState::Waits)
                 {
                     asked.remove(id);
                 }
             }
             JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) => {}
         }
-        Taken::Yes
+        TakeOutcome::Yes
     }
 
     fn answering(&self, id: &RequestId) {
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        asked.entry(id.clone()).and_modify(|state| *state = Asked::IsAnswered);
+        asked.entry(id.clone()).and_modify(|state| *state = QuestionState::IsAnswered);
     }
 
     fn answered(&self, id: &RequestId) {

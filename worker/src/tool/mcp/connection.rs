@@ -22,12 +22,12 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
-    bounded::Bounded,
+    bounded::BoundedTransport,
     offer::Listing,
     process::{Confinement, Process, Tail},
 };
 use crate::{
-    relay::{self, LastFault, MAX_FRAME_BYTES, Pipe, Relay, Sent, Upstream},
+    relay::{self, LastFault, MAX_FRAME_BYTES, Pipe, Relay, RequestSent, Upstream},
     secret::{Redactor, variable},
     settings::McpServer,
 };
@@ -241,7 +241,7 @@ pub(super) async fn greet(
     listener: &Listener,
     fault: &LastFault,
 ) -> Result<RunningService<RoleClient, Listener>, String> {
-    let transport = Bounded::new(transport, fault.clone());
+    let transport = BoundedTransport::new(transport, fault.clone());
     serve_client(listener.clone(), transport).await.map_err(|error| with_causes(&error))
 }
 
@@ -255,7 +255,7 @@ fn upstream(url: &str, settings: &McpServer) -> Result<Upstream, String> {
         shape: None,
         passes_errors: true,
         longest: Some(longest),
-        sent: Sent::default(),
+        sent: RequestSent::default(),
     })
 }
 

@@ -17,7 +17,7 @@ use tokio::{
 use crate::{
     files::workspace::{private, remove},
     sandbox::{
-        Helper, Launched, Policy, Sandbox, absolute, make_absolute_if_readable, plain_environment,
+        Helper, LaunchedSandbox, Policy, Sandbox, absolute, make_absolute_if_readable, plain_environment,
         readable_message,
     },
     secret::{Redactor, variable},
@@ -63,12 +63,12 @@ pub(super) struct Process {
 /// The end of a program's standard error, without its secrets.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tail {
-    kept: Arc<Mutex<Kept>>,
+    kept: Arc<Mutex<KeptOutput>>,
     secrets: Redactor,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct KeptOutput {
     bytes: Vec<u8>,
     /// Whether there was more before `bytes`.
     is_cut: bool,
@@ -87,7 +87,7 @@ impl Process {
         let directory = empty_directory(&confinement.directory.join("mcp").join(name))
             .map_err(|error| format!("its directory could not be made: {error}"))?;
         let launched = sandbox.launch(policy(settings, directory)?, None).await;
-        let Launched { helper, input, output, errors, read, report } =
+        let LaunchedSandbox { helper, input, output, errors, read, report } =
             launched.map_err(|error| error.to_string())?;
         tracing::debug!(server = name, ?report, "an MCP server starts in its sandbox");
         let tail = Tail { secrets: secrets.clone(), ..Tail::default() };

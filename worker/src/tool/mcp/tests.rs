@@ -60,18 +60,18 @@ fn program(arguments: &[&str]) -> McpServer {
 }
 
 /// Servers, and the directory with their homes.
-struct Started(Servers, RemovedAtEnd);
+struct TestServers(Servers, RemovedAtEnd);
 
-impl std::ops::Deref for Started {
+impl std::ops::Deref for TestServers {
     type Target = Servers;
 
     fn deref(&self) -> &Servers {
-        let Started(servers, RemovedAtEnd(_)) = self;
+        let TestServers(servers, RemovedAtEnd(_)) = self;
         servers
     }
 }
 
-fn start(name: &str, settings: McpServer) -> Started {
+fn start(name: &str, settings: McpServer) -> TestServers {
     rustls::crypto::ring::default_provider().install_default().ok();
     let directory =
         std::env::temp_dir().join(format!("trellis-mcp-homes-{}", host::random::Random::System.id()));
@@ -79,10 +79,10 @@ fn start(name: &str, settings: McpServer) -> Started {
     let confinement = Confinement { sandbox, directory: directory.clone() };
     let settings = BTreeMap::from([(name.to_owned(), settings)]);
     let servers = Servers::start(&settings, &Values::default(), &confinement);
-    Started(servers, RemovedAtEnd(directory))
+    TestServers(servers, RemovedAtEnd(directory))
 }
 
-fn everything() -> Started {
+fn everything() -> TestServers {
     start("everything", program(&[&package("server-everything"), "stdio"]))
 }
 

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use domain::{
     Timestamp, TraceId, Usd,
     schedule::{
-        Found, MAX_LIVE, NotNow, Rules, State, Submitted, ask, decide, looks_at, pause, read, submitted,
+        MAX_LIVE, NotNow, Rules, RunState, State, SubmitOutcome, ask, decide, looks_at, pause, read,
+        submitted,
     },
     wire::TickOutcome,
 };
@@ -23,7 +24,7 @@ struct Clockwork {
     rules: Rules,
     state: State,
     now: Timestamp,
-    found: BTreeMap<TraceId, Found>,
+    found: BTreeMap<TraceId, RunState>,
     /// The ticks that were run.
     ran: Vec<Timestamp>,
     /// The largest state that was stored.
@@ -66,8 +67,8 @@ impl Clockwork {
     fn accept(&mut self) {
         let Some(run) = self.state.pending.clone() else { return };
         self.ran.push(run.at);
-        self.found.insert(run.trace_id, Found::Live { ceiling: run.ceiling_usd });
-        let next = submitted(&self.state, run.trace_id, &Submitted::Accepted, self.now).unwrap();
+        self.found.insert(run.trace_id, RunState::Live { ceiling: run.ceiling_usd });
+        let next = submitted(&self.state, run.trace_id, &SubmitOutcome::Accepted, self.now).unwrap();
         self.store(next);
     }
 
@@ -87,8 +88,8 @@ impl Clockwork {
     /// All live runs have ended, at this cost.
     fn end(&mut self, cost: Usd) {
         for found in self.found.values_mut() {
-            if matches!(found, Found::Live { .. }) {
-                *found = Found::Ended { cost, at: self.now };
+            if matches!(found, RunState::Live { .. }) {
+                *found = RunState::Ended { cost, at: self.now };
             }
         }
     }
@@ -294,7 +295,7 @@ fn g16_a_tick_that_may_cost_more_than_is_left_is_skipped() {
     assert_eq!(day.until("2026-11-16T22:00Z").last().unwrap().1, SkippedBudget);
     assert_eq!(day.until("2026-11-16T23:00Z").last().unwrap().1, Decided, "a new day");
     // A run that is gone may have cost all that it could.
-    day.found.values_mut().for_each(|found| *found = Found::Gone);
+    day.found.values_mut().for_each(|found| *found = RunState::Gone);
     assert_eq!(day.until("2026-11-17T00:00Z")[0].1, Decided);
     assert_eq!(day.state.used_nanos(), 800_000_000);
     assert_eq!(day.until("2026-11-17T01:00Z")[0].1, SkippedBudget);
@@ -352,7 +353,7 @@ proptest! {
         while clockwork.now < at("2026-11-03") {
             clockwork.now = clockwork.now.plus_millis(9 * 60_000);
             for (_, trace_id, cost) in ends.extract_if(.., |(end, ..)| *end <= clockwork.now) {
-                clockwork.found.insert(trace_id, Found::Ended { cost, at: clockwork.now });
+                clockwork.found.insert(trace_id, RunState::Ended { cost, at: clockwork.now });
             }
             let before = clockwork.ran.len();
             clockwork.work();
@@ -438,7 +439,7 @@ fn g16_what_was_refused_or_given_up() {
         clockwork.state.last.clone().unwrap()
     };
     let run = decided(&mut clockwork, "2026-11-16T10:01Z").trace_id.unwrap();
-    let refused = Submitted::Refused("malformed: there is no agent `writer`".into());
+    let refused = SubmitOutcome::Refused("malformed: there is no agent `writer`".into());
     let next = submitted(&clockwork.state, run, &refused, clockwork.now).unwrap();
     clockwork.store(next);
     assert!(
@@ -455,7 +456,7 @@ fn g16_what_was_refused_or_given_up() {
     let run = decided(&mut clockwork, "2026-11-16T10:02Z").trace_id.unwrap();
     let given_up = decided(&mut clockwork, "2026-11-16T10:03Z");
     assert_eq!((given_up.outcome, given_up.trace_id), (TickOutcome::GivenUp, Some(run)));
-    clockwork.found.insert(run, Found::Gone);
+    clockwork.found.insert(run, RunState::Gone);
     assert_eq!(decided(&mut clockwork, "2026-11-16T10:03Z").outcome, TickOutcome::Decided);
     assert_eq!(clockwork.state.used_nanos(), 800_000_000);
 }
@@ -465,8 +466,8 @@ fn g16_what_was_refused_or_given_up() {
 fn g16_a_refused_run_is_none_of_the_runs_that_there_may_be() {
     let mut clockwork = Clockwork::new("2026-11-16T10:00Z", json!({"max_runs": 1, "overlap": "allow"}));
     for (time, came, runs) in [
-        ("2026-11-16T10:01Z", Submitted::Refused("there is no agent".into()), 0),
-        ("2026-11-16T10:02Z", Submitted::Accepted, 1),
+        ("2026-11-16T10:01Z", SubmitOutcome::Refused("there is no agent".into()), 0),
+        ("2026-11-16T10:02Z", SubmitOutcome::Accepted, 1),
     ] {
         clockwork.now = at(time);
         let next =
@@ -523,7 +524,7 @@ fn g16_a_tick_writes_as_much_after_ten_thousand_as_at_first() {
         // Eight are live at any time, as many as may be.
         if n > 7 {
             let oldest = clockwork.state.live[0].trace_id;
-            clockwork.found.insert(oldest, Found::Ended { cost: Usd::from_cents(3), at: clockwork.now });
+            clockwork.found.insert(oldest, RunState::Ended { cost: Usd::from_cents(3), at: clockwork.now });
             clockwork.found.retain(|id, _| clockwork.state.live.iter().any(|run| run.trace_id == *id));
         }
         assert_eq!(clockwork.written.len(), before + 2, "a decision, and what came of it");

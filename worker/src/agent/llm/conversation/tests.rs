@@ -3,7 +3,7 @@
 use domain::{
     Amount, Timestamp,
     check::{CheckDecision, Moment},
-    wire::{CallCost, Compacted},
+    wire::{CallCost, CompactionKind},
 };
 use serde_json::json;
 
@@ -77,7 +77,7 @@ fn w5_what_comes_next_follows_from_the_journal_alone() {
 
 fn told(number: u32, text: &str) -> HistoryStep {
     let text = domain::wire::Text::new(text).unwrap();
-    HistoryStep::Told(Box::new(domain::wire::Told { number: Some(number), text, by: None }))
+    HistoryStep::Told(Box::new(domain::wire::PersonMessage { number: Some(number), text, by: None }))
 }
 
 fn rung(number: u32, action: RungAction) -> HistoryStep {
@@ -201,7 +201,8 @@ fn w7_a_summary_stands_for_its_entries_and_is_neither_a_step_nor_an_answer() {
 fn w7_a_message_to_the_agent_stays_when_the_exchange_before_it_is_gone() {
     let exchange = |id: &str| [model_answer(&format!("asked {id}"), &[id]), tool_answer(id)];
     let steps = [&exchange("a")[..], &[told(1, "use tulips")], &exchange("b")].concat();
-    for gone in [summary(3, "a was read"), HistoryStep::Compacted { from: 1, to: 3, how: Compacted::Dropped }]
+    for gone in
+        [summary(3, "a was read"), HistoryStep::Compacted { from: 1, to: 3, how: CompactionKind::Dropped }]
     {
         let text = shown_text(&conversation([steps.clone(), vec![gone]].concat()));
         assert!(!text.contains("asked a") && text.contains("use tulips"), "{text}");
@@ -234,7 +235,7 @@ fn b16_a_summary_that_a_check_denied_stands_for_nothing() {
 fn b21_a_rung_asks_for_a_smaller_window_until_it_was_compacted() {
     let mut steps = vec![model_answer("asked a", &["a"]), tool_answer("a"), rung(1, RungAction::Compact)];
     assert!(conversation(steps.clone()).wants_compaction());
-    steps.push(HistoryStep::Compacted { from: 1, to: 2, how: Compacted::References });
+    steps.push(HistoryStep::Compacted { from: 1, to: 2, how: CompactionKind::References });
     assert!(!conversation(steps).wants_compaction());
 }
 
@@ -248,17 +249,17 @@ fn w7_dropped_exchanges_and_references_are_named_in_the_prompt() {
     };
     let exchange = |id: &str| [model_answer(&format!("asked {id}"), &[id]), long(id)];
     let steps: Vec<_> = ["a", "b", "c"].into_iter().flat_map(exchange).collect();
-    let dropped = HistoryStep::Compacted { from: 1, to: 2, how: Compacted::Dropped };
+    let dropped = HistoryStep::Compacted { from: 1, to: 2, how: CompactionKind::Dropped };
     let text = shown_text(&conversation([steps.clone(), vec![dropped.clone()]].concat()));
     assert!(!text.contains("asked a") && text.contains("asked b"), "{text}");
     assert!(
         text.contains("steps 1 to 2, 1 answers of yours with their tool outputs, are no longer shown"),
         "{text}"
     );
-    let more = HistoryStep::Compacted { from: 3, to: 4, how: Compacted::Dropped };
+    let more = HistoryStep::Compacted { from: 3, to: 4, how: CompactionKind::Dropped };
     let text = shown_text(&conversation([steps.clone(), vec![dropped, more]].concat()));
     assert!(text.contains("steps 1 to 4, 2 answers") && text.contains("asked c"), "{text}");
-    let referred = HistoryStep::Compacted { from: 1, to: 4, how: Compacted::References };
+    let referred = HistoryStep::Compacted { from: 1, to: 4, how: CompactionKind::References };
     let referred = conversation([steps.clone(), vec![referred]].concat());
     let text = shown_text(&referred);
     assert!(

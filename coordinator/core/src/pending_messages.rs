@@ -10,7 +10,7 @@ use domain::{
     id::ModelName,
     json,
     ladder::Rung,
-    wire::{Hold, News, ReachedRung, Tell, Told},
+    wire::{Hold, News, PersonMessage, ReachedRung, Tell},
 };
 
 use super::{ContextIndex, ContextNode, Event, Message, Refusal, Trace, content};
@@ -128,19 +128,19 @@ impl Trace {
     pub(super) fn news(&self, node: &ContextNode, hold: &Hold) -> Option<News> {
         let seen = hold.seen?;
         let mut room = MAX_NEWS_BYTES;
-        let message = |(number, message): (u32, &Message)| Told {
+        let message = |(number, message): (u32, &Message)| PersonMessage {
             number: Some(number),
             text: message.text.clone(),
             by: message.by.clone(),
         };
         let behind = |seen: Option<u32>| seen.map_or(usize::MAX, |seen| seen as usize);
         let told = (1..).zip(node.told.iter()).skip(behind(seen.told)).map(message);
-        let fits = |told: &Told| {
+        let fits = |told: &PersonMessage| {
             let rest = room.checked_sub(json::size_bytes(told));
             room = rest.unwrap_or_default();
             rest.is_some()
         };
-        let told: Vec<Told> = told.take_while(fits).collect();
+        let told: Vec<PersonMessage> = told.take_while(fits).collect();
         let rungs = (1..=node.lifecycle.rungs).zip(self.ladder(node)).skip(behind(seen.rungs));
         let rungs: Vec<ReachedRung> =
             rungs.map(|(number, rung)| self.reached_rung(node, number, rung)).collect();

@@ -11,22 +11,22 @@ use domain::{
 use serde_json::{Map, Value, json};
 
 use crate::input::{
-    document::{Document, Unread, Unusable},
+    document::{Document, FileError, UnreadableGraphs},
     file::read_value,
     sources::{Mistakes, Sources, join},
 };
 
 /// A file, with the graphs that its steps use.
-pub(crate) fn read_with_graphs(path: &Path) -> Result<Document, Unusable> {
+pub(crate) fn read_with_graphs(path: &Path) -> Result<Document, FileError> {
     let document = read_as_far(path)?;
     document.checked(Ok(()))?;
     Ok(document)
 }
 
 /// As `read_with_graphs`; a graph that can't be read is told of with all that is wrong in the rest, once that is checked.
-pub(crate) fn read_as_far(path: &Path) -> Result<Document, Unusable> {
+pub(crate) fn read_as_far(path: &Path) -> Result<Document, FileError> {
     let mut document = read_value(path)?;
-    let mut files = Files { open: vec![named(path)], bytes: 0, unread: Unread::default() };
+    let mut files = Files { open: vec![named(path)], bytes: 0, unread: UnreadableGraphs::default() };
     let Document { value, sources, .. } = &mut document;
     // What `graph show` prints has the graph in it, and a schedule its task.
     let (at, graph) = if value.get("steps").is_none() && value.get("graph").is_some() {
@@ -52,7 +52,7 @@ struct Files {
     open: Vec<PathBuf>,
     /// The size of all of them together.
     bytes: usize,
-    unread: Unread,
+    unread: UnreadableGraphs,
 }
 
 impl Files {
@@ -83,12 +83,12 @@ impl Files {
     fn put(&mut self, step: &mut Value, used: &str, at: &str, file: &Path, sources: &mut Sources) {
         let graph = match self.read(step, used, at, file, sources) {
             Ok(graph) => graph,
-            Err(Unusable::Unreadable(error)) => {
+            Err(FileError::Unreadable(error)) => {
                 let hint = format!("it is looked for beside {}", file.display());
                 self.unread.problems.add(join(at, "use"), format!("{error:#}"), Some(hint));
                 self.stand_in(step, at)
             }
-            Err(Unusable::Wrong(mistakes)) => {
+            Err(FileError::Wrong(mistakes)) => {
                 self.unread.inside.push(mistakes);
                 self.stand_in(step, at)
             }
@@ -116,9 +116,9 @@ impl Files {
         at: &str,
         file: &Path,
         sources: &mut Sources,
-    ) -> Result<Value, Unusable> {
+    ) -> Result<Value, FileError> {
         let wrong = |message: String, hint: Option<String>, sources: &Sources| {
-            Unusable::Wrong(Mistakes::new(Problems::one(join(at, "use"), message, hint), sources))
+            FileError::Wrong(Mistakes::new(Problems::one(join(at, "use"), message, hint), sources))
         };
         let path = file.parent().unwrap_or(Path::new("")).join(used);
         let name = named(&path);

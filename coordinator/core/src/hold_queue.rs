@@ -19,9 +19,9 @@ use super::{
 
 /// What those ahead in the line need, by context.
 #[derive(Debug, Default)]
-pub(super) struct Reserved(BTreeMap<ContextIndex, Amount>);
+pub(super) struct ReservedAhead(BTreeMap<ContextIndex, Amount>);
 
-impl Reserved {
+impl ReservedAhead {
     pub(super) fn at(&self, index: ContextIndex) -> Amount {
         self.0.get(&index).copied().unwrap_or(Amount::ZERO)
     }
@@ -44,7 +44,7 @@ impl Trace {
     /// Whether a hold of `amount` fits behind those ahead of `ticket` in the line; at the end of it if it has none. Looks
     /// no further than to the first that leaves too little: where the budget is short, that is near the front.
     pub(super) fn fit(&self, at: ContextIndex, amount: Amount, closing: bool, ticket: Option<u64>) -> Fit {
-        let mut ahead = Reserved::default();
+        let mut ahead = ReservedAhead::default();
         for (_, other, hold) in self.line_before(ticket.unwrap_or(u64::MAX)) {
             let fit = self.fit_behind(at, amount, closing, &ahead);
             if !matches!(fit, Fit::Now) {
@@ -55,7 +55,7 @@ impl Trace {
         self.fit_behind(at, amount, closing, &ahead)
     }
 
-    fn fit_behind(&self, at: ContextIndex, amount: Amount, closing: bool, ahead: &Reserved) -> Fit {
+    fn fit_behind(&self, at: ContextIndex, amount: Amount, closing: bool, ahead: &ReservedAhead) -> Fit {
         // The closing reserve is for the last report only: neither its own calls nor its descendants' may use
         // it (B7).
         match self.check_hold_behind(at, amount, !closing, ahead) {
@@ -68,7 +68,7 @@ impl Trace {
     }
 
     /// Keeps what a waiting hold needs, on all its ancestors; nothing if it can't be had.
-    fn reserve(&self, reserved: &mut Reserved, at: ContextIndex, hold: &WaitingHold) {
+    fn reserve(&self, reserved: &mut ReservedAhead, at: ContextIndex, hold: &WaitingHold) {
         if self.check_hold_apart_from_calls(at, hold.amount, !hold.closing).is_err() {
             return;
         }
@@ -175,7 +175,7 @@ pub(super) fn called_off(trace: &Trace, at: ContextIndex, call_id: &CallId, now:
 
 /// The parked contexts whose turn has come: their hold fits, or can't be had any more and they have to be told.
 pub(super) fn called_up(trace: &Trace, now: Timestamp) -> Vec<Event> {
-    let mut ahead = Reserved::default();
+    let mut ahead = ReservedAhead::default();
     let mut events = Vec::new();
     for (_, at, hold) in trace.line_before(u64::MAX) {
         let parked = matches!(trace.node(at).status, Status::Paused { .. }) && trace.blocked(at).is_none();

@@ -21,9 +21,9 @@ use crate::{
     epoch::Epoch,
     kept::Graphs,
     policy::{Policies, WorkerPolicies},
-    room::Room,
     schedules::Schedules,
-    sealed::Sealed,
+    sealed::SealedStore,
+    storage_headroom::Room,
     store::{self, Member, Members},
 };
 
@@ -34,7 +34,7 @@ pub(crate) const LARGE_BYTES: usize = 256 * 1024;
 pub(crate) struct Handles {
     pub(crate) config: Config,
     pub(crate) bus: Bus,
-    pub(crate) store: Sealed,
+    pub(crate) store: SealedStore,
     pub(crate) clock: Clock,
     pub(crate) epoch: Epoch,
     pub(crate) room: Room,

@@ -18,8 +18,8 @@ use domain::{
 
 use super::{
     ContextIndex, ContextNode, Refusal, Trace,
-    budget::{CallState, Granted},
-    line::Reserved,
+    budget::{CallState, GrantedDimensions},
+    hold_queue::ReservedAhead,
 };
 
 /// An amount that is added and one that is taken away; both at once when a hold becomes a cost.
@@ -225,7 +225,7 @@ impl Trace {
     /// granted, or only the reserve left. A granted amount belongs to its holder: above a grant only
     /// exhaustion counts.
     pub(super) fn nothing_left(&self, at: ContextIndex) -> impl Iterator<Item = (&ContextNode, Dimension)> {
-        let mut guaranteed = Granted::default();
+        let mut guaranteed = GrantedDimensions::default();
         self.chain_of_undo(at).filter_map(move |(_, node)| {
             let budget = &node.budget;
             let left = budget.left_for_children();
@@ -288,7 +288,7 @@ impl Trace {
     /// Whether `amount` can be held at `at` and on all its ancestors (B3); if not, which context denies it
     /// (B5). A hold that fits exactly is admitted (B4).
     pub(super) fn check_hold(&self, at: ContextIndex, amount: Amount, by_child: bool) -> Result<(), Refusal> {
-        self.check_hold_behind(at, amount, by_child, &Reserved::default()).map_err(Refusal::Denied)
+        self.check_hold_behind(at, amount, by_child, &ReservedAhead::default()).map_err(Refusal::Denied)
     }
 
     /// As `check_hold`, without what is kept for those ahead in the line.
@@ -297,7 +297,7 @@ impl Trace {
         at: ContextIndex,
         amount: Amount,
         by_child: bool,
-        ahead: &Reserved,
+        ahead: &ReservedAhead,
     ) -> Result<(), Box<HoldDenied>> {
         self.walk_hold(at, amount, by_child, |index, node, for_descendant| {
             let room = node.budget.room(for_descendant).saturating_sub(ahead.at(index));
@@ -389,7 +389,7 @@ impl Trace {
     /// belongs to its holder, as long as that lives.
     fn least_left(&self, at: ContextIndex, left: impl Fn(ContextIndex, &ContextNode) -> Amount) -> Amount {
         let mut least = Amount::new(Usd::MAX, Tokens::MAX);
-        let mut guaranteed = Granted::default();
+        let mut guaranteed = GrantedDimensions::default();
         for (index, node) in self.chain(at) {
             least = guaranteed.choose(least, least.min(left(index, node)));
             guaranteed.cost |= node.budget.ceilings.granted.cost && node.is_live();

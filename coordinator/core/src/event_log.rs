@@ -13,7 +13,7 @@ use super::{Event, Trace};
 /// Events of a trace, on `agent.event.<trace>.<child>`: live, and from the start for late observers. Events
 /// of one decision about one context come in one message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Logged {
+pub struct LoggedEvents {
     pub trace_id: TraceId,
     /// The context they are about; the root for events of the whole trace.
     pub child_id: ChildId,
@@ -39,7 +39,7 @@ pub struct Commit {
     pub after: Option<Timestamp>,
 }
 
-impl Logged {
+impl LoggedEvents {
     /// The number of the last event.
     pub fn last_version(&self) -> u64 {
         (self.version + self.events.len() as u64).saturating_sub(1)
@@ -62,13 +62,13 @@ impl Logged {
 
 /// Events of one commit that have just been applied to `trace`, as messages. Events of the whole trace are
 /// published under its root; before it has a root, under the context they name.
-pub fn logged(trace: &mut Trace, events: Vec<Event>, at: Timestamp) -> Vec<Logged> {
+pub fn logged(trace: &mut Trace, events: Vec<Event>, at: Timestamp) -> Vec<LoggedEvents> {
     let commit = trace.commit(events.len() as u64, at);
     let root = trace.root().map(|root| root.id.clone());
     let somebody = || events.iter().find_map(Event::child_id).cloned().unwrap_or_else(ChildId::whole_trace);
     let root = root.unwrap_or_else(somebody);
     let first = trace.version() + 1 - events.len() as u64;
-    let mut messages: Vec<Logged> = Vec::new();
+    let mut messages: Vec<LoggedEvents> = Vec::new();
     for (version, event) in (first..).zip(events) {
         let child_id = event.child_id().unwrap_or(&root).clone();
         match messages.last_mut() {
@@ -81,7 +81,7 @@ pub fn logged(trace: &mut Trace, events: Vec<Event>, at: Timestamp) -> Vec<Logge
             }
             Some(_) | None => {
                 let trace_id = trace.id();
-                messages.push(Logged { trace_id, child_id, version, commit, at, events: vec![event] });
+                messages.push(LoggedEvents { trace_id, child_id, version, commit, at, events: vec![event] });
             }
         }
     }

@@ -8,9 +8,9 @@ use std::{
 use tokio::time::Instant;
 
 #[derive(Debug, Clone, Default)]
-pub struct Seen(Arc<Mutex<Option<Instant>>>);
+pub struct LastRequest(Arc<Mutex<Option<Instant>>>);
 
-impl Seen {
+impl LastRequest {
     pub(crate) fn now(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }

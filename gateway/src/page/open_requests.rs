@@ -5,7 +5,7 @@ use host::clock::Clock;
 use maud::{Markup, html};
 use trace::{ContextNode, Trace};
 
-use super::{money, questions, raise, row, waiting::is_paused};
+use super::{money, questions, raise, row, waiting_contexts::is_paused};
 use crate::call::Call;
 
 /// A card for each of them.
@@ -34,7 +34,7 @@ fn paused(call: &Call, trace: &Trace, node: &ContextNode) -> Markup {
             article aria-labelledby=(id) {
                 h2 class="said" id=(id) { (node.id) " waits for a larger budget" }
                 p { (row::doing(trace, node)) }
-                p class="kind" { (money::Shown::of(node, &node.budget.snapshot()).told()) }
+                p class="kind" { (money::ShownBudget::of(node, &node.budget.snapshot()).told()) }
                 @if raise::is_allowed(call) { (raise::form(trace.id(), &node.id, node.budget.ceilings.limit.cost_usd)) }
             }
         }

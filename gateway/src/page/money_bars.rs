@@ -7,12 +7,7 @@ use text::human_time;
 use trace::{ContextNode, Replay, Trace};
 
 use super::{answer, live, run, shell::Here};
-use crate::{
-    blocking::blocking,
-    call::{Answered, Call},
-    problem::ProblemDetails,
-    routes::context,
-};
+use crate::{blocking::blocking, call::Call, problem::ApiResult, routes::context};
 
 /// The height of a bar, and of its row.
 const BAR: usize = 30;
@@ -28,7 +23,7 @@ const LISTED: usize = 50;
 /// Bars that are wide enough for a name.
 const NAMED: u64 = WIDTH / 16;
 
-pub(super) async fn show(call: Call) -> Answered {
+pub(super) async fn show(call: Call) -> ApiResult {
     let of = call.one::<ChildId>("of")?;
     let at = call.number("at")?;
     let run = call.watched.run(call.part("trace")?).await?;
@@ -71,7 +66,7 @@ pub(super) async fn show(call: Call) -> Answered {
 }
 
 /// The run as it was after an event, and how many events there are.
-async fn earlier(call: &Call, at: u64) -> Result<(Trace, u64), Box<ProblemDetails>> {
+async fn earlier(call: &Call, at: u64) -> ApiResult<(Trace, u64)> {
     let trace_id = call.part("trace")?;
     let stored = call.client.bus().read(&Filter::EventsOf(trace_id)).await?;
     let replayed = blocking(move || {
@@ -81,12 +76,12 @@ async fn earlier(call: &Call, at: u64) -> Result<(Trace, u64), Box<ProblemDetail
     replayed.await?
 }
 
-pub(super) async fn live(call: Call) -> Answered {
+pub(super) async fn live(call: Call) -> ApiResult {
     let of = call.one("of")?;
     live::part(call, move |state| part(state.trace(), of.as_ref()).ok()).await
 }
 
-fn part(trace: &Trace, of: Option<&ChildId>) -> Result<Markup, Box<ProblemDetails>> {
+fn part(trace: &Trace, of: Option<&ChildId>) -> ApiResult<Markup> {
     let root = client::root(trace)?;
     let node = match of {
         Some(child) => context(trace, child)?,
@@ -231,7 +226,8 @@ fn one(trace: &Trace, bar: &Bar<'_>) -> Markup {
                 ("held", held.saturating_sub(carved)),
                 ("carved", carved + rest),
             ];
-            let told = format!("{}: {}", node.id, super::money::Shown::of(node, &budget.snapshot()).told());
+            let told =
+                format!("{}: {}", node.id, super::money::ShownBudget::of(node, &budget.snapshot()).told());
             let href = match node.children.is_empty() {
                 true => format!("runs/{}/contexts/{}", trace.id(), node.id),
                 false => format!("runs/{}/money?of={}", trace.id(), node.id),

@@ -14,12 +14,12 @@ use host::clock::Clock;
 use tokio::time::timeout;
 
 use crate::{
+    last_request::LastRequest,
     page,
     problem::ProblemDetails,
     rate::{Rate, Who},
-    seen::Seen,
     session::Sessions,
-    token::{Known, Tokens},
+    token::{TokenHolder, Tokens},
 };
 
 /// What a page of another origin may send, and read of an answer.
@@ -48,12 +48,12 @@ pub(crate) struct Door {
     pub(crate) origins: Vec<String>,
     /// None: whoever comes in may do everything.
     pub(crate) tokens: Option<Tokens>,
-    pub(crate) everybody: Known,
+    pub(crate) everybody: TokenHolder,
     pub(crate) sessions: Arc<Sessions>,
     /// Within this time a form must have come.
     pub(crate) form_within: Duration,
     pub(crate) rate: Rate,
-    pub(crate) seen: Seen,
+    pub(crate) seen: LastRequest,
 }
 
 type Refused = Box<ProblemDetails>;
@@ -169,7 +169,7 @@ impl Door {
     }
 
     /// Who asks: by a token, or from the page by a session.
-    fn known(&self, tokens: &Tokens, request: &Request, is_ours: bool) -> Result<Known, Refused> {
+    fn known(&self, tokens: &Tokens, request: &Request, is_ours: bool) -> Result<TokenHolder, Refused> {
         let headers = request.headers();
         if is_ours
             && !headers.contains_key(header::AUTHORIZATION)
@@ -226,7 +226,7 @@ fn is_of_the_page(request: &Request) -> bool {
     !matches!(site, Some(b"cross-site" | b"same-site")) && (reads || headers.contains_key(header::ORIGIN))
 }
 
-fn known(tokens: &Tokens, headers: &HeaderMap) -> Result<Known, Refused> {
+fn known(tokens: &Tokens, headers: &HeaderMap) -> Result<TokenHolder, Refused> {
     let refused = |challenge: &str, message: &str| {
         ProblemDetails::new(StatusCode::UNAUTHORIZED, "unauthenticated", message)
             .with_header(header::WWW_AUTHENTICATE, challenge)

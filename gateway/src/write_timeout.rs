@@ -15,16 +15,16 @@ use tokio::{
 };
 
 #[derive(Debug)]
-pub(crate) struct Patient<S> {
+pub(crate) struct WriteTimeout<S> {
     stream: S,
     within: Duration,
     /// Set while a write waits.
     waits: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Patient<S> {
+impl<S> WriteTimeout<S> {
     pub(crate) fn new(stream: S, within: Duration) -> Self {
-        Patient { stream, within, waits: None }
+        WriteTimeout { stream, within, waits: None }
     }
 
     /// The result of a write; an error if it has waited for too long.
@@ -40,7 +40,7 @@ impl<S> Patient<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeout<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -50,7 +50,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -93,7 +93,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_does_not_read_is_dropped_and_who_reads_slowly_is_not() {
         let (near, mut far) = duplex(8);
-        let mut patient = Patient::new(near, Duration::from_secs(30));
+        let mut patient = WriteTimeout::new(near, Duration::from_secs(30));
         let writing = tokio::spawn(async move {
             let written = patient.write_all(&[1; 64]).await;
             (patient, written)

@@ -23,14 +23,14 @@ use tokio::{
     time::{Instant, sleep, timeout, timeout_at},
 };
 use tokio_util::task::AbortOnDropHandle;
-use trace::{Logged, Replay, Superseded, Trace};
+use trace::{LoggedEvents, Replay, Superseded, Trace};
 
 use crate::{
     blocking::blocking,
     doctor::{self, Bounds, Findings},
-    problem::ProblemDetails,
-    saw::Saw,
-    today::Today,
+    problem::{ApiResult, ProblemDetails},
+    skipped_conditions::Saw,
+    spend_last_24h::Today,
 };
 
 /// Changes of a run are told together, so often at most.
@@ -47,13 +47,11 @@ const READ: Duration = Duration::from_secs(30);
 /// The last characters of what an agent says.
 const WORDS: usize = 4000;
 
-type Told<T> = Result<T, Box<ProblemDetails>>;
-
 /// What there is one of for each key while somebody has it.
 #[derive(Debug)]
-struct Once<K, V>(Mutex<HashMap<K, Weak<V>>>);
+struct SharedByKey<K, V>(Mutex<HashMap<K, Weak<V>>>);
 
-impl<K: Eq + Hash, V> Once<K, V> {
+impl<K: Eq + Hash, V> SharedByKey<K, V> {
     fn get(&self, key: K, is_over: impl FnOnce(&V) -> bool, make: impl FnOnce() -> V) -> Arc<V> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(there) = all.get(&key).and_then(Weak::upgrade).filter(|there| !is_over(there)) {
@@ -66,17 +64,17 @@ impl<K: Eq + Hash, V> Once<K, V> {
     }
 }
 
-impl<K, V> Default for Once<K, V> {
+impl<K, V> Default for SharedByKey<K, V> {
     fn default() -> Self {
-        Once(Mutex::default())
+        SharedByKey(Mutex::default())
     }
 }
 
 /// What takes long to find, and is told for a while after.
 #[derive(Debug)]
-struct Recent<T>(tokio::sync::Mutex<Option<(Instant, Arc<T>)>>);
+struct RecentAnswer<T>(tokio::sync::Mutex<Option<(Instant, Arc<T>)>>);
 
-impl<T> Recent<T> {
+impl<T> RecentAnswer<T> {
     /// Whoever asks while it is looked for waits for that.
     async fn get<E>(&self, look: impl Future<Output = Result<T, E>>) -> Result<Arc<T>, E> {
         let mut known = self.0.lock().await;
@@ -89,28 +87,28 @@ impl<T> Recent<T> {
     }
 }
 
-impl<T> Default for Recent<T> {
+impl<T> Default for RecentAnswer<T> {
     fn default() -> Self {
-        Recent(tokio::sync::Mutex::default())
+        RecentAnswer(tokio::sync::Mutex::default())
     }
 }
 
 #[derive(Debug)]
-pub(crate) struct Watched {
+pub(crate) struct LiveRuns {
     client: Client,
-    runs: Once<TraceId, Run>,
-    lists: Once<String, List>,
+    runs: SharedByKey<TraceId, Run>,
+    lists: SharedByKey<String, List>,
     kept: Arc<Semaphore>,
-    examined: Recent<Findings>,
-    today: Recent<Today>,
+    examined: RecentAnswer<Findings>,
+    today: RecentAnswer<Today>,
 }
 
-impl Watched {
+impl LiveRuns {
     pub(crate) fn of(client: &Client) -> Arc<Self> {
         let kept = Arc::new(Semaphore::new(MOST_KEPT));
-        let (runs, lists) = (Once::default(), Once::default());
-        let (examined, today) = (Recent::default(), Recent::default());
-        Arc::new(Watched { client: client.clone(), runs, lists, kept, examined, today })
+        let (runs, lists) = (SharedByKey::default(), SharedByKey::default());
+        let (examined, today) = (RecentAnswer::default(), RecentAnswer::default());
+        Arc::new(LiveRuns { client: client.clone(), runs, lists, kept, examined, today })
     }
 
     /// What ails the deployment, as of a moment ago.
@@ -127,12 +125,12 @@ impl Watched {
     }
 
     /// What was spent in the last 24 hours, as of a moment ago.
-    pub(crate) async fn today(&self) -> Told<Arc<Today>> {
+    pub(crate) async fn today(&self) -> ApiResult<Arc<Today>> {
         self.today.get(Today::of(&self.client)).await
     }
 
     /// A run as it is now, or a moment later.
-    pub(crate) async fn run(&self, trace_id: TraceId) -> Told<Arc<Run>> {
+    pub(crate) async fn run(&self, trace_id: TraceId) -> ApiResult<Arc<Run>> {
         let filter = Filter::EventsOf(trace_id);
         let last = self.client.bus().last(&filter).await?.ok_or(client::Error::NoRun(trace_id))?;
         let run = self.runs.get(trace_id, Run::is_over, || Run::begin(&self.client, trace_id));
@@ -253,7 +251,7 @@ impl Run {
     pub(crate) async fn look<T: Send + 'static>(
         &self,
         look: impl FnOnce(&State) -> T + Send + 'static,
-    ) -> Told<T> {
+    ) -> ApiResult<T> {
         let state = self.state.clone();
         blocking(move || look(&state.read().unwrap_or_else(PoisonError::into_inner))).await
     }
@@ -261,8 +259,8 @@ impl Run {
     /// The same, for what may be refused.
     pub(crate) async fn show<T: Send + 'static>(
         &self,
-        show: impl FnOnce(&Trace) -> Told<T> + Send + 'static,
-    ) -> Told<T> {
+        show: impl FnOnce(&Trace) -> ApiResult<T> + Send + 'static,
+    ) -> ApiResult<T> {
         self.look(|state| show(state.trace())).await?
     }
 }
@@ -335,7 +333,7 @@ struct Reader {
 }
 
 /// What came of the messages that were taken.
-enum Taken {
+enum TakeOutcome {
     All,
     Superseded,
 }
@@ -346,7 +344,7 @@ impl Reader {
         let mut heard = self.client.live_output(self.trace_id).await.ok()?;
         loop {
             let mut log = self.read_again().await?;
-            while let Taken::All = self.take(&mut log, &mut heard).await? {}
+            while let TakeOutcome::All = self.take(&mut log, &mut heard).await? {}
         }
     }
 
@@ -383,7 +381,7 @@ impl Reader {
     }
 
     /// Waits for the first message, and takes all that come soon after it.
-    async fn take(&self, log: &mut ReadAhead, heard: &mut LiveOutput) -> Option<Taken> {
+    async fn take(&self, log: &mut ReadAhead, heard: &mut LiveOutput) -> Option<TakeOutcome> {
         let mut until = None;
         let (mut events, mut pieces) = (Vec::new(), Vec::new());
         loop {
@@ -408,12 +406,12 @@ impl Reader {
             for (_, logged) in events {
                 state.saw.note(&logged);
                 if let Err(Superseded) = state.replay.add(logged) {
-                    return Taken::Superseded;
+                    return TakeOutcome::Superseded;
                 }
             }
             pieces.iter().for_each(|piece| state.hear(piece));
             state.forget_the_ended();
-            Taken::All
+            TakeOutcome::All
         })
         .await
     }
@@ -434,7 +432,7 @@ impl Reader {
 }
 
 /// The next message of an event log; none if the log can't be read any more. Cancel-safe.
-async fn next_events(log: &mut ReadAhead) -> Option<(u64, Logged)> {
+async fn next_events(log: &mut ReadAhead) -> Option<(u64, LoggedEvents)> {
     loop {
         if let RunMessage::Events(message) = log.next().await.ok()? {
             return Some((message.sequence, message.logged));

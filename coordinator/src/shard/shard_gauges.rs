@@ -4,18 +4,18 @@
 use std::time::Duration;
 
 use domain::Timestamp;
-use telemetry::metrics::{self, Live, Told};
+use telemetry::metrics::{self, GaugeHandle, Live};
 use tokio::time::Instant;
 use trace::Status;
 
 use super::cache::{Cache, Entry};
-use crate::handles::Handles;
+use crate::loops::Handles;
 
 const EVERY: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(super) struct Tally {
-    told: Told<Live>,
+    told: GaugeHandle<Live>,
     next: Instant,
 }
 

@@ -19,11 +19,11 @@ use futures_util::StreamExt;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    call::{self, Answered},
+    call::{self},
     config::Limits,
-    problem::ProblemDetails,
+    problem::{ApiResult, ProblemDetails},
     streams::{Place, Streams},
-    token::Known,
+    token::TokenHolder,
 };
 
 /// The headers that a caller may have carried: who called whom. What a server of NATS says of a sender nobody else may say.
@@ -34,7 +34,7 @@ const ENVELOPE_BYTES: usize = 64 << 10;
 
 pub(crate) async fn carry(bus: Bus, limits: Limits, streams: Arc<Streams>, request: Request) -> Response {
     let (mut parts, body) = request.into_parts();
-    let Some(known) = parts.extensions.remove::<Known>() else {
+    let Some(known) = parts.extensions.remove::<TokenHolder>() else {
         return ProblemDetails::internal("a call came in without a caller", &"the door lets nobody pass")
             .into_response();
     };
@@ -52,7 +52,7 @@ pub(crate) async fn carry(bus: Bus, limits: Limits, streams: Arc<Streams>, reque
     carried(&bus, &known, &streams, &body).await.unwrap_or_else(IntoResponse::into_response)
 }
 
-async fn carried(bus: &Bus, known: &Known, streams: &Arc<Streams>, body: &Bytes) -> Answered {
+async fn carried(bus: &Bus, known: &TokenHolder, streams: &Arc<Streams>, body: &Bytes) -> ApiResult {
     if known.ends.is_cancelled() {
         return Err(ProblemDetails::no_more());
     }
@@ -71,7 +71,7 @@ async fn carried(bus: &Bus, known: &Known, streams: &Arc<Streams>, body: &Bytes)
 
 /// A call without headers that nobody may have carried. Who asks for what only administrators may is whom the token names; without
 /// tokens it is whom the command names.
-fn with_own_headers(mut call: Call, known: &Known) -> Call {
+fn with_own_headers(mut call: Call, known: &TokenHolder) -> Call {
     let own = |headers: &mut Headers| {
         let by = headers.remove(BY_HEADER);
         headers.retain(|name, _| CARRIED.contains(&name.as_str()));

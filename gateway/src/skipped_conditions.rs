@@ -7,7 +7,7 @@ use domain::{
     graph::{Condition, StepIndex},
 };
 use serde_json::Value;
-use trace::{Event, Logged};
+use trace::{Event, LoggedEvents};
 
 /// By the graph, the place of the step, and what was asked: after an amend another step may stand there.
 #[derive(Debug, Clone, Default)]
@@ -15,7 +15,7 @@ pub(crate) struct Saw(HashMap<(ChildId, StepIndex, String), Json>);
 
 impl Saw {
     /// Remembers what a `when` saw that was not true. A second delivery says the same again.
-    pub(crate) fn note(&mut self, logged: &Logged) {
+    pub(crate) fn note(&mut self, logged: &LoggedEvents) {
         for event in &logged.events {
             if let Event::ConditionAsked { child_id, step, question, answer, saw } = event
                 && question.starts_with("when: ")
@@ -59,7 +59,7 @@ mod tests {
     fn only_what_a_condition_names_is_told() {
         let when = Condition::compile("outputs.desk == \"a\" && steps.read.cost_usd > 1.0", "when").unwrap();
         let graph = ChildId::new("g").unwrap();
-        let asked = |answer, saw| Logged {
+        let asked = |answer, saw| LoggedEvents {
             trace_id: TraceId::from_u128(1).unwrap(),
             child_id: graph.clone(),
             version: 1,

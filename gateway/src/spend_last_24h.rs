@@ -9,7 +9,7 @@ use domain::{
 };
 use host::clock::Clock;
 
-use crate::problem::ProblemDetails;
+use crate::problem::ApiResult;
 
 const HOUR_MS: u64 = 60 * 60 * 1000;
 pub(crate) const HOURS: usize = 24;
@@ -31,7 +31,7 @@ pub(crate) struct Today {
 }
 
 impl Today {
-    pub(crate) async fn of(client: &Client) -> Result<Self, Box<ProblemDetails>> {
+    pub(crate) async fn of(client: &Client) -> ApiResult<Self> {
         let now = Clock::Machine.now();
         let since = Some(now.minus_millis(HOUR_MS * HOURS as u64));
         let mut query = RunsQuery { since, limit: 500, ..RunsQuery::default() };

@@ -12,7 +12,7 @@ use domain::{
     wire::{Charge, DisputedCost, Sender},
 };
 
-use super::{Event, Phase, Refusal, Status, Trace, chain::Told, money};
+use super::{Event, Phase, Refusal, Status, Trace, chain::CommitGroup, money};
 
 /// A call or a charge in commits that do not count.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,34 +38,34 @@ struct LostHold {
 }
 
 /// What an event says of a cost.
-enum Said {
+enum CostEvent {
     Hold(u32, Amount),
     Cost(Amount, Option<ModelName>),
     /// So much of the cost that was said last is not booked.
     Disputed(Amount),
 }
 
-fn said(event: &Event) -> Option<(&ChildId, DisputedCost, Said)> {
+fn said(event: &Event) -> Option<(&ChildId, DisputedCost, CostEvent)> {
     let call = |id: &CallId| DisputedCost::Call(id.clone());
     if let Event::Held { child_id, call_id, attempt, amount } = event {
-        Some((child_id, call(call_id), Said::Hold(*attempt, *amount)))
+        Some((child_id, call(call_id), CostEvent::Hold(*attempt, *amount)))
     } else if let Event::Settled { child_id, call_id, amount, model }
     | Event::Corrected { child_id, call_id, amount, model } = event
     {
-        Some((child_id, call(call_id), Said::Cost(*amount, model.clone())))
+        Some((child_id, call(call_id), CostEvent::Cost(*amount, model.clone())))
     } else if let Event::Released { child_id, call_id } = event {
-        Some((child_id, call(call_id), Said::Cost(Amount::ZERO, None)))
+        Some((child_id, call(call_id), CostEvent::Cost(Amount::ZERO, None)))
     } else if let Event::Charged { child_id, key, amount, .. } = event {
-        Some((child_id, DisputedCost::Charge(key.clone()), Said::Cost(*amount, None)))
+        Some((child_id, DisputedCost::Charge(key.clone()), CostEvent::Cost(*amount, None)))
     } else if let Event::Disputed { child_id, amount, of, .. } = event {
-        Some((child_id, of.clone(), Said::Disputed(*amount)))
+        Some((child_id, of.clone(), CostEvent::Disputed(*amount)))
     } else {
         None
     }
 }
 
 /// The costs in these branches of a log, and the holds that may have become costs.
-pub(super) fn lost_costs(branches: &[Vec<Told>]) -> Vec<LostCost> {
+pub(super) fn lost_costs(branches: &[Vec<CommitGroup>]) -> Vec<LostCost> {
     let mut all: Vec<LostCost> = Vec::new();
     let mut places: HashMap<CallId, usize> = HashMap::new();
     for lost in branches.iter().flat_map(|branch| in_branch(branch)) {
@@ -82,7 +82,7 @@ pub(super) fn lost_costs(branches: &[Vec<Told>]) -> Vec<LostCost> {
     all
 }
 
-fn in_branch(commits: &[Told]) -> Vec<LostCost> {
+fn in_branch(commits: &[CommitGroup]) -> Vec<LostCost> {
     let mut claimed: HashSet<(&ChildId, u32)> = HashSet::new();
     let mut costs: Vec<LostCost> = Vec::new();
     let mut places: HashMap<(&ChildId, DisputedCost), usize> = HashMap::new();
@@ -101,12 +101,14 @@ fn in_branch(commits: &[Told]) -> Vec<LostCost> {
             }
             let lost = &mut costs[place];
             match said {
-                Said::Hold(attempt, amount) => {
+                CostEvent::Hold(attempt, amount) => {
                     let is_of_lost_attempt = claimed.contains(&(child_id, attempt));
                     lost.hold = Some(LostHold { attempt, amount, is_of_lost_attempt });
                 }
-                Said::Cost(amount, model) => (lost.cost, lost.model) = (Some(amount), model),
-                Said::Disputed(amount) => lost.cost = lost.cost.and_then(|cost| cost.checked_add(amount)),
+                CostEvent::Cost(amount, model) => (lost.cost, lost.model) = (Some(amount), model),
+                CostEvent::Disputed(amount) => {
+                    lost.cost = lost.cost.and_then(|cost| cost.checked_add(amount))
+                }
             }
         }
     }

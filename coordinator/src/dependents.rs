@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 
-use bus::{Stored, of_first_writers};
+use bus::{StoredMessage, of_first_writers};
 use domain::{
     ChildId, TraceId,
     subject::Filter,
@@ -16,7 +16,7 @@ use domain::{
 };
 use trace::{Corrupt, Rerun, Trace};
 
-use crate::{handles::Handles, store};
+use crate::{loops::Handles, store};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -60,7 +60,8 @@ pub(crate) async fn of(handles: &Handles, origin: TraceId) -> Result<Vec<Branch>
 async fn has_copied(handles: &Handles, trace_id: TraceId, child_id: ChildId) -> Result<bool, bus::Error> {
     let journal = of_first_writers(handles.bus.read(&Filter::JournalOf(trace_id, child_id)).await?);
     // Workers refuse to go on with a journal they can't read.
-    let step = |stored: &Stored| serde_json::from_slice::<HistoryEntry>(&stored.payload).map(|e| e.step).ok();
+    let step =
+        |stored: &StoredMessage| serde_json::from_slice::<HistoryEntry>(&stored.payload).map(|e| e.step).ok();
     let steps: Vec<_> = journal.iter().filter_map(step).collect();
     Ok(has_all_copies(&steps))
 }

@@ -3,17 +3,17 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use bus::Stored;
+use bus::StoredMessage;
 use domain::{
     TraceId,
     subject::Filter,
     wire::{ObjectReference, TakenFrom},
 };
-use trace::{Logged, Replay, Trace};
+use trace::{LoggedEvents, Replay, Trace};
 
 use crate::{
-    handles::Handles,
-    sealed::{Found, Opened},
+    loops::Handles,
+    sealed::{OpenResult, OpenedTrace},
     store,
 };
 
@@ -29,10 +29,13 @@ pub(crate) enum Error {
 pub(crate) async fn read(handles: &Handles, id: TraceId) -> Result<Option<Trace>, Error> {
     let loaded = handles.store.load(&[id]).await?.pop();
     // What its log has that can be believed may be only its beginning.
-    if loaded.as_ref().is_some_and(|loaded| matches!(loaded.found, Found::Foreign(_) | Found::Damaged(_))) {
+    if loaded
+        .as_ref()
+        .is_some_and(|loaded| matches!(loaded.found, OpenResult::Foreign(_) | OpenResult::Damaged(_)))
+    {
         return Ok(None);
     }
-    if let Some(record) = loaded.and_then(Opened::record) {
+    if let Some(record) = loaded.and_then(OpenedTrace::record) {
         match Trace::from_stored(id, record.version, &record.fields, &record.values) {
             Ok(trace) => return Ok(Some(trace)),
             Err(error) => {
@@ -41,8 +44,8 @@ pub(crate) async fn read(handles: &Handles, id: TraceId) -> Result<Option<Trace>
         }
     }
     let log = handles.bus.read(&Filter::EventsOf(id)).await?;
-    let logged = |stored: &Stored| serde_json::from_slice::<Logged>(&stored.payload).ok();
-    let Some(log) = log.iter().map(logged).collect::<Option<Vec<Logged>>>() else { return Ok(None) };
+    let logged = |stored: &StoredMessage| serde_json::from_slice::<LoggedEvents>(&stored.payload).ok();
+    let Some(log) = log.iter().map(logged).collect::<Option<Vec<LoggedEvents>>>() else { return Ok(None) };
     // A log that contradicts itself must not end the coordinator.
     let replayed = catch_unwind(AssertUnwindSafe(|| Replay::all(Trace::new(id), log)));
     Ok(replayed.ok().map(|(trace, _)| trace).filter(|trace| trace.version() > 0))

@@ -15,7 +15,7 @@ use super::job::Work;
 
 /// What is told of a trace once its turn is committed.
 #[derive(Debug, Default)]
-pub(super) struct Counted(Vec<Fact>);
+pub(super) struct TurnMetrics(Vec<Fact>);
 
 #[derive(Debug, PartialEq)]
 enum Fact {
@@ -80,7 +80,7 @@ impl Before {
     }
 }
 
-impl Counted {
+impl TurnMetrics {
     /// Collects what a job has decided: `trace` is the state after it.
     pub(super) fn note(
         &mut self,
@@ -151,9 +151,9 @@ impl Counted {
                 Fact::LeaseExpired => metrics::lease_expired(),
                 Fact::Run(status) => metrics::run_ended(status),
                 Fact::Ended(agent, took, error) => {
-                    let what = agent
-                        .as_ref()
-                        .map_or(metrics::Ended::Workflow, |agent| metrics::Ended::Agent(agent.as_str()));
+                    let what = agent.as_ref().map_or(metrics::EndedWork::Workflow, |agent| {
+                        metrics::EndedWork::Agent(agent.as_str())
+                    });
                     metrics::context_ended(what, took, error);
                 }
                 Fact::Cancelled(took) => metrics::cancelled(took),
@@ -303,7 +303,7 @@ mod tests {
             Ok(events) => (&events[..], Ok(())),
             Err(refusal) => (&[][..], Err(refusal)),
         };
-        let mut counted = Counted::default();
+        let mut counted = TurnMetrics::default();
         counted.note(before, &work, trace, (events, denials.news(&work, decided)), NOW);
         counted.0
     }

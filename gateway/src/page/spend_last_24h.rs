@@ -6,8 +6,9 @@ use maud::{Markup, html};
 
 use super::answer;
 use crate::{
-    call::{Answered, Call},
-    today::{HOURS, Today},
+    call::Call,
+    problem::ApiResult,
+    spend_last_24h::{HOURS, Today},
 };
 
 /// Agents and models that are told by name.
@@ -17,7 +18,7 @@ const WIDTH: usize = 120;
 const HEIGHT: u64 = 24;
 
 /// The chart alone: it is loaded after the list.
-pub(super) async fn show(call: Call) -> Answered {
+pub(super) async fn show(call: Call) -> ApiResult {
     let today = call.watched.today().await?;
     Ok(answer::document(StatusCode::OK, chart(&today)))
 }

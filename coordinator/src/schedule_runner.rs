@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, time::Duration};
 use bus::Outgoing;
 use domain::{
     ScheduleName, TraceId, Usd,
-    schedule::{self, Found, Readable, Run, State, Submitted},
+    schedule::{self, ReadySchedule, Run, RunState, State, SubmitOutcome},
     span::Headers,
     subject::{Filter, Subject},
     wire::{Overlap, Refusal, SubmitAnswer},
@@ -20,10 +20,11 @@ use trace::Trace;
 
 use crate::{
     crash::Point,
-    handles::Handles,
+    error_log,
+    loops::Handles,
     registry::{self, Appended, Known},
     schedules::{Brief, ScheduleRecord},
-    store, trouble,
+    store,
 };
 
 /// How long a submission may take.
@@ -65,7 +66,7 @@ pub(crate) async fn look_after(handles: &Handles, name: &ScheduleName) -> Result
         let Some(next) = schedule::decide(&brief.rules, &known.state, now, &found, ceiling) else {
             return Ok(true);
         };
-        if let Some(Decided { known, pending }) = decided(handles, name, &known, next).await?
+        if let Some(StoredDecision { known, pending }) = decided(handles, name, &known, next).await?
             && let Some(pending) = pending
             && !submit(handles, name, &brief, &known, &pending, true).await?
         {
@@ -81,15 +82,15 @@ pub(crate) fn default_ceiling(handles: &Handles) -> Usd {
 }
 
 /// A decision that is stored.
-pub(crate) struct Decided {
+pub(crate) struct StoredDecision {
     known: std::sync::Arc<Known<ScheduleRecord>>,
     pending: Option<Run>,
 }
 
 /// What was decided before, and may not be submitted yet.
-pub(crate) fn pending(known: std::sync::Arc<Known<ScheduleRecord>>) -> Decided {
+pub(crate) fn pending(known: std::sync::Arc<Known<ScheduleRecord>>) -> StoredDecision {
     let pending = known.state.pending.clone();
-    Decided { known, pending }
+    StoredDecision { known, pending }
 }
 
 /// Stores a decision; none if another was first.
@@ -98,14 +99,14 @@ pub(crate) async fn decided(
     name: &ScheduleName,
     known: &Known<ScheduleRecord>,
     next: State,
-) -> Result<Option<Decided>, Error> {
+) -> Result<Option<StoredDecision>, Error> {
     match handles.schedules.decide(name, known, &next).await? {
         Appended::Done(known) => {
             if next.pending.is_some() {
                 handles.config.crash.pass(Point::TickDecided);
             }
             let pending = next.pending.filter(|pending| known.state.pending.as_ref() == Some(pending));
-            Ok(Some(Decided { known, pending }))
+            Ok(Some(StoredDecision { known, pending }))
         }
         Appended::Behind => {
             handles.schedules.one(name).await?;
@@ -119,14 +120,14 @@ pub(crate) async fn run_now(
     handles: &Handles,
     name: &ScheduleName,
     brief: &Brief,
-    decided: Decided,
+    decided: StoredDecision,
 ) -> Result<Option<Refusal>, Error> {
-    let Decided { known, pending: Some(pending) } = decided else { return Ok(None) };
+    let StoredDecision { known, pending: Some(pending) } = decided else { return Ok(None) };
     match attempt(handles, name, brief, &known, &pending, false).await? {
         Attempt::Came(came) => {
             let refusal = match &came {
-                Submitted::Accepted => None,
-                Submitted::Refused(reason) | Submitted::GivenUp(reason) => {
+                SubmitOutcome::Accepted => None,
+                SubmitOutcome::Refused(reason) | SubmitOutcome::GivenUp(reason) => {
                     Some(Refusal::new("refused", "G16", format!("the run was refused: {reason}")))
                 }
             };
@@ -139,7 +140,7 @@ pub(crate) async fn run_now(
 
 /// What came of one attempt to submit a run.
 enum Attempt {
-    Came(Submitted),
+    Came(SubmitOutcome),
     /// It may be possible later.
     Later(Refusal),
 }
@@ -167,7 +168,7 @@ async fn note(
     name: &ScheduleName,
     known: &Known<ScheduleRecord>,
     pending: &Run,
-    came: &Submitted,
+    came: &SubmitOutcome,
 ) -> Result<(), Error> {
     let now = handles.clock.now();
     let Some(next) = schedule::submitted(&known.state, pending.trace_id, came, now) else { return Ok(()) };
@@ -188,11 +189,11 @@ async fn attempt(
 ) -> Result<Attempt, Error> {
     // A run that was there is not begun again, also if it was removed since.
     if !is_first && was_submitted(handles, pending.trace_id).await? {
-        return Ok(Attempt::Came(Submitted::Accepted));
+        return Ok(Attempt::Came(SubmitOutcome::Accepted));
     }
     let Some(definition) = handles.schedules.definition(name, pending.revision).await? else {
         let reason = "its revision of the schedule is not kept any more".to_owned();
-        return Ok(Attempt::Came(Submitted::GivenUp(reason)));
+        return Ok(Attempt::Came(SubmitOutcome::GivenUp(reason)));
     };
     if brief.rules.overlap == Overlap::CancelPrevious {
         cancel(handles, &known.state.live, pending).await;
@@ -210,7 +211,7 @@ pub(crate) async fn was_submitted(handles: &Handles, trace_id: TraceId) -> Resul
 }
 
 /// As any client does; whichever coordinator takes it.
-async fn request(handles: &Handles, definition: &Readable, pending: &Run) -> Attempt {
+async fn request(handles: &Handles, definition: &ReadySchedule, pending: &Run) -> Attempt {
     let submission = definition.submission(pending.trace_id, pending.ceiling_usd);
     let payload = serde_json::to_vec(&submission).expect("JSON has string keys only");
     let headers = Headers::new();
@@ -223,10 +224,10 @@ async fn request(handles: &Handles, definition: &Readable, pending: &Run) -> Att
         }
     };
     match answer {
-        Ok(SubmitAnswer::Accepted(_)) => Attempt::Came(Submitted::Accepted),
+        Ok(SubmitAnswer::Accepted(_)) => Attempt::Came(SubmitOutcome::Accepted),
         Ok(SubmitAnswer::Refused(refusal)) if is_transient(&refusal) => Attempt::Later(refusal),
         Ok(SubmitAnswer::Refused(refusal)) => {
-            Attempt::Came(Submitted::Refused(format!("{}: {}", refusal.code, refusal.to_text())))
+            Attempt::Came(SubmitOutcome::Refused(format!("{}: {}", refusal.code, refusal.to_text())))
         }
         Err(_) => Attempt::Later(Refusal::unexpected("submission")),
     }
@@ -248,13 +249,17 @@ async fn cancel(handles: &Handles, live: &[Run], pending: &Run) {
         let message =
             Outgoing { subject: Subject::Cancel, id, headers: Headers::new(), payload, expect_last: None };
         if let Err(error) = handles.bus.publish(message).await {
-            trouble::tell(&error, Some(run.trace_id), "the earlier run of a schedule could not be cancelled");
+            error_log::tell(
+                &error,
+                Some(run.trace_id),
+                "the earlier run of a schedule could not be cancelled",
+            );
         }
     }
 }
 
 /// What the store has of the live runs.
-pub(crate) async fn found(handles: &Handles, state: &State) -> Result<BTreeMap<TraceId, Found>, Error> {
+pub(crate) async fn found(handles: &Handles, state: &State) -> Result<BTreeMap<TraceId, RunState>, Error> {
     let ids: Vec<TraceId> = state.live.iter().map(|run| run.trace_id).collect();
     if ids.is_empty() {
         return Ok(BTreeMap::new());
@@ -267,14 +272,14 @@ pub(crate) async fn found(handles: &Handles, state: &State) -> Result<BTreeMap<T
             Error::Corrupt
         })?;
         let what = match summary {
-            None => Found::Gone,
+            None => RunState::Gone,
             Some(run) => {
                 // What is still held when it ends may be spent.
                 let spent = run.budget.spent.cost_usd.nanos() + run.budget.held.cost_usd.nanos();
                 let spent = Usd::from_nanos(spent);
                 match run.ended_at {
-                    Some(at) => Found::Ended { cost: spent, at },
-                    None => Found::Live { ceiling: run.budget.limit.cost_usd.max(spent) },
+                    Some(at) => RunState::Ended { cost: spent, at },
+                    None => RunState::Live { ceiling: run.budget.limit.cost_usd.max(spent) },
                 }
             }
         };
