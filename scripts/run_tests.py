@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Runs the test binaries that `cargo test --no-run --message-format=json` lists in a file.
 
-The system tests wait most of the time, for servers and leases; the other binaries compute. So they run side by side: the
-system tests with three threads for each core, the others one after another with one thread for each core.
+They run in three lanes side by side. The system tests wait most of the time, for servers and leases: three threads for each
+core. A browser is half a dozen processes: one test at a time. The other binaries compute: one thread for each core.
 
-    run_tests.py MESSAGES LOG [--except PACKAGE…] [FILTER…]
+    run_tests.py MESSAGES LOG
 
 LOG gets everything that the tests print. The terminal gets progress, failures, the ten slowest tests, and a closing line.
 """
@@ -17,6 +17,7 @@ import threading
 import time
 
 SYSTEM_TESTS = "trellis-tests"
+BROWSER_TESTS = "browser::"
 RESULT = re.compile(r"^test (\S+)(?: - should panic)? \.\.\. (ok|FAILED|ignored)(?: <([0-9.]+)s>)?")
 
 
@@ -38,27 +39,28 @@ def binaries(messages):
 class Run:
     """The results of all binaries."""
 
-    def __init__(self, log, filters):
-        self.log, self.filters = log, filters
+    def __init__(self, log):
+        self.log = log
         self.lock = threading.Lock()
-        self.passed, self.failed, self.times = 0, [], []
+        self.passed, self.failed, self.times, self.outputs = 0, [], [], []
         self.began = time.monotonic()
 
     def say(self, text):
         print(f"   {text}", flush=True)
 
-    def binary(self, package, target, executable, folder, threads):
+    def binary(self, package, target, executable, folder, threads, filters):
         # `--report-time` is not stable: the variable permits it to this binary.
         environment = dict(os.environ, CARGO_MANIFEST_DIR=folder, RUST_TEST_THREADS=str(threads), RUSTC_BOOTSTRAP="1")
-        command = [executable, "-Z", "unstable-options", "--report-time", *self.filters]
+        command = [executable, "-Z", "unstable-options", "--report-time", *filters]
         process = subprocess.Popen(command, cwd=folder, env=environment, text=True, errors="replace",
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        failed = 0
+        failed, lines = 0, []
         for line in process.stdout:
             result = RESULT.match(line)
             with self.lock:
                 self.log.write(line)
                 if not result:
+                    lines.append(line)
                     continue
                 name, outcome, seconds = result.groups()
                 if seconds:
@@ -72,27 +74,24 @@ class Run:
                     self.failed.append(f"{package} {name}")
                     self.say(f"FAILED: {package} {name}")
         code = process.wait()
-        if code != 0 and not failed:
-            with self.lock:
+        with self.lock:
+            self.outputs += outputs(lines)
+            if code != 0 and not failed:
                 self.failed.append(f"{package} {target}")
                 self.say(f"FAILED: {package} {target} ended with {code}, see the log")
 
 
-def outputs(log, tests, lines_of_each=60):
-    """The last lines that each of these tests printed, as the log has them: a log of CI outlives its checkout."""
-    sections, section = [], None
-    with open(log, errors="replace") as file:
-        for line in file:
-            header = re.match(r"^---- (\S+) stdout ----$", line)
-            if header:
-                section = [line] if header.group(1) in tests else None
-                if section:
-                    sections.append(section)
-            elif line.startswith("failures:") or RESULT.match(line):
-                section = None
-            elif section is not None:
-                section.append(line)
-    return ["".join(one[:1] + one[1:][-lines_of_each:]) for one in sections]
+def outputs(lines, lines_of_each=60):
+    """The last lines that each failed test of a binary printed: a log of CI outlives its checkout."""
+    sections = []
+    for line in lines:
+        if re.match(r"^---- (\S+) stdout ----$", line):
+            sections.append([line])
+        elif line.startswith("failures:"):
+            sections.append([])
+        elif sections:
+            sections[-1].append(line)
+    return ["".join(one[:1] + one[1:][-lines_of_each:]) for one in sections if one and one[0].startswith("---- ")]
 
 
 def clock(seconds):
@@ -100,23 +99,21 @@ def clock(seconds):
 
 
 def main():
-    messages, log, *rest = sys.argv[1:]
-    left_out = set()
-    while rest[:1] == ["--except"]:
-        left_out.add(rest[1])
-        rest = rest[2:]
-    found = [one for one in binaries(messages) if one[0] not in left_out]
+    messages, log = sys.argv[1:]
+    found = binaries(messages)
     cores = os.cpu_count() or 1
     threads = int(os.environ.get("RUST_TEST_THREADS", 0))
+    system, others = ([one for one in found if (one[0] == SYSTEM_TESTS) == is_system] for is_system in (True, False))
     with open(log, "w") as file:
-        run = Run(file, rest)
+        run = Run(file)
         lanes = [
-            ([one for one in found if one[0] == SYSTEM_TESTS], threads or 3 * cores),
-            ([one for one in found if one[0] != SYSTEM_TESTS], threads or cores),
+            (system, threads or 3 * cores, ["--skip", BROWSER_TESTS]),
+            (system, 1, [BROWSER_TESTS]),
+            (others, threads or cores, []),
         ]
         running = [
-            threading.Thread(target=lambda lane=lane, at_once=at_once: [run.binary(*one, at_once) for one in lane])
-            for lane, at_once in lanes
+            threading.Thread(target=lambda lane=lane: [run.binary(*one, *lane[1:]) for one in lane[0]])
+            for lane in lanes
         ]
         for one in running:
             one.start()
@@ -129,7 +126,7 @@ def main():
         print(f"\nfailed tests, with their output in {log}:", file=sys.stderr)
         for name in run.failed:
             print(f"   {name}", file=sys.stderr)
-        for section in outputs(log, [name.split(" ")[-1] for name in run.failed]):
+        for section in run.outputs:
             print(section, file=sys.stderr)
         name = run.failed[0].split(" ")
         print(f'\nhint: set -a; eval "$(scripts/servers)"; set +a; cargo test -p {name[0]} -- {name[-1]}', file=sys.stderr)
