@@ -157,7 +157,7 @@ fn answers(question: &Question, id: &str) -> Markup {
         Form { choices, approval: true, .. } if choices.is_empty() => vec!["approve"],
         Form { choices, .. } => choices.iter().map(domain::wire::Text::as_str).collect(),
     };
-    let done = "ApiResult: the run goes on with it.";
+    let done = "Answered: the run goes on with it.";
     html! {
         div class="answers" {
             @if !choices.is_empty() {
