@@ -54,6 +54,17 @@ impl Agenda {
 
     /// Adds the follow-ups of an event that has just been applied.
     pub(super) fn follow(&mut self, trace: &Trace, event: &Event) {
+        let facts = event.facts();
+        if facts.has_follow_up {
+            self.add_follow_ups(trace, event);
+        }
+        if facts.frees_room && !trace.paused.is_empty() {
+            self.add(FollowUp::Returned);
+        }
+    }
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the facts of an event say that something follows")]
+    fn add_follow_ups(&mut self, trace: &Trace, event: &Event) {
         match event {
             Event::Settled { child_id, .. }
             | Event::Released { child_id, .. }
@@ -124,46 +135,7 @@ impl Agenda {
                     .for_each(|at| self.add(FollowUp::Graph(at)));
             }
             Event::Answered { child_id, .. } => self.add(FollowUp::Answered(trace.expect(child_id))),
-            Event::Opened { .. }
-            | Event::Rebuilt { .. }
-            | Event::Copied(_)
-            | Event::AgentAdded { .. }
-            | Event::PlanAdded { .. }
-            | Event::RerunBegun { .. }
-            | Event::ResultKept { .. }
-            | Event::KeptTaken { .. }
-            | Event::KeptDropped { .. }
-            | Event::Tombstoned { .. }
-            | Event::WindowClamped { .. }
-            | Event::Claimed { .. }
-            | Event::Ticked { .. }
-            | Event::Progressed { .. }
-            | Event::Checked { .. }
-            | Event::AttemptLost { .. }
-            | Event::Waiting { .. }
-            | Event::InputRequired { .. }
-            | Event::Reminded { .. }
-            | Event::Paused { .. }
-            | Event::PlaceLost { .. }
-            | Event::Redispatched { .. }
-            | Event::Closed { .. }
-            | Event::Deleted { .. }
-            | Event::Restored { .. }
-            | Event::Told { .. }
-            | Event::MessagesSeen { .. }
-            | Event::RungReached { .. }
-            | Event::Held { .. }
-            | Event::HoldQueued { .. }
-            | Event::Disputed { .. }
-            | Event::ValueSet { .. }
-            | Event::ValueDeleted { .. }
-            | Event::StoreCleared
-            | Event::ConditionAsked { .. }
-            | Event::StepsSkipped { .. }
-            | Event::SynthesisBegun { .. } => {}
-        }
-        if event.frees_room() && !trace.paused.is_empty() {
-            self.add(FollowUp::Returned);
+            _ => {}
         }
     }
 

@@ -37,7 +37,11 @@ pub fn effects(trace: &Trace, events: &[Event]) -> Vec<Effect> {
     events.iter().flat_map(|event| effects_of(trace, event)).collect()
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "the facts of an event say that it sends")]
 fn effects_of(trace: &Trace, event: &Event) -> Vec<Effect> {
+    if !event.facts().sends {
+        return Vec::new();
+    }
     match event {
         Event::Admitted(admitted) => execute(trace, &admitted.spec.child_id),
         Event::Requeued { child_id, .. } | Event::Redispatched { child_id } => execute(trace, child_id),
@@ -61,56 +65,7 @@ fn effects_of(trace: &Trace, event: &Event) -> Vec<Effect> {
         Event::Deleted { child_id, .. } => vec![Effect::Remove { child_id: child_id.clone() }],
         // The log may have dropped them.
         Event::Copied(copied) if copied.is_last() => questions(trace),
-        Event::Opened { .. }
-        | Event::Copied(_)
-        | Event::Rebuilt { .. }
-        | Event::AgentAdded { .. }
-        | Event::PlanAdded { .. }
-        | Event::RerunBegun { .. }
-        | Event::ResultKept { .. }
-        | Event::KeptTaken { .. }
-        | Event::KeptDropped { .. }
-        | Event::Amended { .. }
-        | Event::UndoRefused { .. }
-        | Event::Tombstoned { .. }
-        | Event::WindowClamped { .. }
-        | Event::Claimed { .. }
-        | Event::Ticked { .. }
-        | Event::Progressed { .. }
-        | Event::Checked { .. }
-        | Event::AttemptLost { .. }
-        | Event::Waiting { .. }
-        | Event::Answered { .. }
-        | Event::Told { .. }
-        | Event::MessagesSeen { .. }
-        | Event::RungReached { .. }
-        | Event::Paused { .. }
-        | Event::Restored { .. }
-        | Event::Held { .. }
-        | Event::HoldQueued { .. }
-        | Event::PlaceLost { .. }
-        | Event::Settled { .. }
-        | Event::Released { .. }
-        | Event::Forfeited { .. }
-        | Event::Estimated { .. }
-        | Event::Corrected { .. }
-        | Event::Charged { .. }
-        | Event::Disputed { .. }
-        | Event::DisputeDecided { .. }
-        | Event::Exhausted { .. }
-        | Event::Raised { .. }
-        | Event::Replenished { .. }
-        | Event::StepContinues { .. }
-        | Event::ValueSet { .. }
-        | Event::ValueDeleted { .. }
-        | Event::StoreCleared
-        | Event::ConditionAsked { .. }
-        | Event::ItemsTaken { .. }
-        | Event::ItemRefused { .. }
-        | Event::StepEnded { .. }
-        | Event::StepsSkipped { .. }
-        | Event::GatheringEnded { .. }
-        | Event::SynthesisBegun { .. } => Vec::new(),
+        _ => Vec::new(),
     }
 }
 

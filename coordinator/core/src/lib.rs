@@ -33,6 +33,7 @@ mod dispute;
 mod effect;
 mod end;
 mod event;
+mod event_facts;
 mod event_log;
 mod folded;
 mod found_by;

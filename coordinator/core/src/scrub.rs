@@ -90,7 +90,11 @@ impl LoggedEvents {
 }
 
 impl Event {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the facts of an event say that it has content")]
     fn without_content(self) -> Self {
+        if !self.facts().has_content {
+            return self;
+        }
         match self {
             Event::PlanAdded { plan: whole } => Event::PlanAdded { plan: plan(&whole) },
             Event::Amended { child_id, id, by: _, plan: whole } => {
@@ -131,49 +135,7 @@ impl Event {
                 Event::ResultKept { place, kept: Box::new(kept.without_content()) }
             }
             Event::Copied(copied) => Event::Copied(Box::new(copied.without_content())),
-            event @ (Event::Opened { .. }
-            | Event::Rebuilt { .. }
-            | Event::AgentAdded { .. }
-            | Event::RerunBegun { .. }
-            | Event::KeptTaken { .. }
-            | Event::KeptDropped { .. }
-            | Event::WindowClamped { .. }
-            | Event::Claimed { .. }
-            | Event::Ticked { .. }
-            | Event::Progressed { .. }
-            | Event::AttemptLost { .. }
-            | Event::Requeued { .. }
-            | Event::Redispatched { .. }
-            | Event::Waiting { .. }
-            | Event::Reminded { .. }
-            | Event::Paused { .. }
-            | Event::Closed { .. }
-            | Event::Deleted { .. }
-            | Event::UndoRefused { .. }
-            | Event::Restored { .. }
-            | Event::Held { .. }
-            | Event::HoldQueued { .. }
-            | Event::PlaceLost { .. }
-            | Event::Settled { .. }
-            | Event::Released { .. }
-            | Event::Forfeited { .. }
-            | Event::Estimated { .. }
-            | Event::Corrected { .. }
-            | Event::Charged { .. }
-            | Event::Disputed { .. }
-            | Event::DisputeDecided { .. }
-            | Event::Exhausted { .. }
-            | Event::Replenished { .. }
-            | Event::Raised { .. }
-            | Event::MessagesSeen { .. }
-            | Event::RungReached { .. }
-            | Event::ValueDeleted { .. }
-            | Event::StoreCleared
-            | Event::ItemRefused { .. }
-            | Event::StepContinues { .. }
-            | Event::StepsSkipped { .. }
-            | Event::GatheringEnded { .. }
-            | Event::SynthesisBegun { .. }) => event,
+            other => other,
         }
     }
 }

@@ -145,7 +145,7 @@ impl Shard {
             open.profiles = job.profiles().into_iter().chain(open.profiles).min();
             let news = entry.denials.news(&job.work, decided.as_ref().copied());
             open.counted.note(before, &job.work, &entry.trace, (&events, news), now);
-            open.frees_room |= events.iter().any(Event::frees_room);
+            open.frees_room |= events.iter().any(|event| event.facts().frees_room);
             open.lines.extend(lines::of(&job.work, &entry.trace, &events, news));
             open.events.extend(events);
             open.replies.push(Reply::new(job, &entry.trace, decided, &home, now));

@@ -186,7 +186,7 @@ fn lines(log: &ReadLog, ledger: &Ledger, journals: &Journals) -> (Vec<Line>, Wai
     for (place, event) in log.events() {
         let waited_ms = waits.add(event, place.at).filter(|waited| *waited > 0);
         let posting = by_event.get(&place.event).copied();
-        if posting.is_none() && !is_told(event) && waited_ms.is_none() {
+        if posting.is_none() && !event.facts().on_receipt && waited_ms.is_none() {
             continue;
         }
         let cost = posting.map(|posting| {
@@ -232,37 +232,6 @@ fn carried_line(posting: &Posting) -> Line {
             before: posting.before,
         }),
     }
-}
-
-/// Whether an event belongs on a receipt. Those that only keep the run going do not; events of which nothing is known here
-/// do.
-fn is_told(event: &Event) -> bool {
-    !matches!(
-        event,
-        Event::Opened { .. }
-            | Event::Copied(_)
-            | Event::AgentAdded { .. }
-            | Event::PlanAdded { .. }
-            | Event::ResultKept { .. }
-            | Event::KeptTaken { .. }
-            | Event::KeptDropped { .. }
-            | Event::WindowClamped { .. }
-            | Event::Ticked { .. }
-            | Event::Progressed { .. }
-            | Event::Redispatched { .. }
-            | Event::MessagesSeen { .. }
-            | Event::Closed { .. }
-            | Event::Held { .. }
-            | Event::Released { .. }
-            | Event::ValueSet { .. }
-            | Event::ValueDeleted { .. }
-            | Event::StoreCleared
-            | Event::ConditionAsked { .. }
-            | Event::ItemsTaken { .. }
-            | Event::StepContinues { .. }
-            | Event::StepsSkipped { .. }
-            | Event::GatheringEnded { .. }
-    )
 }
 
 /// An event in the words of a receipt: no goals, texts and results, which are not what it is about.
