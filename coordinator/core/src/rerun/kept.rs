@@ -1,4 +1,4 @@
-//! What is kept of an earlier run for a new one, as plain values.
+//! The results of an earlier run that are kept for a new one, as plain values.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,13 +11,13 @@ use domain::{
 };
 use serde::{Deserialize, Serialize};
 
-/// What of an earlier run a new one may take over.
+/// The results of an earlier run that a new one may take over.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Earlier {
     pub rerun: Rerun,
     pub kept: Vec<(StepPlace, KeptResult)>,
-    /// Agents that only steps name which are taken as a whole, unless they would read other values: these agents may have been
-    /// deleted since.
+    /// Agents that are named only by steps taken as a whole. They may have been deleted since, and
+    /// are needed only if such a step reads other values now.
     pub spared: BTreeSet<AgentId>,
 }
 
@@ -41,7 +41,7 @@ pub struct RerunOrder {
 }
 
 impl RerunOrder {
-    /// `root` tells requests of one caller apart that name no ids.
+    /// `root` distinguishes requests of one caller that name no ids.
     pub fn new(asked: &wire::Rerun, root: &domain::ChildId) -> Self {
         let whole = wire::Rerun { reply_to: None, ..asked.clone() };
         let text = serde_json::to_string(&(whole, root)).expect("messages have string keys only");
@@ -76,7 +76,7 @@ impl StepPlace {
         self.0.split_once('.').map_or(&self.0, |(step, _)| step)
     }
 
-    /// Whether it is an item of this step.
+    /// Returns true if it is an item of this step.
     pub(crate) fn is_item_of(&self, step: &StepPlace) -> bool {
         self.0.strip_prefix(&step.0).is_some_and(|rest| rest.starts_with('.'))
     }
@@ -115,7 +115,7 @@ pub struct KeptStep {
 }
 
 impl KeptResult {
-    /// Without what agents wrote (W6).
+    /// Without the content that agents wrote (W6).
     pub(crate) fn without_content(self) -> Self {
         let (own, values) = (BTreeMap::new(), BTreeMap::new());
         let steps = self.steps.into_iter().map(|step| KeptStep { reason: None, ..step }).collect();
