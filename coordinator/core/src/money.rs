@@ -44,7 +44,8 @@ pub(super) fn hold(trace: &Trace, hold: &Hold) -> Result<Vec<Event>, Refusal> {
     }
     let (child_id, call_id, amount) = (node.id.clone(), hold.call_id.clone(), hold.amount);
     if let Some(mut events) = pending_messages::before(trace, at, hold) {
-        // Messages arrived for the agent. Its next call includes them, under another call id.
+        // The agent has to see new messages or rungs first. Its next call includes them, under
+        // another call id.
         events.extend(waits.map(|_| Event::PlaceLost { child_id, call_id }));
         return Ok(events);
     }

@@ -1,4 +1,4 @@
-//! Where a run came from whose spans are exported (X5). Plain values.
+//! The origin of a run whose spans are exported (X5). Plain values.
 
 use domain::{
     Timestamp,

@@ -32,7 +32,8 @@ impl Trace {
         let mut rows = Vec::new();
         for step in outcome.steps {
             let ran: Vec<&ContextNode> = step.contexts.iter().filter_map(|id| self.context(id)).collect();
-            // A step with one context needs no row of its own; a step with items or rounds gets a row with its reason.
+            // A step with one context needs no row of its own; a step with items or rounds gets a
+            // row with its reason.
             let summed_up = ran.is_empty() || ran.len() > 1 && step.reason.is_some() && !step.fallback;
             rows.extend(ran.into_iter().map(Row::Context));
             if summed_up {
