@@ -591,7 +591,7 @@ impl<'a> Place<'a> {
     }
 
     /// Returns true if the tokens of a graph are bounded, by the graph itself, by an ancestor or by
-    /// the deployment. The default token budget of a root is too large to count as a bound.
+    /// the deployment. The default token budget of a root is too large to be a bound.
     fn bounds_tokens(&self, spec: &ContextSpec) -> bool {
         let bounds = |tokens: Tokens| tokens < DEFAULT_ROOT_BUDGET.tokens;
         let above = match self.parent {

@@ -30,9 +30,10 @@ impl Unheld {
     }
 
     /// Returns the part of a call's cost that is booked. A provider may charge more than the hold.
-    /// The excess is paid even if nothing is left, but only up to the amount of the hold again, for
-    /// all such calls together: the existing overdraft is deducted. Beyond that the cost is treated
-    /// like one without a hold, because a lying worker could report any excess (S6).
+    /// The excess is booked up to the amount that is left. If less is left than the hold, up to the
+    /// amount of the hold again is booked, above a ceiling if need be. This allowance is shared by
+    /// all such calls: the existing overdraft is deducted from it. The rest is treated like a cost
+    /// without a hold, because a lying worker could report any excess (S6).
     pub(super) fn book_held(&mut self, held: Amount, cost: Amount) -> Amount {
         let beyond = cost.saturating_sub(held).min(self.left.max(held.saturating_sub(self.overdrawn)));
         let passes = beyond.saturating_sub(self.left);

@@ -1,4 +1,4 @@
-//! What happened to a trace. Events are facts: applying them never fails and never decides. The ordered
+//! The events of a trace. An event is a fact: applying it never fails and never decides. The ordered
 //! list of events is the trace.
 
 use std::{
@@ -399,7 +399,7 @@ impl CopyPart {
         self.part == self.parts
     }
 
-    /// What is left of it when its trace is deleted: nothing begins with it.
+    /// The part without its content, for a deleted trace. No rebuild can begin with it.
     pub(super) fn without_content(&self) -> Self {
         CopyPart { part: self.part, parts: self.parts, ..CopyPart::default() }
     }
@@ -536,7 +536,8 @@ pub struct ContextEnded {
 }
 
 impl Event {
-    /// Whether a hold that waits in the line may fit after it: money returned, or whoever stopped left its place.
+    /// Returns true if a hold that waits in the line may fit after the event: money returned, or a
+    /// context left its place in the line.
     pub fn frees_room(&self) -> bool {
         matches!(
             self,
@@ -555,12 +556,12 @@ impl Event {
                 | Event::Ended(_)
                 | Event::UndoingBegun(_)
                 | Event::UndoRefused { .. }
-                // What was held for its undo.
+                // The reserve for its undo returns.
                 | Event::Deleted { .. }
         )
     }
 
-    /// The context the event is about; none for events of the whole trace.
+    /// The context of the event; `None` for events of the whole trace.
     pub fn child_id(&self) -> Option<&ChildId> {
         match self {
             Event::Opened { .. }

@@ -15,8 +15,8 @@ use domain::{
 
 use super::{ContextNode, Refusal, Trace};
 
-/// The most bytes of each kind of part in one message. With the largest order, profile and shared messages
-/// this stays below `MAX_MESSAGE_BYTES`.
+/// The most bytes of each kind of part in one message. With the largest order, profile and shared
+/// messages this stays below `MAX_MESSAGE_BYTES`.
 const MAX_CHILDREN_BYTES: u64 = 256 * 1024;
 const MAX_INPUTS_BYTES: u64 = 512 * 1024;
 const MAX_ANSWERS_BYTES: u64 = 512 * 1024;

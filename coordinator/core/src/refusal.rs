@@ -147,7 +147,7 @@ fn list(tools: &[ToolName]) -> String {
 }
 
 impl Refusal {
-    /// Turns the refusal of a hold into the refusal of a child's grant.
+    /// Turns the refusal of a call's hold into the refusal of a hold for a child.
     pub(super) fn of_grant(self) -> Self {
         if let Refusal::Denied(denied) = self { Refusal::NotGranted(denied) } else { self }
     }

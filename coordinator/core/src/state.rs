@@ -150,7 +150,7 @@ impl Trace {
         self.agents.get(id).map(Arc::as_ref)
     }
 
-    /// The shared store. After the root's end it is empty, and `outputs` has the values.
+    /// The shared store. It is cleared at the root's end: `outputs` then has its values.
     pub fn values(&self) -> &BTreeMap<ContextKey, Entry> {
         &self.store
     }
@@ -219,7 +219,7 @@ impl Trace {
     }
 
     /// A context and its ancestors. For a part of an undo, the chain stops below the graph that
-    /// undoes: the undo spends the amount reserved for it, whatever the budgets above have left.
+    /// undoes: the undo spends the amount reserved for it, even if the budgets above have nothing left.
     pub(super) fn chain_of_undo(
         &self,
         from: ContextIndex,

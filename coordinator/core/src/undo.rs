@@ -186,7 +186,7 @@ impl Trace {
     }
 
     /// The graph that holds the reserve of a run, or of an ended group: the nearest live graph
-    /// above it.
+    /// above it. `None` if a graph on the way ended without undo.
     pub(super) fn holder(&self, at: ContextIndex) -> Option<ContextIndex> {
         let mut above = self.chain(at).map_while(|(_, node)| node.identity.step.and(node.parent));
         above.find_map(|graph| match self.node(graph).end() {

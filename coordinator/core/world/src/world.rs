@@ -148,7 +148,8 @@ impl World {
         world
     }
 
-    /// Adds or replaces a profile: `{"agent_id": …}` and the fields that differ from a built-in echo.
+    /// Adds or replaces a profile: `{"agent_id": …}` and the fields that differ from a built-in
+    /// echo.
     pub fn agent(&mut self, profile: Value) -> &mut Self {
         let base = json!({"kind": "builtin", "builtin": "echo"});
         let profile: AgentProfile = decode::value(&with(base, profile)).unwrap_or_else(|e| panic!("{e}"));
@@ -530,7 +531,7 @@ after {order:?}"
         self.trace.context(&id(child)).unwrap_or_else(|| panic!("no context {child}"))
     }
 
-    /// What a context and its descendants spent, in cents.
+    /// The amount that a context and its descendants spent, in cents.
     pub fn spent_cents(&self, child: &str) -> u64 {
         self.node(child).budget.spent.cost_usd.nanos() / 10_000_000
     }
@@ -556,7 +557,7 @@ after {order:?}"
         self.complete(&lease, result).unwrap_or_else(|refusal| panic!("{child}: {refusal}"));
     }
 
-    /// Claims a queued context and fails it for good.
+    /// Claims a queued context and fails it without a retry.
     pub fn break_it(&mut self, child: &str) {
         let lease = self.claim(child);
         self.fail(&lease, false).unwrap_or_else(|refusal| panic!("{child}: {refusal}"));
