@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::event::is_default;
 
-/// Some of the two dimensions. For a grant: the ceilings it names, which are carved out of the parent; the
-/// others are shared.
+/// A choice of the two dimensions. For a grant: the ceilings that it names, which are carved out of
+/// the parent; the other dimension is shared.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct GrantedDimensions {
     pub cost: bool,

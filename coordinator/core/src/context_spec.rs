@@ -21,17 +21,17 @@ use super::RerunOrder;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ContextSpec {
     pub child_id: ChildId,
-    /// None for a graph or group that has no agent of its own.
+    /// Absent for a graph or group without an agent of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<AgentId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goal: Option<Text>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<ThreadId>,
-    /// Of a root only (G17).
+    /// Labels of the run; only a root has them (G17).
     #[serde(default, skip_serializing_if = "domain::labels::is_none")]
     pub labels: Labels,
-    /// Values for this context alone; a graph's go into the shared store.
+    /// Values for this context only; those of a graph are written to the shared store.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub inputs: BTreeMap<ContextKey, Json>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -40,7 +40,7 @@ pub struct ContextSpec {
     pub output_to: Option<ContextKey>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Arc<BTreeSet<ToolName>>>,
-    /// None: of a step, those of its graph or group; of others, none (S8).
+    /// Absent: a step has the secrets of its graph or group; other contexts have none (S8).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secrets: Option<Box<Secrets>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -67,12 +67,12 @@ pub struct ContextSpec {
     pub window_tokens: Option<Tokens>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shared_messages: Vec<SharedMessage>,
-    /// What its caller handed over, as objects of the caller (G10).
+    /// The files that its caller handed over, as objects of the caller (G10).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<OutputFile>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<OutputSchema>,
-    /// The checkpoint whose steps it begins with (W5).
+    /// The checkpoint with whose steps it begins (W5).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch_from: Option<Checkpoint>,
     /// The run whose results it takes over (G15).

@@ -11,16 +11,16 @@ use serde::{Deserialize, Serialize};
 
 use super::{Event, Trace};
 
-/// Events of a trace, on `agent.event.<trace>.<child>`: live, and from the start for late observers. Events
-/// of one decision about one context come in one message.
+/// Events of a trace, on `agent.event.<trace>.<child>`: live, and from the start for late
+/// observers. One message has the events of one decision about one context.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct LoggedEvents {
     pub trace_id: TraceId,
-    /// The context they are about; the root for events of the whole trace.
+    /// The context of the events; the root for events of the whole trace.
     pub child_id: ChildId,
-    /// The number of the first of these events in the trace, from 1. A message may come twice.
+    /// The number of the first of these events in the trace, from 1. A message may arrive twice.
     pub version: u64,
-    /// The commit they belong to. Its events count once all of them are in the log.
+    /// The commit of the events. The events are valid once the log has the whole commit.
     pub commit: Commit,
     pub at: Timestamp,
     /// The events, in order.
@@ -33,9 +33,10 @@ pub struct Commit {
     pub first: u64,
     /// The number of its last event.
     pub last: u64,
-    /// When it was made: later than the one before it. Two commits with the same numbers differ in this.
+    /// The time of the commit: later than that of the previous one. Two commits with the same
+    /// numbers differ in this time.
     pub made: Timestamp,
-    /// When the one before it was made; absent in the first.
+    /// The time of the previous commit; absent in the first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<Timestamp>,
 }

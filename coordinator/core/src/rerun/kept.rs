@@ -26,17 +26,18 @@ pub struct Earlier {
 #[schemars(rename = "RerunSource")]
 pub struct Rerun {
     pub trace_id: TraceId,
-    /// The contexts whose stored objects its results refer to: they must not be removed before this run is (W6).
+    /// The contexts to whose stored objects its results refer. These objects must not be removed
+    /// before this run is (W6).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub needs: Vec<TakenFrom>,
 }
 
-/// What is asked of a rerun. Two submissions that ask the same are one.
+/// The request of a rerun. Two submissions with the same request are one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RerunOrder {
     #[serde(flatten)]
     pub of: wire::RerunOf,
-    /// The digest of all that the submission says.
+    /// The digest of the whole submission.
     pub request: String,
 }
 
@@ -49,8 +50,8 @@ impl RerunOrder {
     }
 }
 
-/// The step that a result is of, by its path, which no other step has: `write`; `write.4` for an item of it. An
-/// amend may move the step.
+/// The path of the step with a result, which is unique in the graph: `write`; `write.4` for an item
+/// of it. An amend may move the step.
 #[derive(
     Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
 )]
@@ -86,7 +87,7 @@ impl StepPlace {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct KeptResult {
     pub from: TakenFrom,
-    /// The fallback gave it.
+    /// True if the fallback produced the result.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fallback: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -96,12 +97,12 @@ pub struct KeptResult {
     pub read: BTreeMap<ContextKey, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<String>,
-    /// What it wrote under its own id, by the rest of the key, and to other keys.
+    /// The values that it wrote under its own id, by the rest of the key, and to other keys.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub own: BTreeMap<String, Json>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub values: BTreeMap<ContextKey, Json>,
-    /// Of a group: how its steps ended.
+    /// For a group: the ends of its steps.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<KeptStep>,
 }
