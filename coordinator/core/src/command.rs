@@ -103,8 +103,8 @@ pub struct Submit {
     pub traced: Option<Box<RunOrigin>>,
     /// For a rerun: the results of the earlier run, or the refusal to run it again.
     pub rerun: Option<Result<Earlier, Refusal>>,
-    /// Set if a graph or agent that it uses by name can't be resolved now; the plan then contains
-    /// placeholders (G18).
+    /// Set if a graph that it uses by name can't be read now; the plan then has a stand-in for it
+    /// (G18).
     pub unresolved: Option<Refusal>,
 }
 
@@ -129,7 +129,8 @@ pub struct Amend {
     pub agents: NamedProfiles,
     /// See `unresolved` of [`Submit`].
     pub unresolved: Option<Refusal>,
-    /// Graphs whose content only the run itself can verify.
+    /// Graphs that name a version which is no longer stored: only a run that contains this version
+    /// can verify them.
     pub unverified: Vec<UnverifiedGraph>,
 }
 

@@ -1,5 +1,5 @@
-//! The events of a trace. An event is a fact: applying it never fails and never decides. The ordered
-//! list of events is the trace.
+//! The events of a trace. An event is a fact: applying it never fails and never decides. The
+//! ordered list of events is the trace.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

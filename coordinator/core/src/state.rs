@@ -219,7 +219,8 @@ impl Trace {
     }
 
     /// A context and its ancestors. For a part of an undo, the chain stops below the graph that
-    /// undoes: the undo spends the amount reserved for it, even if the budgets above have nothing left.
+    /// undoes: the undo spends the amount reserved for it, even if the budgets above have nothing
+    /// left.
     pub(super) fn chain_of_undo(
         &self,
         from: ContextIndex,

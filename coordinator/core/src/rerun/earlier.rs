@@ -112,8 +112,7 @@ impl Trace {
 }
 
 impl Trace {
-    /// The steps that were undone, or whose undo was refused (G14): their effects are no longer
-    /// valid.
+    /// The steps whose undo began or was refused (G14): their effects may no longer be valid.
     fn undone_steps(&self) -> BTreeSet<StepPath> {
         let begun = |node: &&ContextNode| {
             node.undo.as_ref().is_some_and(|undo| undo.by.is_some() || undo.refused.is_some())
