@@ -1,9 +1,10 @@
-//! Admission (section P): whether a context may be created, and on what terms. The checks run in the
-//! order of docs/rules.md: spawned_from, shape, parent live, depth, contexts and children, cycle, tools, secrets, model, keys and
-//! sizes, budget, room. A refusal names the rule and changes nothing.
+//! Admission (section P): whether a context may be created, and on what terms. The checks run in
+//! the order of docs/rules.md: spawned_from, shape, parent live, depth, contexts and children,
+//! cycle, tools, secrets, model, keys and sizes, budget, room. A refusal names the rule and changes
+//! nothing.
 //!
-//! A second delivery is harmless: the same `child_id` with the same content is the same spawn and gives no
-//! event; with other content it is a conflict.
+//! A second delivery is harmless: the same `child_id` with the same content is the same spawn and
+//! gives no event; with other content it is a conflict.
 
 use std::{
     collections::BTreeSet,
@@ -36,7 +37,8 @@ use super::{
 
 pub(super) fn submit(trace: &Trace, submit: Submit, now: Timestamp) -> Result<Vec<Event>, Refusal> {
     if let Some(root) = trace.root() {
-        // Of two reruns only what was asked can be compared: the earlier run may be gone when the second delivery comes.
+        // Two reruns are compared by their requests only: the earlier run may have expired before
+        // the second delivery.
         let reruns = root.spec.rerun.as_ref().zip(submit.spec.rerun.as_ref());
         let same = reruns
             .map(|(has, asked)| has == asked)
@@ -60,7 +62,7 @@ pub(super) fn submit(trace: &Trace, submit: Submit, now: Timestamp) -> Result<Ve
     let (plan, agents) = (submit.plan, submit.agents);
     let request = Request { spec: submit.spec, plan, agents, spared, step: None, taken: None, undo: None };
     events.extend(place.admit(request, now)?);
-    // What a rerun may take over counts too.
+    // The results that a rerun may take over are included.
     content::check_room(trace, &settings, content::added_by_all(&events))?;
     events.extend(cancelled_before(trace, &child_id, trace.cancelled_before.as_ref()));
     Ok(events)
@@ -69,8 +71,8 @@ pub(super) fn submit(trace: &Trace, submit: Submit, now: Timestamp) -> Result<Ve
 pub(super) fn spawn(trace: &Trace, spawn: Spawn, now: Timestamp) -> Result<Vec<Event>, Refusal> {
     if let Some(existing) = trace.context(&spawn.spec.child_id) {
         let parent = existing.parent.map(|parent| &trace.node(parent).id);
-        // W3, G10: the snapshot of the parent's window and files is taken once; both may have grown since, and another
-        // attempt stores the files under other names.
+        // W3, G10: the spawn keeps the first snapshot of the parent's window and files. Both may
+        // have grown since, and another attempt stores the files under other names.
         let (shared_messages, files) = (existing.spec.shared_messages.clone(), existing.spec.files.clone());
         let asked = ContextSpec { shared_messages, files, ..spawn.spec };
         let same = parent == Some(&spawn.lease.child_id)
@@ -108,7 +110,8 @@ pub(super) fn step(
     Ok(events)
 }
 
-/// Admits a context for a step whose result is taken from an earlier run (G15): it runs nothing, and costs nothing.
+/// Admits a context for a step whose result is taken from an earlier run (G15): it runs nothing and
+/// costs nothing.
 pub(super) fn taken(
     trace: &Trace,
     graph: ContextIndex,
@@ -119,16 +122,17 @@ pub(super) fn taken(
     now: Timestamp,
 ) -> Result<Vec<Event>, Refusal> {
     let agents = NamedProfiles::default();
-    // Nothing runs: its agent may have been deleted.
+    // The agent may have been deleted, because nothing runs.
     let spared = spec.agent_id.iter().cloned().collect();
     let (step, taken) = (Some((step, body)), Some(from));
-    // What an earlier run did is not undone by this one (G14).
+    // This run does not undo the steps of an earlier run (G14).
     let request = Request { spec, plan: None, agents, spared, step, taken, undo: None };
     Place::under(trace, graph).admit(request, now)
 }
 
-/// Admits the context that undoes another (G14), with what was held for it as its grant: it fits. It counts neither against
-/// `max_contexts` nor as a cycle, because it was promised when the step began.
+/// Admits the context that undoes another (G14). Its grant is the amount that was held for it, so
+/// it always fits. Neither `max_contexts` nor the cycle check applies, because the undo was
+/// promised when the step began.
 pub(super) fn undo(
     trace: &Trace,
     graph: ContextIndex,
@@ -176,7 +180,8 @@ pub(super) fn undo(
     Ok([admitted].into_iter().chain(cancelled_before(trace, &child_id, None)).collect())
 }
 
-/// Checks the plan of an amend as that of a submission, and adds the profiles of the agents that it names (G13).
+/// Checks the plan of an amend like that of a submission, and adds the profiles of the agents that
+/// it names (G13).
 pub(super) fn amended(
     trace: &Trace,
     graph: ContextIndex,
@@ -186,13 +191,14 @@ pub(super) fn amended(
     let node = trace.node(graph);
     let above = node.parent.map(|parent| (parent, trace.node(parent)));
     let place = Place { trace, parent: above, limits: &node.limits, settings: trace.settings() };
-    // What the graph names already need not be known again: it may be the agent of results that a rerun takes.
+    // Agents that the plan already names may be unknown: the graph may need them only for results
+    // that a rerun takes over.
     let known = trace.run_of(node).map(|(run, _)| agents_of_plan(&trace.plans[run.plan as usize]));
     place.check_shape(&node.spec, Some(plan), (agents, &known.unwrap_or_default()), false)?;
     let fixed = trace.standings(graph);
     let steps = || plan.groups().iter().flat_map(|group| &group.steps);
     let begun = steps().filter(|step| fixed.contains_key(&step.path)).count();
-    // The steps of a group that has ended have their contexts, or get none any more.
+    // The steps of an ended group already have their contexts, or never get one.
     let closed = |step: &&Step| matches!(fixed.get(&step.path), Some(Standing::Fixed(_)));
     let within = steps().filter(closed).map(|step| match step.body {
         graph::Body::Group(inner) => plan.steps_within(inner).len(),
@@ -208,8 +214,8 @@ pub(super) fn amended(
     Ok(place.new_agents(&node.spec, Some(plan), agents))
 }
 
-/// G8: a cancel that came before its context still counts. The context is admitted and ends at once, so
-/// that whoever waits for it gets an outcome.
+/// G8: a cancel that arrived before its context still applies. The context is admitted and ends at
+/// once, so that a caller that waits for it gets an outcome.
 pub(super) fn cancelled_before(
     trace: &Trace,
     child_id: &ChildId,
@@ -236,20 +242,20 @@ fn same_content(trace: &Trace, node: &ContextNode, spec: &ContextSpec, plan: Opt
     *node.spec == *spec && same_plan
 }
 
-/// What is to be admitted.
+/// A context to admit.
 struct Request<'a> {
     spec: ContextSpec,
     plan: Option<Arc<Plan>>,
     agents: NamedProfiles,
-    /// Agents that need not be known.
+    /// Agents whose profiles may be missing.
     spared: BTreeSet<AgentId>,
     step: Option<(StepOf, Body)>,
     taken: Option<TakenFrom>,
-    /// What undoes it, if its step has that.
+    /// The undo of the step, if it has one.
     undo: Option<&'a Undo>,
 }
 
-/// Where it is to be admitted: under a parent, or as the root of a trace.
+/// The place where a context is admitted: under a parent, or as the root of a trace.
 pub(super) struct Place<'a> {
     pub(super) trace: &'a Trace,
     pub(super) parent: Option<(ContextIndex, &'a ContextNode)>,
@@ -269,8 +275,8 @@ impl<'a> Place<'a> {
         self.check_parent()?;
         let is_graph = plan.is_some() || matches!(step, Some((_, Body::Graph { .. })));
         let is_approval = matches!(step, Some((_, Body::Approval)));
-        // The profile of a graph's own agent is used for its synthesis only; the steps have their own
-        // profiles.
+        // The profile of a graph's own agent applies to its synthesis only; the steps have their
+        // own profiles.
         let agent = profile.filter(|_| !is_graph);
         let depth = self.check_depth(is_graph || is_approval)?;
         self.check_counts(plan.as_deref())?;
@@ -355,7 +361,7 @@ impl<'a> Place<'a> {
         Ok(events)
     }
 
-    /// The profile to run; a refusal lists all problems of the order at once.
+    /// Returns the profile to run. A refusal lists all problems of the request at once.
     fn check_shape<'p>(
         &'p self,
         spec: &ContextSpec,
@@ -435,7 +441,8 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Depth counts agents: a graph, a group or an `approve` step has the depth of whoever runs it.
+    /// Depth is counted in agents: a graph, a group or an `approve` step has the depth of its
+    /// parent.
     fn check_depth(&self, runs_no_agent: bool) -> Result<u32, Refusal> {
         let Some((at, parent)) = self.parent else { return Ok(0) };
         let depth = parent.identity.depth + u32::from(!runs_no_agent);
@@ -446,7 +453,7 @@ impl<'a> Place<'a> {
         Err(Refusal::Depth { depth, limit })
     }
 
-    /// Where a graph that may have no step at all was given that limit.
+    /// The limit that forbids a graph to have any step, with the place where it was set.
     fn no_children(&self, spec: &ContextSpec) -> SetLimit {
         let name = "max_children";
         match self.parent {
@@ -475,7 +482,8 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// L: the inputs of a graph, or of an item that is a group, go into the shared store, and its limits apply to them.
+    /// L: the inputs of a graph, or of an item that is a group, are written to the shared store,
+    /// and its limits apply to them.
     fn check_inputs(&self, spec: &ContextSpec) -> Result<(), Refusal> {
         let mut total = self.trace.store_bytes;
         let lent = self.parent.into_iter().flat_map(|(_, caller)| lent_inputs(caller, spec));
@@ -486,7 +494,8 @@ impl<'a> Place<'a> {
         context_store::check_total(self.settings, "a shared store", total)
     }
 
-    /// G10, L: files that are handed over are the caller's own, and count as the child's outputs.
+    /// G10, L: files that are handed over must belong to the caller, and are limited like outputs
+    /// of the child.
     fn check_files(&self, spec: &ContextSpec, limits: &Limits) -> Result<(), Refusal> {
         let mut problems = Problems::default();
         let own = self.parent.map(|(_, caller)| ObjectReference::prefix(self.trace.id(), &caller.id));
@@ -513,7 +522,7 @@ impl<'a> Place<'a> {
         problems.or(()).map_err(Refusal::Malformed)
     }
 
-    /// L: what a worker is sent must fit into a message (see `parts`).
+    /// L: the work sent to a worker must fit into a message (see `parts`).
     fn check_size(&self, spec: &ContextSpec, agents: &[AgentProfile]) -> Result<(), Refusal> {
         let at_most = |max: u64, size: u64, limit| {
             let too_large = || {
@@ -539,8 +548,8 @@ impl<'a> Place<'a> {
         at_most(MAX_ORDER_BYTES, size.saturating_sub(inputs + shared), "the largest order without inputs")
     }
 
-    /// L: what it adds to the trace, with what its undo will be given. An undo itself is not checked: there is room for it since
-    /// its step began.
+    /// L: the trace must have room for the new events and for the data of their undo. An undo
+    /// itself is not checked, because its room was reserved when its step began.
     fn check_room(&self, events: &[Event], undo: Option<&Undo>) -> Result<(), Refusal> {
         let of_undo = |event: &Event| {
             let (Event::Admitted(admitted), Some(undo), Some((_, graph))) = (event, undo, self.parent) else {
@@ -552,7 +561,7 @@ impl<'a> Place<'a> {
         content::check_room(self.trace, self.settings, asked)
     }
 
-    /// B16, L: the checks of its ancestors and its own go into every message to its worker.
+    /// B16, L: the checks of the context and its ancestors are part of every message to its worker.
     fn check_checks(&self, agent: Option<&AgentProfile>, is_step: bool) -> Result<(), Refusal> {
         let Some(agent) = agent else { return Ok(()) };
         let checks = self.trace.checks_of(self.parent.map(|(at, _)| at), is_step, agent);
@@ -564,7 +573,8 @@ impl<'a> Place<'a> {
         Err(Refusal::TooLarge { size, what: "its checks, with those of its ancestors,", limit })
     }
 
-    /// What is held to undo a step that begins. Its undo must be able to run then: in a rerun its agent may be gone.
+    /// Returns the amount to hold for the undo of a step that begins. The undo's agent is checked
+    /// now, because it may be missing in a rerun.
     fn check_undo(&self, undo: &Undo) -> Result<Amount, Refusal> {
         let at = |path: &str, message: String, hint: String| {
             Refusal::Malformed(Problems::one(path, message, Some(hint)))
@@ -580,8 +590,8 @@ impl<'a> Place<'a> {
             .ok_or_else(|| at("undo.max_cost_usd", NO_CEILING.into(), hint_of_ceiling(undo, "max_cost_usd")))
     }
 
-    /// Whether the tokens of a graph are bounded, by itself, above it or by the deployment. What a deployment gives a root by
-    /// default is so much that it bounds nothing.
+    /// Returns true if the tokens of a graph are bounded, by the graph itself, by an ancestor or by
+    /// the deployment. The default token budget of a root is too large to be a bound.
     fn bounds_tokens(&self, spec: &ContextSpec) -> bool {
         let bounds = |tokens: Tokens| tokens < DEFAULT_ROOT_BUDGET.tokens;
         let above = match self.parent {
@@ -608,8 +618,8 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// I5: a subset of the parent's tools. Tools that the spec names must all be in it; a profile's list
-    /// is narrowed to it.
+    /// I5: the tools of a child are a subset of its parent's tools. Every tool that the spec names
+    /// must be in that set; the list of a profile is narrowed to it.
     fn check_tools(
         &self,
         spec: &ContextSpec,
@@ -638,7 +648,8 @@ impl<'a> Place<'a> {
         Err(Refusal::Tools { parent: by.clone(), tools: outside })
     }
 
-    /// S8: a subset of the parent's secrets. A root has those that its submission names.
+    /// S8: the secrets of a child are a subset of its parent's secrets. A root has the secrets that
+    /// its submission names.
     fn check_secrets(&self, spec: &ContextSpec) -> Result<(), Refusal> {
         let (Some((_, parent)), Some(asked)) = (self.parent, &spec.secrets) else { return Ok(()) };
         let secrets = asked.outside(self.trace.secrets_of(parent));
@@ -648,8 +659,8 @@ impl<'a> Place<'a> {
         Err(Refusal::Secrets { parent: parent.id.clone(), secrets })
     }
 
-    /// The allow-lists of the spawner and of every ancestor apply; an absent or empty list allows every
-    /// model.
+    /// The allow-lists of the spawner and of all ancestors apply. A missing or empty list allows
+    /// every model.
     fn check_model(&self, model: Option<&ModelName>) -> Result<(), Refusal> {
         let (Some((parent, _)), Some(model)) = (self.parent, model) else { return Ok(()) };
         match self.trace.model_forbidden_by(parent, model) {
@@ -658,7 +669,8 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// B21: a model of its ladder must be allowed like any other. A fallback model that is not allowed does not apply.
+    /// B21: the models of a ladder must be allowed like any other model. A fallback model that is
+    /// not allowed is ignored.
     fn check_ladder_models(&self, spec: &ContextSpec, profile: Option<&AgentProfile>) -> Result<(), Refusal> {
         let is_allowed = |model: &&ModelName| self.check_model(Some(model)).is_ok();
         let fallback = profile.and_then(|profile| profile.fallback_model.as_ref()).filter(is_allowed);
@@ -671,7 +683,8 @@ impl<'a> Place<'a> {
         Ok(())
     }
 
-    /// The profiles it names that the trace does not have yet; a trace keeps the first copy of each.
+    /// Adds the named profiles that the trace does not have yet. A trace keeps the first copy of
+    /// each profile.
     fn new_agents(&self, spec: &ContextSpec, plan: Option<&Plan>, agents: &NamedProfiles) -> Vec<Event> {
         let named = agents_of(spec, plan);
         let new = named.iter().filter(|id| !self.trace.agents.contains_key(*id));
@@ -683,7 +696,8 @@ impl<'a> Place<'a> {
     }
 }
 
-/// What is held for an undo: its ceilings, or those of its agent's profile. None without a bound of what it costs.
+/// The amount to hold for an undo: its ceilings, or those of its agent's profile. `None` if its
+/// cost has no ceiling.
 fn reserve_of(undo: &Undo, agent: Option<&AgentProfile>) -> Option<Amount> {
     let cost_usd = undo.max_cost_usd.into_iter().chain(agent.and_then(|agent| agent.max_cost_usd)).min()?;
     let tokens = undo.max_tokens.into_iter().chain(agent.and_then(|agent| agent.max_tokens)).min();
@@ -696,8 +710,9 @@ fn hint_of_ceiling(undo: &Undo, field: &str) -> String {
     format!("add `{field}` to the undo, or to the profile of `{}`", undo.agent_id)
 }
 
-/// G14: an undo has a bound of what it costs, and of its tokens if those of its graph, of a group around it, or above the graph
-/// are bounded: what is not bounded can't be held.
+/// G14: an undo needs a ceiling for its cost. It also needs one for its tokens if the tokens of its
+/// graph, of a group around it, or of an ancestor are bounded. An amount without a ceiling can't be
+/// held.
 fn check_undos<'p>(
     bounds_tokens: bool,
     plan: &Plan,
@@ -731,7 +746,8 @@ fn ceilings(spec: &ContextSpec) -> Ceilings {
     }
 }
 
-/// B21: the ladders of a spec and of the steps of its plan, whose own shape was checked when it was compiled.
+/// B21: checks the ladders of a spec and of the steps of its plan. Their form was checked when the
+/// plan was compiled.
 fn check_ladders<'p>(
     spec: &ContextSpec,
     agent: Option<&AgentProfile>,
@@ -756,7 +772,8 @@ fn check_ladders<'p>(
     }
 }
 
-/// An agent's own graph stores its keys behind the agent's id: with it they must not be too long.
+/// A graph run by an agent stores its keys under the agent's id. Checks that the keys are short
+/// enough to carry that prefix.
 fn check_key_lengths(spec: &ContextSpec, plan: &Plan, problems: &mut Problems) {
     let written =
         plan.groups().iter().flat_map(|group| &group.steps).filter_map(|step| step.output_to.as_ref());
@@ -772,7 +789,8 @@ fn check_key_lengths(spec: &ContextSpec, plan: &Plan, problems: &mut Problems) {
 }
 
 impl Trace {
-    /// The secrets that a context may use (S8). A step that names none has those of its graph or group.
+    /// The secrets that a context may use (S8). A step that names none uses those of its graph or
+    /// group.
     pub(super) fn secrets_of<'a>(&'a self, node: &'a ContextNode) -> &'a Secrets {
         static NONE: LazyLock<Secrets> = LazyLock::new(Secrets::default);
         let mut node = node;
@@ -785,7 +803,7 @@ impl Trace {
         }
     }
 
-    /// The ancestor whose allow-list forbids a model under `parent`.
+    /// The ancestor whose allow-list forbids `model` under `parent`.
     pub(super) fn model_forbidden_by(&self, parent: ContextIndex, model: &ModelName) -> Option<&ChildId> {
         let forbids = |node: &ContextNode| {
             let agent = node.spec.agent_id.as_ref().and_then(|id| self.agents.get(id));

@@ -1,5 +1,5 @@
-//! What follows from events. Each event may have follow-ups. Each follow-up is decided on the state at its
-//! turn, and its decision is events again, until no follow-up is left.
+//! The follow-ups of events. An event may raise several follow-ups. Each one is decided on the
+//! state at its turn, and its decision is again a list of events, until no follow-up is left.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -19,14 +19,14 @@ pub(super) enum FollowUp {
     Exhausted(ContextIndex),
     /// This budget was raised: which contexts beneath it may go on?
     Raised(ContextIndex),
-    /// Money was returned, or a place in the line became free: who may go on?
+    /// Money was returned, or a place in the line became free: which contexts can continue?
     Returned,
     /// This context ended: what happens to its descendants?
     Beneath(ContextIndex),
     /// This context ended: what does it mean for its parent?
     Above(ContextIndex),
-    /// A hold ended here, or the context did: whose outcome is final now? Does an attempt end that only had to finish its
-    /// call?
+    /// A hold of this context ended, or the context did: is its outcome final now? Does an attempt
+    /// end that only had to finish its call?
     Close(ContextIndex),
     /// Something changed for this graph: what starts next, or does it end?
     Graph(ContextIndex),
@@ -86,11 +86,11 @@ impl Agenda {
             }
             Event::Ended(ended) => {
                 let at = trace.expect(&ended.child_id);
-                // First, so that it goes into the message of the end.
+                // The close comes first, so that it is in the same message as the end.
                 self.add(FollowUp::Close(at));
                 self.add(FollowUp::Beneath(at));
                 self.add(FollowUp::Above(at));
-                // A graph that undoes waits for those in it that do, however deep.
+                // A graph that undoes waits for all graphs in it that undo, at every depth.
                 let waiting = trace.chain(at).skip(1).filter(|(_, node)| node.is_undoing());
                 waiting.for_each(|(graph, _)| self.add(FollowUp::Graph(graph)));
             }
@@ -108,7 +108,8 @@ impl Agenda {
                 if trace.node(at).graph.is_some() {
                     self.add(FollowUp::Graph(at));
                 }
-                // One step was started; there may be more to start. What was taken over has ended too, and its end counts first.
+                // One step was started, and more may start. A taken result has ended as well, and
+                // its end is handled first.
                 if let (Some(parent), Some(_), None) =
                     (trace.node(at).parent, trace.node(at).identity.step, &admitted.taken)
                 {
@@ -127,7 +128,7 @@ impl Agenda {
                 }
             }
             Event::Amended { child_id, .. } => {
-                // A graph that is paused goes on first, if it need not wait any more.
+                // A paused graph is resumed first, if it need not wait any longer.
                 self.add(FollowUp::Returned);
                 trace
                     .open_runs(trace.expect(child_id))
@@ -155,7 +156,7 @@ pub(super) fn decide(trace: &Trace, follow_up: FollowUp, now: Timestamp) -> Vec<
         FollowUp::Close(at) => call_ended(trace, at, now),
         FollowUp::Graph(at) => graph::advance(trace, at, now),
         FollowUp::Ask(at) => question::by_step(trace, at),
-        // It may have ended with one above it in the same wake.
+        // The context may have ended together with an ancestor, in the same wake.
         FollowUp::Answered(at) if !trace.node(at).is_live() => Vec::new(),
         FollowUp::Answered(at) => {
             let next = question::decided(trace, at);
@@ -165,9 +166,9 @@ pub(super) fn decide(trace: &Trace, follow_up: FollowUp, now: Timestamp) -> Vec<
     }
 }
 
-/// B12: an exhausted budget ends or pauses what is queued or parked beneath it at once. A running context
-/// finishes the call it has paid for, and is halted at its next. A context that waits for children is
-/// decided when they have ended.
+/// B12: an exhausted budget at once ends or pauses the queued and parked contexts below it. A
+/// running context finishes the call that it has paid for, and is halted at its next call. A
+/// context that waits for children is decided when they have ended.
 fn cannot_go_on(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event> {
     let stuck = trace.subtree(at).into_iter().filter(|index| match &trace.node(*index).status {
         Status::Submitted { .. } | Status::Working(Phase::Queued { .. }) => true,
@@ -180,8 +181,8 @@ fn cannot_go_on(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event> {
     outermost_ends(trace, decided.collect())
 }
 
-/// Without what happens to contexts beneath one that ends in the same decision: they end with it. So a graph and a group in it
-/// never begin to undo at once (G14).
+/// Drops the events of contexts below one that ends in the same decision: they end with it. A graph
+/// and a group in it therefore never begin to undo at the same time (G14).
 fn outermost_ends(trace: &Trace, decided: Vec<(ContextIndex, Event)>) -> Vec<Event> {
     let ends = |event: &Event| matches!(event, Event::Ended(_) | Event::UndoingBegun(_));
     let ending: BTreeSet<_> = decided.iter().filter(|(_, event)| ends(event)).map(|(at, _)| *at).collect();
@@ -198,8 +199,9 @@ fn may_go_on(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event> {
     )
 }
 
-/// Resumes what paused for want of money: contexts in the line whose turn has come; graphs that may start steps again,
-/// because an ended grant or a correction has returned something; agents to which more is left than when they paused.
+/// Resumes contexts that paused for lack of money: contexts in the line whose turn has come; graphs
+/// that can start steps again, because an ended grant or a correction returned money; and agents
+/// with more left than when they paused.
 fn may_start_again(trace: &Trace, now: Timestamp) -> Vec<Event> {
     let mut events = hold_queue::called_up(trace, now);
     let more_is_left = |index: ContextIndex| {
@@ -216,7 +218,7 @@ fn may_start_again(trace: &Trace, now: Timestamp) -> Vec<Event> {
     events
 }
 
-/// Whether a graph would pause again at once.
+/// Returns true if a graph would pause again at once.
 fn waits_for_money(trace: &Trace, at: ContextIndex, now: Timestamp) -> bool {
     let starved = || trace.starved(at).is_some() && !graph::goes_on_for_free(trace, at);
     runs_steps(trace, at) && (starved() || graph::next_is_busy(trace, at, now))
@@ -232,7 +234,8 @@ fn call_ended(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event> {
     events
 }
 
-/// Ends the descendants with it, or, if it has to undo, before that. If it did not complete, the value it wrote to its output is withdrawn.
+/// Ends the descendants of a context that ends, or that must undo steps first. The value that it
+/// wrote to its output is withdrawn if it did not complete.
 fn beneath(trace: &Trace, at: ContextIndex) -> Vec<Event> {
     let mut events = end::descendants(trace, at);
     if trace.node(at).is_live() {
@@ -240,10 +243,10 @@ fn beneath(trace: &Trace, at: ContextIndex) -> Vec<Event> {
     }
     events.extend(context_store::withdrawn(trace, at));
     if trace.node(at).parent.is_none() {
-        // What a step that ends with its run has written half is no output of it.
+        // A step that ends together with its run may have written half an output: that is deleted.
         let live = trace.subtree(at).into_iter().skip(1).filter(|below| trace.node(*below).is_live());
         events.extend(live.filter_map(|below| context_store::own_value_deleted(trace, below)));
-        // The values are part of the outcome now; nobody can write any more.
+        // The values are part of the outcome now, and no context can write any more.
         events.push(Event::StoreCleared);
     }
     events

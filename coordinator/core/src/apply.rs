@@ -1,5 +1,5 @@
-//! How an event changes a trace. Never decides and never fails: an event is a fact. Replaying the events of
-//! a trace gives the identical trace (t9).
+//! Applies events to a trace. This never decides and never fails, because an event is a fact.
+//! Replaying the events of a trace gives the identical trace (t9).
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -163,7 +163,7 @@ impl Trace {
                 self.unsaved.orders.insert(self.expect(child_id));
                 if self.expect(child_id) == ContextIndex(0) {
                     self.forget_needs();
-                    // What undos have written after the root had ended.
+                    // The values that undos have written after the end of the root.
                     self.clear_store();
                     self.unsaved.tombstones.extend(self.tombstones.keys().cloned());
                     self.tombstones.values_mut().chain(&mut self.cancelled_before).for_each(String::clear);
@@ -312,7 +312,7 @@ impl Trace {
         self.mark(event, now);
     }
 
-    /// The open question of a context, if it has one, has its answer, or is withdrawn.
+    /// The open question of a context, if it has one, is answered or withdrawn.
     fn question_ended(&mut self, child_id: &ChildId, given: impl FnOnce(Text) -> GivenAnswer) {
         let at = self.expect(child_id);
         if let Status::InputRequired { question, .. } = &self.node(at).status {
@@ -323,7 +323,7 @@ impl Trace {
         self.retime(at);
     }
 
-    /// B17: the profile of a graph's own agent binds from here on.
+    /// B17: the profile of a graph's own agent applies from here on.
     fn lowered(&mut self, child_id: &ChildId, lowered: &LoweredBounds) {
         let at = self.expect(child_id);
         let node = self.node_mut(at);
@@ -331,7 +331,7 @@ impl Trace {
         node.limits = lowered.limits.clone();
         node.terms.timeout_ms = lowered.timeout_ms;
         node.terms.window_tokens = lowered.window_tokens;
-        // Children whose limits were the graph's keep them.
+        // Children that shared the graph's limits keep them.
         let children = node.children.clone();
         self.unsaved.definitions.extend(children.into_iter().chain([at]));
         self.retime(at);

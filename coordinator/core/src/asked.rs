@@ -1,4 +1,4 @@
-//! An open question to a human that is more than its text (G7).
+//! The form of an open question to a human, and its times (G7).
 
 use domain::{
     Timestamp,
@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use super::event::is_default;
 
-/// What is known of an open question that is more than its text.
+/// The details of an open question besides its text.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct QuestionDetails {
     pub form: Form,
     pub at: Timestamp,
-    /// How often it was asked again.
+    /// How many times it was asked again.
     #[serde(default, skip_serializing_if = "is_default")]
     pub reminders: u32,
 }
@@ -23,7 +23,7 @@ impl QuestionDetails {
         self.form.timeout_ms.map(|ms| self.at.plus_millis(ms))
     }
 
-    /// When it is asked again, or no longer waited for.
+    /// The time at which it is asked again, or its wait ends.
     pub(super) fn due(&self) -> Option<Timestamp> {
         let every = self.form.remind_every_ms.filter(|_| self.reminders < MAX_REMINDERS);
         let again = every.map(|ms| self.at.plus_millis(ms.saturating_mul(u64::from(self.reminders) + 1)));

@@ -1,8 +1,9 @@
-//! Attempts: claim, tick, report. A worker names itself by the lease that its claim was answered
-//! with; an older attempt or another token changes nothing (t5).
+//! Attempts: claim, tick, report. A worker identifies itself by the lease from the answer to its
+//! claim. A message with an older attempt or another token changes nothing (t5).
 //!
-//! A second delivery is harmless: a claim is known by its token, a tick only extends the lease, and a
-//! report ends the attempt it names, so that its second copy finds an attempt that no longer runs.
+//! A second delivery is harmless. A claim is known by its token, and a tick only extends the lease.
+//! A report ends the attempt that it names, so its second copy finds an attempt that no longer
+//! runs.
 
 use domain::{
     ChildId, Timestamp,
@@ -33,7 +34,7 @@ impl Trace {
         }
     }
 
-    /// The context of a lease that was issued, for whichever attempt.
+    /// The context of a lease that was issued, for any of its attempts.
     pub(super) fn issued(&self, lease: &Lease) -> Result<ContextIndex, Refusal> {
         let at = self.known(&lease.child_id)?;
         let place = (lease.attempt as usize).checked_sub(1);
@@ -44,13 +45,14 @@ impl Trace {
         }
     }
 
-    /// Whether a lease belongs to the attempt that runs now.
+    /// Checks that a lease belongs to the attempt that runs now.
     pub fn check_lease(&self, lease: &Lease) -> Result<(), Refusal> {
         self.running(lease).map(drop)
     }
 
-    /// The context of the lease of a running attempt. An expired lease that nobody took over still counts:
-    /// the first commit wins. An attempt whose context was restored may begin nothing, and reports nothing.
+    /// The context of the lease of a running attempt. An expired lease stays valid until another
+    /// attempt claims the context: the first commit wins. After a restore the attempt may neither
+    /// begin nor report anything.
     pub(super) fn running(&self, lease: &Lease) -> Result<ContextIndex, Refusal> {
         let at = self.leased(lease)?;
         match &self.node(at).status {
@@ -65,7 +67,8 @@ impl Trace {
         }
     }
 
-    /// As `running`, also if its context was restored: the attempt has its lease until its call in flight has ended.
+    /// Like `running`, but accepts a restored context: its attempt keeps the lease until its call
+    /// in flight has ended.
     fn leased(&self, lease: &Lease) -> Result<ContextIndex, Refusal> {
         let at = self.issued(lease)?;
         self.known_live(&lease.child_id)?;
@@ -92,7 +95,7 @@ pub(super) fn claim(trace: &Trace, claim: &Claim, now: Timestamp) -> Result<Vec<
     let child_id = node.id.clone();
     let token = TokenHash::of(&claim.token);
     if trace.deadline(node).is_some_and(|deadline| deadline <= now) {
-        // Its timer is late; an attempt would only fail for want of time.
+        // The deadline has passed and its timer is late; an attempt would only run out of time.
         return Ok(vec![timed_out(trace, at)]);
     }
     let mut events = match &node.status {
@@ -141,7 +144,7 @@ pub(super) fn claim(trace: &Trace, claim: &Claim, now: Timestamp) -> Result<Vec<
     Ok(events)
 }
 
-/// A tick without progress is no event: `handle` renews its lease.
+/// A tick without progress gives no event: `handle` extends its lease in memory.
 pub(super) fn tick(trace: &Trace, tick: &Tick, now: Timestamp) -> Result<Vec<Event>, Refusal> {
     let at = trace.leased(&tick.lease)?;
     let node = trace.node(at);
@@ -155,7 +158,7 @@ pub(super) fn tick(trace: &Trace, tick: &Tick, now: Timestamp) -> Result<Vec<Eve
     Ok(events)
 }
 
-/// Counters only grow, in whatever order reports arrive.
+/// Counters only grow, so the order in which reports arrive does not matter.
 fn grown(had: Progress, reported: Progress) -> Progress {
     Progress {
         steps: had.steps.max(reported.steps),
@@ -191,7 +194,8 @@ pub(super) fn report(trace: &Trace, report: Report, now: Timestamp) -> Result<Ve
             vec![failed(trace, at, limit_text::explained(trace, at, failure), progress, now)]
         }
         Verdict::Halted { check, reason } => {
-            // What a check says may quote the content of the run, which a delete takes away (W6).
+            // The text of a check may quote the content of the run, so it goes where a delete
+            // removes it (W6).
             let failure = Failure::lasting(FailureKind::Refused, reason);
             let reason = Some(format!("check `{check}` halted it"));
             vec![end::with_error(trace, at, EndStatus::Aborted, failure, reason)]
@@ -205,8 +209,9 @@ pub(super) fn report(trace: &Trace, report: Report, now: Timestamp) -> Result<Ve
     Ok(events)
 }
 
-/// L: whether a verdict that comes after the deadline ends the context as its timer would, so that it makes no difference
-/// which comes first. A result counts, if it is first.
+/// L: whether a verdict after the deadline ends the context as its timer would, so that it does not
+/// matter which of the two arrives first. A result is still accepted if it arrives before the
+/// timer.
 fn gives_nothing(verdict: &Verdict) -> bool {
     match verdict {
         Verdict::Failed(_) | Verdict::InputRequired { .. } | Verdict::OutOfBudget | Verdict::HandedBack => {
@@ -235,7 +240,8 @@ fn completed(
     match unfit(trace, at, &payload) {
         Some(message) => {
             let failure = Failure { kind: FailureKind::OutputSchema, message, retryable: true };
-            // What it wrote itself belongs to the result that is refused: it does not stand for the next one.
+            // The value that the context wrote to its output belongs to the rejected result, and
+            // must not pass as the next one.
             let mut events: Vec<_> = context_store::own_value_deleted(trace, at).into_iter().collect();
             events.push(failed(trace, at, failure, progress, now));
             events
@@ -244,8 +250,8 @@ fn completed(
     }
 }
 
-/// Why a result does not fit the schema, if it does not. The value that the context wrote to its output itself is read
-/// instead of the result, and must fit too.
+/// Why a result does not match the schema; `None` if it matches. If the context wrote a value to
+/// its output, readers get that value instead of the result, so it must match too.
 pub(super) fn unfit(trace: &Trace, at: ContextIndex, payload: &Payload) -> Option<String> {
     let spec = &trace.node(at).spec;
     let schema = spec.output_schema.as_ref()?;
@@ -260,11 +266,12 @@ pub(super) fn unfit(trace: &Trace, at: ContextIndex, payload: &Payload) -> Optio
     })
 }
 
-/// Completes, and writes the result to the context's output key, unless the context has written that itself. For a step its
-/// graph does this.
+/// Completes a context and writes the result to its output key, unless the context has written
+/// there itself. For a step, its graph writes the result.
 fn finish(trace: &Trace, at: ContextIndex, payload: Payload) -> Vec<Event> {
     let node = trace.node(at);
-    // What has no room ends the context as failed: nobody may read it as its result.
+    // A result that has no room ends the context as failed, so that a reader can't mistake anything
+    // else for its result.
     if let Err(message) = content::check_end(trace, at, EndStatus::Completed, Some(&payload)) {
         return vec![end::failed(trace, at, FailureKind::LimitExceeded, message)];
     }
@@ -281,7 +288,7 @@ fn finish(trace: &Trace, at: ContextIndex, payload: Payload) -> Vec<Event> {
     events
 }
 
-/// B15: another attempt after a delay, as long as retries are left.
+/// B15: another attempt after a delay, while retries are left.
 fn failed(trace: &Trace, at: ContextIndex, failure: Failure, progress: Progress, now: Timestamp) -> Event {
     let node = trace.node(at);
     if trace.deadline(node).is_some_and(|deadline| deadline <= now) {
@@ -293,7 +300,7 @@ fn failed(trace: &Trace, at: ContextIndex, failure: Failure, progress: Progress,
         return queue_again(trace, at, Requeue::Retry, now.plus_millis(doubled.min(settings.retry_max_ms)));
     }
     match trace.blocked(at) {
-        // Whatever failure the worker reports, the budget is the cause.
+        // The exhausted budget is the cause, not the failure that the worker reports.
         Some((context, dimension)) if context.terms.on_exhausted == OnExhausted::Abort => {
             let reason = limit_text::out_of_money(trace, context, dimension);
             end::with_error(trace, at, EndStatus::Aborted, failure, Some(reason))
@@ -329,8 +336,8 @@ fn waiting(
     Ok(children_ended(trace, at, &indices, hand_over, now))
 }
 
-/// The parent gets the children's results as the tool's answer; if it handed over, the child's result is
-/// its own.
+/// The parent gets the children's results as the answer of its tool. After a hand-over, the child's
+/// result becomes the parent's result.
 pub(super) fn children_ended(
     trace: &Trace,
     at: ContextIndex,
@@ -352,7 +359,7 @@ pub(super) fn children_ended(
     }
 }
 
-/// B7: its last report. The context was cut short, so it never ends as completed.
+/// B7: the last report. The context was cut short, so it never ends as completed.
 fn last_report(trace: &Trace, at: ContextIndex, payload: Payload) -> Event {
     match limit::too_large(trace.node(at), &payload) {
         Some(passed) => passed.ends(trace, at),
@@ -360,18 +367,19 @@ fn last_report(trace: &Trace, at: ContextIndex, payload: Payload) -> Event {
     }
 }
 
-/// B8: pauses if the context or an ancestor has `on_exhausted: pause`, or if only calls in flight leave too little
-/// for the next call; aborts otherwise.
+/// B8: pauses if the context or an ancestor has `on_exhausted: pause`, or if the next call only
+/// waits for calls in flight; aborts otherwise.
 fn out_of_budget(trace: &Trace, at: ContextIndex, now: Timestamp) -> Event {
     let node = trace.node(at);
     let child_id = node.id.clone();
-    // What is used up comes back from no call: only a human helps.
+    // The end of a call returns nothing to an exhausted budget: only a raise helps.
     if node.lifecycle.waiting.iter().any(|hold| hold.attempt == node.attempt()) && trace.blocked(at).is_none()
     {
         let reason = "its next call waits for calls in flight to return what they don't use".into();
         return Event::Paused { child_id, reason, in_line: true };
     }
-    // The hold may have been denied before more was left: the next attempt asks again.
+    // More may have become available since the hold was denied, so the next attempt requests it
+    // again.
     if trace.growths(at) > node.lifecycle.growths_before {
         return queue_again(trace, at, Requeue::Room, now);
     }
@@ -383,8 +391,8 @@ fn out_of_budget(trace: &Trace, at: ContextIndex, now: Timestamp) -> Event {
     end::stopped(trace, at, EndStatus::Aborted, reason)
 }
 
-/// Queues a context again, unless an exhausted budget prevents it: then it ends or pauses. One whose deadline has passed
-/// ends as its timer would end it.
+/// Queues a context again, unless an exhausted budget prevents it: then it aborts or pauses. If its
+/// deadline has passed, it ends as its timer would end it.
 pub(super) fn queue_again(trace: &Trace, at: ContextIndex, why: Requeue, not_before: Timestamp) -> Event {
     let child_id = trace.node(at).id.clone();
     match trace.blocked(at) {
@@ -401,7 +409,8 @@ pub(super) fn queue_again(trace: &Trace, at: ContextIndex, why: Requeue, not_bef
     }
 }
 
-/// The lease expired: the attempt counts as a retry, so that work that kills its workers ends.
+/// The lease expired. The attempt uses a retry, so that work that kills its workers ends at some
+/// point.
 pub(super) fn lost(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event> {
     let node = trace.node(at);
     let lost = Event::AttemptLost { child_id: node.id.clone(), attempt: node.attempt() };

@@ -1,5 +1,5 @@
-//! The budget of one context: its ceilings, what was spent and what is held, and what the context itself
-//! keeps held on its parent. Plain values; how a change moves up the tree is in `books`.
+//! The budget of one context: its ceilings, the amounts spent and held, and its hold on the parent.
+//! These are plain values; `budget_walk` moves a change up the tree.
 
 use domain::{
     Amount, CallId, Timestamp, Usd,
@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::event::is_default;
 
-/// Some of the two dimensions. For a grant: the ceilings it names, which are carved out of the parent; the
-/// others are shared.
+/// A choice of the two dimensions. For a grant: the ceilings that it names, which are carved out of
+/// the parent; the other dimension is shared.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct GrantedDimensions {
     pub cost: bool,
@@ -36,57 +36,62 @@ impl GrantedDimensions {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Ceilings {
     pub limit: Amount,
-    /// Descendants can't hold this part (B7).
+    /// Only the context itself may hold this part, not its descendants (B7).
     #[serde(default, skip_serializing_if = "is_default")]
     pub reserve_usd: Usd,
     #[serde(default, skip_serializing_if = "is_default")]
     pub granted: GrantedDimensions,
-    /// Dimensions in which its ceiling is its parent's: raised when the parent's is.
+    /// The dimensions in which the ceiling is the parent's ceiling: a raise of the parent raises it
+    /// too.
     #[serde(default, skip_serializing_if = "is_default")]
     pub inherited: GrantedDimensions,
 }
 
-/// A budget. Its sums, which every booking changes on all ancestors too, are stored without the ceilings.
+/// A budget. Every booking changes its sums on all ancestors, so the sums are stored without the
+/// ceilings.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Budget {
     #[serde(skip)]
     pub ceilings: Ceilings,
-    /// Of this context and all its descendants.
+    /// By this context and all its descendants.
     #[serde(default, deserialize_with = "booked::amount", skip_serializing_if = "Amount::is_nothing")]
     pub spent: Amount,
-    /// Of this context alone.
+    /// By this context only.
     #[serde(default, deserialize_with = "booked::amount", skip_serializing_if = "Amount::is_nothing")]
     pub own: Amount,
     #[serde(default, deserialize_with = "booked::amount", skip_serializing_if = "Amount::is_nothing")]
     pub held: Amount,
-    /// The part of `held` that is grants to descendants, or for undos, not calls in flight.
+    /// The part of `held` that is grants to descendants and reserves for undos, not calls in
+    /// flight.
     #[serde(default, deserialize_with = "booked::amount", skip_serializing_if = "Amount::is_nothing")]
     pub carved: Amount,
-    /// The part of both that is held for the undos of its own steps (G14).
+    /// The part of `held` and `carved` that is reserved for the undos of the context's own steps
+    /// (G14).
     #[serde(default, deserialize_with = "booked::amount", skip_serializing_if = "Amount::is_nothing")]
     pub reserved: Amount,
-    /// Booked past what was held or left: costs beyond a hold, and disputed charges that were accepted.
+    /// Amounts that were booked beyond a hold, and disputed charges that were accepted.
     #[serde(default, deserialize_with = "booked::amount", skip_serializing_if = "Amount::is_nothing")]
     pub uncovered: Amount,
-    /// The part of `spent` that stands for calls with an unknown end.
+    /// The part of `spent` that was booked for calls whose end is unknown.
     #[serde(default, deserialize_with = "booked::amount", skip_serializing_if = "Amount::is_nothing")]
     pub estimated: Amount,
-    /// Costs of this context and its descendants that are not booked, because nothing was left for them (B18).
+    /// Costs of this context and its descendants that are not booked because too little was left
+    /// (B18).
     #[serde(default, deserialize_with = "booked::amount", skip_serializing_if = "Amount::is_nothing")]
     pub disputed: Amount,
 }
 
-/// One paid call, as far as it is kept in full (`calls`).
+/// One paid call that is stored in full (see `calls`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Call {
-    /// The attempt that held it; 0 for a cost that came without a hold.
+    /// The attempt that took the hold; 0 for a cost without a hold.
     pub attempt: u32,
     pub held: Amount,
     pub state: CallState,
 }
 
-/// A hold ends once: settled, released or forfeited. The last two may still be corrected by the
-/// real cost; a settled call never changes again.
+/// A hold ends once: settled, released or forfeited. The real cost may still correct a released or
+/// a forfeited call; a settled call never changes again.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallState {
@@ -96,24 +101,24 @@ pub enum CallState {
     Forfeited,
 }
 
-/// A hold that waits for calls in flight.
+/// A hold that waits until calls in flight end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WaitingHold {
-    /// Its place in the line: the version of the trace when it came.
+    /// The place in the line: the version of the trace when the hold arrived.
     pub ticket: u64,
     pub call_id: CallId,
     pub attempt: u32,
     pub amount: Amount,
-    /// For the last report: may use the closing reserve (B7).
+    /// The hold is for the last report, which may use the closing reserve (B7).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub closing: bool,
-    /// Its turn has come while it was parked: until then its place is kept.
+    /// Set when the turn of a parked context comes: the place is kept until this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_until: Option<Timestamp>,
 }
 
 impl WaitingHold {
-    /// Whether this is the hold that is asked for again.
+    /// Returns true if `hold` is another request for this waiting hold.
     pub(super) fn is_of(&self, hold: &Hold) -> bool {
         self.call_id == hold.call_id && self.attempt == hold.lease.attempt
     }
@@ -129,19 +134,20 @@ impl Budget {
         Budget { ceilings: Ceilings { limit, reserve_usd, granted, inherited }, ..Budget::default() }
     }
 
-    /// What a new hold of the context itself, or of a descendant, may take.
+    /// The amount that a new hold of the context itself, or of a descendant, may take.
     pub fn room(&self, for_descendant: bool) -> Amount {
         let limit = if for_descendant { self.open_to_descendants() } else { self.ceilings.limit };
         limit.saturating_sub(self.spent).saturating_sub(self.held)
     }
 
-    /// What a child without a ceiling of its own gets. Calls in flight don't count: most of their hold
-    /// returns, and a ceiling should not depend on who is calling at the moment.
+    /// The ceiling of a child that requests none. Calls in flight are left out, because most of
+    /// each hold returns: a ceiling must not depend on the calls that happen to be in flight.
     pub fn left_for_children(&self) -> Amount {
         self.left_apart_from_calls(true)
     }
 
-    /// What a new hold of the context itself, or of a descendant, could take if all calls in flight were free.
+    /// The amount that a new hold of the context itself, or of a descendant, could take if all
+    /// calls in flight were free.
     pub fn left_apart_from_calls(&self, for_descendant: bool) -> Amount {
         let limit = if for_descendant { self.open_to_descendants() } else { self.ceilings.limit };
         limit.saturating_sub(self.spent).saturating_sub(self.carved)
@@ -151,7 +157,7 @@ impl Budget {
         self.ceilings.limit.saturating_sub(Amount::cost(self.ceilings.reserve_usd))
     }
 
-    /// Its hold on the parent.
+    /// The hold on the parent.
     pub fn parent_hold(&self, live: bool) -> Amount {
         if !live {
             return self.held;
@@ -159,7 +165,8 @@ impl Budget {
         self.ceilings.granted.choose(self.ceilings.limit.saturating_sub(self.spent).max(self.held), self.held)
     }
 
-    /// The part of its hold on the parent that is grants: its own, or those beneath it.
+    /// The part of the hold on the parent that is grants: the context's own, or those of its
+    /// descendants.
     pub fn granted_parent_hold(&self, live: bool) -> Amount {
         if !live {
             return self.carved;

@@ -1,13 +1,15 @@
 //! How a change of one budget moves up the tree (section B).
 //!
-//! A context keeps an amount held on its parent, its *hold on the parent*: if it is shared, what its own
-//! calls and its descendants hold; if it was granted and lives, its whole unspent ceiling. So a change at one
-//! context reaches each ancestor as the change of the hold on it, and the same walk serves holds,
-//! settlements, grants, raises and ends:
+//! A context keeps an amount held on its parent, its *hold on the parent*. For shared funding this
+//! is the sum that its own calls and its descendants hold; for a live granted context it is the
+//! whole unspent ceiling. A change at one context therefore reaches each ancestor as the change of
+//! the hold on it. Holds, settlements, grants, raises and ends all use this one walk. Its
+//! invariants:
 //!
-//! - b1 `spent + held <= limit + uncovered`, `uncovered` being what a provider took beyond its hold, and disputed
-//!   charges that were accepted (B11)
-//! - b2 `held` = own open holds + the children's holds on this parent + what is reserved for the undos of its steps
+//! - b1 `spent + held <= limit + uncovered`. `uncovered` is the sum of the costs beyond their holds
+//!   and of the disputed charges that were accepted (B11)
+//! - b2 `held` = own open holds + the children's holds on this parent + the reserves for the undos
+//!   of its steps
 //! - b3 `spent` = own + the children's
 
 use domain::{
@@ -22,7 +24,7 @@ use super::{
     hold_queue::ReservedAhead,
 };
 
-/// An amount that is added and one that is taken away; both at once when a hold becomes a cost.
+/// An amount to add and an amount to subtract; a hold that becomes a cost needs both at once.
 #[derive(Debug, Clone, Copy, Default)]
 struct Move {
     more: Amount,
@@ -54,7 +56,7 @@ impl Move {
     }
 }
 
-/// A change of the books at one context.
+/// A change of the sums at one context.
 #[derive(Debug, Clone, Copy, Default)]
 struct Posting {
     held: Move,
@@ -66,7 +68,8 @@ struct Posting {
 }
 
 impl Trace {
-    /// Who spent its money: the agents themselves, without what is beneath them. The sums are all that was spent.
+    /// The spending per agent and model, without the costs of descendants. The rows add up to the
+    /// total.
     pub fn spent_by(&self) -> Vec<Spender> {
         self.spent_by.told()
     }
@@ -76,7 +79,7 @@ impl Trace {
         self.post_of(at, posting, None);
     }
 
-    /// The same, of a call of a model.
+    /// Like `post`, for a call of a model.
     fn post_of(&mut self, at: ContextIndex, posting: Posting, model: Option<&ModelName>) {
         let node = self.node_mut(at);
         node.budget.own = posting.spent.on(node.budget.own);
@@ -101,7 +104,7 @@ impl Trace {
         self.post(at, Posting { held: Move::more(held), ..Posting::default() });
     }
 
-    /// Ends a hold, or books a cost that had none; the budgets change by the difference.
+    /// Ends a hold, or books a cost that had none. The budgets change by the difference.
     pub(super) fn close_call(
         &mut self,
         child_id: &ChildId,
@@ -120,7 +123,8 @@ impl Trace {
             CallState::Held | CallState::Released => Amount::ZERO,
         };
         let estimated = |state: CallState| if state == CallState::Forfeited { held } else { Amount::ZERO };
-        // A cost up to its hold is covered; one that had no hold, or none any more, was booked within what is left.
+        // A cost up to its hold is covered. A cost whose hold is missing or has ended was booked
+        // within the amount left.
         let uncovered = match was {
             CallState::Held | CallState::Forfeited => booked(state).saturating_sub(held),
             CallState::Settled(_) | CallState::Released => Amount::ZERO,
@@ -141,7 +145,7 @@ impl Trace {
         self.reserved(at, Move::more(amount));
     }
 
-    /// Returns it.
+    /// Returns the amount held for the undo of a step.
     pub(super) fn return_reserve(&mut self, at: ContextIndex, amount: Amount) {
         self.reserved(at, Move::less(amount));
     }
@@ -159,7 +163,7 @@ impl Trace {
         self.post(at, Posting { spent: Move::more(amount), ..Posting::default() });
     }
 
-    /// Keeps a disputed charge (B18).
+    /// Stores a disputed charge (B18).
     pub(super) fn keep_dispute(&mut self, child_id: &ChildId, dispute: Dispute) {
         let at = self.expect(child_id);
         let disputed = Move::more(dispute.amount);
@@ -169,7 +173,7 @@ impl Trace {
         self.post(at, Posting { disputed, ..Posting::default() });
     }
 
-    /// Books a disputed charge, or drops it (B18).
+    /// Books a disputed charge if it is accepted, and drops it otherwise (B18).
     pub(super) fn end_dispute(&mut self, child_id: &ChildId, number: u32, decision: Decision) {
         let at = self.expect(child_id);
         // Disputes are numbered from 1.
@@ -182,7 +186,7 @@ impl Trace {
         self.post(at, Posting { disputed, spent, uncovered: booked, ..Posting::default() });
     }
 
-    /// Changes a budget, or whether its context lives, and passes the change of its hold on to the parent.
+    /// Changes a budget, or ends its context, and passes the change of its hold on to the parent.
     pub(super) fn change_budget(&mut self, at: ContextIndex, change: impl FnOnce(&mut ContextNode)) {
         let node = self.node_mut(at);
         let (before, carved_before) = node.parent_holds();
@@ -197,7 +201,7 @@ impl Trace {
         self.post_from(parent, posting);
     }
 
-    /// Raises a ceiling, and with it the ceilings beneath that are inherited from it (B8).
+    /// Raises a ceiling, and the ceilings of descendants that are inherited from it (B8).
     pub(super) fn raise(&mut self, at: ContextIndex, limit: Amount) {
         let more = limit.saturating_sub(self.node(at).budget.ceilings.limit);
         self.change_budget(at, |node| node.budget.ceilings.limit = limit);
@@ -221,9 +225,10 @@ impl Trace {
         }
     }
 
-    /// The contexts, from `at` up to the root, that have nothing left for a new child: exhausted, all
-    /// granted, or only the reserve left. A granted amount belongs to its holder: above a grant only
-    /// exhaustion counts.
+    /// Returns the contexts, from `at` up to the root, that have nothing left for a new child: they
+    /// are exhausted, have granted everything, or have only the closing reserve left. A granted
+    /// amount belongs to its holder, so above a grant a context is returned only if it is
+    /// exhausted.
     pub(super) fn nothing_left(&self, at: ContextIndex) -> impl Iterator<Item = (&ContextNode, Dimension)> {
         let mut guaranteed = GrantedDimensions::default();
         self.chain_of_undo(at).filter_map(move |(_, node)| {
@@ -240,7 +245,7 @@ impl Trace {
         })
     }
 
-    /// Puts a new context's hold onto its ancestors.
+    /// Adds the hold of a new context to its ancestors.
     pub(super) fn hold_on_parent_for_new(&mut self, at: ContextIndex) {
         let (held, carved) = self.node(at).parent_holds();
         let posting = Posting { held: Move::more(held), carved: Move::more(carved), ..Posting::default() };
@@ -264,7 +269,8 @@ impl Trace {
             budget.estimated = posting.estimated.on(budget.estimated);
             budget.disputed = posting.disputed.on(budget.disputed);
             budget.uncovered = Move::more(posting.uncovered).on(budget.uncovered);
-            // What a grant pays for moves from `carved` to `spent`: that leaves nobody more.
+            // A cost that a grant pays moves from `carved` to `spent`: nothing more is left for the
+            // other contexts.
             if budget.left_apart_from_calls(false).exceeds(left_before).is_some() {
                 node.lifecycle.growths += 1;
             }
@@ -275,9 +281,10 @@ impl Trace {
         }
     }
 
-    /// Whether so much more can be booked, and disputed, at all. The root has spent, was charged and disputes the most
-    /// of all contexts: what fits there fits everywhere. Open holds may still become costs, so they count too.
-    /// Disputes have sums of their own: they must not keep the costs of others out of the books.
+    /// Checks that the sums can still grow by these amounts without exceeding the largest amount.
+    /// No context has larger sums than the root, so an amount that fits there fits everywhere. Open
+    /// holds may become costs and are included. Disputes are summed separately, so that they can't
+    /// crowd out real costs.
     pub(super) fn check_books(&self, booked: Amount, disputed: Amount) -> Result<(), Refusal> {
         let root = &self.root().expect("a known context has a root").budget;
         let spent = booked.checked_add(root.spent).and_then(|sum| sum.checked_add(root.held));
@@ -285,13 +292,13 @@ impl Trace {
         if sums.iter().all(Option::is_some) { Ok(()) } else { Err(Refusal::BooksFull) }
     }
 
-    /// Whether `amount` can be held at `at` and on all its ancestors (B3); if not, which context denies it
-    /// (B5). A hold that fits exactly is admitted (B4).
+    /// Checks that `amount` can be held at `at` and on all its ancestors (B3). The error names the
+    /// context that denies it (B5). A hold that fits exactly is admitted (B4).
     pub(super) fn check_hold(&self, at: ContextIndex, amount: Amount, by_child: bool) -> Result<(), Refusal> {
         self.check_hold_behind(at, amount, by_child, &ReservedAhead::default()).map_err(Refusal::Denied)
     }
 
-    /// As `check_hold`, without what is kept for those ahead in the line.
+    /// Like `check_hold`, without the amounts that are kept for holds further ahead in the line.
     pub(super) fn check_hold_behind(
         &self,
         at: ContextIndex,
@@ -305,7 +312,8 @@ impl Trace {
         })
     }
 
-    /// Whether `amount` could be held if all calls in flight were free: if not, nobody's end helps.
+    /// Checks that `amount` could be held if all calls in flight were free. If this fails, waiting
+    /// for other calls is useless.
     pub(super) fn check_hold_apart_from_calls(
         &self,
         at: ContextIndex,
@@ -318,8 +326,8 @@ impl Trace {
         })
     }
 
-    /// What is left to the own calls of a context whose profile bounds them (B17). Ordinary calls leave the closing reserve
-    /// of that profile to the last report (B7).
+    /// The amount left for the own calls of a context whose profile bounds them (B17). Ordinary
+    /// calls leave the profile's closing reserve to the last report (B7).
     fn own_left(&self, node: &ContextNode, with_calls: bool, ordinary: bool) -> Amount {
         let left = node.own_left(with_calls);
         let profile = node.spec.agent_id.as_ref().and_then(|id| self.agent(id));
@@ -365,18 +373,20 @@ impl Trace {
         Ok(())
     }
 
-    /// What is left to a context on all its ancestors if all calls in flight were free.
+    /// The amount left to a context on all its ancestors if all calls in flight were free.
     pub(super) fn left_apart_from_calls(&self, at: ContextIndex) -> Amount {
         self.least_left(at, |_, node| node.budget.left_for_children())
     }
 
-    /// What is left for a cost that nobody held: what is held is not touched (B18).
+    /// The amount left for a cost that had no hold. Amounts held for other calls are not used for
+    /// it (B18).
     pub(super) fn left_for_unheld(&self, at: ContextIndex) -> Amount {
         self.least_left(at, |index, node| node.budget.room(index != at))
     }
 
-    /// The most by which a context, or one above it, is above its ceiling with all that it holds. Those above a grant count
-    /// too: they have granted no more than they have, and what many grants are passed by comes together in them.
+    /// The largest overdraft of a context and its ancestors: spent plus held, above the ceiling.
+    /// Ancestors above a grant are included: they grant no more than they have, so overdrafts of
+    /// many grants add up in them.
     pub(super) fn overdrawn(&self, at: ContextIndex) -> Amount {
         let above = |node: &ContextNode| {
             let used = node.budget.spent.checked_add(node.budget.held);
@@ -385,8 +395,8 @@ impl Trace {
         self.chain(at).map(|(_, node)| above(node)).fold(Amount::ZERO, Amount::max)
     }
 
-    /// The least that is left to a context on all its ancestors. Above a grant nothing counts: the granted amount
-    /// belongs to its holder, as long as that lives.
+    /// The smallest amount left on a context and its ancestors. Above a live grant nothing limits
+    /// the context, because the granted amount belongs to its holder.
     fn least_left(&self, at: ContextIndex, left: impl Fn(ContextIndex, &ContextNode) -> Amount) -> Amount {
         let mut least = Amount::new(Usd::MAX, Tokens::MAX);
         let mut guaranteed = GrantedDimensions::default();

@@ -1,10 +1,13 @@
-//! The paid calls of one context. Every id is known for the trace's life: money is booked once (B9). But a call is
-//! kept in full only while that may matter. The oldest settled ones are *folded*: of them remain their ids, as ranges
-//! of numbers, and the sum of their costs. So what is stored, read and searched does not grow with the calls made.
+//! The paid calls of one context. Every call id is kept for the life of the trace, because money is
+//! booked once (B9). But a call is kept in full only while its details may be needed. The oldest
+//! settled calls are *folded*: only their ids, as ranges of numbers, and the sum of their costs are
+//! kept. The cost of storing, reading and searching calls therefore does not grow with their
+//! number.
 //!
-//! A folded call is a settled one whose cost is not remembered. Told again with another cost, it is not refused as a
-//! conflict; the first booking stays, as ever. Never folded are: open, released and forfeited calls, which may still
-//! be settled or corrected; those with a disputed part; those whose id is not `<attempt>-<number>`.
+//! A folded call is a settled one whose own cost is no longer stored. If its cost is reported again
+//! with another amount, that is not refused as a conflict; the first booking stays. These calls are
+//! never folded: open, released and forfeited calls, because they may still be settled or
+//! corrected; calls with a disputed part; and calls whose id is not `<attempt>-<number>`.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -18,10 +21,11 @@ use super::{
     folded::{CallNumber, FoldedCalls},
 };
 
-/// Calls are folded when there are so many that can be. Most contexts never have that many, and never fold.
+/// Folding begins at this number of foldable calls. Most contexts make fewer calls and never fold.
 const FOLD_FROM: usize = 128;
-/// So many are folded at once, the lowest numbers first: each time deletes their fields and writes the ranges, in one
-/// commit. The later half stays, as those are the ones that are told twice.
+/// How many calls are folded at once, the lowest numbers first. Each fold deletes their fields and
+/// writes the ranges, in one commit. The later half stays in full, because the calls reported twice
+/// are recent ones.
 const FOLD_AT_ONCE: usize = 64;
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -29,22 +33,22 @@ pub struct Calls {
     kept: KeyedRows<CallId, Call>,
     /// By the attempt in their ids.
     folded: KeyedRows<u32, FoldedCalls>,
-    /// Of `kept`: those that are held.
+    /// The calls in `kept` that are held.
     open: BTreeSet<CallId>,
-    /// Of `kept`: those that may be folded.
+    /// The calls in `kept` that may be folded.
     foldable: BTreeSet<CallNumber>,
 }
 
-/// What is known of a call.
+/// A call as it is stored.
 #[derive(Debug, Clone, Copy)]
 pub enum KnownCall<'a> {
     Kept(&'a Call),
-    /// It is settled.
+    /// The call is settled.
     Folded,
 }
 
 impl Calls {
-    /// Calls that are stored already, and the disputes of their context.
+    /// Builds the calls from their stored form and the disputes of their context.
     pub(super) fn stored(
         kept: HashMap<CallId, Call>,
         folded: HashMap<u32, FoldedCalls>,
@@ -62,7 +66,7 @@ impl Calls {
         calls
     }
 
-    /// What is known of a call; none if nobody ever told of it.
+    /// A call by its id; `None` if the call is unknown.
     pub fn find(&self, id: &CallId) -> Option<KnownCall<'_>> {
         let folded = || {
             let CallNumber { attempt, number } = CallNumber::of(id).filter(|_| self.has_folded())?;
@@ -89,7 +93,7 @@ impl Calls {
         !self.open.is_empty()
     }
 
-    /// What the folded calls cost.
+    /// The sum of the costs of the folded calls.
     pub fn folded_amount(&self) -> Amount {
         let add = |sum: Amount, folded: &FoldedCalls| sum.checked_add(folded.amount());
         let sum = self.folded.values().try_fold(Amount::ZERO, add);
@@ -105,7 +109,7 @@ impl Calls {
         self.kept.insert(id.clone(), Call { attempt, held, state: CallState::Held });
     }
 
-    /// Ends a call, or adds one that nobody held. Returns its state before, and its hold.
+    /// Ends a call, or adds one that had no hold. Returns its earlier state, and its hold.
     pub(super) fn close(&mut self, id: &CallId, state: CallState) -> (CallState, Amount) {
         let unheld = || Call { attempt: 0, held: Amount::ZERO, state: CallState::Released };
         let call = self.kept.entry_mut(id, unheld);
@@ -118,8 +122,8 @@ impl Calls {
         before
     }
 
-    /// A part of this cost is disputed: if it is of a call, that is kept, because its cost is that part and what was
-    /// booked.
+    /// Keeps a call in full because a part of its cost is disputed: its cost is the sum of that
+    /// part and the booked part.
     pub(super) fn keep(&mut self, disputed: &DisputedCost) {
         if let DisputedCost::Call(id) = disputed
             && let Some(numbered) = CallNumber::of(id)
@@ -128,8 +132,9 @@ impl Calls {
         }
     }
 
-    /// Folds the oldest settled calls, if there are many. It comes before a call is closed, not behind it: only the
-    /// event after that one tells whether a part of its cost is disputed.
+    /// Folds the oldest settled calls, if there are many. This runs before a call is closed, not
+    /// after it: only the event after the settlement shows whether a part of the call's cost is
+    /// disputed.
     pub(super) fn fold(&mut self) {
         if self.foldable.len() < FOLD_FROM {
             return;
@@ -147,7 +152,7 @@ impl Calls {
         self.folded.mark_all();
     }
 
-    /// What is stored of them.
+    /// The parts that are stored.
     pub(super) fn stored_mut(&mut self) -> (&mut KeyedRows<CallId, Call>, &mut KeyedRows<u32, FoldedCalls>) {
         (&mut self.kept, &mut self.folded)
     }

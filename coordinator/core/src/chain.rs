@@ -1,7 +1,8 @@
-//! Which commits of an event log count. The store may lose commits that the log has. Until somebody notices,
-//! commits are made on what is left, with numbers that the log has already: the commits of the log are then a tree.
-//! Of all its chains, the one whose last commit was made last counts: the store goes on from it.
-//! A chain begins with the first commit, or, if what is before was dropped from the log, with a copy (`copy`).
+//! Decides which commits of an event log are valid. The store may lose commits that are in the log.
+//! Until a coordinator notices, further commits are made on the state that is left, with numbers
+//! that the log already has. The commits of the log then form a tree. The valid chain is the one
+//! whose last commit was made last, because the store continues from it. A chain begins with the
+//! first commit. If the beginning was dropped from the log, the chain begins with a copy (`copy`).
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -9,14 +10,14 @@ use domain::Timestamp;
 
 use super::{Commit, LoggedEvents, Trace};
 
-/// A commit, by its last version and when it was made.
+/// A commit, by its last version and the time when it was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct CommitId {
     pub(super) last: u64,
     pub(super) made: Timestamp,
 }
 
-/// The messages of a commit that have come.
+/// The messages of a commit that have arrived.
 #[derive(Debug, Clone)]
 pub(super) struct CommitGroup {
     pub(super) commit: Commit,
@@ -42,18 +43,18 @@ impl CommitGroup {
         self.events > self.commit.last - self.commit.first
     }
 
-    /// In order.
+    /// The messages in order.
     pub(super) fn messages(&self) -> impl Iterator<Item = &LoggedEvents> + Clone {
         self.messages.values()
     }
 
-    /// The trace after it, if it has a copy.
+    /// The trace after the commit, if the commit has a copy.
     pub(super) fn copy(&self) -> Option<Trace> {
         let first = self.messages.values().next().filter(|_| self.is_whole())?;
         Trace::from_copy(first.trace_id, self.messages())
     }
 
-    /// Whether it follows a commit.
+    /// Returns true if this commit directly follows the commit `id`.
     pub(super) fn follows(&self, id: CommitId) -> bool {
         self.commit.first == id.last + 1 && self.commit.after == Some(id.made)
     }
@@ -65,32 +66,34 @@ impl From<Commit> for CommitId {
     }
 }
 
-/// The chain of a log that counts, as far as it is known.
+/// The valid chain of a log, as far as the log shows it.
 #[derive(Debug)]
 pub(super) struct Chain {
-    /// In order. They follow the commit that was gone on from, or begin with the first, or with a copy.
+    /// The commits in order. They follow the commit `from`, or begin with the first commit, or with
+    /// a copy.
     pub(super) commits: Vec<CommitGroup>,
-    /// Whether they follow the commit that was gone on from.
+    /// True if they follow the commit `from`.
     pub(super) goes_on: bool,
     pub(super) rest: Rest,
-    /// The branches of whole commits beside those that count. They may have their beginning in common.
+    /// The branches of complete commits outside the valid chain. Branches may share their first
+    /// commits.
     pub(super) beside: Vec<Vec<CommitGroup>>,
 }
 
-/// What is left of a log when all of it was read.
+/// The part of a log that is left over after all of it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rest {
     Nothing,
     /// Some messages of the commit that was made last.
     Unfinished,
-    /// Events before this one are missing, and later commits are there.
+    /// Events before this one are missing, and later commits exist.
     Gap(u64),
 }
 
-/// The chain that counts. `from` is a commit that is known to be whole: that of a stored trace.
+/// Finds the valid chain. `from` is a commit that is known to be complete: that of a stored trace.
 pub(super) fn chain(log: Vec<LoggedEvents>, from: Option<CommitId>) -> Chain {
     let mut commits = commits(log);
-    // The commits that can be reached from the first, or from the one that is gone on from.
+    // The commits that can be reached from the first one, or from `from`.
     let mut reached: HashSet<CommitId> = from.into_iter().collect();
     let (mut unfinished, mut detached): (Option<Timestamp>, Option<(Timestamp, u64)>) = (None, None);
     let mut copies = HashSet::new();
@@ -108,7 +111,7 @@ pub(super) fn chain(log: Vec<LoggedEvents>, from: Option<CommitId>) -> Chain {
             detached = detached.max(Some((made, first)));
         }
     }
-    // In a tie the chain that goes on from what is stored is preferred.
+    // In a tie the chain that continues from the stored trace is preferred.
     let tip = reached.into_iter().max_by_key(|id| (id.made, Some(*id) == from, id.last));
     let rest = match (detached, unfinished, tip.map(|id| id.made)) {
         (Some((at, first)), _, made) if Some(at) > made => Rest::Gap(first),
@@ -122,21 +125,22 @@ pub(super) fn chain(log: Vec<LoggedEvents>, from: Option<CommitId>) -> Chain {
     let beside = beside(&commits, &counts);
     let beside = beside.iter().map(|branch| branch.iter().map(|id| commits[id].clone()).collect()).collect();
     let known = counts.iter().position(|id| Some(*id) == from).map(|place| place + 1);
-    // Before the commit that was gone on from, some may be missing.
+    // Commits before `from` may be missing.
     let follow = counts.split_off(known.unwrap_or_default());
     let take = |id: CommitId| commits.remove(&id).expect("only what comes before may be missing");
     Chain { commits: follow.into_iter().map(take).collect(), goes_on: known.is_some(), rest, beside }
 }
 
-/// The commit that this one says it follows.
+/// The predecessor that this commit names.
 fn before(told: &CommitGroup) -> Option<CommitId> {
     let Commit { first, after, .. } = told.commit;
     after.filter(|_| first > 1).map(|made| CommitId { last: first - 1, made })
 }
 
-/// The whole commits that do not count, and that begin the trace, or follow one that counts or one of these: each of
-/// them that nobody goes on from, with those it follows. What can't be traced back so far may be a part of the chain,
-/// behind a gap.
+/// The branches beside the valid chain, up to each last commit. A branch consists of complete
+/// commits outside the chain that begin the trace, or that follow a commit of the chain or of the
+/// branch. A commit that can't be traced back is left out, because it may belong to the chain after
+/// a gap.
 fn beside(commits: &BTreeMap<CommitId, CommitGroup>, counts: &[CommitId]) -> Vec<Vec<CommitId>> {
     let counts: HashSet<CommitId> = counts.iter().copied().collect();
     let begins = |id: &CommitId| commits.get(id).is_some_and(|told| told.commit.first == 1);
@@ -170,7 +174,7 @@ fn commits(log: Vec<LoggedEvents>) -> BTreeMap<CommitId, CommitGroup> {
     commits
 }
 
-/// The messages that count, in order, each once.
+/// The messages of the valid chain, in order, each once.
 pub fn in_order(log: Vec<LoggedEvents>) -> Vec<LoggedEvents> {
     let commits = chain(log, None).commits;
     commits.into_iter().flat_map(|told| told.messages.into_values()).collect()

@@ -1,6 +1,6 @@
-//! Checks (B16): which ones a context runs, and what they decided. A child runs the checks of its ancestors too,
-//! outermost first, so that no spawn escapes one (I5). Workers run them; the trace counts every decision other than a
-//! pass, once.
+//! Checks (B16): which checks a context runs, and what they decided. A child also runs the checks
+//! of its ancestors, outermost first, so that a spawn can't evade a check (I5). Workers run them;
+//! the trace counts each decision other than a pass once.
 
 use domain::{
     AgentProfile,
@@ -12,10 +12,10 @@ use domain::{
 
 use super::{ContextIndex, ContextNode, Event, Refusal, Trace};
 
-/// The longest reason that is kept.
+/// The longest reason that is stored.
 const MAX_REASON_BYTES: usize = 1000;
 
-/// Counts a decision that was told.
+/// Counts a reported decision.
 pub(super) fn count(node: &mut ContextNode, number: u32, decision: CheckDecision) {
     node.lifecycle.checks_told = number;
     match decision {
@@ -26,8 +26,8 @@ pub(super) fn count(node: &mut ContextNode, number: u32, decision: CheckDecision
     }
 }
 
-/// A second telling has a number that was told before, and changes nothing. Numbers may leave some out: a branch begins
-/// with the decisions of another context.
+/// A second delivery has a number that was already counted, and changes nothing. Numbers may have
+/// gaps, because a branch begins with the decisions of another context.
 pub(super) fn checked(trace: &Trace, told: &CheckReport) -> Result<Vec<Event>, Refusal> {
     let node = trace.node(trace.running(&told.lease)?);
     if told.number <= node.lifecycle.checks_told || told.decision == CheckDecision::Pass {
@@ -44,8 +44,9 @@ pub(super) fn checked(trace: &Trace, told: &CheckReport) -> Result<Vec<Event>, R
 }
 
 impl Trace {
-    /// The checks of a context that runs `own`: those of its ancestors, outermost first, then its own. A check that an
-    /// ancestor has as well runs once. `is_step`: the context is a step of its parent.
+    /// The checks of a context that runs `own`: those of its ancestors, outermost first, then its
+    /// own. A check that an ancestor has as well runs once. `is_step`: the context is a step of its
+    /// parent.
     pub(super) fn checks_of(
         &self,
         parent: Option<ContextIndex>,
@@ -55,7 +56,8 @@ impl Trace {
         let mut above = Vec::new();
         let mut is_step = is_step;
         for (_, node) in parent.into_iter().flat_map(|parent| self.chain(parent)) {
-            // The agent of a graph did not start its steps; what it spawns itself, in its synthesis, is bound by its checks.
+            // The agent of a graph did not start the graph's steps, so its checks do not apply to
+            // them. They apply to the children that it spawns in its synthesis.
             let agent = node.spec.agent_id.as_ref().filter(|_| !is_step);
             above.extend(agent.and_then(|agent| self.agents.get(agent)).cloned());
             is_step = node.is_of_graph();
@@ -73,7 +75,7 @@ impl Trace {
     }
 }
 
-/// Two profiles may give one name to different checks: the second is then called `<name>-2`.
+/// Two profiles may give the same name to different checks: the second is then called `<name>-2`.
 fn unique(name: &CheckName, taken: &[Check]) -> CheckName {
     let is_free = |candidate: &CheckName| taken.iter().all(|check| check.name != *candidate);
     let numbered = (2..).map(|number: u32| {
@@ -84,7 +86,7 @@ fn unique(name: &CheckName, taken: &[Check]) -> CheckName {
     std::iter::once(name.clone()).chain(numbered).find(is_free).expect("there are endless numbers")
 }
 
-/// Whether a check that is called `has` in a list was called `name` in its profile.
+/// Returns true if a check that is called `has` in a list is called `name` in its profile.
 fn is_named(has: &CheckName, name: &CheckName) -> bool {
     let numbered = |end: &str| end.strip_prefix('-').is_some_and(|number| number.parse::<u32>().is_ok());
     has == name || has.as_str().strip_prefix(name.as_str()).is_some_and(numbered)

@@ -1,12 +1,14 @@
-//! Restoring (W5): a live agent goes back to an earlier step of its journal. The coordinator does not read
-//! the journal: it fences the running attempt, and tells the next one which step to go back to. Money that
-//! was spent stays spent. An open question is withdrawn, and keeps its number. What the agent wrote to its output itself is
-//! deleted, because the entry that wrote it may be one of those that no longer count.
+//! Restoring (W5): a live agent continues from an earlier step of its journal. The coordinator does
+//! not read the journal: it fences the running attempt, and sends the step to the next one. Spent
+//! money stays spent. An open question is withdrawn, and keeps its number. The value that the agent
+//! wrote to its output is deleted, because the journal entry that wrote it may be among the revoked
+//! ones.
 //!
-//! A call in flight is paid for, so it is finished and booked at its cost: its attempt keeps its lease, begins nothing
-//! else, and is fenced when the call has ended. If its worker dies, the lease ends the wait.
+//! A call in flight is paid for, so it is finished and booked at its cost. Its attempt keeps its
+//! lease and must not begin anything else; it is fenced when the call has ended. If its worker
+//! dies, the wait ends with the lease.
 //!
-//! Restores are numbered within their context: a second delivery names one that is already done.
+//! Restores are numbered within their context: a second delivery has a number that is already used.
 
 use domain::{Timestamp, wire::Restore};
 
@@ -44,8 +46,9 @@ pub(super) fn restore(trace: &Trace, restore: &Restore, now: Timestamp) -> Resul
     Ok(events)
 }
 
-/// A queued context stays in the queue: its next claim is told. A running attempt without a call in flight is fenced as if
-/// it had handed its work back, and learns of it at its next tick or ask.
+/// A queued context stays in the queue: the answer to its next claim has the step. A running
+/// attempt without a call in flight is fenced as if it had handed back its work, and learns that
+/// from its next tick or ask.
 fn back_into_the_queue(trace: &Trace, at: ContextIndex, now: Timestamp) -> Option<Event> {
     match &trace.node(at).status {
         Status::Submitted { .. } | Status::Working(Phase::Queued { .. }) => None,
@@ -57,12 +60,13 @@ fn back_into_the_queue(trace: &Trace, at: ContextIndex, now: Timestamp) -> Optio
     }
 }
 
-/// Whether the attempt that runs has a call in flight. Holds of earlier ones are not waited for: it has resumed them.
+/// Returns true if the running attempt has a call in flight. Holds of earlier attempts are not
+/// waited for, because the attempt has resumed their calls.
 fn is_calling(node: &ContextNode) -> bool {
     node.calls.open().any(|(_, call)| call.attempt == node.attempt())
 }
 
-/// A call has ended: an attempt whose context was restored meanwhile had only that to do.
+/// A call has ended: fences its attempt if the context was restored during the call.
 pub(super) fn fenced(trace: &Trace, at: ContextIndex, now: Timestamp) -> Option<Event> {
     let node = trace.node(at);
     let restored = matches!(node.status, Status::Working(Phase::Running { restored: true, .. }));

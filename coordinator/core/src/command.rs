@@ -1,5 +1,5 @@
-//! What a trace can be told to do. What a command needs from outside (fresh ids, tokens, profiles,
-//! settings) comes in with it.
+//! The commands of a trace. Everything that a command needs from outside (fresh ids, tokens,
+//! profiles, settings) is part of it.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -21,9 +21,9 @@ use super::{
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
-    /// The root: the trace begins.
+    /// Creates the root: the trace begins.
     Submit(Box<Submit>),
-    /// A running agent's child: `spawn`, `delegate` or `run_pipeline`.
+    /// Creates a child of a running agent: `spawn`, `delegate` or `run_pipeline`.
     Spawn(Box<Spawn>),
     Claim(Claim),
     Tick(Tick),
@@ -43,11 +43,11 @@ pub enum Command {
         lease: Lease,
         call_id: CallId,
         amount: Amount,
-        /// For those who add up what is spent on it: decides nothing.
+        /// Used only for statistics of spending; it decides nothing.
         model: Option<ModelName>,
     },
     Charge(Charge),
-    /// A cost that stands only in a commit that does not count.
+    /// Books a cost that appears only in a commit outside the valid chain.
     BookLost(LostCost),
     Raise(Raise),
     DecideDispute(DecideDispute),
@@ -60,32 +60,32 @@ pub enum Command {
         lease: Lease,
         key: ContextKey,
     },
-    /// A check decided other than to pass (B16).
+    /// Reports a decision of a check other than a pass (B16).
     Checked(CheckReport),
     Answer(AnswerMessage),
-    /// A message to an agent.
+    /// Sends a message to an agent.
     Tell(Tell),
-    /// Other steps for a graph that runs.
+    /// Replaces the steps of a running graph.
     Amend(Box<Amend>),
-    /// The whole trace, or one context and its descendants.
+    /// Cancels the whole trace, or one context and its descendants.
     Cancel {
         child_id: Option<ChildId>,
         reason: Option<String>,
-        /// Nothing is undone (G14).
+        /// Ends the context without undoing its steps (G14).
         without_undo: bool,
     },
     Delete {
         delete: Delete,
-        /// The runs that still need journals of this trace; none if that is unknown.
+        /// The runs that still need journals of this trace; `None` if they are unknown.
         branches: Option<Vec<Branch>>,
     },
     Restore(Restore),
-    /// Nobody served the trace for a while, so that its workers could not renew their leases: those that have
-    /// expired last until then instead. Comes before a wake.
+    /// No coordinator served the trace for a while, so its workers could not renew their leases:
+    /// expired leases are extended to this time. It is sent before a wake.
     Spare {
         until: Timestamp,
     },
-    /// Writes the whole state into the log, if its last copy, or its beginning, is so old.
+    /// Writes the whole state into the log, if its last copy, or its beginning, is older than this.
     Copy {
         after_ms: u64,
     },
@@ -99,11 +99,12 @@ pub struct Submit {
     pub plan: Option<Arc<Plan>>,
     pub agents: NamedProfiles,
     pub settings: Settings,
-    /// Where it came from, if its spans are exported (X5).
+    /// The origin of the run, if its spans are exported (X5).
     pub traced: Option<Box<RunOrigin>>,
-    /// Of a rerun: what the earlier run has, or why it can't be run again.
+    /// For a rerun: the results of the earlier run, or the refusal to run it again.
     pub rerun: Option<Result<Earlier, Refusal>>,
-    /// Why it can't be admitted with what is kept under the names that it uses now; the plan has stand-ins then (G18).
+    /// Set if a graph that it uses by name can't be read now; the plan then has a stand-in for it
+    /// (G18).
     pub unresolved: Option<Refusal>,
 }
 
@@ -115,25 +116,26 @@ pub struct Spawn {
     pub agents: NamedProfiles,
 }
 
-/// The steps of a graph as they are to be (G13).
+/// The new steps of a graph (G13).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Amend {
-    /// The context of the graph, or of a group in it; none: the root.
+    /// The context of the graph, or of a group in it; `None` for the root.
     pub child_id: Option<ChildId>,
     pub id: CallId,
-    /// How often the graph had been amended when this was made.
+    /// How many amends the graph had when this one was made.
     pub revision: u32,
     pub plan: Arc<Plan>,
     pub by: Option<Text>,
     pub agents: NamedProfiles,
-    /// As of a submission.
+    /// See `unresolved` of [`Submit`].
     pub unresolved: Option<Refusal>,
-    /// The graphs of which only the run can tell that they are what they say.
+    /// Graphs that name a version which is no longer stored: only a run that contains this version
+    /// can verify them.
     pub unverified: Vec<UnverifiedGraph>,
 }
 
 impl Command {
-    /// The revision of the directory whose profiles it has, if it has any.
+    /// The revision of the directory of its profiles, if it has profiles.
     pub fn profiles(&self) -> Option<u64> {
         if let Command::Submit(submit) = self {
             submit.agents.revision
@@ -146,7 +148,8 @@ impl Command {
         }
     }
 
-    /// What is to be admitted with the profiles of the directory: the agents it names, and the place for their profiles.
+    /// For a command that admits contexts: the agents that it names, and the place for their
+    /// profiles.
     pub fn named(&mut self) -> Option<(BTreeSet<AgentId>, &mut NamedProfiles)> {
         let (spec, plan, agents) = if let Command::Submit(submit) = self {
             (&submit.spec, &submit.plan, &mut submit.agents)

@@ -1,13 +1,15 @@
-//! How many bytes a run keeps in its state (L, `max_trace_bytes`): orders, plans and profiles, messages, questions and answers,
-//! results and errors, the lists of `for_each`, what a rerun may take over, and what the undos of steps will be given. The
-//! shared store has a limit of its own, and is not counted here.
+//! The number of bytes that a run keeps in its state (L, `max_trace_bytes`): orders, plans and
+//! profiles, messages, questions and answers, results and errors, the lists of `for_each`, the
+//! results that a rerun may take over, and the inputs of undos. The shared store has its own limit
+//! and is not included.
 //!
-//! The count is of what is there, as that of the shared store is: what is deleted counts no more. It follows from the rest of
-//! the state, so that it is not stored. The count is changed where an event that changes something counted is applied, with work
-//! in proportion to what changed.
+//! Only present data is counted; deleted data is subtracted, as in the shared store. The number is
+//! derived from the rest of the state, so it is not stored. It changes when an event that changes
+//! counted data is applied, with work in proportion to the change.
 //!
-//! A context that is live has room for its end, and a run that may be undone for the spec of its undo, so that neither is ever
-//! refused for want of it. What has a fixed size for each context, step, attempt and call is not counted: other limits bound it.
+//! Room is reserved for the end of every live context, and for the spec of the undo of every run
+//! that may be undone. Neither is ever refused for lack of room. Data with a fixed size for each
+//! context, step, attempt and call is not counted, because other limits bound it.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -25,12 +27,12 @@ use super::{
     limit_text,
 };
 
-/// What every live context has room for: a short result, or why it failed.
+/// The room reserved for the end of a live context: a short result, or an error.
 pub(super) const END_BYTES: u64 = 2 * 1024;
 /// The most bytes that the spec of an undo has besides its goal, inputs and secrets.
 const UNDO_ORDER_BYTES: u64 = 1024;
 
-/// L: whether the trace may keep so many bytes more.
+/// L: checks that the trace has room for `asked` more bytes.
 pub(super) fn check_room(trace: &Trace, settings: &Settings, asked: u64) -> Result<(), Refusal> {
     let (have, max) = (trace.content_bytes, settings.limits.max_trace_bytes);
     if have.saturating_add(asked) > max {
@@ -40,7 +42,8 @@ pub(super) fn check_room(trace: &Trace, settings: &Settings, asked: u64) -> Resu
     Ok(())
 }
 
-/// L: whether the trace has room for a result, and for what the undo of the run will be given; or why not.
+/// L: checks that the trace has room for a result, and for the inputs of the run's undo. The error
+/// is a message.
 pub(super) fn check_end(
     trace: &Trace,
     at: ContextIndex,
@@ -62,7 +65,7 @@ pub(super) fn check_end(
     }
 }
 
-/// What an event that adds something counted adds by itself.
+/// The counted bytes that an event adds.
 pub(super) fn added_by(event: &Event) -> u64 {
     if let Event::Admitted(admitted) = event {
         let ContextAdmitted { spec, tools, adjusted, .. } = &**admitted;
@@ -82,12 +85,12 @@ pub(super) fn added_by(event: &Event) -> u64 {
     }
 }
 
-/// As `added_by`, of all of them.
+/// The sum of `added_by` for all events.
 pub(super) fn added_by_all(events: &[Event]) -> u64 {
     events.iter().map(added_by).sum()
 }
 
-/// What a question takes while it is open.
+/// The bytes of a question while it is open.
 pub(super) fn question_bytes(question: &Text, form: Option<&Form>) -> u64 {
     json::size_bytes(question) + form.map_or(0, json::size_bytes)
 }
@@ -106,7 +109,8 @@ fn end_bytes(result: Option<&Payload>, error: Option<&Failure>, reason: Option<&
 }
 
 impl ContextNode {
-    /// What its status says: how it ended, or its question; while it is live, with room for its end.
+    /// The bytes of its status: its end, or its question. A live context includes the reserve for
+    /// its end.
     pub(super) fn said_bytes(&self) -> u64 {
         let ending = self.graph.as_ref().and_then(|run| run.ending.as_deref());
         let ending = ending.map_or(0, |ContextEnded { result, error, reason, .. }| {
@@ -125,7 +129,7 @@ impl ContextNode {
         }
     }
 
-    /// All of it, apart from what is kept to undo it.
+    /// All counted bytes of the context, apart from the data for its undo.
     fn content_bytes(&self) -> u64 {
         let told = self.told.iter().map(|told| json::size_bytes(&(&told.id, &told.text, &told.by)));
         let answers = self.answers.iter().map(answer_bytes);
@@ -136,18 +140,18 @@ impl ContextNode {
     }
 }
 
-/// What an answer takes, with its question.
+/// The bytes of an answer, with its question.
 pub(super) fn answer_bytes(given: &GivenAnswer) -> u64 {
     json::size_bytes(given)
 }
 
 impl Trace {
-    /// How many bytes it keeps.
+    /// The number of bytes that the trace keeps.
     pub fn content_bytes(&self) -> u64 {
         self.content_bytes
     }
 
-    /// The same, counted from all that is there.
+    /// The same number, counted again from the whole state.
     pub fn recounted_bytes(&self) -> u64 {
         let plans = self.plans.iter().map(|plan| json::size_bytes(&**plan));
         let agents = self.agents.values().map(|agent| json::size_bytes(&**agent));
@@ -160,14 +164,15 @@ impl Trace {
         plans.chain(agents).chain(kept).chain(contexts).chain(undos).sum()
     }
 
-    /// The most bytes that the undo of a run takes, for its spec and its context, with the values as they are now.
+    /// The most bytes that the undo of a run needs for its spec and its context, with the current
+    /// values.
     pub(super) fn undo_bytes(&self, run: ContextIndex, result: u64) -> u64 {
         let node = self.node(run);
         let undo = self.undo_of(run);
         undo.map_or(0, |undo| self.undo_bytes_of(undo, &node.spec, node, result))
     }
 
-    /// The same of a run that is not there yet, or is; `node` reads what it reads.
+    /// The same for a run that may not exist yet; `node` reads the same keys as the run.
     pub(super) fn undo_bytes_of(
         &self,
         undo: &Undo,
@@ -191,19 +196,19 @@ impl Trace {
             + result
     }
 
-    /// Counts what the undo of a run will be given, from now on.
+    /// Sets the bytes that are reserved for the undo of a run.
     pub(super) fn keep_room_for_undo(&mut self, run: ContextIndex, bytes: u64) {
         let Some(undo) = &mut self.node_mut(run).undo else { return };
         let before = std::mem::replace(&mut undo.bytes, bytes);
         self.content_bytes = self.content_bytes + bytes - before;
     }
 
-    /// Puts a status in the place of another.
+    /// Replaces the status of a context.
     pub(super) fn put_status(&mut self, at: ContextIndex, status: Status) {
         self.recount_said(at, |node| node.status = status);
     }
 
-    /// Changes what the status of a context says.
+    /// Changes the data in the status of a context, and updates the count.
     pub(super) fn recount_said(&mut self, at: ContextIndex, change: impl FnOnce(&mut ContextNode)) {
         let node = self.node_mut(at);
         let before = node.said_bytes();
@@ -212,7 +217,7 @@ impl Trace {
         self.content_bytes = self.content_bytes + after - before;
     }
 
-    /// Changes a context as a whole, apart from what is kept to undo it.
+    /// Changes a whole context, and updates the count. The data for its undo must stay the same.
     pub(super) fn recount_context(&mut self, at: ContextIndex, change: impl FnOnce(&mut ContextNode)) {
         let node = self.node_mut(at);
         let before = node.content_bytes();

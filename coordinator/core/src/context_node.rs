@@ -1,5 +1,6 @@
-//! The state of one context, made of the parts that are stored: each has a field of the store, or shares one with
-//! others that change at the same time (`stored`). So a commit writes little more than what it changes.
+//! The state of one context, made of the parts that are stored. A part has its own field in the
+//! store, or shares one with parts that change at the same time (`stored`). A commit therefore
+//! writes little more than it changes.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -25,7 +26,7 @@ pub struct ContextNode {
     pub parent: Option<ContextIndex>,
     pub identity: Identity,
     pub terms: ContextTerms,
-    /// Shared with its parent if they are equal.
+    /// Shared with the parent if both are equal.
     pub limits: Arc<Limits>,
     pub status: Status,
     pub lifecycle: Lifecycle,
@@ -37,7 +38,7 @@ pub struct ContextNode {
     pub calls: Calls,
     /// External charges, by key.
     pub charges: KeyedRows<CallId, Amount>,
-    /// Costs without a hold for which nothing was left (B18).
+    /// Costs that had no hold and for which too little was left (B18).
     pub disputes: Rows<Dispute>,
     pub attempts: Rows<Attempt>,
     pub answers: Rows<GivenAnswer>,
@@ -46,15 +47,15 @@ pub struct ContextNode {
     /// The steps of its journal that it was restored to, in order (W5).
     pub restores: Rows<RestorePoint>,
     pub notes: Rows<String>,
-    /// Entries for its spans, if they are exported (X4).
+    /// Entries for its spans, if spans are exported (X4).
     pub marks: Rows<Mark>,
-    /// The fields from here on follow from other contexts, or are not stored.
+    /// The fields from here on are derived from other contexts, or are not stored.
     pub children: Vec<ContextIndex>,
     pub live_children: u32,
-    /// How many graphs here and beneath undo.
+    /// The number of graphs in this context and its descendants that are undoing steps.
     pub undoing: u32,
     pub(super) timer: Option<Timestamp>,
-    /// Until when its lease was renewed in memory (`lease`).
+    /// The time until which its lease was extended in memory (`lease`).
     pub(super) renewed: Option<Timestamp>,
 }
 
@@ -64,7 +65,7 @@ pub struct Identity {
     pub depth: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<StepOf>,
-    /// The context of an earlier run whose result it has (G15).
+    /// The context of an earlier run whose result this one takes over (G15).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken: Option<TakenFrom>,
     /// The context that it undoes.
@@ -77,11 +78,11 @@ pub struct Identity {
     pub started_at: Timestamp,
 }
 
-/// The terms on which a context was admitted, besides its limits and its budget. The synthesis of a graph lowers
-/// them (B17).
+/// The terms on which a context was admitted, apart from its limits and its budget. The synthesis
+/// of a graph lowers them (B17).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ContextTerms {
-    /// Limits and amounts that are lower than its spec asks for (B17).
+    /// Limits and amounts that are lower than requested in the spec (B17).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub adjusted: Vec<Adjustment>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -92,7 +93,8 @@ pub struct ContextTerms {
     pub on_exhausted: OnExhausted,
     #[serde(default, skip_serializing_if = "is_default")]
     pub hitl: Hitl,
-    /// Its own timeout, if it counts from when its first attempt begins; the deadline is set then.
+    /// The timeout of the context, if it starts with the first attempt; that attempt sets the
+    /// deadline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }
@@ -100,59 +102,60 @@ pub struct ContextTerms {
 /// The counters and times of a context that change while it runs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Lifecycle {
-    /// Its holds that wait for calls in flight.
+    /// Holds of this context that wait for calls in flight.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<WaitingHold>,
-    /// The most that its own calls may cost, if that is less than its budget (B17).
+    /// The most that the context's own calls may cost, if that is less than its budget (B17).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_limit: Option<Amount>,
-    /// The rest of its budget when it paused, with calls in flight counted as free.
+    /// The amount left in its budget when it paused, as if calls in flight were free.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_at_pause: Option<Amount>,
-    /// The number of times that its rest grew: by a raise, a correction, or a grant that returned.
+    /// How many times the amount left grew: by a raise, a correction, or a grant that returned.
     #[serde(default, skip_serializing_if = "is_default")]
     pub growths: u32,
-    /// The growths of it and all above it when its latest attempt began.
+    /// The sum of `growths` of this context and its ancestors when its latest attempt began.
     #[serde(default, skip_serializing_if = "is_default")]
     pub growths_before: u32,
-    /// Its budget is used up; the first dimension in which it was.
+    /// The first dimension that was used up, if the budget is exhausted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exhausted: Option<Dimension>,
-    /// Attempts that were lost or failed and were retried; retries of calls within attempts are in
-    /// `progress`.
+    /// The number of lost or failed attempts that were retried. Retries of calls within an attempt
+    /// are in `progress`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub retried: u32,
-    /// The last message that a call of its agent was made with; 0: none.
+    /// The number of the last message included in a call of its agent; 0 if there was none.
     #[serde(default, skip_serializing_if = "is_default")]
     pub seen: u32,
-    /// How many rungs of its ladder it has reached (B21).
+    /// The number of rungs of its ladder that it has reached (B21).
     #[serde(default, skip_serializing_if = "is_default")]
     pub rungs: u32,
     #[serde(default, skip_serializing_if = "is_default")]
     pub progress: Progress,
-    /// The decisions of its checks other than to pass (B16).
+    /// Counts the decisions of its checks, except passes (B16).
     #[serde(default, skip_serializing_if = "is_default")]
     pub checks: CheckCounts,
     #[serde(default, skip_serializing_if = "is_default")]
     pub checks_told: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
-    /// How many contexts here and beneath wait for a human; its deadline stands still meanwhile.
+    /// How many contexts, this one and its descendants, wait for a human. Meanwhile its deadline is
+    /// suspended.
     #[serde(default, skip_serializing_if = "is_default")]
     pub waiting_for_humans: u32,
-    /// How many of them have asked a question: the others wait for a raise.
+    /// How many of `waiting_for_humans` have asked a question; the others wait for a raise.
     #[serde(default, skip_serializing_if = "is_default")]
     pub questions: u32,
     pub clock_stopped_at: Timestamp,
     #[serde(default, skip_serializing_if = "is_default")]
     pub deleted: bool,
-    /// It has ended, and its outcome waits until nothing of it is held (B20).
+    /// The context has ended, and its outcome waits until no hold of it is open (B20).
     #[serde(default, skip_serializing_if = "is_default")]
     pub outcome_due: bool,
 }
 
-/// The status of a context. The children that it waits for and the details of its end, which may be long, are
-/// stored by themselves.
+/// The status of a context. The children that it waits for and the details of its end may be long,
+/// so each is stored separately.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
@@ -162,7 +165,7 @@ pub enum Status {
     },
     InputRequired {
         question: Text,
-        /// None if any text answers it, whenever it comes.
+        /// `None` if the question accepts any text, without a time limit.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         asked: Option<Box<QuestionDetails>>,
     },
@@ -177,12 +180,12 @@ pub enum Status {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// In the queue again; not to be claimed before this time.
+    /// In the queue again; it must not be claimed before `not_before`.
     Queued { not_before: Timestamp, sent_at: Option<Timestamp> },
     Running {
         until: Timestamp,
-        /// The context was restored while a call of this attempt was in flight: it may finish that, and begins
-        /// nothing.
+        /// The context was restored while a call of this attempt was in flight. The attempt may
+        /// finish that call, and must not begin anything else.
         #[serde(default, skip_serializing_if = "is_default")]
         restored: bool,
     },
@@ -200,14 +203,14 @@ pub enum Phase {
 pub struct End {
     pub status: EndStatus,
     pub at: Timestamp,
-    /// Its steps that had succeeded were not undone (G14).
+    /// The steps that had succeeded were not undone (G14).
     #[serde(default, skip_serializing_if = "is_default")]
     pub without_undo: bool,
     #[serde(skip)]
     pub details: EndDetails,
 }
 
-/// The result of an ended context, or why it has none.
+/// The result of an ended context, or the reason why it has none.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct EndDetails {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -239,7 +242,7 @@ impl Status {
 }
 
 impl ContextNode {
-    /// A context without a budget, a graph, or anything in its lists.
+    /// A context with empty lists, an empty budget and no graph.
     pub(super) fn new(
         spec: Arc<ContextSpec>,
         parent: Option<ContextIndex>,
@@ -286,12 +289,12 @@ impl ContextNode {
         self.end().is_none()
     }
 
-    /// A graph or an item with keys of its own, under its id.
+    /// True for a graph or an item that stores its keys under its own id.
     pub(super) fn has_own_keys(&self) -> bool {
         self.graph.is_some() && self.identity.scope.as_ref() == Some(&self.id)
     }
 
-    /// An item of a group with `for_each`; it has keys of its own.
+    /// True for an item of a group with `for_each`; it stores its keys under its own id.
     pub(super) fn is_group_item(&self) -> bool {
         self.graph.is_some() && self.identity.step.is_some_and(|of| matches!(of.ran, Ran::Item(_)))
     }
@@ -301,23 +304,23 @@ impl ContextNode {
         u32::try_from(self.attempts.len()).unwrap_or(u32::MAX)
     }
 
-    /// Retries used, attempts lost with a worker included (B15).
+    /// The retries used, including attempts lost with their worker (B15).
     pub fn retries(&self) -> u32 {
         self.retries_with(self.lifecycle.progress)
     }
 
-    /// Retries used, if its attempt has made this progress.
+    /// The retries used if the current attempt has made this progress.
     pub(super) fn retries_with(&self, progress: Progress) -> u32 {
         self.lifecycle.retried.saturating_add(progress.retries)
     }
 
-    /// Its hold on the parent, and the part of it that is grants.
+    /// The hold on the parent, and the part of it that is grants.
     pub(super) fn parent_holds(&self) -> (Amount, Amount) {
         let live = self.is_live();
         (self.budget.parent_hold(live), self.budget.granted_parent_hold(live))
     }
 
-    /// By how much its hold on the parent grows if `need` more is held here.
+    /// The growth of the hold on the parent if `need` more is held here.
     pub(super) fn parent_hold_growth(&self, need: Amount) -> Amount {
         let mut after = self.budget.clone();
         let Some(held) = after.held.checked_add(need) else { return need };
@@ -325,7 +328,8 @@ impl ContextNode {
         after.parent_hold(self.is_live()).saturating_sub(self.budget.parent_hold(self.is_live()))
     }
 
-    /// The rest for its own calls (B17), with those in flight counted or not.
+    /// The amount left for the context's own calls (B17), with or without the calls in flight
+    /// deducted.
     pub(super) fn own_left(&self, with_calls: bool) -> Amount {
         let Some(limit) = self.lifecycle.own_limit else { return Amount::new(Usd::MAX, Tokens::MAX) };
         let open = self.calls.open().filter(|_| with_calls).map(|(_, call)| call.held);
@@ -339,7 +343,8 @@ impl ContextNode {
             self.lifecycle.exhausted.and(self.budget.spent.reaches(self.budget.ceilings.limit));
     }
 
-    /// Until when it may wait in the queue for a worker; none if it does not wait, or without such a bound.
+    /// The time until which it may wait in the queue for a worker; `None` if it is not queued or
+    /// has no such limit.
     pub fn queue_until(&self) -> Option<Timestamp> {
         let since = match &self.status {
             Status::Submitted { .. } => self.identity.started_at,
@@ -354,13 +359,13 @@ impl ContextNode {
         max.map(|max| since.plus_millis(max))
     }
 
-    /// The longest wait of an undo for its first attempt: as long as it may run, because no deadline above bounds
-    /// it (G14).
+    /// The longest wait of an undo for its first attempt. It equals the undo's timeout, because no
+    /// deadline of an ancestor bounds an undo (G14).
     pub(super) fn undo_queue_ms(&self) -> Option<u64> {
         self.terms.timeout_ms.filter(|_| self.identity.undoes.is_some() && self.attempts.is_empty())
     }
 
-    /// Its own deadline; none while a human is waited for, or while it undoes.
+    /// The deadline of this context; `None` while it waits for a human or undoes steps.
     pub fn running_deadline(&self) -> Option<Timestamp> {
         if self.lifecycle.waiting_for_humans == 0 && !self.is_undoing() {
             self.lifecycle.deadline

@@ -1,5 +1,5 @@
-//! The spec of one context, as a submission, an agent's spawn or a step of a graph asks for it. It stays
-//! unchanged: a second spawn under the same id is compared with it.
+//! The spec of one context, from a submission, an agent's spawn or a step of a graph. It never
+//! changes: a second spawn under the same id is compared with it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,17 +21,17 @@ use super::RerunOrder;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ContextSpec {
     pub child_id: ChildId,
-    /// None for a graph or group that has no agent of its own.
+    /// Absent for a graph or group without an agent of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<AgentId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goal: Option<Text>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<ThreadId>,
-    /// Of a root only (G17).
+    /// Labels of the run; only a root has them (G17).
     #[serde(default, skip_serializing_if = "domain::labels::is_none")]
     pub labels: Labels,
-    /// Values for this context alone; a graph's go into the shared store.
+    /// Values for this context only; those of a graph are written to the shared store.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub inputs: BTreeMap<ContextKey, Json>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -40,7 +40,7 @@ pub struct ContextSpec {
     pub output_to: Option<ContextKey>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Arc<BTreeSet<ToolName>>>,
-    /// None: of a step, those of its graph or group; of others, none (S8).
+    /// Absent: a step has the secrets of its graph or group; other contexts have none (S8).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secrets: Option<Box<Secrets>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -67,12 +67,12 @@ pub struct ContextSpec {
     pub window_tokens: Option<Tokens>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shared_messages: Vec<SharedMessage>,
-    /// What its caller handed over, as objects of the caller (G10).
+    /// The files that its caller handed over, as objects of the caller (G10).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<OutputFile>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<OutputSchema>,
-    /// The checkpoint whose steps it begins with (W5).
+    /// The checkpoint with whose steps it begins (W5).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch_from: Option<Checkpoint>,
     /// The run whose results it takes over (G15).
@@ -81,7 +81,7 @@ pub struct ContextSpec {
 }
 
 impl ContextSpec {
-    /// A spec for `child_id` with all else at its default.
+    /// A spec for `child_id` with everything else at its default.
     pub fn new(child_id: ChildId) -> Self {
         ContextSpec {
             child_id,
@@ -113,8 +113,8 @@ impl ContextSpec {
         }
     }
 
-    /// One agent. `shared` are messages of the parent's window; only the categories that the spawn lists
-    /// are kept (W3). `fresh` is its id if it names none.
+    /// The spec of one agent. `shared` are messages of the parent's window; only the categories
+    /// that the spawn lists are kept (W3). `fresh` is the id of a spawn that names none.
     pub fn from_spawn(spawn: &Spawn, shared: &[SharedMessage], fresh: &ChildId) -> Result<Self, Problems> {
         let output_schema = spawn.output_schema.as_ref().map(OutputSchema::compile).transpose();
         Ok(ContextSpec {
@@ -145,13 +145,13 @@ impl ContextSpec {
         })
     }
 
-    /// A graph, with the plan its definition compiles into.
+    /// The spec of a graph, with the plan into which its definition compiles.
     pub fn from_graph(graph: &TaskGraph, fresh: &ChildId) -> Result<(Self, Arc<Plan>), Problems> {
         let plan = Plan::compile(graph)?;
         Ok((Self::of_graph(graph, fresh), Arc::new(plan)))
     }
 
-    /// A graph whose definition is compiled already.
+    /// The spec of a graph whose definition is already compiled.
     pub fn of_graph(graph: &TaskGraph, fresh: &ChildId) -> Self {
         ContextSpec {
             agent_id: graph.aggregate.as_ref().and(graph.agent_id.clone()),
@@ -169,7 +169,7 @@ impl ContextSpec {
             hitl: graph.hitl,
             timeout_ms: graph.timeout_ms,
             limits: boxed(&graph.limits),
-            // One that does not compile is a problem of the plan.
+            // A schema that does not compile is reported as a problem of the plan.
             output_schema: graph.output_schema.as_ref().and_then(|schema| OutputSchema::compile(schema).ok()),
             ..ContextSpec::new(graph.child_id.clone().unwrap_or_else(|| fresh.clone()))
         }

@@ -1,13 +1,15 @@
-//! The shared store of a trace (section C): who may read and write which key. A context reads its declared
-//! inputs (or everything, if its profile says so) and writes its `output_to` and the keys under its own id.
+//! The shared store of a trace (section C): which context may read and write which key. A context
+//! reads its declared inputs (or everything, if its profile allows that) and writes its `output_to`
+//! and the keys under its own id.
 //!
-//! The graph that an agent runs keeps its keys under the agent's id, so that the keys of two graphs never
-//! clash. Its steps still use the short names. The keys of the agent that it names in `input_from` mean to it and its
-//! steps what they mean to the agent: the current value of the store, or what the agent was given itself (G10).
+//! The graph that an agent runs stores its keys under the agent's id, so that the keys of two
+//! graphs never clash. Its steps still use the short names. The keys that the graph lists in
+//! `input_from` mean the same in it as for the agent: the current value in the store, or the input
+//! of the agent itself (G10).
 //!
-//! An item of `for_each` that is a group keeps what is written in it under its own id too, with `item` and `index`, until
-//! it ends. All other keys mean to its steps what they mean to the graph around it. A graph that a step uses has all its keys
-//! under its own id.
+//! An item of `for_each` that is a group also stores the keys written in it under its own id,
+//! together with `item` and `index`, until it ends. Every other key means the same to its steps as
+//! to the graph around the item. A graph that a step uses stores all its keys under its own id.
 
 use domain::{
     ChildId, ContextKey, Json,
@@ -23,7 +25,7 @@ use super::{
 };
 
 impl Trace {
-    /// A value that `child_id` may read. An absent key is `None`; null is a value.
+    /// A value that `child_id` may read. A missing key is `None`; null is a value.
     pub fn read_value(&self, child_id: &ChildId, key: &ContextKey) -> Result<Option<&Entry>, Refusal> {
         let node = self.node(self.known(child_id)?);
         if !self.may_read(node, key) {
@@ -35,7 +37,8 @@ impl Trace {
         Ok(self.value_in(node, key))
     }
 
-    /// The keys with a value that `child_id` may read, by the names it uses for them, and how many more there are.
+    /// The keys with a value that `child_id` may read, by the names it uses for them, and the
+    /// number of keys left out.
     pub fn readable_keys(&self, child_id: &ChildId) -> Result<(Vec<ContextKey>, u64), Refusal> {
         let node = self.node(self.known(child_id)?);
         let mut keys: Vec<ContextKey> = if self.reads_all(node) {
@@ -61,7 +64,7 @@ impl Trace {
         agent.is_some_and(|agent| agent.reads_all_context)
     }
 
-    /// The value of a key, as the context's graph names it.
+    /// The value of a key, under the name that the context's graph uses.
     pub(super) fn value_in(&self, node: &ContextNode, key: &ContextKey) -> Option<&Entry> {
         if let Some(caller) = self.lender(node, key) {
             return self.value_in(caller, key);
@@ -70,8 +73,8 @@ impl Trace {
         self.store.get(&full_key(self, node, key)).or_else(everywhere)
     }
 
-    /// The agent whose key of the store this is, if a graph that it runs reads it for this context (G10). What the agent was
-    /// given itself is among the graph's own values.
+    /// The agent whose key this is, if a graph that the agent runs reads the key for this context
+    /// (G10). Inputs of the agent itself are left out: the graph has copies of them.
     pub(super) fn lender(&self, node: &ContextNode, key: &ContextKey) -> Option<&ContextNode> {
         let graph = self.key_owner(node, key)?;
         let reads = node.graph.is_some() || node.spec.input_from.contains(key);
@@ -79,7 +82,7 @@ impl Trace {
         (!is_own_input(caller, key)).then_some(caller)
     }
 
-    /// The graph or item whose key this is; none for the root's.
+    /// The graph or item under whose id the key is stored; `None` for keys of the root.
     fn key_owner(&self, node: &ContextNode, key: &ContextKey) -> Option<&ContextNode> {
         let mut owner = self.context(node.identity.scope.as_ref()?)?;
         while owner.is_group_item() && !self.is_used(owner) && !self.is_own_key(owner, key) {
@@ -88,19 +91,22 @@ impl Trace {
         Some(owner)
     }
 
-    /// Whether it runs a graph that a step uses: none of the keys around it mean anything in it.
+    /// Returns true if the context runs a graph that a step uses: keys from outside it mean nothing
+    /// within it.
     pub(super) fn is_used(&self, node: &ContextNode) -> bool {
         self.run_of(node).is_some_and(|(_, group)| group.used.is_some())
     }
 
     fn is_own_key(&self, item: &ContextNode, key: &ContextKey) -> bool {
         let own = self.run_of(item).and_then(|(_, group)| group.own_keys.as_ref());
-        // What the item's own agent writes under its id must not meet what its steps write.
+        // The keys that the item's own agent writes under its id must not clash with those of its
+        // steps.
         own.is_some_and(|own| own.contains(key)) || key.is_under(&item.id)
     }
 
-    /// What a step of a graph reads before it has a context: the list of `for_each`, or a value in `when`. What a sibling
-    /// wrote counts only if that succeeded in this run, as for an input.
+    /// The value that a step reads before it has a context: the list of `for_each`, or a value in
+    /// `when`. The value of a sibling is read only if the sibling succeeded in this run, as for an
+    /// input.
     pub(super) fn value_for_step(&self, graph: ContextIndex, input: &Input) -> Option<&Entry> {
         let (run, _) = self.run_of(self.node(graph))?;
         let failed = |step: StepIndex| run.step(step).status != StepStatus::Succeeded;
@@ -114,7 +120,7 @@ impl Trace {
     }
 }
 
-/// What a graph reads of the values that were given to its caller itself. They never change: the graph gets copies.
+/// The caller's own inputs that a graph reads. They never change, so the graph gets copies.
 pub(super) fn lent_inputs<'a>(
     caller: &'a ContextNode,
     spec: &'a ContextSpec,
@@ -123,8 +129,8 @@ pub(super) fn lent_inputs<'a>(
     own.filter_map(|key| caller.spec.inputs.get_key_value(key))
 }
 
-/// Whether an input of this name was given to the context itself, such as `item`: its worker has it, and a value of
-/// the same name in the store is not what it means.
+/// Returns true if the context itself was given an input of this name, such as `item`. Its worker
+/// already has that input; a value of the same name in the store is a different one.
 fn is_own_input(node: &ContextNode, key: &ContextKey) -> bool {
     let is_own = node.graph.is_none() && node.spec.inputs.contains_key(key);
     is_own && !node.spec.input_from.contains(key) && !may_write(node, key)
@@ -134,9 +140,9 @@ fn may_write(node: &ContextNode, key: &ContextKey) -> bool {
     node.spec.output_to.as_ref() == Some(key) || key.is_under(&node.id)
 }
 
-/// The full name of a key in the store. The keys of a graph that is not the root are always under its id.
-/// So are those of an agent in it, except keys under the agent's own id or an ancestor's. None of this ever
-/// changes, so a key always means the same value.
+/// The full name of a key in the store. A graph other than the root stores all its keys under its
+/// id. An agent in the graph does so too, except for keys under the agent's own id or an
+/// ancestor's. None of this ever changes, so a key always refers to the same value.
 pub(super) fn full_key(trace: &Trace, node: &ContextNode, key: &ContextKey) -> ContextKey {
     if let Some(key) = under_sibling(trace, node, key) {
         return key;
@@ -154,8 +160,9 @@ pub(super) fn full_key(trace: &Trace, node: &ContextNode, key: &ContextKey) -> C
     ContextKey::new(&format!("{}.{key}", owner.id)).unwrap_or_else(|_| key.clone())
 }
 
-/// The full name of `<step>.<key>` for a step that reads it: the key under the id of the context that completed that step. The
-/// reader waits for it, so it is known and does not change.
+/// The full name of `<step>.<key>` for a step that reads it: the key under the id of the context
+/// that completed `<step>`. The reader starts after that step, so the context is known and does not
+/// change.
 fn under_sibling(trace: &Trace, node: &ContextNode, key: &ContextKey) -> Option<ContextKey> {
     let (run, group) = trace.run_of(trace.node(node.parent?))?;
     let mut inputs = group.steps[run.place(node.identity.step?.step) as usize].inputs.iter();
@@ -164,7 +171,7 @@ fn under_sibling(trace: &Trace, node: &ContextNode, key: &ContextKey) -> Option<
     under_step(trace, run, writer, key)
 }
 
-/// The full name of `<step>.<key>`, from the context that completed the step.
+/// The full name of `<step>.<key>`: the key under the id of the context that completed the step.
 pub(super) fn under_step(
     trace: &Trace,
     run: &GraphRun,
@@ -179,13 +186,13 @@ pub(super) fn under_step(
     ContextKey::new(&format!("{}.{rest}", trace.node(*writer).id)).ok()
 }
 
-/// Deletes what a context wrote to its output before it ended without completing.
+/// Deletes the value that a context wrote to its output, if it ended without completing.
 pub(super) fn withdrawn(trace: &Trace, at: ContextIndex) -> Option<Event> {
     let completed = trace.node(at).end().is_some_and(|end| end.status == EndStatus::Completed);
     if completed { None } else { own_value_deleted(trace, at) }
 }
 
-/// Deletes what a context has written to its output itself, if it has.
+/// Deletes the value that a context wrote to its output itself, if there is one.
 pub(super) fn own_value_deleted(trace: &Trace, at: ContextIndex) -> Option<Event> {
     let node = trace.node(at);
     let key = node.spec.output_to.as_ref()?;
@@ -193,8 +200,8 @@ pub(super) fn own_value_deleted(trace: &Trace, at: ContextIndex) -> Option<Event
     Some(Event::ValueDeleted { key: full_key(trace, node, key) })
 }
 
-/// C, I5: a child may read or write only what its parent may. The root may read and write everything. A graph also reads what
-/// was given to its caller itself.
+/// C, I5: a child may read or write only the keys that its parent may. The root may read and write
+/// everything. A graph also reads its caller's own inputs.
 pub(super) fn check_declared(
     trace: &Trace,
     parent: &ContextNode,
@@ -232,13 +239,13 @@ pub(super) fn set(
     put(trace, at, key, value)
 }
 
-/// Whether the run was given this value: it is not overwritten, whatever its name is.
+/// Returns true if the value is an input of the run. Inputs are never overwritten.
 fn is_input(trace: &Trace, node: &ContextNode, key: &ContextKey) -> bool {
     trace.store.get(&full_key(trace, node, key)).is_some_and(|entry| entry.writer.is_none())
 }
 
-/// Writes the result of a context to its output key. A value that the context wrote there itself stands: it said what is to be
-/// read, and its result stays its result.
+/// Writes the result of a context to its output key. A value that the context wrote there itself
+/// stays: readers get that value, and the result remains unchanged.
 pub(super) fn put_result(
     trace: &Trace,
     of: ContextIndex,
@@ -251,14 +258,14 @@ pub(super) fn put_result(
     }
 }
 
-/// What a context has written to this key itself.
+/// The value that a context itself has written to this key.
 pub(super) fn own_value<'a>(trace: &'a Trace, of: ContextIndex, key: &ContextKey) -> Option<&'a Json> {
     let node = trace.node(of);
     let entry = trace.store.get(&full_key(trace, node, key))?;
     (entry.writer.as_ref() == Some(&node.id)).then_some(&entry.value)
 }
 
-/// Writes a value if the limits allow it; permissions are not checked.
+/// Writes a value if the limits allow it. Permissions are not checked here.
 pub(super) fn put(
     trace: &Trace,
     writer: ContextIndex,
@@ -276,13 +283,13 @@ pub(super) fn put(
     check_value(settings, size)?;
     let total = trace.store_bytes - before.map_or(0, |entry| entry.size_bytes) + size;
     check_total(settings, "a shared store", total)?;
-    // What undos will get stays when another value is written to its key.
+    // The values that undos will read are kept even after another value is written to their key.
     let kept = trace.undo_values.bytes() + size;
     check_total(settings, "what steps that may be undone have read,", kept)?;
     Ok(vec![Event::ValueSet { key, value: value.clone(), writer: Some(node.id.clone()) }])
 }
 
-/// L: whether a value is small enough for the shared store.
+/// L: checks that a value is small enough for the shared store.
 pub(super) fn check_value(settings: &Settings, size: u64) -> Result<(), Refusal> {
     let own = settings.limits.max_context_value_bytes;
     if size <= own.min(MAX_VALUE_BYTES) {
@@ -296,7 +303,7 @@ pub(super) fn check_value(settings: &Settings, size: u64) -> Result<(), Refusal>
     Err(Refusal::TooLarge { size, what: "a value", limit: Box::new(limit) })
 }
 
-/// L: whether so much fits into the shared store.
+/// L: checks that the shared store has room for `size` bytes in total.
 pub(super) fn check_total(settings: &Settings, what: &'static str, size: u64) -> Result<(), Refusal> {
     if size <= settings.limits.max_context_store_bytes {
         return Ok(());

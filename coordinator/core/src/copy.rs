@@ -1,10 +1,12 @@
-//! Copies of a trace in its event log. The log drops its oldest messages, by age or for lack of room. So that a trace can
-//! be rebuilt and watched however long it lives, its whole state is written into the log again now and then: whoever
-//! finds no beginning of the log begins with a copy.
+//! Copies of a trace in its event log. The log drops its oldest messages, by age or for lack of
+//! room. A trace must remain possible to rebuild and to watch however long it lives, so its whole
+//! state is written into the log again from time to time. A reader of a log without a beginning
+//! begins with a copy.
 //!
-//! A copy is made of the fields that the store has too, as text: what is deeply nested in them may be too deep for a reader of
-//! the whole. It changes nothing but the time of the last copy, so that a reader that has everything before it passes it
-//! over. Costs in commits that do not count (`lost`) are known only as far back as the copy that a chain begins with.
+//! A copy consists of the same fields as in the store, as text, because deeply nested values could
+//! exceed the depth limit of a reader. It changes only the time of the last copy, so a reader that
+//! already has everything before it skips it. Costs in commits outside the valid chain
+//! (`lost_costs`) are known only as far back as the copy with which a chain begins.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,14 +14,17 @@ use domain::{Timestamp, TraceId};
 
 use super::{CopyPart, Event, LoggedEvents, Trace};
 
-/// The bytes of text in one part: less than a message may have, whatever becomes of it in JSON.
+/// The bytes of text in one part: below the limit of a message even after the text is escaped in
+/// JSON.
 const PART_BYTES: usize = 256 * 1024;
-/// Traces that began together are copied over this part of the time.
+/// Traces that began together are copied at different times, spread over this fraction of the
+/// interval.
 const SPREAD: u64 = 10;
 
 impl Trace {
-    /// When it is to be copied, if the last copy, or its beginning, may be so old. One that has ended is copied once more if
-    /// it lived so long that it was copied before: its log begins with a copy, and is kept from then on.
+    /// The time of the next copy: `after_ms`, minus a spread, after the last copy or the beginning.
+    /// A trace that ends after it was copied is copied once more at its end: its log then begins
+    /// with a copy, and is kept from then on.
     pub fn copy_due(&self, after_ms: u64) -> Option<Timestamp> {
         let root = self.root().filter(|root| !root.lifecycle.deleted)?;
         let spread = self.id.as_u128() % u128::from((after_ms / SPREAD).max(1));
@@ -30,7 +35,8 @@ impl Trace {
         }
     }
 
-    /// The trace after a commit with a copy, from that alone; none if it has no copy, or none that can be read.
+    /// The trace after a commit with a copy, built from the copy alone; `None` if the commit has no
+    /// copy, or none that can be read.
     pub(super) fn from_copy<'a>(
         id: TraceId,
         messages: impl Iterator<Item = &'a LoggedEvents> + Clone,
@@ -69,7 +75,7 @@ fn join(texts: &mut HashMap<String, String>, part: &BTreeMap<String, String>) {
     }
 }
 
-/// The whole state, if that is due.
+/// Copies the whole state, if a copy is due.
 pub(super) fn copy(trace: &Trace, after_ms: u64, now: Timestamp) -> Vec<Event> {
     if trace.copy_due(after_ms).is_none_or(|due| due > now) {
         return Vec::new();
@@ -92,12 +98,12 @@ pub(super) fn copy(trace: &Trace, after_ms: u64, now: Timestamp) -> Vec<Event> {
 #[derive(Default)]
 struct Parts {
     parts: Vec<CopyPart>,
-    /// What the last has room for.
+    /// The bytes for which the last part has room.
     room: usize,
 }
 
 impl Parts {
-    /// Adds a text to the last part, and what has no room there to further ones.
+    /// Adds a text to the last part, and the rest that does not fit to further parts.
     fn add(
         &mut self,
         name: &str,

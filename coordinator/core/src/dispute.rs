@@ -1,6 +1,7 @@
-//! Disputed charges (B18). A cost that nobody held is booked as far as something is left for it, in its context
-//! and in all that pay for it; so is what a call cost beyond twice its hold. The rest is disputed: kept with who sent it, and shown, until an administrator
-//! accepts it (then it is booked, past a ceiling if need be) or drops it.
+//! Disputed charges (B18). A cost without a hold is booked up to the amount that is left for it, in
+//! its context and in all ancestors that pay for it. The part of a call's cost beyond twice its
+//! hold is treated the same way. The rest is disputed: it is stored and shown with its sender,
+//! until an administrator accepts it (it is then booked, even beyond a ceiling) or drops it.
 
 use domain::{
     Amount, Timestamp, Tokens, Usd,
@@ -9,10 +10,10 @@ use domain::{
 
 use super::{ContextIndex, ContextNode, Event, Refusal, Trace};
 
-/// Divides costs that nobody held into what is left for them and the rest.
+/// Divides costs that had no hold into the part that is left for them and the rest.
 pub(super) struct Unheld {
     left: Amount,
-    /// How far above a ceiling all of it is already.
+    /// The largest overdraft of a ceiling so far.
     overdrawn: Amount,
 }
 
@@ -21,16 +22,18 @@ impl Unheld {
         Unheld { left: trace.left_for_unheld(at), overdrawn: trace.overdrawn(at) }
     }
 
-    /// The part of the cost that is booked; the next one has so much less.
+    /// Returns the part of the cost that is booked. Less is left for the next cost.
     pub(super) fn book(&mut self, cost: Amount) -> Amount {
         let booked = cost.min(self.left);
         self.left = self.left.saturating_sub(booked);
         booked
     }
 
-    /// The part of the cost of a call that is booked. A provider may take more than the hold, and that is paid also if nothing
-    /// is left, up to as much again, of all such calls together: what a ceiling is passed by already counts. Beyond that it is
-    /// as a cost that nobody held, because a worker that lies says so too (S6).
+    /// Returns the part of a call's cost that is booked. A provider may charge more than the hold.
+    /// The excess is booked up to the amount that is left. If less is left than the hold, up to the
+    /// amount of the hold again is booked, above a ceiling if need be. This allowance is shared by
+    /// all such calls: the existing overdraft is deducted from it. The rest is treated like a cost
+    /// without a hold, because a lying worker could report any excess (S6).
     pub(super) fn book_held(&mut self, held: Amount, cost: Amount) -> Amount {
         let beyond = cost.saturating_sub(held).min(self.left.max(held.saturating_sub(self.overdrawn)));
         let passes = beyond.saturating_sub(self.left);
@@ -54,7 +57,7 @@ pub(super) fn disputed(
     (!amount.is_zero()).then(|| Event::Disputed { child_id, amount, of, sent_by: sent_by() })
 }
 
-/// The events, if the books have room for all the costs in them.
+/// Returns the events if the sums of the trace have room for all their costs.
 pub(super) fn within_books(trace: &Trace, events: Vec<Event>) -> Result<Vec<Event>, Refusal> {
     let (mut booked, mut disputed) = (Amount::ZERO, Amount::ZERO);
     for event in &events {
@@ -70,7 +73,7 @@ pub(super) fn within_books(trace: &Trace, events: Vec<Event>) -> Result<Vec<Even
     trace.check_books(booked, disputed).map(|()| events)
 }
 
-/// The first decision counts; the same one again changes nothing.
+/// The first decision is final. The same decision again changes nothing.
 pub(super) fn decide(trace: &Trace, decided: &DecideDispute) -> Result<Vec<Event>, Refusal> {
     let DecideDispute { child_id, number, decision } = decided;
     let node = trace.node(trace.known(child_id)?);
@@ -92,7 +95,7 @@ pub(super) fn decide(trace: &Trace, decided: &DecideDispute) -> Result<Vec<Event
 }
 
 impl ContextNode {
-    /// What a cost was said to be: what is booked of it, and what is disputed.
+    /// The cost as it was reported: the booked part and the disputed part.
     pub(super) fn said(&self, booked: Amount, of: &DisputedCost) -> Amount {
         let disputed = self.disputes.iter().find(|dispute| dispute.of == *of);
         let disputed = disputed.map_or(Amount::ZERO, |dispute| dispute.amount);
@@ -110,7 +113,7 @@ impl ContextNode {
         Dispute { number, amount, of: of.clone(), sent_by: sent_by.clone(), at, decision: None }
     }
 
-    /// The worker of an attempt that was issued.
+    /// The worker of an issued attempt.
     pub(super) fn sender(&self, attempt: u32) -> Sender {
         let worker = &self.attempts[attempt as usize - 1];
         Sender::Worker { worker_id: worker.worker_id.clone(), attempt }

@@ -1,5 +1,5 @@
-//! What has to be sent because of events. An effect only names a message; the message is made from the
-//! state when it is sent, so that sending it again later sends what is true then.
+//! The messages to send because of events. An effect only names a message. The message is built
+//! from the state when it is sent, so that a later resend has the current content.
 
 use domain::{ChildId, wire::EndStatus};
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ pub enum Effect {
         child_id: ChildId,
         attempt: u32,
     },
-    /// Tells the worker to stop. It may be lost: the answer to the next tick stops the worker anyway.
+    /// A stop signal for the worker. If it is lost, the answer to the next tick stops the worker.
     Stop {
         child_id: ChildId,
     },
@@ -51,11 +51,11 @@ fn effects_of(trace: &Trace, event: &Event) -> Vec<Effect> {
         Event::Ended(ended) => {
             let child_id = ended.child_id.clone();
             let ran = trace.context(&child_id).is_some_and(|node| node.attempt() > 0);
-            // Who completed it knows.
+            // The worker that completed the context needs no stop message.
             let knows = ended.status == EndStatus::Completed;
             (ran && !knows).then_some(Effect::Stop { child_id }).into_iter().collect()
         }
-        // Its own agent may be at work.
+        // The graph's own agent may be running.
         Event::UndoingBegun(ended) => {
             let child_id = ended.child_id.clone();
             let ran = trace.context(&child_id).is_some_and(|node| node.attempt() > 0);
@@ -63,20 +63,20 @@ fn effects_of(trace: &Trace, event: &Event) -> Vec<Effect> {
         }
         Event::Closed { child_id } => vec![Effect::Outcome { child_id: child_id.clone() }],
         Event::Deleted { child_id, .. } => vec![Effect::Remove { child_id: child_id.clone() }],
-        // The log may have dropped them.
+        // The log may have dropped the open questions.
         Event::Copied(copied) if copied.is_last() => questions(trace),
         _ => Vec::new(),
     }
 }
 
-/// Every open question.
+/// Returns an effect for each open question.
 fn questions(trace: &Trace) -> Vec<Effect> {
     let contexts = trace.contexts().iter().filter(|node| node.asks());
     contexts.map(|node| Effect::Question { child_id: node.id.clone() }).collect()
 }
 
-/// Work is sent only for a context that is queued and may be claimed: one that has moved on needs no message. A retry that has to wait is sent by
-/// its timer.
+/// Work is sent only for a context that is queued and may be claimed. A context in another status
+/// needs no message. A delayed retry is sent by its timer.
 fn execute(trace: &Trace, child_id: &ChildId) -> Vec<Effect> {
     let Some(node) = trace.context(child_id) else { return Vec::new() };
     let queued = match &node.status {

@@ -1,5 +1,6 @@
-//! How contexts end, and cancelling. A graph in which something is to be undone begins with that instead, and ends later (G14). The first end counts: a context that has ended never ends again, and
-//! an end reaches every live, queued and parked descendant (B12).
+//! Ends and cancels contexts. A graph with steps to undo first undoes them, and ends later (G14).
+//! The first end is final: an ended context never ends again. An end reaches every live, queued and
+//! parked descendant (B12).
 
 use domain::{
     ChildId,
@@ -9,12 +10,13 @@ use domain::{
 
 use super::{ContextEnded, ContextIndex, ContextNode, End, Event, Refusal, Trace, content};
 
-/// How many cancels a trace keeps for contexts that do not exist yet.
+/// The most cancels that a trace stores for contexts that do not exist yet.
 const MAX_TOMBSTONES: usize = 10_000;
-/// The longest reason of an end. All that end with a context have its reason, and so have the steps that they run.
+/// The longest reason of an end. Contexts that end together share the reason, and so do their
+/// steps.
 const MAX_REASON_BYTES: usize = 2_000;
 
-/// A reason that may be kept with every context of a trace.
+/// Cuts a reason, because it may be stored with every context of a trace.
 pub(super) fn short(reason: String) -> String {
     wording::cut(reason, MAX_REASON_BYTES)
 }
@@ -37,7 +39,8 @@ pub(super) fn with_error(
     ended(trace, at, status, None, Some(error), reason)
 }
 
-/// Its budget ended; its last report is the result (B7), if the trace has room for it.
+/// Ends a context whose budget is too small. Its last report is the result (B7), if the trace has
+/// room for it.
 pub(super) fn last_report(trace: &Trace, at: ContextIndex, report: Payload) -> Event {
     let report = Some(report).filter(|report| has_room(trace, at, EndStatus::Aborted, report));
     let of_report = match report {
@@ -52,12 +55,13 @@ fn has_room(trace: &Trace, at: ContextIndex, status: EndStatus, result: &Payload
     content::check_end(trace, at, status, Some(result)).is_ok()
 }
 
-/// Stopped from outside: cancelled, timed out or aborted.
+/// Ends a context from outside: cancelled, timed out or aborted.
 pub(super) fn stopped(trace: &Trace, at: ContextIndex, status: EndStatus, reason: String) -> Event {
     ended(trace, at, status, None, None, Some(reason))
 }
 
-/// Ends as the context it handed over to ended; without the result of one that did not complete, if there is no room for it.
+/// Ends a context like the one to which it handed over. The result of a context that did not
+/// complete is left out if the trace has no room for it.
 pub(super) fn same_as(trace: &Trace, at: ContextIndex, end: End) -> Event {
     ended(trace, at, end.status, end.details.result, end.details.error, end.details.reason)
 }
@@ -75,7 +79,7 @@ fn ended(
     {
         return failed(trace, at, FailureKind::LimitExceeded, message);
     }
-    // Why it was stopped counts for more than what it had by then.
+    // Without room for a partial result, the status of the stop stays, and the result is left out.
     let result =
         result.filter(|result| status == EndStatus::Completed || has_room(trace, at, status, result));
     let child_id = trace.node(at).id.clone();
@@ -88,15 +92,15 @@ fn ended(
     }
 }
 
-/// Stopped with the graph that it belongs to, which undoes what had succeeded in it.
+/// Stops a context together with its graph, which undoes the succeeded steps in it.
 pub(super) fn stopped_within(trace: &Trace, at: ContextIndex, status: EndStatus, reason: String) -> Event {
     let (child_id, reason) = (trace.node(at).id.clone(), Some(short(reason)));
     let (result, error) = (None, None);
     Event::Ended(Box::new(ContextEnded { child_id, status, result, error, reason, without_undo: false }))
 }
 
-/// Ends a context, or the graphs beneath an ended one that undo, without undoing anything. A graph that undoes ends as it would
-/// have.
+/// Ends a context, or the undoing graphs below an ended one, without undoing anything. An undoing
+/// graph ends as it would have ended after its undos.
 pub(super) fn without_undo(trace: &Trace, at: ContextIndex, reason: &str) -> Vec<Event> {
     let node = trace.node(at);
     if node.undoing == 0 && !node.is_live() {
@@ -125,8 +129,9 @@ fn dropped(trace: &Trace, at: ContextIndex, status: EndStatus, reason: String) -
 }
 
 /// G8: a cancel is stored before it is published. A cancel of a context that does not exist yet is
-/// remembered, and ends the context when it comes. A second cancel finds an ended context or the remembered
-/// one, and changes nothing. So does one that finds a graph that undoes, unless it is to end without (G14).
+/// stored, and ends the context when it is admitted. A second cancel finds an ended context or the
+/// stored cancel, and changes nothing. A cancel of an undoing graph changes nothing either, unless
+/// it requests the end without undo (G14).
 pub(super) fn cancel(
     trace: &Trace,
     child_id: Option<&ChildId>,
@@ -157,7 +162,7 @@ pub(super) fn cancel(
     Ok(vec![Event::Tombstoned { child_id: child_id.cloned(), reason }])
 }
 
-/// B20: the contexts, from `at` up to the root, that have ended and of which nothing is held any more.
+/// B20: the contexts, from `at` up to the root, that have ended and have no open hold.
 pub(super) fn closable(trace: &Trace, at: ContextIndex) -> Vec<Event> {
     let is_final =
         |node: &ContextNode| node.lifecycle.outcome_due && node.budget.held.is_zero() && node.undoing == 0;
@@ -165,9 +170,9 @@ pub(super) fn closable(trace: &Trace, at: ContextIndex) -> Vec<Event> {
     final_now.map(|(_, node)| Event::Closed { child_id: node.id.clone() }).collect()
 }
 
-/// Ends everything beneath a context that has ended, or undoes. Graphs that undo go on, unless nothing is to be undone; others
-/// in which something is to be undone begin with that. A group leaves it to the graph that it belongs to, if that has not
-/// succeeded.
+/// Ends all descendants of a context that has ended, or undoes steps. Undoing graphs continue,
+/// unless the end drops all undos. A descendant with steps to undo begins to undo them. A group
+/// leaves this to its graph, unless the graph has succeeded.
 pub(super) fn descendants(trace: &Trace, at: ContextIndex) -> Vec<Event> {
     let node = trace.node(at);
     if node.live_children == 0 && node.undoing == 0 {
@@ -204,7 +209,7 @@ pub(super) fn descendants(trace: &Trace, at: ContextIndex) -> Vec<Event> {
     below.into_iter().skip(1).filter(|i| trace.node(*i).is_live()).map(stop).collect()
 }
 
-/// A context and its descendants, without graphs that undo, undos, and what is in them.
+/// A context and its descendants, without undoing graphs, undos, and their descendants.
 fn outside_of_undos(trace: &Trace, top: ContextIndex) -> Vec<ContextIndex> {
     let mut found = vec![top];
     let mut next = 0;

@@ -1,5 +1,5 @@
-//! What happened to a trace. Events are facts: applying them never fails and never decides. The ordered
-//! list of events is the trace.
+//! The events of a trace. An event is a fact: applying it never fails and never decides. The
+//! ordered list of events is the trace.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,16 +33,16 @@ pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 pub enum Event {
     Opened {
         settings: Box<Settings>,
-        /// Where it came from, if its spans are exported (X5).
+        /// The origin of the run, if its spans are exported (X5).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         traced: Option<Box<RunOrigin>>,
     },
-    /// The store lost the trace, or its latest events, and it was rebuilt from its log.
+    /// The store lost the trace, or its latest events, and the trace was rebuilt from its log.
     Rebuilt {
-        /// How often it was rebuilt so far.
+        /// The number of rebuilds so far.
         generation: u32,
     },
-    /// A part of a copy of the whole state. What the log has before a copy is not needed for a rebuild.
+    /// A part of a copy of the whole state. A rebuild does not need the log before a copy.
     Copied(Box<CopyPart>),
     AgentAdded {
         agent: Box<AgentProfile>,
@@ -53,17 +53,17 @@ pub enum Event {
     PlanAdded {
         plan: Arc<Plan>,
     },
-    /// The run takes over what succeeded in an earlier one (G15).
+    /// The run takes over the succeeded steps of an earlier run (G15).
     RerunBegun {
         rerun: Box<Rerun>,
     },
-    /// A result of the earlier run that is taken if its step would read the same values again.
+    /// A result of the earlier run. It is taken if its step would read the same values again.
     ResultKept {
         place: StepPlace,
         kept: Box<KeptResult>,
     },
-    /// A graph goes on with another plan. Steps with the same id are the same steps; those that have begun are in it
-    /// unchanged (G13).
+    /// A graph continues with another plan. A step with the same id is the same step; steps that
+    /// have begun are unchanged in the plan (G13).
     Amended {
         /// The context of the whole graph.
         child_id: ChildId,
@@ -72,7 +72,7 @@ pub enum Event {
         by: Option<Text>,
         plan: Arc<Plan>,
     },
-    /// A cancel came before the context it cancels.
+    /// A cancel arrived before the context that it cancels.
     Tombstoned {
         child_id: Option<ChildId>,
         reason: String,
@@ -92,7 +92,7 @@ pub enum Event {
         worker_id: WorkerId,
         until: Timestamp,
     },
-    /// A tick that told of progress. Others only renew the lease, in memory (`lease`).
+    /// A tick with progress. A tick without progress only extends the lease, in memory (`lease`).
     Ticked {
         child_id: ChildId,
         until: Timestamp,
@@ -102,7 +102,7 @@ pub enum Event {
         child_id: ChildId,
         progress: Progress,
     },
-    /// A check decided other than to pass (B16).
+    /// A decision of a check other than a pass (B16).
     Checked {
         child_id: ChildId,
         /// The number of the decision within its context.
@@ -136,7 +136,8 @@ pub enum Event {
         number: u32,
         question: Text,
         path: Vec<ChildId>,
-        /// What the answer must be, and what happens without one; absent: any text, waited for without end.
+        /// The form of a valid answer, and what happens without an answer. Absent: any text is
+        /// valid, without a time limit.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         form: Option<Box<Form>>,
     },
@@ -152,7 +153,7 @@ pub enum Event {
         answer: Text,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<Text>,
-        /// Nobody answered in time: it is the question's default.
+        /// True if the answer is the question's default, because none arrived in time.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         default: bool,
     },
@@ -165,7 +166,7 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<Text>,
     },
-    /// The agent makes a call with all messages up to this one.
+    /// The agent makes a call that includes all messages up to this one.
     MessagesSeen {
         child_id: ChildId,
         number: u32,
@@ -173,36 +174,36 @@ pub enum Event {
     Paused {
         child_id: ChildId,
         reason: String,
-        /// It keeps its place in the line of holds, and goes on when its turn comes.
+        /// The context keeps its place in the line of holds, and continues when its turn comes.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         in_line: bool,
     },
     Ended(Box<ContextEnded>),
-    /// A graph ends so once what had succeeded in it is undone (G14).
+    /// The graph undoes its succeeded steps, and ends like this afterwards (G14).
     UndoingBegun(Box<ContextEnded>),
-    /// What undoes a context can't be started.
+    /// The undo of a context can't be started.
     UndoRefused {
         /// The graph.
         child_id: ChildId,
         undoes: ChildId,
         reason: String,
     },
-    /// The context has ended and nothing of it is held any more: its outcome is final (B20).
+    /// The context has ended and no hold of it is open: its outcome is final (B20).
     Closed {
         child_id: ChildId,
     },
     Deleted {
         child_id: ChildId,
-        /// Who asked for it (S7).
+        /// The administrator who requested it (S7).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<Asker>,
     },
-    /// Its next attempt goes on from an earlier step of its journal (W5).
+    /// The next attempt continues from an earlier step of the journal (W5).
     Restored {
         child_id: ChildId,
         number: u32,
         to: u32,
-        /// Who asked for it (S7).
+        /// The administrator who requested it (S7).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<Asker>,
     },
@@ -222,7 +223,8 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         closing: bool,
     },
-    /// The hold no longer waits: it can't be had any more, or its turn had come and no worker took it in time.
+    /// The hold no longer waits: it can never fit, or its turn had come and no worker claimed the
+    /// context in time.
     PlaceLost {
         child_id: ChildId,
         call_id: CallId,
@@ -243,14 +245,14 @@ pub enum Event {
         child_id: ChildId,
         call_id: CallId,
     },
-    /// A call that only lost commits tell of: its hold is booked as spent and marked as estimated.
+    /// A call that only lost commits contain: its hold is booked as spent and marked as estimated.
     Estimated {
         child_id: ChildId,
         call_id: CallId,
         attempt: u32,
         amount: Amount,
     },
-    /// The real cost of a call that was booked by an estimate, or as free.
+    /// The real cost of a call that was booked as an estimate, or released.
     Corrected {
         child_id: ChildId,
         call_id: CallId,
@@ -262,11 +264,12 @@ pub enum Event {
         child_id: ChildId,
         key: CallId,
         amount: Amount,
-        /// Who asked for it (S7).
+        /// The administrator who requested it (S7).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<Asker>,
     },
-    /// A cost that nobody held, or the part of it for which nothing was left: not booked (B18).
+    /// A cost without a hold, or the part of a cost for which too little was left: it is not booked
+    /// (B18).
     Disputed {
         child_id: ChildId,
         amount: Amount,
@@ -277,7 +280,7 @@ pub enum Event {
         child_id: ChildId,
         number: u32,
         decision: Decision,
-        /// Who asked for it (S7).
+        /// The administrator who requested it (S7).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<Asker>,
     },
@@ -285,19 +288,18 @@ pub enum Event {
         child_id: ChildId,
         dimension: Dimension,
     },
-    /// A correction returned something to an exhausted budget, of a context that waits for more (`on_exhausted:
-    /// pause`).
+    /// A correction returned money to an exhausted budget of a context with `on_exhausted: pause`.
     Replenished {
         child_id: ChildId,
     },
     Raised {
         child_id: ChildId,
         limit: Amount,
-        /// Who asked for it (S7).
+        /// The administrator who requested it (S7).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<Asker>,
     },
-    /// So much of its budget is spent that a rung of its ladder counts from here on (B21).
+    /// The budget has reached a rung of its ladder, which applies from here on (B21).
     RungReached {
         child_id: ChildId,
         /// Its place in the ladder, from 1.
@@ -319,7 +321,7 @@ pub enum Event {
     },
     StoreCleared,
 
-    /// A `when` or `until` was evaluated; `saw` is what it read.
+    /// A `when` or `until` was evaluated; `saw` has the values that it read.
     ConditionAsked {
         child_id: ChildId,
         step: StepIndex,
@@ -333,24 +335,26 @@ pub enum Event {
         step: StepIndex,
         items: Json,
     },
-    /// An item could not be started; the others go on.
+    /// An item could not be started; the other items continue.
     ItemRefused {
         child_id: ChildId,
         step: StepIndex,
         item: u32,
         reason: String,
     },
-    /// The context is a result of the earlier run: its admission, and its end, are in the same commit (G15).
+    /// The context has a result of the earlier run. Its admission and its end are in the same
+    /// commit (G15).
     KeptTaken {
         child_id: ChildId,
         place: StepPlace,
     },
-    /// The items of a step would read other values than in the earlier run: none is taken.
+    /// The items of a step would read other values than in the earlier run: none of their results
+    /// is taken.
     KeptDropped {
         child_id: ChildId,
         place: StepPlace,
     },
-    /// A step goes on: another round of it, or its fallback, is started next.
+    /// The step continues: its next round, or its fallback, is started next.
     StepContinues {
         child_id: ChildId,
         step: StepIndex,
@@ -363,29 +367,29 @@ pub enum Event {
         reason: Option<String>,
         partial: bool,
     },
-    /// Every step not started yet is skipped.
+    /// Every step that has not begun is skipped.
     StepsSkipped {
         child_id: ChildId,
         reason: String,
     },
-    /// `aggregate` no longer waits: steps that are not done are missing.
+    /// `aggregate` stops waiting: steps that are not done are missing.
     GatheringEnded {
         child_id: ChildId,
     },
     /// The steps are done; the graph's own agent begins the synthesis.
     SynthesisBegun {
         child_id: ChildId,
-        /// What its profile lowers for it (B17).
+        /// The bounds that its profile lowers (B17).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         lowered: Option<Box<LoweredBounds>>,
     },
 }
 
-/// A part of a copy: fields of the stored trace, and values of its shared store, each as JSON text. The text of a large one
-/// goes on in the next part, under the same name.
+/// A part of a copy: fields of the stored trace, and values of its shared store, each as JSON text.
+/// A large text continues in the next part, under the same name.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct CopyPart {
-    /// Its number, from 1. The parts of a copy follow each other in one commit.
+    /// The number of the part, from 1. The parts of a copy follow each other in one commit.
     pub part: u32,
     pub parts: u32,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -399,19 +403,19 @@ impl CopyPart {
         self.part == self.parts
     }
 
-    /// What is left of it when its trace is deleted: nothing begins with it.
+    /// The part without its content, for a deleted trace. No rebuild can begin with it.
     pub(super) fn without_content(&self) -> Self {
         CopyPart { part: self.part, parts: self.parts, ..CopyPart::default() }
     }
 }
 
-/// The bounds of a graph's own agent, from when its steps are done.
+/// The bounds of a graph's own agent, which apply when the graph's steps are done.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct LoweredBounds {
     /// The most that its own calls may cost.
     pub own: Amount,
     pub limits: Arc<Limits>,
-    /// From when its attempt begins.
+    /// The time from the start of its attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -429,10 +433,10 @@ pub struct ContextAdmitted {
     /// The step that it runs, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<StepOf>,
-    /// Its result is that of a context of an earlier run (G15).
+    /// The context of an earlier run whose result this one has (G15).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken: Option<TakenFrom>,
-    /// What is held for its undo (G14).
+    /// The amount held for its undo (G14).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserve: Option<Amount>,
     /// The context that it undoes.
@@ -444,33 +448,33 @@ pub struct ContextAdmitted {
     pub granted: GrantedDimensions,
     #[serde(default, skip_serializing_if = "is_default")]
     pub closing_reserve_usd: Usd,
-    /// Absent: its parent's; of a root, those of the settings.
+    /// Absent: its parent's limits; for a root, those of the settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Arc<Limits>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Arc<BTreeSet<ToolName>>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_tokens: Option<Tokens>,
-    /// Set at its admission: a graph's, and that of a submission which names one.
+    /// The deadline set at admission, for a graph or a submission that requests one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
-    /// Its own timeout, counted from when its first attempt begins.
+    /// Its own timeout, from the start of its first attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "is_default")]
     pub on_exhausted: OnExhausted,
     #[serde(default, skip_serializing_if = "is_default")]
     pub hitl: Hitl,
-    /// The graph whose keys it reads and writes, if not the root.
+    /// The graph whose keys it reads and writes, if that is not the root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<ChildId>,
     /// Inherited unchanged from the root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<ThreadId>,
-    /// Dimensions in which its ceiling is its parent's: raised when the parent's is.
+    /// The dimensions in which its ceiling is its parent's: a raise of the parent raises it too.
     #[serde(default, skip_serializing_if = "is_default")]
     pub inherited: GrantedDimensions,
-    /// What is lower than the spec asks for (B17).
+    /// The limits and amounts that are lower than requested in the spec (B17).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub adjusted: Vec<Adjustment>,
 }
@@ -488,7 +492,7 @@ pub enum Body {
     Approval,
 }
 
-/// Which step of its parent a context runs, and in which role.
+/// The step of its parent that a context runs, and its role in that step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct StepOf {
     pub step: StepIndex,
@@ -504,11 +508,11 @@ pub enum Ran {
     Fallback,
 }
 
-/// Why a context is in the queue again.
+/// The reason why a context is in the queue again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Requeue {
-    /// An attempt failed and is retried: counts as a retry.
+    /// An attempt failed and is retried: it uses a retry.
     Retry,
     /// Its worker was lost; `attempt_lost` counts the retry.
     Lost,
@@ -516,13 +520,13 @@ pub enum Requeue {
     ChildrenEnded,
     Answered,
     Raised,
-    /// Its turn in the line of holds has come, or more is left than when it paused.
+    /// Its turn in the line of holds has come, or more money is left than when it paused.
     Room,
     Synthesis,
     Restored,
 }
 
-/// A context ended: the first such event counts.
+/// The end of a context: the first such event is final.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ContextEnded {
     pub child_id: ChildId,
@@ -530,7 +534,7 @@ pub struct ContextEnded {
     pub result: Option<Payload>,
     pub error: Option<Failure>,
     pub reason: Option<String>,
-    /// What had succeeded in it is not undone (G14).
+    /// Its succeeded steps are not undone (G14).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub without_undo: bool,
 }

@@ -1,25 +1,26 @@
-//! The event log of a trace: what observers read, and what a lost trace is rebuilt from.
+//! The event log of a trace: observers read it, and a lost trace is rebuilt from it.
 //!
-//! A commit becomes several messages, and a fault may leave only some of them in the log. So every message
-//! names its commit, and an unfinished commit is not applied: nobody was told of it, and whoever waits asks
-//! again. Every commit also names the one before it: when the store loses commits, others are made in their
-//! place, and the log has both (`chain`).
+//! A commit becomes several messages, and a fault may leave only some of them in the log. Every
+//! message therefore names its commit, and an incomplete commit is not applied. This is safe
+//! because its answers were not sent yet: a caller that waits sends its request again. Every commit
+//! also names its predecessor. If the store loses commits, new ones are made in their place, and
+//! the log contains both (`chain`).
 
 use domain::{ChildId, Timestamp, TraceId};
 use serde::{Deserialize, Serialize};
 
 use super::{Event, Trace};
 
-/// Events of a trace, on `agent.event.<trace>.<child>`: live, and from the start for late observers. Events
-/// of one decision about one context come in one message.
+/// Events of a trace, on `agent.event.<trace>.<child>`: live, and from the start for late
+/// observers. One message has the events of one decision about one context.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct LoggedEvents {
     pub trace_id: TraceId,
-    /// The context they are about; the root for events of the whole trace.
+    /// The context of the events; the root for events of the whole trace.
     pub child_id: ChildId,
-    /// The number of the first of these events in the trace, from 1. A message may come twice.
+    /// The number of the first of these events in the trace, from 1. A message may arrive twice.
     pub version: u64,
-    /// The commit they belong to. Its events count once all of them are in the log.
+    /// The commit of the events. The events are valid once the log has the whole commit.
     pub commit: Commit,
     pub at: Timestamp,
     /// The events, in order.
@@ -32,9 +33,10 @@ pub struct Commit {
     pub first: u64,
     /// The number of its last event.
     pub last: u64,
-    /// When it was made: later than the one before it. Two commits with the same numbers differ in this.
+    /// The time of the commit: later than that of the previous one. Two commits with the same
+    /// numbers differ in this time.
     pub made: Timestamp,
-    /// When the one before it was made; absent in the first.
+    /// The time of the previous commit; absent in the first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<Timestamp>,
 }
@@ -45,12 +47,13 @@ impl LoggedEvents {
         (self.version + self.events.len() as u64).saturating_sub(1)
     }
 
-    /// Whether a rebuild may begin with it.
+    /// Returns true if a rebuild may begin with this message.
     pub fn begins(&self) -> bool {
         self.version == 1 || self.events.iter().any(|event| matches!(event, Event::Copied(_)))
     }
 
-    /// The commit they belong to. If its numbers contradict each other, the message is a commit of its own, which follows none.
+    /// The commit of the events. If its numbers contradict each other, the message is treated as a
+    /// commit without a predecessor.
     pub fn commit(&self) -> Commit {
         if (1..=self.commit.last).contains(&self.commit.first) {
             return self.commit;
@@ -60,8 +63,8 @@ impl LoggedEvents {
     }
 }
 
-/// Events of one commit that have just been applied to `trace`, as messages. Events of the whole trace are
-/// published under its root; before it has a root, under the context they name.
+/// Turns the events of one commit that were just applied to `trace` into messages. Events of the
+/// whole trace are published under its root; before it has a root, under the context they name.
 pub fn logged(trace: &mut Trace, events: Vec<Event>, at: Timestamp) -> Vec<LoggedEvents> {
     let commit = trace.commit(events.len() as u64, at);
     let root = trace.root().map(|root| root.id.clone());
@@ -72,7 +75,7 @@ pub fn logged(trace: &mut Trace, events: Vec<Event>, at: Timestamp) -> Vec<Logge
     for (version, event) in (first..).zip(events) {
         let child_id = event.child_id().unwrap_or(&root).clone();
         match messages.last_mut() {
-            // Each part of a copy is large, and a result may be.
+            // Each part of a copy is large, and so may a result be: each has its own message.
             Some(last)
                 if last.child_id == child_id
                     && !matches!(event, Event::Copied(_) | Event::ResultKept { .. }) =>
@@ -89,17 +92,17 @@ pub fn logged(trace: &mut Trace, events: Vec<Event>, at: Timestamp) -> Vec<Logge
 }
 
 impl Trace {
-    /// When its last commit was made.
+    /// The time of its last commit.
     pub fn made(&self) -> Timestamp {
         self.made
     }
 
-    /// How often it was rebuilt from its log.
+    /// The number of times that it was rebuilt from its log.
     pub fn generation(&self) -> u32 {
         self.generation
     }
 
-    /// Notes that its last events are one commit.
+    /// Records that its last `events` events are one commit.
     fn commit(&mut self, events: u64, now: Timestamp) -> Commit {
         let first = self.version() + 1 - events;
         let after = (first > 1).then_some(self.made);
@@ -113,8 +116,8 @@ impl Trace {
         self.made = made;
     }
 
-    /// Notes that it was rebuilt from its log. Its version passes `stored`, the one in the store, so that nobody
-    /// takes the one for the other.
+    /// Records that the trace was rebuilt from its log. Its version becomes greater than `stored`,
+    /// the version in the store, so that the two states can't be confused.
     pub fn begin_generation(&mut self, stored: u64, now: Timestamp) -> Vec<Event> {
         let event = Event::Rebuilt { generation: self.generation + 1 };
         let mut events = Vec::new();
@@ -126,9 +129,10 @@ impl Trace {
     }
 }
 
-/// Whether a log that ends then is not that of a run that the store may have lost. A live run is copied into its log before half
-/// of the time has passed for which the log keeps messages; one that ended before is not begun again by messages that somebody
-/// kept, and stores again (S3).
+/// Returns true if a log that ends at `last_at` is too old to belong to a run that the store may
+/// have lost. A live run is copied into its log again before half of the retention time has passed.
+/// A run that ended earlier is not rebuilt from messages that an attacker kept and stores again
+/// (S3).
 pub fn outlived(last_at: Timestamp, keep_ms: u64, now: Timestamp) -> bool {
     last_at.plus_millis(keep_ms) <= now
 }

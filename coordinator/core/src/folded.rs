@@ -1,10 +1,10 @@
-//! Settled calls of which only the numbers are kept, and the sum of what they cost. Ranges of numbers, so that a
-//! thousand calls in a row take as many bytes as one.
+//! Settled calls of which only the numbers and the sum of their costs are stored. The numbers are
+//! stored as ranges, so that a thousand calls in a row take as many bytes as one.
 
 use domain::{Amount, CallId, money::booked};
 use serde::{Deserialize, Serialize};
 
-/// The id of a call as workers name it: `<attempt>-<number>`.
+/// The id of a call in the form that workers use: `<attempt>-<number>`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CallNumber {
     pub(super) attempt: u32,
@@ -12,7 +12,7 @@ pub(super) struct CallNumber {
 }
 
 impl CallNumber {
-    /// None if the id has another form. `1-07` has: it is another id than `1-7`.
+    /// `None` if the id has another form, such as `1-07`, which is another id than `1-7`.
     pub(super) fn of(id: &CallId) -> Option<Self> {
         let (attempt, number) = id.as_str().split_once('-')?;
         let numbered = CallNumber { attempt: attempt.parse().ok()?, number: number.parse().ok()? };
@@ -24,7 +24,7 @@ impl CallNumber {
     }
 }
 
-/// The folded calls of one attempt. Nothing leaves it.
+/// The folded calls of one attempt. Calls are never removed from it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct FoldedCalls {
     numbers: Ranges,
@@ -33,7 +33,7 @@ pub(super) struct FoldedCalls {
 }
 
 impl FoldedCalls {
-    /// Adds a call that is not in it.
+    /// Adds a call that is not in it yet.
     pub(super) fn insert(&mut self, number: u32, cost: Amount) {
         self.numbers.insert(number);
         self.amount = self.amount.checked_add(cost).expect("a part of what is booked");
@@ -43,19 +43,20 @@ impl FoldedCalls {
         self.numbers.contains(number)
     }
 
-    /// What all of them cost.
+    /// The sum of their costs.
     pub(super) fn amount(&self) -> Amount {
         self.amount
     }
 }
 
-/// Numbers, as the first and the last of each range. Ranges are in order, and neither overlap nor touch.
+/// A set of numbers, as the first and the last number of each range. The ranges are in order, and
+/// neither overlap nor touch.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<(u32, u32)>")]
 struct Ranges(Vec<(u32, u32)>);
 
 impl Ranges {
-    /// The place of the first range that ends with the number, or behind it.
+    /// The index of the first range that ends at or after the number.
     fn place(&self, number: u32) -> usize {
         self.0.partition_point(|(_, last)| *last < number)
     }

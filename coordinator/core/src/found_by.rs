@@ -1,6 +1,6 @@
-//! By what a run is found (G17): the terms under which the store's index lists it, and the terms of a query. The index
-//! chooses candidates; `RunsQuery::matches` decides on their summaries. So a term may stand for more than its run has, but
-//! never for less.
+//! The terms by which a run is found (G17): those under which the store's index lists it, and those
+//! of a query. The index only selects candidates; `RunsQuery::matches` decides on their summaries.
+//! An entry may therefore have more terms than match its run, but never fewer.
 
 use std::fmt::Write;
 
@@ -12,12 +12,13 @@ use domain::{
 
 use super::Trace;
 
-/// Its cost is known for good only once a run has ended: until then it is not in the index.
+/// Takes the place of the cost of a live run: the cost is final only when the run has ended.
 const NO_COST: &str = "-";
 
 impl Trace {
-    /// The text of its entries in the index of runs: when it began, what it cost in nano-dollars once it has ended, and its
-    /// terms, with spaces between. None for a trace that is no run yet.
+    /// The text of the run's entries in the index: the time when it began, its cost in nano-dollars
+    /// once it has ended, and its terms, separated by spaces. `None` for a trace that is not a run
+    /// yet.
     pub(super) fn index_text(&self) -> Option<String> {
         let root = self.root()?;
         let status = root.status_word();
@@ -45,7 +46,7 @@ impl Trace {
     }
 }
 
-/// The terms that a run must be listed under to fit a query: one of each group.
+/// The terms of a query. A matching run is listed under at least one term of each group.
 pub fn terms(query: &RunsQuery) -> Vec<Vec<String>> {
     let mut all = Vec::new();
     if !query.status.is_empty() {

@@ -1,5 +1,5 @@
-//! The state of a running graph: its steps, which of them may start, and what the end of a step does to the
-//! others. Changed only when an event is applied.
+//! The state of a running graph: its steps, the steps that may start, and the effect of a step's
+//! end on the others. It changes only when an event is applied.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,28 +17,30 @@ use super::{ContextEnded, ContextIndex, KeyedRows, Ran, Rows, event::is_default}
 pub struct GraphRun {
     pub plan: u32,
     pub group: GroupIndex,
-    /// The plan that it was admitted with.
+    /// The plan with which it was admitted.
     pub admitted: u32,
-    /// The numbers of its steps, which contexts and lists name; empty while each is its place in the plan. An amend moves
-    /// steps, and their numbers stay.
+    /// The numbers of its steps, by which contexts and lists refer to them. Empty while each number
+    /// is the place of the step in the plan. An amend moves steps, but keeps their numbers.
     pub(super) numbers: Vec<StepIndex>,
-    /// The amends of the whole graph, by the ids of their senders, each with its plan; none on a group.
+    /// The amends of the whole graph, by the ids of their senders, each with its plan; empty for a
+    /// group.
     pub amends: Vec<(CallId, u32)>,
     /// The version of the trace when it began.
     pub begun: u64,
     pub progress: GraphProgress,
     pub steps: Rows<StepRun>,
-    /// Steps whose predecessors have ended and that have more to start, by when they became ready.
+    /// Steps whose predecessors have ended and that can start a context, ordered by the time when
+    /// they became ready.
     ready: BTreeSet<(u64, StepIndex)>,
     /// The lists that `for_each` steps iterate over.
     pub(super) lists: KeyedRows<StepIndex, Json>,
-    /// How it ends when everything is undone (G14).
+    /// The end of the graph, which applies when everything is undone (G14).
     pub ending: Option<Box<ContextEnded>>,
-    /// The contexts that are still to be undone; the next is the last.
+    /// The contexts that are still to be undone; the last one is the next.
     pub(super) undos: Vec<ContextIndex>,
 }
 
-/// How far a graph is.
+/// The progress of a graph.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GraphProgress {
     pub phase: RunPhase,
@@ -50,10 +52,11 @@ pub struct GraphProgress {
     /// The step that won a race.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub winner: Option<StepIndex>,
-    /// When `aggregate` stops waiting.
+    /// The time when `aggregate` stops waiting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gather_by: Option<Timestamp>,
-    /// `aggregate` has stopped waiting: steps that were not done are missing, which is no failure.
+    /// `aggregate` has stopped waiting: the steps that were not done are missing, which is not a
+    /// failure.
     #[serde(default, skip_serializing_if = "is_default")]
     pub gathered: bool,
 }
@@ -64,21 +67,21 @@ pub enum RunPhase {
     Steps,
     /// The steps are done and the graph's own agent works on their findings.
     Synthesis,
-    /// It does not succeed, and what had succeeded in it is undone (G14).
+    /// The graph does not succeed, and its succeeded steps are being undone (G14).
     Undoing,
 }
 
-/// A step of a graph. One that was never touched is not stored.
+/// A step of a graph. A step that never changed is not stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepRun {
     pub status: StepStatus,
     /// Number of predecessors that have not ended.
     #[serde(default, skip_serializing_if = "is_default")]
     pub blockers: u32,
-    /// The version of the trace since which it is ready; none if it is not.
+    /// The version of the trace at which it became ready; `None` if it is not ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<u64>,
-    /// What is started for it next, once it has begun: a round, or its fallback.
+    /// The next context of a step that has begun: a round, or its fallback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<Ran>,
     /// The contexts started for it: itself, items, rounds, fallback.
@@ -108,7 +111,7 @@ impl StepRun {
     }
 }
 
-/// What is kept to undo a run of a step.
+/// The data kept to undo a run of a step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UndoRun {
     /// The most that the undo may cost.
@@ -116,31 +119,33 @@ pub struct UndoRun {
     /// The version of the trace when the run succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub succeeded_at: Option<u64>,
-    /// What it read from the shared store: by the time of the undo another round may have written there.
+    /// The values that it read from the shared store. By the time of the undo another round may
+    /// have overwritten them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub inputs: BTreeMap<ContextKey, Json>,
-    /// The digests of long ones, which are kept once for the whole trace (`undo_values`).
+    /// The digests of long values, which are stored once for the whole trace (`undo_values`).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) long_inputs: BTreeMap<ContextKey, String>,
-    /// The most bytes that the spec of its undo takes: there is room for it (`content`).
+    /// The bytes reserved for the spec of its undo (see `content`).
     #[serde(default, skip_serializing_if = "is_default")]
     pub(super) bytes: u64,
-    /// Why its undo could not be started.
+    /// The reason why its undo could not be started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<Box<str>>,
-    /// The context that undoes it, or has; that context names it.
+    /// The context that undoes it, or has undone it. Not stored, because that context names this
+    /// one.
     #[serde(skip)]
     pub by: Option<ContextIndex>,
 }
 
 impl UndoRun {
-    /// Whether it succeeded, and its undo has not begun.
+    /// Returns true if the run succeeded and its undo has not begun.
     pub(super) fn is_open(&self) -> bool {
         self.succeeded_at.is_some() && self.by.is_none() && self.refused.is_none()
     }
 }
 
-/// How far a `for_each` is. Stored as its four numbers.
+/// The progress of a `for_each`, stored as its four numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(from = "[u32; 4]", into = "[u32; 4]")]
 pub struct Items {
@@ -163,7 +168,7 @@ impl From<Items> for [u32; 4] {
 }
 
 impl GraphRun {
-    /// A graph of which no step has begun.
+    /// A graph in which no step has begun.
     pub(super) fn new(plan: u32, number: GroupIndex, group: &Group, now: Timestamp, begun: u64) -> Self {
         let fresh = |blockers: usize| StepRun {
             blockers: u32::try_from(blockers).expect("a step waits for its siblings at most"),
@@ -210,7 +215,7 @@ impl GraphRun {
         found.map_or(number, |(place, _)| place)
     }
 
-    /// Puts the steps of another plan.
+    /// Replaces the rows with those for another plan.
     pub(super) fn put_rows(&mut self, rows: Vec<StepRun>, numbers: Vec<StepIndex>) {
         let open = |row: &&StepRun| matches!(row.status, StepStatus::Pending | StepStatus::Running);
         self.progress.unfinished = u32::try_from(rows.iter().filter(open).count()).unwrap_or(u32::MAX);
@@ -225,7 +230,7 @@ impl GraphRun {
         self.ready.iter().map(|(_, step)| *step)
     }
 
-    /// A step has ended: its dependents have one blocker less.
+    /// A step has ended: each dependent has one blocker less.
     pub(super) fn step_ended(&mut self, group: &Group, step: StepIndex, status: StepStatus, version: u64) {
         let ended = self.steps.row_mut(step);
         ended.next = None;
@@ -247,7 +252,7 @@ impl GraphRun {
         }
     }
 
-    /// A step may start, or go on.
+    /// Marks a step as ready to start, or to continue.
     pub(super) fn is_ready(&mut self, step: StepIndex, version: u64) {
         self.steps.row_mut(step).ready = Some(version);
         self.ready.insert((version, step));
@@ -260,7 +265,7 @@ impl GraphRun {
         }
     }
 
-    /// The items of a `for_each` are known. Returns a list that was there before.
+    /// The items of a `for_each` are known. Returns the list that was there before.
     pub(super) fn items_taken(&mut self, step: StepIndex, list: Json) -> Option<Json> {
         let total = list.elements().map_or(0, <[_]>::len);
         let total = u32::try_from(total).expect("max_contexts was checked");
@@ -308,7 +313,7 @@ impl GraphRun {
     }
 }
 
-/// Ended without success, and was not skipped.
+/// True for a step that ended without success and was not skipped.
 pub(super) fn failed(status: StepStatus) -> bool {
     match status {
         StepStatus::Failed | StepStatus::Cancelled | StepStatus::TimedOut | StepStatus::Aborted => true,

@@ -1,12 +1,13 @@
-//! The line of holds that wait for calls in flight: first come, first served in a trace. A hold that the budgets
-//! allow, once the calls of others have ended, is not denied: it waits. What those ahead of it need is kept for
-//! them, so that a large hold is not overtaken by small ones for ever.
+//! The line of holds that wait for calls in flight, first come, first served within a trace. A hold
+//! that would fit if all calls in flight were free waits instead of being denied. The amounts that
+//! the holds ahead of it need are kept for them, so that small holds can't overtake a large one
+//! forever.
 //!
-//! A hold waits while its attempt runs, and is decided again whenever it is asked again. An attempt that has waited
-//! for long parks instead, and keeps its place without a worker; when its turn comes the context is queued, and the
-//! place is kept for one lease more. A place ends with a hold, or with the attempt.
+//! A hold waits while its attempt runs; each repeated request decides it again. An attempt that has
+//! waited long parks, and keeps its place without a worker. When its turn comes, its context is
+//! queued, and the place is kept for one more lease. A place ends with a hold, or with the attempt.
 //!
-//! A hold that the budgets do not allow, whatever the calls in flight cost, keeps no place from others.
+//! A hold that would not fit even if all calls in flight were free keeps nothing from other holds.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,7 @@ use super::{
     attempt::queue_again,
 };
 
-/// What those ahead in the line need, by context.
+/// The amounts that the holds further ahead in the line need, by context.
 #[derive(Debug, Default)]
 pub(super) struct ReservedAhead(BTreeMap<ContextIndex, Amount>);
 
@@ -32,17 +33,18 @@ impl ReservedAhead {
     }
 }
 
-/// Whether a hold fits.
+/// The answer to a hold: whether it fits, and when.
 pub(super) enum Fit {
     Now,
-    /// Once calls in flight have ended, or those ahead in the line.
+    /// It fits once calls in flight, or holds ahead of it in the line, have ended.
     Later(Box<HoldDenied>),
     Never(Refusal),
 }
 
 impl Trace {
-    /// Whether a hold of `amount` fits behind those ahead of `ticket` in the line; at the end of it if it has none. Looks
-    /// no further than to the first that leaves too little: where the budget is short, that is near the front.
+    /// Decides whether a hold of `amount` fits behind the holds before `ticket`; without a ticket,
+    /// at the end of the line. The loop stops at the first hold that leaves too little. In a short
+    /// budget that hold is near the front.
     pub(super) fn fit(&self, at: ContextIndex, amount: Amount, closing: bool, ticket: Option<u64>) -> Fit {
         let mut ahead = ReservedAhead::default();
         for (_, other, hold) in self.line_before(ticket.unwrap_or(u64::MAX)) {
@@ -56,8 +58,8 @@ impl Trace {
     }
 
     fn fit_behind(&self, at: ContextIndex, amount: Amount, closing: bool, ahead: &ReservedAhead) -> Fit {
-        // The closing reserve is for the last report only: neither its own calls nor its descendants' may use
-        // it (B7).
+        // Only the last report may use the closing reserve: it is closed to the context's other
+        // calls and to its descendants (B7).
         match self.check_hold_behind(at, amount, !closing, ahead) {
             Ok(()) => Fit::Now,
             Err(denied) => match self.check_hold_apart_from_calls(at, amount, !closing) {
@@ -67,7 +69,8 @@ impl Trace {
         }
     }
 
-    /// Keeps what a waiting hold needs, on all its ancestors; nothing if it can't be had.
+    /// Reserves the amount of a waiting hold on all its ancestors; nothing, if the hold can never
+    /// fit.
     fn reserve(&self, reserved: &mut ReservedAhead, at: ContextIndex, hold: &WaitingHold) {
         if self.check_hold_apart_from_calls(at, hold.amount, !hold.closing).is_err() {
             return;
@@ -90,12 +93,13 @@ impl Trace {
         })
     }
 
-    /// Every hold that waits, in order, with its context.
+    /// All waiting holds in order, each with its context.
     pub fn line(&self) -> impl Iterator<Item = (&ContextNode, &WaitingHold)> {
         self.line_before(u64::MAX).map(|(_, at, hold)| (self.node(at), hold))
     }
 
-    /// A hold takes its place. A context whose turn came while it was parked keeps the place it had.
+    /// Adds a hold to the line. A context whose turn came while it was parked keeps its earlier
+    /// place.
     pub(super) fn queue_hold(&mut self, at: ContextIndex, hold: WaitingHold) {
         let kept = self.node(at).kept_ticket(hold.attempt);
         self.leave_line(at, |waiting| waiting.attempt < hold.attempt);
@@ -104,7 +108,7 @@ impl Trace {
         self.node_mut(at).lifecycle.waiting.push(WaitingHold { ticket, ..hold });
     }
 
-    /// Removes the places of a context that `leaves` picks.
+    /// Removes the places of a context that match `leaves`.
     pub(super) fn leave_line(&mut self, at: ContextIndex, leaves: impl Fn(&WaitingHold) -> bool) {
         if !self.node(at).lifecycle.waiting.iter().any(&leaves) {
             return;
@@ -117,14 +121,15 @@ impl Trace {
         }
     }
 
-    /// Its turn has come: the place is kept until then.
+    /// The turn of a parked context has come: its place is kept until `until`.
     pub(super) fn keep_place(&mut self, at: ContextIndex, until: Timestamp) {
         for hold in &mut self.node_mut(at).lifecycle.waiting {
             hold.kept_until = Some(until);
         }
     }
 
-    /// Ends the places of a context that neither runs, nor is parked in the line, nor was called up from it.
+    /// Ends the places of a context, unless it runs, is paused, or is queued with a place that is
+    /// kept for it.
     pub(super) fn check_places(&mut self, at: ContextIndex) {
         match &self.node(at).status {
             Status::Working(Phase::Running { .. }) | Status::Paused { .. } => {}
@@ -139,12 +144,12 @@ impl Trace {
 }
 
 impl ContextNode {
-    /// The place of an earlier attempt, which the attempt of this number goes on with.
+    /// The place of an earlier attempt, which attempt number `attempt` takes over.
     pub(super) fn kept_ticket(&self, attempt: u32) -> Option<u64> {
         self.lifecycle.waiting.iter().filter(|hold| hold.attempt < attempt).map(|hold| hold.ticket).min()
     }
 
-    /// Until when its place is kept, if it was called up and no worker has taken it yet.
+    /// The time until which the place is kept for a queued context that no worker has claimed yet.
     pub(super) fn place_kept_until(&self) -> Option<Timestamp> {
         match &self.status {
             Status::Submitted { .. } | Status::Working(Phase::Queued { .. }) => {
@@ -157,7 +162,7 @@ impl ContextNode {
     }
 }
 
-/// The turn of this context had come, and no worker took it: those behind it go first.
+/// No worker claimed the context in time, after its turn had come: the holds behind it go first.
 pub(super) fn places_lost(trace: &Trace, at: ContextIndex) -> Vec<Event> {
     let node = trace.node(at);
     let lost =
@@ -165,7 +170,8 @@ pub(super) fn places_lost(trace: &Trace, at: ContextIndex) -> Vec<Event> {
     node.lifecycle.waiting.iter().map(lost).collect()
 }
 
-/// A context parked in the line for this call alone, and the cost of the call has come: it has nothing to wait for.
+/// A context is parked in the line for this one call, and the cost of the call has arrived: the
+/// context need not wait any longer, and is queued.
 pub(super) fn called_off(trace: &Trace, at: ContextIndex, call_id: &CallId, now: Timestamp) -> Option<Event> {
     let node = trace.node(at);
     let parked = matches!(node.status, Status::Paused { .. }) && !node.lifecycle.waiting.is_empty();
@@ -173,7 +179,8 @@ pub(super) fn called_off(trace: &Trace, at: ContextIndex, call_id: &CallId, now:
     (parked && alone).then(|| queue_again(trace, at, Requeue::Room, now))
 }
 
-/// The parked contexts whose turn has come: their hold fits, or can't be had any more and they have to be told.
+/// Queues the parked contexts whose turn has come: their hold fits, or can never fit and their
+/// agent must learn that.
 pub(super) fn called_up(trace: &Trace, now: Timestamp) -> Vec<Event> {
     let mut ahead = ReservedAhead::default();
     let mut events = Vec::new();
@@ -182,7 +189,8 @@ pub(super) fn called_up(trace: &Trace, now: Timestamp) -> Vec<Event> {
         match trace.fit_behind(at, hold.amount, hold.closing, &ahead) {
             Fit::Now | Fit::Never(_) if parked => events.push(queue_again(trace, at, Requeue::Room, now)),
             Fit::Now | Fit::Never(_) => {}
-            // The root keeps all it has for those ahead: nobody behind them fits either.
+            // The root keeps all that it has for holds ahead: the holds behind them can't fit
+            // either.
             Fit::Later(denied) if trace.root().is_some_and(|root| root.id == denied.context) => break,
             Fit::Later(_) => {}
         }

@@ -1,4 +1,4 @@
-//! How a trace numbers its contexts: in the order of their admission.
+//! Numbers the contexts of a trace in the order of their admission.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,23 +1,24 @@
-//! Leases of running attempts. Claims are events, and so are ticks that tell of progress. A tick that only says "still
-//! here" is not: it renews the lease in memory, and nothing is stored or logged. Whoever decides on a trace without that
-//! memory spares its leases first: a worker that is there ticks again in time, and one that is gone is noticed a
-//! little later.
+//! Leases of running attempts. Claims are events, and so are ticks with progress. A tick without
+//! progress is not an event: it extends the lease in memory, and nothing is stored or logged. A
+//! coordinator that loads a trace without that memory first extends its leases. A live worker ticks
+//! again in time, and a lost worker is noticed a little later.
 
 use domain::{ChildId, Timestamp};
 
 use super::{ContextIndex, ContextNode, Phase, Status, TokenHash, Trace};
 
-/// A lease that was renewed in memory.
+/// A lease that was extended in memory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Renewal {
     child_id: ChildId,
-    /// Of the attempt that has it: after a loss of the store another one may have its number.
+    /// The token of the attempt that has the lease. After a loss of the store another attempt may
+    /// have its number.
     token: TokenHash,
     pub until: Timestamp,
 }
 
 impl ContextNode {
-    /// Until when the attempt that runs has its lease.
+    /// The time until which the running attempt has its lease.
     pub fn lease_until(&self) -> Option<Timestamp> {
         self.stored_lease().map(|until| self.renewed.map_or(until, |renewed| renewed.max(until)))
     }
@@ -35,7 +36,7 @@ impl ContextNode {
 }
 
 impl Trace {
-    /// The attempt that runs the context has its lease at least until then.
+    /// Extends the lease of the running attempt to at least `until`.
     pub(super) fn renew(&mut self, at: ContextIndex, until: Timestamp) {
         if self.node(at).lease_until().is_some_and(|lease| lease < until) {
             self.contexts[at.0 as usize].renewed = Some(until);
@@ -43,7 +44,8 @@ impl Trace {
         }
     }
 
-    /// Leases that have expired by a time last until another: nobody could renew them meanwhile (B13).
+    /// Extends leases that have expired by `expired_by` to `until`, because no worker could renew
+    /// them meanwhile (B13).
     pub(super) fn spare(&mut self, expired_by: Timestamp, until: Timestamp) {
         for at in self.due(expired_by) {
             if self.node(at).lease_until().is_some_and(|lease| lease <= expired_by) {
@@ -52,7 +54,8 @@ impl Trace {
         }
     }
 
-    /// Nobody here knows which leases were renewed before this time: all that run may have been, just then.
+    /// Treats all running attempts as if they had renewed their leases at `then`, because the
+    /// renewals before that time are unknown here.
     pub fn renewed_by(&mut self, then: Timestamp) {
         if let Some(settings) = &self.settings {
             let until = then.plus_millis(settings.lease_ms);
@@ -60,7 +63,7 @@ impl Trace {
         }
     }
 
-    /// What is lost of it when it is loaded again.
+    /// The renewals that are lost when the trace is loaded again.
     pub fn renewals(&self) -> Vec<Renewal> {
         let renewal = |node: &ContextNode| {
             let until = node.renewed.filter(|_| node.lease_until().is_some())?;
@@ -70,7 +73,7 @@ impl Trace {
         self.contexts.iter().filter_map(renewal).collect()
     }
 
-    /// Renews again what still runs.
+    /// Restores the renewals of attempts that still run.
     pub fn renew_again(&mut self, renewals: &[Renewal]) {
         for Renewal { child_id, token, until } in renewals {
             let at = self.find(child_id);
@@ -82,7 +85,7 @@ impl Trace {
         }
     }
 
-    /// The trace as its log has it.
+    /// The trace without renewals, as its log has it.
     pub fn without_renewals(&self) -> Trace {
         let mut trace = self.clone();
         let contexts = self.contexts.iter().filter(|node| node.renewed.is_some());
@@ -93,7 +96,7 @@ impl Trace {
         trace
     }
 
-    /// When it next needs a wake, as far as the store knows: renewals are not stored.
+    /// The time of the next wake, as far as the store knows it: renewals are not stored.
     pub fn stored_timer(&self) -> Option<Timestamp> {
         self.timers.iter().filter_map(|(_, at)| self.due_with(*at, self.node(*at).stored_lease())).min()
     }

@@ -1,15 +1,16 @@
-//! The core: one trace as a state machine, decided by pure functions. No I/O, no clock, no randomness:
-//! `now` and fresh ids come in with the command. Every rule of docs/rules.md about budgets, spawning,
-//! graphs and lifecycles is here, once.
+//! The core: one trace as a state machine, decided by pure functions. It does no I/O and has no
+//! clock and no randomness: `now` and fresh ids arrive with the command. The rules of docs/rules.md
+//! about budgets, spawning, graphs and lifecycles are implemented here, once.
 //!
-//! [`Trace::handle`] is the entry: [`decide`] gives the events of a command, or a [`Refusal`], which
-//! changes nothing; the events are applied; then the `agenda` decides what follows from them, one follow-up
-//! at a time, each on the state as it then is. Replaying the events through [`Trace::apply`] gives the
-//! identical state.
+//! [`Trace::handle`] is the entry. [`decide`] returns the events of a command, or a [`Refusal`],
+//! which changes nothing. `handle` applies the events, and the `agenda` decides the follow-ups that
+//! they raise, one at a time, each on the current state. Replaying the events through
+//! [`Trace::apply`] gives the identical state.
 //!
-//! Every command may come twice, late, or after the end. Each decision says why that is harmless. In
-//! common: ids decide what is the same (a spawn by `child_id`, money by `call_id`, a claim by its token),
-//! attempt numbers only grow, and an ended context never changes its status.
+//! A command may arrive twice, late, or after the end of its context. The comment at each decision
+//! explains why that is harmless. Three reasons are common to all: ids decide what is the same (a
+//! spawn by `child_id`, money by `call_id`, a claim by its token), attempt numbers only grow, and
+//! an ended context never changes its status.
 
 pub mod account;
 mod admission;
@@ -111,8 +112,8 @@ pub use view::{Now, Row, now_of_step, word_of_step};
 use agenda::Agenda;
 use domain::Timestamp;
 
-/// The first events of an order, decided on the trace as it is. [`Trace::handle`] adds what follows from
-/// them.
+/// Returns the first events of an order, decided on the current state. [`Trace::handle`] adds the
+/// events that follow from them.
 pub fn decide(trace: &Trace, order: impl Into<Order>, now: Timestamp) -> Result<Vec<Event>, Refusal> {
     let Order { by, pool, command } = order.into();
     if let Some(pool) = &pool {
@@ -155,15 +156,17 @@ fn decide_command(trace: &Trace, command: Command, now: Timestamp) -> Result<Vec
         Command::Delete { delete, branches } => removal::delete(trace, &delete, branches.as_deref()),
         Command::Restore(restore) => checkpoint::restore(trace, &restore, now),
         Command::Copy { after_ms } => Ok(copy::copy(trace, after_ms, now)),
-        // These decide nothing by themselves: `handle` renews leases, and adds the due contexts to the agenda.
+        // These commands have no events of their own: `handle` extends the leases, and adds the due
+        // contexts to the agenda.
         Command::Spare { .. } | Command::Wake => Ok(Vec::new()),
     }
 }
 
 impl Trace {
-    /// Handles an order: decides, applies the events, and goes on until nothing more follows. Returns
-    /// every event in the order applied. A refusal leaves the trace unchanged. Leases are renewed in memory
-    /// too (`lease`): replaying the events does not give that.
+    /// Handles an order: decides it, applies the events, and repeats this for every follow-up.
+    /// Returns all events in the order in which they were applied. A refusal leaves the trace
+    /// unchanged. Leases are also extended in memory (`lease`), which replaying the events does not
+    /// reproduce.
     pub fn handle(&mut self, order: impl Into<Order>, now: Timestamp) -> Result<Vec<Event>, Refusal> {
         let order = order.into();
         let mut agenda = Agenda::default();

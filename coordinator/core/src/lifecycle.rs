@@ -1,5 +1,5 @@
-//! How contexts are created, queued, parked and ended: the part of applying events that changes the status
-//! of a context and the counters of its parent and ancestors.
+//! Creates, queues, parks and ends contexts: the part of applying events that changes the status of
+//! a context and the counters of its ancestors.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ impl Trace {
         }
     }
 
-    /// A context as it is when it is admitted.
+    /// A context in its state at admission.
     fn new_context(&self, admitted: &ContextAdmitted, now: Timestamp) -> ContextNode {
         let graph = match admitted.body {
             Body::Agent | Body::Approval => None,
@@ -109,7 +109,8 @@ impl Trace {
         }
     }
 
-    /// Writes the inputs of a graph to the shared store, before its first step, and what it reads of its caller's own.
+    /// Writes the inputs of a graph to the shared store before its first step, together with the
+    /// caller's own inputs that it reads.
     fn give_inputs(&mut self, graph: ContextIndex) {
         let node = self.node(graph);
         let mut inputs = node.spec.inputs.clone();
@@ -149,7 +150,8 @@ impl Trace {
         self.retime(at);
     }
 
-    /// The context waits for money: for calls in flight, which its deadline bounds, or for a human to raise its budget.
+    /// The context waits for money: either for calls in flight, within its deadline, or for a human
+    /// to raise its budget.
     pub(super) fn pause(&mut self, child_id: &ChildId, reason: &str, in_line: bool, now: Timestamp) {
         let at = self.expect(child_id);
         let left = self.left_apart_from_calls(at);
@@ -159,7 +161,8 @@ impl Trace {
             self.put_status(at, status);
             self.retime(at);
         } else {
-            // In this order: whoever is parked in the line does not wait for a human yet.
+            // The order matters: a context that is parked in the line does not wait for a human
+            // yet. If it left the line first, `parked` would count it as already waiting for one.
             self.parked(child_id, status, now);
             self.leave_line(at, |_| true);
         }
@@ -226,8 +229,8 @@ impl Trace {
         };
         let was_undoing = self.node(at).is_undoing();
         let said = self.node(at).said_bytes();
-        // Ending returns the unspent part of a grant: the hold on the parent shrinks to the calls still
-        // open.
+        // The end returns the unspent part of a grant: the hold on the parent shrinks to the calls
+        // that are still open.
         self.change_budget(at, |node| {
             node.status = Status::Ended(Box::new(end));
             node.lifecycle.outcome_due = true;
@@ -260,13 +263,14 @@ impl Trace {
         self.step_stopped(at, ended);
     }
 
-    /// Why a context ended, without what goes with its content (W6).
+    /// The reason of an end, without the parts that a delete removes (W6).
     fn kept_reason(&self, at: ContextIndex, ended: &ContextEnded) -> Option<String> {
         let reason = ended.reason.clone();
         if self.node(at).lifecycle.deleted { scrub::reason(ended.status, reason) } else { reason }
     }
 
-    /// The step that it runs ends with it, if its graph has ended, or undoes: no later event ends the step.
+    /// Ends the step that a context runs together with the context, if its graph has ended or
+    /// undoes: no later event ends the step.
     pub(super) fn step_stopped(&mut self, at: ContextIndex, ended: &ContextEnded) {
         let (Some(of), Some(parent)) = (self.node(at).identity.step, self.node(at).parent) else { return };
         if self.node(parent).goes_on() {
@@ -282,8 +286,9 @@ impl Trace {
         }
     }
 
-    /// Deletes the values of an item that is a group, and of a graph that a step uses: nobody can read them any more, and there
-    /// may be thousands of items. A rerun may take the steps of such a graph one by one (G15): it keeps its values, as a group does.
+    /// Deletes the values of an item that is a group, and of a graph that a step uses, because no
+    /// context can read them any more and there may be thousands of items. A used graph whose steps
+    /// a rerun may take one by one (G15) keeps its values, as a group does.
     fn forget_item(&mut self, at: ContextIndex) {
         let node = self.node(at);
         if node.identity.step.is_none() || !node.has_own_keys() || self.takes_steps_in(at) {
@@ -294,8 +299,9 @@ impl Trace {
         keys.iter().for_each(|key| self.remove_value(key));
     }
 
-    /// Ends all steps of an ended graph: steps that have not begun are skipped; steps with items left and
-    /// none running are cancelled; groups that undo have ended as steps. Running contexts end through their own events.
+    /// Ends all steps of an ended graph: steps that have not begun are skipped; steps with items
+    /// left and none running are cancelled; groups that undo have ended as steps. Running contexts
+    /// end through their own events.
     pub(super) fn end_steps(&mut self, graph: ContextIndex) {
         let Some(mut run) = self.node_mut(graph).graph.take() else { return };
         run.skip_pending("its graph has ended");
@@ -319,7 +325,7 @@ impl Trace {
     }
 }
 
-/// Whether it waits for a human: to answer, or to raise its budget.
+/// Returns true if the context waits for a human to answer, or to raise its budget.
 fn is_parked(node: &ContextNode) -> bool {
     match &node.status {
         Status::InputRequired { .. } => true,

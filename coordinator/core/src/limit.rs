@@ -1,5 +1,6 @@
-//! The limits of section L that an agent can pass while it runs. Whoever has used all of a limit may still finish, so the
-//! answer is the same at a tick, at the end, and whenever a tick comes.
+//! The limits of section L that a running agent can exceed. An agent that has used exactly all of a
+//! limit may still finish. The answer is therefore the same at a tick and at the end, whenever the
+//! tick arrives.
 
 use domain::{
     limits::MAX_VALUE_BYTES,
@@ -9,7 +10,7 @@ use text::set_limit::UsedLimit;
 
 use super::{ContextIndex, ContextNode, Event, Trace, end, limit_text};
 
-/// A limit, and what was used of it.
+/// A limit, and the amount used.
 pub(super) struct PassedLimit {
     limit: &'static str,
     has: u64,
@@ -17,14 +18,14 @@ pub(super) struct PassedLimit {
 }
 
 impl PassedLimit {
-    /// The end of a context that has passed the limit.
+    /// The end of a context that has exceeded the limit.
     pub(super) fn ends(&self, trace: &Trace, at: ContextIndex) -> Event {
         let used = UsedLimit::new(self.limit, self.has, self.max);
         end::failed(trace, at, FailureKind::LimitExceeded, limit_text::said(trace, at, &used))
     }
 }
 
-/// The first limit that an agent with this progress has passed.
+/// The first limit that an agent with this progress has exceeded.
 pub(super) fn passed(node: &ContextNode, progress: Progress) -> Option<PassedLimit> {
     let limits = &node.limits;
     let used = [
@@ -37,7 +38,7 @@ pub(super) fn passed(node: &ContextNode, progress: Progress) -> Option<PassedLim
     passed.map(|(limit, has, max)| PassedLimit { limit, has, max })
 }
 
-/// The limit that a result by value passes, if it does.
+/// The limit that an inline result exceeds, if it exceeds one.
 pub(super) fn too_large(node: &ContextNode, payload: &Payload) -> Option<PassedLimit> {
     let max = node.limits.max_result_bytes.min(MAX_VALUE_BYTES);
     match payload {

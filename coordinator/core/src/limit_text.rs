@@ -1,5 +1,5 @@
-//! What is said of a limit of a trace (L): where it was set follows from the settings, profiles and orders that the trace
-//! keeps. Decides nothing.
+//! Describes a limit of a trace for people (L). The place where it was set follows from the
+//! settings, profiles and orders that the trace stores. Decides nothing.
 
 use domain::{
     AgentProfile, Dimension, Limits, Timestamp,
@@ -10,7 +10,7 @@ use text::set_limit::{Place, SetLimit, UsedLimit};
 
 use super::{ContextIndex, ContextNode, Phase, Status, Trace};
 
-/// The names that limits of a context have.
+/// The names of the limits of a context.
 const NAMES: [&str; 9] = [
     "max_steps",
     "max_retries_total",
@@ -23,7 +23,8 @@ const NAMES: [&str; 9] = [
     "max_result_bytes",
 ];
 
-/// A failure as it is kept: if it is that of a limit, with where the limit was set and how to raise it.
+/// Extends a failure for storing: if it is due to a limit, by the place where the limit was set and
+/// how to raise it.
 pub(super) fn explained(trace: &Trace, at: ContextIndex, failure: Failure) -> Failure {
     match (failure.kind, failure.message.parse::<UsedLimit>()) {
         (FailureKind::LimitExceeded, Ok(used)) => Failure { message: said(trace, at, &used), ..failure },
@@ -38,20 +39,20 @@ pub(super) fn explained(trace: &Trace, at: ContextIndex, failure: Failure) -> Fa
     }
 }
 
-/// What is said of a limit that a context has used up; as it was reported, if it is none of a context.
+/// Describes a limit that a context has used up; as reported, if it is not a limit of contexts.
 pub(super) fn said(trace: &Trace, at: ContextIndex, used: &UsedLimit) -> String {
     let UsedLimit { name, used: has, max, detail } = used;
     let Some(limit) = of_name(trace, at, name, *max) else { return used.to_string() };
     let said = format!("{} has used {has} of {limit}", called(trace.node(at)));
     match detail {
-        // Why it was tried again is what helps: it comes first.
+        // The cause of the retries is the most useful part: it comes first.
         Some(cause) if name == "max_retries_total" => format!("{cause}; tried {has} times: {said}"),
         Some(detail) => format!("{said}; {detail}"),
         None => said,
     }
 }
 
-/// A limit of a context by its name; a value that is not the context's own is built in.
+/// A limit of a context by its name. A value other than the context's own is built in.
 fn of_name(trace: &Trace, at: ContextIndex, name: &str, max: u64) -> Option<SetLimit> {
     if name == "window_tokens" {
         return Some(window(trace, at, max));
@@ -70,7 +71,8 @@ fn called(node: &ContextNode) -> String {
     }
 }
 
-/// Where a limit of a context was set: by whoever has it lower than all above.
+/// Where a limit of a context was set: in the lowest place on the way to the root that has this
+/// value.
 pub(super) fn of_context(trace: &Trace, at: ContextIndex, name: &'static str) -> SetLimit {
     let value = trace.node(at).limits.value(name).unwrap_or_default();
     let sets = |limits: &LimitOverrides| limits.value(name) == Some(value);
@@ -80,7 +82,7 @@ pub(super) fn of_context(trace: &Trace, at: ContextIndex, name: &'static str) ->
             continue;
         }
         let of_deployment = node.parent.is_none() && trace.settings().limits.value(name) == Some(value);
-        // The profile of a graph binds its synthesis, and can only lower.
+        // The profile of a graph applies to its synthesis, and can only lower a limit.
         let binds =
             |profile: &&AgentProfile| sets(&profile.limits) && !(of_deployment && node.graph.is_some());
         let profile = own_profile(trace, node).filter(binds);
@@ -108,18 +110,18 @@ pub(super) fn of_settings(settings: &Settings, name: &'static str) -> SetLimit {
     SetLimit { raise_in, ..SetLimit::new(name, value.unwrap_or_default(), set_in) }
 }
 
-/// The profile of what runs in a context: of a graph, that of the agent that synthesises.
+/// The profile of a context's agent; for a graph, that of the agent that synthesises.
 fn own_profile<'a>(trace: &'a Trace, node: &ContextNode) -> Option<&'a AgentProfile> {
     trace.agent(node.spec.agent_id.as_ref()?)
 }
 
-/// The profile that may replace the deployment's limits: that of a root which is no graph.
+/// The profile that may replace the deployment's limits: that of a root that runs an agent.
 fn replacing(trace: &Trace, node: &ContextNode) -> Option<Place> {
     let profile = own_profile(trace, node).filter(|_| node.graph.is_none())?;
     Some(Place::Profile(profile.agent_id.clone()))
 }
 
-/// What asked for a context.
+/// The order that created a context.
 fn of_order(node: &ContextNode) -> Place {
     match (node.parent, node.identity.step) {
         (None, _) => Place::Submission,
@@ -129,7 +131,8 @@ fn of_order(node: &ContextNode) -> Place {
     }
 }
 
-/// Why a context has no time left: whose deadline it was, and where that was set.
+/// Why a context has no time left: the context whose deadline passed, and where that deadline was
+/// set.
 pub(super) fn out_of_time(trace: &Trace, at: ContextIndex) -> String {
     let bounding = trace.chain(at).take_while(|(index, node)| *index == at || !node.is_undoing());
     let deadline = |node: &ContextNode| node.running_deadline();
@@ -139,7 +142,7 @@ pub(super) fn out_of_time(trace: &Trace, at: ContextIndex) -> String {
     let said = match earliest.map(|(by, whose)| (by, trace.node(whose))) {
         Some((by, node)) => match timeout(trace, node, by) {
             Some(limit) => {
-                // More time is no help where nobody comes.
+                // If no worker takes the work, more time does not help.
                 let raise_in = if untaken.is_some() { Vec::new() } else { limit.raise_in.clone() };
                 format!("{} reached {}", called(node), SetLimit { raise_in, ..limit })
             }
@@ -155,9 +158,10 @@ pub(super) fn out_of_time(trace: &Trace, at: ContextIndex) -> String {
     }
 }
 
-/// What no worker has ever taken, of a context and those beneath it, if that is why the time of `whose` is over, which was until `by`: no
-/// worker is at any of them, and either none ever was at anything in that time, or the wait was at least half of it. A step that
-/// is queued for the last moment of a graph is not what took its time.
+/// The first context in the subtree of `at` that no worker ever claimed, if that wait explains why
+/// the time of `whose` ran out at `by`. This requires that no worker runs a context in that
+/// subtree, and that either no context under `whose` was ever claimed, or the wait took at least
+/// half of the time. A step that is queued at the last moment of a graph did not use up its time.
 fn untaken(trace: &Trace, at: ContextIndex, whose: ContextIndex, by: Timestamp) -> Option<&ContextNode> {
     let is_running = |node: &ContextNode| matches!(node.status, Status::Working(Phase::Running { .. }));
     if beneath(trace, at).any(is_running) {
@@ -167,19 +171,19 @@ fn untaken(trace: &Trace, at: ContextIndex, whose: ContextIndex, by: Timestamp) 
         |node: &&ContextNode| matches!(node.status, Status::Submitted { .. }) && node.attempts.is_empty();
     let found = beneath(trace, at).filter(is_untaken).min_by_key(|node| node.identity.started_at)?;
     let owner = trace.node(whose);
-    // Of a timeout that counts from its first attempt, the wait before that is no part.
+    // A timeout that starts with the first attempt does not include the wait before it.
     let time = by.millis_since(owner.identity.started_at).min(owner.terms.timeout_ms.unwrap_or(u64::MAX));
     let waited = by.millis_since(found.identity.started_at);
     let nobody_came = beneath(trace, whose).all(|node| node.attempts.is_empty());
     (nobody_came || waited.saturating_mul(2) >= time).then_some(found)
 }
 
-/// A context and all beneath it.
+/// A context and its descendants.
 fn beneath(trace: &Trace, top: ContextIndex) -> impl Iterator<Item = &ContextNode> {
     trace.subtree(top).into_iter().map(move |index| trace.node(index))
 }
 
-/// The timeout that gave a context this deadline.
+/// The timeout that set this deadline of a context.
 fn timeout(trace: &Trace, node: &ContextNode, deadline: Timestamp) -> Option<SetLimit> {
     let settings = trace.settings();
     let name = "timeout_ms";
@@ -189,7 +193,8 @@ fn timeout(trace: &Trace, node: &ContextNode, deadline: Timestamp) -> Option<Set
     let wall =
         asked.into_iter().chain(maximum).min().filter(|_| node.parent.is_none() || node.graph.is_some());
     match (wall, own) {
-        // Of two, the one of the attempts is the earlier, if the time from the admission is not over.
+        // The timeout of the attempts is the earlier of the two, unless the time since the
+        // admission is over.
         (Some(wall), own) if own.is_none() || node.identity.started_at.plus_millis(wall) <= deadline => {
             let set_in = if asked == Some(wall) { of_order(node) } else { Place::Maximum };
             Some(SetLimit::new(name, wall, set_in))
@@ -210,7 +215,7 @@ fn timeout(trace: &Trace, node: &ContextNode, deadline: Timestamp) -> Option<Set
     }
 }
 
-/// Why a wait for a worker was too long.
+/// Why a context ended after it waited too long for a worker.
 pub(super) fn queued_too_long(trace: &Trace, at: ContextIndex) -> String {
     let node = trace.node(at);
     let limit = match (node.limits.max_queue_ms, node.undo_queue_ms()) {
@@ -221,7 +226,7 @@ pub(super) fn queued_too_long(trace: &Trace, at: ContextIndex) -> String {
     format!("no worker of the pool `{}` took {} within {limit}", trace.pool_of(node), called(node))
 }
 
-/// The window of a context, as the worker counts it.
+/// The window of a context, in the units of the worker.
 fn window(trace: &Trace, at: ContextIndex, max: u64) -> SetLimit {
     let name = "window_tokens";
     let is_it = |tokens: Option<domain::Tokens>| tokens.is_some_and(|tokens| tokens.count() == max);
@@ -239,7 +244,7 @@ fn window(trace: &Trace, at: ContextIndex, max: u64) -> SetLimit {
             Some(_) | None => break,
         }
     }
-    // The worker's own: that of the model, as its settings say.
+    // The window is the worker's own: that of the model, from the worker's settings.
     SetLimit::new(name, max, Place::Worker)
 }
 
@@ -275,13 +280,13 @@ fn ceiling(trace: &Trace, context: &ContextNode, dimension: Dimension) -> SetLim
         (None, None) => Place::Raised,
         (Some(parent), None) => Place::Parent(trace.node(parent).id.clone()),
     };
-    // A spec can't have more than its profile or the deployment allows.
+    // A spec can't exceed its profile or the deployment.
     let is_bound = matches!(set_in, Place::Maximum | Place::Profile(_));
     let raise_in = vec![if is_bound { set_in.clone() } else { of_order(context) }];
     SetLimit { raise_in, ..SetLimit::new(name, value, set_in) }
 }
 
-/// Why an exhausted budget stops a context, and what to do.
+/// Why an exhausted budget stops a context, and how to raise it.
 pub(super) fn out_of_money(trace: &Trace, context: &ContextNode, dimension: Dimension) -> String {
     let limit = ceiling(trace, context, dimension);
     let SetLimit { name, value, set_in, .. } = &limit;
@@ -294,7 +299,7 @@ pub(super) fn out_of_money(trace: &Trace, context: &ContextNode, dimension: Dime
     }
 }
 
-/// The command that raises the budget of a context that waits for it.
+/// The command that raises the budget of a waiting context.
 fn raise_now(trace: &Trace, context: &ContextNode, dimension: Dimension) -> String {
     let option = match dimension {
         Dimension::Cost => "--max-cost-usd USD",
@@ -303,7 +308,8 @@ fn raise_now(trace: &Trace, context: &ContextNode, dimension: Dimension) -> Stri
     format!("go on with `trellis budget raise {}/{} {option}`", trace.id(), context.id)
 }
 
-/// The context, here or above, that has the least left, and of what: of cost and tokens, that of which the smaller part is left.
+/// The context, `at` or an ancestor, with the least left, and the dimension: cost or tokens,
+/// whichever has the smaller fraction left.
 fn tightest(trace: &Trace, at: ContextIndex) -> Option<(&ContextNode, Dimension)> {
     let all = || trace.chain_of_undo(at).map(|(_, node)| node);
     let cost = all().min_by_key(|node| node.budget.room(false).cost_usd)?;
@@ -318,8 +324,8 @@ fn tightest(trace: &Trace, at: ContextIndex) -> Option<(&ContextNode, Dimension)
     }
 }
 
-/// Why too little is left for the next call of a context, and what to do: the ceiling, here or above, of which the least
-/// is left.
+/// Why too little is left for the next call of a context, and how to raise it. It names the
+/// ceiling, at `at` or an ancestor, with the least left.
 pub(super) fn too_little_left(trace: &Trace, at: ContextIndex, status: Option<EndStatus>) -> String {
     let what = "its budget is too small for the next call";
     let Some((context, dimension)) = tightest(trace, at) else { return what.to_owned() };

@@ -1,7 +1,8 @@
-//! Costs that stand only in commits that do not count (`chain`). The store lost these commits after their workers had
-//! been told that they are made: nobody reports these costs again. So a rebuild books them, each once, by its id.
-//! Of an attempt that was claimed in a lost commit nothing is known, and another may use the ids of its calls again:
-//! they get ids of their own.
+//! Costs that appear only in commits outside the valid chain (`chain`). The store lost these
+//! commits after it had confirmed them to their workers, so the workers never report these costs
+//! again. A rebuild therefore books each of them once, by its id. For an attempt that was claimed
+//! in a lost commit the trace has no record, and a later attempt may use its call ids again: the
+//! calls of the lost attempt get new ids.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,18 +15,18 @@ use domain::{
 
 use super::{Event, Phase, Refusal, Status, Trace, chain::CommitGroup, money};
 
-/// A call or a charge in commits that do not count.
+/// A call or a charge in commits outside the valid chain.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LostCost {
     child_id: ChildId,
     of: DisputedCost,
-    /// The id it gets if its attempt, or its context, is not known.
+    /// The id that is used if its attempt, or its context, is unknown.
     own_id: CallId,
     /// Set if its hold is lost too.
     hold: Option<LostHold>,
-    /// None if it is not known.
+    /// `None` if the cost is unknown.
     cost: Option<Amount>,
-    /// The model that the cost is of, if its event named one.
+    /// The model of the call, if its event named one.
     model: Option<ModelName>,
 }
 
@@ -37,11 +38,11 @@ struct LostHold {
     is_of_lost_attempt: bool,
 }
 
-/// What an event says of a cost.
+/// The part of a cost that one event reports.
 enum CostEvent {
     Hold(u32, Amount),
     Cost(Amount, Option<ModelName>),
-    /// So much of the cost that was said last is not booked.
+    /// The part of the last reported cost that is not booked.
     Disputed(Amount),
 }
 
@@ -69,7 +70,7 @@ pub(super) fn lost_costs(branches: &[Vec<CommitGroup>]) -> Vec<LostCost> {
     let mut all: Vec<LostCost> = Vec::new();
     let mut places: HashMap<CallId, usize> = HashMap::new();
     for lost in branches.iter().flat_map(|branch| in_branch(branch)) {
-        // Branches may have their beginning in common.
+        // Branches may share their first commits.
         match places.get(&lost.own_id) {
             Some(place) if all[*place].cost.is_none() => all[*place] = lost,
             Some(_) => {}
@@ -115,11 +116,12 @@ fn in_branch(commits: &[CommitGroup]) -> Vec<LostCost> {
     costs
 }
 
-/// A cost that is booked already gives no event.
+/// Books a lost cost. A cost that is already booked gives no event.
 pub(super) fn book(trace: &Trace, lost: &LostCost) -> Result<Vec<Event>, Refusal> {
     let found = trace.find(&lost.child_id);
     let at = found.or_else(|| trace.find(&trace.root()?.id)).ok_or(Refusal::NoTrace)?;
-    // Ids that do not begin with the number of their attempt mean the same in every attempt.
+    // Call ids without the number of their attempt at the beginning mean the same call in every
+    // attempt.
     let is_of_lost_attempt = |id: &CallId| {
         let hold = lost.hold.as_ref().filter(|hold| hold.is_of_lost_attempt);
         hold.is_some_and(|hold| id.as_str().starts_with(&format!("{}-", hold.attempt)))
@@ -134,7 +136,7 @@ pub(super) fn book(trace: &Trace, lost: &LostCost) -> Result<Vec<Event>, Refusal
             let (child_id, by) = (node.id.clone(), Text::new(by).ok());
             money::charge(trace, &Charge { child_id, key: named(key), amount, by })
         }
-        // A hold that was returned: nobody needs to know of it, unless an earlier rebuild put it back.
+        // The hold was returned. It needs no event, unless an earlier rebuild restored the hold.
         (DisputedCost::Call(id), Some(Amount::ZERO), Some(_)) if !node.calls.knows(&named(id)) => {
             Ok(Vec::new())
         }
@@ -149,10 +151,11 @@ pub(super) fn book(trace: &Trace, lost: &LostCost) -> Result<Vec<Event>, Refusal
             let (child_id, call_id) = (node.id.clone(), named(id));
             match (goes_on, fits) {
                 _ if node.calls.knows(&call_id) => Ok(Vec::new()),
-                // Its attempt goes on, and so does its hold. If that does not fit, it settles a call that nobody holds.
+                // The attempt continues, and so does its hold. If the hold does not fit, the
+                // attempt will settle a call that has none.
                 (true, true) => Ok(vec![Event::Held { child_id, call_id, attempt, amount }]),
                 (true, false) => Ok(Vec::new()),
-                // Nobody will tell what the call cost.
+                // The cost of the call will never be reported.
                 (false, true) => Ok(vec![Event::Estimated { child_id, call_id, attempt, amount }]),
                 (false, false) => money::settle_late(trace, at, &call_id, (amount, None), sender),
             }

@@ -1,6 +1,6 @@
-//! The messages to a worker, made from the state: the work itself, and the answers to its asks. An answer
-//! is made from the state after the command, so that asking twice gives the same answer; only the time that is left
-//! has grown shorter.
+//! The messages to a worker, built from the state: the work itself, and the answers to its asks. An
+//! answer is built from the state after the command, so a repeated ask gets the same answer; only
+//! the time left is shorter.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,8 @@ use super::{
 };
 
 impl Trace {
-    /// The message that offers a context to the workers of a pool; none if no worker runs it.
+    /// The message that offers a context to the workers of a pool; `None` if the context needs no
+    /// worker.
     pub fn offer(&self, child_id: &ChildId, home: &Home) -> Option<(PoolName, Offer)> {
         let node = self.context(child_id)?;
         let runs = match &node.graph {
@@ -33,8 +34,8 @@ impl Trace {
         Some((pool, Offer { trace_id, child_id, attempt, report_to }))
     }
 
-    /// Everything a worker needs to run a context, as far as it fits into a message; none if no worker runs
-    /// it.
+    /// Everything that a worker needs to run a context, as far as it fits into a message; `None` if
+    /// the context needs no worker.
     pub fn execute(&self, child_id: &ChildId, home: &Home) -> Option<Execute> {
         let node = self.context(child_id)?;
         let parts = self.parts(node);
@@ -73,7 +74,7 @@ impl Trace {
         })
     }
 
-    /// I1: the goal alone; for the synthesis of a graph, the findings.
+    /// I1: only the goal; for the synthesis of a graph, the findings.
     fn goal(&self, node: &ContextNode) -> Option<Text> {
         match &node.graph {
             None => node.spec.goal.clone(),
@@ -82,7 +83,8 @@ impl Trace {
         }
     }
 
-    /// The profile, without a fallback model that an ancestor does not allow, and with the checks of its ancestors.
+    /// The profile with the checks of its ancestors, and without a fallback model that an ancestor
+    /// forbids.
     fn profile(&self, node: &ContextNode) -> Option<AgentProfile> {
         let mut agent = self.agent(node.spec.agent_id.as_ref()?)?.clone();
         if let (Some(parent), Some(model)) = (node.parent, &agent.fallback_model)
@@ -94,7 +96,8 @@ impl Trace {
         Some(agent)
     }
 
-    /// The tools it may call. A graph's own agent has those tools of its profile that the graph has too.
+    /// The tools that it may call. A graph's own agent has the tools that both its profile and the
+    /// graph allow.
     fn tools(&self, node: &ContextNode, agent: &AgentProfile) -> Option<BTreeSet<ToolName>> {
         match (node.terms.tools.as_deref(), node.graph.as_ref().and(agent.tools.as_ref())) {
             (Some(allowed), Some(own)) => Some(own.intersection(allowed).cloned().collect()),
@@ -129,8 +132,8 @@ impl Trace {
         }
     }
 
-    /// The answer to a hold that was just decided: taken, or what its agent has to see first, or it waits in the line, or
-    /// why it can't be had.
+    /// The answer to a hold that was just decided: it is taken; or the agent first has to see news;
+    /// or it waits in the line; or it is refused with a reason.
     pub fn answer_hold(&self, hold: &Hold, decided: Result<(), &Refusal>, now: Timestamp) -> Answer {
         if let Err(refusal) = decided {
             return answer_refusal(refusal, now);
@@ -151,7 +154,8 @@ impl Trace {
         }
     }
 
-    /// The answer to a tick that was just decided: go on, or stop because it ended meanwhile.
+    /// The answer to a tick that was just decided: continue, or stop because the context ended
+    /// meanwhile.
     pub fn answer_tick(&self, tick: &Tick, decided: Result<(), &Refusal>, now: Timestamp) -> Answer {
         if let Err(refusal) = decided {
             return answer_refusal(refusal, now);
@@ -234,7 +238,7 @@ pub fn answer_refusal(refusal: &Refusal, now: Timestamp) -> Answer {
     }
 }
 
-/// The attempt that runs, or else the one that would.
+/// The number of the running attempt, or of the next one if none runs.
 fn next_attempt(node: &ContextNode) -> u32 {
     node.attempt() + u32::from(!matches!(node.status, Status::Working(Phase::Running { .. })))
 }

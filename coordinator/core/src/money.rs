@@ -1,8 +1,9 @@
 //! Decisions about money (section B): hold, settle, release, forfeit, resume, charge, raise.
 //!
-//! A second delivery is harmless because a call is known by its id: a hold that is open, a cost that is
-//! booked and a charge that is made give no event. Costs are accepted from any attempt that was ever
-//! issued, and for ended contexts too: money that was spent is booked.
+//! A second delivery is harmless because a call is known by its id: a hold that is already open, a
+//! cost that is already booked and a charge that is already made give no event. Costs are accepted
+//! from every attempt that was ever issued, and for ended contexts too, because spent money must be
+//! booked.
 
 use std::collections::BTreeSet;
 
@@ -43,7 +44,8 @@ pub(super) fn hold(trace: &Trace, hold: &Hold) -> Result<Vec<Event>, Refusal> {
     }
     let (child_id, call_id, amount) = (node.id.clone(), hold.call_id.clone(), hold.amount);
     if let Some(mut events) = pending_messages::before(trace, at, hold) {
-        // The call that follows has other messages, and another id.
+        // The agent has to see new messages or rungs first. Its next call includes them, under
+        // another call id.
         events.extend(waits.map(|_| Event::PlaceLost { child_id, call_id }));
         return Ok(events);
     }
@@ -54,7 +56,7 @@ pub(super) fn hold(trace: &Trace, hold: &Hold) -> Result<Vec<Event>, Refusal> {
         (Fit::Now, _) => Ok(with_seen(Event::Held { child_id, call_id, attempt, amount })),
         (Fit::Later(_), Some(_)) => Ok(Vec::new()),
         (Fit::Later(_), None) => Ok(vec![Event::HoldQueued { child_id, call_id, attempt, amount, closing }]),
-        // Nobody keeps a place for what can't be had; `answer_hold` says why.
+        // A hold that can never fit keeps no place in the line; `answer_hold` gives the reason.
         (Fit::Never(_), Some(_)) => Ok(vec![Event::PlaceLost { child_id, call_id }]),
         (Fit::Never(refusal), None) => Err(refusal),
     }
@@ -63,8 +65,9 @@ pub(super) fn hold(trace: &Trace, hold: &Hold) -> Result<Vec<Event>, Refusal> {
 pub(super) fn release(trace: &Trace, lease: &Lease, call_id: &CallId) -> Result<Vec<Event>, Refusal> {
     let node = trace.node(trace.issued(lease)?);
     match node.calls.find(call_id) {
-        // Only the attempt that holds it knows that the call was not made. If nobody had heard of it for too
-        // long, the call was booked at its hold, and this corrects it.
+        // Only the attempt that took the hold can report that the call was not made. If the
+        // coordinator had no news of the call for too long, it booked the call at its hold; the
+        // release corrects that.
         Some(KnownCall::Kept(Call { state: CallState::Held | CallState::Forfeited, attempt, .. }))
             if *attempt == lease.attempt =>
         {
@@ -75,14 +78,14 @@ pub(super) fn release(trace: &Trace, lease: &Lease, call_id: &CallId) -> Result<
     }
 }
 
-/// B10: the call was made, and its attempt does not know the cost.
+/// B10: the call was made, and its attempt does not know its cost.
 pub(super) fn forfeit(trace: &Trace, lease: &Lease, call_id: &CallId) -> Result<Vec<Event>, Refusal> {
     let node = trace.node(trace.issued(lease)?);
     match node.calls.find(call_id) {
         Some(KnownCall::Kept(Call { state: CallState::Held, attempt, .. })) if *attempt == lease.attempt => {
             Ok(vec![Event::Forfeited { child_id: node.id.clone(), call_id: call_id.clone() }])
         }
-        // Already booked, as an estimate or exactly.
+        // The cost is already booked, as an estimate or exactly.
         Some(
             KnownCall::Kept(Call { state: CallState::Forfeited | CallState::Settled(_), .. })
             | KnownCall::Folded,
@@ -107,7 +110,7 @@ pub(super) fn settle(
     Ok(called_off.into_iter().chain(within_books(trace, events)?).collect())
 }
 
-/// Books the cost of a call that no worker reports any more.
+/// Books the cost of a call whose worker no longer reports it.
 pub(super) fn settle_late(
     trace: &Trace,
     at: ContextIndex,
@@ -119,9 +122,9 @@ pub(super) fn settle_late(
     within_books(trace, events)
 }
 
-/// The events that book the cost of a call, if it is not booked yet. A released or forfeited call is
-/// corrected; a call that was never held, or cost far more than its hold, is booked as far as something is left
-/// (B9, B10, B18).
+/// Returns the events that book the cost of a call, if it is not booked yet. A released or
+/// forfeited call is corrected. The cost of a call that had no hold, or the part far above its
+/// hold, is booked only up to the amount that is left; the rest is disputed (B9, B10, B18).
 fn settlement(
     trace: &Trace,
     at: ContextIndex,
@@ -133,7 +136,7 @@ fn settlement(
     let node = trace.node(at);
     let of = DisputedCost::Call(call_id.clone());
     let (state, held) = match node.calls.find(call_id) {
-        // Booked. At which cost is not remembered: the first one stays.
+        // The call is booked, but its cost is no longer stored: the first booking stays.
         Some(KnownCall::Folded) => return Ok(Vec::new()),
         Some(KnownCall::Kept(call)) => (Some(call.state), call.held),
         None => (None, Amount::ZERO),
@@ -156,8 +159,9 @@ fn settlement(
     Ok(std::iter::once(event).chain(disputed(node, amount, booked, of, sent_by)).collect())
 }
 
-/// B10: the journal of the next attempt shows how earlier calls ended. Calls that it does not show are
-/// forfeited. It names only calls that were held: otherwise one message could bring any number of costs (S6).
+/// B10: the journal of the next attempt shows how earlier calls ended. Calls that are missing from
+/// it are forfeited. A resume may name only calls that were held; otherwise one message could book
+/// any number of costs (S6).
 pub(super) fn resume(trace: &Trace, resume: &Resume) -> Result<Vec<Event>, Refusal> {
     let at = trace.running(&resume.lease)?;
     let node = trace.node(at);
@@ -165,7 +169,8 @@ pub(super) fn resume(trace: &Trace, resume: &Resume) -> Result<Vec<Event>, Refus
     let mut seen = BTreeSet::new();
     let mut unheld = Unheld::new(trace, at);
     for call in &resume.settled {
-        // All calls are decided on the same budgets: without this, a call named twice would pass.
+        // All calls of the message are decided on the same budgets, so a call that is named twice
+        // would be booked twice.
         if !seen.insert(&call.call_id) {
             return Err(Refusal::CallConflict(call.call_id.clone()));
         }
@@ -188,7 +193,7 @@ pub(super) fn resume(trace: &Trace, resume: &Resume) -> Result<Vec<Event>, Refus
     Ok(events)
 }
 
-/// Books the open holds that pass the test as estimated, in the order of their ids.
+/// Books the open holds that match `test` as estimated, in the order of their ids.
 pub(super) fn forfeited(
     node: &ContextNode,
     test: impl Fn(&CallId, &Call) -> bool,
@@ -215,7 +220,7 @@ pub(super) fn charge(trace: &Trace, charge: &Charge) -> Result<Vec<Event>, Refus
     within_books(trace, events)
 }
 
-/// B8: raising a limit to its present value changes nothing, so a second delivery is harmless.
+/// B8: raising a limit to its current value changes nothing, so a second delivery is harmless.
 pub(super) fn raise(trace: &Trace, raise: &Raise) -> Result<Vec<Event>, Refusal> {
     if raise.max_cost_usd.is_none() && raise.max_tokens.is_none() {
         let hint = "give `max_cost_usd`, `max_tokens` or both, each with the new ceiling".to_owned();
@@ -248,8 +253,9 @@ pub(super) fn raise(trace: &Trace, raise: &Raise) -> Result<Vec<Event>, Refusal>
     Ok(vec![Event::Raised { child_id: node.id.clone(), limit: new, by: None }])
 }
 
-/// The contexts, from `at` to the root, whose budget a booking has used up; where a correction lowered
-/// `spent`, those paused ones that have something left again.
+/// Returns an event for each live context from `at` to the root whose budget a booking has used up,
+/// and for each exhausted context with `on_exhausted: pause` that has something left again after a
+/// correction.
 pub(super) fn newly_exhausted(trace: &Trace, at: ContextIndex) -> Vec<Event> {
     let changed = |node: &ContextNode| -> Option<Event> {
         let child_id = node.id.clone();

@@ -1,4 +1,5 @@
-//! The profiles of the agents that a submission or spawn names, as the directory had them. Plain values.
+//! The profiles of the agents that a submission or spawn names, as the directory returned them.
+//! Plain values.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,15 +9,16 @@ use super::ContextSpec;
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NamedProfiles {
-    /// As far as the directory has them.
+    /// The profiles that the directory has.
     pub profiles: Vec<AgentProfile>,
-    /// The version of each that was applied; built-in ones have none.
+    /// The version of each applied profile; built-in agents have none.
     pub versions: BTreeMap<AgentId, u64>,
-    /// Those that were deleted, and when.
+    /// The deleted profiles, and the time of each deletion.
     pub deleted: BTreeMap<AgentId, Timestamp>,
-    /// Those whose latest version a newer version of this program wrote, and its number.
+    /// The profiles whose latest version was written by a newer version of this program, and the
+    /// number of that version.
     pub unreadable: BTreeMap<AgentId, u64>,
-    /// Of those that there are not: one whose name is much the same.
+    /// For each unknown agent, a known one with a similar name.
     pub similar: BTreeMap<AgentId, AgentId>,
     /// The revision of the directory.
     pub revision: Option<u64>,
@@ -44,7 +46,7 @@ pub fn agents_of_plan(plan: &Plan) -> BTreeSet<AgentId> {
     plan.agents().map(|(agent, _)| agent).cloned().collect()
 }
 
-/// Why no run is admitted with a profile that this program can't read, and what to do about it.
+/// The message and hint for a profile that this program can't read: no run is admitted with it.
 pub fn unreadable(agent: &AgentId, version: u64) -> (String, String) {
     let message = format!(
         "version {version} of `{agent}` was written by a newer version of Trellis and can't be read here"

@@ -1,5 +1,6 @@
-//! A command with its sender: the pool of the worker that sent it (S6), or the administrator who asked for
-//! it (S7). [`Trace::handle`](super::Trace::handle) takes orders; a command converts into one without a sender.
+//! A command with its sender: the pool of the worker that sent it (S6), or the administrator who
+//! requested it (S7). [`Trace::handle`](super::Trace::handle) takes orders; a command converts into
+//! an order without a sender.
 
 use domain::{PoolName, wire::Asker};
 
@@ -7,9 +8,9 @@ use super::{Command, Event};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Order {
-    /// The administrator, of an administrative action.
+    /// The administrator who requested an administrative action.
     pub by: Option<Asker>,
-    /// The pool of the worker; none for a command that does not come from a worker.
+    /// The pool of the worker; `None` for a command that does not come from a worker.
     pub pool: Option<PoolName>,
     pub command: Command,
 }
@@ -26,14 +27,14 @@ impl Command {
         Order { pool: Some(pool), ..self.into() }
     }
 
-    /// The command as an administrator asks for it.
+    /// The command as an administrator requests it.
     pub fn asked_by(self, by: Option<Asker>) -> Order {
         Order { by, ..self.into() }
     }
 }
 
-/// S7: records the administrator in the first event of an action. A large deletion has thousands of events, so
-/// the others do not repeat it.
+/// S7: records the administrator in the first event of an action. A large deletion has thousands of
+/// events, so the other events do not repeat the name.
 pub(super) fn signed(mut events: Vec<Event>, by: Asker) -> Vec<Event> {
     if let Some(place) = events.iter_mut().find_map(asker_mut) {
         *place = Some(by);
@@ -41,7 +42,7 @@ pub(super) fn signed(mut events: Vec<Event>, by: Asker) -> Vec<Event> {
     events
 }
 
-/// The field of an event for the administrator who asked for it.
+/// The field of an event for the administrator who requested it.
 fn asker_mut(event: &mut Event) -> Option<&mut Option<Asker>> {
     if let Event::Raised { by, .. }
     | Event::Charged { by, .. }

@@ -1,6 +1,6 @@
-//! The parts of a context's work that may be large: results of children, inputs and answers. A message to a
-//! worker has as many of them as fit into a fixed size, so that it does not grow with what happened long
-//! ago; the worker asks for the others.
+//! The parts of a context's work that may be large: results of children, inputs and answers. A
+//! message to a worker contains as many of them as fit into a fixed size, so that it does not grow
+//! with the history of the run. The worker asks for the rest.
 
 use std::collections::BTreeMap;
 
@@ -15,19 +15,20 @@ use domain::{
 
 use super::{ContextNode, Refusal, Trace};
 
-/// The most bytes of each kind of part in one message. With the largest order, profile and shared messages
-/// this stays below `MAX_MESSAGE_BYTES`.
+/// The most bytes of each kind of part in one message. With the largest order, profile and shared
+/// messages this stays below `MAX_MESSAGE_BYTES`.
 const MAX_CHILDREN_BYTES: u64 = 256 * 1024;
 const MAX_INPUTS_BYTES: u64 = 512 * 1024;
 const MAX_ANSWERS_BYTES: u64 = 512 * 1024;
-/// The most results of children in one message: a context may have had thousands.
+/// The most results of children in one message, because a context may have had thousands of
+/// children.
 const MAX_CHILDREN: usize = 256;
-/// The most open holds that are told to the next attempt. Others are booked in full (B10).
+/// The most open holds that are sent to the next attempt. The rest are booked in full (B10).
 pub(super) const MAX_OPEN_HOLDS: usize = 2_000;
 /// The most keys of the shared store in one answer.
 pub(super) const MAX_KEYS: usize = 10_000;
 
-/// The parts that go into one message, and what it lacks.
+/// The parts of one message, and a list of the parts left out.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
     pub(super) children: Vec<ChildResult>,
@@ -72,7 +73,8 @@ impl Trace {
         }
     }
 
-    /// The newest children: an agent has journaled the results of those it waited for before.
+    /// Adds the newest children: the agent has journaled the results of the earlier children for
+    /// which it waited.
     fn add_children(&self, node: &ContextNode, parts: &mut Parts) {
         let spawned = node.children.iter().rev().map(|child| self.node(*child));
         let mut room = MAX_CHILDREN_BYTES;
@@ -94,7 +96,8 @@ impl Trace {
         parts.children.reverse();
     }
 
-    /// The only thing that a parent gets from its child (I2), once it has ended: its result, and of a graph every step.
+    /// Everything that a parent gets from its child (I2) once the child has ended: its result; for
+    /// a graph, also all its steps.
     fn child_result(&self, child: &ContextNode) -> Option<ChildResult> {
         let end = child.end()?;
         let report = self.graph_answer(child).map(|answer| {
@@ -109,7 +112,8 @@ impl Trace {
         })
     }
 
-    /// Its declared inputs: those given with the order, the others from the store, null for absent keys.
+    /// Adds the declared inputs: those of the order, the others from the store, and null for
+    /// missing keys.
     fn add_inputs(&self, node: &ContextNode, parts: &mut Parts) {
         let own = node.spec.inputs.keys().filter(|_| has_inputs(self, node));
         let mut room = MAX_INPUTS_BYTES;
@@ -131,7 +135,8 @@ impl Trace {
         }
     }
 
-    /// An input and its size. One that is declared comes from the store, also if the spec gives one.
+    /// An input and its size. A declared input is read from the store, even if the spec has one of
+    /// that name.
     pub(super) fn input<'a>(&'a self, node: &'a ContextNode, key: &ContextKey) -> Option<(&'a Json, u64)> {
         if !node.spec.input_from.contains(key) {
             return node.spec.inputs.get(key).map(|value| (value, value.size_bytes()));
@@ -140,8 +145,8 @@ impl Trace {
         Some((&entry.value, entry.size_bytes))
     }
 
-    /// Whether the sibling step that writes a key did not succeed in this run: the value in the store is
-    /// old.
+    /// Returns true if the sibling step that writes a key did not succeed in this run: the value in
+    /// the store is old.
     fn writer_failed(&self, node: &ContextNode, key: &ContextKey) -> bool {
         if let Some(caller) = self.lender(node, key) {
             return self.writer_failed(caller, key);
@@ -158,12 +163,13 @@ impl Trace {
     }
 }
 
-/// Whether the inputs of its order are its agent's. Those of a graph are its steps'; those of an item both.
+/// Returns true if the inputs of the order are for the context's agent. The inputs of a graph are
+/// for its steps; those of an item are for both.
 fn has_inputs(trace: &Trace, node: &ContextNode) -> bool {
     node.graph.is_none() || (node.is_group_item() && !trace.is_used(node))
 }
 
-/// The newest answers: a question that is in the journal is not asked again.
+/// Adds the newest answers. The agent never repeats a question that is in its journal.
 fn add_answers(node: &ContextNode, parts: &mut Parts) {
     let mut room = MAX_ANSWERS_BYTES;
     let fits = |given: &&GivenAnswer| {

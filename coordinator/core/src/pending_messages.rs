@@ -1,9 +1,10 @@
-//! Messages to agents (G13) and the rungs of their budgets (B21). Both are numbered, and given to a worker that asks for a
-//! hold without having seen them: nothing is held then, so that whatever was committed before a hold is seen by its
-//! call. Without news an ask decides as it would without any of this.
+//! Messages to agents (G13) and the rungs of their budgets (B21). Both are numbered. A worker that
+//! asks for a hold without having seen all of them receives the missing ones instead, and nothing
+//! is held. Every message and rung that is committed before a hold is therefore seen by its call.
+//! Without missing ones, a hold is decided as if neither existed.
 //!
-//! A second delivery is harmless: a message is known by the id that its sender gave it, a rung is reached once, and a
-//! hold that is asked for twice gets the same news.
+//! A second delivery is harmless: a message is known by the id that its sender gave it, a rung is
+//! reached once, and a repeated request for a hold gets the same news.
 
 use domain::{
     Amount, Problems,
@@ -20,7 +21,8 @@ const MAX_MESSAGES: usize = 1_000;
 const MAX_MESSAGES_BYTES: usize = 4 << 20;
 /// The longest name of a sender.
 const MAX_SENDER_BYTES: usize = 256;
-/// The most bytes of messages in one answer; the worker asks for the others. The largest message fits, however it is escaped.
+/// The most bytes of messages in one answer; the worker asks for the rest. The largest message
+/// fits, even with every character escaped.
 const MAX_NEWS_BYTES: u64 = 512 * 1024;
 
 pub(super) fn tell(trace: &Trace, tell: &Tell) -> Result<Vec<Event>, Refusal> {
@@ -63,7 +65,8 @@ pub(super) fn tell(trace: &Trace, tell: &Tell) -> Result<Vec<Event>, Refusal> {
     Ok(vec![told])
 }
 
-/// What comes before this hold: the rungs that are reached now. None if the asker has seen all that there is.
+/// Decides whether news come before this hold, and returns the rungs reached now. `None` if the
+/// attempt has seen all messages and rungs.
 pub(super) fn before(trace: &Trace, at: ContextIndex, hold: &Hold) -> Option<Vec<Event>> {
     let node = trace.node(at);
     let seen = hold.seen?;
@@ -73,7 +76,7 @@ pub(super) fn before(trace: &Trace, at: ContextIndex, hold: &Hold) -> Option<Vec
     (told || behind(seen.rungs, node.lifecycle.rungs) || !reached.is_empty()).then_some(reached)
 }
 
-/// The rungs that the budget has reached, and had not before.
+/// The rungs that the budget has reached since the last hold.
 fn reached(trace: &Trace, node: &ContextNode) -> Vec<Event> {
     let (spent, limit) = (node.budget.spent, node.budget.ceilings.limit);
     let above = (1..).zip(trace.ladder(node)).skip(node.lifecycle.rungs as usize);
@@ -89,7 +92,8 @@ fn reached(trace: &Trace, node: &ContextNode) -> Vec<Event> {
     reached.map(event).collect()
 }
 
-/// That the agent has messages in its journal of which nobody knew it, and makes a call behind them.
+/// Records that the journal contains messages that were not yet known as seen: the agent's next
+/// call follows them.
 pub(super) fn seen(node: &ContextNode, hold: &Hold) -> Option<Event> {
     let seen = hold.seen?.told?.min(number(node.told.len()));
     (seen > node.lifecycle.seen).then(|| Event::MessagesSeen { child_id: node.id.clone(), number: seen })
@@ -101,21 +105,21 @@ impl ContextNode {
         (1..).zip(self.told.iter()).find(|(_, told)| told.id == tell.id)
     }
 
-    /// How many messages it has not seen.
+    /// The number of messages that it has not seen.
     pub fn unseen(&self) -> u32 {
         number(self.told.len()).saturating_sub(self.lifecycle.seen)
     }
 }
 
 impl Trace {
-    /// The ladder of a context: its request's, or else its profile's.
+    /// The ladder of a context: that of its request, otherwise that of its profile.
     pub fn ladder<'a>(&'a self, node: &'a ContextNode) -> &'a [Rung] {
         let profile = node.spec.agent_id.as_ref().and_then(|id| self.agent(id));
         let own = node.spec.on_budget.as_deref();
         own.or(profile.map(|profile| profile.on_budget.as_slice())).unwrap_or_default()
     }
 
-    /// The context and the number of a message that was just taken, or had been before.
+    /// The context and the number of the message of `tell`, whether it was stored now or earlier.
     pub fn told(&self, tell: &Tell) -> Option<(&ContextNode, u32)> {
         let node = match &tell.child_id {
             Some(child_id) => self.context(child_id)?,
@@ -124,7 +128,7 @@ impl Trace {
         node.told_by_id(tell).map(|(number, _)| (node, number))
     }
 
-    /// What the asker of this hold has not seen; none if it has seen everything.
+    /// The messages and rungs that the attempt has not seen; `None` if it has seen all.
     pub(super) fn news(&self, node: &ContextNode, hold: &Hold) -> Option<News> {
         let seen = hold.seen?;
         let mut room = MAX_NEWS_BYTES;

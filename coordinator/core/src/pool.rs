@@ -1,6 +1,7 @@
-//! Which workers speak for a context (S6): those of the pool where its work is published. The pool of a worker is a part of
-//! the subject that it sends on, so that a server's permissions bind it. A trace keeps its profiles, so the pool of a
-//! context never changes. A profile says from which pools its agent may be spawned.
+//! Decides which workers may act for a context (S6): those of the pool where its work is published.
+//! The pool of a worker is a part of the subject on which it sends, so that a server's permissions
+//! enforce it. A trace keeps its profiles, so the pool of a context never changes. A profile lists
+//! the pools from which its agent may be spawned.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +16,7 @@ impl Trace {
         agent.and_then(|agent| agent.pool.clone()).unwrap_or_else(PoolName::default_pool)
     }
 
-    /// Whether the workers of a pool speak for a context, if there is one.
+    /// Checks that the workers of a pool may act for a context. An unknown context passes.
     pub fn check_pool(&self, pool: &PoolName, child_id: &ChildId) -> Result<(), Refusal> {
         match self.context(child_id).map(|node| self.pool_of(node)) {
             Some(own) if own != *pool => {
@@ -26,7 +27,8 @@ impl Trace {
     }
 }
 
-/// Whether the agent of a context, which may be what its worker makes of it, may spawn these.
+/// Checks that the agent of a context may spawn these agents. The agent is trusted no more than its
+/// worker.
 pub(super) fn check_spawned(
     trace: &Trace,
     parent: &ContextNode,
@@ -43,7 +45,7 @@ pub(super) fn check_spawned(
     }
 }
 
-/// Whether a worker of the pool may ask for it at all.
+/// Checks that a worker of the pool may send this command.
 pub(super) fn check(trace: &Trace, pool: &PoolName, command: &Command) -> Result<(), Refusal> {
     match command.speaks_for() {
         Some(child_id) => trace.check_pool(pool, child_id),
@@ -52,7 +54,7 @@ pub(super) fn check(trace: &Trace, pool: &PoolName, command: &Command) -> Result
 }
 
 impl Command {
-    /// The context that a worker speaks for, if it is something that workers say.
+    /// The context for which a worker acts, if workers send this command.
     fn speaks_for(&self) -> Option<&ChildId> {
         match self {
             Command::Claim(claim) => Some(&claim.child_id),

@@ -1,7 +1,8 @@
-//! Questions to humans (G7): asked by an agent or by an `approve` step, answered once, by a human or by their default.
+//! Questions to humans (G7): asked by an agent or by an `approve` step, and answered once, by a
+//! human or by their default.
 //!
-//! A second delivery is harmless: an answer names the number of its question, and the first that is as the question asks for
-//! counts. One that is not is refused, and the question stays open.
+//! A second delivery is harmless. An answer has the number of its question, and the first valid
+//! answer is final. An invalid answer is refused, and the question stays open.
 
 use domain::{
     Problems, Timestamp,
@@ -12,9 +13,9 @@ use domain::{
 
 use super::{ContextIndex, ContextNode, Event, QuestionDetails, Refusal, Status, Trace, content, end};
 
-/// The longest name of who answers.
+/// The longest name of a person who answers.
 const MAX_SENDER_BYTES: usize = 256;
-/// How much of each input an `approve` step shows, and how much of all of them and its question.
+/// The most bytes that an `approve` step shows of one input, and of its question with all inputs.
 const INPUT_SHOWN: usize = 2_000;
 const QUESTION_SHOWN: usize = 16 * 1024;
 
@@ -24,25 +25,25 @@ impl ContextNode {
         u32::try_from(self.answers.len()).unwrap_or(u32::MAX).saturating_add(1)
     }
 
-    /// The form of its open question, if it has one of its own.
+    /// The details of its open question, if it has a form.
     pub fn asked(&self) -> Option<&QuestionDetails> {
         if let Status::InputRequired { asked, .. } = &self.status { asked.as_deref() } else { None }
     }
 
-    /// Whether it is an `approve` step: it runs no agent, and no steps.
+    /// Returns true for an `approve` step: it runs neither an agent nor steps.
     pub fn is_approval(&self) -> bool {
         self.graph.is_none() && self.spec.agent_id.is_none()
     }
 }
 
-/// An agent asks.
+/// Asks a question for an agent.
 pub(super) fn by_agent(
     trace: &Trace,
     at: ContextIndex,
     question: Text,
     form: Form,
 ) -> Result<Event, Refusal> {
-    // Only an `approve` step is approved.
+    // Only the question of an `approve` step is an approval.
     let form = Form { approval: false, ..form };
     let mut problems = Problems::default();
     form.check("verdict.input_required", &mut problems);
@@ -125,7 +126,8 @@ pub(super) fn answer(trace: &Trace, answered: &AnswerMessage) -> Result<Vec<Even
     }])
 }
 
-/// L: what an answer adds to the trace, in the place of its open question. A default is part of that.
+/// L: checks that the trace has room for an answer in place of its open question. The bytes of the
+/// question already include its default.
 fn check_room(trace: &Trace, node: &ContextNode, answered: &AnswerMessage) -> Result<(), Refusal> {
     let Status::InputRequired { question, .. } = &node.status else { return Ok(()) };
     let given = GivenAnswer {
@@ -140,7 +142,8 @@ fn check_room(trace: &Trace, node: &ContextNode, answered: &AnswerMessage) -> Re
     content::check_room(trace, trace.settings(), asked)
 }
 
-/// A question has its answer: how its `approve` step ends; none if an agent asked, which goes on.
+/// Handles the answer of a question: returns the end of an `approve` step; `None` if an agent
+/// asked, because it continues.
 pub(super) fn decided(trace: &Trace, at: ContextIndex) -> Option<Event> {
     let node = trace.node(at);
     let approval = node.asked().filter(|asked| asked.form.approval);
@@ -162,7 +165,8 @@ pub(super) fn decided(trace: &Trace, at: ContextIndex) -> Option<Event> {
     })
 }
 
-/// The time of an open question has come: it gets its default, its context fails, or it is asked again.
+/// The time of an open question is up: it gets its default, its context fails, or it is asked
+/// again.
 pub(super) fn due(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event> {
     let node = trace.node(at);
     let Some(asked) = node.asked() else { return Vec::new() };

@@ -1,5 +1,6 @@
-//! Why a command was refused. A refusal changes nothing. Many are expected answers, not mistakes: a second
-//! claim, a report of an older attempt, a hold that does not fit.
+//! The reasons for which a command is refused. A refusal changes nothing. Many refusals are
+//! expected answers, not mistakes: a second claim, a report of an older attempt, a hold that does
+//! not fit.
 
 use domain::{
     AgentId, CallId, ChildId, ContextKey, Dimension, PoolName, Problems, Timestamp, Usd,
@@ -146,12 +147,12 @@ fn list(tools: &[ToolName]) -> String {
 }
 
 impl Refusal {
-    /// The refusal of what is held for a child, and for no call.
+    /// Turns the refusal of a call's hold into the refusal of a hold for a child.
     pub(super) fn of_grant(self) -> Self {
         if let Refusal::Denied(denied) = self { Refusal::NotGranted(denied) } else { self }
     }
 
-    /// A code that programs can match on, and the id of the rule.
+    /// A code that programs can match, and the id of the rule.
     pub fn code(&self) -> (&'static str, &'static str) {
         match self {
             Refusal::Malformed(_) => ("malformed", "P"),
@@ -210,12 +211,12 @@ impl Refusal {
         }
     }
 
-    /// Whether it only means that a message came twice, late or after the end.
+    /// Returns true if the refusal only means that a message arrived twice, late or after the end.
     pub fn is_expected(&self) -> bool {
         matches!(self, Refusal::Stale { .. } | Refusal::Restored(_) | Refusal::Ended { .. })
     }
 
-    /// The refusal as its recipient sees it.
+    /// The refusal in the form for its recipient.
     pub fn to_wire(&self) -> wire::Refusal {
         let (code, rule) = self.code();
         if let Refusal::Malformed(problems) = self {

@@ -1,5 +1,6 @@
-//! Guarded delete (W6): a context that others use, or that has live descendants, is deleted only by force;
-//! the refusal names them. If it is unknown who uses it, the delete is refused.
+//! Guarded delete (W6): a context that other contexts or runs use, or that has live descendants, is
+//! deleted only by force. The refusal names its users. If its users are unknown, the delete is
+//! refused.
 //!
 //! A second delivery finds everything deleted, and changes nothing.
 
@@ -29,7 +30,8 @@ pub(super) fn delete(
         guard(trace, at, &doomed, delete, branches)?;
     }
     let mut events = Vec::new();
-    // Descendants of an ended context have ended with it, apart from graphs that undo. Nobody could say what to undo.
+    // Descendants of an ended context have ended with it, except graphs that undo. After the delete
+    // the data for their undos is missing.
     events.extend(end::without_undo(trace, at, "deleted by force"));
     let remaining = doomed.into_iter().filter(|index| !trace.node(*index).lifecycle.deleted);
     events.extend(remaining.map(|index| Event::Deleted { child_id: trace.node(index).id.clone(), by: None }));
@@ -66,7 +68,7 @@ fn guard(
     if referrers.is_empty() { Ok(()) } else { Err(Refusal::Guarded { target, referrers }) }
 }
 
-/// Whether a live parent may still get this child's result.
+/// Returns true if a live parent may still get this child's result.
 fn reads_result(trace: &Trace, parent: ContextIndex, child: ContextIndex) -> bool {
     match &trace.node(parent).status {
         Status::Working(Phase::Waiting { children, .. }) => children.contains(&child),

@@ -1,5 +1,5 @@
-//! Replays a log whose messages come in any order, twice, or not at all. Only whole commits are applied, and only those
-//! of the chain that counts.
+//! Replays a log whose messages arrive in any order, twice, or not at all. Only complete commits of
+//! the valid chain are applied.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,22 +15,23 @@ use super::{
 #[derive(Debug, Clone)]
 pub struct Replay {
     trace: Trace,
-    /// Commits that are not applied: not whole, or not the next. By their first version and when they were made.
+    /// Commits that are not applied yet, because they are incomplete or not the next. By their
+    /// first version and the time when they were made.
     waiting: BTreeMap<(u64, Timestamp), CommitGroup>,
-    /// When the applied commits were made, by their last version.
+    /// The times when the applied commits were made, by their last version.
     applied: BTreeMap<u64, Timestamp>,
-    /// Commits that wait because they branch off from the applied ones, with the version after which they do.
+    /// Waiting commits that branch off from the applied ones, with the last version that both have.
     branches: BTreeMap<CommitId, u64>,
-    /// Commits that others took the place of.
+    /// Commits that were replaced by others.
     abandoned: BTreeSet<CommitId>,
 }
 
-/// Other commits take the place of some that are applied: the log has to be replayed again, from its start.
+/// Other commits replace some that are applied: the log has to be replayed from its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Superseded;
 
 impl Replay {
-    /// Goes on from a trace, which may be empty.
+    /// Continues from a trace, which may be empty.
     pub fn new(trace: Trace) -> Self {
         let applied = (trace.version() > 0).then(|| (trace.version(), trace.made()));
         Replay {
@@ -42,14 +43,14 @@ impl Replay {
         }
     }
 
-    /// The trace after all of its log that counts, and what is left. `trace` may be empty; it is not gone on
-    /// from if other commits took the place of its last.
+    /// The trace after the whole valid chain, and the rest of the log. `trace` may be empty. It is
+    /// ignored if another commit replaced its last one.
     pub fn all(trace: Trace, log: Vec<LoggedEvents>) -> (Trace, Rest) {
         let (trace, rest, _) = Replay::with_lost(trace, log);
         (trace, rest)
     }
 
-    /// The same, and the costs in commits that do not count.
+    /// Like `all`, with the costs in commits outside the valid chain.
     pub fn with_lost(trace: Trace, log: Vec<LoggedEvents>) -> (Trace, Rest, Vec<LostCost>) {
         let from = (trace.version() > 0).then(|| CommitId { last: trace.version(), made: trace.made() });
         let chain = chain(log, from);
@@ -58,8 +59,8 @@ impl Replay {
         (trace, chain.rest, lost_costs(&chain.beside))
     }
 
-    /// A trace as it was after an event, and after those that were committed with it, by the commits that count by now; at least after the first. And
-    /// the number of the last event.
+    /// The trace after the commit that contains an event, in the chain that is valid now; at least
+    /// after the first commit. Also returns the number of the last event.
     pub fn until(id: TraceId, log: Vec<LoggedEvents>, event: u64) -> (Trace, u64) {
         let chain = chain(log, None);
         let mut trace = Trace::new(id);
@@ -71,7 +72,7 @@ impl Replay {
         (trace, chain.commits.last().map_or(0, |told| told.commit.last))
     }
 
-    /// Begins again, for a log that is read from its start again.
+    /// Begins again, for a log that is read again from its start.
     pub fn restart(&mut self) {
         self.trace = Trace::new(self.trace.id());
         self.waiting.clear();
@@ -104,12 +105,12 @@ impl Replay {
         if self.waiting.contains_key(&place) { self.supersede(place) } else { Ok(()) }
     }
 
-    /// Where the trace stands.
+    /// The last commit of the trace.
     fn tip(&self) -> CommitId {
         CommitId { last: self.trace.version(), made: self.trace.made() }
     }
 
-    /// A commit that may be applied; of several, the one whose chain was made last.
+    /// A commit that may be applied next. If there are several, the one whose chain was made last.
     fn next(&self) -> Option<(u64, Timestamp)> {
         let places: Vec<_> = self.following(self.tip()).collect();
         match places[..] {
@@ -122,19 +123,19 @@ impl Replay {
         }
     }
 
-    /// When the last commit of a chain with this one was made.
+    /// The time of the last commit in a chain with this commit.
     fn newest(&self, id: CommitId) -> Timestamp {
         self.chain_of(id).into_iter().map(|id| id.made).max().unwrap_or(id.made)
     }
 
-    /// The whole commits that wait and follow one.
+    /// The complete waiting commits that follow this one.
     fn following(&self, id: CommitId) -> impl Iterator<Item = (&(u64, Timestamp), &CommitGroup)> {
         let [first, end] = [0, u64::MAX].map(|made| (id.last + 1, Timestamp::from_millis(made)));
         let waiting = self.waiting.range(first..=end);
         waiting.filter(move |(_, told)| told.is_whole() && (id.last == 0 || told.follows(id)))
     }
 
-    /// Goes on from a copy, if the log has dropped what lies between.
+    /// Continues from a copy, if the log has dropped the commits before it.
     fn begin_with(&mut self, place: (u64, Timestamp)) {
         let Commit { first, last, made, .. } = self.waiting[&place].commit;
         let is_behind = self.trace.version() + 1 < first && self.trace.made() < made;
@@ -153,7 +154,8 @@ impl Replay {
         self.applied.insert(told.commit.last, told.commit.made);
     }
 
-    /// Gives up what is applied, if a chain with this commit branches off from it and was made later.
+    /// Discards the applied commits if a chain with this commit branches off from them and was made
+    /// later.
     fn supersede(&mut self, place: (u64, Timestamp)) -> Result<(), Superseded> {
         let Commit { first, last, made, after } = self.waiting[&place].commit;
         let before = after.map(|made| CommitId { last: first - 1, made });
@@ -176,7 +178,7 @@ impl Replay {
         Err(Superseded)
     }
 
-    /// A commit, and those that wait and follow it.
+    /// A commit, and the waiting commits that follow it.
     fn chain_of(&self, id: CommitId) -> Vec<CommitId> {
         let (mut found, mut seen) = (vec![id], BTreeSet::from([id]));
         let mut next = 0;
@@ -190,7 +192,7 @@ impl Replay {
 }
 
 impl Trace {
-    /// Applies a commit. A trace without any event may begin with a copy.
+    /// Applies a commit. An empty trace may begin with a copy.
     pub(super) fn replay(&mut self, told: &CommitGroup) {
         let is_first = told.commit.first == 1;
         let copy = if self.version == 0 && !is_first { told.copy() } else { None };

@@ -1,5 +1,5 @@
-//! Collections whose entries are stored one by one. They know which entries have changed since they were
-//! last stored, so that what a commit writes does not grow with what is there.
+//! Collections whose entries are stored one by one. They record the entries that changed since they
+//! were last stored, so that the size of a commit does not grow with the collection.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -10,7 +10,7 @@ use std::{
 
 use serde::Serialize;
 
-/// A list. It is read as a slice.
+/// A list, read as a slice.
 #[derive(Clone)]
 pub struct Rows<T> {
     rows: Vec<T>,
@@ -18,7 +18,7 @@ pub struct Rows<T> {
 }
 
 impl<T> Rows<T> {
-    /// Rows that are stored already, or need not be.
+    /// Rows that are already stored, or need not be.
     pub(super) fn stored(rows: Vec<T>) -> Self {
         Rows { rows, changed: BTreeSet::new() }
     }
@@ -34,12 +34,12 @@ impl<T> Rows<T> {
         &mut self.rows[number as usize]
     }
 
-    /// A row, to change what is not stored with it.
+    /// Access to the parts of a row that are not stored with it.
     pub(super) fn unstored_mut(&mut self, number: u32) -> &mut T {
         &mut self.rows[number as usize]
     }
 
-    /// Puts other rows in their place.
+    /// Replaces all rows.
     pub(super) fn replace(&mut self, rows: Vec<T>) {
         self.mark_all();
         self.rows = rows;
@@ -55,7 +55,7 @@ impl<T> Rows<T> {
         self.changed.extend(0..number(self.rows.len()));
     }
 
-    /// The rows that changed since the last call; none for one that is gone.
+    /// The rows that changed since the last call; `None` for a row that was removed.
     pub(super) fn take_changed(&mut self) -> impl Iterator<Item = (u32, Option<&T>)> {
         let rows = &self.rows;
         std::mem::take(&mut self.changed).into_iter().map(|number| (number, rows.get(number as usize)))
@@ -87,25 +87,25 @@ impl<T: PartialEq> PartialEq for Rows<T> {
     }
 }
 
-/// Entries by key. They are read as a map.
+/// Entries by key, read as a map.
 #[derive(Clone)]
 pub struct KeyedRows<K, V> {
     entries: HashMap<K, V>,
-    /// What changed, and the bytes that it took in the store before.
+    /// The changed keys, with the bytes that each took in the store before.
     changed: BTreeMap<K, Option<usize>>,
 }
 
 /// An entry that changed.
 pub(super) struct Change<'a, K, V> {
     pub(super) key: K,
-    /// The bytes of the entry that is stored under the key; none if none is.
+    /// The bytes of the stored entry under the key; `None` if none is stored.
     pub(super) stored_bytes: Option<usize>,
-    /// None if it is gone.
+    /// `None` if the entry was removed.
     pub(super) entry: Option<&'a V>,
 }
 
 impl<K: Clone + Ord + Hash, V: Serialize> KeyedRows<K, V> {
-    /// Entries that are stored already.
+    /// Entries that are already stored.
     pub(super) fn stored(entries: HashMap<K, V>) -> Self {
         KeyedRows { entries, changed: BTreeMap::new() }
     }
@@ -115,7 +115,7 @@ impl<K: Clone + Ord + Hash, V: Serialize> KeyedRows<K, V> {
         self.entries.insert(key, value);
     }
 
-    /// The entry of a key, which is about to change; made if it is not there.
+    /// The entry of a key, which is about to change; created if it is missing.
     pub(super) fn entry_mut(&mut self, key: &K, or: impl FnOnce() -> V) -> &mut V {
         self.changes(key);
         self.entries.entry(key.clone()).or_insert_with(or)
@@ -124,13 +124,13 @@ impl<K: Clone + Ord + Hash, V: Serialize> KeyedRows<K, V> {
     pub(super) fn remove(&mut self, key: &K) -> Option<V> {
         self.changes(key);
         if self.changed.get(key) == Some(&None) {
-            // It came and went since it was last stored.
+            // The entry was added and removed since the last store, so nothing has to be written.
             self.changed.remove(key);
         }
         self.entries.remove(key)
     }
 
-    /// Remembers what is stored under a key whose entry is about to change.
+    /// Records the stored size of an entry that is about to change.
     fn changes(&mut self, key: &K) {
         if !self.changed.contains_key(key) {
             let bytes = |entry: &V| serde_json::to_string(entry).map_or(0, |text| text.len());
@@ -138,12 +138,12 @@ impl<K: Clone + Ord + Hash, V: Serialize> KeyedRows<K, V> {
         }
     }
 
-    /// Everything has changed, and nothing is stored.
+    /// Marks all entries as changed, as if none were stored.
     pub(super) fn mark_all(&mut self) {
         self.changed = self.entries.keys().map(|key| (key.clone(), None)).collect();
     }
 
-    /// What changed since the last call.
+    /// The changes since the last call.
     pub(super) fn take_changed(&mut self) -> impl Iterator<Item = Change<'_, K, V>> {
         let entries = &self.entries;
         std::mem::take(&mut self.changed).into_iter().map(|(key, stored_bytes)| {

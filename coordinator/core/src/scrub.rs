@@ -1,10 +1,11 @@
-//! W6: what people and agents wrote is taken out of deleted contexts, and out of the events of a deleted trace. Places in
-//! the tree, statuses, costs, counts and the coordinator's own reasons for an end stay. Why a step ended or was cancelled may be
-//! in the words of an agent or a human, and goes. The profiles of agents are the
-//! deployment's, and stay too.
+//! W6: removes the texts of people and agents from deleted contexts, and from the events of a
+//! deleted trace. Places in the tree, statuses, costs, counts and the coordinator's own reasons for
+//! an end stay. The reasons of steps and of cancels are removed, because they may quote an agent or
+//! a human. The profiles of agents belong to the deployment and stay too.
 //!
-//! Replaying events without their content gives the state that a delete of the whole trace leaves (t9). After the
-//! delete of a part of it the events stay as they are: others have seen what they say.
+//! Replaying events without their content gives the state after a delete of the whole trace (t9).
+//! After the delete of a part of a trace its events stay unchanged, because observers have already
+//! read them.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use domain::{
 
 use super::{ContextAdmitted, ContextEnded, ContextNode, ContextSpec, Event, LoggedEvents, Status};
 
-/// Takes the content out of a context.
+/// Removes the content of a context.
 pub(super) fn context(node: &mut ContextNode) {
     node.lifecycle.deleted = true;
     node.spec = Arc::new(spec(&node.spec));
@@ -59,7 +60,7 @@ fn spec(spec: &ContextSpec) -> ContextSpec {
     spec
 }
 
-/// Why a context ended, unless who cancelled it said so.
+/// The reason of an end. The reason of a cancel is removed, because its sender wrote it.
 pub(super) fn reason(status: EndStatus, reason: Option<String>) -> Option<String> {
     reason.filter(|_| status != EndStatus::Cancelled)
 }
@@ -69,7 +70,7 @@ fn ended_without_content(ended: ContextEnded) -> ContextEnded {
     ContextEnded { result: None, error: None, reason, ..ended }
 }
 
-/// A list of as many elements, or null.
+/// A list with null for each element, or null.
 fn blank(value: &Json) -> Json {
     match value.elements() {
         Some(elements) => Json::from(serde_json::Value::from(vec![serde_json::Value::Null; elements.len()])),
@@ -82,7 +83,7 @@ fn blank_text() -> Text {
 }
 
 impl LoggedEvents {
-    /// The message of a deleted trace.
+    /// The message without its content, for a deleted trace.
     pub fn without_content(self) -> Self {
         let events = self.events.into_iter().map(Event::without_content).collect();
         LoggedEvents { events, ..self }

@@ -1,4 +1,4 @@
-//! What a trace shows to others: snapshots of contexts at any moment (B14), questions, outcomes.
+//! The public views of a trace: snapshots of contexts at any moment (B14), questions, outcomes.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use domain::{
 use super::{ContextIndex, ContextNode, End, Phase, QuestionDetails, Status, Trace, hold_queue::Fit};
 
 impl Status {
-    /// The status that others see. Who waits for children or runs steps of which some have asked a human, shows that
-    /// (G7).
+    /// The status that clients see. A context that waits for children or runs steps shows
+    /// `input_required` while a descendant has asked a human (G7).
     pub(super) fn shown(&self, questions: u32) -> ContextStatus {
         match self {
             Status::Submitted { .. } => ContextStatus::Submitted,
@@ -33,12 +33,12 @@ impl ContextNode {
         self.status.shown(self.lifecycle.questions)
     }
 
-    /// Whether it waits for the answer of a human.
+    /// Returns true if it waits for the answer of a human.
     pub fn asks(&self) -> bool {
         matches!(self.status, Status::InputRequired { .. })
     }
 
-    /// Whether calls are answered with `halt` here, and the first reason (B4).
+    /// The first reason why calls are answered with `halt` here, if they are (B4).
     fn aborted(&self) -> Option<String> {
         let exhausted = self.lifecycle.exhausted.filter(|_| self.terms.on_exhausted == OnExhausted::Abort);
         let exhausted = exhausted.map(|dimension| format!("its {dimension} budget is used up"));
@@ -47,8 +47,8 @@ impl ContextNode {
 }
 
 impl Trace {
-    /// A snapshot of one context: limits, spent, held, remaining, its own cost apart from its descendants',
-    /// steps, retries, aborted with the first reason, parent and children (B14).
+    /// A snapshot of one context: limits, spent, held, remaining, its own cost apart from its
+    /// descendants', steps, retries, aborted with the first reason, parent and children (B14).
     pub fn snapshot(&self, node: &ContextNode) -> ContextSnapshot {
         let id = |index: &ContextIndex| self.node(*index).id.clone();
         let aborted = node.aborted();
@@ -97,20 +97,20 @@ impl Trace {
         }
     }
 
-    /// What a context can still spend: what is left to it, and to the contexts above it as far as it draws on them. A grant is
-    /// its own (B6).
+    /// The amount that a context can still spend: the least that is left to it and to the ancestors
+    /// on which it draws. A grant belongs to the context (B6).
     pub fn left(&self, node: &ContextNode) -> Amount {
         let own = node.budget.snapshot().remaining;
         let Some(parent) = node.parent.map(|parent| self.node(parent)) else { return own };
         node.budget.ceilings.granted.choose(own, own.min(self.left(parent)))
     }
 
-    /// What is lower than was asked for a context (B17).
+    /// The limits and amounts that are lower than requested for a context (B17).
     pub fn adjusted(&self, child_id: &ChildId) -> Vec<Adjustment> {
         self.context(child_id).map(|node| node.terms.adjusted.clone()).unwrap_or_default()
     }
 
-    /// The contexts from here down to the first that has asked a human (G7); none if nobody has.
+    /// The contexts from here down to the first that has asked a human (G7); empty if none has.
     pub fn asked_by(&self, node: &ContextNode) -> Vec<ChildId> {
         let mut path = Vec::new();
         let mut next = (node.lifecycle.questions > 0).then_some(node);
@@ -122,7 +122,7 @@ impl Trace {
         path
     }
 
-    /// What holds up a context that is paused, or whose call waits for room in a budget.
+    /// Why a context is paused, or why its call waits for room in a budget.
     pub fn waits(&self, node: &ContextNode) -> Option<String> {
         let reason = if let Status::Paused { reason } = &node.status { Some(reason.clone()) } else { None };
         let Some(hold) = node.lifecycle.waiting.first() else { return reason };

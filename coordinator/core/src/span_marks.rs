@@ -1,11 +1,11 @@
-//! The marks of a context: what its spans are made of (X4). Plain values, stored one by one.
+//! The marks of a context, from which its spans are built (X4). Plain values, stored one by one.
 
 use domain::{Amount, CallId, Dimension, StepId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::{ContextIndex, Requeue};
 
-/// Something that the spans of a context tell.
+/// An event of a context that its spans show.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
     pub at: Timestamp,
@@ -27,20 +27,20 @@ pub enum What {
     Asks,
     Paused,
     Happened(Happening),
-    /// It had ended, and nothing of it is held any more.
+    /// It has ended, and no hold of it is open.
     Closed,
-    /// It was queued once more, and what came later has no marks.
+    /// It was queued once more than marks are kept for: later events have no marks.
     Cut,
 }
 
-/// What changes nothing of what a context is doing.
+/// An event that does not change the activity of a context.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Happening {
     Forfeited {
         call_id: CallId,
         amount: Amount,
-        /// The attempt that held it.
+        /// The attempt that took the hold.
         #[serde(default)]
         attempt: u32,
     },

@@ -1,6 +1,7 @@
-//! What the spans of a run are made of (X4). A run that is exported keeps marks: when each of its contexts was queued, claimed,
-//! lost, parked and charged. A run that is not exported keeps none. The spans of a context follow from its marks and its end
-//! alone, so that whoever makes them, however often, makes the same.
+//! The spans of a run (X4). A run whose spans are exported stores marks: when each of its contexts
+//! was queued, claimed, lost, parked and charged. Other runs store no marks. The spans of a context
+//! are derived from its marks and its end alone, so every process that exports them produces the
+//! same spans, however often.
 
 use domain::{
     Amount, CallId, ChildId, Timestamp, Usd,
@@ -14,20 +15,21 @@ use super::{
     ContextIndex, ContextNode, End, Event, Happening, KnownCall, Mark, Requeue, RunOrigin, Trace, What,
 };
 
-/// What a context did, mark by mark. From its next queueing on nothing is told of it any more.
+/// The most marks of a context. After them the next queueing is marked as `Cut`, and its spans end
+/// there.
 const MAX_MARKS: usize = 256;
-/// What happened to it meanwhile; more is not told.
+/// The most happenings that are marked for one context; later ones are dropped.
 const MAX_HAPPENINGS: usize = 128;
-/// The links of one span: as many as collectors take by default.
+/// The most links of one span: the default limit of collectors.
 const MAX_LINKS: usize = 128;
 
 impl Trace {
-    /// Whether its spans are exported.
+    /// Returns true if the spans of this trace are exported.
     pub fn is_traced(&self) -> bool {
         self.traced.is_some()
     }
 
-    /// Keeps what spans tell of an event that was just applied.
+    /// Adds the mark of an event that was just applied, if spans show that event.
     pub(super) fn mark(&mut self, event: &Event, now: Timestamp) {
         if !self.is_traced() {
             return;
@@ -57,7 +59,8 @@ impl Trace {
         node.marks.push(Mark { at: now, what });
     }
 
-    /// Whether spans tell of what this context does next: it has not been queued too often for that.
+    /// Returns true if the next actions of this context appear in spans: it has not been queued too
+    /// often for that.
     pub fn is_told(&self, child_id: &ChildId) -> bool {
         self.is_traced() && self.context(child_id).is_some_and(ContextNode::is_told)
     }
@@ -100,7 +103,7 @@ impl Trace {
         }
     }
 
-    /// The spans of a context that is over; of one that is not, as if it ended then.
+    /// The spans of a context that has ended; for a live context, as if it ended at `until`.
     pub fn spans(&self, child_id: &ChildId, until: Timestamp) -> Vec<Span> {
         let (Some(traced), Some(node)) = (&self.traced, self.context(child_id)) else { return Vec::new() };
         let closed = node.marks.iter().rev().find(|mark| mark.what == What::Closed).map(|mark| mark.at);
@@ -123,8 +126,9 @@ impl ContextNode {
         self.marks.iter().rev().take(2).all(|mark| mark.what != What::Cut)
     }
 
-    /// The real cost of a call that is marked as forfeited became known: nothing was forfeited, and the worker that knows the cost
-    /// tells of it.
+    /// The real cost of a call that is marked as forfeited has become known. Nothing was forfeited,
+    /// so the mark's amount becomes zero; the worker that knows the cost reports it in a span of
+    /// its own.
     fn correct_mark(&mut self, call_id: &CallId) {
         let of_call = |mark: &Mark| matches!(&mark.what, What::Happened(Happening::Forfeited { call_id: of, .. }) if of == call_id);
         if let Some(place) = self.marks.iter().position(of_call)
@@ -136,9 +140,9 @@ impl ContextNode {
     }
 }
 
-/// What a context was doing.
+/// The activity of a context.
 enum Stage {
-    /// Nothing of its own: its steps run.
+    /// The context itself is idle: its steps run.
     Steps,
     Queue {
         since: Timestamp,
@@ -154,7 +158,7 @@ enum Stage {
     },
 }
 
-/// Makes the spans of one context.
+/// Builds the spans of one context.
 struct Telling<'a> {
     trace: &'a Trace,
     node: &'a ContextNode,
@@ -173,7 +177,7 @@ impl Telling<'_> {
         SpanId::of(self.trace.id(), node.id.as_str())
     }
 
-    /// A span beneath that of the context.
+    /// A span directly under the context's span.
     fn beneath(&self, name: String, kind: Kind, id: SpanId, start: Timestamp, end: Timestamp) -> Span {
         let ids = (self.trace.id(), id, Some(self.context_id(self.node)));
         let mut span = Span::new(name, kind, ids, (start, end));
@@ -181,7 +185,7 @@ impl Telling<'_> {
         span
     }
 
-    /// What every span of a context has.
+    /// The attributes that all spans of a context have.
     fn common(&self) -> Vec<Attribute> {
         let mut common = vec![attribute("trellis.child_id", self.node.id.as_str())];
         let thread = self.node.identity.thread_id.as_ref();
@@ -191,7 +195,7 @@ impl Telling<'_> {
         common
     }
 
-    /// The name of a graph, or of the step that is a group: alike in all runs of it.
+    /// The name of a graph, or of the step that is a group: equal in all runs of the graph.
     fn workflow(&self, node: &ContextNode) -> Option<&str> {
         let run = node.graph.as_deref()?;
         let plan = &self.trace.plans[run.plan as usize];
@@ -201,7 +205,7 @@ impl Telling<'_> {
         })
     }
 
-    /// The span of an attempt that is over, and that something belongs to which was found out later.
+    /// The span of the ended attempt to which a later happening belongs.
     fn earlier_attempt(&mut self, happening: &Happening) -> Option<&mut Span> {
         let Happening::Forfeited { attempt, .. } = happening else { return None };
         let id = self.id(&attempt.to_string());
@@ -254,8 +258,8 @@ impl Telling<'_> {
         span
     }
 
-    /// The tool call of the agent that asked for the context, if one did: from the question to the answer, over all attempts of the
-    /// caller. The two spans are linked.
+    /// The tool call with which the calling agent requested this context, from the request to the
+    /// answer, across all attempts of the caller. The two spans link to each other.
     fn asked_for(&self, context: &mut Span) -> Option<Span> {
         let caller = self.node.parent.map(|parent| self.trace.node(parent));
         let caller = caller.filter(|caller| caller.graph.is_none())?;
@@ -271,7 +275,7 @@ impl Telling<'_> {
         Some(span)
     }
 
-    /// The tool call of an agent that asked a human: from the question to the answer.
+    /// The tool call with which an agent asked a human, from the question to the answer.
     fn asked_human(&self, since: Timestamp, at: Timestamp) -> Span {
         let id = self.id(&format!("asked.{}", self.waits));
         let name = format!("execute_tool {}", tool::ASK_HUMAN);
@@ -287,7 +291,7 @@ impl Telling<'_> {
         self.agent().map(named).into_iter().flatten().collect()
     }
 
-    /// From when the submission came to when it was admitted.
+    /// The time from the arrival of the submission to its admission.
     fn admission(&self, traced: &RunOrigin) -> Span {
         let (start, end) = (traced.received_at, self.node.identity.started_at);
         let name = format!("process {}", traced.subject);
@@ -296,7 +300,7 @@ impl Telling<'_> {
         span
     }
 
-    /// What the context did, one thing after the other.
+    /// Adds the spans of the context's activities, in their order.
     fn stages(&mut self, context: &mut Span) {
         let is_agent = self.node.graph.is_none() && !self.node.is_approval();
         let mut stage =
@@ -318,7 +322,7 @@ impl Telling<'_> {
                         Requeue::Retry => ("retried", Some("attempt_failed")),
                         Requeue::HandedBack => ("handed_back", None),
                         Requeue::Restored => ("restored", None),
-                        // What it waited for came before its report.
+                        // The children ended before the parent reported that it waits for them.
                         Requeue::ChildrenEnded => ("waiting", None),
                         Requeue::Answered => ("input_required", None),
                         Requeue::Raised | Requeue::Room => ("out_of_budget", None),
@@ -368,12 +372,12 @@ impl Telling<'_> {
         self.end(stage, self.over, verdict, end.and_then(End::error_type));
     }
 
-    /// The span of what it did until now.
+    /// Adds the span of the stage that ends at `at`.
     fn end(&mut self, stage: Stage, at: Timestamp, verdict: &'static str, error: Option<&'static str>) {
         let span = match stage {
             Stage::Steps => return,
             Stage::Queue { since } => {
-                // Until it was claimed, or until it left the queue otherwise.
+                // The wait ended with a claim, or the context left the queue in another way.
                 let number = if verdict == "claimed" { self.attempts } else { self.attempts + 1 };
                 let mut span = self.beneath(
                     "queue wait".into(),
@@ -474,8 +478,8 @@ fn messaging(operation: &'static str, destination: &str, group: &'static str) ->
 }
 
 impl End {
-    /// Why a context did not succeed, in one word: never the text of the failure, in which a provider or an agent may have its say
-    /// (S2). To be cancelled is no error.
+    /// Why a context did not succeed, in one word. The text of the failure is left out, because a
+    /// provider or an agent may have written it (S2). A cancelled context has no error.
     pub fn error_type(&self) -> Option<&'static str> {
         match (self.status, self.details.error.as_ref().map(|error| error.kind)) {
             (EndStatus::Completed | EndStatus::Cancelled, _) => None,

@@ -1,21 +1,25 @@
-//! Who spent the money of a run: which agents, with which models. Lists of runs add it up. It decides nothing.
+//! The spending of a run by agent and model. Lists of runs add it up. It decides nothing.
 //!
-//! Only some pairs are kept apart. Whoever spends gets a place, if need be that of the pair with the least, which is one of the others from
-//! then on; its credit goes with the place. So a pair that spent more than an eleventh of all has its place, but for estimates that were
-//! taken back, also if it came late and spends in small parts between others that do. (Metwally, Agrawal and El Abbadi: "space saving".)
+//! Only a few pairs of agent and model have their own row. A new pair that spends always gets a
+//! row. If none is free, it takes the row of the pair with the smallest weight, whose sum is added
+//! to the row of the others; the new pair inherits that weight as credit. A pair that spent more
+//! than an eleventh of the total is therefore listed, even if it came late and spends in small
+//! parts between other pairs (apart from estimates that were taken back). This is the "space
+//! saving" algorithm of Metwally, Agrawal and El Abbadi.
 
 use domain::{AgentId, Usd, id::ModelName, money::booked, wire::Spender};
 use serde::{Deserialize, Serialize};
 
-/// So many are kept, the sum of the others among them, so that a run with many agents stays as cheap to write.
+/// The most rows, including the row of the others, so that a run with many agents costs no more to
+/// write.
 pub const MOST_SPENDERS: usize = 12;
 
-/// In the order in which they came; the others are the last.
+/// The rows in the order in which the pairs appeared; the row of the others is last.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Spenders(Vec<SpenderRow>);
 
-/// What is kept of a pair of an agent and a model, or of the others.
+/// The spending of one pair of agent and model, or of the others.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct SpenderRow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -26,7 +30,8 @@ struct SpenderRow {
     others: bool,
     #[serde(deserialize_with = "booked::usd")]
     cost_usd: Usd,
-    /// What those had whose place it has: the most that it may have spent before.
+    /// The weight of the pair whose row this one took: the most that this pair may have spent
+    /// before.
     #[serde(default, skip_serializing_if = "is_zero", deserialize_with = "booked::usd")]
     credit_usd: Usd,
 }
@@ -40,7 +45,7 @@ impl SpenderRow {
         self.cost_usd = Usd::from_nanos(self.cost_usd.nanos().saturating_add(cost.nanos()));
     }
 
-    /// By which the pair with the least is found.
+    /// The pair with the smallest weight loses its row.
     fn weight(&self) -> Usd {
         let sum = self.cost_usd.nanos().saturating_add(self.credit_usd.nanos());
         Usd::from_nanos(sum).min(Usd::MAX_BOOKED)
@@ -48,13 +53,14 @@ impl SpenderRow {
 }
 
 impl Spenders {
-    /// Books a cost of a call of a model.
+    /// Books the cost of a call of a model.
     pub fn book(&mut self, agent_id: Option<&AgentId>, model: Option<&ModelName>, cost: Usd) {
         let at = self.place(agent_id, model).unwrap_or_else(|| self.new_place(agent_id, model));
         self.0[at].add(cost);
     }
 
-    /// Takes an estimate back, which was of no model. A part of it may have become one of the others since.
+    /// Takes an estimate back. Estimates have no model. A part of it may have moved to the row of
+    /// the others since.
     pub fn take_back(&mut self, agent_id: Option<&AgentId>, estimate: Usd) {
         let mut left = estimate.nanos();
         for at in [self.place(agent_id, None), self.others()].into_iter().flatten() {
@@ -66,7 +72,7 @@ impl Spenders {
         self.0.retain(|one| !is_zero(&one.cost_usd));
     }
 
-    /// What is told of it.
+    /// The rows in the form that is published.
     pub fn told(&self) -> Vec<Spender> {
         let told = |SpenderRow { agent_id, model, others, cost_usd, .. }: &SpenderRow| Spender {
             agent_id: agent_id.clone(),
@@ -99,7 +105,8 @@ impl Spenders {
         at
     }
 
-    /// Makes the pair with the least one of the others; what it had. Of several, it is the one that came first: a replay takes the same.
+    /// Adds the pair with the smallest weight to the others, and returns its weight. If several are
+    /// equal, the first one is taken, so that a replay takes the same.
     fn merge_least(&mut self) -> Usd {
         let pairs = self.0.iter().enumerate().filter(|(_, one)| !one.others);
         let Some((least, _)) = pairs.min_by_key(|(_, one)| one.weight()) else { return Usd::ZERO };

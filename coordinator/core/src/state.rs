@@ -1,5 +1,6 @@
-//! The state of a trace: its contexts (`context_node`), the graphs they run and the shared store. Changed by
-//! `apply` alone. Contexts are numbered in the order of their admission, and are never moved or removed.
+//! The state of a trace: its contexts (`context_node`), the graphs they run and the shared store.
+//! Only `apply` changes it. Contexts are numbered in the order of their admission, and are never
+//! moved or removed.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -24,15 +25,15 @@ pub struct Trace {
     pub(super) id: TraceId,
     /// The number of events so far.
     pub(super) version: u64,
-    /// How often it was rebuilt from its log.
+    /// How many times the trace was rebuilt from its log.
     pub(super) generation: u32,
-    /// When its last commit was made.
+    /// The time of the last commit.
     pub(super) made: Timestamp,
-    /// When the log last got a copy of it (`copy`).
+    /// The time of the last copy of the trace in its log (`copy`).
     pub(super) copied_at: Option<Timestamp>,
-    /// None until it is opened by a submission.
+    /// `None` until a submission opens the trace.
     pub(super) settings: Option<Arc<Settings>>,
-    /// Where it came from, if its spans are exported (X5).
+    /// The origin of the run, if its spans are exported (X5).
     pub(super) traced: Option<Box<RunOrigin>>,
     pub(super) contexts: Vec<ContextNode>,
     pub(super) spent_by: Spenders,
@@ -40,18 +41,18 @@ pub struct Trace {
     /// The versions of those profiles that were applied.
     pub(super) agent_versions: BTreeMap<AgentId, u64>,
     pub(super) plans: Vec<Arc<Plan>>,
-    /// The run that it takes results from, and those that are not taken yet (G15).
+    /// The run whose results this one takes over, and the results not taken yet (G15).
     pub(super) rerun: Option<Rerun>,
     pub(super) kept: KeyedRows<StepPlace, KeptResult>,
-    /// What runs that may be undone have read (G14).
+    /// The values that runs which may be undone have read (G14).
     pub(super) undo_values: UndoValues,
     pub(super) store: BTreeMap<ContextKey, Entry>,
     pub(super) store_bytes: u64,
-    /// The bytes of what it keeps besides (`content`); not stored.
+    /// The bytes kept outside the shared store (see `content`); derived, not stored.
     pub(super) content_bytes: u64,
-    /// The shared store as it was when the root ended.
+    /// The shared store at the end of the root.
     pub(super) outputs: BTreeMap<ContextKey, Json>,
-    /// Cancels that came before their context: by context, and of the whole trace.
+    /// Cancels that arrived before their context: by context, and for the whole trace.
     pub(super) tombstones: BTreeMap<ChildId, String>,
     pub(super) cancelled_before: Option<String>,
     pub(super) by_id: HashMap<ChildId, ContextIndex>,
@@ -60,7 +61,7 @@ pub struct Trace {
     pub(super) paused: BTreeSet<ContextIndex>,
     /// The holds that wait for calls in flight, by their tickets.
     pub(super) line: BTreeSet<(u64, ContextIndex)>,
-    /// What has changed since it was last stored.
+    /// The parts that changed since the trace was last stored.
     pub(super) unsaved: UnsavedParts,
 }
 
@@ -68,7 +69,7 @@ pub struct Trace {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
     pub value: Json,
-    /// None for an input of the request.
+    /// `None` for an input of the submission.
     pub writer: Option<ChildId>,
     pub version: u32,
     pub size_bytes: u64,
@@ -84,7 +85,7 @@ pub struct Attempt {
 /// A message to an agent; its number is its place in the list, from 1.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
-    /// The sender's own name for it.
+    /// The id that the sender gave the message.
     pub id: CallId,
     pub text: Text,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -149,7 +150,7 @@ impl Trace {
         self.agents.get(id).map(Arc::as_ref)
     }
 
-    /// The shared store; after the root's end, as it was then.
+    /// The shared store. It is cleared at the root's end: `outputs` then has its values.
     pub fn values(&self) -> &BTreeMap<ContextKey, Entry> {
         &self.store
     }
@@ -185,7 +186,7 @@ impl Trace {
         std::iter::successors(Some(at(from)), move |(_, node)| node.parent.map(at))
     }
 
-    /// How often more was left to a context, on it or above it.
+    /// The sum of `growths` of a context and its ancestors.
     pub(super) fn growths(&self, at: ContextIndex) -> u32 {
         self.chain(at).fold(0, |sum, (_, node)| sum.saturating_add(node.lifecycle.growths))
     }
@@ -208,16 +209,18 @@ impl Trace {
         found
     }
 
-    /// When a context is stopped: the earliest deadline of it and its ancestors (L). Those of a graph that undoes, and above
-    /// it, do not bound its undos (G14).
+    /// The time at which a context is stopped: the earliest deadline of it and its ancestors (L).
+    /// An undo is bounded neither by the graph that undoes nor by the ancestors of that graph
+    /// (G14).
     pub fn deadline(&self, node: &ContextNode) -> Option<Timestamp> {
         let above = node.parent.into_iter().flat_map(|parent| self.chain(parent).map(|(_, node)| node));
         let bounding = std::iter::once(node).chain(above).take_while(|node| !node.is_undoing());
         bounding.filter_map(ContextNode::running_deadline).min()
     }
 
-    /// A context and its ancestors, up to the graph that undoes, if it is part of an undo: that has what was held for it,
-    /// whatever became of the budgets above.
+    /// A context and its ancestors. For a part of an undo, the chain stops below the graph that
+    /// undoes: the undo spends the amount reserved for it, even if the budgets above have nothing
+    /// left.
     pub(super) fn chain_of_undo(
         &self,
         from: ContextIndex,
@@ -225,20 +228,20 @@ impl Trace {
         self.chain(from).take_while(|(_, node)| !node.is_undoing())
     }
 
-    /// Whether a context whose budget is too small may wait for more: it or an ancestor has `on_exhausted:
-    /// pause`, and no exhausted budget aborts it.
+    /// Returns true if a context whose budget is too small may wait for more: it or an ancestor has
+    /// `on_exhausted: pause`, and no exhausted budget aborts it.
     pub(super) fn may_pause(&self, at: ContextIndex) -> bool {
         self.chain_of_undo(at).any(|(_, node)| node.terms.on_exhausted == OnExhausted::Pause)
             && !self.blocked_for_good(at)
     }
 
-    /// Whether an exhausted budget aborts it: it may only finish its running call.
+    /// Returns true if an exhausted budget aborts the context: it may only finish its running call.
     pub(super) fn blocked_for_good(&self, at: ContextIndex) -> bool {
         self.blocked(at).is_some_and(|(context, _)| context.terms.on_exhausted == OnExhausted::Abort)
     }
 
-    /// The context whose exhausted budget stops this one: itself or an ancestor. An abort takes precedence
-    /// over a pause.
+    /// The context whose exhausted budget stops this one: itself or an ancestor. An abort takes
+    /// precedence over a pause.
     pub(super) fn blocked(&self, at: ContextIndex) -> Option<(&ContextNode, Dimension)> {
         let mut found = None;
         for (_, node) in self.chain_of_undo(at) {

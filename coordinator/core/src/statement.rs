@@ -1,7 +1,8 @@
-//! The own cost of a context against its journal (B19). The journal has what its attempts knew when they wrote: answers at
-//! their cost, and lost calls at their holds. The books have what was decided, and also what no attempt could write: calls that
-//! were cut off by the end of the context, costs that arrived later, charges. A statement lists the differences, so that the
-//! journal's costs and its lines always add up to the own cost.
+//! Compares a context's own cost with its journal (B19). The journal has the costs that its
+//! attempts knew when they wrote: answers at their cost, and lost calls at their holds. The books
+//! have the decided costs, and also those that no attempt could write: calls that the end of the
+//! context cut off, costs that arrived later, and charges. A statement lists the differences, so
+//! that the journal's costs and the listed lines always add up to the own cost.
 
 use std::collections::BTreeSet;
 
@@ -15,15 +16,16 @@ use super::{CallState, ContextNode, KnownCall, budget::Call};
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Statement {
-    /// What the entries of the journal cost, revoked ones too; copies of a branch were paid for elsewhere.
+    /// The cost of the entries in the journal, including revoked ones. Entries that a branch copied
+    /// were paid elsewhere and are left out.
     pub journal: Amount,
-    /// Where the books differ from that.
+    /// The differences between the books and the journal.
     pub differences: Vec<Difference>,
-    /// What the context itself cost: the journal and the differences.
+    /// The own cost of the context: the journal and the differences.
     pub own: Amount,
 }
 
-/// A cost of which the journal says nothing, or another amount than was booked.
+/// A cost that is missing in the journal, or that was booked at another amount.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Difference {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -36,27 +38,28 @@ pub struct Difference {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
-    /// Nobody knows how the call ended, and no attempt followed that could write so: it is booked at its hold (B10).
+    /// The end of the call is unknown, and no attempt followed that could have written so: it is
+    /// booked at its hold (B10).
     Estimated,
-    /// The call cost something else than the journal says: its real cost came later, it was not made after all, or a part of it
-    /// is disputed (B10, B18).
+    /// The call cost another amount than in the journal: its real cost arrived later, the call was
+    /// not made after all, or a part of its cost is disputed (B10, B18).
     Corrected,
-    /// The cost arrived, and the answer did not: another attempt had the journal by then.
+    /// The cost arrived, and the answer did not: by then another attempt wrote the journal.
     NotJournaled,
-    /// The call is in the journal, and its cost is on the way.
+    /// The call is in the journal, and its cost has not arrived yet.
     NotBookedYet,
-    /// A program told what it spent itself.
+    /// The program reported its own cost.
     OfProgram,
     /// An external charge (B11).
     Charge,
     /// A disputed charge that was accepted (B18).
     Dispute,
-    /// Calls so old that only their sum is kept.
+    /// Calls so old that only the sum of their costs is stored.
     Older,
 }
 
 impl Why {
-    /// In words, for people.
+    /// The reason in words, for people.
     pub fn describe(self) -> &'static str {
         match self {
             Why::Estimated => "nobody knows how this call ended; booked at its hold",
@@ -72,12 +75,12 @@ impl Why {
 }
 
 impl ContextNode {
-    /// Compares the books with the journal. Of a context without a journal, every cost is a difference.
+    /// Compares the books with the journal. Without a journal, every cost is a difference.
     pub fn statement(&self, journal: &[HistoryEntry]) -> Statement {
         let (mut sum, mut seen, mut differences) = (Amount::ZERO, BTreeSet::new(), Vec::new());
         for (call_id, journaled) in paid_entries(journal) {
             sum = plus(sum, journaled);
-            // Written twice, it is booked once.
+            // A call that was written twice is booked once.
             let (booked, is_open) = match self.calls.find(call_id) {
                 _ if !seen.insert(call_id) => (Amount::ZERO, false),
                 Some(KnownCall::Kept(call)) => (booked(call), call.state == CallState::Held),
@@ -110,7 +113,7 @@ impl ContextNode {
         Statement { journal: sum, differences, own: self.budget.own }
     }
 
-    /// The calls that are booked at their hold, because nobody knows how they ended (B10).
+    /// The calls that are booked at their hold because their end is unknown (B10).
     pub fn estimates(&self) -> Vec<(&CallId, Amount)> {
         let forfeited = self.calls.kept().iter().filter(|(_, call)| call.state == CallState::Forfeited);
         let mut estimates: Vec<_> = forfeited.map(|(id, call)| (id, call.held)).collect();
@@ -119,7 +122,7 @@ impl ContextNode {
     }
 }
 
-/// What the entries of a journal cost, each with its call.
+/// The costs of the entries of a journal, each with its call.
 fn paid_entries(journal: &[HistoryEntry]) -> impl Iterator<Item = (&CallId, Amount)> {
     let mut copies = Copies::default();
     let own = journal.iter().filter(move |entry| !copies.is_copy(&entry.step));
@@ -138,7 +141,7 @@ fn added(call_id: Option<CallId>, why: Why, booked: Amount) -> Option<Difference
     (!booked.is_zero()).then_some(Difference { call_id, why, journaled: Amount::ZERO, booked })
 }
 
-/// What neither the journal nor a line accounts for.
+/// The difference that neither the journal nor a line explains.
 fn rest(journal: Amount, lines: &[Difference], own: Amount) -> Option<Difference> {
     let (mut expected, mut taken) = (journal, Amount::ZERO);
     for line in lines {

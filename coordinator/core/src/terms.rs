@@ -1,6 +1,7 @@
-//! The terms on which a context is admitted: its ceiling and how its parent funds it (B6), and what it
-//! inherits of limits, deadline, window and the rest (L, W1). In every dimension the smallest of order, profile,
-//! ancestors and the deployment's maximum applies, and what was lowered is noted (B17).
+//! The terms on which a context is admitted: its ceiling and its funding by the parent (B6), and
+//! the limits, deadline, window and other terms that it inherits (L, W1). In every dimension the
+//! smallest value of order, profile, ancestors and the deployment's maximum applies, and lowered
+//! values are noted (B17).
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use super::{
     budget::GrantedDimensions,
 };
 
-/// What a context may spend, and how its parent funds it.
+/// The ceiling of a context, and its funding by the parent.
 pub(super) struct Terms {
     pub(super) ceiling: Amount,
     pub(super) granted: GrantedDimensions,
@@ -26,18 +27,20 @@ pub(super) struct Terms {
     pub(super) reserve_usd: Usd,
 }
 
-/// What limits the time of a context, besides its ancestors' deadlines.
+/// The bounds on the time of a context, besides its ancestors' deadlines.
 #[derive(Debug, Default)]
 pub(super) struct Timeout {
-    /// Of a graph or a submission: wall time from its admission.
+    /// For a graph or a submission: wall time from its admission.
     pub(super) deadline: Option<Timestamp>,
-    /// Of an agent: from when its first attempt begins. The wait for a worker does not count.
+    /// For an agent: time from the start of its first attempt. The wait for a worker is not
+    /// included.
     pub(super) of_attempts_ms: Option<u64>,
 }
 
 impl Place<'_> {
-    /// `agent` is the profile that binds the context, and `profile` also that of a graph's own agent: its closing reserve is
-    /// kept from the steps (B7), and the rest of it binds its synthesis only.
+    /// `agent` is the profile that binds the context. For a graph, `profile` is the profile of its
+    /// own agent: its closing reserve is withheld from the steps (B7), and the rest of it binds
+    /// only the synthesis.
     pub(super) fn check_budget(
         &self,
         spec: &ContextSpec,
@@ -66,8 +69,9 @@ impl Place<'_> {
             (None, Funding::Granted) | (_, Funding::Shared) => GrantedDimensions::default(),
         };
         if let Some((at, _)) = self.parent {
-            // A grant must fit in full, and with it what is held for its undo (G14): they are not reduced to what is left. It
-            // may come again when calls in flight have ended.
+            // A grant, and the amount held for its undo (G14), must fit in full: they are not
+            // reduced to the amount left. If they would fit once calls in flight have ended, the
+            // refusal is `Busy`, and the request can be retried.
             let grant = granted.of(asked);
             let grant = grant.checked_add(reserve.unwrap_or(Amount::ZERO)).ok_or(Refusal::BooksFull)?;
             let apart_from_calls = || self.trace.check_hold_apart_from_calls(at, grant, true);
@@ -91,7 +95,8 @@ impl Place<'_> {
         Ok(Terms { ceiling, granted, inherited, reserve_usd })
     }
 
-    /// The terms of a context that makes no call, but that may be charged for (B11): a human is asked also if nothing is left.
+    /// The terms of a context that makes no calls but may be charged (B11). A human is asked even
+    /// if nothing is left.
     pub(super) fn whatever_is_left(&self) -> Terms {
         let ceiling = self.parent.map_or(Amount::ZERO, |(_, parent)| parent.budget.left_for_children());
         Terms {
@@ -101,7 +106,7 @@ impl Place<'_> {
         }
     }
 
-    /// The terms of an undo: what was held for it (G14).
+    /// The terms of an undo: the amount that was held for it (G14).
     pub(super) fn of_reserve(&self, reserve: Amount, agent: Option<&AgentProfile>) -> Terms {
         let tokens = reserve.tokens > Tokens::ZERO;
         let above = self.parent.map_or(Tokens::ZERO, |(_, parent)| parent.budget.ceilings.limit.tokens);
@@ -112,13 +117,14 @@ impl Place<'_> {
         Terms { ceiling, granted, inherited, reserve_usd: closing.min(reserve.cost_usd) }
     }
 
-    /// The terms of a context that makes no call.
+    /// The terms of a context that makes no calls.
     pub(super) fn nothing_to_spend(&self) -> Terms {
         let (ceiling, granted) = (Amount::ZERO, GrantedDimensions::default());
         Terms { ceiling, granted, inherited: GrantedDimensions::default(), reserve_usd: Usd::default() }
     }
 
-    /// What the parent has left for a child; a refusal if nothing is left there or above (B4, B6).
+    /// The amount that the parent has left for a child; a refusal if nothing is left there or above
+    /// (B4, B6).
     fn left_under(&self, at: ContextIndex, parent: &ContextNode) -> Result<Amount, Refusal> {
         if let Some((node, dimension)) = self.trace.nothing_left(at).next() {
             return Err(Refusal::NothingLeft { context: node.id.clone(), dimension });
@@ -134,8 +140,8 @@ impl Place<'_> {
     ) -> Arc<Limits> {
         let maximum = &self.settings.maximum.limits;
         let own = |base: &Limits| agent.map_or_else(|| base.clone(), |agent| agent.limits.lower(base));
-        // For a root the operator's profile replaces the deployment's defaults, within the deployment's maximum; under
-        // a parent it can only lower limits.
+        // For a root, the operator's profile replaces the deployment's defaults, within the
+        // deployment's maximum. Under a parent, a profile can only lower limits.
         let mut limits = match (self.parent, agent) {
             (Some((_, parent)), _) => own(&parent.limits),
             (None, Some(agent)) => maximum.lower(&agent.limits.replace(&self.settings.limits)),
@@ -162,8 +168,8 @@ impl Place<'_> {
         }
     }
 
-    /// Its own timeout; its ancestors' deadlines apply too. Roots and graphs have none unless they ask for one, or
-    /// the deployment has a maximum.
+    /// The context's own timeout; its ancestors' deadlines apply too. Roots and graphs have no
+    /// timeout unless they request one, or the deployment has a maximum.
     pub(super) fn timeout(
         &self,
         spec: &ContextSpec,
@@ -182,7 +188,7 @@ impl Place<'_> {
             (false, true) => profile,
             (false, false) => smaller(asked, profile).or(Some(no_bound(self.limits.timeout_ms))),
         };
-        // What is left to its ancestors ends it as well.
+        // The remaining time of its ancestors bounds it as well.
         let left =
             self.parent.and_then(|(_, parent)| self.trace.deadline(parent)).map(|at| at.millis_since(now));
         let got = [wall, of_attempts, left].into_iter().flatten().min().unwrap_or(u64::MAX);
@@ -196,7 +202,8 @@ impl Place<'_> {
         }
     }
 
-    /// B17: what the profile of a child lists, and its ancestors do not allow, does not apply.
+    /// B17: notes the entries in a child's profile that do not apply because its ancestors forbid
+    /// them.
     pub(super) fn narrowed(
         &self,
         spec: &ContextSpec,
@@ -222,7 +229,8 @@ impl Place<'_> {
         }
     }
 
-    /// B17: notes that less applies than the spec asks for; for a root also than its profile does.
+    /// B17: notes that a value is lower than the spec requests; for a root, also lower than in its
+    /// profile.
     fn lowered<T: Copy + Ord + Serialize>(
         &self,
         what: &str,
@@ -235,18 +243,18 @@ impl Place<'_> {
         Some(Adjustment::new(what, asked, got, by))
     }
 
-    /// Who bounds it besides its profile.
+    /// The source of bounds other than its profile.
     fn above(&self) -> LoweredBy {
         if self.parent.is_some() { LoweredBy::Parent } else { LoweredBy::Deployment }
     }
 
-    /// As asked for, else as its parent.
+    /// The requested value, or the parent's.
     pub(super) fn on_exhausted(&self, spec: &ContextSpec, agent: Option<&AgentProfile>) -> OnExhausted {
         let inherited = self.parent.map(|(_, parent)| parent.terms.on_exhausted);
         spec.on_exhausted.or(agent.and_then(|a| a.on_exhausted)).or(inherited).unwrap_or_default()
     }
 
-    /// I6: the root's, inherited unchanged.
+    /// I6: the root's thread id, inherited unchanged.
     pub(super) fn thread_id(&self, spec: &ContextSpec) -> Option<ThreadId> {
         let inherited = self.parent.and_then(|(_, parent)| parent.identity.thread_id.clone());
         inherited.or_else(|| spec.thread_id.clone())
@@ -271,7 +279,8 @@ impl Place<'_> {
         Some(window)
     }
 
-    /// The graph whose keys it reads and writes: its own, if it is one that an agent runs or a step uses, or an item.
+    /// The graph whose keys the context reads and writes. A graph that an agent runs or a step
+    /// uses, and an item, have their own keys.
     pub(super) fn scope(&self, spec: &ContextSpec, step: Option<StepOf>, body: Body) -> Option<ChildId> {
         let (_, parent) = self.parent?;
         let Body::Graph { plan, group } = body else { return parent.identity.scope.clone() };
@@ -281,7 +290,7 @@ impl Place<'_> {
     }
 }
 
-/// The smaller of two bounds, of which one may be absent.
+/// The smaller of two bounds, either of which may be missing.
 fn smaller<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
     a.into_iter().chain(b).min()
 }

@@ -1,5 +1,6 @@
-//! What happens when time passes: leases expire, deadlines pass, the wait for a worker was too long, retries
-//! are due, questions are asked again or get their default, open holds of ended contexts are booked. Each context has one timer, for the earliest of these.
+//! The timer of each context, set to the earliest of these times: a lease expires, a deadline
+//! passes, a wait for a worker becomes too long, a retry is due, a question is asked again or gets
+//! its default, the open holds of an ended context are booked.
 
 use domain::{Timestamp, wire::EndStatus};
 
@@ -8,12 +9,12 @@ use super::{
 };
 
 impl Trace {
-    /// When the trace next needs a wake.
+    /// The time at which the trace next needs a wake.
     pub fn next_timer(&self) -> Option<Timestamp> {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// Whether nothing can happen to it any more by itself: it has ended, or never began.
+    /// Returns true if time can't change the trace any more: it has ended, or never began.
     pub fn is_over(&self) -> bool {
         self.root().is_none_or(|root| !root.is_live() && root.undoing == 0) && self.next_timer().is_none()
     }
@@ -23,8 +24,8 @@ impl Trace {
         self.timers.iter().take_while(|(at, _)| *at <= now).map(|(_, index)| *index).collect()
     }
 
-    /// Sets a context's timer again, and records whether it is paused; called whenever its status, or what
-    /// it waits for, may have changed.
+    /// Sets a context's timer again, and records whether it is paused. Called whenever its status,
+    /// or the reason of its wait, may have changed.
     pub(super) fn retime(&mut self, index: ContextIndex) {
         if matches!(self.node(index).status, Status::Paused { .. }) {
             self.paused.insert(index);
@@ -41,11 +42,12 @@ impl Trace {
         }
     }
 
-    /// When something is due for a context whose attempt, if one runs, has this lease.
+    /// The next due time of a context. `lease` is the lease of its running attempt, if it has one.
     pub(super) fn due_with(&self, index: ContextIndex, lease: Option<Timestamp>) -> Option<Timestamp> {
         let node = self.node(index);
         let settings = self.settings();
-        // A long queue is no sign of loss: each resend waits as long as the context had been queued when it was last sent.
+        // A long queue is not a sign of loss. Each resend waits as long as the context had been
+        // queued when it was last sent.
         let again = |queued_at: Timestamp, sent_at: Timestamp| {
             sent_at.plus_millis(settings.redispatch_ms.max(sent_at.millis_since(queued_at)))
         };
@@ -71,7 +73,7 @@ impl Trace {
     }
 }
 
-/// What is due for a context. Always gives an event, so that its timer moves on.
+/// Handles the due timer of a context. Always gives an event, so that the timer moves on.
 pub(super) fn due(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event> {
     let node = trace.node(at);
     if node.timer.is_none_or(|due| due > now) {

@@ -1,5 +1,5 @@
-//! What a trace keeps of a lease token: its hash. The token itself proves who runs a context, so it must not stand in the
-//! event log or the store, where others read it.
+//! The hash of a lease token. The token itself proves which worker runs a context, so the event log
+//! and the store, which others can read, contain only its hash.
 
 use domain::{LeaseToken, digest};
 use serde::{Deserialize, Serialize};

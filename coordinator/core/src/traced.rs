@@ -1,4 +1,4 @@
-//! Where a run came from whose spans are exported (X5). Plain values.
+//! The origin of a run whose spans are exported (X5). Plain values.
 
 use domain::{
     Timestamp,
@@ -6,17 +6,17 @@ use domain::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Where an exported run came from.
+/// The origin of a run whose spans are exported.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RunOrigin {
-    /// When its submission came.
+    /// The time at which its submission arrived.
     pub received_at: Timestamp,
-    /// The subject that it came on.
+    /// The subject of the submission.
     pub subject: String,
     /// The caller's span, in the same trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<SpanId>,
-    /// The caller's span, in a trace that another run has (X2).
+    /// The caller's span, in the trace of another run (X2).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<Link>,
 }

@@ -1,6 +1,7 @@
-//! What is kept to undo the runs of steps (G14), and how events change it. A run of a step with an `undo` has a reserve from
-//! its start, held in the budget of the graph or group that it belongs to. The reserve moves up when a group ends, becomes the
-//! grant of the undo, or returns. Decided in `graph/undo`.
+//! The data kept to undo the runs of steps (G14), and how events change it. A run of a step with an
+//! `undo` has a reserve from its start, held in the budget of its graph or group. The reserve moves
+//! up when a group ends, becomes the grant of the undo, or returns. The decisions are in
+//! `graph/undo`.
 
 use std::collections::BTreeMap;
 
@@ -12,25 +13,26 @@ use super::{
 };
 
 impl ContextNode {
-    /// Whether it is a graph that undoes what had succeeded in it: it ends when that is done.
+    /// Returns true for a live graph that undoes its succeeded steps. It ends when they are undone.
     pub fn is_undoing(&self) -> bool {
         self.graph.as_ref().is_some_and(|run| run.progress.phase == RunPhase::Undoing) && self.is_live()
     }
 
-    /// Whether the graph above it started it: as a step, or to undo one.
+    /// Returns true if a graph created this context, as a step or as the undo of one.
     pub(super) fn is_of_graph(&self) -> bool {
         self.identity.step.is_some() || self.identity.undoes.is_some()
     }
 
-    /// Whether it goes on by itself: neither has it ended, nor does it undo.
+    /// Returns true if the context is live and does not undo steps.
     pub(super) fn goes_on(&self) -> bool {
         self.is_live() && !self.is_undoing()
     }
 }
 
 impl Trace {
-    /// The runs of steps in a graph, its groups included, that have succeeded and are not undone, in the order of their ends.
-    /// A group that undoes, or was ended without, has its own.
+    /// The succeeded runs of steps in a graph that are not undone yet, in the order of their ends.
+    /// The groups of the graph are included, except those that undo by themselves and those that
+    /// ended without undo.
     pub(super) fn undoable(&self, graph: ContextIndex) -> Vec<ContextIndex> {
         let mut found = Vec::new();
         let mut open = vec![graph];
@@ -53,13 +55,13 @@ impl Trace {
         found.into_iter().map(|(_, at)| at).collect()
     }
 
-    /// Whether the end of this context, other than a success, has to wait until something is undone.
+    /// Returns true if the context must undo steps before it can end, unless it ends as a success.
     pub(super) fn has_to_undo(&self, at: ContextIndex) -> bool {
         let node = self.node(at);
         node.graph.is_some() && node.goes_on() && !self.undoable(at).is_empty()
     }
 
-    /// The reserve of a run that begins.
+    /// Stores the reserve of a run that begins.
     pub(super) fn keep_reserve(&mut self, run: ContextIndex, reserve: Amount) {
         let (inputs, long_inputs) = (BTreeMap::new(), BTreeMap::new());
         let (succeeded_at, refused, by) = (None, None, None);
@@ -71,7 +73,8 @@ impl Trace {
         }
     }
 
-    /// A run of a step has ended: there is something to undo, or its reserve returns.
+    /// A run of a step has ended. If it completed, the data for its undo is kept; otherwise its
+    /// reserve returns.
     pub(super) fn run_ended(&mut self, at: ContextIndex, status: EndStatus) {
         let node = self.node(at);
         if node.undo.is_none() {
@@ -98,8 +101,9 @@ impl Trace {
         }
     }
 
-    /// A graph or group has ended. What it holds for undos goes to the graph that it belongs to and that goes on, or undoes;
-    /// if there is none, it returns. Steps that still run end next, and have nothing to undo.
+    /// A graph or group has ended. Its reserves for undos move to the nearest live graph around it.
+    /// If there is none, if the graph was undoing itself, or if it ended without undo, they return.
+    /// Steps that still run end next and have nothing to undo.
     pub(super) fn pass_reserves(&mut self, at: ContextIndex, was_undoing: bool, ended: &ContextEnded) {
         if self.node(at).budget.reserved.is_zero() {
             return;
@@ -119,7 +123,8 @@ impl Trace {
         }
     }
 
-    /// A graph ends as `ended` says, once what had succeeded in it is undone.
+    /// Starts the undoing of a graph. When its succeeded steps are undone, it ends as `ended`
+    /// describes.
     pub(super) fn begin_undoing(&mut self, ended: &ContextEnded, now: Timestamp) {
         let at = self.expect(&ended.child_id);
         self.unparked(at, now);
@@ -141,7 +146,7 @@ impl Trace {
         self.retime(at);
     }
 
-    /// Counts a graph that undoes on itself and all above it.
+    /// Counts a graph that starts or stops undoing, on itself and on all its ancestors.
     pub(super) fn count_undoing(&mut self, at: ContextIndex, begins: bool) {
         let mut next = Some(at);
         while let Some(at) = next {
@@ -151,7 +156,7 @@ impl Trace {
         }
     }
 
-    /// The undo of a run begins: its reserve becomes the grant of `by`.
+    /// The undo of a run begins: the reserve becomes the grant of `by`.
     pub(super) fn undo_begun(&mut self, run: ContextIndex, by: ContextIndex) {
         self.node_mut(by).identity.undoes = Some(run);
         self.drop_inputs(run);
@@ -166,7 +171,7 @@ impl Trace {
         }
     }
 
-    /// The undo of a run can't be started.
+    /// The undo of a run can't be started: the reserve returns.
     pub(super) fn undo_refused(&mut self, graph: ContextIndex, run: ContextIndex, reason: &str) {
         self.drop_inputs(run);
         self.keep_room_for_undo(run, 0);
@@ -180,7 +185,8 @@ impl Trace {
         }
     }
 
-    /// The graph that holds the reserve of a run, or of an ended group: the nearest above it that lives.
+    /// The graph that holds the reserve of a run, or of an ended group: the nearest live graph
+    /// above it. `None` if a graph on the way ended without undo.
     pub(super) fn holder(&self, at: ContextIndex) -> Option<ContextIndex> {
         let mut above = self.chain(at).map_while(|(_, node)| node.identity.step.and(node.parent));
         above.find_map(|graph| match self.node(graph).end() {
@@ -190,7 +196,7 @@ impl Trace {
         })?
     }
 
-    /// A run is deleted: it is not undone any more.
+    /// A run is deleted, so it is never undone.
     pub(super) fn forget_undo(&mut self, run: ContextIndex) {
         if self.node(run).undo.as_ref().is_none_or(|undo| !undo.is_open()) {
             return;
@@ -218,7 +224,7 @@ impl Trace {
 }
 
 impl Trace {
-    /// Keeps what a run read that has succeeded.
+    /// Stores the values that a succeeded run has read.
     fn keep_inputs(&mut self, run: ContextIndex) {
         let node = self.node(run);
         let read = |key: &ContextKey| Some((key.clone(), self.value_in(node, key)?.value.clone()));
@@ -235,13 +241,13 @@ impl Trace {
         }
     }
 
-    /// What a run read under a key.
+    /// The value that a run read under a key.
     pub(super) fn kept_input<'a>(&'a self, undo: &'a UndoRun, key: &ContextKey) -> Option<&'a Json> {
         let long = || self.undo_values.values.get(undo.long_inputs.get(key)?);
         undo.inputs.get(key).or_else(long)
     }
 
-    /// The undo of a run has begun, or will not: nobody needs what it read.
+    /// The values that a run read are dropped, because its undo has begun or will never begin.
     fn drop_inputs(&mut self, run: ContextIndex) {
         let Some(undo) = &mut self.node_mut(run).undo else { return };
         undo.inputs.clear();
@@ -249,8 +255,9 @@ impl Trace {
         long.values().for_each(|digest| self.undo_values.release(digest));
     }
 
-    /// A graph has ended, and no graph above it lives that could undo what succeeded in it. The runs keep the digests: a
-    /// commit that ends a graph does not write all of them again.
+    /// Releases the stored values of all runs in a graph that has ended, when no live graph above
+    /// it could undo them. The digests in the runs stay, so that the commit that ends a graph need
+    /// not write all runs again.
     fn drop_inputs_beneath(&mut self, graph: ContextIndex) {
         let mut open = vec![graph];
         while let Some(at) = open.pop() {
@@ -263,7 +270,8 @@ impl Trace {
                 let long = undo.iter().flat_map(|undo| undo.long_inputs.values());
                 long.for_each(|digest| self.undo_values.release(digest));
                 self.content_bytes -= undo.map_or(0, |undo| undo.bytes);
-                // One that lives holds its own; one that was ended without undo has dropped them.
+                // A live graph holds its own values. A graph that ended without undo has already
+                // released them.
                 if node.graph.is_some() && node.end().is_some_and(|end| !end.without_undo) {
                     open.push(child);
                 }
@@ -271,7 +279,7 @@ impl Trace {
         }
     }
 
-    /// Counts who uses the values, when a trace was read.
+    /// Counts the users of each stored value, after a trace was loaded.
     pub(super) fn count_inputs(&mut self, run: ContextIndex) {
         let undo = self.node(run).undo.as_ref().filter(|undo| undo.is_open());
         let Some(long) = undo.map(|undo| undo.long_inputs.clone()).filter(|long| !long.is_empty()) else {

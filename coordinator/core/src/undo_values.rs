@@ -1,5 +1,6 @@
-//! What runs that may be undone have read from the shared store (G14). A long value is kept once, by its content, however
-//! many runs read it, and only while one of them may still be undone.
+//! The values that runs which may be undone have read from the shared store (G14). A long value is
+//! stored once, by its content, for all runs that read it, and only while one of them may still be
+//! undone.
 
 use std::collections::HashMap;
 
@@ -7,26 +8,26 @@ use domain::{Json, digest};
 
 use super::KeyedRows;
 
-/// A shorter value is kept with its run: a digest is as long.
+/// A shorter value is stored with its run, because its digest would be as long.
 pub(super) const SHORT_BYTES: u64 = 200;
 
 /// Long values, by the digests of their content.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct UndoValues {
     pub(super) values: KeyedRows<String, Json>,
-    /// How many inputs of runs are each of them; not stored.
+    /// How many inputs of runs use each value; not stored.
     uses: HashMap<String, u32>,
     bytes: u64,
 }
 
 impl UndoValues {
-    /// The values as they were stored; `count` tells who uses them.
+    /// The values as they were stored; `count` then adds their users.
     pub(super) fn stored(values: HashMap<String, Json>) -> Self {
         let bytes = values.values().map(Json::size_bytes).sum();
         UndoValues { values: KeyedRows::stored(values), uses: HashMap::new(), bytes }
     }
 
-    /// The bytes of all of them.
+    /// The bytes of all values.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -1,5 +1,5 @@
-//! Which parts of a trace have changed since it was last stored: recorded by whoever changes them, read by
-//! `stored`.
+//! Records which parts of a trace have changed since it was last stored. The code that changes a
+//! part records it here, and `stored` reads the record.
 
 use std::collections::BTreeSet;
 
@@ -7,8 +7,8 @@ use domain::{AgentId, ChildId, ContextKey};
 
 use super::ContextIndex;
 
-/// The parts that changed since the trace was last stored. Not part of the state: two traces that differ
-/// only in this are equal.
+/// The parts that changed since the trace was last stored. They are not part of the state: two
+/// traces that differ only in them are equal.
 #[derive(Debug, Clone, Default)]
 pub(super) struct UnsavedParts {
     pub(super) head: bool,
@@ -20,23 +20,25 @@ pub(super) struct UnsavedParts {
     pub(super) agents: BTreeSet<AgentId>,
     pub(super) plans: BTreeSet<u32>,
     pub(super) tombstones: BTreeSet<ChildId>,
-    /// Contexts of which anything may have changed.
+    /// Contexts in which any part may have changed.
     pub(super) contexts: BTreeSet<ContextIndex>,
     /// Contexts whose identity, terms, limits or plan changed.
     pub(super) definitions: BTreeSet<ContextIndex>,
     pub(super) orders: BTreeSet<ContextIndex>,
     pub(super) values: BTreeSet<ContextKey>,
-    /// What was last saved of each context. It outlasts the changes.
+    /// Hashes of the last saved fields of each context. They are kept after a save.
     pub(super) saved: Vec<SavedHashes>,
-    /// A hash of who spent its money, as last saved; 0 if it never was. It outlasts the changes.
+    /// The hash of the spending by agent and model when it was last saved; 0 if it never was. It is
+    /// kept after a save.
     pub(super) saved_spent_by: u64,
-    /// The bytes of all that was read and written. It outlasts the changes.
+    /// The bytes of everything read and written. The number is kept after a save.
     pub(super) stored_bytes: usize,
-    /// Where the index of runs has it (`found_by`), as last saved. It outlasts the changes.
+    /// Its entries in the index of runs (`found_by`) when they were last saved. They are kept after
+    /// a save.
     pub(super) index: String,
 }
 
-/// Hashes of the fields of a context as they were last saved; 0 for one that never was.
+/// Hashes of a context's fields when they were last saved; 0 for a field that never was.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SavedHashes {
     pub(super) lifecycle: u64,

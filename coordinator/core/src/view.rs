@@ -1,12 +1,12 @@
-//! A trace as people see it, in a terminal or on a page: the rows beneath a context, the word for its status, what it says. Decides
-//! nothing.
+//! A trace as people see it, in a terminal or on a page: the rows under a context, the word for its
+//! status, its text. Decides nothing.
 
 use domain::wire::{EndStatus, GraphVerdict, Payload, StepReport, StepStatus};
 use serde_json::Value;
 
 use super::{ContextNode, Status, Trace};
 
-/// A row beneath a context.
+/// A row under a context.
 #[derive(Debug)]
 pub enum Row<'a> {
     Context(&'a ContextNode),
@@ -14,7 +14,7 @@ pub enum Row<'a> {
     Step(Box<StepReport>),
 }
 
-/// What a context or a step does now.
+/// The current activity of a context or a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Now {
     Runs,
@@ -32,7 +32,8 @@ impl Trace {
         let mut rows = Vec::new();
         for step in outcome.steps {
             let ran: Vec<&ContextNode> = step.contexts.iter().filter_map(|id| self.context(id)).collect();
-            // A step with one context needs no row of its own; a step with items or rounds gets a row with its reason.
+            // A step with one context needs no row of its own; a step with items or rounds gets a
+            // row with its reason.
             let summed_up = ran.is_empty() || ran.len() > 1 && step.reason.is_some() && !step.fallback;
             rows.extend(ran.into_iter().map(Row::Context));
             if summed_up {
@@ -44,20 +45,22 @@ impl Trace {
         rows
     }
 
-    /// The status of a context; `partial` for a graph that completed in part, `undoing` for one that undoes.
+    /// The word for a context's status; `partial` for a graph that completed in part, `undoing` for
+    /// one that undoes.
     pub fn word(&self, node: &ContextNode) -> String {
         let completed = node.end().is_some_and(|end| end.status == EndStatus::Completed);
         if completed && self.graph_verdict(node) == Some(GraphVerdict::Partial) {
             return "partial".into();
         }
         let word = node.status_word().name();
-        // While an undo asks a human, that is what people need to know.
+        // While an undo asks a human, that status is more important to users.
         if node.is_undoing() && word == "working" { "undoing".into() } else { word.into() }
     }
 }
 
 impl ContextNode {
-    /// What waits for a human counts as what runs: somebody has to see it.
+    /// A context that waits for a human is shown among the running ones, because a human has to
+    /// notice it.
     pub fn now(&self) -> Now {
         match &self.status {
             Status::Submitted { .. } => Now::Waits,
@@ -66,7 +69,7 @@ impl ContextNode {
         }
     }
 
-    /// Its result; the question or reason of one that waits.
+    /// The result of an ended context, or the question or reason of a waiting one.
     pub fn says(&self) -> Option<String> {
         match &self.status {
             Status::Submitted { .. } | Status::Working(_) => None,
@@ -76,7 +79,7 @@ impl ContextNode {
         }
     }
 
-    /// Why it ended as it did, if it did not succeed.
+    /// The reason why it ended without success.
     pub fn why(&self) -> Option<String> {
         self.end()?.why().map(str::to_owned)
     }
@@ -102,7 +105,7 @@ pub fn word_of_step(step: &StepReport) -> String {
     }
 }
 
-/// What a step does now.
+/// The current activity of a step.
 pub fn now_of_step(step: &StepReport) -> Now {
     match step.status {
         StepStatus::Pending => Now::Waits,

@@ -1,5 +1,6 @@
-//! Whether the worst case of a graph fits its budget, for a submission that demands it (G11). What is not bounded by the
-//! ceilings of its steps does not fit: one step could use up what the others were promised.
+//! Checks that the worst case of a graph fits its budget, for a submission that requires this
+//! (G11). A worst case that the ceilings of the steps do not bound is rejected, because one step
+//! could use up the money promised to the others.
 
 use domain::{
     AgentId, Usd,

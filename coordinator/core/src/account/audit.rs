@@ -1,8 +1,9 @@
-//! The audit of a trace (B19, G12): its log is whole; what the log gives is what the store has; every cent that a context
-//! has spent was booked by an event, and the sums agree at every level; every paid entry of a journal is booked as it
-//! says, and every booking that a journal should have is in it.
+//! The audit of a trace (B19, G12). It checks four things. The log is complete. The state that the
+//! log gives is the state in the store. Every cent that a context has spent was booked by an event,
+//! and the sums agree at every level. Every paid entry of a journal is booked at its amount, and
+//! every booking that belongs into a journal is in it.
 //!
-//! Each finding is a fault. What is unusual and explained is a note.
+//! Each finding is a fault. Unusual facts with an explanation are notes.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,30 +17,33 @@ use super::{
 };
 use crate::{ContextNode, Trace};
 
-/// What the store has of a trace.
+/// The state of a trace in the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreState {
     pub version: u64,
     pub digest: String,
-    /// What its root has spent.
+    /// The amount that its root has spent.
     pub spent: Amount,
 }
 
-/// What an audit found. It is about a moment: of a trace that still runs, it says "so far".
+/// The findings of an audit. They describe one moment; the text about a live trace contains "so
+/// far".
 #[derive(Debug)]
 pub struct Audit {
     pub findings: Vec<Finding>,
     pub notes: Vec<String>,
-    /// Paid entries of journals that are booked as they say.
+    /// Paid entries of journals that are booked at their amount.
     pub agreed: usize,
-    /// Bookings that no journal can have: estimates, charges, programs' own costs, answers that came too late.
+    /// Bookings that no journal can contain: estimates, charges, programs' own costs, answers that
+    /// arrived too late.
     pub unjournaled: usize,
-    /// Contexts with costs that have no journal.
+    /// The number of contexts that have costs and no journal.
     pub without_journal: usize,
 }
 
 impl Audit {
-    /// Audits a log against itself and against the journals. `store` is none if the store no longer has the trace.
+    /// Audits a log against itself and against the journals. `store` is `None` if the store no
+    /// longer has the trace.
     pub fn of(log: &ReadLog, ledger: &Ledger, journals: &Journals, store: Option<&StoreState>) -> Self {
         let mut audit = Audit {
             findings: log.findings.clone(),
@@ -65,12 +69,12 @@ impl Audit {
         self.findings.is_empty()
     }
 
-    /// The findings of one part.
+    /// The findings of one check.
     pub fn of_check(&self, check: Check) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(move |finding| finding.check == check)
     }
 
-    /// The events, added up on their own, against the budgets that replaying them gives.
+    /// Compares the sums of the events with the budgets that replaying them gives.
     fn books(&mut self, trace: &Trace, ledger: &Ledger) {
         for (place, what) in &ledger.wrong {
             let what = format!("event {}: {what}", place.event);
@@ -141,7 +145,7 @@ impl Audit {
         }
     }
 
-    /// One journal against the bookings of its context.
+    /// Compares one journal with the bookings of its context.
     fn journal(&mut self, node: &ContextNode, sheet: Option<&Sheet>, book: &JournalBook) {
         let fault = |what: String| Finding::of(Check::Journal, &node.id, what);
         for (from, to) in &book.missing {
@@ -152,7 +156,7 @@ impl Audit {
         }
         let none = Sheet::default();
         let sheet = sheet.unwrap_or(&none);
-        // Its outcome is final once nothing of it is held: nothing is on the way any more (B20).
+        // With no open hold left, the outcome is final: no more costs are expected (B20).
         let is_final = !node.is_live() && !node.lifecycle.outcome_due;
         let mut seen = HashSet::new();
         for entry in &book.paid {
@@ -183,10 +187,10 @@ impl Audit {
         let mut unseen: Vec<_> = booked(sheet).filter(|(id, _)| !seen.contains(id)).collect();
         unseen.sort_by_key(|(id, _)| *id);
         for (call_id, call) in unseen {
-            // What a program reports of its own is in no journal.
+            // Costs that a program reports itself are in no journal.
             let is_external = call_id.as_str().starts_with("external-");
             let of_worker = call.attempt > 0 && !call.is_estimated && !call.is_corrected && !is_external;
-            // An attempt that wrote how it ended had the journal until then, and wrote every answer into it.
+            // An attempt that wrote its own end into the journal also wrote every answer into it.
             if of_worker && book.ended_by == Some(call.attempt) {
                 let what =
                     format!("call {call_id} is booked at {}, and its journal does not have it", call.booked);
@@ -198,19 +202,19 @@ impl Audit {
     }
 }
 
-/// The calls of a context for which something is booked.
+/// The calls of a context that have a booking.
 fn booked(sheet: &Sheet) -> impl Iterator<Item = (&domain::CallId, &CallSheet)> {
     sheet.calls.iter().filter(|(_, call)| !call.booked.is_zero())
 }
 
 enum Agreement {
     Same,
-    /// Another amount, and the log says why.
+    /// The amounts differ, and the log contains the reason.
     Explained(String),
     Differs(Amount),
 }
 
-/// Whether a call is booked as an entry says.
+/// Compares the booking of a call with its entry in the journal.
 fn agreement(call: &CallSheet, journaled: Amount, is_final: bool) -> Agreement {
     if call.booked == journaled {
         Agreement::Same
@@ -225,7 +229,8 @@ fn agreement(call: &CallSheet, journaled: Amount, is_final: bool) -> Agreement {
     }
 }
 
-/// What a context has spent and holds, from its own calls and the budgets of its children.
+/// The amounts that a context has spent and holds, from its own calls and the budgets of its
+/// children.
 fn beneath(trace: &Trace, node: &ContextNode, sheet: Option<&Sheet>) -> (Option<Amount>, Option<Amount>) {
     let children = || node.children.iter().map(|child| trace.node(*child));
     let open = sheet.into_iter().flat_map(|sheet| sheet.calls.values()).filter(|call| call.is_open);

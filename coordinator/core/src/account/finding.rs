@@ -1,9 +1,9 @@
-//! What an audit finds.
+//! The findings of an audit.
 
 use domain::ChildId;
 use serde::Serialize;
 
-/// What an audit proves, a part each.
+/// The parts of an audit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Check {
@@ -13,7 +13,7 @@ pub enum Check {
     Books,
     /// The store has the state that the log gives.
     Store,
-    /// The journals and the books say the same.
+    /// The journals and the books agree.
     Journal,
 }
 

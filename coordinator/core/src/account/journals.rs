@@ -1,5 +1,5 @@
-//! What the journals of a trace say of money and of time: every paid call, with its model and its tokens, and every tool. An entry
-//! is taken in and forgotten: of a journal only these are kept.
+//! The paid calls and the tools in the journals of a trace. Paid calls have their model and tokens.
+//! An entry is read and then dropped: only these parts of it are kept.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use domain::{
 };
 use serde::Serialize;
 
-/// An entry that tells of a paid call.
+/// The entry of a paid call.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PaidEntry {
     /// Its place in the journal.
@@ -24,18 +24,18 @@ pub struct PaidEntry {
     /// The price table it was priced with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prices: Option<String>,
-    /// It is at its hold: the end of the call is not known, or the provider told no usage.
+    /// The call is at its hold, because its end is unknown or the provider reported no usage.
     pub estimated: bool,
 }
 
-/// An entry that tells of a tool.
+/// The entry of a tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolEntry {
     /// Its place in the journal.
     pub number: u32,
     pub attempt: u32,
     pub tool: ToolName,
-    /// The entry before it was written then: it was called at that time or later.
+    /// The time of the previous entry: the tool was called then or later.
     pub since: Timestamp,
     pub at: Timestamp,
     pub is_error: bool,
@@ -50,9 +50,9 @@ pub struct JournalBook {
     pub last: u32,
     /// Entries that are missing: the first and the last of each hole.
     pub missing: Vec<(u32, u32)>,
-    /// Numbers that are there twice.
+    /// Numbers that occur twice.
     pub twice: Vec<u32>,
-    /// The attempt that wrote how it ended.
+    /// The attempt that wrote its own end into the journal.
     pub ended_by: Option<u32>,
     written_at: Option<Timestamp>,
     copies: Copies,
@@ -64,7 +64,7 @@ pub struct Journals {
 }
 
 impl Journals {
-    /// Takes in the next entry of a journal, in the order of the journal.
+    /// Adds the next entry of a journal, in the order of the journal.
     pub fn add(&mut self, entry: &HistoryEntry) {
         let book = self.books.entry(entry.child_id.clone()).or_default();
         if entry.number > book.last + 1 {

@@ -1,5 +1,6 @@
-//! The ledger of a trace: every change of what a context itself has spent, with the event that made it. The sum of a
-//! context's postings is its own cost, and that of all postings what the root has spent (B1, B19).
+//! The ledger of a trace: every change of the amount that a context itself has spent, with the
+//! event that made it. The sum of a context's postings is its own cost. The sum of all postings is
+//! the amount that the root has spent (B1, B19).
 
 use std::collections::HashMap;
 
@@ -16,12 +17,12 @@ use crate::{CallState, Event, Trace};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BookingReason {
-    /// What the context had spent before the log begins.
+    /// The amount that the context had spent before the log begins.
     Carried,
     Settled,
-    /// Nobody knows how the call ended: it is booked at its hold (B10).
+    /// The end of the call is unknown: it is booked at its hold (B10).
     Estimated,
-    /// A call that was booked at another amount before.
+    /// The call was booked at another amount before.
     Corrected,
     /// An external charge (B11).
     Charged,
@@ -29,7 +30,7 @@ pub enum BookingReason {
     Accepted,
 }
 
-/// A change of what a context itself has spent.
+/// A change of the amount that a context itself has spent.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Posting {
     #[serde(flatten)]
@@ -39,36 +40,36 @@ pub struct Posting {
     /// The call, or the key of the charge.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call_id: Option<CallId>,
-    /// What was held for the call.
+    /// The amount held for the call.
     pub held: Amount,
-    /// What is booked from here on, and what was before it.
+    /// The amount booked from here on; `before` is the amount that it replaces.
     pub booked: Amount,
     #[serde(skip_serializing_if = "Amount::is_nothing")]
     pub before: Amount,
 }
 
-/// A call, as the events tell of it.
+/// A call, as its events describe it.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct CallSheet {
     pub(super) attempt: u32,
     pub(super) held: Amount,
     pub(super) booked: Amount,
     pub(super) is_open: bool,
-    /// It is booked at its hold.
+    /// The call is booked at its hold.
     pub(super) is_estimated: bool,
-    /// Another amount was booked for it before.
+    /// Another amount was booked for the call before.
     pub(super) is_corrected: bool,
-    /// The part of its cost that is not booked, because nothing was left for it (B18).
+    /// The part of its cost that is not booked, because too little was left for it (B18).
     pub(super) disputed: Amount,
 }
 
-/// What the events say of one context.
+/// The costs of one context, from its events.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Sheet {
     pub(super) own: Amount,
     pub(super) calls: HashMap<CallId, CallSheet>,
     disputes: Vec<Amount>,
-    /// Its log begins with a copy, which keeps only the sum of its oldest calls.
+    /// The log of the context begins with a copy, which contains only the sum of its oldest calls.
     pub(super) is_carried: bool,
 }
 
@@ -76,7 +77,8 @@ pub(super) struct Sheet {
 pub struct Ledger {
     pub postings: Vec<Posting>,
     pub(super) sheets: HashMap<ChildId, Sheet>,
-    /// Events that a ledger can't take: a call that is settled twice, an amount beyond what can be counted.
+    /// Events that contradict the ledger: a call that is settled twice, or an amount above the
+    /// largest sum.
     pub(super) wrong: Vec<(Place, String)>,
 }
 
@@ -90,12 +92,12 @@ impl Ledger {
         ledger
     }
 
-    /// What a context itself has spent.
+    /// The amount that a context itself has spent.
     pub fn own(&self, child_id: &ChildId) -> Amount {
         self.sheets.get(child_id).map_or(Amount::ZERO, |sheet| sheet.own)
     }
 
-    /// Begins with the contexts of a copy, if the log does.
+    /// Starts with the contexts of a copy, if the log begins with one.
     fn open(&mut self, log: &ReadLog) {
         let Some(place) = log.opening_place() else { return };
         let opening: Trace = log.opening();
@@ -144,7 +146,7 @@ impl Ledger {
         }
     }
 
-    /// Takes in the next event. Only those that move money, or say what may move, matter.
+    /// Adds the next event. Only events that move money, or announce an amount, change the ledger.
     fn add(&mut self, place: Place, event: &Event) {
         if let Event::Held { child_id, call_id, attempt, amount } = event {
             let call = self.call(child_id, call_id);
@@ -216,7 +218,7 @@ impl Ledger {
         self.sheets.entry(child_id.clone()).or_default().calls.entry(call_id.clone()).or_default()
     }
 
-    /// A call is booked at an amount from here on.
+    /// Books a call at an amount from here on.
     fn end(
         &mut self,
         place: Place,

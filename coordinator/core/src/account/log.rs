@@ -1,5 +1,5 @@
-//! The log of a trace as the bus has it: every message with its sequence and id, put into the order that counts, and
-//! everything that is wrong with it.
+//! The log of a trace as read from the bus: every message with its sequence and id, in the order of
+//! the valid chain, and all faults found in it.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -24,7 +24,7 @@ pub struct LogMessage {
     pub logged: LoggedEvents,
 }
 
-/// Where an event stands in the log.
+/// The place of an event in the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Place {
     /// The number of the event in its trace.
@@ -33,26 +33,26 @@ pub struct Place {
     pub sequence: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message_id: Option<String>,
-    /// When it was decided.
+    /// The time of the decision.
     pub at: Timestamp,
 }
 
-/// A log that was read as a whole.
+/// A log that was read completely.
 #[derive(Debug)]
 pub struct ReadLog {
     trace: Trace,
-    /// The commits that count, in order.
+    /// The commits of the valid chain, in order.
     commits: Vec<CommitGroup>,
     /// The sequence and the id of each message, by its commit and the number of its first event.
     messages: HashMap<(CommitId, u64), (u64, Option<String>)>,
     pub rest: Rest,
     pub findings: Vec<Finding>,
-    /// What is unusual and no fault.
+    /// Unusual facts that are not faults.
     pub notes: Vec<String>,
 }
 
 impl ReadLog {
-    /// Puts the messages of a log into order, and replays those that count.
+    /// Puts the messages of a log into order, and replays those of the valid chain.
     pub fn new(trace_id: TraceId, log: Vec<LogMessage>) -> Self {
         let mut places = Places::default();
         let logged = log.into_iter().map(|message| places.take(message)).collect::<Vec<_>>();
@@ -96,7 +96,7 @@ impl ReadLog {
         ReadLog { trace, commits, messages, rest, findings, notes }
     }
 
-    /// The trace after all of the log that counts.
+    /// The trace after the whole valid chain.
     pub fn trace(&self) -> &Trace {
         &self.trace
     }
@@ -106,7 +106,8 @@ impl ReadLog {
         self.commits.first().map_or(0, |told| told.commit.first)
     }
 
-    /// The trace that the log begins with: a copy if the beginning is gone, else nothing.
+    /// The trace with which the log begins: a copy if the beginning was dropped, otherwise an empty
+    /// trace.
     pub(super) fn opening(&self) -> Trace {
         let mut opening = Trace::new(self.trace.id());
         if let Some(first) = self.commits.first().filter(|told| told.commit.first > 1) {
@@ -115,7 +116,7 @@ impl ReadLog {
         opening
     }
 
-    /// Where the copy stands that the log begins with.
+    /// The place of the copy with which the log begins.
     pub(super) fn opening_place(&self) -> Option<Place> {
         let first = self.commits.first().filter(|told| told.commit.first > 1)?;
         let logged = first.messages().last()?;
@@ -123,8 +124,8 @@ impl ReadLog {
         Some(Place { event: first.commit.last, sequence, message_id, at: logged.at })
     }
 
-    /// The events that count, in order, each with its place. The commit of a copy that the log begins with is not among
-    /// them: its events are in the copy.
+    /// The events of the valid chain, in order, each with its place. If the log begins with a copy,
+    /// the commit of that copy is left out: its events are part of the copy.
     pub fn events(&self) -> impl Iterator<Item = (Place, &Event)> {
         let begins_with_copy = self.commits.first().is_some_and(|told| told.commit.first > 1);
         let commits = self.commits.iter().skip(usize::from(begins_with_copy));
@@ -151,7 +152,7 @@ impl ReadLog {
     }
 }
 
-/// Takes messages apart: places on one side, what they say on the other.
+/// Separates the places of messages from their contents.
 #[derive(Default)]
 struct Places {
     messages: HashMap<(CommitId, u64), (u64, Option<String>)>,
@@ -172,11 +173,11 @@ impl Places {
         let place = (commit, logged.version);
         match self.messages.get(&place) {
             None => drop(self.messages.insert(place, (sequence, id))),
-            // Sent again after the server had forgotten its id: it counts once.
+            // The message was sent again after the server had forgotten its id: it is used once.
             Some((first, known)) if id.is_some() && *known == id => {
                 self.notes.push(format!("message {sequence} is message {first}, sent again: it counts once"));
             }
-            // A delete writes a message again without its content, and then removes the first.
+            // A delete writes a message again without its content, and then removes the first one.
             Some((first, known)) if is_bare(known.as_deref()) || is_bare(id.as_deref()) => {
                 self.notes.push(format!("message {sequence} is message {first} without its content"));
             }
@@ -190,7 +191,7 @@ impl Places {
     }
 }
 
-/// The version and the time in the id of an event message; none for an id of another form.
+/// The version and the time in the id of an event message; `None` for an id of another form.
 fn named(id: &str) -> Option<(u64, u64)> {
     let (_, numbered) = id.strip_suffix(".event")?.split_once('.')?;
     let (version, made) = numbered.split_once('-')?;
@@ -201,7 +202,8 @@ fn is_bare(id: Option<&str>) -> bool {
     id.is_some_and(|id| id.ends_with(".bare"))
 }
 
-/// The first event of each commit that is there as a whole, by its last; of the earliest also if a part of it is gone.
+/// For each complete commit, its last event with its first. The earliest commit is included even if
+/// a part of it was dropped.
 fn present(log: &[LoggedEvents]) -> BTreeMap<u64, u64> {
     let mut commits: BTreeMap<CommitId, (u64, u64)> = BTreeMap::new();
     for logged in log {
@@ -215,8 +217,8 @@ fn present(log: &[LoggedEvents]) -> BTreeMap<u64, u64> {
     there.map(|(id, (first, _))| (id.last, first)).collect()
 }
 
-/// The trace after these commits, and how many of them could be replayed: the events of a log that was changed may
-/// contradict each other.
+/// The trace after these commits, and the number of commits that could be replayed: the events of a
+/// manipulated log may contradict each other.
 fn replayed(trace_id: TraceId, commits: &[CommitGroup]) -> (Trace, usize) {
     let mut trace = Trace::new(trace_id);
     for (place, told) in commits.iter().enumerate() {
@@ -227,7 +229,7 @@ fn replayed(trace_id: TraceId, commits: &[CommitGroup]) -> (Trace, usize) {
     (trace, commits.len())
 }
 
-/// Messages of a commit that overlap, or leave a hole.
+/// Messages of a commit that overlap, or that leave a gap.
 fn holes(told: &CommitGroup) -> Vec<Finding> {
     let mut next = told.commit.first;
     let mut found = Vec::new();
@@ -241,8 +243,8 @@ fn holes(told: &CommitGroup) -> Vec<Finding> {
     found
 }
 
-/// The events that are missing before a copy with which the replay begins, while earlier ones are there: the log only ever
-/// drops its oldest.
+/// The events missing before the copy with which the replay begins, if earlier events exist. Such a
+/// gap is a fault, because the log only drops its oldest messages.
 fn before_the_first(present: &BTreeMap<u64, u64>, counts: &[CommitGroup]) -> Option<(u64, u64)> {
     let mut from = counts.first().map(|told| told.commit.first).filter(|first| *first > 1)?;
     let lowest = *present.values().min()?;

@@ -1,7 +1,9 @@
-//! What a run cost and why, from its event log and its journals: the ledger of every booking, how long each context
-//! waited for what, the receipt (B19, G12) and the audit. Reads only: nothing here changes a trace or decides about one.
+//! The cost of a run and its reasons, from its event log and its journals: the ledger of all
+//! bookings, the waiting times of each context, the receipt (B19, G12) and the audit. This module
+//! only reads: it neither changes a trace nor decides about one.
 //!
-//! The ledger adds up the events by itself and not with `books`: the audit compares the two.
+//! The ledger adds up the events by itself, without `budget_walk`, because the audit compares the
+//! two.
 
 mod audit;
 mod finding;

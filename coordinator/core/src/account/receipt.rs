@@ -1,5 +1,6 @@
-//! The receipt of a trace (B19): who did what and when, for how long it waited, what was held and what it cost, with sums
-//! that agree at every level. Its amounts are those of the ledger; models and tokens come from the journals.
+//! The receipt of a trace (B19): each event with its context and time, how long the context waited,
+//! the amounts held and booked, and sums that agree at every level. The amounts are those of the
+//! ledger; models and tokens come from the journals.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,25 +20,25 @@ use super::{
 };
 use crate::{Body, ContextNode, Event, Trace};
 
-/// Something that happened.
+/// One event on the receipt.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Line {
     #[serde(flatten)]
     pub place: Place,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub child_id: Option<ChildId>,
-    /// The event.
+    /// The kind of the event.
     pub what: String,
     pub detail: String,
-    /// How long the context waited before it, if it waited.
+    /// The time for which the context had waited before the event, if it waited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waited_ms: Option<u64>,
-    /// What was booked by it.
+    /// The booking that the event made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
 }
 
-/// A booking, with what the journal knows of its call.
+/// A booking, with the details of its call from the journal.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Cost {
     pub why: BookingReason,
@@ -49,12 +50,12 @@ pub struct Cost {
     pub usage: Option<Usage>,
     pub held: Amount,
     pub booked: Amount,
-    /// What was booked for the same call before: taken back.
+    /// The amount booked for the same call before, which this booking replaces.
     #[serde(skip_serializing_if = "Amount::is_nothing")]
     pub before: Amount,
 }
 
-/// One context, with what it and those beneath it cost.
+/// One context, with its own cost and the cost of its descendants.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ContextAccount {
     pub child_id: ChildId,
@@ -82,9 +83,9 @@ pub struct ContextAccount {
     pub uses: Option<Text>,
     pub limit: Amount,
     pub own: Amount,
-    /// What its children have spent.
+    /// The sum that its children and their descendants have spent.
     pub children: Amount,
-    /// Both.
+    /// The sum of `own` and `children`.
     pub spent: Amount,
     pub held: Amount,
     pub estimated: Amount,
@@ -92,24 +93,24 @@ pub struct ContextAccount {
     pub wait: Wait,
 }
 
-/// What the calls of one model cost.
+/// The cost of the calls of one model.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ByModel {
     pub model: ModelName,
     pub calls: u64,
     pub usage: Usage,
     pub cost: Amount,
-    /// Of `cost`: what stands for calls whose end or usage is not known.
+    /// The part of `cost` that was booked for calls whose end or usage is unknown.
     pub estimated: Amount,
 }
 
-/// Costs of which no journal names a model.
+/// Costs for which no journal names a model.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct UnmodelledCost {
     pub what: &'static str,
     pub bookings: u64,
     pub cost: Amount,
-    /// What of it is booked at the holds of calls whose end nobody knows.
+    /// The part of `cost` that was booked at the holds of calls whose end is unknown.
     pub estimated: Amount,
 }
 
@@ -117,9 +118,9 @@ pub struct UnmodelledCost {
 pub struct Receipt {
     pub trace_id: TraceId,
     pub status: ContextStatus,
-    /// It still runs, or something of it is held: the sums are those so far.
+    /// True if the run is live, or a hold of it is open: the sums are preliminary.
     pub so_far: bool,
-    /// The last event.
+    /// The number of the last event.
     pub version: u64,
     pub began: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -133,7 +134,7 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    /// None of a trace that has no context.
+    /// `None` if the trace has no context.
     pub fn of(log: &ReadLog, ledger: &Ledger, journals: &Journals) -> Option<Self> {
         let trace = log.trace();
         let root = trace.root()?;
@@ -156,7 +157,7 @@ impl Receipt {
     }
 }
 
-/// The entry of a call in the journal of its context.
+/// The journal entries of calls, by context and call.
 type Entries<'a> = HashMap<(&'a ChildId, &'a CallId), &'a PaidEntry>;
 
 fn entries(journals: &Journals) -> Entries<'_> {
@@ -214,7 +215,7 @@ fn lines(log: &ReadLog, ledger: &Ledger, journals: &Journals) -> (Vec<Line>, Wai
     (lines, waits)
 }
 
-/// What a context had spent before the log begins.
+/// The line for the amount that a context had spent before the log begins.
 fn carried_line(posting: &Posting) -> Line {
     Line {
         place: posting.place.clone(),
@@ -234,7 +235,7 @@ fn carried_line(posting: &Posting) -> Line {
     }
 }
 
-/// An event in the words of a receipt: no goals, texts and results, which are not what it is about.
+/// The detail of an event. Goals, texts and results are left out.
 fn said(places: Option<&Trace>, event: &Event) -> String {
     if let Event::Admitted(admitted) = event {
         let agent = match (admitted.body, &admitted.spec.agent_id) {
@@ -271,7 +272,7 @@ fn said(places: Option<&Trace>, event: &Event) -> String {
     }
 }
 
-/// Every context with its sums: its own cost from the ledger, and those of its children.
+/// Every context with its sums: its own cost from the ledger, and the cost of its children.
 fn contexts(trace: &Trace, ledger: &Ledger, waits: &Waits) -> Vec<ContextAccount> {
     let mut spent: HashMap<&ChildId, (Amount, Amount)> = HashMap::new();
     // Children are admitted after their parents.
@@ -317,7 +318,8 @@ fn contexts(trace: &Trace, ledger: &Ledger, waits: &Waits) -> Vec<ContextAccount
     accounts
 }
 
-/// The bookings by model, as far as a journal names one; the others by what they are. Together they are the total.
+/// The bookings by model, where a journal names one; the others by kind. Together they are the
+/// total.
 fn by_model(ledger: &Ledger, journals: &Journals) -> (Vec<ByModel>, Vec<UnmodelledCost>) {
     let entries = entries(journals);
     let mut models: BTreeMap<&ModelName, ByModel> = BTreeMap::new();
@@ -373,7 +375,7 @@ fn by_model(ledger: &Ledger, journals: &Journals) -> (Vec<ByModel>, Vec<Unmodell
     (models.into_values().collect(), other.into_values().collect())
 }
 
-/// What was spent before the log begins, apart from calls that a journal still names.
+/// Adds the amounts spent before the log begins, apart from calls that a journal still names.
 fn carried(ledger: &Ledger, entries: &Entries<'_>, other: &mut BTreeMap<&'static str, UnmodelledCost>) {
     let mut charged: HashMap<&ChildId, Amount> = HashMap::new();
     let later = ledger

@@ -1,5 +1,6 @@
-//! What a run would have cost under other prices (G12). Only calls whose tokens are known are priced again. Everything else
-//! stays as it was booked, and is said: estimates, programs' own costs, charges, calls that are disputed in part.
+//! The cost of a run under other prices (G12). Only calls with known tokens are priced again.
+//! Everything else keeps its booked cost, and is reported as such: estimates, programs' own costs,
+//! charges, and calls that are partly disputed.
 
 use std::collections::BTreeMap;
 
@@ -14,9 +15,9 @@ use crate::Trace;
 pub struct RepricedModel {
     pub model: ModelName,
     pub calls: u64,
-    /// What these calls cost.
+    /// The cost of these calls as booked.
     pub was: Usd,
-    /// What they would have cost; none if the table has no price for the model.
+    /// Their cost under the new prices; `None` if the table has no price for the model.
     pub would_be: Option<Usd>,
     /// The prices used.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -26,17 +27,19 @@ pub struct RepricedModel {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RepricedRun {
     pub models: Vec<RepricedModel>,
-    /// Costs that stay as they were.
+    /// Costs that keep their amount.
     pub kept: Usd,
     pub was: Usd,
-    /// What the run would have cost; none if a model has no price: a part is not known then.
+    /// The cost of the run under the new prices; `None` if a model has no price, because a part is
+    /// then unknown.
     pub would_be: Option<Usd>,
-    /// The part that is known: what is kept, and the models that have a price.
+    /// The part that is known: `kept`, and the models with a price.
     pub known: Usd,
 }
 
 impl RepricedRun {
-    /// `price` gives the cost of a call and the prices it is by; none if the model has no price.
+    /// `price` returns the cost of a call and the prices that apply; `None` if the model has no
+    /// price.
     pub fn of(
         trace: &Trace,
         ledger: &Ledger,
@@ -78,7 +81,7 @@ impl RepricedRun {
     }
 }
 
-/// At most what an amount can be.
+/// Adds two amounts, up to the largest amount.
 fn plus(a: Usd, b: Usd) -> Usd {
     Usd::from_nanos(a.nanos().saturating_add(b.nanos()).min(Usd::MAX_BOOKED.nanos()))
 }

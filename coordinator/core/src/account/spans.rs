@@ -1,5 +1,6 @@
-//! The spans of a run, from its log: the same as are exported, for those who have no viewer. Of paid calls the log knows when they
-//! were held and booked; the journals know the model. Tools are in the journals alone.
+//! The spans of a run, derived from its log: the same spans that are exported, for users without a
+//! viewer. For paid calls the log contains the times of the hold and of the booking; the journals
+//! add the model. Tools appear in the journals only.
 
 use std::collections::HashMap;
 
@@ -14,19 +15,20 @@ use domain::{
 use super::{Journals, ReadLog, ToolEntry};
 use crate::{Event, RunOrigin, Trace};
 
-/// What a call cost.
+/// The cost of a call.
 const COST: &str = "gen_ai.usage.cost";
-/// The number of the journal entry that tells of it.
+/// The number of the journal entry of a call or a tool.
 const ENTRY: &str = "trellis.entry";
 
-/// The number of the journal entry that tells of a call or a tool.
+/// Returns the number of the journal entry of a call or a tool.
 pub fn entry_of(span: &Span) -> Option<u64> {
     let (_, value) = span.attributes.iter().find(|(name, _)| name == ENTRY)?;
     if let Value::Integer(number) = value { u64::try_from(*number).ok() } else { None }
 }
 
 impl ReadLog {
-    /// Parents before their children, whatever was exported. A run that is not over is told until `now`.
+    /// The spans of the run, parents before their children, even if none were exported. A live run
+    /// is shown as if it ended at `now`.
     pub fn spans(&self, journals: &Journals, now: Timestamp) -> Vec<Span> {
         let mut trace = self.opening();
         let mut calls = Calls { journals, open: HashMap::new(), ended: HashMap::new(), spans: Vec::new() };
@@ -42,11 +44,12 @@ impl ReadLog {
             trace.contexts().iter().flat_map(|node| trace.spans(&node.id, now)).collect();
         let lasting = |span: &Span| (span.span_id, (span.start, span.end));
         let told: HashMap<SpanId, (Moment, Moment)> = spans.iter().map(lasting).collect();
-        // An attempt that is told no more has no span.
+        // An attempt after the last mark has no span.
         let above = |attempt: Option<SpanId>, child_id: &ChildId| {
             attempt.filter(|id| told.contains_key(id)).unwrap_or(SpanId::of(trace.id(), child_id.as_str()))
         };
-        // A worker has a clock of its own, and a call that was lost is booked after its attempt.
+        // A worker has its own clock, and a lost call is booked after the end of its attempt: the
+        // times are clamped to the span above.
         let within = |child_id: &ChildId, mut span: Span| {
             span.parent = Some(above(span.parent, child_id));
             if let Some((start, end)) = span.parent.and_then(|parent| told.get(&parent)) {
@@ -67,7 +70,7 @@ impl ReadLog {
             let tools = journals.of(&node.id).map_or(&[][..], |book| &book.tools);
             for entry in tools.iter().filter(|entry| is_done_by_worker(&entry.tool)) {
                 let mut span = within(&node.id, used(&trace, &node.id, entry));
-                // The answer that asked for it is booked shortly after it is written.
+                // The answer that requested the tool is booked shortly after its entry is written.
                 if let Some(asked) = booked.get(&(node.id.clone(), u64::from(entry.number.saturating_sub(1))))
                 {
                     span.start = span.start.max(*asked).min(span.end);
@@ -79,12 +82,13 @@ impl ReadLog {
     }
 }
 
-/// Those that a child or a human answers have spans of the coordinator, over all attempts of the caller.
+/// Tools that a child or a human answers have spans from the coordinator, across all attempts of
+/// the caller.
 fn is_done_by_worker(tool: &ToolName) -> bool {
     ![tool::JOURNALED_SPAWN, tool::ASK_HUMAN].contains(&tool.as_str())
 }
 
-/// A tool, from the entry before it to its own.
+/// The span of a tool, from the previous entry to the tool's own.
 fn used(trace: &Trace, child_id: &ChildId, entry: &ToolEntry) -> Span {
     let ToolEntry { number, attempt, tool, since, at, is_error } = entry;
     let id = SpanId::of(trace.id(), &format!("{child_id}.{attempt}.{number}.tool"));
@@ -100,7 +104,7 @@ fn used(trace: &Trace, child_id: &ChildId, entry: &ToolEntry) -> Span {
 }
 
 impl Trace {
-    /// Keeps marks from here on, as a run does that is exported.
+    /// Stores marks from here on, as if the spans of the run were exported.
     fn tell_all(&mut self, now: Timestamp) {
         if self.version() > 0 && !self.is_traced() {
             let subject = Subject::Submit.to_string();
@@ -109,11 +113,11 @@ impl Trace {
     }
 }
 
-/// Paid calls, as their events come.
+/// The paid calls, collected from their events.
 struct Calls<'a> {
     journals: &'a Journals,
     open: HashMap<(ChildId, CallId), Held>,
-    /// Where the spans of those stand that were booked.
+    /// The index in `spans` of each call that was booked.
     ended: HashMap<(ChildId, CallId), usize>,
     spans: Vec<(ChildId, Span)>,
 }
@@ -146,14 +150,14 @@ impl Calls<'_> {
             self.ended.insert(key, self.spans.len());
             self.spans.push(span);
         } else if let (Some(place), Some(cost)) = (self.ended.get(&key), cost) {
-            // It was forfeited, and its cost is known now.
+            // The call was forfeited, and its real cost has become known.
             let (_, span) = &mut self.spans[*place];
             span.attributes.retain(|(name, _)| name != COST);
             span.attributes.push(attribute(COST, cost.cost_usd));
         }
     }
 
-    /// From the hold to the booking; without a cost it is still open.
+    /// The span of a call from the hold to the booking; without a cost the call is still open.
     fn span(
         &self,
         trace: &Trace,
@@ -165,7 +169,7 @@ impl Calls<'_> {
         let book = self.journals.of(child_id);
         let entry = book.and_then(|book| book.paid.iter().find(|entry| entry.call_id == *call_id));
         let name = match entry.and_then(|entry| entry.model.as_ref()) {
-            // As it is exported: without the name of the provider.
+            // The name equals that of the exported span: without the provider.
             Some(model) => {
                 let model = model.as_str();
                 format!("chat {}", model.split_once('/').map_or(model, |(_, of_provider)| of_provider))

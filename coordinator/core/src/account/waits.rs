@@ -1,5 +1,6 @@
-//! How long each context did what: ran, or waited for a worker, for room in the budget, for a human, for its children.
-//! The times of a context add up to the time from its admission to its end.
+//! The activities of each context over time: it ran, or waited for a worker, for room in the
+//! budget, for a human, or for its children. The times of a context add up to the time from its
+//! admission to its end.
 
 use std::collections::HashMap;
 
@@ -9,7 +10,7 @@ use serde::Serialize;
 use super::log::ReadLog;
 use crate::{Body, ContextNode, Event, Phase, RunPhase, Status};
 
-/// What a context does, or waits for.
+/// The activity of a context, or the reason of its wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Doing {
     Queued,
@@ -18,7 +19,7 @@ enum Doing {
     InLine,
     Asking,
     Children,
-    /// Its budget is used up, and it waits for more.
+    /// The budget is used up, and the context waits for a larger one.
     Paused,
     Ended,
 }
@@ -32,7 +33,7 @@ pub struct Wait {
     pub human_ms: u64,
     pub children_ms: u64,
     pub budget_ms: u64,
-    /// Before the log begins.
+    /// The time before the log begins.
     #[serde(skip_serializing_if = "is_zero")]
     pub unknown_ms: u64,
 }
@@ -43,7 +44,7 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl Wait {
-    /// All of it.
+    /// The sum of all times.
     pub fn total_ms(&self) -> u64 {
         let Wait { ran_ms, worker_ms, hold_ms, human_ms, children_ms, budget_ms, unknown_ms } = *self;
         ran_ms + worker_ms + hold_ms + human_ms + children_ms + budget_ms + unknown_ms
@@ -53,14 +54,14 @@ impl Wait {
 #[derive(Debug, Clone)]
 struct Clock {
     doing: Doing,
-    /// It is a graph, and its own agent has not begun: it never waits for a worker.
+    /// The context is a graph whose own agent has not begun: it never waits for a worker.
     runs_steps: bool,
     since: Timestamp,
     wait: Wait,
 }
 
 impl Clock {
-    /// Begins something else; returns how long the last took.
+    /// Starts another activity; returns the duration of the last one.
     fn turn(&mut self, doing: Doing, at: Timestamp) -> u64 {
         let took = at.millis_since(self.since);
         let sum = match self.doing {
@@ -74,7 +75,7 @@ impl Clock {
         };
         *sum += took;
         self.doing = doing;
-        // A clock that went back takes nothing away.
+        // A clock that went back subtracts nothing.
         self.since = self.since.max(at);
         took
     }
@@ -87,7 +88,7 @@ pub struct Waits {
 }
 
 impl Waits {
-    /// Begins with the contexts of a copy, if the log does.
+    /// Starts with the contexts of a copy, if the log begins with one.
     pub(super) fn open(log: &ReadLog) -> Self {
         let opening = log.opening();
         let at = opening.made();
@@ -100,7 +101,7 @@ impl Waits {
         Waits { clocks: opening.contexts().iter().map(clock).collect(), last: at }
     }
 
-    /// Takes in the next event; returns how long the context waited until it, if it ends a wait.
+    /// Adds the next event. If it ends a wait, returns the duration of that wait.
     pub(super) fn add(&mut self, event: &Event, at: Timestamp) -> Option<u64> {
         self.last = self.last.max(at);
         if let Event::Admitted(admitted) = event {
@@ -143,7 +144,7 @@ fn doing(node: &ContextNode) -> Doing {
     }
 }
 
-/// What a context does after an event, if that changes it.
+/// The next activity of a context after an event, if the event changes it.
 fn next(now: Doing, runs_steps: bool, event: &Event) -> Option<Doing> {
     if matches!(event, Event::Ended(_)) {
         Some(Doing::Ended)

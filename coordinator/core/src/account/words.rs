@@ -1,30 +1,31 @@
-//! Events in words, on one line each.
+//! Events described in words, one line each.
 
 use domain::{Amount, Timestamp, wire::Asker};
 use serde_json::{Map, Value};
 
 use crate::{ContextNode, Event, Trace};
 
-/// The name of an event, as the log has it.
+/// The name of an event, as in the log.
 pub fn kind(event: &Event) -> String {
     let fields = fields(event);
     fields.get("type").and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-/// As `detail`, with the ids of steps instead of their places, if a trace has them where they were.
+/// Like `detail`, with the ids of steps instead of their places, if `trace` is given.
 pub(super) fn detail_in(trace: Option<&Trace>, event: &Event) -> String {
     let group = trace.and_then(|trace| trace.plan_of(trace.context(event.child_id()?)?));
     let id = |place: u64| Some(group?.steps.get(usize::try_from(place).ok()?)?.id.to_string());
     told(event, id)
 }
 
-/// Whether the steps of its graphs are where they were from the start: an amend moves them.
+/// Returns true if the steps of all its graphs are at their original places: an amend moves them.
 pub(super) fn has_first_places(trace: &Trace) -> bool {
     let is_amended = |node: &ContextNode| node.graph.as_ref().is_some_and(|run| !run.amends.is_empty());
     !trace.contexts().iter().any(is_amended)
 }
 
-/// What an event says, apart from its name and its context: `attempt 1, call_id 1-1, amount $0.02 and 30 tokens`.
+/// The fields of an event, without its name and its context: `attempt 1, call_id 1-1, amount $0.02
+/// and 30 tokens`.
 pub fn detail(event: &Event) -> String {
     told(event, |_| None)
 }
@@ -45,7 +46,7 @@ fn told(event: &Event, step: impl Fn(u64) -> Option<String>) -> String {
     said.map(word).collect::<Vec<_>>().join(", ")
 }
 
-/// The name of a field for people: the log has the hash of a lease's token, never the token.
+/// The name of a field for people. The log has the hash of a lease's token, never the token.
 fn label<'n>(event: &Event, name: &'n str) -> &'n str {
     if matches!(event, Event::Claimed { .. }) && name == "token" { "token_hash" } else { name }
 }
@@ -63,13 +64,13 @@ fn is_empty(value: &Value) -> bool {
         Value::String(text) => text.is_empty(),
         Value::Array(items) => items.is_empty(),
         Value::Object(fields) => fields.is_empty(),
-        // What is not so is not told.
+        // A field that is false is left out.
         Value::Bool(is_so) => !is_so,
         Value::Number(_) => false,
     }
 }
 
-/// The fields of events that are times.
+/// The fields that are times.
 const TIMES: [&str; 3] = ["until", "not_before", "deadline"];
 
 fn shown(name: &str, value: Value) -> String {

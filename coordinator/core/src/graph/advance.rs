@@ -1,5 +1,5 @@
-//! What a graph starts next: one step at a time, each decided on the state that the last one left, until
-//! nothing can start. So a thousand steps cost a thousand small decisions.
+//! Decides the next start in a graph: one step at a time, each on the state that the previous start
+//! left, until no step can start. A thousand steps therefore cost a thousand small decisions.
 
 use domain::{
     ContextKey, Json, StepId, Timestamp,
@@ -18,8 +18,8 @@ use crate::{
     rerun,
 };
 
-/// The next events of a graph: a step is started, skipped or refused, or the graph ends. None if it waits
-/// or has ended.
+/// The next events of a graph: a step is started, skipped or refused, or the graph ends. No event
+/// if the graph waits or has ended.
 pub(crate) fn advance(trace: &Trace, graph: ContextIndex, now: Timestamp) -> Vec<Event> {
     let node = trace.node(graph);
     let (run, group) = trace.expect_run(graph);
@@ -53,8 +53,8 @@ pub(crate) fn advance(trace: &Trace, graph: ContextIndex, now: Timestamp) -> Vec
     }
 }
 
-/// Nothing can start before money returns. What still runs will return some when it ends; if nothing runs, the graph
-/// pauses.
+/// Nothing can start before money returns. Running contexts will return some when they end; without
+/// any, the graph pauses.
 fn pause_when_idle(trace: &Trace, graph: ContextIndex, reason: String) -> Vec<Event> {
     let node = trace.node(graph);
     let paused = matches!(node.status, crate::Status::Paused { .. });
@@ -64,15 +64,15 @@ fn pause_when_idle(trace: &Trace, graph: ContextIndex, reason: String) -> Vec<Ev
     vec![Event::Paused { child_id: node.id.clone(), reason, in_line: false }]
 }
 
-/// A ready step may start, unless it is a `for_each` whose `max_parallel` items are running.
+/// Returns true if a ready step may start: it has no `for_each` with `max_parallel` running items.
 fn may_start(run: &GraphRun, group: &Group, step: StepIndex) -> bool {
     let Some(items) = &run.step(step).items else { return true };
     let bound = group.steps[step as usize].for_each.as_ref().and_then(|each| each.max_parallel);
     bound.is_none_or(|bound| items.started - items.ended < bound)
 }
 
-/// A step that may start although nothing is left to spend: a human costs nothing, and neither does a result that is taken
-/// from an earlier run.
+/// A step that may start although nothing is left to spend: a question to a human costs nothing,
+/// and neither does a result from an earlier run.
 fn free_step(trace: &Trace, graph: ContextIndex, run: &GraphRun, group: &Group) -> Option<StepIndex> {
     let asks = |step: StepIndex| {
         let is_fallback = run.step(step).next == Some(Ran::Fallback);
@@ -82,13 +82,13 @@ fn free_step(trace: &Trace, graph: ContextIndex, run: &GraphRun, group: &Group) 
     run.ready().filter(|step| may_start(run, group, *step)).find(free)
 }
 
-/// Whether a graph for which nothing is left can go on all the same.
+/// Returns true if a graph with nothing left to spend can still continue.
 pub(crate) fn goes_on_for_free(trace: &Trace, graph: ContextIndex) -> bool {
     let (run, group) = trace.expect_run(graph);
     free_step(trace, graph, run, group).is_some()
 }
 
-/// What is started next for a step that has begun: an item, a round or its fallback.
+/// The next context of a step that has begun: an item, a round or its fallback.
 fn goes_on_with(step: &StepRun) -> Option<Ran> {
     step.items.as_ref().map(|items| Ran::Item(items.started)).or(step.next)
 }
@@ -121,7 +121,7 @@ impl Start<'_> {
                     events.push(self.ended(StepStatus::Skipped, Some(reason)));
                     return events;
                 }
-                // A value it reads was never written: the same as a missing input.
+                // A value in the condition was never written: handled like a missing input.
                 Err(error @ EvaluationError::Absent(_)) => {
                     events.push(self.ended(StepStatus::Skipped, Some(format!("when: {error}"))));
                     return events;
@@ -149,7 +149,7 @@ impl Start<'_> {
         &self.group.steps[self.step as usize]
     }
 
-    /// How the last context of the step ended.
+    /// The status of the step's last context.
     fn last_status(&self) -> StepStatus {
         let last =
             self.run.step(self.step).contexts.last().and_then(|context| self.trace.node(*context).end());
@@ -161,12 +161,13 @@ impl Start<'_> {
         Event::StepEnded { child_id, step: self.step, status, reason, partial: false }
     }
 
-    /// Why it can't run, if something it needs is missing (G3, G4).
+    /// The reason why the step can't run, if something it needs is missing (G3, G4).
     fn what_is_missing(&self) -> Option<String> {
         for (levels, step) in &self.plan().requires {
             let id = self.id_above(*levels, *step)?;
             let (run, group) = self.trace.run_above(self.graph, *levels)?;
-            // An amend may have moved it: an item keeps the plan that it began with, and the graph around it does not.
+            // An amend may have moved the required step: an item keeps the plan with which it
+            // began, and the graph around it does not.
             let place = (0u32..).zip(&group.steps).find(|(_, step)| step.id == *id).map(|(place, _)| place);
             if place.is_none_or(|place| run.step(place).status != StepStatus::Succeeded) {
                 return Some(format!("`{id}` did not succeed"));
@@ -178,7 +179,8 @@ impl Start<'_> {
         let graph = self.trace.node(self.graph);
         for input in &self.plan().inputs {
             let there = match input.source {
-                // An agent may not have written the list; where an item reads such a key, it gets null.
+                // An agent may not have written the list. Where an item reads such a key, it gets
+                // null.
                 Source::UnderSibling(_) if self.is_list(&input.key) => {
                     self.trace.value_for_step(self.graph, input).is_some()
                 }
@@ -195,7 +197,7 @@ impl Start<'_> {
         None
     }
 
-    /// The id of a step of a group around it, by its place in the plan of this one.
+    /// The id of a step in a group around this one, by its place in the plan of this one.
     fn id_above(&self, levels: u32, step: StepIndex) -> Option<&StepId> {
         let plan = &self.trace.plans[self.run.plan as usize];
         let above = |group: GroupIndex, _| plan.group(group).owner.map(|(outer, _)| outer);
@@ -233,7 +235,7 @@ impl Start<'_> {
             let reason = format!("{asked} items{of} on {have} contexts would exceed {limit}");
             return vec![self.ended(StepStatus::Failed, Some(reason))];
         }
-        // Each item has an order, with its element, and the last one room for its end.
+        // Each item has an order with its element, and room is needed for the end of the last item.
         let bytes = item_bytes(self.trace, self.graph, self.step);
         let all =
             bytes.saturating_mul(asked as u64).saturating_add(2 * list.size_bytes() + content::END_BYTES);
@@ -279,7 +281,7 @@ impl Start<'_> {
         match ran {
             Ran::Item(_) => step::item_refused(self.trace, self.graph, self.step, refusal),
             Ran::Itself | Ran::Round(_) => vec![self.ended(StepStatus::Failed, Some(refusal))],
-            // The step ends as it would have without a fallback.
+            // The step ends as it would have ended without a fallback.
             Ran::Fallback => {
                 vec![self.ended(self.last_status(), Some(format!("its fallback was {refusal}")))]
             }
@@ -287,7 +289,7 @@ impl Start<'_> {
     }
 }
 
-/// Whether the next step of a graph waits for calls in flight to leave room for its grant.
+/// Returns true if the grant of the graph's next step does not fit until calls in flight end.
 pub(crate) fn next_is_busy(trace: &Trace, graph: ContextIndex, now: Timestamp) -> bool {
     let (run, group) = trace.expect_run(graph);
     let Some(step) = run.ready().find(|step| may_start(run, group, *step)) else { return false };
@@ -296,7 +298,7 @@ pub(crate) fn next_is_busy(trace: &Trace, graph: ContextIndex, now: Timestamp) -
 }
 
 impl Trace {
-    /// The context whose budget keeps a graph from starting anything. An abort takes precedence over a
+    /// The context whose budget prevents any start in a graph. An abort takes precedence over a
     /// pause.
     pub(crate) fn starved(&self, graph: ContextIndex) -> Option<&ContextNode> {
         let starved = || self.nothing_left(graph).map(|(node, _)| node);

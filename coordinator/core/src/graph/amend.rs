@@ -1,7 +1,7 @@
-//! Amends of a running graph (G13). An amend carries the whole definition as it is to be. Steps that have begun, ended or
-//! been skipped are in it unchanged; the others may be replaced, added or removed. The graph, and each of its groups that
-//! runs, goes on with the new plan; a run that has ended keeps the plan that it had. Rounds that come later run the new
-//! steps.
+//! Amends of a running graph (G13). An amend has the whole new definition. Steps that have begun,
+//! ended or been skipped are unchanged in it; the others may be replaced, added or removed. The
+//! graph, and each of its running groups, continues with the new plan; a run that has ended keeps
+//! its plan. Later rounds run the new steps.
 //!
 //! A second delivery is harmless: an amend is known by the id that its sender gave it.
 
@@ -23,7 +23,7 @@ use crate::{
 
 /// The most amends of one graph.
 const MAX_AMENDS: usize = 100;
-/// The longest name of who amends.
+/// The longest name of a sender.
 const MAX_SENDER_BYTES: usize = 256;
 
 pub(crate) fn amend(trace: &Trace, amend: &Amend) -> Result<Vec<Event>, Refusal> {
@@ -80,21 +80,21 @@ pub(crate) fn amend(trace: &Trace, amend: &Amend) -> Result<Vec<Event>, Refusal>
 }
 
 impl Trace {
-    /// The context in which the whole graph runs that this one, a graph or a group, belongs to.
+    /// The context of the whole graph to which this graph or group belongs.
     fn whole_graph(&self, at: ContextIndex) -> Option<ContextIndex> {
         let mut graphs = self.chain(at).take_while(|(_, node)| node.graph.is_some());
         graphs.find(|(_, node)| node.identity.step.is_none()).map(|(index, _)| index)
     }
 
-    /// The definition of the graph that a context belongs to, with the id of every step; the graph's context, and how
-    /// often it was amended.
+    /// The definition of the graph to which a context belongs, with the id of every step; with it
+    /// the graph's context, and the number of its amends.
     pub fn definition_of(&self, child_id: &ChildId) -> Option<(&ContextNode, u32, graph::TaskGraph)> {
         let node = self.node(self.whole_graph(self.find(child_id)?)?);
         let run = node.graph.as_deref()?;
         Some((node, run.revision(), self.plans[run.plan as usize].named_definition()))
     }
 
-    /// The graph and the revision of an amend that was just made, or had been before.
+    /// The graph and the revision of an amend that was made now or earlier.
     pub fn amended(&self, amend: &Amend) -> Option<(&ContextNode, u32)> {
         let at = match &amend.child_id {
             Some(child_id) => self.find(child_id)?,
@@ -105,8 +105,8 @@ impl Trace {
         Some((node, u32::try_from(place).unwrap_or(u32::MAX).saturating_add(1)))
     }
 
-    /// What became of the steps of a graph that are not free to change. The steps in a group that has ended are not
-    /// named: the group is.
+    /// The standings of the steps of a graph that an amend can't freely change. The steps in an
+    /// ended group are left out: the group stands for them.
     pub(crate) fn standings(&self, graph: ContextIndex) -> BTreeMap<StepPath, Standing> {
         let mut standings = BTreeMap::new();
         for at in self.open_runs(graph) {
@@ -136,7 +136,8 @@ impl Trace {
         Some(if is_open && word == graph::BEGUN { Standing::Open } else { Standing::Fixed(word) })
     }
 
-    /// The group that runs for a step, if it takes amends. The items of a `for_each` all run the steps that the first ran.
+    /// The group that runs for a step, if it takes amends. The items of a `for_each` all run the
+    /// same steps as the first one, so they take none.
     fn open_run_of(&self, run: &GraphRun, step: &StepRun) -> Option<ContextIndex> {
         let last = *step.contexts.last().filter(|_| step.items.is_none())?;
         let inner = self.node(last).graph.as_deref()?;
@@ -145,7 +146,7 @@ impl Trace {
         takes.then_some(last)
     }
 
-    /// The graph and its groups that run and take amends.
+    /// The graph and its running groups that take amends.
     pub(crate) fn open_runs(&self, graph: ContextIndex) -> Vec<ContextIndex> {
         let mut found = vec![graph];
         let mut next = 0;
@@ -178,13 +179,13 @@ impl Trace {
 }
 
 impl GraphRun {
-    /// How often it was amended.
+    /// The number of amends.
     pub fn revision(&self) -> u32 {
         u32::try_from(self.amends.len()).unwrap_or(u32::MAX)
     }
 
-    /// Goes on with another plan. Steps are the same if their ids are: those that have begun keep what became of them,
-    /// and their numbers.
+    /// Continues with another plan. A step with the same id is the same step: if it has begun, it
+    /// keeps its row and its number.
     fn take_plan(&mut self, number: u32, before: &Plan, after: &Plan, version: u64) {
         let old = before.group(self.group);
         let group = old
@@ -210,7 +211,7 @@ impl GraphRun {
         self.put_rows(rows, numbers);
     }
 
-    /// What became of a step; of one that has not begun, only since when it is ready.
+    /// The row of a step; a step that has not begun keeps only the time at which it became ready.
     fn kept_row(&self, place: Option<u32>) -> StepRun {
         let row = place.map(|place| self.step(place));
         match row {
@@ -220,7 +221,7 @@ impl GraphRun {
         }
     }
 
-    /// The numbers of the steps: those of kept steps stay, others get the lowest that are free.
+    /// The numbers of the steps: kept steps keep theirs, and the others get the lowest free ones.
     fn kept_numbers(&self, kept: &[Option<u32>]) -> Vec<u32> {
         let stays: Vec<Option<u32>> =
             kept.iter().map(|place| place.map(|place| self.number(place))).collect();
@@ -230,7 +231,7 @@ impl GraphRun {
     }
 }
 
-/// Counts what each step still waits for. One that has not begun and waits for nothing is ready.
+/// Counts the blockers of each step. A step that has not begun and has no blockers is ready.
 fn block(rows: &mut [StepRun], group: &Group, version: u64) {
     let unfinished: Vec<bool> =
         rows.iter().map(|row| matches!(row.status, StepStatus::Pending | StepStatus::Running)).collect();

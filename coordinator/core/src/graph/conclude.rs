@@ -1,5 +1,5 @@
-//! How a graph ends: by a race's winner, a failure, the end of its last step, or its own agent's synthesis
-//! (G1, G4, G6). The synthesis of a race has the winner's finding alone.
+//! Ends a graph: by a race's winner, a failure, the end of its last step, or the synthesis of its
+//! own agent (G1, G4, G6). The synthesis of a race contains the winner's finding only.
 
 use domain::{
     Amount, ContextKey, Json, Timestamp,
@@ -39,7 +39,7 @@ pub(super) fn conclude(trace: &Trace, graph: ContextIndex, now: Timestamp) -> Ve
     events
 }
 
-/// Completes with a result, if that fits the graph's `output_schema`.
+/// Completes with a result, if the result matches the graph's `output_schema`.
 fn complete(trace: &Trace, graph: ContextIndex, result: Option<Payload>) -> Event {
     let nothing = Payload::Inline(Json::null());
     match attempt::unfit(trace, graph, result.as_ref().unwrap_or(&nothing)) {
@@ -51,7 +51,7 @@ fn complete(trace: &Trace, graph: ContextIndex, result: Option<Payload>) -> Even
     }
 }
 
-/// A race is won, and its graph goes on with the synthesis: what still runs is cancelled.
+/// A race is won, and its graph continues with the synthesis: steps that still run are cancelled.
 fn losers_cancelled(trace: &Trace, graph: ContextIndex, run: &GraphRun, group: &Group) -> Vec<Event> {
     let Some(winner) = run.progress.winner else { return Vec::new() };
     let node = trace.node(graph);
@@ -69,7 +69,8 @@ fn losers_cancelled(trace: &Trace, graph: ContextIndex, run: &GraphRun, group: &
     ended.chain(stopped).collect()
 }
 
-/// B17: what the profile of the graph's own agent bounds: its calls alone, not those of the steps.
+/// B17: the bounds from the profile of the graph's own agent. They apply to its own calls, not to
+/// those of the steps.
 fn lowered(trace: &Trace, graph: ContextIndex) -> Option<Box<LoweredBounds>> {
     let node = trace.node(graph);
     let profile = node.spec.agent_id.as_ref().and_then(|id| trace.agent(id))?;
@@ -138,8 +139,8 @@ fn fail(trace: &Trace, graph: ContextIndex, run: &GraphRun, group: &Group) -> Ev
     }
 }
 
-/// The winner's result; for a group whose result someone reads, the results of its steps. What an agent gets of the
-/// graph that it ran is made when it is sent (`graph_answer`).
+/// The winner's result; for a group whose result is read, the results of its steps. The answer for
+/// the agent that ran the graph is built when it is sent (`graph_answer`).
 fn result(trace: &Trace, graph: ContextIndex, run: &GraphRun, group: &Group) -> Option<Payload> {
     if let Some(winner) = run.progress.winner {
         return result_of(trace, run.step(winner)).map(Payload::Inline);
@@ -158,7 +159,7 @@ fn result(trace: &Trace, graph: ContextIndex, run: &GraphRun, group: &Group) -> 
     Some(Payload::Inline(Json::from(Value::Object(results))))
 }
 
-/// The values that a graph says are its result; null for one that was not written.
+/// The values that a graph declares as its result; null for a value that was not written.
 fn output_of(trace: &Trace, graph: ContextIndex, output: &OutputDef) -> Json {
     let value = |key: &ContextKey| {
         let entry = trace.value_in(trace.node(graph), key);
@@ -172,8 +173,8 @@ fn output_of(trace: &Trace, graph: ContextIndex, output: &OutputDef) -> Json {
     })
 }
 
-/// Whether anyone reads the result of this group: its step writes it to a key, or the group around it
-/// gathers findings, is a race, or has a result that is read in turn.
+/// Returns true if the result of this group is read: its step writes it to a key, or the group
+/// around it gathers findings, is a race, or has a result that is read in turn.
 fn is_read(trace: &Trace, node: &ContextNode) -> bool {
     let (Some(parent), Some(of)) = (node.parent, node.identity.step) else { return false };
     let (run, group) = trace.expect_run(parent);
@@ -181,7 +182,8 @@ fn is_read(trace: &Trace, node: &ContextNode) -> bool {
     step.output_to.is_some() || group.aggregate.is_some() || group.race || is_read(trace, trace.node(parent))
 }
 
-/// `aggregate` no longer waits: running steps are cancelled, steps that have not begun are skipped.
+/// `aggregate` stops waiting: running steps are cancelled, and steps that have not begun are
+/// skipped.
 pub(crate) fn gathering_is_over(trace: &Trace, graph: ContextIndex) -> Vec<Event> {
     let node = trace.node(graph);
     let (run, _) = trace.expect_run(graph);
@@ -209,7 +211,7 @@ pub(crate) fn gathering_is_over(trace: &Trace, graph: ContextIndex) -> Vec<Event
 }
 
 impl Trace {
-    /// Whether a completed context is a graph in which some steps did not succeed.
+    /// Returns true if a completed context is a graph in which some steps did not succeed.
     pub(crate) fn ended_partial(&self, node: &ContextNode) -> bool {
         self.run_of(node).is_some_and(|(run, group)| verdict(run, group) == GraphVerdict::Partial)
     }

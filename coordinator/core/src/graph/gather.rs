@@ -1,5 +1,6 @@
-//! What a graph's own agent synthesises from (G6): each finding once, with who found it; of a race, the winner's. The
-//! agent gets this text and nothing else from its steps.
+//! Builds the input for the synthesis of a graph's own agent (G6): each finding once, with the
+//! agents that found it; for a race, the winner's finding. The agent gets only this text from its
+//! steps.
 
 use std::collections::HashMap;
 
@@ -13,7 +14,7 @@ use domain::{
 use super::view::value_of;
 use crate::{ContextNode, Ran, StepOf, Trace};
 
-/// The most steps that are named as missing.
+/// The most missing steps that are listed by name.
 const MISSING_NAMED: usize = 50;
 
 struct Finding {
@@ -95,7 +96,7 @@ fn findings(trace: &Trace, graph: &ContextNode) -> Vec<Finding> {
     found
 }
 
-/// Of the rounds of a loop only the last counts.
+/// Returns true for the last round of a loop, and for every context that is not a round.
 fn is_last_word(trace: &Trace, graph: &ContextNode, node: &ContextNode) -> bool {
     let (Some((run, _)), Some(of)) = (trace.run_of(graph), node.identity.step) else { return false };
     let last = run.step(run.place(of.step)).contexts.last().map(|last| &trace.node(*last).id);

@@ -1,6 +1,7 @@
-//! Graphs as they run (section G). A graph or group is a context that runs no agent but starts one context
-//! for each of its steps. `schedule` decides what starts and `start` how, `step` what the end of a step
-//! means, `conclude` how the graph ends, `gather` what its agent synthesises from.
+//! Running graphs (section G). A graph or group is a context that runs no agent, but starts one
+//! context for each of its steps. `advance` decides which step starts next, and `start` starts it.
+//! `step` handles the end of a step's context, and `conclude` ends the graph. `gather` builds the
+//! input of its synthesis. `amend` replaces its plan, and `undo` undoes its steps.
 
 mod advance;
 mod amend;

@@ -1,5 +1,6 @@
-//! The result of a graph (G5): every step with its own status, result, cost, attempts and attribution, under every
-//! policy. It is derived: each result is stored once, with the context that gave it.
+//! The result of a graph (G5): every step with its own status, result, cost, attempts and
+//! attribution, under every policy. The report is derived: each result is stored once, in the
+//! context that produced it.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +25,7 @@ use crate::{
 const MAX_FAILURES: usize = 16;
 
 impl Trace {
-    /// The outcome of a graph's context, at any moment; none for a context that runs an agent.
+    /// The outcome of a graph's context, at any moment; `None` for a context that runs an agent.
     pub fn graph_outcome(&self, node: &ContextNode) -> Option<GraphOutcome> {
         let (run, group) = self.run_of(node)?;
         let steps = self.step_reports(node, run, group, &mut Results::new(self));
@@ -46,12 +47,12 @@ impl Trace {
         })
     }
 
-    /// Whether a graph succeeded, as far as it is; none for a context that runs an agent.
+    /// The verdict on a graph at this moment; `None` for a context that runs an agent.
     pub fn graph_verdict(&self, node: &ContextNode) -> Option<GraphVerdict> {
         self.run_of(node).map(|(run, group)| final_verdict(node, run, group))
     }
 
-    /// What the agent that ran a graph gets of it, once it has ended (G10).
+    /// The answer that the agent that ran a graph gets once the graph has ended (G10).
     pub(crate) fn graph_answer(&self, node: &ContextNode) -> Option<GraphAnswer> {
         let (run, group) = self.run_of(node)?;
         let end = node.end()?;
@@ -91,8 +92,8 @@ impl Trace {
         let last = run.contexts.last().map(|context| self.node(*context));
         // The items of a group are reported by the list of their results.
         let inner = last.filter(|_| run.items.is_none()).and_then(|node| Some((node, self.run_of(node)?)));
-        // The results of a plain group are those of its steps. The winner's is the graph's own.
-        // Of a group that was taken over (G15) the steps have none here.
+        // The results of a plain group are the results of its steps. The winner's result is the
+        // graph's own. The steps of a group that was taken over (G15) have no result here.
         let own = |(node, (_, group)): &(&ContextNode, (&GraphRun, &Group))| {
             group.race || group.aggregate.is_some() || group.output.is_some() || node.identity.taken.is_some()
         };
@@ -132,13 +133,14 @@ impl Trace {
         }
     }
 
-    /// What the graph of a step is kept as, if the step used it by name (G18).
+    /// The name of the stored graph that a step used, if it used one by name (G18).
     fn used_name(&self, node: &ContextNode, group: GroupIndex) -> Option<Text> {
         let run = node.graph.as_deref()?;
         self.plans[run.plan as usize].group(group).used.as_ref()?.name.clone()
     }
 
-    /// The first contexts of a step that did not succeed. One that is the whole step has the step's reason.
+    /// The first contexts of a step that did not succeed. Nothing is listed for a step with one
+    /// context: the step has its reason.
     fn failures(&self, run: &StepRun) -> Vec<StepFailure> {
         if run.contexts.len() < 2 {
             return Vec::new();
@@ -152,8 +154,8 @@ impl Trace {
         failed.take(MAX_FAILURES).collect()
     }
 
-    /// What the steps of a graph wrote, inner groups included, by their short names. After the root's end
-    /// the values come from its outcome: the store is cleared.
+    /// The outputs of the steps of a graph, including inner groups, by their short names. After the
+    /// root's end they come from its outcome, because the store is cleared then.
     pub(super) fn outputs_of(&self, node: &ContextNode) -> BTreeMap<ContextKey, Json> {
         let Some((run, _)) = self.run_of(node) else { return BTreeMap::new() };
         let plan = &self.plans[run.plan as usize];
@@ -186,7 +188,8 @@ impl Trace {
     }
 }
 
-/// The steps of a report that were undone, and those that should have been.
+/// Sorts the steps of a report into those that were undone and those whose undo failed or was
+/// dropped.
 fn undos(steps: &[StepReport], undone: &mut Vec<StepId>, failed: &mut Vec<StepId>) {
     for step in steps {
         match step.undo.as_ref().map(|undo| undo.status) {
@@ -198,7 +201,7 @@ fn undos(steps: &[StepReport], undone: &mut Vec<StepId>, failed: &mut Vec<StepId
     }
 }
 
-/// A stopped graph did not succeed, whatever its steps had done by then.
+/// A graph that was stopped has failed, even if all its steps had succeeded.
 fn final_verdict(node: &ContextNode, run: &GraphRun, group: &Group) -> GraphVerdict {
     match node.end() {
         Some(end) if end.status != EndStatus::Completed => GraphVerdict::Failed,
@@ -206,7 +209,7 @@ fn final_verdict(node: &ContextNode, run: &GraphRun, group: &Group) -> GraphVerd
     }
 }
 
-/// Who gave the last answer that a context got.
+/// The sender of the last answer that a context got.
 fn answered_by(node: &ContextNode) -> Option<Text> {
     node.answers.last()?.by.clone()
 }

@@ -1,4 +1,4 @@
-//! The results of steps in a report: each once, and all together within a bounded size.
+//! The results of steps in a report: each result once, and all together within a bounded size.
 
 use domain::{
     Json,
@@ -9,17 +9,17 @@ use serde_json::Value;
 
 use crate::{ContextNode, Ran, StepRun, Trace, context_store::full_key};
 
-/// The most bytes of results in one report. The others are named by their size, and are in the outcomes of their
-/// contexts.
+/// The most bytes of results in one report. Further results are listed by their size only; they are
+/// in the outcomes of their contexts.
 const MAX_RESULTS_BYTES: u64 = 1024 * 1024;
 
-/// Hands out results as long as there is room.
+/// Adds results to a report while it has room.
 pub(super) struct Results<'a> {
     trace: &'a Trace,
     room: u64,
 }
 
-/// The result of a step as a report has it: at most one of the three.
+/// The result of a step in a report: at most one of the three fields is set.
 #[derive(Default)]
 pub(super) struct ReportedResult {
     pub(super) inline: Option<Json>,
@@ -32,8 +32,8 @@ impl<'a> Results<'a> {
         Results { trace, room: MAX_RESULTS_BYTES }
     }
 
-    /// What the step wrote to its `output_to`, else what its last context ended with, the last report of one that
-    /// was aborted included; of a `for_each`, the list of results.
+    /// The value that the step wrote to its `output_to`; otherwise the result of its last context,
+    /// including the last report of an aborted one. For a `for_each`, the list of results.
     pub(super) fn take(&mut self, graph: &ContextNode, run: &StepRun, step: &Step) -> ReportedResult {
         let Some(last) = run.contexts.last().map(|context| self.trace.node(*context)) else {
             return ReportedResult::default();
@@ -51,7 +51,7 @@ impl<'a> Results<'a> {
         self.payload(last.end().and_then(|end| end.details.result.as_ref()))
     }
 
-    /// What a context ended with.
+    /// The result of a context.
     pub(super) fn payload(&mut self, result: Option<&Payload>) -> ReportedResult {
         match result {
             None => ReportedResult::default(),
@@ -75,7 +75,7 @@ impl<'a> Results<'a> {
         Ok(())
     }
 
-    /// The results of the items in the order of the list, null for an item without one.
+    /// The results of the items in the order of the list, with null for an item without one.
     fn list(&mut self, run: &StepRun) -> ReportedResult {
         let nodes = run.contexts.iter().map(|context| self.trace.node(*context));
         let completed = nodes.filter_map(|node| {

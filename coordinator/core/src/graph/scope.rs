@@ -1,4 +1,5 @@
-//! What a condition may read: outputs of its graph, the steps around it, and the budget of its graph.
+//! The values that a condition may read: outputs of its graph, the steps around it, and the budget
+//! of its graph.
 
 use domain::{
     ContextKey, Json,
@@ -11,7 +12,8 @@ use crate::{ContextIndex, ContextNode, Trace};
 pub(super) struct StepScope<'a> {
     pub(super) trace: &'a Trace,
     pub(super) graph: ContextIndex,
-    /// Where the values that a `when` reads come from. An `until` reads them by their names in the graph.
+    /// The sources of the values that a `when` reads. An `until` reads values by their names in the
+    /// graph.
     pub(super) reads: &'a [Input],
     /// The round that has just ended: `until` may read the status of its steps.
     pub(super) round: Option<&'a ContextNode>,
@@ -20,7 +22,7 @@ pub(super) struct StepScope<'a> {
 }
 
 impl<'a> StepScope<'a> {
-    /// For the `when` of a step that reads these.
+    /// The scope for the `when` of a step with these inputs.
     pub(super) fn of(trace: &'a Trace, graph: ContextIndex, reads: &'a [Input]) -> Self {
         StepScope { trace, graph, reads, round: None, fresh: None }
     }
@@ -42,7 +44,8 @@ impl Scope for StepScope<'_> {
     }
 
     fn step(&self, id: &str) -> Option<Value> {
-        // A graph that a step uses sees nothing around it, and nobody around it sees its steps.
+        // A used graph can't read the steps around it, and the steps around it can't read its
+        // steps.
         let round = self.round.into_iter().filter(|round| !self.trace.is_used(round));
         let mut inside = true;
         let around = self.trace.chain(self.graph).map(|(_, node)| node);

@@ -1,5 +1,5 @@
-//! How a context is started for a step: what is asked for it (`ContextSpec`), its id, and the evaluation of its
-//! conditions. When it is started is decided in `schedule` and `step`.
+//! Starts a context for a step: its spec (`ContextSpec`), its id, and the evaluation of the step's
+//! conditions. `advance` and `step` decide when it is started.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub(super) fn refused(refusal: &Refusal) -> String {
     end::short(format!("refused ({}): {refusal}", refusal.code().0))
 }
 
-/// Evaluates a condition; its result, and what it read, go into an event.
+/// Evaluates a condition. The result, and the values that it read, go into an event.
 pub(super) fn ask(
     scope: &StepScope<'_>,
     step: StepIndex,
@@ -36,7 +36,7 @@ pub(super) fn ask(
     (asked, answer)
 }
 
-/// What a condition read, for people: long values are cut.
+/// The values that a condition read, for people: long values are cut.
 fn shortened(mut saw: serde_json::Value) -> Json {
     const LONGEST: usize = 200;
     if let Some(outputs) = saw.get_mut("outputs").and_then(serde_json::Value::as_object_mut) {
@@ -67,7 +67,8 @@ pub(super) fn begin(
     admission::step(trace, graph, spec, (body, undo), step_of(trace, graph, step, ran), now)
 }
 
-/// The context of a step whose result is taken from an earlier run (G15). It runs nothing, and needs no terms.
+/// The context of a step whose result is taken from an earlier run (G15). It runs nothing and needs
+/// no terms.
 pub(crate) fn begin_taken(
     trace: &Trace,
     graph: ContextIndex,
@@ -101,7 +102,7 @@ fn step_of(trace: &Trace, graph: ContextIndex, step: StepIndex, ran: Ran) -> Ste
     StepOf { step: run.number(step), ran }
 }
 
-/// What is asked for a context of a step, and what it runs.
+/// The spec of a context for a step, and its body.
 fn spec(trace: &Trace, graph: ContextIndex, step: StepIndex, ran: Ran) -> (ContextSpec, Body) {
     let (run, group) = trace.expect_run(graph);
     let plan = &group.steps[step as usize];
@@ -133,7 +134,7 @@ fn spec(trace: &Trace, graph: ContextIndex, step: StepIndex, ran: Ran) -> (Conte
             Some(used) => used_inputs(trace, graph, step, ran, used),
             None => item_inputs(run, step, ran),
         },
-        // A graph that is run as a step has copies of what it is given.
+        // A used graph has copies of its inputs.
         input_from: if used.is_some() { Vec::new() } else { read_keys(plan) },
         output_to: plan.output_to.clone().filter(|_| is_agent && plan.for_each.is_none()),
         tools: plan.tools.clone().filter(|_| is_agent),
@@ -154,13 +155,13 @@ fn spec(trace: &Trace, graph: ContextIndex, step: StepIndex, ran: Ran) -> (Conte
     let spec = match ran {
         // A ceiling on a `for_each` applies to each item; a grant is carved out item by item.
         Ran::Item(_) | Ran::Itself | Ran::Round(_) => spec,
-        // The fallback gets the terms of a step that has none of its own.
+        // The fallback is funded like a step without its own funding.
         Ran::Fallback => ContextSpec { funding: Funding::Shared, ..spec },
     };
     (spec, body)
 }
 
-/// The graph that a context runs, if it is one that a step uses.
+/// The graph that a context runs, if a step uses it.
 fn used(trace: &Trace, body: Body) -> Option<&UsedGraph> {
     match body {
         Body::Graph { plan, group } => trace.plans[plan as usize].group(group).used.as_deref(),
@@ -168,7 +169,8 @@ fn used(trace: &Trace, body: Body) -> Option<&UsedGraph> {
     }
 }
 
-/// The inputs of a graph that a step uses: its own, and what `with` gives it now. What is missing is null.
+/// The inputs of a graph that a step uses: its own, and the current values for `with`. Missing
+/// values are null.
 fn used_inputs(
     trace: &Trace,
     graph: ContextIndex,
@@ -194,8 +196,8 @@ fn used_inputs(
     inputs
 }
 
-/// The keys that the context reads. An item of `for_each` has its element, and the list only if `input_from` names
-/// it (W8).
+/// The keys that the context reads. An item of `for_each` reads its element, and the list only if
+/// `input_from` names it (W8).
 fn read_keys(plan: &graph::Step) -> Vec<ContextKey> {
     let hidden = plan.for_each.as_ref().filter(|each| !each.shows_list).map(|each| &each.key);
     plan.inputs.iter().map(|input| &input.key).filter(|key| Some(*key) != hidden).cloned().collect()
@@ -210,8 +212,10 @@ fn item_inputs(run: &GraphRun, step: StepIndex, ran: Ran) -> BTreeMap<ContextKey
     [(key("item"), Json::from(item)), (key("index"), Json::from(serde_json::Value::from(number)))].into()
 }
 
-/// A context's id from its step's: `writer`, `writer-3` for an item and for a step within the third item of a group,
-/// `writer-r2` for a round; `outer-writer` in the graph that the step `outer` uses. If that is taken, as in a second run of the same group, the number of the context is appended.
+/// Builds the id of a context from its step: `writer`; `writer-3` for an item, and for a step
+/// within the third item of a group; `writer-r2` for a round; `outer-writer` in the graph that the
+/// step `outer` uses. If the id is in use, as in a second run of the same group, the number of the
+/// context is appended.
 fn fresh_id(trace: &Trace, graph: ContextIndex, step: &StepPath, ran: Ran) -> ChildId {
     let step = &step.as_str().replace('/', "-");
     let around = numbers_of_items(trace, graph);
@@ -243,7 +247,7 @@ pub(super) fn undo_id(trace: &Trace, of: &ChildId) -> ChildId {
 
 /// `-3-1` within the first item of a group that is within the third item of another.
 fn numbers_of_items(trace: &Trace, graph: ContextIndex) -> String {
-    /// So that the name of the step stays recognisable.
+    /// Keeps the name of the step recognisable.
     const LONGEST: usize = 40;
     let groups = trace.chain(graph).map_while(|(_, node)| node.identity.step);
     let mut numbers: Vec<String> = groups
@@ -263,7 +267,7 @@ fn suffixed(step: &str, suffix: &str) -> ChildId {
 }
 
 impl Trace {
-    /// The graph this many groups up, with its group.
+    /// The graph `levels` groups above this one, with its group.
     pub(super) fn run_above(&self, graph: ContextIndex, levels: u32) -> Option<(&GraphRun, &Group)> {
         let (_, node) = self.chain(graph).nth(levels as usize)?;
         self.run_of(node)

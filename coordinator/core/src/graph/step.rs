@@ -1,5 +1,5 @@
-//! What the end of a step's context means for the step: done, another round, the fallback, or one item less
-//! to wait for. Every step keeps its own status.
+//! The effect of a context's end on its step: the step ends, or continues with another round or the
+//! fallback, or has one item less to wait for. Every step has its own status.
 
 use domain::{
     ContextKey,
@@ -18,8 +18,8 @@ use crate::{
     graph_run::failed,
 };
 
-/// A context that ran a step has ended. Nothing follows if the step has already ended: a late item, or a
-/// step stopped by a race or a failure.
+/// A context that ran a step has ended. No event follows if the step has already ended: the context
+/// is a late item, or its step was stopped by a race or a failure.
 pub(crate) fn context_ended(trace: &Trace, at: ContextIndex) -> Vec<Event> {
     let node = trace.node(at);
     let (Some(graph), Some(of)) = (node.parent, node.identity.step) else { return Vec::new() };
@@ -88,7 +88,7 @@ impl Over<'_> {
         Event::StepContinues { child_id, step: self.step, next }
     }
 
-    /// Nothing more is tried: the step ends as its context did.
+    /// The step ends as its context did, without another try.
     fn last(&self) -> Vec<Event> {
         let status = status_of(self.end.status);
         if status == StepStatus::Succeeded {
@@ -101,7 +101,7 @@ impl Over<'_> {
         self.end.why().unwrap_or("it failed").to_owned()
     }
 
-    /// Its output is written before its dependents are decided.
+    /// The step succeeds. Its output is written before its dependents are decided.
     fn succeed(&self, note: Option<String>) -> Vec<Event> {
         let partial = self.trace.ended_partial(self.node);
         let mut events = Vec::new();
@@ -115,7 +115,8 @@ impl Over<'_> {
         events
     }
 
-    /// Writes its result to its output. A graph that the step uses has no keys but its own: the graph around it writes.
+    /// Writes the step's result to its output. A graph that the step uses has only its own keys, so
+    /// the graph around it writes.
     fn write(&self, key: &ContextKey) -> Result<Vec<Event>, Refusal> {
         let value = value_of(self.end);
         if self.trace.is_used(self.node) {
@@ -154,7 +155,7 @@ impl Over<'_> {
         events
     }
 
-    /// Whether the loop is done; the evaluated condition goes into the log.
+    /// Returns true if the loop is done. The evaluated condition goes into the log.
     fn until(&self, repeat: &Repeat) -> Result<(Vec<Event>, bool), Vec<Event>> {
         let Some(until) = &repeat.until else { return Ok((Vec::new(), false)) };
         let own = |key| context_store::own_value(self.trace, self.writer(), key).cloned();
@@ -172,8 +173,9 @@ impl Over<'_> {
         }
     }
 
-    /// The round's output can be read by the next round. What was written inside is deleted, unless the
-    /// next round reads it as the previous round's: values of two rounds are never mixed unnoticed.
+    /// The next round can read this round's output. Values written inside the round are deleted,
+    /// except those that the next round reads as the previous round's, so that values of two rounds
+    /// are never mixed unnoticed.
     fn next_round(&self, number: u32) -> Vec<Event> {
         let mut events = Vec::new();
         if let Some(key) = &self.plan().output_to {
@@ -209,12 +211,12 @@ impl Over<'_> {
     }
 }
 
-/// Whether one failed item ends the whole step: its graph would fail with it.
+/// Returns true if one failed item ends the whole step, because its graph would fail with it.
 fn gives_up(group: &Group, step: StepIndex) -> bool {
     group.policy == Policy::Fail && group.steps[step as usize].required
 }
 
-/// The step ends, and whatever still runs for it is cancelled.
+/// Ends the step, and cancels the contexts that still run for it.
 fn give_up(
     trace: &Trace,
     graph: ContextIndex,
@@ -226,7 +228,8 @@ fn give_up(
     let child_id = trace.node(graph).id.clone();
     let mut events = vec![Event::StepEnded { child_id, step, status, reason: Some(reason), partial: false }];
     let live = run.step(step).contexts.iter().filter(|c| trace.node(**c).goes_on());
-    // If the graph fails with it, what had succeeded in the other items is undone with all else, in one order.
+    // If the graph fails with this step, the successes in its other items are undone together with
+    // all others, in one order.
     let alone = group.race || run.progress.gathered;
     let stopped = if alone { end::stopped } else { end::stopped_within };
     let reason = "another item of its step failed";
@@ -234,7 +237,8 @@ fn give_up(
     events
 }
 
-/// Every item has ended: their results in the order of the list, null for an item without one.
+/// Every item has ended: the result is the list of their results in the order of the items, with
+/// null for an item without one.
 fn all_items(
     trace: &Trace,
     graph: ContextIndex,

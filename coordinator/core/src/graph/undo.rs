@@ -1,7 +1,9 @@
-//! How a graph undoes what had succeeded in it (G14), when it ends otherwise than by success: one undo at a time, the latest
-//! success first, over all its groups. Then it ends as it would have ended before. A failed undo does not stop the others.
+//! How a graph that ends without success undoes its succeeded steps (G14): one undo at a time, the
+//! latest success first, across all its groups. Then the graph ends as it would have ended before.
+//! A failed undo does not stop the others.
 //!
-//! Each is run at most once: which were begun is part of the state, and a second cancel finds a graph that undoes already.
+//! Each undo runs at most once: the state lists the undos that have begun, and a second cancel
+//! finds a graph that is already undoing.
 
 use std::collections::BTreeMap;
 
@@ -17,10 +19,11 @@ use crate::{
     ContextIndex, ContextNode, ContextSpec, End, Event, Refusal, StepRun, Trace, UndoRun, admission,
 };
 
-/// Why a run is not undone that succeeded in a step which did not.
+/// The reason why a run that succeeded is not undone, although its step did not succeed.
 const STANDS: &str = "its step did not succeed and its graph did, which undoes nothing";
 
-/// The next undo of a graph, or its end. None while something in it runs: the undo before, or a graph that undoes too.
+/// Returns the next undo of a graph, or its end; no event while the previous undo runs, or while a
+/// graph in it undoes too.
 pub(super) fn advance(trace: &Trace, graph: ContextIndex, now: Timestamp) -> Vec<Event> {
     let node = trace.node(graph);
     let (run, _) = trace.expect_run(graph);
@@ -52,7 +55,8 @@ fn begin(
         max_cost_usd: Some(kept.reserve.cost_usd),
         max_tokens: Some(kept.reserve.tokens).filter(|tokens| *tokens > Tokens::ZERO),
         funding: Funding::Granted,
-        // It has what was held for it, and waits for nobody to give it more.
+        // The undo has exactly the amount held for it, and nothing would raise its budget, so it
+        // never pauses.
         on_exhausted: Some(OnExhausted::Abort),
         timeout_ms: undo.timeout_ms,
         limits: undo.retries.map(|retries| {
@@ -63,7 +67,7 @@ fn begin(
     admission::undo(trace, graph, spec, (of, kept.reserve), now)
 }
 
-/// What the run read, and its result.
+/// The values that the run read, and its result.
 fn inputs(trace: &Trace, of: ContextIndex) -> BTreeMap<ContextKey, Json> {
     let node = trace.node(of);
     let mut inputs = node.spec.inputs.clone();
@@ -78,8 +82,8 @@ fn inputs(trace: &Trace, of: ContextIndex) -> BTreeMap<ContextKey, Json> {
 }
 
 impl Trace {
-    /// What became of undoing a step; none if there was nothing to undo, or no need. A group whose steps are not all reported tells
-    /// for them.
+    /// The state of undoing a step; `None` if there was nothing to undo, or no need to. Where a
+    /// report leaves out the steps of a group, this report of the group covers them.
     pub(super) fn undo_report(&self, step: &StepRun) -> Option<UndoReport> {
         let runs = self.undo_runs(step);
         let begun = runs.iter().any(|(_, undo)| undo.by.is_some() || undo.refused.is_some());
@@ -115,8 +119,9 @@ impl Trace {
         })
     }
 
-    /// What is kept to undo the runs of a step. The report names the steps of a group as its last context ran them: of the
-    /// others, and of items, the group itself tells.
+    /// The data to undo the runs of a step. The report lists the steps of the last context of a
+    /// group, so they are left out here. The group's own report covers its other contexts and its
+    /// items.
     fn undo_runs<'a>(&'a self, step: &StepRun) -> Vec<(ContextIndex, &'a UndoRun)> {
         let named = step.contexts.last().filter(|_| step.items.is_none());
         let mut open: Vec<ContextIndex> = step.contexts.clone();
@@ -132,7 +137,8 @@ impl Trace {
         found
     }
 
-    /// Whether a run that succeeded will be undone, or was not, and why; none if it need not be, or is not decided.
+    /// Returns whether a run that succeeded will be undone, or why it was not; `None` if it need
+    /// not be undone, or nothing is decided yet.
     fn standing_of_undo(&self, run: ContextIndex) -> Option<(UndoStatus, Option<&'static str>)> {
         let above =
             || self.chain(run).map_while(|(_, node)| Some((node, node.identity.step.and(node.parent)?)));
@@ -144,7 +150,8 @@ impl Trace {
         if let Some(status) = above().find_map(status) {
             return Some((status, None));
         }
-        // It may be part of a step that lost a race, or that `aggregate` did not wait for: a graph that succeeds undoes nothing.
+        // The run may belong to a step that lost a race, or for which `aggregate` did not wait: a
+        // graph that succeeds undoes nothing.
         let over = |(_, graph): (&ContextNode, ContextIndex)| !self.node(graph).is_live();
         let failed = |(node, graph): (&ContextNode, ContextIndex)| {
             let (of, (run, _)) = (node.identity.step?, self.run_of(self.node(graph))?);

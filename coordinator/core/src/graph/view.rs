@@ -19,7 +19,7 @@ pub(crate) fn status_of(end: EndStatus) -> StepStatus {
     }
 }
 
-/// The result of a step: the list of a `for_each`, else the result of its last context.
+/// The result of a step: the list of a `for_each`, otherwise the result of its last context.
 pub(super) fn result_of(trace: &Trace, step: &StepRun) -> Option<Json> {
     let ends = || step.contexts.iter().map(|context| trace.node(*context));
     let completed =
@@ -46,22 +46,24 @@ impl Trace {
         Some((run, self.plans[run.plan as usize].group(run.group)))
     }
 
-    /// The steps of the graph that a context runs; none for a context that runs an agent.
+    /// The steps of the graph that a context runs; `None` for a context that runs an agent.
     pub fn plan_of<'a>(&'a self, node: &'a ContextNode) -> Option<&'a Group> {
         self.run_of(node).map(|(_, group)| group)
     }
 
-    /// The whole plan of which a context runs a group; none for a context that runs an agent.
+    /// The whole plan, of which a context runs one group; `None` for a context that runs an agent.
     pub fn whole_plan<'a>(&'a self, node: &'a ContextNode) -> Option<&'a Plan> {
         node.graph.as_deref().map(|run| &*self.plans[run.plan as usize])
     }
 
-    /// What the graph of a context is kept as, if a step used it by name: `facts@2` (G18).
+    /// The name and version of the stored graph that a step used, if it used one by name: `facts@2`
+    /// (G18).
     pub fn used_as(&self, node: &ContextNode) -> Option<Text> {
         self.run_of(node)?.1.used.as_ref()?.name.clone()
     }
 
-    /// The paths of the steps of a graph or group, in the order of their reports; none for a context that runs an agent.
+    /// The paths of the steps of a graph or group, in the order of their reports; empty for a
+    /// context that runs an agent.
     pub fn step_paths(&self, node: &ContextNode) -> Vec<StepPath> {
         let steps = self.run_of(node).map(|(_, group)| group.steps.as_slice()).unwrap_or_default();
         steps.iter().map(|step| step.path.clone()).collect()

@@ -1,4 +1,5 @@
-//! Which steps are run again although they succeeded, or are not taken any more: named ones, and all that come after them.
+//! The steps of a rerun that are not taken over although they succeeded: the named, undone or
+//! amended ones, and all steps that come after them.
 
 use std::collections::BTreeSet;
 
@@ -11,14 +12,14 @@ use domain::{
 /// Steps by their paths.
 #[derive(Default)]
 pub(super) struct Again {
-    /// With all that is in them.
+    /// Steps that run again with everything in them.
     whole: BTreeSet<StepPath>,
-    /// Groups within which some steps are.
+    /// Groups in which some steps run again.
     within: BTreeSet<StepPath>,
 }
 
 impl Again {
-    /// What a submission names.
+    /// The steps that a submission names.
     pub(super) fn named(plan: &Plan, from: &[StepPath], problems: &mut Problems) -> Self {
         let mut again = Again::default();
         for (i, id) in from.iter().enumerate() {
@@ -34,7 +35,7 @@ impl Again {
         again
     }
 
-    /// What was undone in the earlier run, and all that came after it (G14).
+    /// Adds the steps that were undone in the earlier run, and all that come after them (G14).
     pub(super) fn undone(&mut self, plan: &Plan, steps: &BTreeSet<StepPath>) {
         if steps.is_empty() {
             return;
@@ -45,7 +46,7 @@ impl Again {
         }
     }
 
-    /// What an amend changes.
+    /// The steps that an amend changes, and all that come after them.
     pub(super) fn amended(before: &Plan, after: &Plan) -> Self {
         let mut again = Again::default();
         for (place, change) in changed_steps(before, after) {
@@ -61,12 +62,12 @@ impl Again {
         self.whole.contains(step)
     }
 
-    /// The step, or something in it.
+    /// Returns true if the step, or a step in it, runs again.
     pub(super) fn has(&self, step: &StepPath) -> bool {
         self.whole.contains(step) || self.within.contains(step)
     }
 
-    /// A step, and all that come after it, there and in the groups around it.
+    /// Adds a step and all steps that come after it, in its group and in the groups around it.
     fn add(&mut self, plan: &Plan, (group, step): (GroupIndex, StepIndex)) {
         let mut open = vec![step];
         while let Some(step) = open.pop() {
@@ -83,7 +84,8 @@ impl Again {
         }
     }
 
-    /// Something in a group, and all that come after the group. A loop is run again as a whole.
+    /// Adds a group of which a part runs again, and all steps that come after the group. A loop
+    /// runs again as a whole.
     fn add_within(&mut self, plan: &Plan, (group, step): (GroupIndex, StepIndex)) {
         let of = &plan.group(group).steps[step as usize];
         if of.repeat.is_some() {

@@ -1,4 +1,5 @@
-//! What of an ended run may be taken over, and what is asked for the new one.
+//! Collects the results of an ended run that a rerun may take over, and builds the spec of the
+//! rerun.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -23,12 +24,12 @@ use crate::{
     graph_run::failed,
 };
 
-/// The most bytes of results and values that one run takes over: they go into one commit.
+/// The most bytes of results and values that one run takes over, because they go into one commit.
 const MAX_TAKEN_BYTES: u64 = 64 * 1024 * 1024;
 
 impl Trace {
-    /// The spec and the plan of a rerun of this run, and what it may take over. `objects`: what it has stored besides its state
-    /// is still there.
+    /// Returns the spec and the plan of a rerun of this run, and the results that it may take over.
+    /// `objects`: the objects that the run stored outside its state still exist.
     pub fn rerun(
         &self,
         asked: &wire::Rerun,
@@ -55,7 +56,7 @@ impl Trace {
             return Err(at("rerun.trace_id", format!("run {id} has not ended"), hint));
         }
         if root.undoing > 0 {
-            // What succeeded in it may be undone in a moment.
+            // The steps that succeeded in it may be undone at any moment.
             let hint = "wait until it has undone, or end that with `trellis runs cancel --without-undo`";
             return Err(at(
                 "rerun.trace_id",
@@ -76,7 +77,7 @@ impl Trace {
         }
         let mut inputs = root.spec.inputs.clone();
         inputs.extend(asked.inputs.clone());
-        // What the earlier run was given fits already.
+        // The inputs of the earlier run were checked when it was submitted.
         for problem in plan.check_inputs(&inputs).iter().filter(|_| !asked.inputs.is_empty()) {
             problems.add(&problem.path, &problem.message, problem.hint.clone());
         }
@@ -98,7 +99,8 @@ impl Trace {
             let what = "what is to be taken over (run more steps again, with `from`),";
             return Err(Refusal::TooLarge { size, what, limit: Box::new(limit) });
         }
-        // What it took over itself, groups without their contexts among it, may refer to objects of others.
+        // The results that the earlier run took over itself may refer to objects of further runs.
+        // Taken groups have no contexts below them, so their references are found only here.
         needs.extend(self.rerun.iter().flat_map(|rerun| rerun.needs.iter().cloned()));
         let mut spec = ContextSpec { child_id, rerun: Some(request), inputs, ..(*root.spec).clone() };
         spec.max_cost_usd = asked.max_cost_usd.or(spec.max_cost_usd);
@@ -110,7 +112,7 @@ impl Trace {
 }
 
 impl Trace {
-    /// The steps of which something was undone, or should have been (G14): what they did does not stand any more.
+    /// The steps whose undo began or was refused (G14): their effects may no longer be valid.
     fn undone_steps(&self) -> BTreeSet<StepPath> {
         let begun = |node: &&ContextNode| {
             node.undo.as_ref().is_some_and(|undo| undo.by.is_some() || undo.refused.is_some())
@@ -123,7 +125,8 @@ impl Trace {
         undone.filter_map(step).collect()
     }
 
-    /// Whether any step of a graph in it failed, if only in part; who loses a race does not.
+    /// Returns true if a step of any graph in the run failed, even partly. Steps of a race are left
+    /// out, because all but its winner may fail.
     fn has_failed_steps(&self) -> bool {
         let mut runs = self.contexts().iter().filter_map(|node| self.run_of(node));
         let missed = |step: &StepRun| failed(step.status) || step.partial;
@@ -131,7 +134,7 @@ impl Trace {
     }
 }
 
-/// The agents that only these steps name, and groups that are among them.
+/// The agents that only the `done` steps name, including the groups among them.
 fn spared(plan: &Plan, done: &HashSet<StepPath>) -> BTreeSet<AgentId> {
     let is_done = |step: &Step| done.contains(&step.path);
     let mut needed = BTreeSet::new();
@@ -152,14 +155,14 @@ fn spared(plan: &Plan, done: &HashSet<StepPath>) -> BTreeSet<AgentId> {
     agents_of_plan(plan).into_iter().filter(|agent| !needed.contains(agent)).collect()
 }
 
-/// Why nothing is taken from a run that nobody knows.
+/// The refusal of a rerun of an unknown run.
 pub(super) fn not_there(id: domain::TraceId) -> Refusal {
     let message = format!("there is no run {id}: nothing was submitted under this id, or it has expired");
     Refusal::Malformed(Problems::one("rerun.trace_id", message, Some("`trellis runs list` shows all".into())))
 }
 
 impl Earlier {
-    /// The refusal of a rerun of a run that is not known.
+    /// The refusal of a rerun of an unknown run.
     pub fn unknown(id: domain::TraceId) -> Refusal {
         not_there(id)
     }
@@ -179,13 +182,13 @@ struct EarlierResults<'a> {
     trace: &'a Trace,
     again: &'a Again,
     objects: bool,
-    /// The outputs under the id of a context, by that.
+    /// The outputs stored under the id of a context, by that id.
     under: HashMap<&'a str, Vec<(&'a ContextKey, &'a Json)>>,
-    /// Digests of outputs: many steps may read the same.
+    /// Digests of outputs, because many steps may read the same value.
     digests: HashMap<ContextKey, String>,
     kept: Vec<(StepPlace, KeptResult)>,
     needs: BTreeSet<TakenFrom>,
-    /// Steps of which all is kept.
+    /// Steps whose results are kept completely.
     done: HashSet<StepPath>,
 }
 
@@ -201,9 +204,10 @@ impl<'a> EarlierResults<'a> {
         EarlierResults { trace, again, objects, under, digests, kept, needs, done }
     }
 
-    /// Collects what a graph or group has.
+    /// Collects the results of a graph or group.
     fn collect(&mut self, graph: ContextIndex, run: &GraphRun, group: &Group) {
-        // After an amend, a group that had ended before it has another plan than the graph.
+        // An amend gives the graph a new plan; a group that had ended before it still has the old
+        // one.
         let plan = &self.trace.plans[run.plan as usize];
         for (ran, step) in run.steps.iter().zip(&group.steps) {
             if self.again.has_whole(&step.path) {
@@ -229,7 +233,8 @@ impl<'a> EarlierResults<'a> {
                 }
                 all &= !counts;
                 if let (Ran::Itself, Some((run, group))) = (of.ran, self.trace.run_of(node)) {
-                    // What was written within an item is gone with it: it is taken whole or not at all.
+                    // The values written within an item disappear with the item, so an item is
+                    // taken as a whole or not at all.
                     self.collect(*context, run, group);
                 }
             }
@@ -242,7 +247,7 @@ impl<'a> EarlierResults<'a> {
         }
     }
 
-    /// Whether the context completed, as a whole, and nothing in it has to be done again.
+    /// Returns true if the context completed fully and everything in it can be taken over.
     fn may_keep(&self, at: ContextIndex) -> bool {
         let node = self.trace.node(at);
         let completed = node.end().is_some_and(|end| end.status == EndStatus::Completed);
@@ -251,11 +256,11 @@ impl<'a> EarlierResults<'a> {
         completed && !self.trace.ended_partial(node) && subtree.iter().all(stands)
     }
 
-    /// Whether what one context did counts for another run too.
+    /// Returns true if the work of one context is valid in another run too.
     fn stands(&self, node: &ContextNode) -> bool {
         let is_there = !node.lifecycle.deleted && (self.objects || reference(node).is_none());
-        // An approval is for the run in which it was given: a human is asked again. Nobody knows what an agent has read that may
-        // read everything.
+        // An approval is valid only in its own run: a human is asked again. For an agent that may
+        // read everything, the values that it read are unknown.
         is_there && !node.is_approval() && !self.trace.reads_all(node)
     }
 
@@ -292,7 +297,7 @@ impl<'a> EarlierResults<'a> {
             let inner = nodes().skip(1).flat_map(|node| under(&node.id));
             kept.values.extend(inner.map(|(key, value)| ((*key).clone(), (*value).clone())));
         }
-        // What is written within an item is under the item's own id.
+        // The values written within an item are stored under the item's own id.
         let inner =
             if let (Body::Group(inner), None) = (&step.body, &step.for_each) { Some(*inner) } else { None };
         let within = inner.into_iter().flat_map(|inner| plan.steps_with_keys_of(inner));
@@ -343,21 +348,21 @@ impl<'a> EarlierResults<'a> {
     }
 }
 
-/// Whether its result is stored as an object.
+/// The result, if it is stored as an object.
 fn reference(node: &ContextNode) -> Option<&Payload> {
     node.end()?.details.result.as_ref().filter(|result| matches!(result, Payload::Reference(_)))
 }
 
-/// The inputs of a step that decide whether it is taken: not what a loop reads of itself, and not a list whose elements decide
-/// one by one.
+/// The inputs of a step that decide whether its result is taken. A loop's inputs from its own
+/// previous round are left out, and so is a list whose elements decide one by one.
 pub(super) fn own_reads(step: &Step) -> impl Iterator<Item = &Input> {
     let list = step.for_each.as_ref().filter(|each| !each.shows_list).map(|each| &each.key);
     let decides = move |input: &&Input| input.source != Source::PreviousRound && Some(&input.key) != list;
     step.inputs.iter().filter(decides)
 }
 
-/// Whether a step may be taken as a whole: not an approval, though its fallback ran, and not a group in which a condition reads
-/// how steps around it ended.
+/// Returns true if a step may be taken as a whole. Excluded are an approval, even if its fallback
+/// ran, and a group in which a condition reads the status of steps outside it.
 fn may_stand(plan: &Plan, step: &Step) -> bool {
     match step.body {
         Body::Approve(_) => false,
@@ -376,7 +381,8 @@ fn may_stand(plan: &Plan, step: &Step) -> bool {
     }
 }
 
-/// The keys that the steps of a group read from outside of it, and those that the end of a loop reads.
+/// The keys that the steps of a group read from outside it, and the keys that the end condition of
+/// a loop reads.
 pub(super) fn outside_reads(plan: &Plan, step: &Step) -> BTreeSet<ContextKey> {
     let within = if let Body::Group(inner) = step.body { plan.steps_with_keys_of(inner) } else { Vec::new() };
     let written: BTreeSet<&ContextKey> =

@@ -1,4 +1,4 @@
-//! What is kept of an earlier run for a new one, as plain values.
+//! The results of an earlier run that are kept for a new one, as plain values.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,13 +11,13 @@ use domain::{
 };
 use serde::{Deserialize, Serialize};
 
-/// What of an earlier run a new one may take over.
+/// The results of an earlier run that a new one may take over.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Earlier {
     pub rerun: Rerun,
     pub kept: Vec<(StepPlace, KeptResult)>,
-    /// Agents that only steps name which are taken as a whole, unless they would read other values: these agents may have been
-    /// deleted since.
+    /// Agents that are named only by steps taken as a whole. They may have been deleted since, and
+    /// are needed only if such a step reads other values now.
     pub spared: BTreeSet<AgentId>,
 }
 
@@ -26,22 +26,23 @@ pub struct Earlier {
 #[schemars(rename = "RerunSource")]
 pub struct Rerun {
     pub trace_id: TraceId,
-    /// The contexts whose stored objects its results refer to: they must not be removed before this run is (W6).
+    /// The contexts to whose stored objects its results refer. These objects must not be removed
+    /// before this run is (W6).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub needs: Vec<TakenFrom>,
 }
 
-/// What is asked of a rerun. Two submissions that ask the same are one.
+/// The request of a rerun. Two submissions with the same request are one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RerunOrder {
     #[serde(flatten)]
     pub of: wire::RerunOf,
-    /// The digest of all that the submission says.
+    /// The digest of the whole submission.
     pub request: String,
 }
 
 impl RerunOrder {
-    /// `root` tells requests of one caller apart that name no ids.
+    /// `root` distinguishes requests of one caller that name no ids.
     pub fn new(asked: &wire::Rerun, root: &domain::ChildId) -> Self {
         let whole = wire::Rerun { reply_to: None, ..asked.clone() };
         let text = serde_json::to_string(&(whole, root)).expect("messages have string keys only");
@@ -49,8 +50,8 @@ impl RerunOrder {
     }
 }
 
-/// The step that a result is of, by its path, which no other step has: `write`; `write.4` for an item of it. An
-/// amend may move the step.
+/// The path of the step with a result, which is unique in the graph: `write`; `write.4` for an item
+/// of it. An amend may move the step.
 #[derive(
     Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
 )]
@@ -76,7 +77,7 @@ impl StepPlace {
         self.0.split_once('.').map_or(&self.0, |(step, _)| step)
     }
 
-    /// Whether it is an item of this step.
+    /// Returns true if it is an item of this step.
     pub(crate) fn is_item_of(&self, step: &StepPlace) -> bool {
         self.0.strip_prefix(&step.0).is_some_and(|rest| rest.starts_with('.'))
     }
@@ -86,7 +87,7 @@ impl StepPlace {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct KeptResult {
     pub from: TakenFrom,
-    /// The fallback gave it.
+    /// True if the fallback produced the result.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fallback: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -96,12 +97,12 @@ pub struct KeptResult {
     pub read: BTreeMap<ContextKey, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<String>,
-    /// What it wrote under its own id, by the rest of the key, and to other keys.
+    /// The values that it wrote under its own id, by the rest of the key, and to other keys.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub own: BTreeMap<String, Json>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub values: BTreeMap<ContextKey, Json>,
-    /// Of a group: how its steps ended.
+    /// For a group: the ends of its steps.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<KeptStep>,
 }
@@ -115,7 +116,7 @@ pub struct KeptStep {
 }
 
 impl KeptResult {
-    /// Without what agents wrote (W6).
+    /// Without the content that agents wrote (W6).
     pub(crate) fn without_content(self) -> Self {
         let (own, values) = (BTreeMap::new(), BTreeMap::new());
         let steps = self.steps.into_iter().map(|step| KeptStep { reason: None, ..step }).collect();

@@ -1,9 +1,11 @@
-//! Reruns (G15): a new run of a graph takes over what succeeded in an earlier one. `earlier` finds in the earlier run what
-//! may be taken, and the submission brings it along; `take` takes it when its step would begin. A step is taken if it
-//! succeeded and would read the same values again.
+//! Reruns (G15): a new run of a graph takes over the results of steps that succeeded in an earlier
+//! run. `earlier` collects the results that may be taken, and the submission includes them. `take`
+//! takes a result when its step would begin. A step is taken if it succeeded and would read the
+//! same values again.
 //!
-//! What is taken becomes a context that has ended as the earlier one did, at no cost: everything that reads contexts finds
-//! it as if it had run here. A second delivery of the submission finds the root, and changes nothing.
+//! A taken result becomes a context that has already ended, at no cost. Everything that reads
+//! contexts sees it as if it had run here. A second delivery of the submission finds the root, and
+//! changes nothing.
 
 mod again;
 mod earlier;
@@ -20,7 +22,7 @@ pub use kept::{Earlier, KeptResult, KeptStep, Rerun, RerunOrder, StepPlace};
 pub(super) use take::{drop_changed, item, may_take, step, winner};
 
 impl Trace {
-    /// The run that it takes results from (G15).
+    /// The run from which it takes results (G15).
     pub fn rerun_of(&self) -> Option<&Rerun> {
         self.rerun.as_ref()
     }
@@ -35,7 +37,7 @@ impl Trace {
         self.content_bytes -= kept.as_ref().map_or(0, json::size_bytes);
     }
 
-    /// Its results are deleted: they refer to nothing any more.
+    /// The results are deleted, so they no longer refer to objects of other runs.
     pub(super) fn forget_needs(&mut self) {
         if let Some(rerun) = &mut self.rerun {
             rerun.needs.clear();
@@ -43,8 +45,8 @@ impl Trace {
         }
     }
 
-    /// An amend of the graph that is run again: results of steps that it removes or changes, and of all that come after these, are
-    /// not taken, as if `from` had named them.
+    /// Applies an amend of the graph that is run again: the kept results of steps that it removes
+    /// or changes, and of all steps after them, are dropped, as if `from` had named them.
     pub(super) fn drop_amended(&mut self, graph: ContextIndex, after: &Plan) {
         if self.kept.is_empty() || self.node(graph).parent.is_some() {
             return;
@@ -57,8 +59,9 @@ impl Trace {
         self.drop_kept(|place| !stay.contains(place.step()));
     }
 
-    /// Whether the steps of a graph are those of the earlier run, one by one: not within an item or a loop, which is taken as a
-    /// whole or not at all, nor in the graph of an agent.
+    /// Returns true if the steps of a graph are taken one by one from the earlier run. This
+    /// excludes the graph of an agent, and steps within an item or a loop, which are taken as a
+    /// whole or not at all.
     pub(super) fn takes_steps_in(&self, graph: ContextIndex) -> bool {
         let node = self.node(graph);
         match (node.parent, node.identity.step) {

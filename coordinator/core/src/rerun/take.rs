@@ -1,4 +1,4 @@
-//! Taking over results of the earlier run, when their steps would begin.
+//! Takes over results of the earlier run when their steps would begin.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -18,7 +18,7 @@ use crate::{
     graph::begin_taken,
 };
 
-/// Takes a step as a whole, if it may: its result is there, and it would read the same values again.
+/// Takes a step as a whole, if its result exists and it would read the same values again.
 pub(crate) fn step(
     trace: &Trace,
     graph: ContextIndex,
@@ -33,13 +33,13 @@ pub(crate) fn step(
     Some(take(trace, graph, step, ran, (place, kept), now))
 }
 
-/// Whether a step is taken as a whole when it begins.
+/// Returns true if a step is taken as a whole when it begins.
 pub(crate) fn may_take(trace: &Trace, graph: ContextIndex, step: StepIndex) -> bool {
     kept(trace, graph, step, None)
         .is_some_and(|(_, kept)| kept.item.is_none() && kept.read == read(trace, graph, step))
 }
 
-/// Takes an item of a `for_each`, if it has the same element.
+/// Takes an item of a `for_each`, if its element is unchanged.
 pub(crate) fn item(
     trace: &Trace,
     graph: ContextIndex,
@@ -55,7 +55,7 @@ pub(crate) fn item(
     Some(take(trace, graph, step, Ran::Item(number), (place, kept), now))
 }
 
-/// The results of items that can't be taken, because all of them would read other values than before.
+/// Drops the kept results of a step's items if the items would read other values than before.
 pub(crate) fn drop_changed(trace: &Trace, graph: ContextIndex, step: StepIndex) -> Option<Event> {
     let place = StepPlace::of(path_of(trace, graph, step)?, None);
     let (_, kept) = trace.kept.iter().find(|(of, _)| of.is_item_of(&place))?;
@@ -63,7 +63,7 @@ pub(crate) fn drop_changed(trace: &Trace, graph: ContextIndex, step: StepIndex) 
     (kept.read != read(trace, graph, step)).then_some(Event::KeptDropped { child_id, place })
 }
 
-/// The step that won a race in the earlier run: it is taken before the others begin.
+/// The step that won a race in the earlier run: it is taken before the other steps begin.
 pub(crate) fn winner(trace: &Trace, graph: ContextIndex, run: &GraphRun, group: &Group) -> Option<StepIndex> {
     if !group.race || trace.kept.is_empty() {
         return None;
@@ -71,7 +71,7 @@ pub(crate) fn winner(trace: &Trace, graph: ContextIndex, run: &GraphRun, group: 
     run.ready().find(|step| may_take(trace, graph, *step))
 }
 
-/// The path of a step, if anything of it may be taken.
+/// The path of a step, if any of its results may be taken.
 fn path_of(trace: &Trace, graph: ContextIndex, step: StepIndex) -> Option<&StepPath> {
     if trace.kept.is_empty() || !trace.takes_steps_in(graph) {
         return None;
@@ -124,7 +124,7 @@ fn take(
     events.push(Event::KeptTaken { child_id: child_id.clone(), place });
     for (number, step) in inner_steps(trace, graph, step, kept) {
         let (status, reason) = (step.status, step.reason.clone());
-        // A step that was never begun stays so: its group ends here.
+        // A step that never began stays pending: its group ends here.
         if !matches!(status, StepStatus::Pending | StepStatus::Running) {
             let child_id = child_id.clone();
             events.push(Event::StepEnded { child_id, step: number, status, reason, partial: false });
@@ -151,7 +151,7 @@ fn take(
     Ok(events)
 }
 
-/// How the steps of a group ended, by their places in it.
+/// The ends of the steps in a group, by their places in it.
 fn inner_steps<'a>(
     trace: &'a Trace,
     graph: ContextIndex,
@@ -165,7 +165,8 @@ fn inner_steps<'a>(
     steps.filter_map(|(place, step)| Some((place, *ended.get(&step.id)?))).collect()
 }
 
-/// L: what it wrote must fit into the shared store, whose limits may have been lowered since.
+/// L: the values that the step wrote must fit into the shared store, whose limits may have been
+/// lowered since.
 fn check_room(trace: &Trace, kept: &KeptResult) -> Result<(), Refusal> {
     let mut total = trace.store_bytes;
     for size in kept.own.values().chain(kept.values.values()).map(Json::size_bytes) {

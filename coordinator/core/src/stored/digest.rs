@@ -1,12 +1,13 @@
-//! A digest of a trace: two are the same if, and only if, their digests are. The audit compares the store with the log by it.
+//! A digest of a trace: two traces are equal if and only if their digests are. The audit compares
+//! the store with the log by it.
 
 use domain::digest::SequenceDigest;
 
 use super::{super::Trace, HEAD, json};
 
 impl Trace {
-    /// A digest of all that is stored of it, in 32 digits. How it is stored does not matter: neither the form, nor which
-    /// fields were written last.
+    /// A digest of all stored parts of the trace, in 32 digits. It depends neither on the form in
+    /// which the trace is stored nor on the fields that were written last.
     pub fn digest(&self) -> String {
         let mut whole = self.without_renewals();
         whole.mark_all_changed();

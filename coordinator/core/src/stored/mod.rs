@@ -1,21 +1,22 @@
-//! The stored form of a trace: fields of JSON that an operator can read. Only what changed is written;
-//! what follows from other fields is computed again when it is read.
+//! The stored form of a trace: fields of JSON that an operator can read. A commit writes only the
+//! fields that changed. Data that can be derived from other fields is computed when the trace is
+//! read.
 //!
 //! | field | holds |
 //! |---|---|
-//! | `head` `made` `copied` `index` `by` | settings, generation, form; when the last commit was made, and the last copy; the entries that the index of runs has of it; who spent its money |
+//! | `head` `made` `copied` `index` `by` | settings, generation, form; the times of the last commit and of the last copy; its entries in the index of runs; its spending by agent and model |
 //! | `a<agent>` `z<agent>` | profiles; their versions |
-//! | `p<number>` `t<child>` `outputs` | plans, cancels that came early, the shared store at the end |
-//! | `rerun` `u.<step>` | the run that it takes results from; those that are not taken yet |
+//! | `p<number>` `t<child>` `outputs` | plans, cancels that arrived early, the shared store at the end |
+//! | `rerun` `u.<step>` | the run whose results it takes over; the results not taken yet |
 //! | `d<n>` | of context `n`: parent, identity, terms, limits (null: its parent's); plan, group, beginning of its graph |
 //! | `o<n>` | its spec |
-//! | `c<n>` `w<n>` `f<n>` | its status and lifecycle; the children it waits for; the details of its end |
+//! | `c<n>` `w<n>` `f<n>` | its status and lifecycle; the children for which it waits; the details of its end |
 //! | `l<n>` `b<n>` | its ceilings; its sums |
-//! | `h<n>` `h.<digest>` | what is kept to undo it; long values that undos will get |
-//! | `k<n>.<call>` `g<n>.<attempt>` `m<n>.<key>` | its calls; those that are folded; its charges |
+//! | `h<n>` `h.<digest>` | the data for its undo; long values that undos will read |
+//! | `k<n>.<call>` `g<n>.<attempt>` `m<n>.<key>` | its calls; its folded calls; its charges |
 //! | `n<n>.<i>` `q<n>.<i>` `i<n>.<i>` `r<n>.<i>` `e<n>.<i>` `y<n>.<i>` `T<n>.<i>` | its attempts, answers, messages, restores, notes, disputes, marks for spans |
-//! | `G<n>` `E<n>` | how far its graph is; how it ends when it has undone |
-//! | `s<n>.<step>` `j<n>.<number>` `v<n>` | the steps of its graph; their lists of items; what amends changed |
+//! | `G<n>` `E<n>` | the progress of its graph; the end of the graph after it has undone its steps |
+//! | `s<n>.<step>` `j<n>.<number>` `v<n>` | the steps of its graph; their lists of items; the changes by amends |
 
 mod digest;
 mod read;
@@ -36,22 +37,22 @@ const HEAD: &str = "head";
 const OUTPUTS: &str = "outputs";
 const RERUN: &str = "rerun";
 const SPENT_BY: &str = "by";
-/// The number of the stored form, in the field `head`. A change of what is stored raises it, and the forms since 9
-/// stay readable. A trace in another form is rebuilt from its event log.
+/// The number of the stored form, in the field `head`. A change of the form raises it, and the
+/// forms since 9 stay readable. A trace in another form is rebuilt from its event log.
 const FORM: u32 = 9;
 
-/// What to write so that the stored trace equals this one.
+/// The changes that make the stored trace equal to this one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Fields of the trace, by name; none deletes the field.
+    /// Fields of the trace, by name; `None` deletes the field.
     pub fields: Vec<(String, Option<String>)>,
-    /// Values of the shared store; none deletes the value.
+    /// Values of the shared store; `None` deletes the value.
     pub values: Vec<(String, Option<String>)>,
-    /// Where the index of runs has it from now on (`found_by`), if that changed.
+    /// Its new entries in the index of runs (`found_by`), if they changed.
     pub index: Option<String>,
 }
 
-/// The form of a stored trace; its head is read after this number.
+/// The number of the form of a stored trace. It is read first, and the rest of the head after it.
 #[derive(Deserialize)]
 struct HeadForm {
     #[serde(default)]
@@ -87,17 +88,17 @@ struct StoredGraph {
 }
 
 impl Trace {
-    /// The field that says when the last commit was made.
+    /// The field with the time of the last commit.
     pub const MADE_FIELD: &str = "made";
-    /// The field that says when the log last got a copy of it.
+    /// The field with the time of the last copy in the log.
     pub const COPIED_FIELD: &str = "copied";
-    /// The field that says where the store's index of runs has it.
+    /// The field with the run's entries in the store's index.
     pub const INDEX_FIELD: &str = "index";
-    /// The fields that a summary of a run is made from.
+    /// The fields from which the summary of a run is made.
     pub const SUMMARY_FIELDS: [&str; 6] = ["d0", "o0", "c0", "l0", "b0", SPENT_BY];
 
-    /// What tells its last commit apart from another with the same version: the text of [`Trace::MADE_FIELD`].
-    /// None for a trace without a commit.
+    /// Distinguishes its last commit from another one with the same version: the text of
+    /// [`Trace::MADE_FIELD`]. `None` for a trace without a commit.
     pub fn stamp(&self) -> Option<String> {
         (self.made > Timestamp::default()).then(|| json(&self.made))
     }
@@ -110,7 +111,7 @@ fn json(value: &impl Serialize) -> String {
 fn hash(text: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(text.as_bytes());
-    // 0 stands for what was never saved.
+    // 0 is reserved for a field that was never saved.
     hasher.finish().max(1)
 }
 

@@ -1,4 +1,4 @@
-//! Reads a stored trace, and computes what is not stored.
+//! Reads a stored trace, and computes the parts that are not stored.
 
 use std::{collections::HashMap, panic::catch_unwind, sync::Arc};
 
@@ -22,12 +22,12 @@ use super::{
     Corrupt, FORM, HEAD, Head, HeadForm, OUTPUTS, RERUN, SPENT_BY, StoredGraph, hash, parse, read, required,
 };
 
-/// The parts of a context that its field `d` has. Without limits, it has those of its parent.
+/// The parts of a context in its field `d`. A context without limits has those of its parent.
 type Definition = (Option<ContextIndex>, Identity, ContextTerms, Option<Arc<Limits>>, Option<StoredGraph>);
 
 impl Trace {
-    /// A trace from all its fields and values; the inverse of all changes taken so far. Fields that contradict each other are
-    /// as bad as one that can't be read.
+    /// Builds a trace from all its fields and values; the inverse of all changes taken so far.
+    /// Fields that contradict each other are rejected like a field that can't be read.
     pub fn from_stored(
         id: TraceId,
         version: u64,
@@ -172,7 +172,7 @@ impl Trace {
         Ok(())
     }
 
-    /// Computes what is not stored.
+    /// Computes the parts that are not stored.
     fn derive(&mut self) {
         for index in (0..self.contexts.len()).map(|place| ContextIndex(u32::try_from(place).expect("a u32")))
         {
@@ -208,7 +208,7 @@ impl Trace {
         self.unsaved.contexts.clear();
     }
 
-    /// A summary of a run, from [`Trace::SUMMARY_FIELDS`].
+    /// The summary of a run, from [`Trace::SUMMARY_FIELDS`].
     pub fn summary(id: TraceId, fields: &HashMap<String, String>) -> Result<Option<RunSummary>, Corrupt> {
         if fields.is_empty() {
             return Ok(None);
@@ -234,8 +234,9 @@ impl Trace {
         }))
     }
 
-    /// When the log last got a copy of a stored trace, and that it has one; before that, when it began. From [`Trace::COPIED_FIELD`] and the first
-    /// of [`Trace::SUMMARY_FIELDS`].
+    /// The time of the last copy of a stored trace in its log, with `true`; without a copy, the
+    /// time when the trace began, with `false`. It is read from [`Trace::COPIED_FIELD`] and the
+    /// first of [`Trace::SUMMARY_FIELDS`].
     pub fn begins_at(fields: &HashMap<String, String>) -> Result<Option<(Timestamp, bool)>, Corrupt> {
         let copied = read(fields, Self::COPIED_FIELD)?;
         let began =
@@ -243,15 +244,17 @@ impl Trace {
         copied.map_or_else(began, |at| Ok(Some((at, true))))
     }
 
-    /// The field that says which run a stored one takes results from.
+    /// The field with the run from which a stored run takes results.
     pub const RERUN_FIELD: &str = RERUN;
 
-    /// The contexts of other runs whose objects the results of a stored one refer to, from [`Trace::RERUN_FIELD`].
+    /// The contexts of other runs to whose objects the results of a stored run refer, from
+    /// [`Trace::RERUN_FIELD`].
     pub fn stored_needs(fields: &HashMap<String, String>) -> Result<Vec<TakenFrom>, Corrupt> {
         Ok(read::<Rerun>(fields, RERUN)?.map(|rerun| rerun.needs).unwrap_or_default())
     }
 
-    /// The root of a stored run and the journal it may still have to copy, from [`Trace::SUMMARY_FIELDS`].
+    /// The root of a stored run and the journal that it may still have to copy, from
+    /// [`Trace::SUMMARY_FIELDS`].
     pub fn stored_branch(fields: &HashMap<String, String>) -> Result<Option<(ChildId, Checkpoint)>, Corrupt> {
         if fields.is_empty() {
             return Ok(None);
@@ -262,7 +265,8 @@ impl Trace {
     }
 }
 
-/// Rejects a trace in another form. The number is read before the rest of the head, which another form may write differently.
+/// Rejects a trace in another form. The number is read before the rest of the head, because another
+/// form may have another head.
 fn check_form(fields: &HashMap<String, String>) -> Result<(), Corrupt> {
     match read::<HeadForm>(fields, HEAD)? {
         Some(HeadForm { form }) if form != FORM => {
@@ -322,7 +326,7 @@ struct Lists {
 }
 
 impl Lists {
-    /// Adds an entry. Entries of a list come in order.
+    /// Adds an entry. The entries of a list arrive in order.
     fn add(&mut self, row: &Row<'_>) -> Result<(), Corrupt> {
         let corrupt = |reason: &dyn ToString| Corrupt { field: row.name.into(), reason: reason.to_string() };
         let call = || CallId::new(row.key).map_err(|error| corrupt(&error));

@@ -1,4 +1,4 @@
-//! Writes what changed.
+//! Writes the changed parts of a trace.
 
 use std::{fmt::Display, hash::Hash};
 
@@ -14,13 +14,13 @@ use super::{
     Changes, FORM, HEAD, Head, OUTPUTS, RERUN, SPENT_BY, StoredGraph, hash, json,
 };
 
-/// Fields to write.
+/// The fields to write.
 #[derive(Default)]
 struct Fields {
     changed: Vec<(String, Option<String>)>,
-    /// The bytes of those that are written for the first time, or may be.
+    /// The bytes of fields that are written for the first time, or may be.
     grown: usize,
-    /// The bytes that are known to have been there before.
+    /// The bytes of fields that are known to have been stored before.
     shrunk: usize,
 }
 
@@ -45,7 +45,7 @@ impl Fields {
         }
     }
 
-    /// Writes a part that may be missing. Before the first, none is stored.
+    /// Writes a part that may be missing. Nothing is stored before the first one.
     fn set_if_any(&mut self, name: impl FnOnce() -> String, value: Option<&impl Serialize>, saved: &mut u64) {
         if value.is_some() || *saved != 0 {
             self.set_if_new(name, &value, saved);
@@ -72,7 +72,8 @@ impl Fields {
 }
 
 impl Trace {
-    /// About the bytes that it takes in the store: what was read and written since, without what was deleted.
+    /// The approximate size of the trace in the store, in bytes: the bytes read and written since,
+    /// without deleted rows.
     pub fn stored_bytes(&self) -> usize {
         self.unsaved.stored_bytes
     }
@@ -155,7 +156,7 @@ impl Trace {
         Changes { fields: fields.changed, values, index }
     }
 
-    /// Where the index of runs has it from now on, if that changed.
+    /// Its new entries in the index of runs, if they changed.
     fn take_index(&mut self) -> Option<String> {
         if !self.unsaved.contexts.contains(&ContextIndex(0)) {
             return None;
@@ -167,7 +168,8 @@ impl Trace {
         })
     }
 
-    /// Marks everything as changed, as after a rebuild: what is stored then replaces what was.
+    /// Marks everything as changed, as after a rebuild: the next write then replaces the whole
+    /// stored trace.
     pub fn mark_all_changed(&mut self) {
         let all = || (0..u32::try_from(self.contexts.len()).unwrap_or(u32::MAX)).map(ContextIndex).collect();
         self.unsaved = UnsavedParts {
@@ -195,7 +197,7 @@ impl Trace {
     }
 }
 
-/// Whether the store itself uses a field of this name: the version, and the outboxes.
+/// Returns true if the store itself uses a field of this name: the version, and the outboxes.
 fn is_of_store(name: &str) -> bool {
     name == "v" || name.starts_with('x')
 }

@@ -1,5 +1,6 @@
-//! Plays the commands of a trace and audits the log they give: whatever was done, the receipt's sums agree at every level,
-//! the times of a context add up, and the audit finds nothing.
+//! Plays the commands of a trace and audits the resulting log. For every sequence of commands the
+//! receipt's sums agree at every level, the times of a context add up, and the audit has no
+//! findings.
 
 use domain::{Amount, Timestamp, TraceId};
 use trace::{
@@ -8,7 +9,7 @@ use trace::{
     logged,
 };
 
-/// The log of these commands, as the bus would have it, and the trace after them.
+/// The log of these commands, in the form of the bus, and the trace after them.
 pub fn log(id: TraceId, orders: &[(Timestamp, Order)]) -> (Trace, Vec<LogMessage>) {
     let (mut trace, mut messages) = (Trace::new(id), Vec::new());
     for (now, order) in orders {
@@ -26,7 +27,7 @@ pub fn log(id: TraceId, orders: &[(Timestamp, Order)]) -> (Trace, Vec<LogMessage
     (trace.without_renewals(), messages)
 }
 
-/// What the store of a trace has.
+/// The state of a trace in its store.
 pub fn stored(trace: &Trace) -> Option<StoreState> {
     let spent = trace.root()?.budget.spent;
     Some(StoreState { version: trace.version(), digest: trace.digest(), spent })
@@ -56,7 +57,8 @@ pub fn check(id: TraceId, orders: &[(Timestamp, Order)]) -> Result<(), String> {
     Ok(())
 }
 
-/// The lines, the models and the contexts of a receipt have the same sum, and so has every level of the tree.
+/// Checks that the lines, the models and the contexts of a receipt have the same sum, and that the
+/// sums agree at every level of the tree.
 pub fn check_sums(receipt: &Receipt) -> Result<(), String> {
     let plus = |sum: Amount, more: Amount| sum.checked_add(more).expect("a sum");
     let models = receipt.models.iter().map(|of| of.cost).chain(receipt.other.iter().map(|of| of.cost));

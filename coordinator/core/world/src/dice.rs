@@ -1,4 +1,4 @@
-//! Choices of a test that follow from a seed: the same seed gives the same choices again.
+//! Random choices of a test that depend only on a seed: the same seed gives the same choices.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 

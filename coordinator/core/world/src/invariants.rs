@@ -1,5 +1,5 @@
-//! The checker of the budget and trace invariants. It computes every sum again from the contexts, and trusts no sum that
-//! the trace keeps.
+//! Checks the invariants of budgets and traces. It computes every sum again from the contexts,
+//! without using the sums that the trace keeps.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use domain::{
 };
 use trace::{CallState, ContextNode, Event, Phase, RunPhase, Status, Trace};
 
-/// b1, b2, b3, and the counters that a trace keeps, of its bytes too (L).
+/// b1, b2, b3, and the counters that a trace keeps, including its bytes (L).
 pub fn check(trace: &Trace) -> Result<(), String> {
     let known: u64 = trace.spent_by().iter().map(|one| one.cost_usd.nanos()).sum();
     let spent = trace.root().map_or(0, |root| root.budget.spent.cost_usd.nanos());
@@ -18,7 +18,8 @@ pub fn check(trace: &Trace) -> Result<(), String> {
     for node in trace.contexts() {
         check_context(trace, node).map_err(|what| format!("{} of {}: {what}", node.id, trace.id()))?;
     }
-    // A large trace takes long to count again: every eighth version is often enough, and of megabytes every sixty-fourth.
+    // Counting a large trace takes long: it is checked at every eighth version, and a trace of
+    // megabytes at every sixty-fourth.
     let every = match trace.content_bytes() {
         2_000_000.. => 64,
         200_000.. => 8,
@@ -118,8 +119,8 @@ fn check_context(trace: &Trace, node: &ContextNode) -> Result<(), String> {
     check_graph(trace, node)
 }
 
-/// G14: the reserve of a graph is that of its steps which run, and of all in it that succeeded and are not undone; only an undo
-/// runs in a graph that undoes.
+/// G14: the reserve of a graph equals the reserves of its running steps and of all succeeded runs
+/// in it that are not undone yet. Only undos run in an undoing graph.
 fn check_undo(trace: &Trace, node: &ContextNode, children: &[&ContextNode]) -> Result<(), String> {
     let undoing = children.iter().fold(u32::from(node.is_undoing()), |sum, child| sum + child.undoing);
     ensure(node.undoing == undoing, || {
@@ -140,7 +141,7 @@ fn check_undo(trace: &Trace, node: &ContextNode, children: &[&ContextNode]) -> R
     })
 }
 
-/// What the undos of the steps in a graph, and in its ended groups, need.
+/// The amount that the undos of the steps in a graph, and in its ended groups, need.
 fn reserved(trace: &Trace, graph: &ContextNode) -> Amount {
     let steps =
         graph.children.iter().map(|child| trace.node(*child)).filter(|child| child.identity.step.is_some());
@@ -197,7 +198,7 @@ fn check_graph(trace: &Trace, node: &ContextNode) -> Result<(), String> {
     ensure(waits, || "a graph that is live, runs nothing and waits for nothing is stuck".into())
 }
 
-/// b4: when every context has ended and every timer has run, nothing is held.
+/// b4: when every context has ended and every timer has run, no hold is open.
 pub fn check_at_rest(trace: &Trace) -> Result<(), String> {
     check(trace)?;
     for node in trace.contexts() {
@@ -208,7 +209,8 @@ pub fn check_at_rest(trace: &Trace) -> Result<(), String> {
     ensure(trace.next_timer().is_none(), || "a timer is left".into())
 }
 
-/// X4: the spans of all contexts are one tree: no id is there twice, every parent is there, and nothing lies outside of it.
+/// X4: the spans of all contexts form one tree: every id is unique, every parent exists, and no
+/// span lies outside the tree.
 pub fn check_spans(trace: &Trace) -> Result<(), String> {
     let of = |node: &ContextNode| trace.spans(&node.id, Timestamp::from_millis(u64::MAX / 2_000_000));
     let spans: Vec<Span> = trace.contexts().iter().flat_map(of).collect();
@@ -230,7 +232,7 @@ pub fn check_spans(trace: &Trace) -> Result<(), String> {
     Ok(())
 }
 
-/// t9: replaying the events gives the identical trace; so does reading it from its stored form.
+/// t9: replaying the events gives the identical trace, and so does reading it from its stored form.
 pub fn check_replay(trace: &Trace, log: &[(Timestamp, Event)]) -> Result<(), String> {
     let trace = &trace.without_renewals();
     let mut again = Trace::new(trace.id());

@@ -1,6 +1,6 @@
-//! Cuts the event log of a trace inside each of its commits, and rebuilds the trace from what is left: it must be as it
-//! was before the commit, go on to the same end, and be rebuilt again from the log that has both. And drops the beginning
-//! of the log, before a copy.
+//! Cuts the event log of a trace inside each of its commits, and rebuilds the trace from the rest.
+//! The trace must be in its state before the commit, continue to the same end, and be rebuilt again
+//! from the log that contains both. It also drops the beginning of the log, before a copy.
 
 use domain::{
     Timestamp, TraceId,
@@ -9,10 +9,10 @@ use domain::{
 use serde_json::Value;
 use trace::{Command, ContextNode, LoggedEvents, Order, Replay, Rest, Trace, logged};
 
-/// Longer lists of commands are not cut: each cut plays the rest of them again.
+/// Longer lists of commands are not cut, because each cut plays the rest of them again.
 const MOST_COMMANDS: usize = 60;
 
-/// Places at which one commit is cut; a graph may start hundreds of contexts at once.
+/// The most places at which one commit is cut; a graph may start hundreds of contexts at once.
 const MOST_CUTS: usize = 8;
 
 type Orders = [(Timestamp, Order)];
@@ -23,7 +23,7 @@ struct Cut<'a> {
     /// The messages of all commits before it.
     earlier: &'a [LoggedEvents],
     messages: &'a [LoggedEvents],
-    /// The command that it came from, and all after it.
+    /// The command of this commit, and all later commands.
     rest: &'a Orders,
 }
 
@@ -37,7 +37,8 @@ pub fn check(id: TraceId, orders: &Orders) -> Result<(), String> {
     (1..=orders.len()).step_by(step).try_for_each(|number| check_copied(id, orders, number))
 }
 
-/// t9, for a log that has lost its beginning: the trace is copied after so many commands, and what is before is gone.
+/// t9, for a log that has lost its beginning: the trace is copied after `number` commands, and
+/// everything before the copy is dropped.
 pub fn check_copied(id: TraceId, orders: &Orders, number: usize) -> Result<(), String> {
     let mut trace = Trace::new(id);
     let dropped = play(&mut trace, &orders[..number])?;
@@ -58,7 +59,7 @@ pub fn check_copied(id: TraceId, orders: &Orders, number: usize) -> Result<(), S
         ensure(rest == Rest::Nothing, || format!("t9: a log that begins with a copy has {rest:?}"))?;
         ensure(replayed == whole, || format!("t9: another trace from the copy after command {number}"))?;
     }
-    // Observers that saw some of what is gone.
+    // Observers that have seen some of the dropped messages.
     for seen in [0, dropped.len() / 2, dropped.len()] {
         let mut live = Replay::new(Trace::new(id));
         for message in dropped[..seen].iter().chain(&kept) {
@@ -69,12 +70,13 @@ pub fn check_copied(id: TraceId, orders: &Orders, number: usize) -> Result<(), S
     Ok(())
 }
 
-/// t9, for a log that ends in the commit of one command, or in the next that has several messages.
+/// t9, for a log that ends in the commit of one command, or in the next commit with several
+/// messages.
 pub fn check_at(id: TraceId, orders: &Orders, number: usize) -> Result<(), String> {
     cut_each(id, orders, number, 1)
 }
 
-/// t9, for a trace that is deleted: its log without what it says gives the state that the delete leaves.
+/// t9, for a deleted trace: its log without its content gives the state after the delete.
 pub fn check_deleted(id: TraceId, orders: &Orders, now: Timestamp) -> Result<(), String> {
     let mut trace = Trace::new(id);
     let mut log = play(&mut trace, orders)?;
@@ -92,7 +94,8 @@ pub fn check_deleted(id: TraceId, orders: &Orders, now: Timestamp) -> Result<(),
     })
 }
 
-/// Some of the lines that only one of two traces has. Their maps are in any order.
+/// Some of the lines that only one of two traces has. Their maps are in any order, so the lines are
+/// sorted.
 fn difference(one: &Trace, other: &Trace) -> String {
     let sorted = |trace: &Trace| {
         let text = format!("{trace:#?}");
@@ -108,7 +111,7 @@ fn difference(one: &Trace, other: &Trace) -> String {
     format!("it has `{}` and not `{}`", only(&one, &other), only(&other, &one))
 }
 
-/// Cuts commits that have several messages: at most so many, of the commands from this one on.
+/// Cuts up to `count` commits with several messages, starting with the command at `from`.
 fn cut_each(id: TraceId, orders: &Orders, from: usize, mut count: usize) -> Result<(), String> {
     let mut last = Trace::new(id);
     play(&mut last, orders)?;
@@ -138,7 +141,7 @@ impl Cut<'_> {
             let missing = [&self.messages[..end - 1], &self.messages[end..]].concat();
             self.rebuild(&missing)?;
         }
-        // What follows does not depend on where in its commit the log ended.
+        // The later commands do not depend on the place where the log ended in its commit.
         self.go_on(&self.messages[..1 + self.rest.len() % (self.messages.len() - 1)], last)
     }
 
@@ -153,10 +156,10 @@ impl Cut<'_> {
         Ok(trace)
     }
 
-    /// Whoever waited asks again, and all the rest follows.
+    /// Clients repeat their requests after a rebuild, and all later commands follow.
     fn go_on(&self, kept: &[LoggedEvents], last: &Trace) -> Result<(), String> {
         let mut trace = self.rebuild(kept)?;
-        // Whoever rebuilds a trace spares its leases.
+        // A coordinator that rebuilds a trace extends its leases.
         trace.renew_again(&self.before.renewals());
         let now = self.rest[0].0;
         let begun = trace.begin_generation(0, now);
@@ -165,7 +168,8 @@ impl Cut<'_> {
         ensure(content(&trace) == content(last), || {
             format!("t9: another end after a rebuild at version {}", self.before.version())
         })?;
-        // All of the commit that was left out comes late; of the others, the last first.
+        // The commit that was left out arrives late as a whole, and all messages arrive in reverse
+        // order.
         log.extend(self.messages.iter().chain(self.earlier).cloned());
         log.reverse();
         let (again, rest) = Replay::all(Trace::new(trace.id()), log);
@@ -174,7 +178,7 @@ impl Cut<'_> {
     }
 }
 
-/// Handles orders that were handled before; returns their events as messages.
+/// Handles orders that succeeded before; returns their events as messages.
 fn play(trace: &mut Trace, orders: &Orders) -> Result<Vec<LoggedEvents>, String> {
     let mut messages = Vec::new();
     for (now, order) in orders {
@@ -187,7 +191,7 @@ fn play(trace: &mut Trace, orders: &Orders) -> Result<Vec<LoggedEvents>, String>
     Ok(messages)
 }
 
-/// Takes out the versions at which something happened: after a rebuild they are others.
+/// Removes the versions at which something happened, because a rebuild changes them.
 fn without_versions(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -199,7 +203,7 @@ fn without_versions(value: &mut Value) {
     }
 }
 
-/// All of a trace but its version and generation, and when its commits were made.
+/// The whole trace without its version, its generation, and the times of its commits.
 fn content(trace: &Trace) -> impl PartialEq + use<> {
     let mut trace = trace.clone();
     trace.mark_all_changed();

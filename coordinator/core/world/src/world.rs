@@ -1,5 +1,5 @@
-//! One trace and a clock that the test moves. All events are kept, and the invariants are checked after every command;
-//! a refusal must not change the trace.
+//! One trace and a clock that the test moves. All events are kept. After every command the
+//! invariants are checked, and a refusal must not change the trace.
 
 use std::collections::HashMap;
 
@@ -27,15 +27,15 @@ pub struct World {
     pub trace: Trace,
     pub now: Timestamp,
     pub log: Vec<(Timestamp, Event)>,
-    /// The orders that were not refused.
+    /// The orders that were accepted.
     pub orders: Vec<(Timestamp, Order)>,
     pub settings: Settings,
     pub agents: Vec<AgentProfile>,
     tokens: u32,
     leases: Vec<Lease>,
-    /// What is submitted from now on is exported.
+    /// The origin of later submissions; set if their spans are exported.
     pub traced: Option<Box<RunOrigin>>,
-    /// In a world that is measured: the bytes that the last command wrote.
+    /// The bytes that the last command wrote; `None` unless the world is measured.
     written: Option<usize>,
 }
 
@@ -49,7 +49,8 @@ pub fn home() -> Home {
     Home { namespace: Namespace::default(), partition: Partition::all(1).next().expect("one") }
 }
 
-/// The cases of a property test: `usual`, or more in proportion as `TRELLIS_PROPERTY_CASES` is more than 16.
+/// The number of cases of a property test: `usual`, scaled by `TRELLIS_PROPERTY_CASES` / 16 if that
+/// is set.
 pub fn cases(usual: u32) -> u32 {
     #[expect(clippy::disallowed_methods, reason = "the long mode of the tests is chosen by the environment")]
     let asked = std::env::var("TRELLIS_PROPERTY_CASES").ok().and_then(|text| text.parse::<u32>().ok());
@@ -73,7 +74,7 @@ impl World {
         self.trace.execute(child, &home())
     }
 
-    /// A world whose runs are exported.
+    /// A world whose runs export their spans.
     pub fn exported() -> Self {
         let subject = Subject::Submit.to_string();
         let received_at = Timestamp::from_millis(999_000);
@@ -102,7 +103,8 @@ impl World {
         }
     }
 
-    /// From now on, counts what commands write, and checks nothing: the checks look at all that is there.
+    /// From now on measures the bytes that commands write, and skips the checks, because they read
+    /// the whole trace.
     pub fn measured(&mut self) {
         self.trace.take_changes();
         self.written = Some(0);
@@ -118,7 +120,7 @@ impl World {
         let mut written = 0;
         if !events.is_empty() {
             let messages = logged(&mut self.trace, events.clone(), self.now);
-            // The store has them until they are sent.
+            // The store keeps the messages until they are sent.
             written += 2 * messages.iter().map(json_bytes).sum::<usize>();
         }
         let changes = self.trace.take_changes();
@@ -130,7 +132,7 @@ impl World {
         Ok(events)
     }
 
-    /// A world whose root agent `root` is submitted with these fields and not yet claimed.
+    /// A world with a root agent `root`, submitted with these fields and not yet claimed.
     pub fn with_root(terms: Value) -> Self {
         let mut world = World::new();
         world
@@ -146,7 +148,8 @@ impl World {
         world
     }
 
-    /// Adds or replaces a profile: `{"agent_id": …}` and the fields that differ from a built-in echo.
+    /// Adds or replaces a profile: `{"agent_id": …}` and the fields that differ from a built-in
+    /// echo.
     pub fn agent(&mut self, profile: Value) -> &mut Self {
         let base = json!({"kind": "builtin", "builtin": "echo"});
         let profile: AgentProfile = decode::value(&with(base, profile)).unwrap_or_else(|e| panic!("{e}"));
@@ -164,7 +167,8 @@ impl World {
         let before = self.trace.clone();
         match self.trace.handle(order.clone(), self.now) {
             Ok(events) => {
-                // A command with large values takes long to print: it is printed only if it breaks something.
+                // Printing a command with large values takes long, so it is printed only if an
+                // invariant fails.
                 invariants::check(&self.trace).unwrap_or_else(|what| {
                     panic!(
                         "{what}
@@ -211,7 +215,7 @@ after {order:?}"
         })))
     }
 
-    /// A world of a rerun of this one's run, with these fields besides `trace_id`.
+    /// A world of a rerun of this world's run, with these fields besides `trace_id`.
     pub fn rerun(&self, asked: Value) -> Result<World, Refusal> {
         let mut world =
             World { agents: self.agents.clone(), settings: self.settings.clone(), ..World::new() };
@@ -254,7 +258,7 @@ after {order:?}"
         })
     }
 
-    /// A child of the attempt that holds `lease`.
+    /// Spawns a child for the attempt that holds `lease`.
     pub fn spawn(&mut self, lease: &Lease, spawn: Value) -> Result<Vec<Event>, Refusal> {
         let spawn = decode::value(&spawn).map_err(Refusal::Malformed)?;
         let spec = ContextSpec::from_spawn(&spawn, &[], &id("child")).map_err(Refusal::Malformed)?;
@@ -296,20 +300,20 @@ after {order:?}"
         self.handle(Command::Hold(Hold { lease: lease.clone(), call_id, amount, closing: false, seen: None }))
     }
 
-    /// Asks for a hold, as a worker does; what it is answered.
+    /// Asks for a hold like a worker; returns the answer.
     pub fn ask_hold(&mut self, hold: Hold) -> Answer {
         let decided = self.handle(Command::Hold(hold.clone())).map(drop);
         self.trace.answer_hold(&hold, decided.as_ref().copied(), self.now)
     }
 
-    /// Asks for a hold as an agent that has seen so many messages and rungs.
+    /// Asks for a hold like an agent that has seen this many messages and rungs.
     pub fn ask_with(&mut self, lease: &Lease, call: &str, amount: Amount, told: u32, rungs: u32) -> Answer {
         let (lease, call_id) = (lease.clone(), call.parse().expect("a valid call id"));
         let seen = Some(SeenNumbers { told: Some(told), rungs: Some(rungs) });
         self.ask_hold(Hold { lease, call_id, amount, closing: false, seen })
     }
 
-    /// A message to an agent, under the id `m-TEXT`.
+    /// Sends a message to an agent, under the id `m-TEXT`.
     pub fn tell(&mut self, child: &str, text: &str) -> Result<Vec<Event>, Refusal> {
         let key: String = text.chars().filter(char::is_ascii_alphanumeric).take(40).collect();
         self.tell_as(&format!("m-{key}"), Some(child), text)
@@ -321,7 +325,7 @@ after {order:?}"
         self.handle(Command::Tell(Tell { child_id, id, text, by: None }))
     }
 
-    /// Amends the graph of a context, or the root's: the whole definition as it is to be.
+    /// Amends the graph of a context, or the root's graph, with the whole new definition.
     pub fn amend(
         &mut self,
         child: Option<&str>,
@@ -365,7 +369,7 @@ after {order:?}"
         self.handle(Command::Settle { lease: lease.clone(), call_id, amount, model: None })
     }
 
-    /// The same, of a call of a model.
+    /// Like `settle`, for a call of a model.
     pub fn settle_with(
         &mut self,
         lease: &Lease,
@@ -475,7 +479,7 @@ after {order:?}"
         self.handle(Command::Cancel { child_id: child.map(id), reason: None, without_undo: false })
     }
 
-    /// Cancels, and nothing is undone (G14).
+    /// Cancels without undoing anything (G14).
     pub fn cancel_without_undo(&mut self, child: Option<&str>) -> Result<Vec<Event>, Refusal> {
         self.handle(Command::Cancel { child_id: child.map(id), reason: None, without_undo: true })
     }
@@ -492,7 +496,8 @@ after {order:?}"
         self.handle(Command::Wake).expect("a wake is never refused")
     }
 
-    /// Runs every timer until none is left, then checks that nothing is held and nothing was lost.
+    /// Runs every timer until none is left, then checks that no hold is open and no event is
+    /// missing.
     pub fn rest(&mut self) {
         while let Some(due) = self.trace.next_timer() {
             self.now = self.now.max(due);
@@ -511,7 +516,7 @@ after {order:?}"
             .unwrap_or_else(|what| panic!("{what}"));
     }
 
-    /// The summary of the run, as the list of runs has it: from a few of the stored fields.
+    /// The summary of the run, as in the list of runs: from a few of the stored fields.
     pub fn summary(&self) -> RunSummary {
         let mut trace = self.trace.clone();
         trace.mark_all_changed();
@@ -526,7 +531,7 @@ after {order:?}"
         self.trace.context(&id(child)).unwrap_or_else(|| panic!("no context {child}"))
     }
 
-    /// What a context and its descendants spent, in cents.
+    /// The amount that a context and its descendants spent, in cents.
     pub fn spent_cents(&self, child: &str) -> u64 {
         self.node(child).budget.spent.cost_usd.nanos() / 10_000_000
     }
@@ -552,7 +557,7 @@ after {order:?}"
         self.complete(&lease, result).unwrap_or_else(|refusal| panic!("{child}: {refusal}"));
     }
 
-    /// Claims a queued context and fails it for good.
+    /// Claims a queued context and fails it without a retry.
     pub fn break_it(&mut self, child: &str) {
         let lease = self.claim(child);
         self.fail(&lease, false).unwrap_or_else(|refusal| panic!("{child}: {refusal}"));
