@@ -136,8 +136,8 @@ async fn run_until(config: Config, bus: Bus, store: Store, shutdown: BoxFuture<'
     });
     // Stops all loops of this coordinator, also if this future is dropped.
     let _gone = handles.gone.clone().drop_guard();
-    // The heartbeat comes before the first admission: clients may know of a lower maximum that
-    // another coordinator has set.
+    // The heartbeat comes before the first admission: other coordinators may have been started with
+    // a lower maximum, which is valid for all.
     handles.heartbeat().await?;
     if let Err(error) = handles.room.measure(&handles.bus).await {
         tracing::warn!(%error, "the storage can't be measured yet");

@@ -24,7 +24,8 @@ use self::{
 };
 use super::{Error, keys::Keys};
 
-/// Every command that is sent, by scripts too: a user of Redis needs no other (S1). Tests run as such a user.
+/// Every command that is sent, also by scripts: a user of Redis needs no other permission (S1).
+/// Tests run as such a user.
 pub const COMMANDS: [&str; 37] = [
     "ping",
     "time",
@@ -65,7 +66,8 @@ pub const COMMANDS: [&str; 37] = [
     "acl|getuser",
 ];
 
-/// All keys of a deployment, as patterns of Redis: one is a hash tag as a whole.
+/// Patterns of Redis for all keys of a deployment; the second is for keys that begin with a hash
+/// tag.
 pub fn key_patterns(namespace: &Namespace) -> [String; 2] {
     let all = namespace.key("*");
     [all.clone(), format!("{{{all}")]
@@ -77,19 +79,19 @@ pub struct Redis {
     link: Arc<Link>,
 }
 
-/// The commands of one item, and the partition of all their keys.
+/// The commands for one item, and the partition of all their keys.
 struct Request {
     home: Partition,
     commands: Vec<Cmd>,
 }
 
 impl Redis {
-    /// One attempt: an unreachable server is reported at once.
+    /// Makes one attempt: an unreachable server is reported at once.
     pub async fn connect(url: &str, namespace: Namespace, partitions: u16) -> Result<Redis, Error> {
         Self::connect_as(url, &Login::default(), namespace, partitions).await
     }
 
-    /// The same, with a login that the address does not have.
+    /// As `connect`, with a login that is not in the address.
     pub async fn connect_as(
         url: &str,
         login: &Login,
@@ -152,7 +154,7 @@ fn unavailable(doing: &'static str) -> impl Fn(RedisError) -> Error {
     move |source| Error::Unavailable { doing, source: Box::new(source) }
 }
 
-/// Whether an error is one of the client or the server.
+/// Returns true for an error of the Redis client or server.
 pub(super) fn is_error(error: &(dyn std::error::Error + 'static)) -> bool {
     error.is::<RedisError>()
 }
