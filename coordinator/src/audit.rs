@@ -28,7 +28,7 @@ use crate::{
     policy::{PolicyAnnouncement, is_change},
 };
 
-/// How long equal requests are one record.
+/// Equal requests within this time are one record.
 const SAME_FOR_MS: u64 = 10_000;
 /// The most bytes of a name in a record.
 const MAX_BYTES: usize = 200;
@@ -97,7 +97,7 @@ fn policy(config: &Config) -> Vec<String> {
 }
 
 const MAX_DIGEST_BYTES: usize = 64;
-/// How often an append after the records that were read is tried.
+/// The most tries to append a record after those that were read.
 const MAX_TRIES: usize = 8;
 
 /// Stores that workers of a pool claim with another policy, once for each policy: the policy of

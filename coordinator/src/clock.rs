@@ -28,8 +28,8 @@ use crate::store::{Correction, StoreTime};
 /// The largest difference that is followed. A reading may be late by the time that the store may
 /// take to answer. A lease survives it: ticks come every third of a lease.
 const MOST_FOLLOWED_MS: u64 = 3_000;
-/// How long a correction may be replaced by another coordinator with a longer record: many
-/// heartbeats.
+/// A correction of ours that another coordinator replaces within this time was wrong: the other has
+/// a longer record of readings. The time covers many heartbeats.
 const REPLACED_WITHIN: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone)]
@@ -87,7 +87,8 @@ impl Clock {
         let passed = millis(reading.machine.since(reading.given_at));
         let slow = reading.given.plus_millis(passed / 2);
         let now = reading.expected().max(slow);
-        // Advances of less than a millisecond are not lost: `given_at` moves only together with `given`.
+        // Advances of less than a millisecond are not lost: `given_at` moves only together with
+        // `given`.
         if now > reading.given {
             (reading.given, reading.given_at) = (now, reading.machine.mark());
         }

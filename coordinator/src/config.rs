@@ -65,7 +65,7 @@ pub struct Config {
     pub crash: Crash,
 }
 
-/// How long a trace waits before it is woken for a reason other than its own timers.
+/// The time after which a trace is woken for a reason other than its own timers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Delays {
     /// To send messages that may never have been sent.

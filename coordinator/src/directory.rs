@@ -27,7 +27,7 @@ use crate::{
     store::{self, Agents},
 };
 
-/// How often a change is tried again because another coordinator was faster.
+/// The most tries of a change, because another coordinator may be faster.
 const TRIES: usize = 8;
 
 #[derive(Debug, thiserror::Error)]

@@ -18,7 +18,7 @@ use crate::loops::Handles;
 
 /// The coordinator is not ready if the server has not answered a pull for this long.
 const NOT_READY_AFTER: Duration = Duration::from_secs(40);
-/// How often a waiting reader records that its pulls are answered.
+/// Interval at which a waiting reader records that its pulls are answered.
 const RECORD_EVERY: Duration = Duration::from_secs(1);
 
 /// When the server last answered a pull from the intake.

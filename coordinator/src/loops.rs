@@ -85,7 +85,8 @@ impl Handles {
         Home { namespace: self.bus.namespace().clone(), partition: self.partition(trace) }
     }
 
-    /// Starts a loop of this coordinator. It never outlives the coordinator; if it panics, the coordinator ends.
+    /// Starts a loop of this coordinator. It never outlives the coordinator; if it panics, the
+    /// coordinator ends.
     pub(crate) fn spawn(&self, tasks: &TaskTracker, task: impl Future<Output = ()> + Send + 'static) {
         let (gone, fuse) = (self.gone.clone(), Fuse(self.panicked.clone()));
         let task = async move {

@@ -143,8 +143,8 @@ pub(crate) fn read<'a>(coordinators: impl IntoIterator<Item = &'a Member>) -> Ve
     coordinators.into_iter().filter_map(|member| serde_json::from_str(&member.says).ok()).collect()
 }
 
-/// How long a policy without claims is remembered: if it is used again later, that may be another
-/// change.
+/// A policy without claims is forgotten after this time. If it is used again later, that may be
+/// another change.
 const REMEMBERED_MS: u64 = 3_600_000;
 /// The most policies of one pool that are recorded in that time, by all coordinators together. A
 /// hostile worker may name any policy, and must not push out the records of administrators.

@@ -87,8 +87,8 @@ impl Rehearsal {
         self.handle(Command::Report(Box::new(report))).ok();
     }
 
-    /// Holds and settles the cost of the attempt. If the hold is denied, the attempt fails with a budget
-    /// failure.
+    /// Holds and settles the cost of the attempt. If the hold is denied, the attempt fails with a
+    /// budget failure.
     fn pay(&mut self, lease: &Lease, played: PlayedAttempt) -> Verdict {
         if played.cost.is_zero() {
             return played.verdict;

@@ -20,7 +20,8 @@ pub(crate) enum Error {
     Publish(#[from] PublishError),
 }
 
-/// Removes the journal and the objects of a deleted context, its questions, and the content of its outcome.
+/// Removes the journal and the objects of a deleted context, its questions, and the content of its
+/// outcome.
 pub(crate) async fn context(bus: &Bus, trace_id: TraceId, child_id: &ChildId) -> Result<(), Error> {
     let journal = Filter::JournalOf(trace_id, child_id.clone());
     remove(bus, &journal, &ObjectReference::prefix(trace_id, child_id)).await?;

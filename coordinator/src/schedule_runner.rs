@@ -29,7 +29,7 @@ use crate::{
     store,
 };
 
-/// How long a submission may take.
+/// Time limit of a submission.
 const SUBMITTED_WITHIN: Duration = Duration::from_secs(5);
 /// The most decisions about one schedule in one call: all ticks that may be caught up.
 const MAX_DECIDED: usize = 256;

@@ -20,7 +20,7 @@ const MAX_AT_ONCE: usize = 128;
 /// The most bytes in one export, unless one message is larger. Collectors accept 4 MiB by default,
 /// or more.
 const MAX_BYTES_AT_ONCE: usize = 1 << 20;
-/// How long a message waits for others of the same export.
+/// The time for which a message waits for others of the same export.
 const GATHER: Duration = Duration::from_millis(20);
 /// Pause between two tries while the collector is unreachable; doubles up to the maximum.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);

@@ -30,13 +30,13 @@ const AT_ONCE: usize = 8;
 /// Pause before a failed request is tried again; doubles up to the maximum.
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
 const MAX_PAUSE: Duration = Duration::from_secs(600);
-/// How long one message is retried.
+/// One message is retried for this time.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(24 * 3600);
-/// How long, and how often, a notice waits for its outcome or question, which may be stored after
-/// it.
+/// The time and the number of deliveries for which a notice waits for its outcome or question,
+/// which may be stored after it.
 const MISSING_FOR: Duration = Duration::from_secs(300);
 const MISSING_TIMES: u64 = 8;
-/// How long requests in flight may take when the coordinator stops.
+/// Time limit for the requests in flight when the coordinator stops.
 const LAST: Duration = Duration::from_secs(3);
 /// Pause between two tries to reach a queue.
 const QUEUE_PAUSE: Duration = Duration::from_secs(5);
@@ -135,9 +135,9 @@ struct Notice {
     trace_id: TraceId,
     child_id: ChildId,
     of: WebhookOccasion,
-    /// How long ago the notice was stored.
+    /// The time since the notice was stored.
     waited: Duration,
-    /// How often the notice was delivered.
+    /// The number of its deliveries.
     times: u64,
 }
 

@@ -24,7 +24,8 @@ const MAX_RUNS: u32 = 500;
 const MAX_WAITING: u32 = 100;
 /// The most candidates that are read for one answer. A client can continue from there.
 const MAX_READ: usize = 5_000;
-/// An answer is no larger than this and the text of one run or question: the bus refuses larger ones.
+/// An answer stays below this size plus the text of one run or question: the bus refuses larger
+/// answers.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 
 /// A page of runs, and where the next one begins.

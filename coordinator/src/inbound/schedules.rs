@@ -23,7 +23,7 @@ use crate::{
     storage_headroom::MARK_PERCENT,
 };
 
-/// How often a change is tried again because another client was faster.
+/// The most tries of a change, because another client may be faster.
 const TRIES: usize = 16;
 /// The most schedules of one answer.
 const MAX_LISTED: u32 = 500;

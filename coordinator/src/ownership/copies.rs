@@ -40,7 +40,7 @@ const COPIED_AT_ONCE: usize = 64;
 const PAUSE: Duration = Duration::from_millis(100);
 /// More traces than a partition has.
 const ALL: usize = 10_000_000;
-/// How long to wait for an event of the log.
+/// Time limit for reading an event of the log.
 const READ_WITHIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, thiserror::Error)]

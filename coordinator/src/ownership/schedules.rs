@@ -12,7 +12,7 @@ use crate::{error_log, loops::Handles, schedule_runner};
 
 /// Schedules that are examined at the same time.
 const AT_ONCE: usize = 32;
-/// How long a schedule that has to wait is left alone.
+/// The time after which a schedule that has to wait is examined again.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(handles: Arc<Handles>, owned: watch::Receiver<Arc<Vec<Partition>>>) {

@@ -34,8 +34,8 @@ use crate::{
 const SWEEP_EVERY: Duration = Duration::from_millis(500);
 /// Traces whose fields are read in one request.
 const LOOKUP_BATCH: usize = 500;
-/// How often a sweep is repeated for traces that can't be rebuilt, each time after a longer pause.
-/// A gap in a log may still be filled; some traces can never be rebuilt.
+/// The most sweeps for traces that can't be rebuilt, each after a longer pause. A gap in a log may
+/// still be filled; some traces can never be rebuilt.
 const MAX_TRIES: u32 = 8;
 
 #[derive(Debug, thiserror::Error)]

@@ -7,7 +7,7 @@ use telemetry::Outage;
 
 use super::{Error, Record, Registry};
 
-/// How long a reader waits until the stored messages are followed.
+/// Time limit for a reader that waits until the stored messages are followed.
 const CATCH_UP_WITHIN: Duration = Duration::from_secs(3);
 /// Pause before the log is followed again after an error.
 const FOLLOW_AGAIN_AFTER: Duration = Duration::from_secs(1);

@@ -24,7 +24,7 @@ use crate::store::{
 
 /// The kind of data that the codes of profiles sign.
 const PROFILE: &str = "profile";
-/// How often a trace that is not authentic is read again, until two reads are equal.
+/// The most times that a trace which is not authentic is read again, until two reads are equal.
 const READ_AGAIN: usize = 5;
 
 #[derive(Debug, Clone)]

@@ -18,7 +18,7 @@ pub(crate) struct Job {
     pub(crate) trace_id: TraceId,
     pub(crate) work: Work,
     pub(crate) origin: Origin,
-    /// How often the job was decided again because another coordinator had committed first.
+    /// The number of decisions that were lost because another coordinator had committed first.
     pub(crate) tries: u32,
     /// The job was refused once: before the refusal is final, the trace is compared with its log.
     pub(crate) refused: bool,
@@ -83,8 +83,8 @@ pub(crate) enum Origin {
     Sweep(SweepProgress),
     /// A worker's ask.
     Ask { reply_to: String },
-    /// A client's request: a message to an agent, the answer to a question, or an amend of a graph. It is
-    /// answered after the commit.
+    /// A client's request: a message to an agent, the answer to a question, or an amend of a graph.
+    /// It is answered after the commit.
     Query { reply_to: Option<String> },
     /// A submission of a client.
     Submission(Box<Submission>),

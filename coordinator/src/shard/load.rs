@@ -27,7 +27,7 @@ use crate::{
 const LOAD_BATCH: usize = 128;
 /// Logs read at the same time.
 const LOGS_AT_ONCE: usize = 32;
-/// How often a trace is loaded again because another coordinator committed to it meanwhile.
+/// The most loads of a trace to which another coordinator commits meanwhile.
 const MAX_LOADS: usize = 5;
 /// Delay before a trace that could not be loaded is tried again.
 const RETRY_LOAD_MS: u64 = 30_000;

@@ -25,7 +25,7 @@ use trace::{Command, LoggedEvents, LostCost, Replay, Rest, Trace, decide, logged
 use super::outbox::Outbox;
 use crate::loops::Handles;
 
-/// How long a gap stays open: a coordinator may still be about to send the missing messages.
+/// A gap stays open for this time: a coordinator may still be about to send the missing messages.
 const GAP_PATIENCE_MS: u64 = 30_000;
 
 #[derive(Debug)]

@@ -23,7 +23,7 @@ use crate::{
 /// Redelivery delay of a message that could not be handled.
 const REDELIVER_AFTER: Duration = Duration::from_secs(1);
 
-/// How often a report about an unknown context is delivered before it is refused.
+/// The number of deliveries after which a report about an unknown context is refused.
 const TRIES_OF_UNKNOWN: u64 = 10;
 
 pub(crate) struct Reply {

@@ -16,7 +16,7 @@ use crate::{
     store::{OutboxKey, SentOutboxes},
 };
 
-/// How often a job is decided again because another coordinator committed first.
+/// The most decisions of one job, because another coordinator may commit first each time.
 const MAX_TRIES: u32 = 50;
 
 pub(crate) struct Shard {

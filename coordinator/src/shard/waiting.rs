@@ -9,7 +9,8 @@ use tokio::time::Instant;
 
 use super::{job::Job, reply::Reply};
 
-/// How long an ask waits here; well below the time after which a worker asks again on its own.
+/// The longest time that an ask waits here; well below the time after which a worker asks again on
+/// its own.
 const LONGEST: Duration = Duration::from_millis(500);
 
 #[derive(Default)]

@@ -24,7 +24,7 @@ use super::{
     record::{IndexEntry, RUNS_KEPT, SILENT_MS},
 };
 
-/// How long a caller waits for an answer, as for a server's.
+/// Time limit of an answer, as for a server's.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Clone)]

@@ -95,7 +95,8 @@ impl Store {
         measured("due", async { dispatch!(self, "find due timers", due(&partitions, now, limit)) }).await
     }
 
-    /// Traces that ended at this time or before, the first to end first, at most `limit` of each partition.
+    /// Traces that ended at this time or before, the first to end first, at most `limit` of each
+    /// partition.
     pub async fn ended(
         &self,
         partitions: &[Partition],
@@ -236,8 +237,8 @@ impl Store {
         .await
     }
 
-    /// The first coordinator of a deployment fixes its partition count. A coordinator with another count
-    /// would look for traces in the wrong partitions.
+    /// The first coordinator of a deployment fixes its partition count. A coordinator with another
+    /// count would look for traces in the wrong partitions.
     pub async fn settle_partitions(&self, count: u16) -> Result<(), Error> {
         let found = dispatch!(self, "settle the partitions", settle_partitions(count))?;
         if found == count { Ok(()) } else { Err(Error::Mismatch { found, asked: count }) }
@@ -258,7 +259,8 @@ impl Store {
         }
     }
 
-    /// The permissions of the user as which Redis replays its append-only file; unrestricted in other stores.
+    /// The permissions of the user as which Redis replays its append-only file; unrestricted in
+    /// other stores.
     pub async fn default_user(&self) -> Result<DefaultUser, Error> {
         match self {
             Store::Redis(redis) => redis.default_user().await,

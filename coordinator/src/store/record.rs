@@ -29,7 +29,7 @@ pub struct Members {
     pub silent: Vec<Member>,
 }
 
-/// How long a coordinator that ended without leaving is remembered.
+/// A coordinator that ended without leaving is remembered for this time.
 pub(super) const SILENT_MS: u64 = 3_600_000;
 
 /// The stored form: the id has no space.
@@ -336,7 +336,8 @@ pub enum Error {
         #[source]
         source: Box<dyn error::Error + Send + Sync>,
     },
-    /// No answer, or an error (out of memory, read only, loading). After a write its outcome is unknown.
+    /// No answer, or an error (out of memory, read only, loading). After a write its outcome is
+    /// unknown.
     #[error("could not {doing}")]
     Unavailable {
         doing: &'static str,

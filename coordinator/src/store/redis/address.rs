@@ -19,8 +19,8 @@ use super::super::Error;
 
 /// Time limit of one attempt to connect, handshake included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time limit of one answer, to a whole pipeline: long enough for a disk that syncs slowly, short enough to
-/// notice a dead server.
+/// Time limit of one answer, to a whole pipeline: long enough for a disk that syncs slowly, short
+/// enough to notice a dead server.
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The kernel notices a vanished peer after about this long.
 const KEEPALIVE: Duration = Duration::from_secs(10);
@@ -151,7 +151,8 @@ impl Address {
             .set_connection_timeout(Some(CONNECT_TIMEOUT))
             .set_response_timeout(None);
         let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
-        // A server that is still loading its data accepts connections and refuses all other commands.
+        // A server that is still loading its data accepts connections and refuses all other
+        // commands.
         redis::cmd("PING").exec_async(&mut connection).await?;
         Ok(Connection::Node(connection))
     }

@@ -126,7 +126,8 @@ impl Link {
         self.watched(async |connection| connection.query(command, key).await).await
     }
 
-    /// As `ask`, for a command that users of earlier ACL files lack. A refusal returns None and logs no outage.
+    /// As `ask`, for a command that users of earlier ACL files lack. A refusal returns None and
+    /// logs no outage.
     pub(super) async fn ask_if_permitted(&self, command: Cmd, key: &str) -> RedisResult<Option<Value>> {
         self.watched(async |connection| match connection.query(command, key).await {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) => Ok(None),

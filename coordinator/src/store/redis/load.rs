@@ -31,9 +31,9 @@ const PIECE: usize = 1_000;
 /// The target size of a piece in bytes. The size of one piece decides how many fields the next
 /// request asks for: a value of the shared store may have a megabyte.
 const PIECE_BYTES: usize = 1 << 20;
-/// How often a trace that changes meanwhile is read. The coordinator that changes it owns it and
-/// has it in memory: its jobs are better done there. A last read in one answer would fail all other
-/// requests with it, if the trace is too large.
+/// The most reads of a trace that changes meanwhile. The coordinator that changes it owns it and
+/// has it in memory, so its jobs are better done there. A last read of all in one answer could time
+/// out, and all other requests with it.
 const TRIES: usize = 5;
 
 const DOING: &str = "load traces from Redis";

@@ -1,5 +1,6 @@
-//! The store in Redis: one node, a cluster, or a master named by sentinels. The commands are in [`load`],
-//! [`traces`], [`find`], [`marks`], [`agents`], [`deployment`] and [`default_user`], the connection in [`link`].
+//! The store in Redis: one node, a cluster, or a master named by sentinels. The commands are in
+//! [`load`], [`traces`], [`find`], [`marks`], [`agents`], [`deployment`] and [`default_user`], the
+//! connection in [`link`].
 
 mod address;
 mod agents;
@@ -105,8 +106,8 @@ impl Redis {
         Ok(Redis { keys: Keys::new(namespace, partitions), link: Arc::new(link) })
     }
 
-    /// Sends requests, one pipeline for each partition. Returns the answers of each request, in the order
-    /// of the requests.
+    /// Sends requests, one pipeline for each partition. Returns the answers of each request, in the
+    /// order of the requests.
     async fn send(
         &self,
         doing: &'static str,
