@@ -45,10 +45,9 @@ pub struct Config {
     /// The age that the beginning of a live trace may reach in the event log before its state is
     /// copied into the log again. At most half of the age at which the log drops messages.
     pub copy_after: Duration,
-    /// Interval at which the position of the event log is stored as a mark, and how much later than
-    /// that position the mark is stored. The lag is longer than a committed message needs to be
-    /// sent and then missed. A loss that a stopping coordinator may have seen is therefore younger
-    /// than the lag.
+    /// Interval at which marks are stored, and the age that a position of the event log must reach
+    /// before it becomes a mark. This age is longer than a committed message needs to be sent, and
+    /// then missed. A loss that a stopping coordinator may have seen is younger.
     pub mark_every: Duration,
     pub mark_lag: Duration,
     /// If set, the server's statement of who sent a message is trusted. Valid only where senders

@@ -164,7 +164,7 @@ struct PolicyClaims {
     told: Timestamp,
 }
 
-/// The result of a claim's policy: is a record of it possibly due?
+/// The answer of [`WorkerPolicies::seen`]: a record of the policy may be due, or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PolicyAnnouncement {
     Already,

@@ -35,7 +35,7 @@ pub(crate) struct ScheduleRecord {
 pub(crate) enum Content {
     Rules(Arc<Brief>),
     Deleted,
-    /// Written by a newer version of this program, for this reason not readable.
+    /// Written by a newer version of this program. Holds the reason that it can't be read.
     Unreadable(Arc<str>),
 }
 

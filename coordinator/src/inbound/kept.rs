@@ -99,7 +99,7 @@ fn check(name: &GraphName, mut graph: Value, shelf: &Shelf) -> Result<Value, Pro
     }
 }
 
-/// Puts stop at the mark; the rest of the log is for deletions, which make room.
+/// Returns true if the log of graphs has reached the mark. The room above it is for deletions.
 fn has_no_room(handles: &Handles) -> bool {
     let fills = handles.room.fills();
     let mut fills = fills.iter().filter(|fill| fill.storage == Storage::Stream(Stream::Graph));

@@ -111,7 +111,8 @@ async fn answer(
     reply(handles, message.reply_to.as_ref(), &answer).await;
 }
 
-/// Broadcasts the drain. A broadcast may be lost: the client sees from the worker's state that it
+/// Broadcasts the drain. A broadcast may be lost: the worker's state shows the client if it has to
+/// ask again.
 /// has to ask again.
 async fn tell_to_drain(handles: &Handles, drain: Drain) -> QueryAnswer {
     let payload = serde_json::to_vec(&drain).expect("a message has string keys only");

@@ -170,7 +170,7 @@ fn no_room(handles: &Handles, exists: bool) -> Option<Refusal> {
         let message = format!("there are {MAX_SCHEDULES} schedules already\n\nhint: {hint}");
         return Some(Refusal::new("too_many_schedules", "G16", message));
     }
-    // Puts stop at the mark; the rest of the log is for decisions about ticks.
+    // Above the mark the log takes only decisions about ticks.
     let fills = handles.room.fills();
     let fill = fills.iter().find(|fill| fill.storage == Storage::Stream(Stream::Schedule))?;
     (fill.percent() >= MARK_PERCENT).then(full)

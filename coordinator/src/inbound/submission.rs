@@ -90,7 +90,7 @@ impl RawSubmission {
 /// The kinds of submission: one agent, a graph, or the graph of an earlier run again.
 enum SubmissionKind {
     Spawn(Box<Spawn>),
-    /// With the reason why it can't be admitted, if the graphs that it uses by name cause it.
+    /// With the problems of the graphs that it uses by name, if these prevent its admission.
     Graph(Box<TaskGraph>, Arc<Plan>, Option<Problems>),
     Rerun(Box<wire::Rerun>),
 }

@@ -58,11 +58,11 @@ pub(crate) enum Reading {
     Part(PartName),
 }
 
-/// By how much leases are extended: a worker whose tick is not answered waits 2 s for an answer,
-/// and asks again after half a second.
+/// The time by which expired leases are extended: a worker whose tick is not answered waits 2 s for
+/// an answer, and asks again after half a second.
 pub(crate) const SPARED_MS: u64 = 5_000;
 
-/// How to treat leases that expired while no coordinator served the trace.
+/// The treatment of leases that expired while no coordinator served the trace.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum LeaseGrace {
     /// They are expired.
@@ -103,7 +103,7 @@ impl Origin {
     }
 }
 
-/// How a sweep learns that its jobs are done, and how many failed.
+/// Reports to a sweep that its jobs are done, and how many failed.
 #[derive(Debug, Clone)]
 pub(crate) struct SweepProgress {
     /// The sweep waits until every clone of this sender is dropped.

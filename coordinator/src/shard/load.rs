@@ -374,8 +374,8 @@ impl Shard {
         tracing::error!(trace_id = %id, found, "what the store has of a trace is not what a coordinator writes; trying its event log");
         self.handles.damaged.fetch_add(1, Ordering::Relaxed);
         let version = self.handles.store.versions(&[id]).await?.first().copied().unwrap_or_default();
-        // The data as it was at this version or later: a writer that replaces it meanwhile changes
-        // the version.
+        // Loads after reading the version: a writer that replaces the data from now on changes the
+        // version.
         let again = self.handles.store.load(&[id]).await?.pop();
         if !again.is_some_and(|again| matches!(again.found, Stored::Damaged(_))) {
             return Ok(None);

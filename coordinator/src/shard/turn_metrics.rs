@@ -316,7 +316,7 @@ mod tests {
         let agent = "default".parse().unwrap();
         let took = Duration::from_secs(4);
         let first = told(report(), &mut trace);
-        // The open hold of the call is booked later, by the next attempt or a timer.
+        // The open hold of the call is booked by the next attempt, or later.
         assert_eq!(
             first,
             [Fact::Run("completed"), Fact::Ended(Some(agent), took, None), Fact::Attempt("completed")]
