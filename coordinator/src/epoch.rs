@@ -182,8 +182,8 @@ impl Epoch {
         SweepRequest { partitions, number: *self.0.number.borrow(), doubts: known.doubts }
     }
 
-    /// Records a finished sweep, unless there is a new reason to sweep. `marks` has the states at
-    /// the beginning of the sweep of the partitions whose traces are all in the store.
+    /// Records a finished sweep, unless there is a new reason to sweep. `marks` has the state at
+    /// the beginning of the sweep, for each partition whose traces are all in the store.
     pub(crate) fn swept(&self, swept: &SweepRequest, marks: &HashMap<Partition, LogMark>) {
         let mut known = self.known();
         if *self.0.number.borrow() == swept.number && known.doubts == swept.doubts {

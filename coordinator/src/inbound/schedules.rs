@@ -201,7 +201,7 @@ async fn remove(handles: &Handles, name: &ScheduleName) -> Result<QueryAnswer, E
         }
         let at = handles.clock.now();
         if let Appended::Done(_) = all.revise(name, &known, at, None).await? {
-            // If this fails, a later deletion removes the remaining messages.
+            // If this fails, the messages stay until the name is put and deleted again.
             all.remove_revisions(name, 1).await?;
             all.remove_states(name, &known).await?;
             return Ok(QueryAnswer::ScheduleDeleted { name: name.clone(), at });

@@ -1,7 +1,7 @@
 //! Removes runs that have been over for the retention: first their journals and objects on the bus,
 //! then their state. If a coordinator dies in between, the state still exists, and another
 //! coordinator starts again. So no journal stays behind without a state that leads to it. A run is
-//! kept while a branch still has to copy from it.
+//! kept while a branch or a rerun still needs its data.
 
 use std::{sync::Arc, time::Duration};
 

@@ -276,12 +276,14 @@ impl Shard {
                 Ok(Some(rebuilt)) if rebuilt.trace.version() > found.version_to_pass() => {
                     self.keep_rebuilt(rebuilt, found, now).await
                 }
-                // The trace was compared only for a doubt, and is used without the log.
+                // The bus can't be read. The trace was compared only to be sure, and is used
+                // without its log.
                 Err(rebuild::Error::Bus(_)) if self.trusts(&found, known_new) => {
                     self.keep(found, now);
                     Ok(())
                 }
-                // A valid stored trace is used, even if its log can't be read.
+                // A valid stored trace is used, even if its log can't be read or contradicts
+                // itself.
                 Err(error @ (rebuild::Error::Contradicts | rebuild::Error::Unreadable(_)))
                     if found.fault.is_none() && version > 0 =>
                 {
@@ -339,8 +341,9 @@ impl Shard {
         self.cache.put(trace, unsent, seal);
     }
 
-    /// Moves the timer of a trace ahead on which no decision can be made, because it can't be
-    /// loaded or its timers can't be handled. Otherwise every timer round would try it again.
+    /// Postpones the timers of traces that can't be loaded, or whose timers can't be handled. No
+    /// decision is made on such a trace, and without the delay every timer round would try it
+    /// again.
     pub(super) async fn postpone(&mut self, failed: &BTreeMap<TraceId, (String, u64)>, now: Timestamp) {
         if failed.is_empty() {
             return;
@@ -383,7 +386,7 @@ impl Shard {
         Ok(Some(FoundTrace { version, fault: Some(Fault::Forged), damaged: true, ..self.nothing(id) }))
     }
 
-    /// Moves the timer of data without a version ahead.
+    /// Postpones the timer of data without a version.
     async fn put_off(&mut self, id: TraceId, reason: &str, now: Timestamp) {
         tracing::error!(trace_id = %id, reason, "nothing is decided on a trace");
         if let Err(error) = self.handles.store.delay(id, now.plus_millis(RETRY_LOAD_MS)).await {

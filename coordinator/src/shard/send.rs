@@ -141,8 +141,8 @@ impl Shard {
 
     /// Outboxes of earlier commits, by any coordinator, that are not known to be sent. Sending them
     /// again is harmless: the ids of their messages are the same. A wake sends the overdue ones. A
-    /// reply must not report a commit that the log lacks, so for a reply every outbox is sent at
-    /// once that is not being sent.
+    /// reply must not report a commit that the log lacks, so it sends at once all whose events are
+    /// not in the log, except those that are being sent.
     fn earlier(
         &mut self,
         id: TraceId,

@@ -77,8 +77,8 @@ pub struct Write {
     pub version: u64,
     /// The stored fields and values that the write replaces.
     pub replaces: Replaces,
-    /// Fields of the trace; none deletes a field. The names `v` and `x…` are reserved for the
-    /// store.
+    /// Fields of the trace; none deletes a field. The names `v`, `index` and `x…` are reserved for
+    /// the store.
     pub fields: Vec<(String, Option<String>)>,
     /// Values of the shared store; none deletes a value.
     pub values: Vec<(String, Option<String>)>,

@@ -52,8 +52,8 @@ impl Redis {
     }
 
     /// Takes two round trips, because the arithmetic is done here: a heartbeat that is a few
-    /// milliseconds old does no harm. A heartbeat from the future is treated as expired: the clock
-    /// was set back since.
+    /// milliseconds old does no harm. A heartbeat more than `ttl_ms` in the future is removed: the
+    /// clock was set back since.
     pub(in super::super) async fn heartbeat(
         &self,
         coordinator: &Member,
