@@ -1,8 +1,10 @@
-//! Who asked for what only an administrator may (S7). About a run it is told by an event of the run; about agents, schedules,
-//! kept graphs, workers and the policies by a record, which is stored before anything is done; that of workers when they first claim.
+//! Records who requested changes that only administrators may make (S7). For a run, the record is
+//! an event of the run. For agents, schedules, kept graphs, workers and policies it is a message
+//! that is stored before the change is made. The policy of workers is recorded when they first
+//! claim with it.
 //!
-//! A second delivery is harmless: what the same administrator asks for again within a few seconds, in the same words, is one
-//! record.
+//! A second delivery is harmless: the same request of the same administrator within a few seconds
+//! is one record.
 
 use std::sync::Arc;
 
@@ -26,12 +28,12 @@ use crate::{
     policy::{PolicyAnnouncement, is_change},
 };
 
-/// How long the same request counts as one.
+/// Equal requests within this time are one record.
 const SAME_FOR_MS: u64 = 10_000;
-/// The most of a name that is kept.
+/// The most bytes of a name in a record.
 const MAX_BYTES: usize = 200;
 
-/// What a server says of whoever sent a message.
+/// The server's statement of who sent a message.
 #[derive(Deserialize)]
 struct RequestInfo {
     #[serde(rename = "acc")]
@@ -40,7 +42,8 @@ struct RequestInfo {
     name: Option<String>,
 }
 
-/// Who sent a message: as the server says, if it can be believed about that, else as the sender says of itself.
+/// The sender of a message: from the server's statement if that can be trusted, otherwise from the
+/// sender's own.
 pub(crate) fn asker(handles: &Handles, headers: &Headers) -> Option<Asker> {
     let info = headers.get(REQUEST_INFO).filter(|_| handles.config.trust_request_info);
     let info = info.and_then(|info| serde_json::from_str::<RequestInfo>(info).ok());
@@ -51,7 +54,7 @@ pub(crate) fn asker(handles: &Handles, headers: &Headers) -> Option<Asker> {
     headers.get(BY_HEADER).map(|by| Asker::Claimed(cut(by.clone())))
 }
 
-/// Stores the record of a query, if only an administrator may send it.
+/// Stores the record of a query that only an administrator may send.
 pub(crate) async fn keep(handles: &Handles, query: &Query, message: &Message) -> Result<(), PublishError> {
     let Some((action, asked, names)) = about(query) else { return Ok(()) };
     let (at, by) = (handles.clock.now(), asker(handles, &message.headers));
@@ -60,12 +63,12 @@ pub(crate) async fn keep(handles: &Handles, query: &Query, message: &Message) ->
     handles.bus.publish(outgoing(Audited::Asked(action), &record)).await.map(drop)
 }
 
-/// Stores what this coordinator was started with, if that is not what was stored last: the policy of a deployment changes by
-/// the options of its coordinators.
+/// Stores the options of this coordinator if they differ from the last record: the policy of a
+/// deployment changes by the options of its coordinators.
 pub(crate) async fn keep_policy(handles: &Handles) -> Result<(), PublishError> {
     let what = Audited::Policy;
     let names = policy(&handles.config);
-    // If the last one can't be read, this one is stored in any case.
+    // If the last record can't be read, this one is stored in any case.
     let last = handles.bus.last(&Filter::One(Subject::Audit(what))).await.ok().flatten();
     let last = last.and_then(|last| serde_json::from_slice::<AdminRecord>(&last.payload).ok());
     if last.is_some_and(|last| last.names == names) {
@@ -77,7 +80,7 @@ pub(crate) async fn keep_policy(handles: &Handles) -> Result<(), PublishError> {
     handles.bus.publish(outgoing(what, &record)).await.map(drop)
 }
 
-/// What holds for all runs; of what is long, only its digest.
+/// The policy for all runs; of long values only the digest.
 fn policy(config: &Config) -> Vec<String> {
     let digest = |value: serde_json::Result<Vec<u8>>| {
         digest::short_sha256(value.expect("settings have string keys only"))
@@ -94,11 +97,12 @@ fn policy(config: &Config) -> Vec<String> {
 }
 
 const MAX_DIGEST_BYTES: usize = 64;
-/// How often a record is tried to be stored behind those that were read.
+/// The most tries to append a record after those that were read.
 const MAX_TRIES: usize = 8;
 
-/// Stores that workers of a pool claim with another policy, once for each: the policy of workers changes by their options, one
-/// after the other. A worker that names none has none of ours.
+/// Stores that workers of a pool claim with another policy, once for each policy: the policy of
+/// workers changes with their options, one worker after the other. A claim without a valid policy
+/// header has no record.
 pub(crate) fn keep_worker_policy(
     handles: &Arc<Handles>,
     pool: &PoolName,
@@ -123,7 +127,8 @@ pub(crate) fn keep_worker_policy(
     });
 }
 
-/// Stores that a policy is a change, if it is one among those that are stored, also if other coordinators store some meanwhile.
+/// Stores the record of a policy if it is a change among the stored records. A record that another
+/// coordinator appends meanwhile is read before the next try.
 async fn keep_change(
     bus: &Bus,
     told: PolicyAnnouncement,
@@ -153,7 +158,7 @@ async fn keep_change(
 
 fn outgoing(what: Audited, record: &AdminRecord) -> Outgoing {
     let bucket = Timestamp::from_millis(record.at.millis() / SAME_FOR_MS);
-    // Whichever of its workers comes first, a policy is the same.
+    // The record of a policy is the same for all workers that claim with it.
     let by = record.by.clone().filter(|_| what != Audited::WorkerPolicy);
     let same = AdminRecord { at: bucket, by, ..record.clone() };
     let same = serde_json::to_vec(&same).expect("string keys only");
@@ -166,7 +171,7 @@ fn outgoing(what: Audited, record: &AdminRecord) -> Outgoing {
     }
 }
 
-/// What a query asks for, and about what, if only an administrator may.
+/// The action, the request and its subjects, for a query that only an administrator may send.
 fn about(query: &Query) -> Option<(Action, &'static str, Vec<String>)> {
     let one = |name: &dyn std::fmt::Display| vec![name.to_string()];
     Some(match query {
@@ -211,7 +216,7 @@ mod tests {
 
     use super::*;
 
-    /// Everything arrives a little later.
+    /// Every message arrives a little later.
     #[derive(Debug)]
     struct Late;
 
@@ -224,7 +229,8 @@ mod tests {
         }
     }
 
-    /// proves: what coordinators store at the same time is bounded as what one stores after the other.
+    /// proves: coordinators that store records at the same time are bounded like one that stores
+    /// them in turn.
     #[tokio::test]
     async fn s7_policies_that_are_stored_at_once_are_bounded_together() {
         let bus = Bus::Memory(Memory::new(Default::default()).behind(Arc::new(Late)));

@@ -1,17 +1,19 @@
-//! The time that decisions are made at: the store's clock less its correction, advanced by our own clock
-//! between two readings. It never goes back.
+//! The time at which decisions are made: the store's clock less its correction, advanced by the
+//! coordinator's own clock between two readings. It never goes back.
 //!
-//! A clock of a store jumps: it is set, or a replica with another clock takes over. Followed at once, a jump
-//! ahead would end every lease and pass every deadline. So each reading is compared with the time that has
-//! passed here, by a clock that counts suspended time. A difference too large for a slow answer is a jump,
-//! and is not followed: the coordinator proposes a correction, which is stored beside the clock for all
-//! coordinators, those that start later too.
+//! The clock of a store jumps when it is set, or when a replica with another clock takes over.
+//! Following a jump ahead at once would end every lease and pass every deadline. So each reading is
+//! compared with the time that has passed here, by a clock that counts suspended time. A difference
+//! too large for a slow answer is a jump. The coordinator does not follow a jump: it proposes a
+//! correction, which is stored beside the clock for all coordinators, including those that start
+//! later.
 //!
-//! If several coordinators see a jump, the first correction of its number is kept. If only one sees it, that
-//! one stood still (a virtual machine was stopped): to the others its correction is a jump, so they correct
-//! it back, and a coordinator whose correction is replaced soon follows the store. One that has just started
-//! has nothing to compare with, and follows too. A small difference is followed; if the store's clock is
-//! behind, ours runs at half speed until the two meet, so that leases and timers still expire.
+//! If several coordinators see a jump, the first correction of its number is kept. If only one
+//! coordinator sees a jump, that coordinator stood still (a virtual machine was stopped). To the
+//! other coordinators its correction is a jump, so they correct it back. A coordinator whose
+//! correction is soon replaced follows the store. A coordinator that has just started has no
+//! reading to compare with, and follows too. A small difference is followed; if the store's clock
+//! is behind, ours runs at half speed until the two meet, so that leases and timers still expire.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -23,10 +25,11 @@ use host::clock::{Clock as Machine, Mark};
 
 use crate::store::{Correction, StoreTime};
 
-/// The largest difference that is followed. A reading may be late by as long as the store may take to answer. A
-/// lease survives it: ticks come every third of a lease.
+/// The largest difference that is followed. A reading may be late by the time that the store may
+/// take to answer. A lease survives it: ticks come every third of a lease.
 const MOST_FOLLOWED_MS: u64 = 3_000;
-/// How long a correction may be replaced by another coordinator that knows better: many heartbeats.
+/// A correction of ours that another coordinator replaces within this time was wrong: the other has
+/// a longer record of readings. The time covers many heartbeats.
 const REPLACED_WITHIN: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone)]
@@ -34,16 +37,16 @@ pub(crate) struct Clock(Arc<Mutex<Reading>>);
 
 #[derive(Debug)]
 struct Reading {
-    /// The clock that passes between two readings.
+    /// The clock that measures the time between two readings.
     machine: Machine,
     /// The last reading that was followed, and when it was taken.
     time: Timestamp,
     read_at: Mark,
-    /// Whether two readings agreed, so that a third that does not is a jump.
+    /// Two readings agreed, so that a third which disagrees is a jump.
     steady: bool,
-    /// The number of the correction that we proposed last, and when.
+    /// The number of the correction that this coordinator proposed last, and when.
     proposed: Option<(u64, Mark)>,
-    /// The latest time given out, and when.
+    /// The latest time that was returned, and when.
     given: Timestamp,
     given_at: Mark,
 }
@@ -56,7 +59,8 @@ impl Clock {
         Clock(Arc::new(Mutex::new(reading)))
     }
 
-    /// Takes a reading of the store's clock. Returns the correction to propose if the clock has jumped.
+    /// Takes a reading of the store's clock. Returns the correction to propose if the clock has
+    /// jumped.
     pub(crate) fn set(&self, store: StoreTime) -> Option<Correction> {
         let mut reading = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let expected = reading.expected();
@@ -83,7 +87,8 @@ impl Clock {
         let passed = millis(reading.machine.since(reading.given_at));
         let slow = reading.given.plus_millis(passed / 2);
         let now = reading.expected().max(slow);
-        // Advances of less than a millisecond are not lost: `given_at` moves only together with `given`.
+        // Advances of less than a millisecond are not lost: `given_at` moves only together with
+        // `given`.
         if now > reading.given {
             (reading.given, reading.given_at) = (now, reading.machine.mark());
         }
@@ -92,12 +97,12 @@ impl Clock {
 }
 
 impl Reading {
-    /// What the store's clock shows by now, unless it has jumped.
+    /// The time that the store's clock shows by now, unless it has jumped.
     fn expected(&self) -> Timestamp {
         self.time.plus_millis(millis(self.machine.since(self.read_at)))
     }
 
-    /// Whether another coordinator has replaced the correction that we proposed.
+    /// Returns true if another coordinator has replaced the correction that this one proposed.
     fn overruled(&self, correction: Correction) -> bool {
         self.proposed.is_some_and(|(number, at)| {
             correction.number > number && self.machine.since(at) < REPLACED_WITHIN
@@ -170,7 +175,8 @@ mod tests {
         assert_eq!(clock.now(), at(3_000));
     }
 
-    /// The clocks of the two pass in turn: what the second sees as an hour, the first sees as nothing.
+    /// The two clocks run one after the other here: the hours that pass for the first are over
+    /// before the second starts.
     #[tokio::test(start_paused = true)]
     async fn f28_of_several_coordinators_the_one_that_stood_still_gives_way() {
         let other = steady().await;

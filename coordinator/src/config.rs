@@ -10,62 +10,66 @@ use crate::crash::Crash;
 
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Its name among the coordinators.
+    /// The id of this coordinator among the coordinators.
     pub id: WorkerId,
-    /// Defaults and limits for every trace it admits.
+    /// Defaults and limits for every trace that this coordinator admits.
     pub settings: Settings,
     pub topology: Topology,
-    /// What profiles may ask for when they are applied; none: whatever they like. Workers check it in any case.
+    /// The bounds that profiles must respect when they are applied; without a policy any profile is
+    /// accepted. Workers check their own policy in any case.
     pub agent_policy: Option<AgentPolicy>,
-    /// How long an ended trace is kept: its state, its journals and its objects.
+    /// The time for which an ended trace is kept: its state, its journals and its objects.
     pub retention: Duration,
-    /// Who is told of outcomes and questions.
+    /// The webhooks that are notified of outcomes and questions.
     pub webhooks: Webhooks,
-    /// Whether it lets time pass in traces: what is due ends, or is sent again. Not where nobody could act in time.
+    /// If set, time passes in traces: due deadlines end contexts, and due messages are sent again.
+    /// Off where no client could act in time.
     pub timers: bool,
-    /// Whether it begins the runs of schedules that are due.
+    /// If set, this coordinator begins the runs of schedules that are due.
     pub schedules: bool,
-    /// Address of the health endpoints; none: no endpoints.
+    /// Address of the health endpoints; without it there are no endpoints.
     pub health: Option<SocketAddr>,
-    /// Number of loops that decide; each has its own share of the traces.
+    /// Number of shards (the loops that decide); each has its own part of the traces.
     pub shards: usize,
-    /// The most bytes of traces kept in memory, over all shards, counted as they are stored. Traces that are evicted are
-    /// loaded again when needed.
+    /// The most bytes of traces kept in memory, over all shards, measured as stored text. An
+    /// evicted trace is loaded again when it is needed.
     pub cached_bytes: usize,
-    /// Interval of heartbeats, and how long one counts.
+    /// Interval of heartbeats, and the time for which one is valid.
     pub heartbeat: Duration,
     pub heartbeat_ttl: Duration,
-    /// Interval at which due timers are looked for.
+    /// Interval at which the timer loop looks for due timers.
     pub timer_interval: Duration,
-    /// Delay after which messages that were committed, but may never have been sent, are sent again.
+    /// Delay after which messages that were committed, but may never have been sent, are sent
+    /// again.
     pub resend_after: Duration,
-    /// How old the beginning of a live trace in the event log may be before its state is copied into the log again; at most
-    /// half as old as messages get there.
+    /// The age that the beginning of a live trace may reach in the event log before its state is
+    /// copied into the log again. At most half of the age at which the log drops messages.
     pub copy_after: Duration,
-    /// Interval at which it is noted up to where the event log is in the store, and how much later than it was so. That is
-    /// longer than it takes to send what was committed, and then to be missed: what a coordinator that ends may have seen the
-    /// store lose is younger than that.
+    /// Interval at which marks are stored, and the age that a position of the event log must reach
+    /// before it becomes a mark. This age is longer than a committed message needs to be sent, and
+    /// then missed. A loss that a stopping coordinator may have seen is younger.
     pub mark_every: Duration,
     pub mark_lag: Duration,
-    /// Whether the server can be believed about who sent a message: only where senders are in other accounts than the
-    /// coordinators (S7).
+    /// If set, the server's statement of who sent a message is trusted. Valid only where senders
+    /// are in other accounts than the coordinators (S7).
     pub trust_request_info: bool,
-    /// What passes between two readings of the store's clock.
+    /// The clock that measures time between two readings of the store's clock.
     pub clock: Clock,
-    /// With keys, what is written to the logs and the store is signed, and only what was signed is read back (S3).
+    /// With keys, everything written to the logs and the store is signed, and only signed data is
+    /// read back (S3).
     pub keys: Option<Keys>,
-    /// Where new ids come from.
+    /// The source of new ids.
     pub random: Random,
-    /// Where to abort on purpose, to test recovery.
+    /// The point at which to abort on purpose, to test recovery.
     pub crash: Crash,
 }
 
-/// How long is waited before a trace is woken, apart from its own timers.
+/// The time after which a trace is woken for a reason other than its own timers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Delays {
-    /// To send what may never have been sent.
+    /// To send messages that may never have been sent.
     pub(crate) resend_ms: u64,
-    /// To copy it into the event log.
+    /// To copy the trace into the event log.
     pub(crate) copy_ms: u64,
 }
 

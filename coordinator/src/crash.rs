@@ -1,14 +1,15 @@
-//! The points at which a coordinator can be told to abort: between receiving a message and acknowledging
-//! it, between the two copies of an agent profile, and around the submission of a tick.
+//! The points at which a coordinator aborts for tests of recovery: between receiving a message and
+//! acknowledging it, between the two copies of an agent profile, and around the submission of a
+//! schedule's tick.
 
 use host::crash;
 
-/// Where to abort, if anywhere.
+/// The point at which to abort, if any.
 pub type Crash = crash::Crash<Point>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Point {
-    /// Jobs are taken; nothing is loaded yet.
+    /// Jobs are taken; no trace is loaded yet.
     Received,
     /// Decided, not committed yet.
     Decided,
@@ -20,9 +21,9 @@ pub enum Point {
     Acknowledged,
     /// Agent profiles are in the log, and not in the store yet.
     ProfilesLogged,
-    /// A tick of a schedule is to be run, and not submitted yet.
+    /// A tick of a schedule is due for a run, which is not submitted yet.
     TickDecided,
-    /// It is submitted, and that is not noted yet.
+    /// The run of the tick is submitted, and the submission is not recorded yet.
     TickSubmitted,
 }
 

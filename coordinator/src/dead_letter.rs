@@ -1,5 +1,7 @@
-//! Dead letters: messages that were refused for good, kept for the operator with the reason, and without their content: whoever may
-//! read dead letters is told why, about what, and which message it was. Whoever sends it again has to bring it (`trellis dead retry`).
+//! Dead letters: records of messages that were finally refused, for the operator. A letter has the
+//! reason, the context and the identity of the message, but not its content, because a reader of
+//! dead letters may lack the permission for it. To send the message again, a client has to supply
+//! it (`trellis dead retry`).
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,23 +20,23 @@ use tokio_util::task::TaskTracker;
 
 use crate::{error_log, loops::Handles};
 
-/// Dead letters that are stored at once.
+/// Dead letters that are stored at the same time.
 pub(crate) const AT_ONCE: usize = 64;
 
-/// Interval at which it is told what was refused.
+/// Interval at which letters about refused signatures are stored.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
-/// Least time between two letters about what carries no code that is known here.
+/// Least time between two letters about messages without a known key.
 const FOREIGN_EVERY: Duration = Duration::from_secs(60);
 
-/// A dead letter, and the line of the log that tells of it once it is stored (X8).
+/// A dead letter, and the log line that is written once it is stored (X8).
 pub(crate) struct Letter {
     pub(crate) message: Outgoing,
     pub(crate) line: Line,
 }
 
 impl Letter {
-    /// Stores and tells it. One that was stored before is not told again.
+    /// Stores the letter and logs it. A letter that was stored before is not logged again.
     pub(crate) async fn store(self, bus: &Bus) -> Result<(), PublishError> {
         if !bus.publish(self.message).await?.duplicate {
             self.line.tell();
@@ -43,7 +45,7 @@ impl Letter {
     }
 }
 
-/// What the log says of a dead letter: never what the message says, nor what is wrong with it.
+/// The log line about a dead letter. It never contains the message, nor the problem with it.
 pub(crate) struct Line {
     kind: &'static str,
     code: String,
@@ -65,8 +67,8 @@ impl Line {
     }
 }
 
-/// A dead letter about a message from a queue. Its id follows from the message, so that it is stored once
-/// however often the message is delivered.
+/// A dead letter about a message from a queue. Its id follows from the message, so that it is
+/// stored once, even if the message is delivered many times.
 pub(crate) fn about(
     delivery: &Delivery,
     kind: &'static str,
@@ -87,9 +89,10 @@ fn kind(subject: Option<&Subject>) -> &'static str {
     subject.map_or("unknown", Subject::kind)
 }
 
-/// Stores a dead letter about a message that names nobody to reply to, and removes the message from its
-/// queue. If the dead letter can't be stored, the message is delivered again. It is stored beside the loop that took the message:
-/// a sender of many must not hold up who is behind them (S6). The loop waits only if many letters are being stored.
+/// Stores a dead letter about a message without a reply subject, and removes the message from its
+/// queue. If the letter can't be stored, the message is delivered again. The letter is stored in a
+/// task of its own, so that a client which sends many bad messages does not delay later ones (S6).
+/// The loop waits only while many letters are being stored.
 pub(crate) async fn keep(
     handles: &Arc<Handles>,
     delivery: Delivery,
@@ -114,8 +117,9 @@ pub(crate) async fn keep(
     });
 }
 
-/// Stores a dead letter about a request, beside the loop that took it. If many are being stored there is none: whoever asks is
-/// answered, and must not keep others from being.
+/// Stores a dead letter about a request, in a task of its own. While many letters are being stored,
+/// this one is dropped: the sender of the request gets an answer in any case, and must not delay
+/// other requests.
 pub(crate) fn keep_request(handles: &Arc<Handles>, message: &Message, problems: &Problems) {
     let Ok(one) = handles.letters.clone().try_acquire_owned() else {
         tracing::debug!(subject = %message.subject, "too many dead letters are being stored; there is none about a request");
@@ -131,8 +135,9 @@ pub(crate) fn keep_request(handles: &Arc<Handles>, message: &Message, problems: 
     });
 }
 
-/// What carries no code, or one of an unknown key. When a deployment begins to use a key, or drops one too early, that is
-/// everything there is: it is told of together, once a minute for each reason.
+/// Messages without a code, or with the code of an unknown key. When a deployment begins to use a
+/// key, or drops one too early, every message is of this kind. So one letter a minute is stored for
+/// each reason.
 #[derive(Debug, Default)]
 struct Foreign {
     waiting: Vec<(ForgedMessage, u64)>,
@@ -140,7 +145,7 @@ struct Foreign {
 }
 
 impl Foreign {
-    /// What is to be told now, each with how many others there are for the same reason.
+    /// The letters to store now, each with the number of other messages with the same reason.
     fn told_now(&mut self, refused: Vec<ForgedMessage>, now: Instant) -> Vec<(ForgedMessage, u64)> {
         let mut tell = Vec::new();
         for refused in refused {
@@ -164,8 +169,9 @@ impl Foreign {
     }
 }
 
-/// Keeps a dead letter about everything that was read back and is not authentic (S3), without its content. Each is
-/// stored once as long as the server remembers its id, and once a process after that.
+/// Stores a dead letter about each record that was read and is not authentic (S3), without its
+/// content. Each letter is stored once while the server remembers its id, and after that once per
+/// process.
 pub(crate) async fn tell_refused(bus: &Bus, keys: &Keys) {
     let mut interval = tokio::time::interval(TELL_EVERY);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

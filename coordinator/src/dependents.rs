@@ -1,10 +1,11 @@
-//! Which runs still need what another one has stored (W6): those that were submitted as its branches (W5), are live,
-//! and have not copied the entries they begin with; and those that took over results of it that are stored as objects
-//! (G15), as long as they are kept themselves. The store notes every branch and rerun before it is admitted. A note of
-//! one that was refused, has ended or has its copies means nothing.
+//! Finds the runs that still need data of another run (W6). A branch (W5) needs its origin while it
+//! is live and has not copied the entries with which it begins. A rerun (G15) needs the objects of
+//! results that it took over, for as long as it is kept itself. The store has a record of every
+//! branch and rerun, written before its admission. The record of a run that was refused, has ended
+//! or has its copies is ignored.
 //!
-//! A branch that is submitted while its origin is being removed may come too late; it then fails before it pays for
-//! anything, as if it had come a moment later.
+//! A branch that is submitted during the removal of its origin may be too late. It then fails
+//! before it pays for anything, like one that is submitted a moment later.
 
 use std::collections::BTreeSet;
 
@@ -28,8 +29,8 @@ pub(crate) enum Error {
     Corrupt(#[from] Corrupt),
 }
 
-/// Notes that a run is submitted as a branch or a rerun, under one of these ids. Nobody removes a run that the store does not
-/// have, so nothing needs to be noted of it.
+/// Records that a run is submitted as a branch or a rerun, under one of these ids. A source that is
+/// missing in the store is not removed by retention, so it needs no record.
 pub(crate) async fn note(handles: &Handles, from: TraceId, by: &[TraceId]) -> Result<(), store::Error> {
     let there = handles.store.versions(&[from]).await?.first().is_some_and(|version| *version > 0);
     if there { handles.store.add_branches(from, by).await } else { Ok(()) }
@@ -59,7 +60,7 @@ pub(crate) async fn of(handles: &Handles, origin: TraceId) -> Result<Vec<Branch>
 
 async fn has_copied(handles: &Handles, trace_id: TraceId, child_id: ChildId) -> Result<bool, bus::Error> {
     let journal = of_first_writers(handles.bus.read(&Filter::JournalOf(trace_id, child_id)).await?);
-    // Workers refuse to go on with a journal they can't read.
+    // Workers refuse to continue with a journal that they can't read.
     let step =
         |stored: &StoredMessage| serde_json::from_slice::<HistoryEntry>(&stored.payload).map(|e| e.step).ok();
     let steps: Vec<_> = journal.iter().filter_map(step).collect();

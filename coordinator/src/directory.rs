@@ -1,11 +1,12 @@
-//! The known agents: profiles applied by the operator, and the built-in ones under their own names. An applied profile
-//! replaces a built-in one of the same name.
+//! The known agents: profiles that an operator applied, and the built-in ones under their own
+//! names. An applied profile replaces a built-in one of the same name.
 //!
-//! Every version is written to the log first (it is durable, and numbers the versions), then to the store (all coordinators
-//! compare its revision). Where the two differ, the later version counts and is written to the other, so that either may be
-//! lost. Once a change was answered, no run is admitted with an earlier profile: its commit would be refused, because
-//! the partition knows the revision. If the process dies between log and store, nobody was answered, and whoever compares
-//! next writes it to the store.
+//! Every version is written to the log first (it is durable, and numbers the versions), then to the
+//! store (all coordinators compare its revision). Where the two differ, the later version is valid
+//! and is written to the other, so that either may be lost. After the answer to a change, no run is
+//! admitted with an earlier profile: its commit would be rejected, because the partition has the
+//! revision. If the process dies between log and store, no answer was sent, and the next comparison
+//! by any coordinator writes the version to the store.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,7 +27,7 @@ use crate::{
     store::{self, Agents},
 };
 
-/// How often a change is tried again that others were faster with.
+/// The most tries of a change, because another coordinator may be faster.
 const TRIES: usize = 8;
 
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +43,7 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// Whether the log has no room for a profile.
+    /// Returns true if the log has no room for a profile.
     pub(crate) fn is_full(&self) -> bool {
         matches!(self, Error::Log(error) if error.is_full())
     }
@@ -60,11 +61,11 @@ pub(crate) struct Directory {
 
 #[derive(Debug, Clone, Default)]
 struct Compared {
-    /// Of the store, when it was last compared.
+    /// The revision of the store at the last comparison.
     revision: u64,
-    /// Where the log ended then.
+    /// The end of the log at the last comparison.
     end: Option<Position>,
-    /// The latest version of each, deleted ones too.
+    /// The latest version of each agent, including deleted ones.
     agents: Records<AgentRecord>,
 }
 
@@ -74,7 +75,7 @@ impl Compared {
     }
 }
 
-/// What became of the profiles that were applied.
+/// The result of applying profiles.
 #[derive(Debug, Default)]
 pub(crate) struct Applied {
     pub(crate) versions: BTreeMap<AgentId, u64>,
@@ -89,7 +90,7 @@ struct Changed {
 }
 
 impl Directory {
-    /// Empty until it is refreshed.
+    /// A directory that is empty until it is refreshed.
     pub(crate) fn new(store: SealedStore, bus: Bus, crash: Crash) -> Self {
         Directory { store, log: Registry::new(bus), crash, compared: Arc::default(), one: Arc::default() }
     }
@@ -109,7 +110,8 @@ impl Directory {
         if same { Ok(()) } else { self.compare(0).await }
     }
 
-    /// Compares store and log if the store has another revision than this one. Tells whether it has.
+    /// Compares store and log if the store has another revision than this one. Returns true if it
+    /// has.
     pub(crate) async fn renew(&self, revision: Option<u64>) -> Result<bool, Error> {
         let found = self.store.agents_revision().await?;
         let differs = revision != Some(found);
@@ -119,12 +121,13 @@ impl Directory {
         Ok(differs)
     }
 
-    /// Makes log, store and memory the same: of each agent the later version counts. `seen`: a revision that the store has
-    /// had.
+    /// Makes log, store and memory equal: the later version of each agent is valid. `seen` is a
+    /// revision that the store has had.
     pub(crate) async fn compare(&self, seen: u64) -> Result<(), Error> {
         let _one = self.one.lock().await;
         for _ in 0..TRIES {
-            // The store first: what it has is in the log already, unless the log has lost it.
+            // The store is read first: its versions are in the log already, unless the log has lost
+            // them.
             let stored = self.store.agents().await?;
             let end = self.log.end().await?;
             let known = self.compared().clone();
@@ -169,12 +172,13 @@ impl Directory {
                 );
             }
             self.store.apply_agents(&behind, if went_back { revision + 1 } else { 0 }).await?;
-            // Others may have changed something meanwhile: what is known is what is read together with its revision.
+            // Another coordinator may have made a change meanwhile: memory must have profiles that
+            // were read together with their revision.
         }
         Ok(())
     }
 
-    /// Writes the profiles that another key has signed to the store again. Returns how many.
+    /// Writes the profiles that another key has signed to the store again. Returns their number.
     pub(crate) async fn sign_again(&self) -> Result<usize, Error> {
         let otherwise = self.store.agents_signed_otherwise().await?;
         if otherwise.is_empty() {
@@ -198,8 +202,8 @@ impl Directory {
         Ok(again.len())
     }
 
-    /// Adds profiles, or replaces those of the same name. Once it returns, no run is admitted with an earlier one. A second
-    /// time is harmless: what is the same already gets no new version.
+    /// Adds profiles, or replaces profiles of the same name. Once it returns, no run is admitted
+    /// with an earlier profile. A second call is harmless: an equal profile gets no new version.
     pub(crate) async fn apply(&self, profiles: Vec<AgentProfile>) -> Result<Applied, Error> {
         let mut applied = Applied::default();
         let changes = profiles
@@ -212,7 +216,8 @@ impl Directory {
         Ok(applied)
     }
 
-    /// Deletes an agent that was applied. Returns when it was deleted first; none if it never was there.
+    /// Deletes an agent that was applied. Returns when it was first deleted; none if the agent
+    /// never existed.
     pub(crate) async fn delete(&self, agent: &AgentId) -> Result<Option<Timestamp>, Error> {
         self.refresh().await?;
         if !self.compared().agents.contains_key(agent) {
@@ -232,7 +237,8 @@ impl Directory {
                 changed.push(Changed { agent, latest, is_new });
             }
             self.crash.pass(Point::ProfilesLogged);
-            // Also those that are not new: the coordinator that logged them may have died before it was here.
+            // Unchanged versions are written too: the coordinator that logged them may have died
+            // before this write.
             let writes: Vec<_> = changed.iter().map(|change| write(&change.agent, &change.latest)).collect();
             self.store.apply_agents(&writes, 0).await?
         };
@@ -240,7 +246,8 @@ impl Directory {
         Ok(changed)
     }
 
-    /// Appends a version to the log, unless the latest is the same. Returns the latest, and whether it is new.
+    /// Appends a version to the log, unless the latest is equal. Returns the latest version, and
+    /// true if it is new.
     async fn append(
         &self,
         agent: &AgentId,
@@ -264,7 +271,7 @@ impl Directory {
         Err(Error::Contended(agent.clone()))
     }
 
-    /// Every agent that a submission may name, and the versions of those that were applied.
+    /// Every agent that a submission may name, and the versions of applied ones.
     pub(crate) fn all(&self) -> (Vec<AgentProfile>, BTreeMap<AgentId, u64>) {
         let known = self.compared();
         let names: BTreeSet<AgentId> = BUILT_IN.keys().chain(known.agents.keys()).cloned().collect();
@@ -272,7 +279,8 @@ impl Directory {
         (named.profiles, named.versions)
     }
 
-    /// One profile: the latest, or the version asked for; none if there is no such. An error if it can't be read.
+    /// The latest version of a profile, or the requested one; none if it does not exist. A version
+    /// that can't be read is an error.
     pub(crate) async fn version(
         &self,
         agent: &AgentId,
@@ -308,8 +316,8 @@ impl Directory {
         known.get(agent).filter(|latest| latest.content == Content::Deleted).map(|latest| latest.at)
     }
 
-    /// The profiles of these names, as far as they exist. If a name is unknown, the store is asked once
-    /// more: another coordinator may have applied it a moment ago.
+    /// The profiles of these names, as far as they exist. For an unknown name the store is read
+    /// once more: another coordinator may have applied the profile a moment ago.
     pub(crate) async fn find(&self, names: &BTreeSet<AgentId>) -> NamedProfiles {
         let found = self.known_of(names);
         if found.profiles.len() == names.len() {
@@ -356,7 +364,7 @@ fn named(known: &Compared, names: &BTreeSet<AgentId>) -> NamedProfiles {
     found
 }
 
-/// The agent whose name is much like one that there is not.
+/// The agent whose name is similar to a name that does not exist.
 fn similar<'a>(known: &'a Compared, name: &AgentId) -> Option<&'a AgentId> {
     let is_there = |latest: &AgentRecord| latest.content != Content::Deleted;
     let applied = known.agents.iter().filter(|(_, latest)| is_there(latest)).map(|(agent, _)| agent);
@@ -365,7 +373,7 @@ fn similar<'a>(known: &'a Compared, name: &AgentId) -> Option<&'a AgentId> {
     all().find(|agent| agent.as_str() == meant)
 }
 
-/// What the log lacks, of what is known and of what the store has.
+/// The versions that memory or the store has, and the log lacks.
 fn missing_in_log(
     known: &Records<AgentRecord>,
     stored: &Agents,
@@ -402,7 +410,7 @@ fn missing_in_log(
     missing
 }
 
-/// A version as it is written to the store.
+/// A version in the form of the store.
 fn write(agent: &AgentId, latest: &AgentRecord) -> store::AgentVersion {
     store::AgentVersion {
         agent_id: agent.as_str().to_owned(),
@@ -412,7 +420,7 @@ fn write(agent: &AgentId, latest: &AgentRecord) -> store::AgentVersion {
     }
 }
 
-/// Whether an agent of this name is part of every deployment.
+/// Returns true if an agent of this name is part of every deployment.
 pub(crate) fn is_built_in(agent: &AgentId) -> bool {
     BUILT_IN.contains_key(agent)
 }

@@ -1,10 +1,11 @@
-//! Whether the contents of the store can be trusted. Every commit raises the counter of its partition; a
-//! counter lower than one seen before means that the store lost writes it had acknowledged. Only a
-//! coordinator that has owned a partition all along has seen its counter grow. So a trace is trusted as
-//! stored if it began while we owned its partition; any other is compared with the event log first.
+//! The trust in the contents of the store. Every commit raises the counter of its partition; a
+//! counter lower than an earlier reading means that the store lost acknowledged writes. Only a
+//! coordinator that has owned a partition without a break has seen its counter grow. So a stored
+//! trace is trusted if it began while this coordinator owned its partition; any other is compared
+//! with the event log first.
 //!
-//! Counters are remembered for every partition in which we committed, owned or not: its owner may not have seen them
-//! yet when the store loses what we wrote.
+//! Counters are remembered for every partition in which this coordinator committed, owned or not.
+//! Its owner may not have read the counter yet when the store loses the write.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -29,26 +30,27 @@ struct State {
 #[derive(Debug, Default)]
 struct KnownPartitions {
     owned: HashMap<Partition, OwnedPartition>,
-    /// The highest counters seen of partitions that others own.
+    /// The highest counters seen of partitions that other coordinators own.
     elsewhere: HashMap<Partition, u64>,
-    /// Partitions that others own, in which writes of ours were lost: we sweep them.
+    /// Partitions of other owners in which writes of this coordinator were lost: this one sweeps
+    /// them.
     lost: BTreeSet<Partition>,
-    /// When the last loss was seen, or may have been.
+    /// When the last loss was seen, or may have happened.
     lost_at: Option<Timestamp>,
-    /// How many coordinators ended that may have seen a loss which nobody else did.
+    /// The number of coordinators that ended and may have been the only ones to see a loss.
     doubts: u64,
-    /// How often there was a gap in our watch, after which earlier observations prove nothing. (What a loss or a doubt makes
-    /// uncertain, a whole sweep proves again.)
+    /// The number of gaps in the watch, after which earlier observations prove nothing. (A loss or
+    /// a doubt needs no break here: the sweep that follows proves everything again.)
     breaks: u64,
 }
 
-/// What is to be swept, and what was known when that was asked.
+/// The partitions to sweep, and the known losses and doubts at that time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SweepRequest {
     pub(crate) partitions: Vec<Partition>,
-    /// The epoch: how often a loss was seen.
+    /// The epoch: the number of losses seen.
     pub(crate) number: u64,
-    /// How often one may have been.
+    /// The number of possible losses.
     pub(crate) doubts: u64,
 }
 
@@ -67,15 +69,16 @@ impl KnownPartitions {
     }
 }
 
-/// What is known of a partition we own.
+/// The knowledge about a partition that this coordinator owns.
 #[derive(Debug)]
 struct OwnedPartition {
     since: Timestamp,
     counter: u64,
-    /// Every trace in the event log that the store may lack was looked up: a trace that is not there never existed, or
-    /// was removed.
+    /// Every trace in the event log that the store may lack was looked up. A trace that is missing
+    /// in the store never existed, or was removed.
     swept: bool,
-    /// What the partition had when that sweep began. None if some traces could not be had: the mark stays before them.
+    /// The state of the partition when that sweep began. None if some traces could not be loaded:
+    /// the mark must not pass them.
     mark: Option<LogMark>,
 }
 
@@ -85,14 +88,14 @@ impl Epoch {
         Epoch(Arc::new(State { known: Mutex::default(), number }))
     }
 
-    /// We could not watch for a while: others may have owned what we own.
+    /// Records a gap in the watch: other coordinators may have owned our partitions.
     pub(crate) fn watch_anew(&self, now: Timestamp) {
         let mut known = self.known();
         known.breaks += 1;
         known.owned.values_mut().for_each(|watched| watched.since = now);
     }
 
-    /// Begins to watch a partition that we own from now on.
+    /// Starts to watch a partition that this coordinator owns from now on.
     pub(crate) fn own(&self, partition: Partition, now: Timestamp) {
         let mut known = self.known();
         let counter = known.elsewhere.remove(&partition).unwrap_or_default();
@@ -106,19 +109,19 @@ impl Epoch {
         }
     }
 
-    /// The partitions of which a counter is known.
+    /// The partitions with a known counter.
     pub(crate) fn partitions(&self) -> Vec<Partition> {
         let known = self.known();
         known.owned.keys().chain(known.elsewhere.keys()).copied().collect()
     }
 
-    /// The highest counter of a partition seen so far. Call this *before* asking the store.
+    /// The highest counter of a partition seen so far. Call this *before* the request to the store.
     pub(crate) fn floor(&self, partition: Partition) -> u64 {
         self.known().counter(partition)
     }
 
-    /// Takes note of a counter. If it is lower than `floor`, the counter seen before the store was asked,
-    /// writes were lost and a new epoch begins: nothing stored is trusted any more.
+    /// Records a counter. `floor` is the counter known before the request to the store. A lower
+    /// counter means lost writes and begins a new epoch: stored data is not trusted any more.
     pub(crate) fn observe(&self, partition: Partition, floor: u64, counter: u64, now: Timestamp) {
         let mut known = self.known();
         if counter >= floor {
@@ -139,30 +142,31 @@ impl Epoch {
         self.0.number.send_modify(|number| *number += 1);
     }
 
-    /// Takes note of the counter that a commit of ours has raised. Before the commit it was one less: if writes
-    /// were lost, the commit may have made up for one of them.
+    /// Records the counter that a commit of this coordinator has raised. Before the commit it was
+    /// one less: after a loss, the commit may have raised the counter to the lost value again.
     pub(crate) fn committed(&self, partition: Partition, floor: u64, counter: u64, now: Timestamp) {
         self.observe(partition, floor, counter.saturating_sub(1), now);
         self.observe(partition, floor, counter, now);
     }
 
-    /// Whether a trace that began then can be trusted as stored.
+    /// Returns true if a trace that began at this time can be trusted as stored.
     pub(crate) fn trusts(&self, partition: Partition, began: Timestamp) -> bool {
         self.known().owned.get(&partition).is_some_and(|watched| began > watched.since)
     }
 
-    /// Since when we own a partition, and the store has lost nothing.
+    /// Since when this coordinator owns a partition in which no loss was seen.
     pub(crate) fn since(&self, partition: Partition) -> Option<Timestamp> {
         self.known().owned.get(&partition).map(|watched| watched.since)
     }
 
-    /// Whether a trace that is not in the store never existed.
+    /// Returns true if a trace that is missing in the store never existed.
     pub(crate) fn trusts_absence(&self, partition: Partition) -> bool {
         self.known().owned.get(&partition).is_some_and(|watched| watched.swept)
     }
 
-    /// A coordinator ended without a word. It commits in all partitions: the store may have lost a write of its last
-    /// moments before anybody else saw the counter. So everything is compared with the event log once more.
+    /// Records that a coordinator ended without leaving. It commits in all partitions, so the store
+    /// may have lost one of its last writes before another coordinator read the counter. All
+    /// partitions are compared with the event log once more.
     pub(crate) fn doubt(&self, now: Timestamp) {
         let mut known = self.known();
         known.doubts += 1;
@@ -178,8 +182,8 @@ impl Epoch {
         SweepRequest { partitions, number: *self.0.number.borrow(), doubts: known.doubts }
     }
 
-    /// Notes that these are swept, unless there is a new reason to sweep them. `marks` is what those had when the sweep began
-    /// of which the store now has everything up to then.
+    /// Records a finished sweep, unless there is a new reason to sweep. `marks` has the state at
+    /// the beginning of the sweep, for each partition whose traces are all in the store.
     pub(crate) fn swept(&self, swept: &SweepRequest, marks: &HashMap<Partition, LogMark>) {
         let mut known = self.known();
         if *self.0.number.borrow() == swept.number && known.doubts == swept.doubts {
@@ -192,7 +196,8 @@ impl Epoch {
         }
     }
 
-    /// What we know of the partitions we own whose mark may be set, and how often that knowledge broke off.
+    /// The known state of the owned partitions whose mark may be set, and the number of breaks in
+    /// the watch.
     pub(crate) fn markable(&self) -> (u64, Vec<(Partition, LogMark)>) {
         let known = self.known();
         let seen = |(partition, watched): (&Partition, &OwnedPartition)| {
@@ -204,7 +209,7 @@ impl Epoch {
         (known.breaks, markable)
     }
 
-    /// Takes note of the mark that a partition has.
+    /// Records the current mark of a partition.
     pub(crate) fn marked(&self, partition: Partition, position: Option<Position>) {
         let mut known = self.known();
         if let Some(mark) = known.owned.get_mut(&partition).and_then(|watched| watched.mark.as_mut()) {
@@ -212,12 +217,12 @@ impl Epoch {
         }
     }
 
-    /// Counts the losses: whoever caches drops everything when it changes.
+    /// The number of losses: caches drop all entries when it changes.
     pub(crate) fn number(&self) -> u64 {
         *self.0.number.borrow()
     }
 
-    /// When the store lost writes, as far as we know.
+    /// When the store lost writes, as far as known.
     pub(crate) fn lost_at(&self) -> Option<Timestamp> {
         self.known().lost_at
     }
@@ -267,7 +272,7 @@ mod tests {
                 && epoch.trusts_absence(mine)
                 && !epoch.trusts_absence(other)
         );
-        // What was seen of a partition counts when it becomes ours, and when it is ours no more.
+        // The known counter survives when a partition becomes ours, and when it is taken over.
         epoch.observe(other, 0, 7, at(40));
         epoch.own(other, at(50));
         assert_eq!(epoch.floor(other), 7);
@@ -291,7 +296,7 @@ mod tests {
 
         let floor = epoch.floor(p);
         epoch.observe(p, floor, 7, at(20));
-        // Asked before the counter was 7, answered after: no loss.
+        // Requested before the counter was 7, answered after: no loss.
         epoch.observe(p, 3, 5, at(20));
         assert_eq!((epoch.floor(p), epoch.number()), (7, 0));
 
@@ -299,7 +304,7 @@ mod tests {
         assert_eq!((epoch.number(), epoch.floor(p)), (1, 0));
         assert!(!epoch.trusts(p, at(30)) && !epoch.trusts(q, at(30)) && epoch.trusts(q, at(31)));
         assert!(!epoch.trusts_absence(q));
-        // Another loop saw the same loss: it is counted once.
+        // Another loop saw the same loss: it is recorded once.
         epoch.observe(p, 7, 6, at(31));
         assert_eq!(epoch.number(), 1);
         // A sweep that began before the loss proves nothing.
@@ -350,7 +355,7 @@ mod tests {
         assert_eq!(markable().len(), 1);
         epoch.observe(p, 9, 8, at(40));
         assert_eq!((epoch.markable().0, markable()), (1, vec![]));
-        // Some traces could not be had: they stay behind the mark.
+        // Some traces could not be loaded: the mark must not pass them.
         sweep(&HashMap::new());
         assert!(epoch.trusts_absence(p) && markable().is_empty());
         epoch.disown(p);

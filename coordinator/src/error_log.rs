@@ -1,5 +1,6 @@
-//! What the log says of something that failed. That Redis or NATS can't be reached, or that a stream takes nothing, is told once for
-//! all, where the connection is, and by the loop that measures the storage: what fails because of that is not told again (X8).
+//! Logs failed operations. Outages of Redis or NATS, and full streams, are logged once, by the
+//! connection and by the loop that measures the storage. Failures that follow from an outage are
+//! logged at debug level only (X8).
 
 use std::error::Error;
 
@@ -8,7 +9,7 @@ use domain::{TraceId, wording::with_causes};
 
 use crate::store;
 
-/// Something could not be done, for a trace or for none.
+/// Logs that an operation failed, for a trace or without one.
 pub(crate) fn tell(error: &(dyn Error + 'static), trace_id: Option<TraceId>, what: &'static str) {
     let trace_id = trace_id.map(tracing::field::display);
     if is_told(error) {

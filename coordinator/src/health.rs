@@ -1,5 +1,6 @@
-//! Whether a coordinator is ready: it reaches its store and its bus, and the server answers its pulls from
-//! the intake. A process that only heartbeats may receive nothing, so readiness depends on the pulls.
+//! The readiness of a coordinator: it reaches its store and its bus, and the server answers its
+//! pulls from the intake. A process that only heartbeats may receive no messages, so readiness
+//! depends on the pulls.
 
 use std::{
     sync::{
@@ -17,7 +18,7 @@ use crate::loops::Handles;
 
 /// The coordinator is not ready if the server has not answered a pull for this long.
 const NOT_READY_AFTER: Duration = Duration::from_secs(40);
-/// How often a waiting reader records that its pulls are answered.
+/// Interval at which a waiting reader records that its pulls are answered.
 const RECORD_EVERY: Duration = Duration::from_secs(1);
 
 /// When the server last answered a pull from the intake.
@@ -56,8 +57,8 @@ impl Pulse {
     }
 }
 
-/// How full the storage is, if it is ready, or the reason why not. Full storage is no reason: another coordinator has the
-/// same.
+/// Returns the fill levels of the storage if the coordinator is ready, otherwise the reason. Full
+/// storage does not change readiness: other coordinators use the same storage.
 pub(crate) async fn ready(handles: &Handles, pulse: &Pulse) -> Result<String, String> {
     handles.store.ping().await.map_err(|error| error.to_string())?;
     handles.bus.ping().await.map_err(|error| error.to_string())?;

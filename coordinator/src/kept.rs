@@ -1,5 +1,6 @@
-//! Graphs that are kept under names (G18): the versions of each, in a registry. A reader uses all versions, which never change,
-//! so the log is asked for those alone that were put since the last read.
+//! Graphs that are kept under names (G18): the versions of each, in a registry. A reader uses all
+//! versions. Versions never change, so only those that were put since the last read are read from
+//! the log.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -15,7 +16,7 @@ use serde_json::Value;
 
 use crate::registry::{Appended, Error, Known, Record, Registry};
 
-/// The most versions that a hint names.
+/// The most versions in a hint.
 const MAX_NAMED: usize = 10;
 
 pub(crate) type Graphs = Registry<GraphRecord>;
@@ -63,7 +64,7 @@ impl Record for GraphRecord {
                 tracing::error!(subject = %stored.subject, %error, "a version of a graph can't be read; it is ignored");
             }
         }
-        // The log drops them, too.
+        // The log drops them too.
         while self.versions.len() > usize::try_from(GRAPH_VERSIONS_KEPT).unwrap_or(usize::MAX) {
             self.versions.pop_first();
         }
@@ -78,14 +79,14 @@ impl Record for GraphRecord {
     }
 }
 
-/// The part of a version that its place in the list depends on.
+/// The part of a version that decides its place in the list.
 #[derive(Deserialize)]
 struct Number {
     version: u64,
 }
 
 impl GraphRecord {
-    /// The number of the last version, a deletion included.
+    /// The number of the last version, which may be a deletion.
     pub(crate) fn number(&self) -> u64 {
         self.versions.last_key_value().map_or(0, |(number, _)| *number)
     }
@@ -95,13 +96,13 @@ impl GraphRecord {
         self.versions.last_key_value().filter(|(_, last)| last.graph.is_none()).map(|(_, last)| last.at)
     }
 
-    /// The versions that may be used, the latest first: those behind the last deletion.
+    /// The usable versions, the latest first: those after the last deletion.
     pub(crate) fn standing(&self) -> impl Iterator<Item = (u64, &Version, &Arc<Value>)> {
         let versions = self.versions.iter().rev();
         versions.map_while(|(number, version)| Some((*number, version, version.graph.as_ref()?)))
     }
 
-    /// A version, or the latest. `unknown` is the hint for a name that never was there.
+    /// Finds a version, or the latest. `unknown` is the hint for a name that never existed.
     pub(crate) fn find(
         &self,
         name: &GraphName,
@@ -138,7 +139,7 @@ impl GraphRecord {
 }
 
 impl Registry<GraphRecord> {
-    /// Appends a version behind the last one that is known.
+    /// Appends a version after the last known one.
     pub(crate) async fn put(
         &self,
         name: &GraphName,
@@ -150,7 +151,7 @@ impl Registry<GraphRecord> {
         self.append(name, known, Subject::Kept(name.clone()), payload).await
     }
 
-    /// Removes the versions before the last deletion. Those that were put since stay.
+    /// Removes the versions before the last deletion. Versions that were put since stay.
     pub(crate) async fn remove_deleted(&self, name: &GraphName) -> Result<(), Error> {
         let subject = Subject::Kept(name.clone());
         let all = self.stored(&subject).await?;

@@ -1,5 +1,6 @@
-//! The coordinator: owns budgets, contexts and graphs. Its core, [`trace`], decides. Everything else here
-//! brings commands to the core, keeps its decisions in the [`store`], and publishes them on the bus.
+//! The coordinator owns budgets, contexts and graphs. Its core, [`trace`], makes the decisions. The
+//! rest of this crate brings commands to the core, stores its decisions in the [`store`], and
+//! publishes them on the bus.
 
 mod audit;
 mod clock;

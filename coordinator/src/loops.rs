@@ -1,5 +1,5 @@
-//! What all loops of a coordinator share: its bus, store, clock and configuration, and which partition a
-//! trace belongs to.
+//! The state that all loops of a coordinator share: bus, store, clock, configuration, and the
+//! partition of a trace.
 
 use std::sync::{Arc, atomic::AtomicU64};
 
@@ -27,7 +27,7 @@ use crate::{
     store::{self, Member, Members},
 };
 
-/// Larger messages are read beside the loop that takes them: a large graph may take a second to compile.
+/// A larger message is read in a task of its own: a large graph may take a second to compile.
 pub(crate) const LARGE_BYTES: usize = 256 * 1024;
 
 #[derive(Debug)]
@@ -44,26 +44,27 @@ pub(crate) struct Handles {
     pub(crate) schedules: Schedules,
     pub(crate) graphs: Graphs,
     pub(crate) started_at: Timestamp,
-    /// Cancelled when another coordinator has had this one's id for longer.
+    /// Cancelled when another coordinator has used this coordinator's id for longer.
     pub(crate) twin: CancellationToken,
-    /// Cancelled when a loop has panicked. The whole coordinator then ends, rather than go on without one
-    /// of its loops.
+    /// Cancelled when a loop has panicked. The whole coordinator then ends, instead of running
+    /// without one of its loops.
     pub(crate) panicked: CancellationToken,
-    /// Cancelled when the coordinator is gone: whatever it was still doing ends where it stands.
+    /// Cancelled when the coordinator is gone; every task that still runs is dropped at its next
+    /// `.await`.
     pub(crate) gone: CancellationToken,
-    /// How often a stored trace was found that can't be read as one.
+    /// How many times a stored trace could not be read as a trace.
     pub(crate) damaged: AtomicU64,
     /// One large message is read at a time.
     pub(crate) one_large: Semaphore,
-    /// So many queries are read at a time.
+    /// The limit of queries that are read at the same time.
     pub(crate) queries: Semaphore,
-    /// So many submissions wait for graphs that they use by name at a time.
+    /// The limit of submissions that wait for graphs by name at the same time.
     pub(crate) named: Semaphore,
-    /// So many dead letters are stored at a time.
+    /// The limit of dead letters that are stored at the same time.
     pub(crate) letters: Arc<Semaphore>,
 }
 
-/// Held by a loop; if the loop panics, the coordinator ends.
+/// A loop holds a `Fuse`; if the loop panics, the drop of the fuse ends the coordinator.
 #[derive(Debug)]
 struct Fuse(CancellationToken);
 
@@ -84,7 +85,8 @@ impl Handles {
         Home { namespace: self.bus.namespace().clone(), partition: self.partition(trace) }
     }
 
-    /// Starts a loop of this coordinator. It never outlives the coordinator; if it panics, the coordinator ends.
+    /// Starts a loop of this coordinator. It never outlives the coordinator; if it panics, the
+    /// coordinator ends.
     pub(crate) fn spawn(&self, tasks: &TaskTracker, task: impl Future<Output = ()> + Send + 'static) {
         let (gone, fuse) = (self.gone.clone(), Fuse(self.panicked.clone()));
         let task = async move {
@@ -95,21 +97,23 @@ impl Handles {
             }
             drop(fuse);
         };
-        // Its lines name the coordinator.
+        // The log lines of the loop name the coordinator.
         tasks.spawn(task.in_current_span());
     }
 
-    /// Reads a large message beside the loop that took it, so that those behind it do not wait.
+    /// Reads a large message in a task of its own, so that later messages of the loop need not
+    /// wait.
     pub(crate) fn beside(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
         self.when_free(|handles| &handles.one_large, work);
     }
 
-    /// Reads a submission that uses graphs by name beside the loop that took it, and beside others.
+    /// Reads a submission that uses graphs by name in a task of its own, at the same time as
+    /// others.
     pub(crate) fn beside_named(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
         self.when_free(|handles| &handles.named, work);
     }
 
-    /// Reads a query beside the loop that took it, and beside a few others.
+    /// Reads a query in a task of its own, at the same time as a few others.
     pub(crate) fn beside_others(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
         self.when_free(|handles| &handles.queries, work);
     }
@@ -139,12 +143,12 @@ impl Handles {
         self.policies.holds().retention_ms
     }
 
-    /// This coordinator, as the others see it.
+    /// This coordinator as its heartbeats describe it to the other coordinators.
     pub(crate) fn member(&self) -> Member {
         Member { id: self.config.id.clone(), says: self.policies.said() }
     }
 
-    /// Tells the others that this coordinator is alive, and hears who else is.
+    /// Sends a heartbeat of this coordinator, and returns the coordinators that are alive.
     pub(crate) async fn heartbeat(&self) -> Result<Members, store::Error> {
         let members = self.store.heartbeat(&self.member(), millis(self.config.heartbeat_ttl)).await?;
         self.policies.heard(members.alive.iter().chain(&members.silent));

@@ -1,7 +1,10 @@
-//! What was said about all runs of the deployment, when its coordinators were started. Every heartbeat tells it to the
-//! others: whichever coordinator takes a run, the longest retention and the lowest maximum of them all hold. What a
-//! coordinator said holds for an hour after it was last heard, unless it was stopped in order: a pause or a crash must not
-//! remove runs. And which policies the workers of each pool have.
+//! The policies that are valid for all runs of a deployment, and the policies of each pool's
+//! workers.
+//!
+//! Each coordinator is started with a retention and a maximum, and its heartbeats carry them to the
+//! others. The longest retention and the lowest maximum of all coordinators are valid, whichever
+//! coordinator takes a run. The policy of a coordinator stays valid for an hour after its last
+//! heartbeat, unless it was stopped in order: a pause or a crash must not remove runs.
 
 use std::{
     collections::HashMap,
@@ -26,12 +29,12 @@ use crate::{
     store::{Member, Members},
 };
 
-/// What a coordinator tells the others.
+/// The policy in a coordinator's heartbeats.
 #[derive(Debug, Serialize, Deserialize)]
 struct PolicyMessage {
     #[serde(flatten)]
     policy: Policy,
-    /// When it was started: two that are alive under one id are two processes.
+    /// When the coordinator was started: two live members with one id are two processes.
     started_at: Timestamp,
 }
 
@@ -39,11 +42,13 @@ struct PolicyMessage {
 pub(crate) struct Policies {
     own: Policy,
     started_at: Timestamp,
-    /// What holds, as far as the others were heard.
+    /// The valid policy, as far as heartbeats were received.
     holds: Mutex<Policy>,
-    /// The coordinators whose keys differ so that one does not believe what the other writes.
+    /// The live coordinators that reject this one's signatures, or whose signatures this one
+    /// rejects.
     apart: Mutex<Vec<WorkerId>>,
-    /// Whether all coordinators that were heard of in the last hour sign with keys that are known here.
+    /// True if all coordinators with a heartbeat in the last hour sign with keys that are known
+    /// here.
     alike: AtomicBool,
 }
 
@@ -63,25 +68,26 @@ impl Policies {
         }
     }
 
-    /// What this coordinator tells the others.
+    /// The text of this coordinator's heartbeats.
     pub(crate) fn said(&self) -> String {
         let said = PolicyMessage { policy: self.own.clone(), started_at: self.started_at };
         serde_json::to_string(&said).expect("a policy has string keys only")
     }
 
-    /// Whether it is an earlier process under our id.
+    /// Returns true for an earlier process under our id.
     pub(crate) fn is_before_us(&self, member: &Member, own: &WorkerId) -> bool {
         let said = serde_json::from_str::<PolicyMessage>(&member.says).ok();
         member.id == *own && said.is_some_and(|said| said.started_at < self.started_at)
     }
 
-    /// Whether it is an earlier process under our id, and said nothing else: there is no need to remember it.
+    /// Returns true for an earlier process under our id with the same policy: it need not be
+    /// remembered.
     pub(crate) fn is_replaced_by_us(&self, member: &Member, own: &WorkerId) -> bool {
         let said = serde_json::from_str::<Policy>(&member.says).ok();
         self.is_before_us(member, own) && said.as_ref() == Some(&self.own)
     }
 
-    /// Takes note of what coordinators say. What can't be read was said by another version.
+    /// Updates the valid policy from heartbeats. A text that can't be read is from another version.
     pub(crate) fn heard<'a>(&self, coordinators: impl IntoIterator<Item = &'a Member>) {
         let holds = read(coordinators).iter().fold(self.own.clone(), |all, other| all.and(other));
         let mut known = self.holds.lock().unwrap_or_else(PoisonError::into_inner);
@@ -94,8 +100,8 @@ impl Policies {
         *known = holds;
     }
 
-    /// Tells, once, of coordinators that do not know each other's keys (S3): what one writes, the other does not believe, and
-    /// decides nothing about it.
+    /// Logs, once, coordinators that do not know each other's keys (S3): each rejects the writes of
+    /// the other, and makes no decisions on them.
     pub(crate) fn compare_keys(&self, members: &Members) {
         let said = |member: &Member| serde_json::from_str::<Policy>(&member.says).ok();
         let alike = |member: &Member| said(member).is_some_and(|said| !said.keys_are_apart(&self.own));
@@ -115,7 +121,8 @@ impl Policies {
         *known = apart;
     }
 
-    /// Whether no coordinator that was heard of in the last hour can have written what is signed with no key that is known here.
+    /// Returns true if every coordinator with a heartbeat in the last hour signs with keys that are
+    /// known here. Data with another signature is then not theirs.
     pub(crate) fn all_have_our_keys(&self) -> bool {
         self.alike.load(Ordering::Relaxed)
     }
@@ -131,17 +138,18 @@ impl Policies {
     }
 }
 
-/// What coordinators say.
+/// The policies in heartbeats.
 pub(crate) fn read<'a>(coordinators: impl IntoIterator<Item = &'a Member>) -> Vec<Policy> {
     coordinators.into_iter().filter_map(|member| serde_json::from_str(&member.says).ok()).collect()
 }
 
-/// How long a policy that nobody claims with is remembered: if it comes back after that, it may be another change.
+/// A policy without claims is forgotten after this time. If it is used again later, that may be
+/// another change.
 const REMEMBERED_MS: u64 = 3_600_000;
-/// The most policies of one pool that are told in that time, by all coordinators together: a hostile worker may name any, and
-/// must not push out what administrators did.
+/// The most policies of one pool that are recorded in that time, by all coordinators together. A
+/// hostile worker may name any policy, and must not push out the records of administrators.
 const MAX_OF_POOL: usize = 16;
-/// The most that are remembered.
+/// The most policies that are remembered.
 const MAX_REMEMBERED: usize = 4_096;
 
 /// The policies that the workers of each pool claim with, by their digests.
@@ -152,17 +160,17 @@ pub(crate) struct WorkerPolicies(Mutex<HashMap<(PoolName, String), PolicyClaims>
 #[derive(Debug, Clone, Copy)]
 struct PolicyClaims {
     last: Timestamp,
-    /// When it was last looked at whether it has to be told.
+    /// When a record of the policy was last considered.
     told: Timestamp,
 }
 
-/// Whether a policy may have to be told.
+/// The answer of [`WorkerPolicies::seen`]: a record of the policy may be due, or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PolicyAnnouncement {
     Already,
-    /// This process has not seen it: it may have been told by another, or an earlier one.
+    /// This process has not seen the policy: another or an earlier process may have recorded it.
     Unknown,
-    /// It was not used for long: others may have been meanwhile.
+    /// The policy was not used for long: others may have been used meanwhile.
     Back,
 }
 
@@ -170,7 +178,8 @@ fn is_old(at: Timestamp, now: Timestamp) -> bool {
     now.millis().saturating_sub(at.millis()) > REMEMBERED_MS
 }
 
-/// Whether a policy is to be told: it is a change, and its pool has not changed too often. `earlier` has all that were told.
+/// Returns true if a policy is to be recorded: it is a change, and its pool has not changed too
+/// often. `earlier` has all records so far.
 pub(crate) fn is_change(
     told: PolicyAnnouncement,
     names: &[String],
@@ -217,7 +226,8 @@ impl WorkerPolicies {
 mod tests {
     use super::*;
 
-    /// proves: ten thousand workers with one policy are one record; and one that comes back after it was out of use is looked at again.
+    /// proves: ten thousand workers with one policy make one record; a policy that is used again
+    /// after a long pause is considered again.
     #[test]
     fn s7_a_policy_of_workers_is_told_once_for_each_pool() {
         let policies = WorkerPolicies::default();
@@ -242,8 +252,8 @@ mod tests {
         AdminRecord { at, asked: "worker_policy".into(), names, by: None, digest: None }
     }
 
-    /// proves: of a stolen worker that names new policies each hour, then all of the hours before, no more are looked at than in its
-    /// first hour.
+    /// proves: a stolen worker names new policies each hour, and then all of the earlier hours. No
+    /// more of them are considered than in its first hour.
     #[test]
     fn s7_policies_that_come_back_count_in_the_bound_of_their_pool() {
         let (policies, pool) = (WorkerPolicies::default(), PoolName::new("a").unwrap());
@@ -259,7 +269,8 @@ mod tests {
         }
     }
 
-    /// proves: all coordinators together store no more of a pool in an hour than one may, and of another pool as many again.
+    /// proves: all coordinators together store no more records of a pool in an hour than one
+    /// coordinator may, and as many again of another pool.
     #[test]
     fn s7_the_records_of_a_pool_are_bounded_whichever_coordinator_stores_them() {
         let mut stored: Vec<AdminRecord> = Vec::new();
@@ -282,7 +293,8 @@ mod tests {
         }
     }
 
-    /// proves: a pool that claims seldom, always with one policy, has one record; one that goes to another policy and back has three.
+    /// proves: a pool that claims seldom, always with one policy, has one record; a pool that
+    /// changes to another policy and back has three.
     #[test]
     fn s7_a_policy_that_comes_back_is_told_only_if_another_was_told_since() {
         let (policies, pool) = (WorkerPolicies::default(), PoolName::new("a").unwrap());
@@ -318,7 +330,7 @@ mod tests {
             let apart = own.apart.lock().unwrap().iter().map(ToString::to_string).collect::<Vec<_>>();
             assert!(!own.said().contains(&keys("1")), "no key is told");
             assert_eq!(own.all_have_our_keys(), apart.is_empty());
-            // Whoever was heard of in the last hour may have written what is stored.
+            // A coordinator with a heartbeat in the last hour may have written the stored data.
             let (alive, silent) = (vec![member("own", &own)], vec![member("other", &other)]);
             own.compare_keys(&Members { alive, silent });
             assert_eq!(own.all_have_our_keys(), apart.is_empty());

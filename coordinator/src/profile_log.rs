@@ -1,5 +1,5 @@
-//! The versions of agent profiles in their registry, of which the latest counts. A full log drops earlier versions, never the
-//! latest of an agent that exists.
+//! The versions of agent profiles in their registry; the latest version of each agent is valid. A
+//! full log drops earlier versions, but never the latest of an agent that exists.
 
 use std::sync::Arc;
 
@@ -28,18 +28,18 @@ impl Default for AgentRecord {
     }
 }
 
-/// What a version is.
+/// The content of a version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Content {
     Profile(Arc<AgentProfile>),
     Deleted,
-    /// Written by a newer version of this program: the JSON of the profile. No run is admitted with it, nor with an
-    /// earlier one.
+    /// Written by a newer version of this program: the JSON of the profile. No run is admitted with
+    /// it, nor with an earlier version.
     Unreadable(Arc<str>),
 }
 
 impl Content {
-    /// From the JSON of a profile.
+    /// Reads the JSON of a profile.
     pub(crate) fn of(agent: &AgentId, text: &str) -> Self {
         decode::json(text.as_bytes()).map_or_else(
             |problems| Self::unreadable(agent, text, &problems),
@@ -73,7 +73,7 @@ impl Content {
     }
 }
 
-/// What can be read of a version that a newer version of this program wrote.
+/// The readable parts of a version that a newer version of this program wrote.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Foreign {
@@ -99,7 +99,7 @@ impl Record for AgentRecord {
         if let Subject::Profile(agent) = subject { Some(agent.clone()) } else { None }
     }
 
-    /// A version whose number can't be read has at least the number of the one before.
+    /// A version whose number can't be read gets at least the number of the version before.
     fn add(&mut self, stored: &StoredMessage) {
         if let Some(latest) = AgentRecord::read(stored) {
             *self = AgentRecord { version: latest.version.max(self.version), ..latest };
@@ -108,7 +108,8 @@ impl Record for AgentRecord {
 }
 
 impl AgentRecord {
-    /// The number of a version is read apart from its profile, which a newer version of this program may have written.
+    /// Reads the number of a version apart from its profile, which a newer version of this program
+    /// may have written.
     fn read(stored: &StoredMessage) -> Option<Self> {
         let Subject::Profile(agent) = &stored.subject else { return None };
         let (version, content) = match decode::json::<ProfileVersion>(&stored.payload) {
@@ -126,7 +127,7 @@ impl AgentRecord {
     }
 }
 
-/// The bytes that a version of a profile has in the log.
+/// The bytes of a profile version in the log.
 pub(crate) fn payload(version: u64, profile: Option<&AgentProfile>) -> Vec<u8> {
     let version = ProfileVersion { version, profile: profile.cloned() };
     serde_json::to_vec(&version).expect("profiles have string keys only")
@@ -137,17 +138,17 @@ fn is_full(appended: &Result<Appended<AgentRecord>, Error>) -> bool {
 }
 
 impl Registry<AgentRecord> {
-    /// All versions of an agent that are kept, oldest first.
+    /// The last versions of an agent, oldest first, up to the limit.
     pub(crate) async fn versions(&self, agent: &AgentId) -> Result<Vec<AgentRecord>, Error> {
         let stored = self.stored(&Subject::Profile(agent.clone())).await?;
-        // The log may have a few more, until there is no room for the next.
+        // The log may have a few more, until it needs the room.
         let kept = usize::try_from(PROFILE_VERSIONS_KEPT).unwrap_or(usize::MAX);
         let stored = &stored[stored.len().saturating_sub(kept)..];
         Ok(stored.iter().filter_map(AgentRecord::read).collect())
     }
 
-    /// Appends a version behind the last one that is known. If the log is full, the earlier versions of the agent make room,
-    /// then those of all deleted agents.
+    /// Appends a version after the last known one. If the log is full, the earlier versions of the
+    /// agent are removed, then those of all deleted agents.
     pub(crate) async fn put(
         &self,
         agent: &AgentId,
@@ -173,7 +174,8 @@ impl Registry<AgentRecord> {
             appended = append().await;
         }
         if is_full(&appended) && *content == Content::Deleted {
-            // Not even a deletion fits. If the process dies now, the store still has the profile, and no client has an answer.
+            // Even a deletion does not fit. If the process dies now, the store still has the
+            // profile, and no client has an answer.
             self.remove_before(&subject, after + 1).await?;
             appended = self.append_alone(agent, known, subject.clone(), payload.clone()).await;
         }

@@ -1,6 +1,6 @@
-//! A rehearsal: a submission run through the real core, without servers or models. The caller plays the
-//! agents; time is simulated, and jumps to the next timer. Everything the graph decides (order, skips,
-//! retries, money, outcome) is decided by the same code as in production.
+//! A rehearsal: a submission that runs through the real core, without servers or models. The caller
+//! plays the agents; time is simulated, and jumps to the next timer. The same code as in production
+//! decides everything about the graph: order, skips, retries, money, outcome.
 
 use std::collections::VecDeque;
 
@@ -22,7 +22,7 @@ pub struct PlayedAttempt {
     pub verdict: Verdict,
 }
 
-/// A rehearsal reports to nobody: its subjects are never published to.
+/// The home in messages of a rehearsal, which are never published.
 fn home() -> Home {
     Home {
         namespace: "rehearsal".parse().expect("a valid literal"),
@@ -41,7 +41,7 @@ pub struct Rehearsal {
 }
 
 impl Rehearsal {
-    /// Submits. A refusal is the same as a cluster's.
+    /// Submits. A refusal is equal to a cluster's.
     pub fn begin(trace_id: TraceId, submit: Submit, now: Timestamp) -> Result<Self, Refusal> {
         let trace = Trace::new(trace_id);
         let mut rehearsal = Rehearsal { trace, log: Vec::new(), now, queue: VecDeque::new(), tokens: 0 };
@@ -53,8 +53,8 @@ impl Rehearsal {
         self.now
     }
 
-    /// Plays until nothing is left to do: the root has ended, or waits for a human. `play` acts for the
-    /// agents, `answer` for the humans (`None` leaves a question open).
+    /// Plays until the root has ended, or waits for a human. `play` acts for the agents, `answer`
+    /// for the humans (`None` leaves a question open).
     pub fn play(
         &mut self,
         mut play: impl FnMut(&Execute) -> PlayedAttempt,
@@ -82,12 +82,13 @@ impl Rehearsal {
         let played = play(&work);
         let verdict = self.pay(&lease, played);
         let report = Report { lease, progress: Progress { steps: 1, ..Progress::default() }, verdict };
-        // The budget may have ended the attempt before its report, which is then refused: nothing is lost.
+        // The budget may have ended the attempt before its report. The report is then refused,
+        // which loses nothing.
         self.handle(Command::Report(Box::new(report))).ok();
     }
 
-    /// Holds and settles the cost of the attempt. If the hold is denied, the attempt fails with a budget
-    /// failure.
+    /// Holds and settles the cost of the attempt. If the hold is denied, the attempt fails with a
+    /// budget failure.
     fn pay(&mut self, lease: &Lease, played: PlayedAttempt) -> Verdict {
         if played.cost.is_zero() {
             return played.verdict;
@@ -116,7 +117,8 @@ impl Rehearsal {
         }
     }
 
-    /// Answers the first question whose answer is taken. One that is refused leaves its question open.
+    /// Answers the first question whose answer is accepted. A refused answer leaves its question
+    /// open.
     fn answer_one(&mut self, answer: &mut impl FnMut(&Question) -> Option<Text>) -> bool {
         let questions = self.trace.contexts().iter().filter_map(|node| self.trace.question(&node.id));
         let answered = questions.filter_map(|question| {

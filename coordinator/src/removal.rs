@@ -1,6 +1,6 @@
-//! Removes what runs have stored on the bus: journals, the objects with outputs and results, and, of deleted contexts, what
-//! the event log says of them. Doing it again removes what is left. The work depends on what the run has, not on what
-//! others have.
+//! Removes the data of runs on the bus: journals, the objects with outputs and results, and the
+//! content of deleted contexts in the event log. A second removal removes the rest. The work
+//! depends on the size of the run, not on other runs.
 
 use bus::{Bus, Outgoing, PublishError, StoredMessage};
 use domain::{
@@ -20,7 +20,8 @@ pub(crate) enum Error {
     Publish(#[from] PublishError),
 }
 
-/// Removes the journal and the objects of a deleted context, its questions, and the content of its outcome.
+/// Removes the journal and the objects of a deleted context, its questions, and the content of its
+/// outcome.
 pub(crate) async fn context(bus: &Bus, trace_id: TraceId, child_id: &ChildId) -> Result<(), Error> {
     let journal = Filter::JournalOf(trace_id, child_id.clone());
     remove(bus, &journal, &ObjectReference::prefix(trace_id, child_id)).await?;
@@ -29,18 +30,18 @@ pub(crate) async fn context(bus: &Bus, trace_id: TraceId, child_id: &ChildId) ->
     rewrite(bus, &outcomes, |outcome: Outcome| outcome.without_content()).await
 }
 
-/// Takes the content out of the event log of a deleted trace.
+/// Removes the content from the event log of a deleted trace.
 pub(crate) async fn log(bus: &Bus, trace_id: TraceId) -> Result<(), Error> {
     rewrite(bus, &Filter::EventsOf(trace_id), LoggedEvents::without_content).await
 }
 
-/// Stores the messages of a log again without their content, and removes each as it was after that: so the log never
-/// has a gap, and its readers only see messages twice.
+/// Stores the messages of a log again without their content, then removes each original. So the log
+/// never has a gap, and its readers only see some messages twice.
 async fn rewrite<T>(bus: &Bus, log: &Filter, without_content: impl Fn(T) -> T) -> Result<(), Error>
 where
     T: Serialize + DeserializeOwned + PartialEq + Clone,
 {
-    // What counts for nobody has content too, which is not kept either.
+    // Messages that are not authentic have content too, and are deleted.
     for StoredMessage { subject, sequence, .. } in bus.read_refused(log).await? {
         bus.delete_message(&subject, sequence).await?;
     }

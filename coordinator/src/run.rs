@@ -1,5 +1,6 @@
-//! A coordinator from start to drain: sets up its bus and store and starts its loops. When told to stop, it
-//! takes no more work, finishes what it has, and leaves.
+//! Runs a coordinator from start to drain: sets up its bus and store and starts its loops. On
+//! shutdown the coordinator takes no more work, finishes the jobs that it has, and leaves the
+//! cluster.
 
 use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
@@ -44,7 +45,7 @@ use crate::{
 
 /// The longest time a stopping coordinator takes to finish its work.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
-/// How many submissions wait for graphs that they use by name at a time.
+/// How many submissions may wait at the same time for the graphs that they use by name.
 const NAMED_AT_ONCE: usize = 16;
 
 #[derive(Debug, thiserror::Error)]
@@ -83,8 +84,8 @@ pub async fn run(
     boxed(config, bus, store, Box::pin(shutdown)).await
 }
 
-/// Everything beneath has one type: a generic function is compiled again, with all it awaits, in each crate that
-/// calls it.
+/// Boxes the future, so that everything beneath has one type. A generic function is compiled again,
+/// with all that it awaits, in each crate that calls it.
 fn boxed(
     config: Config,
     bus: Bus,
@@ -133,9 +134,10 @@ async fn run_until(config: Config, bus: Bus, store: Store, shutdown: BoxFuture<'
         named: Semaphore::new(NAMED_AT_ONCE),
         letters: Arc::new(Semaphore::new(dead_letter::AT_ONCE)),
     });
-    // Also if this future is dropped: nothing of a coordinator runs without it.
+    // Stops all loops of this coordinator, also if this future is dropped.
     let _gone = handles.gone.clone().drop_guard();
-    // Before the first run is admitted: others may have been told of a lower maximum.
+    // The heartbeat comes before the first admission: other coordinators may have been started with
+    // a lower maximum, which is valid for all.
     handles.heartbeat().await?;
     if let Err(error) = handles.room.measure(&handles.bus).await {
         tracing::warn!(%error, "the storage can't be measured yet");
@@ -159,12 +161,12 @@ async fn run_until(config: Config, bus: Bus, store: Store, shutdown: BoxFuture<'
         () = handles.twin.cancelled() => Err(Error::Twin(handles.config.id.clone())),
     };
     tracing::info!("coordinator is stopping");
-    // Readers stop first; the shards finish what the readers gave them.
+    // Readers stop first; the shards then finish the jobs that the readers gave them.
     readers.stop.cancel();
     let drained = async {
         readers.tasks.wait().await;
         shards.wait().await;
-        // Last, because the shards have told how their last contexts ended.
+        // The exporters stop last, because the shards publish how their last contexts ended.
         exported.cancel();
         exporting.wait().await;
     };
@@ -174,8 +176,8 @@ async fn run_until(config: Config, bus: Bus, store: Store, shutdown: BoxFuture<'
     ended
 }
 
-/// Logs users of Redis that make a restart of it lose commits. The coordinator starts all the same: it can rebuild traces from the
-/// event log.
+/// Logs users of Redis whose settings lose commits at a restart of Redis. The coordinator starts in
+/// any case: it can rebuild traces from the event log.
 async fn warn_of_default_user(store: &Store) {
     match store.default_user().await.map(DefaultUser::problem) {
         Ok(None) => {}
@@ -193,7 +195,7 @@ async fn health_listener(handles: &Handles) -> Result<Option<TcpListener>, Error
     Ok(Some(listener.map_err(|source| Error::Health { address, source })?))
 }
 
-/// Starts the loops that decide. They end when all senders of jobs are gone.
+/// Starts the loops that decide. They end when every sender of jobs is dropped.
 fn start_shards(handles: &Arc<Handles>) -> (TaskTracker, Dispatch) {
     let shards = TaskTracker::new();
     let mut senders = Vec::new();
@@ -206,7 +208,7 @@ fn start_shards(handles: &Arc<Handles>) -> (TaskTracker, Dispatch) {
     (shards, Dispatch::new(senders))
 }
 
-/// Everything that gives jobs to the shards, and the health endpoints. All of it ends with `stop`.
+/// The loops that give jobs to the shards, and the health endpoints. All of them end with `stop`.
 struct Readers {
     handles: Arc<Handles>,
     tasks: TaskTracker,

@@ -1,9 +1,11 @@
-//! One schedule, looked after: what is due is decided, stored and submitted, in this order (G16). Any coordinator may do it,
-//! at any time: of two that decide, one is stored, and of two that submit, both submit the same run.
+//! Looks after one schedule: due ticks are decided, stored and submitted, in this order (G16). Any
+//! coordinator may do so, at any time: of two decisions one is stored, and two submissions are the
+//! same run.
 //!
-//! The crash windows: a coordinator that dies between the decision and the submission leaves a pending run, which the
-//! partition's owner submits; one that dies behind the submission leaves it pending too, and it is submitted again, which is
-//! the same run, unless its log shows that it was there: a run that has ended and was removed is not begun again.
+//! Crash windows: a coordinator that dies between decision and submission leaves a pending run,
+//! which the partition's owner submits. After a crash behind the submission the run is pending too,
+//! and the second submission is the same run. Before it, the store and the event log are checked: a
+//! run that has ended and was removed is not begun again.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -27,9 +29,9 @@ use crate::{
     store,
 };
 
-/// How long a submission may take.
+/// Time limit of a submission.
 const SUBMITTED_WITHIN: Duration = Duration::from_secs(5);
-/// The most that is decided about one schedule at once: all that may be caught up.
+/// The most decisions about one schedule in one call: all ticks that may be caught up.
 const MAX_DECIDED: usize = 256;
 
 #[derive(Debug, thiserror::Error)]
@@ -42,8 +44,8 @@ pub(crate) enum Error {
     Corrupt,
 }
 
-/// Decides and submits all that is due. Tells whether something is left that has to wait: for the store, for a run that has
-/// not ended, or for a submission that is not possible now.
+/// Decides and submits all due ticks. Returns true if something has to wait: for the store, for a
+/// run that has not ended, or for a submission that is not possible now.
 pub(crate) async fn look_after(handles: &Handles, name: &ScheduleName) -> Result<bool, Error> {
     for _ in 0..MAX_DECIDED {
         let Some(known) = handles.schedules.copy(name) else { return Ok(false) };
@@ -56,7 +58,7 @@ pub(crate) async fn look_after(handles: &Handles, name: &ScheduleName) -> Result
             if submit(handles, name, &brief, &known, &pending, false).await? {
                 continue;
             }
-            // It goes on until the next tick is due.
+            // The pending run waits until the next tick is due.
             if brief.rules.next(&known.state).is_none_or(|tick| tick > now) {
                 return Ok(true);
             }
@@ -76,7 +78,7 @@ pub(crate) async fn look_after(handles: &Handles, name: &ScheduleName) -> Result
     Ok(true)
 }
 
-/// What a run may cost that asks for nothing.
+/// The ceiling of a run that asks for none.
 pub(crate) fn default_ceiling(handles: &Handles) -> Usd {
     handles.config.settings.root_budget.cost_usd
 }
@@ -87,13 +89,13 @@ pub(crate) struct StoredDecision {
     pending: Option<Run>,
 }
 
-/// What was decided before, and may not be submitted yet.
+/// An earlier decision whose run may not be submitted yet.
 pub(crate) fn pending(known: std::sync::Arc<Known<ScheduleRecord>>) -> StoredDecision {
     let pending = known.state.pending.clone();
     StoredDecision { known, pending }
 }
 
-/// Stores a decision; none if another was first.
+/// Stores a decision; none if another coordinator was first.
 pub(crate) async fn decided(
     handles: &Handles,
     name: &ScheduleName,
@@ -115,7 +117,8 @@ pub(crate) async fn decided(
     }
 }
 
-/// A run that somebody asked for, from its decision on: the refusal, if it is refused.
+/// Submits a run that a client asked for, after its decision. Returns the refusal, if it is
+/// refused.
 pub(crate) async fn run_now(
     handles: &Handles,
     name: &ScheduleName,
@@ -138,14 +141,14 @@ pub(crate) async fn run_now(
     }
 }
 
-/// What came of one attempt to submit a run.
+/// The result of one attempt to submit a run.
 enum Attempt {
     Came(SubmitOutcome),
     /// It may be possible later.
     Later(Refusal),
 }
 
-/// Submits a pending run and notes what came of it; false if it is not possible now.
+/// Submits a pending run and stores the result; false if that is not possible now.
 async fn submit(
     handles: &Handles,
     name: &ScheduleName,
@@ -187,7 +190,7 @@ async fn attempt(
     pending: &Run,
     is_first: bool,
 ) -> Result<Attempt, Error> {
-    // A run that was there is not begun again, also if it was removed since.
+    // A run that existed is not begun again, even if it was removed since.
     if !is_first && was_submitted(handles, pending.trace_id).await? {
         return Ok(Attempt::Came(SubmitOutcome::Accepted));
     }
@@ -210,7 +213,7 @@ pub(crate) async fn was_submitted(handles: &Handles, trace_id: TraceId) -> Resul
     Ok(stored || logged.is_some())
 }
 
-/// As any client does; whichever coordinator takes it.
+/// Sends the submission as a client does; any coordinator may take it.
 async fn request(handles: &Handles, definition: &ReadySchedule, pending: &Run) -> Attempt {
     let submission = definition.submission(pending.trace_id, pending.ceiling_usd);
     let payload = serde_json::to_vec(&submission).expect("JSON has string keys only");
@@ -238,8 +241,8 @@ fn is_transient(refusal: &Refusal) -> bool {
     again.contains(&refusal.code)
 }
 
-/// A second message is harmless: what has ended is not cancelled. If it is lost, the run goes on beside the new one, within
-/// the same budgets.
+/// Cancels the earlier runs. A second message is harmless: a run that has ended is not cancelled.
+/// If the message is lost, the earlier run continues beside the new one, within the same budgets.
 async fn cancel(handles: &Handles, live: &[Run], pending: &Run) {
     for run in live {
         let reason = "the next tick of its schedule has come";
@@ -258,7 +261,7 @@ async fn cancel(handles: &Handles, live: &[Run], pending: &Run) {
     }
 }
 
-/// What the store has of the live runs.
+/// The states of the live runs in the store.
 pub(crate) async fn found(handles: &Handles, state: &State) -> Result<BTreeMap<TraceId, RunState>, Error> {
     let ids: Vec<TraceId> = state.live.iter().map(|run| run.trace_id).collect();
     if ids.is_empty() {
@@ -274,7 +277,7 @@ pub(crate) async fn found(handles: &Handles, state: &State) -> Result<BTreeMap<T
         let what = match summary {
             None => RunState::Gone,
             Some(run) => {
-                // What is still held when it ends may be spent.
+                // Money that is still held at the end may be spent.
                 let spent = run.budget.spent.cost_usd.nanos() + run.budget.held.cost_usd.nanos();
                 let spent = Usd::from_nanos(spent);
                 match run.ended_at {

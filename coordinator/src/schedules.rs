@@ -1,8 +1,8 @@
-//! The schedules (G16): the revisions of each, and the state that was decided with its ticks, in a registry. Of two coordinators
-//! that decide the same tick, one has decided.
+//! The schedules (G16): the revisions of each, and the states that its decided ticks led to, in a
+//! registry. If two coordinators decide the same tick, only one decision is stored.
 //!
-//! Every coordinator follows the log and has a copy of each schedule without its task. A copy may be late: a decision made with
-//! it comes too late then, and the schedule is read again.
+//! Every coordinator follows the log and has a copy of each schedule without its task. A copy may
+//! be outdated: a decision based on it is rejected then, and the schedule is read again.
 
 use std::sync::Arc;
 
@@ -26,16 +26,16 @@ pub(crate) struct ScheduleRecord {
     pub(crate) at: Timestamp,
     pub(crate) content: Content,
     pub(crate) state: Arc<State>,
-    /// When there may be something to do.
+    /// When the schedule is next examined.
     pub(crate) looks_at: Option<Timestamp>,
 }
 
-/// What its latest revision is.
+/// The content of the latest revision.
 #[derive(Debug, Clone)]
 pub(crate) enum Content {
     Rules(Arc<Brief>),
     Deleted,
-    /// Written by a newer version of this program: why it can't be run.
+    /// Written by a newer version of this program. Holds the reason that it can't be read.
     Unreadable(Arc<str>),
 }
 
@@ -102,7 +102,8 @@ impl ScheduleRecord {
         matches!(self.content, Content::Deleted)
     }
 
-    /// Takes a revision, unless it is earlier than the known one: an earlier revision that is stored again changes nothing.
+    /// Takes a revision, unless it is earlier than the known one: an earlier revision that is
+    /// stored again changes nothing.
     fn define(&mut self, revision: &ScheduleRevision) {
         if revision.revision < self.revision {
             return;
@@ -121,7 +122,7 @@ impl ScheduleRecord {
 }
 
 impl Registry<ScheduleRecord> {
-    /// The copies of those that are not deleted, behind a name.
+    /// The copies of schedules that are not deleted, in order after a name.
     pub(crate) fn behind(
         &self,
         after: Option<&ScheduleName>,
@@ -139,7 +140,7 @@ impl Registry<ScheduleRecord> {
         self.copies(|all| all.values().filter(|known| !known.is_deleted()).count())
     }
 
-    /// Those of these partitions for which there may be something to do.
+    /// The schedules of these partitions that are due to be examined.
     pub(crate) fn due(&self, partitions: &[Partition], of: u16, now: Timestamp) -> Vec<ScheduleName> {
         let is_due = |name: &ScheduleName, known: &ScheduleRecord| {
             known.looks_at.is_some_and(|at| at <= now) && partitions.contains(&partition(name, of))
@@ -149,7 +150,7 @@ impl Registry<ScheduleRecord> {
         })
     }
 
-    /// Appends a state behind the one that is known.
+    /// Appends a state after the known one.
     pub(crate) async fn decide(
         &self,
         name: &ScheduleName,
@@ -160,7 +161,8 @@ impl Registry<ScheduleRecord> {
         self.append(name, known, Subject::Ticks(name.clone()), payload).await
     }
 
-    /// Appends a revision behind the one that is known: a definition as it was given, or none, which deletes the schedule.
+    /// Appends a revision after the known one: a definition as it was given, or none, which deletes
+    /// the schedule.
     pub(crate) async fn revise(
         &self,
         name: &ScheduleName,
@@ -174,7 +176,7 @@ impl Registry<ScheduleRecord> {
         self.append(name, known, Subject::Schedule(name.clone()), payload).await
     }
 
-    /// The definition of one revision; none if it is not kept any more.
+    /// The definition of one revision; none if it was removed already.
     pub(crate) async fn definition(
         &self,
         name: &ScheduleName,
@@ -188,7 +190,7 @@ impl Registry<ScheduleRecord> {
         Ok(found.and_then(|schedule| schedule::read(schedule.value()).ok()))
     }
 
-    /// The latest definition as it was given.
+    /// The latest definition, as it was given.
     pub(crate) async fn given(&self, name: &ScheduleName) -> Result<Option<Json>, Error> {
         let stored = self.last(&Subject::Schedule(name.clone())).await?;
         let revision =
@@ -196,20 +198,20 @@ impl Registry<ScheduleRecord> {
         Ok(revision.and_then(|revision| revision.schedule))
     }
 
-    /// The states that were decided, oldest first, as far as they are kept.
+    /// The decided states that are still stored, oldest first.
     pub(crate) async fn history(&self, name: &ScheduleName) -> Result<Vec<State>, Error> {
         let kept = self.stored(&Subject::Ticks(name.clone())).await?;
         Ok(kept.iter().filter_map(|stored| serde_json::from_slice(&stored.payload).ok()).collect())
     }
 
-    /// Removes all revisions but the last ones.
+    /// Removes all revisions except the last ones.
     pub(crate) async fn remove_revisions(&self, name: &ScheduleName, kept: usize) -> Result<(), Error> {
         self.remove_all_but(&Subject::Schedule(name.clone()), kept).await
     }
 
-    /// Removes the states of a schedule that was deleted, as it was known before. The costs of its runs of the day stay: the same
-    /// name does not have the day's budget twice. Something always stays: behind nothing, an earlier state that is stored
-    /// again would be valid.
+    /// Removes the states of a deleted schedule. The costs of the day's runs stay, so that a new
+    /// schedule of the same name does not get the day's budget twice. One message always stays:
+    /// after an empty subject an earlier state that is stored again would be valid.
     pub(crate) async fn remove_states(
         &self,
         name: &ScheduleName,
@@ -230,7 +232,7 @@ impl Registry<ScheduleRecord> {
     }
 }
 
-/// The partition of a schedule: its owner looks after its ticks.
+/// The partition of a schedule, whose owner looks after its ticks.
 fn partition(name: &ScheduleName, of: u16) -> Partition {
     let id: TraceId = ReadySchedule::trace_asked(name, "");
     Partition::of(id, of)

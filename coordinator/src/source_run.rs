@@ -1,5 +1,6 @@
-//! Reads a run that another one is to be made from (G15): from the store, or, if that does not have it any more, from its
-//! event log. It has ended, so that whoever reads it later finds the same, or that it is gone.
+//! Reads a run from which another one is made (G15): from the store, or if it is missing there,
+//! from its event log. The run has ended, so a later reader finds the same, or finds that it is
+//! gone.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -25,10 +26,10 @@ pub(crate) enum Error {
     Bus(#[from] bus::Error),
 }
 
-/// The run as it is; none if nobody knows it.
+/// The run as it is; none if neither store nor log has it.
 pub(crate) async fn read(handles: &Handles, id: TraceId) -> Result<Option<Trace>, Error> {
     let loaded = handles.store.load(&[id]).await?.pop();
-    // What its log has that can be believed may be only its beginning.
+    // The authentic part of its log may be only its beginning.
     if loaded
         .as_ref()
         .is_some_and(|loaded| matches!(loaded.found, OpenResult::Foreign(_) | OpenResult::Damaged(_)))
@@ -51,7 +52,8 @@ pub(crate) async fn read(handles: &Handles, id: TraceId) -> Result<Option<Trace>
     Ok(replayed.ok().map(|(trace, _)| trace).filter(|trace| trace.version() > 0))
 }
 
-/// Whether the objects of all these contexts are there. They go with the retention of their run, whose log is kept for longer.
+/// Returns true if the objects of all these contexts exist. They are removed after the retention of
+/// their run, whose log is kept for longer.
 pub(crate) async fn has_objects(handles: &Handles, of: &[TakenFrom]) -> Result<bool, bus::Error> {
     for TakenFrom { trace_id, child_id } in of {
         if handles.bus.objects(&ObjectReference::prefix(*trace_id, child_id)).await?.is_empty() {

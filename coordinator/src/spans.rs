@@ -1,6 +1,7 @@
-//! Exports the spans of contexts that are over (X6). They come from a queue that all exporting coordinators share, and are
-//! acknowledged when the collector has them: whoever dies in between, another exports the same spans under the same ids. A collector
-//! that is away stops nothing but this loop; the server drops spans that are too old or too many.
+//! Exports the spans of ended contexts (X6). They come from a queue that all exporting coordinators
+//! share, and are acknowledged when the collector has accepted them. If a coordinator dies in
+//! between, another one exports the same spans under the same ids. An unreachable collector stops
+//! only this loop; the server drops spans that are too old or too many.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,23 +12,24 @@ use tokio_util::sync::CancellationToken;
 
 use crate::loops::Handles;
 
-/// Messages that are asked for before they are needed.
+/// Messages requested in advance.
 const PREFETCH: usize = 256;
-/// Messages that are exported at once; fewer after a collector did not take them, because it may not take one of them, or not so
-/// much.
+/// Messages in one export. The number is halved after a failure, because the collector may reject
+/// one message, or the size.
 const MAX_AT_ONCE: usize = 128;
-/// The most bytes that are exported at once, unless one message is larger. Collectors take 4 MiB by default, or more.
+/// The most bytes in one export, unless one message is larger. Collectors accept 4 MiB by default,
+/// or more.
 const MAX_BYTES_AT_ONCE: usize = 1 << 20;
-/// How long a message waits for others to be exported with it.
+/// The time for which a message waits for others of the same export.
 const GATHER: Duration = Duration::from_millis(20);
-/// Between two tries while the collector is away; doubles up to the maximum.
+/// Pause between two tries while the collector is unreachable; doubles up to the maximum.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const MAX_PAUSE: Duration = Duration::from_secs(8);
-/// How soon messages come again that could not be exported, for each time that they came.
+/// Redelivery delay of messages that could not be exported, for each delivery so far.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 const AGAIN_WITHIN: Duration = Duration::from_secs(30);
 
-/// Runs until `stop`, and then until it has exported what waits, for a moment.
+/// Runs until `stop`, and then for a moment until it has exported the waiting messages.
 pub(crate) async fn run(handles: Arc<Handles>, stop: CancellationToken) {
     if !telemetry::is_on() {
         return;
@@ -50,7 +52,7 @@ pub(crate) async fn run(handles: Arc<Handles>, stop: CancellationToken) {
         let exported = tokio::select! {
             biased;
             exported = export(batch) => exported,
-            // What was not acknowledged comes again, to another coordinator.
+            // Unacknowledged messages are delivered again, to another coordinator.
             () = too_late(&stop) => return,
         };
         if exported {
@@ -61,7 +63,7 @@ pub(crate) async fn run(handles: Arc<Handles>, stop: CancellationToken) {
             pause = (pause * 2).min(MAX_PAUSE);
         }
     }
-    // What was decided last, if it comes at once.
+    // The last contexts' spans, if they arrive at once.
     let last = async {
         while let Ok(first) = tokio::time::timeout(GATHER, queue.next()).await {
             let batch = gather(&mut queue, first, at_once, Duration::from_millis(1)).await;
@@ -73,13 +75,13 @@ pub(crate) async fn run(handles: Arc<Handles>, stop: CancellationToken) {
     let _ = tokio::time::timeout(telemetry::time_to_stop(), last).await;
 }
 
-/// When the time is over that telemetry may delay the end of the process.
+/// Waits until telemetry may not delay the end of the process any more.
 async fn too_late(stop: &CancellationToken) {
     stop.cancelled().await;
     tokio::time::sleep(telemetry::time_to_stop()).await;
 }
 
-/// The message and those that come right behind it.
+/// The message, and the messages that follow it at once.
 async fn gather(queue: &mut Consumption, first: Delivery, at_once: usize, within: Duration) -> Vec<Delivery> {
     let mut bytes = first.payload.len();
     let mut batch = vec![first];
@@ -95,7 +97,8 @@ async fn gather(queue: &mut Consumption, first: Delivery, at_once: usize, within
     batch
 }
 
-/// Whether the collector has them. What can't be read is given up: it would not get better.
+/// Returns true if the collector has accepted the spans. Unreadable messages are acknowledged too:
+/// a retry would not help.
 async fn export(batch: Vec<Delivery>) -> bool {
     let mut spans: Vec<Span> = Vec::new();
     for delivery in &batch {

@@ -1,10 +1,12 @@
-//! Whether there is room for new runs. Journals and objects must never be full: a step that was paid for could not be
-//! written. So new submissions are refused well before, and the runs there are have the rest. Each coordinator measures
-//! for itself, at an interval. Queues are not meant: they make room by themselves, and what they refuse is sent again.
+//! Refuses new runs while the storage is nearly full. Journals and objects must never be full,
+//! because a paid step could not be written. So new submissions are refused well before, and the
+//! rest of the room is for existing runs. Each coordinator measures on its own, at an interval.
+//! Queues are not measured: they drain on their own, and messages that they reject are sent again.
 //!
-//! A published submission stays in the intake meanwhile, and is taken when there is room: its publisher was told that
-//! it is stored, and may not listen for more. Only beyond a number it is refused with a dead letter: the server delivers
-//! nothing while too much is unacknowledged, so that cancels and deletes would wait behind it.
+//! A published submission stays in the intake meanwhile, and is taken when there is room again: its
+//! publisher knows that it is stored, and may not wait for more. Beyond a number of waiting
+//! submissions, the next are refused with a dead letter. The server stops deliveries while too many
+//! are unacknowledged, so cancels and deletes would wait behind them.
 
 use std::{
     sync::{
@@ -18,7 +20,7 @@ use bus::{Bus, Consumer, Delivery, Error, Fill, Storage};
 use domain::wire::Refusal;
 use telemetry::Outage;
 
-/// From here on new runs are refused.
+/// From this level on new runs are refused.
 pub const MARK_PERCENT: u64 = 80;
 const MEASURE_EVERY: Duration = Duration::from_secs(2);
 /// Published submissions that may wait for room: half of what the server delivers unacknowledged.
@@ -27,13 +29,13 @@ const MOST_WAITING: usize = 10_000;
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     fills: RwLock<Arc<Vec<Fill>>>,
-    /// Unacknowledged deliveries from the intake when they were last counted, and those put off since.
+    /// The unacknowledged deliveries of the intake at the last count, and those put off since.
     unacknowledged: AtomicUsize,
     put_off: AtomicUsize,
 }
 
 impl Room {
-    /// Measures until it is dropped.
+    /// Measures at an interval, until the future is dropped.
     pub(crate) async fn watch(&self, bus: &Bus) {
         let mut interval = tokio::time::interval(MEASURE_EVERY);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -72,7 +74,7 @@ impl Room {
         self.fills.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Why new runs are refused now, if they are.
+    /// The refusal of new runs, if they are refused now.
     pub(crate) fn refusal(&self) -> Option<Refusal> {
         let fills = self.fills();
         let full =
@@ -86,7 +88,7 @@ impl Room {
         Some(Refusal::storage_full(message))
     }
 
-    /// Whether a published submission may wait for room in the intake.
+    /// Returns true if a published submission may wait for room in the intake.
     pub(crate) fn may_wait(&self, delivery: &Delivery) -> bool {
         // A message that is delivered again was counted before.
         let more = usize::from(delivery.delivered == 1);
@@ -94,7 +96,7 @@ impl Room {
         self.unacknowledged.load(Ordering::Relaxed) + put_off < MOST_WAITING
     }
 
-    /// How full each is, for people.
+    /// The fill levels of all storage, for the health endpoint.
     pub(crate) fn shown(&self) -> String {
         let one = |fill: &Fill| format!("storage: {} {} %\n", fill.storage.name(), fill.percent());
         let refused = self.refusal().map(|refusal| format!("no new runs: {}\n", refusal.message));
@@ -102,7 +104,7 @@ impl Room {
     }
 }
 
-/// What an operator can do.
+/// The advice to an operator.
 fn advice(storage: Storage) -> String {
     let size = match storage {
         Storage::Objects => "--max-output-bytes",

@@ -1,6 +1,10 @@
-//! Tells webhooks of outcomes and questions (X9). What one is to be told of comes from a queue of its own, which all coordinators share that
-//! have it, and is acknowledged when the webhook took it: whoever dies in between, another tells it, under the same id. From a webhook
-//! that takes nothing only one message is taken at a time, less and less often; the others are not looked at, and no other webhook waits.
+//! Notifies webhooks of outcomes and questions (X9). Each webhook has its own queue, shared by all
+//! coordinators that have the webhook in their file. A message is acknowledged when the webhook
+//! accepted it. If a coordinator dies in between, another one sends the message again, under the
+//! same id.
+//!
+//! A webhook that fails gets one message at a time, at growing intervals. The rest of its queue
+//! waits, and no other webhook is delayed.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -21,23 +25,24 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::loops::Handles;
 
-/// Requests to one webhook under way at once.
+/// Requests to one webhook at the same time.
 const AT_ONCE: usize = 8;
-/// Before something is tried again that did not succeed; doubles up to the maximum.
+/// Pause before a failed request is tried again; doubles up to the maximum.
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
 const MAX_PAUSE: Duration = Duration::from_secs(600);
-/// How long a webhook is tried for one message.
+/// One message is retried for this time.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(24 * 3600);
-/// How long, and how often, an outcome or a question is looked for that may still be stored: its notice may be there before it.
+/// The time and the number of deliveries for which a notice waits for its outcome or question,
+/// which may be stored after it.
 const MISSING_FOR: Duration = Duration::from_secs(300);
 const MISSING_TIMES: u64 = 8;
-/// How long what is under way may take when the coordinator stops.
+/// Time limit for the requests in flight when the coordinator stops.
 const LAST: Duration = Duration::from_secs(3);
-/// Between two tries to reach a queue.
+/// Pause between two tries to reach a queue.
 const QUEUE_PAUSE: Duration = Duration::from_secs(5);
 
-/// Runs until `stop`, and then until what is under way is told, for a moment. The rest is told by another coordinator, or after the next
-/// start.
+/// Runs until `stop`, and then for a moment until the requests in flight are done. Other messages
+/// are sent by another coordinator, or after the next start.
 pub(crate) async fn run(handles: Arc<Handles>, stop: CancellationToken) {
     if handles.config.webhooks.are_off() {
         return;
@@ -58,7 +63,7 @@ pub(crate) async fn run(handles: Arc<Handles>, stop: CancellationToken) {
     tasks.wait().await;
 }
 
-/// Keeps a task for each webhook of the file, for ever.
+/// Runs a task for each webhook of the file, for ever.
 async fn keep(handles: &Arc<Handles>, sender: &Arc<Sender>, tasks: &TaskTracker, stop: &CancellationToken) {
     let mut all = handles.config.webhooks.watch();
     let mut kept: HashMap<WebhookName, CancellationToken> = HashMap::new();
@@ -83,7 +88,7 @@ async fn keep(handles: &Arc<Handles>, sender: &Arc<Sender>, tasks: &TaskTracker,
     }
 }
 
-/// How a webhook has answered lately.
+/// The recent failures of a webhook.
 #[derive(Debug, Default)]
 struct Line {
     failures: u32,
@@ -91,7 +96,7 @@ struct Line {
 }
 
 impl Line {
-    /// How many messages may be under way now.
+    /// How many requests may be in flight now.
     fn at_once(&self, now: Instant) -> usize {
         match self.not_before {
             Some(then) if then > now => 0,
@@ -100,7 +105,7 @@ impl Line {
         }
     }
 
-    /// Notes that it was not there. Requests that were under way together are one failure.
+    /// Records a failure of the webhook. Requests that were in flight together are one failure.
     fn failed(&mut self, now: Instant) {
         if self.at_once(now) > 0 {
             self.not_before = Some(now + pause(self.failures));
@@ -109,20 +114,20 @@ impl Line {
     }
 }
 
-/// How long is waited after so many failures before.
+/// The pause after so many earlier failures.
 fn pause(before: u32) -> Duration {
     FIRST_PAUSE.saturating_mul(1 << before.min(16)).min(MAX_PAUSE)
 }
 
-/// What became of a message.
+/// The result of a message.
 enum Fate {
     Told,
-    /// There is nothing to tell: a later question was asked in its place.
+    /// The message is obsolete: a later question was asked in its place.
     Void,
-    /// What it names is not stored, or can't be read.
+    /// The outcome or question that it names is not stored, or can't be read.
     Missing,
     Failed(WebhookError),
-    /// It was tried for a day.
+    /// It was retried for a day.
     GivenUp,
 }
 
@@ -130,13 +135,13 @@ struct Notice {
     trace_id: TraceId,
     child_id: ChildId,
     of: WebhookOccasion,
-    /// How long ago it was stored.
+    /// The time since the notice was stored.
     waited: Duration,
-    /// How often it came.
+    /// The number of its deliveries.
     times: u64,
 }
 
-/// Tells one webhook.
+/// Notifies one webhook.
 struct Teller {
     name: WebhookName,
     handles: Arc<Handles>,
@@ -170,7 +175,7 @@ impl Teller {
                 delivery = queue.next() => {
                     asked_for = asked_for.saturating_sub(1);
                     if may == 0 {
-                        // It was asked for before the webhook failed.
+                        // The message was requested before the webhook failed.
                         delivery.nak(closed_for.max(FIRST_PAUSE)).await;
                     } else {
                         trying.push(Box::pin(async move {
@@ -204,7 +209,7 @@ impl Teller {
         }
     }
 
-    /// What a message names; none if it can't be read.
+    /// Reads a message; none if it is invalid.
     fn read(&self, delivery: &Delivery) -> Option<Notice> {
         delivery.genuine().ok()?;
         let subject = self.handles.bus.namespace().parse(&delivery.subject);
@@ -214,16 +219,17 @@ impl Teller {
         Some(Notice { trace_id, child_id, of, waited, times: delivery.delivered })
     }
 
-    /// Tells it once.
+    /// Sends the message once.
     async fn tell(&self, delivery: &Delivery) -> Fate {
         let Some(notice) = self.read(delivery) else { return Fate::Missing };
-        // Clocks may differ: nothing is given up untried.
+        // Clocks may differ: every message is tried at least once.
         if notice.waited > GIVE_UP_AFTER && notice.times > 1 {
             return Fate::GivenUp;
         }
         let webhook =
             self.handles.config.webhooks.now().iter().find(|webhook| webhook.name == self.name).cloned();
-        // It was taken out of the file: whoever has it tells it.
+        // The webhook was removed from this file: another coordinator that still has it sends the
+        // message.
         let Some(webhook) = webhook else { return Fate::Missing };
         match self.body(&notice).await {
             Ok(body) => self.send(&webhook, &notice, body).await,
@@ -233,14 +239,14 @@ impl Teller {
 
     async fn send(&self, webhook: &Webhook, notice: &Notice, body: Vec<u8>) -> Fate {
         let id = notice.of.id(notice.trace_id, &notice.child_id);
-        // By the time of day: receivers compare it with theirs.
+        // The signature uses the time of day, because receivers compare it with their own.
         match self.sender.send(webhook, &id, self.handles.config.clock.now(), body).await {
             Ok(()) => Fate::Told,
             Err(failed) => Fate::Failed(failed),
         }
     }
 
-    /// What the log has of it now.
+    /// The body, from the outcome or question in the log now.
     async fn body(&self, notice: &Notice) -> Result<Vec<u8>, Fate> {
         #[derive(Deserialize)]
         struct Ended {
@@ -311,7 +317,7 @@ impl Teller {
                     tracing::debug!(%webhook, %failed, failures = line.failures, "a webhook did not take a message");
                 }
                 if failed.is_of_the_message() {
-                    // It is there, and takes others.
+                    // The webhook responds, and accepts other messages.
                     *line = Line::default();
                 } else {
                     line.failed(Instant::now());
@@ -339,7 +345,7 @@ mod tests {
         let mut pauses = Vec::new();
         for _ in 0..12 {
             let began = Instant::now();
-            // Eight that were under way are one failure.
+            // Eight requests in flight together are one failure.
             (0..AT_ONCE).for_each(|_| line.failed(began));
             assert_eq!(line.at_once(began), 0);
             let opens = line.not_before.unwrap();

@@ -1,5 +1,5 @@
-//! Queries about agents, and those that change them: apply and delete. A second delivery is harmless: what is the same
-//! already is not changed again.
+//! Queries about agents, and their changes: apply and delete. A second delivery is harmless: an
+//! equal profile is not changed again.
 
 use std::error::Error as _;
 
@@ -79,7 +79,8 @@ pub(super) async fn delete(handles: &Handles, agent: AgentId) -> Result<QueryAns
     })
 }
 
-/// Log or store could not be written: nothing was promised. What was written counts all the same, once the other has it.
+/// The answer if log or store could not be written: the change is not promised. A version that was
+/// written is valid all the same, once the other one has it.
 fn not_kept(error: &directory::Error) -> QueryAnswer {
     error_log::tell(error, None, "agent profiles could not be changed");
     let cause = error.source().map_or_else(String::new, |cause| format!(": {cause}"));

@@ -1,5 +1,5 @@
-//! The asks of workers about the traces of one partition: claim, tick, hold, settle, spawn, shared store.
-//! An ask that comes twice gets the same answer.
+//! The asks of workers about the traces of one partition: claim, tick, hold, settle, spawn, shared
+//! store. An ask that is delivered twice gets the same answer.
 
 use std::sync::Arc;
 
@@ -28,8 +28,8 @@ pub(crate) struct Asks {
 }
 
 impl Asks {
-    /// Answers until the subscription ends. A large ask, which may have a graph to compile, keeps nobody waiting: ticks
-    /// and holds come the same way.
+    /// Answers until the subscription ends. A large ask may contain a graph to compile, so it is
+    /// read in a task of its own: ticks and holds arrive on the same subscription.
     pub(crate) async fn serve(self, mut asks: Subscription) {
         while let Some(message) = asks.next().await {
             if message.payload.len() <= LARGE_BYTES {
@@ -73,7 +73,8 @@ impl Asks {
         let Subject::Ask(pool, _) = &message.subject else {
             return Err(Problems::one("", "messages on this subject are not accepted here", None));
         };
-        // A server lets a worker ask only on its pool's subject: the core compares it with the context's (S6).
+        // The server lets a worker ask only on its pool's subject; the core compares the pool with
+        // the context's (S6).
         let order = |command: Command| Work::Orders(vec![command.from_pool(pool.clone())]);
         let read = |lease, what| Work::Read { pool: pool.clone(), lease, what };
         let work = match ask {

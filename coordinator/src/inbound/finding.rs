@@ -1,5 +1,5 @@
-//! Finds runs and open questions (G17): the store's index chooses candidates, newest first, and what is stored of each of
-//! them decides. Reads only.
+//! Finds runs and open questions (G17): the store's index chooses candidates, newest first, and the
+//! stored data of each candidate decides. Reads only.
 
 use std::collections::HashMap;
 
@@ -22,9 +22,10 @@ use crate::{
 const MAX_RUNS: u32 = 500;
 /// The most runs whose questions one answer lists: each is loaded whole.
 const MAX_WAITING: u32 = 100;
-/// The most candidates that are read for one answer. Whoever asks can go on from there.
+/// The most candidates that are read for one answer. A client can continue from there.
 const MAX_READ: usize = 5_000;
-/// An answer is no larger than this and the text of one run or question: the bus refuses larger ones.
+/// An answer stays below this size plus the text of one run or question: the bus refuses larger
+/// answers.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 
 /// A page of runs, and where the next one begins.
@@ -61,7 +62,7 @@ async fn page(handles: &Handles, query: &RunsQuery, limit: usize) -> Result<Page
     };
     let (mut runs, mut bytes, mut read): (Vec<RunSummary>, usize, usize) = Default::default();
     loop {
-        // One more than is wanted: there is a next page only if it has something.
+        // One more than requested: there is a next page only if it has an entry.
         find.limit = limit + 1 - runs.len();
         let places = handles.store.find(&find).await?;
         let ids: Vec<TraceId> = places.iter().map(|(id, _)| *id).collect();
@@ -90,7 +91,7 @@ fn too_many(prefix: &TracePrefix) -> Problems {
     Problems::one("runs.prefix", message, Some("give more digits".into()))
 }
 
-/// The runs whose ids begin so, sorted here; none if there are too many.
+/// The runs whose ids begin with a prefix, sorted here; none if there are too many.
 async fn named(
     handles: &Handles,
     query: &RunsQuery,

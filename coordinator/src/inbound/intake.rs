@@ -1,6 +1,6 @@
-//! The intake: messages of clients from a durable queue that all coordinators read, and the service beside
-//! it that answers requests. Each message becomes a job for a shard, or a refusal for its sender and a dead
-//! letter. No message blocks those behind it.
+//! The intake: messages of clients from a durable queue that all coordinators read, and the service
+//! that answers requests. Each message becomes a job for a shard, or a refusal for its sender and a
+//! dead letter. No message blocks later ones.
 
 use std::{sync::Arc, time::Duration};
 
@@ -38,7 +38,7 @@ pub(crate) struct Intake {
 }
 
 impl Intake {
-    /// Reads the queue until it is dropped.
+    /// Reads the queue until the future is dropped.
     pub(crate) async fn consume(self, mut queue: Consumption, health: crate::health::Pulse) {
         queue.want(PREFETCH);
         loop {
@@ -62,7 +62,8 @@ impl Intake {
         }
     }
 
-    /// Gives a submission to its shard. One that takes long is read meanwhile, and those behind it do not wait for it.
+    /// Sends a submission to its shard. A submission that takes long to read is read in a task of
+    /// its own, so that later ones do not wait.
     async fn submit(&self, arrival: RawSubmission, subject: Subject) {
         if !arrival.is_large() && !arrival.may_be_rerun() && !arrival.may_use_names() {
             return self.read(arrival, subject).await;
@@ -156,7 +157,7 @@ impl Intake {
     }
 }
 
-/// Permissions are given by subject, so a message asks for what its subject names, and for nothing else.
+/// Permissions are granted by subject, so a message may request only what its subject names.
 fn only(subject: &Subject, control: &Control) -> Result<(), Problems> {
     let (mut problems, asked) = (Problems::default(), Subject::of_control(control));
     if !asked.contains(subject) {
@@ -179,8 +180,9 @@ fn inputs(input: Input) -> Result<(TraceId, Vec<Order>), Problems> {
     Ok((input.trace_id, orders))
 }
 
-/// Replies to the sender, stores a dead letter, and removes the message from its queue. What may be taken later is
-/// left in its queue; whoever asked has the answer, and may ask again.
+/// Replies to the sender, stores a dead letter, and removes the message from its queue. A published
+/// submission that may be taken later stays in its queue; the sender of a request has the answer,
+/// and may ask again.
 async fn refuse(handles: &Handles, unusable: InvalidSubmission, subject: &Subject) {
     let (bus, InvalidSubmission { arrival, refusal, reply_to, again }) = (&handles.bus, unusable);
     match &arrival {

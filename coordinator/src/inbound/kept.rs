@@ -1,5 +1,5 @@
-//! Queries about graphs that are kept under names, and those that change them (G18). A second delivery is harmless: a graph
-//! that is the same already gets no new version, and a deleted one is not deleted again.
+//! Queries about graphs that are kept under names, and their changes (G18). A second delivery is
+//! harmless: an equal graph gets no new version, and a deleted one is not deleted again.
 
 use bus::{Storage, Stream};
 use domain::{
@@ -19,12 +19,12 @@ use crate::{
     storage_headroom::MARK_PERCENT,
 };
 
-/// How often a change is tried again that others were faster with.
+/// The most tries of a change, because another client may be faster.
 const TRIES: usize = 16;
 /// The most graphs of one answer.
 const MAX_LISTED: u32 = 500;
 
-/// What is answered, or why it can't be now.
+/// The answer, or a refusal after an error.
 fn told(answer: Result<QueryAnswer, Error>) -> QueryAnswer {
     answer.unwrap_or_else(|error| {
         error_log::tell(&error, None, "a query about kept graphs could not be answered");
@@ -72,7 +72,8 @@ async fn keep(handles: &Handles, name: &GraphName, given: &Json) -> Result<Query
     Ok(contended(name))
 }
 
-/// The graph as it is kept, with the graphs that its steps name; or everything that is wrong with it.
+/// The graph in the form in which it is kept, with the graphs that its steps name; or all of its
+/// problems.
 fn check(name: &GraphName, mut graph: Value, shelf: &Shelf) -> Result<Value, Problems> {
     let itself = graph::circle(&graph, name);
     let find = |used: &GraphName, version| if used == name { Ok(None) } else { shelf.find(used, version) };
@@ -98,7 +99,7 @@ fn check(name: &GraphName, mut graph: Value, shelf: &Shelf) -> Result<Value, Pro
     }
 }
 
-/// The rest is for deletions, which make room.
+/// Returns true if the log of graphs has reached the mark. The room above it is for deletions.
 fn has_no_room(handles: &Handles) -> bool {
     let fills = handles.room.fills();
     let mut fills = fills.iter().filter(|fill| fill.storage == Storage::Stream(Stream::Graph));
@@ -117,7 +118,7 @@ async fn remove(handles: &Handles, name: &GraphName) -> Result<QueryAnswer, Erro
             return Ok(refused(&Problems::one("name", format!("there is no graph `{name}`"), Some(hint))));
         }
         if let Some(at) = known.deleted_at() {
-            // Whoever deleted it may have died before the versions were removed.
+            // The coordinator that deleted it may have died before it removed the versions.
             handles.graphs.remove_deleted(name).await?;
             return Ok(QueryAnswer::GraphDeleted { name: name.clone(), at });
         }

@@ -1,5 +1,6 @@
-//! Definitions that use graphs by name (G18): what is kept under the names is put in their place before anything is decided.
-//! A second delivery is harmless: what was asked for is compared, not what the names mean by now.
+//! Definitions that use graphs by name (G18): the named graphs are inserted before any decision. A
+//! second delivery is harmless: the request is compared as it was sent, so a later version under
+//! the name changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +17,7 @@ use crate::{
     registry::{Error, Records},
 };
 
-/// What is kept under some names, and what to say of those that never were there.
+/// The kept graphs of some names, and hints for names that never existed.
 #[derive(Debug, Default)]
 pub(super) struct Shelf {
     known: Records<GraphRecord>,
@@ -52,7 +53,7 @@ impl Shelf {
     }
 }
 
-/// The hint for a name that never was there.
+/// The hint for a name that never existed.
 pub(super) async fn unknown(handles: &Handles, name: &GraphName) -> Result<String, Error> {
     let names = handles.graphs.keys().await?;
     if let Some(meant) = nearest(name.as_str(), names.iter().map(GraphName::as_str))
@@ -65,7 +66,7 @@ pub(super) async fn unknown(handles: &Handles, name: &GraphName) -> Result<Strin
         .into())
 }
 
-/// Reads a definition, of so many bytes, with the graphs that it names.
+/// Reads a definition of so many bytes, with the graphs that it names.
 pub(super) async fn read(
     handles: &Handles,
     given: Value,

@@ -1,5 +1,6 @@
-//! Queries about runs, agents, schedules, kept graphs and coordinators, answered by any coordinator from the store. Those in
-//! `agents`, `schedules` and `kept` may write, and `tell` and `amend` are commands for the shard of their trace.
+//! Queries about runs, agents, schedules, kept graphs and coordinators, answered by any coordinator
+//! from the store. Queries in `agents`, `schedules` and `kept` may write; `tell`, `answer` and
+//! `amend` are commands for the shard of their trace.
 
 use std::sync::Arc;
 
@@ -27,8 +28,8 @@ use crate::{
     },
 };
 
-/// Takes a query. What a shard answers is given to it at once, in the order it came; everything else is read beside the loop
-/// that took it, because it may take long.
+/// Takes a query. `tell` and `answer` go to their shard at once, in the order of arrival. Every
+/// other query is read in a task of its own, because it may take long.
 pub(crate) async fn take(handles: &Arc<Handles>, dispatch: &Dispatch, message: Message) {
     let query = decode::json::<Query>(&message.payload).and_then(|query| belongs(query, &message.subject));
     if matches!(query, Ok(Query::Tell { .. } | Query::Answer { .. })) {
@@ -38,7 +39,7 @@ pub(crate) async fn take(handles: &Arc<Handles>, dispatch: &Dispatch, message: M
     handles.beside_others(async move { answer(&own, &dispatch, &message, query).await });
 }
 
-/// Permissions are given by subject, so a query is taken only on its own.
+/// Permissions are granted by subject, so a query is accepted only on its own subject.
 fn belongs(query: Query, subject: &Subject) -> Result<Query, Problems> {
     let own = Subject::of_query(&query);
     if own == *subject {
@@ -110,7 +111,9 @@ async fn answer(
     reply(handles, message.reply_to.as_ref(), &answer).await;
 }
 
-/// A broadcast may be lost: whoever asked sees by the worker's state whether to ask again.
+/// Broadcasts the drain. A broadcast may be lost: the worker's state shows the client if it has to
+/// ask again.
+/// has to ask again.
 async fn tell_to_drain(handles: &Handles, drain: Drain) -> QueryAnswer {
     let payload = serde_json::to_vec(&drain).expect("a message has string keys only");
     match handles.bus.broadcast(&Subject::Drain, &Headers::new(), payload.into()).await {
@@ -138,7 +141,7 @@ struct AmendPlan {
 
 async fn planned(handles: &Handles, amend: &wire::Amend, bytes: usize) -> Result<AmendPlan, Refusal> {
     let definition = serde_json::to_value(&amend.graph).expect("a definition has string keys only");
-    // What is kept of it must be readable with more around it.
+    // The stored definition must be readable within a larger document.
     decode::check_depth(definition.to_string().as_bytes()).map_err(|problems| Refusal::invalid(&problems))?;
     if graph::names(&definition).is_empty() {
         let plan = Plan::compile(&amend.graph).map_err(|problems| Refusal::invalid(&problems))?;
@@ -177,7 +180,7 @@ async fn coordinators(handles: &Handles) -> Result<QueryAnswer, directory::Error
     let alive = handles.heartbeat().await?.alive;
     let policies = policy::read(&alive);
     let mut coordinators: Vec<WorkerId> = alive.into_iter().map(|member| member.id).collect();
-    // One that was killed and is back may still be heard.
+    // An earlier process of a coordinator that was killed may still be listed.
     coordinators.dedup();
     let all = || Partition::all(handles.config.topology.partitions);
     let owned = |id: &WorkerId| {
@@ -198,7 +201,8 @@ async fn branches_of(handles: &Handles, trace_id: TraceId) -> Result<QueryAnswer
     }
 }
 
-/// What the store has of a run. One that can't be read is rebuilt when it is next worked on: until then it is unavailable.
+/// The stored state of a run. A run that can't be read is unavailable until it is rebuilt, when it
+/// is next worked on.
 async fn snapshot(handles: &Handles, trace_id: TraceId) -> Result<QueryAnswer, directory::Error> {
     let found = handles.store.load(&[trace_id]).await?.pop().map(|loaded| loaded.found);
     let record = match found {

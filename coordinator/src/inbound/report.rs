@@ -1,7 +1,8 @@
-//! The reports of workers about the traces of one partition, from a durable queue: results and costs.
+//! The reports of workers about the traces of one partition, from a durable queue: results and
+//! costs.
 //!
-//! A second delivery is harmless: a result ends the attempt it names, and a cost is booked once by its call
-//! id.
+//! A second delivery is harmless: a result ends the attempt that it names, and a cost is booked
+//! once by its call id.
 
 use std::sync::Arc;
 
@@ -70,7 +71,8 @@ fn order(subject: Option<&Subject>, delivery: &Delivery) -> Result<(TraceId, Ord
     }
 }
 
-/// Permissions are given by subject, so a message must be about the context that its subject names.
+/// Permissions are granted by subject, so a message must be about the context that its subject
+/// names.
 fn check(same_trace: bool, subject: &ChildId, message: &ChildId) -> Result<(), Problems> {
     if same_trace && subject == message {
         return Ok(());

@@ -1,5 +1,5 @@
-//! Queries about schedules, and those that change them (G16). A second delivery is harmless: what is the same already is not
-//! changed again, and a run that is asked for has the id that its sender chose.
+//! Queries about schedules, and their changes (G16). A second delivery is harmless: an equal
+//! schedule is not changed again, and a requested run has the id that its sender chose.
 
 use std::collections::HashMap;
 
@@ -23,17 +23,17 @@ use crate::{
     storage_headroom::MARK_PERCENT,
 };
 
-/// How often a change is tried again that others were faster with.
+/// The most tries of a change, because another client may be faster.
 const TRIES: usize = 16;
 /// The most schedules of one answer.
 const MAX_LISTED: u32 = 500;
-/// The ticks that are shown: the next, and the last ones.
+/// How many ticks are shown: the next, and the last ones.
 const NEXT_SHOWN: usize = 5;
 const LAST_SHOWN: usize = 20;
-/// The revisions that are kept: a tick that is being submitted may need the one before the last.
+/// How many revisions are kept: a tick that is being submitted may need the one before the last.
 const REVISIONS_KEPT: usize = 2;
 
-/// What is answered, or why it can't be now.
+/// The answer, or a refusal after an error.
 fn told(answer: Result<QueryAnswer, Error>) -> QueryAnswer {
     answer.unwrap_or_else(|error| {
         error_log::tell(&error, None, "a query about schedules could not be answered");
@@ -55,7 +55,7 @@ fn refused(problems: &Problems) -> QueryAnswer {
     QueryAnswer::Refused(Refusal::invalid(problems))
 }
 
-/// Others change it all the time.
+/// The answer if other clients changed the schedule at every try.
 fn contended(name: &ScheduleName) -> QueryAnswer {
     let message = format!("others change the schedule `{name}` all the time: try again");
     QueryAnswer::Refused(Refusal { message, ..Refusal::unavailable() })
@@ -71,7 +71,8 @@ pub(super) async fn put(handles: &Handles, given: &Json, expected: Option<u64>) 
     }
 }
 
-/// The graphs that its task uses by name: they are looked up at each tick, and exist now.
+/// Checks that the graphs which its task uses by name exist now; they are looked up again at each
+/// tick.
 async fn check_names(handles: &Handles, readable: &ReadySchedule) -> Result<(), Refusal> {
     let task = &readable.schedule.task;
     if graph::names(task.value()).is_empty() {
@@ -134,14 +135,14 @@ async fn keep(
     Ok(contended(name))
 }
 
-/// Whether it says nothing new, also about its pause.
+/// Returns true if the definition, including its pause, is equal to the known one.
 fn is_same(latest: Option<&Json>, given: &Json, known: &ScheduleRecord, readable: &ReadySchedule) -> bool {
     let Some(brief) = known.brief() else { return false };
     let paused = readable.schedule.paused.is_none_or(|paused| paused == brief.rules.is_paused(&known.state));
     latest == Some(given) && paused
 }
 
-/// What only a deployment can tell.
+/// Checks the conditions that depend on the deployment.
 fn check(handles: &Handles, given: &Json, readable: &ReadySchedule) -> Result<(), Problems> {
     let mut problems = Problems::default();
     let ceiling = readable.ceiling.unwrap_or(schedule_runner::default_ceiling(handles));
@@ -169,7 +170,7 @@ fn no_room(handles: &Handles, exists: bool) -> Option<Refusal> {
         let message = format!("there are {MAX_SCHEDULES} schedules already\n\nhint: {hint}");
         return Some(Refusal::new("too_many_schedules", "G16", message));
     }
-    // The rest is for what is decided about ticks.
+    // Above the mark the log takes only decisions about ticks.
     let fills = handles.room.fills();
     let fill = fills.iter().find(|fill| fill.storage == Storage::Stream(Stream::Schedule))?;
     (fill.percent() >= MARK_PERCENT).then(full)
@@ -200,7 +201,7 @@ async fn remove(handles: &Handles, name: &ScheduleName) -> Result<QueryAnswer, E
         }
         let at = handles.clock.now();
         if let Appended::Done(_) = all.revise(name, &known, at, None).await? {
-            // The next deletion removes the messages that stay if this fails.
+            // If this fails, the messages stay until the name is put and deleted again.
             all.remove_revisions(name, 1).await?;
             all.remove_states(name, &known).await?;
             return Ok(QueryAnswer::ScheduleDeleted { name: name.clone(), at });
@@ -295,7 +296,7 @@ pub(super) async fn list(handles: &Handles, after: Option<&ScheduleName>, limit:
 
 async fn page(handles: &Handles, after: Option<&ScheduleName>, limit: usize) -> Result<QueryAnswer, Error> {
     handles.schedules.caught_up().await?;
-    // One more than is wanted: there is a next page only if it has something.
+    // One more than requested: there is a next page only if it has an entry.
     let mut found = handles.schedules.behind(after, limit + 1);
     let more = found.len() > limit;
     found.truncate(limit);
@@ -342,7 +343,8 @@ async fn shown(handles: &Handles, name: &ScheduleName) -> Result<QueryAnswer, Er
     let rules = known.brief().map(|brief| &brief.rules);
     let next_ticks = match (rules, summary.next) {
         (Some(rules), Some(next)) => {
-            // Of those that wait, as many are run as may be caught up: nobody knows which.
+            // Only some of the waiting ticks may be caught up, and which is not known yet; so later
+            // ticks are shown.
             let after = summary.waits_for.map_or(next.minus_millis(1), |_| now);
             let ticks = rules.timetable.upcoming(after, NEXT_SHOWN);
             ticks.into_iter().filter(|tick| rules.until.is_none_or(|until| *tick <= until)).collect()
@@ -361,7 +363,7 @@ async fn shown(handles: &Handles, name: &ScheduleName) -> Result<QueryAnswer, Er
     })))
 }
 
-/// The last ticks, the newest first, each as it was last decided about.
+/// The last ticks, the newest first, each with the last decision about it.
 async fn last_ticks(handles: &Handles, history: &[State]) -> Result<Vec<TickShown>, Error> {
     let mut ticks: Vec<TickShown> = Vec::new();
     let mut places: HashMap<(Timestamp, Option<TraceId>), usize> = HashMap::new();

@@ -1,7 +1,8 @@
-//! Submissions: a goal or a graph, published or requested, becomes a job for the shard of its trace.
+//! Submissions: a goal or a graph, published or requested, becomes a job for the shard of its
+//! trace.
 //!
-//! A second delivery is harmless: missing ids are derived from the message's place in its stream, so that
-//! the same message is the same submission.
+//! A second delivery is harmless: missing ids are derived from the message's place in its stream,
+//! so that the same message is the same submission.
 
 use std::sync::Arc;
 
@@ -37,13 +38,14 @@ impl RawSubmission {
         self.payload().len() > LARGE_BYTES
     }
 
-    /// Whether it may ask to run an earlier run again, all of which has to be read for it.
+    /// Returns true if it may ask to run an earlier run again, for which the whole earlier run is
+    /// read.
     pub(crate) fn may_be_rerun(&self) -> bool {
         const FIELD: &[u8] = b"\"rerun\"";
         self.payload().windows(FIELD.len()).any(|part| part == FIELD)
     }
 
-    /// Whether it may use graphs by name, for which the log has to be read.
+    /// Returns true if it may use graphs by name, for which the log is read.
     pub(crate) fn may_use_names(&self) -> bool {
         const FIELD: &[u8] = b"\"use\"";
         self.payload().windows(FIELD.len()).any(|part| part == FIELD)
@@ -74,8 +76,9 @@ impl RawSubmission {
         }
     }
 
-    /// Whether no coordinator can have handled it before. A server that lost its state counts deliveries
-    /// from one again, so only messages that were stored after our start count.
+    /// Returns true if no coordinator can have handled it before. A server that lost its state
+    /// counts deliveries from one again, so only messages that were stored after our start are
+    /// certain.
     fn comes_first(&self, since: Timestamp) -> bool {
         match self {
             RawSubmission::Published(delivery) => delivery.delivered == 1 && delivery.at >= since,
@@ -84,15 +87,16 @@ impl RawSubmission {
     }
 }
 
-/// What is submitted: one agent, a graph, or the graph of an earlier run again.
+/// The kinds of submission: one agent, a graph, or the graph of an earlier run again.
 enum SubmissionKind {
     Spawn(Box<Spawn>),
-    /// With the reason why it can't be admitted, if that lies in the graphs that it uses by name.
+    /// With the problems of the graphs that it uses by name, if these prevent its admission.
     Graph(Box<TaskGraph>, Arc<Plan>, Option<Problems>),
     Rerun(Box<wire::Rerun>),
 }
 
-/// What is to be admitted; of a rerun also what the earlier run has, or why it can't be run again.
+/// A request to the core; for a rerun also the data of the earlier run, or the refusal to run it
+/// again.
 struct AdmissionRequest {
     spec: ContextSpec,
     plan: Option<Arc<Plan>>,
@@ -194,7 +198,7 @@ impl SubmissionKind {
         }
     }
 
-    /// What its root is called if nobody says it.
+    /// The default name of its root.
     fn name(&self) -> Option<&str> {
         match self {
             SubmissionKind::Graph(graph, ..) => graph.name.as_ref().map(StepId::as_str),
@@ -218,14 +222,15 @@ impl SubmissionKind {
     }
 }
 
-/// Why there is no order.
+/// The reason that no admission request could be made.
 enum NotOrdered {
     Problems(Problems),
     /// It may be readable later.
     Unreadable(source_run::Error),
 }
 
-/// The core decides about a rerun whose earlier run is gone too: a second delivery may come as late.
+/// The core also decides about a rerun whose earlier run is gone: a second delivery may be that
+/// late.
 async fn rerun(
     handles: &Handles,
     asked: &wire::Rerun,
@@ -258,7 +263,7 @@ async fn rerun(
 }
 
 impl AdmissionRequest {
-    /// Notes whose journals and objects it needs.
+    /// Records in the store that this run needs the journals and objects of others.
     async fn note(&self, handles: &Handles, ids: &Ids) -> Result<(), store::Error> {
         let by: Vec<TraceId> = [Some(ids.trace), ids.elsewhere].into_iter().flatten().collect();
         let origin = self.spec.branch_from.iter().map(|from| from.trace_id);
@@ -270,10 +275,10 @@ impl AdmissionRequest {
     }
 }
 
-/// Why a submission can't be read.
+/// The reason that a submission can't be read.
 enum Undecoded {
     Wrong(Problems),
-    /// The log of graphs: it may be readable later.
+    /// The log of graphs can't be read: it may be readable later.
     Log(registry::Error),
 }
 
@@ -283,7 +288,7 @@ impl From<Problems> for Undecoded {
     }
 }
 
-/// What a message says.
+/// The content of a message.
 enum ParsedSubmission {
     Asked(SubmissionKind),
     /// A graph that uses others by name.
@@ -343,7 +348,7 @@ fn parse(payload: &[u8], subject: &Subject) -> Result<ParsedSubmission, Problems
     Ok(ParsedSubmission::Asked(SubmissionKind::Spawn(Box::new(decode::json(payload)?))))
 }
 
-/// Where the sender of a request waits for its answer.
+/// The reply subject of a request.
 fn requested_from(arrival: &RawSubmission) -> Option<String> {
     match arrival {
         RawSubmission::Published(_) => None,
@@ -351,15 +356,15 @@ fn requested_from(arrival: &RawSubmission) -> Option<String> {
     }
 }
 
-/// The `reply_to` of a message that is otherwise invalid, so that its sender learns of the refusal.
+/// The `reply_to` of a message that is otherwise invalid, so that its sender gets the refusal.
 fn reply_to_of(handles: &Handles, payload: &[u8]) -> Option<String> {
     let value: serde_json::Value = serde_json::from_slice(payload).ok()?;
     let to = value.get("reply_to")?.as_str()?;
     check_reply_to(handles, to).ok().map(|()| to.to_owned())
 }
 
-/// A `reply_to` must not be a subject of this deployment or of the server: the coordinator publishes there
-/// with its own permissions.
+/// Checks that a `reply_to` is not a subject of this deployment or of the server: the coordinator
+/// publishes there with its own permissions.
 fn check_reply_to(handles: &Handles, to: &str) -> Result<(), Problems> {
     let plain = |c: char| c.is_ascii_graphic() && !matches!(c, '*' | '>');
     let tokens = to.split('.').all(|token| !token.is_empty());
@@ -371,10 +376,10 @@ fn check_reply_to(handles: &Handles, to: &str) -> Result<(), Problems> {
     Err(Problems::one("reply_to", format!("{to:?} can't be used as a reply subject"), Some(hint.into())))
 }
 
-/// The most of a graph's name in the name of a root that has digits behind it.
+/// The most bytes of a graph's name in the name of a root with digits after it.
 const MAX_ROOT_NAME: usize = 50;
 
-/// The ids a submission gets.
+/// The ids of a submission.
 struct Ids {
     trace: TraceId,
     root: ChildId,
@@ -383,7 +388,7 @@ struct Ids {
     caller: Option<Caller>,
 }
 
-/// Where a submission came from.
+/// The origin of a submission.
 struct Received {
     received_at: Timestamp,
     subject: String,
@@ -391,7 +396,8 @@ struct Received {
 }
 
 impl Received {
-    /// X5: whether the spans of a run with this trace id are exported, and what they tell of its beginning.
+    /// X5: the origin that the spans of a run with this trace id report; none if they are not
+    /// exported.
     fn traced(&self, trace_id: TraceId) -> Option<Box<RunOrigin>> {
         if !telemetry::exports(trace_id, self.caller) {
             return None;
@@ -409,8 +415,8 @@ impl Received {
 }
 
 impl Ids {
-    /// X2: the trace that the request names, else the caller's from its trace context, else a new one.
-    /// The root is called what its graph is called.
+    /// X2: the trace id that the request names, else the caller's from its trace context, else a
+    /// new one. The root is named after its graph.
     fn choose(asked: &SubmissionKind, arrival: &RawSubmission, handles: &Handles) -> Self {
         let given = asked.trace_id();
         let name = asked.name().unwrap_or("root");

@@ -1,9 +1,9 @@
-//! Sees to it that the event log keeps a beginning of every live trace when it has no room left: a full log drops its
-//! oldest messages. Live traces that begin in its older half are copied into it again. (Those that only grow old are
-//! copied by their timer.)
+//! Keeps a beginning of every live trace in an event log that is nearly full, because a full log
+//! drops its oldest messages. Live traces that begin in the older half of the log are copied into
+//! it again. (Traces that only grow old are copied by their timer.)
 //!
-//! Copies fill the log too. So a trace is copied again only after minutes: a log that is too small for what lives loses some
-//! beginnings, and does not fill itself for ever.
+//! Copies fill the log too. So a trace is copied again only after minutes: a log that is too small
+//! for its live traces loses some beginnings, instead of filling itself for ever.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,20 +27,20 @@ use crate::{
 };
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// From here on the log is about to drop messages.
+/// From this level on the log is about to drop messages.
 const NEARLY_FULL_PERCENT: u64 = 75;
-/// Live traces are looked through again when so much of the log is new, or gone: a part of it.
+/// Live traces are examined again when one such part of the log is new, or was dropped.
 const NEW_PART: u64 = 8;
 /// The least time between two copies of a trace.
 const LEAST: Duration = Duration::from_secs(300);
-/// Traces looked up at once.
+/// Traces whose fields are read in one request.
 const LOOKUP_BATCH: usize = 500;
-/// Traces copied at once, and the pause after them: others have to be served too.
+/// Traces copied at once, and the pause after them: other traces have to be served too.
 const COPIED_AT_ONCE: usize = 64;
 const PAUSE: Duration = Duration::from_millis(100);
-/// More than a partition has.
+/// More traces than a partition has.
 const ALL: usize = 10_000_000;
-/// How long a message of the log is waited for that should be there.
+/// Time limit for reading an event of the log.
 const READ_WITHIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, thiserror::Error)]
@@ -58,7 +58,7 @@ pub(crate) async fn run(
 ) {
     let mut interval = tokio::time::interval(LOOK_EVERY);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    // The oldest and the newest message when live traces were last looked through.
+    // The oldest and the newest message when live traces were last examined.
     let mut looked_at = (0, 0);
     loop {
         interval.tick().await;
@@ -66,7 +66,7 @@ pub(crate) async fn run(
         let fill = handles.room.fills().iter().find(event_log).copied();
         let Some(fill) = fill.filter(|fill| fill.percent() >= NEARLY_FULL_PERCENT) else { continue };
         if fill.last < looked_at.1 {
-            // It was made anew.
+            // The log was made anew.
             looked_at = (0, 0);
         }
         let span = fill.last.saturating_sub(fill.first);
@@ -92,7 +92,8 @@ pub(crate) async fn run(
     }
 }
 
-/// Copies the live traces whose last copy, or beginning, is before this message of the log; returns how many.
+/// Copies the live traces whose last copy, or beginning, is before this message of the log. Returns
+/// their number.
 async fn copy(
     handles: &Handles,
     dispatch: &Dispatch,
@@ -126,7 +127,8 @@ async fn copy(
     Ok(copied)
 }
 
-/// When the event at this place of the log, or the next, was logged; none if there is none.
+/// When the event at this place of the log, or the next event, was logged; none without such an
+/// event.
 async fn logged_at(bus: &Bus, sequence: u64) -> Result<Option<Timestamp>, bus::Error> {
     let mut follow = bus.follow(&[Filter::Events], From::Sequence(sequence)).await?;
     let Ok(next) = tokio::time::timeout(READ_WITHIN, follow.next()).await else { return Ok(None) };

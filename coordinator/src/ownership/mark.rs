@@ -1,6 +1,7 @@
-//! Notes in the store, for every partition that we own, up to where the event log is in it: the mark. A sweep looks only at
-//! what the log has behind it. A mark that is too low costs time; one that is too high would hide a loss for ever. So it
-//! is set only while we know of no loss, and to where the log ended a while ago (docs/decisions/005-mark.md).
+//! Stores the mark of every owned partition: the position up to which the store has all commits of
+//! the event log. A sweep reads only messages after the mark. A mark that is too low costs time; a
+//! mark that is too high would hide a loss for ever. So a mark is set only while no loss is known,
+//! and only to the position where the log ended a while ago (docs/decisions/005-mark.md).
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -22,7 +23,8 @@ pub(crate) async fn run(handles: Arc<Handles>) {
     let mut outage = Outage::new("the end of the event log");
     loop {
         interval.tick().await;
-        // Asked before the log: whatever breaks off meanwhile is seen in the next round, long before this end is used.
+        // The watch is read before the log: a break in between is seen in the next round, long
+        // before this end is used.
         let (breaks, partitions) = handles.epoch.markable();
         let end = match handles.bus.end(&Filter::Events).await {
             Ok(end) => end,
@@ -47,10 +49,10 @@ pub(crate) async fn run(handles: Arc<Handles>) {
     }
 }
 
-/// The mark that a partition gets, if it gets another one.
+/// The new mark of a partition, if it changes.
 fn next(partition: Partition, seen: LogMark, settled: Option<Position>, end: Position) -> Option<NewMark> {
     let fits = seen.position.is_none_or(|position| position.is_in(end));
-    // The log was made anew, or lost its end: the mark would soon speak of other messages.
+    // The log was made anew, or lost its end: the mark would soon name other messages.
     let nothing = Position { log: end.log, sequence: 0 };
     let position = if fits { settled.filter(|settled| seen.position < Some(*settled))? } else { nothing };
     Some(NewMark { partition, seen, position })
@@ -65,20 +67,22 @@ async fn set(handles: &Handles, marks: &[NewMark]) -> Result<(), store::Error> {
             MarkOutcome::Differs(found) if found.counter < seen.counter => {
                 epoch.observe(*partition, seen.counter, found.counter, handles.clock.now());
             }
-            // Another process serves the store, or it has forgotten our mark: it may have lost writes, and others have made up
-            // for them in the counter. Once is enough: all partitions are swept.
+            // Another process serves the store, or the store has lost our mark. It may have lost
+            // writes, and later commits may have raised the counter again. One doubt is enough: all
+            // partitions are swept.
             MarkOutcome::Differs(found) if found.run != seen.run || found.position < seen.position => {
                 epoch.doubt(handles.clock.now());
                 return Ok(());
             }
-            // Another coordinator set it, or our last answer was lost.
+            // Another coordinator set the mark, or our last answer was lost.
             MarkOutcome::Differs(found) => epoch.marked(*partition, found.position),
         }
     }
     Ok(())
 }
 
-/// Where the event log ended, and when. Nothing in it is older than what breaks our watch.
+/// The ends of the event log, and when they were read. All are later than the last break of the
+/// watch.
 #[derive(Debug, Default)]
 struct Ends {
     breaks: u64,
@@ -95,7 +99,7 @@ impl Ends {
         self.taken.push_back((now, end));
     }
 
-    /// Where it ended at least so long ago.
+    /// The end of the log at least `lag` ago.
     fn settled(&mut self, clock: Clock, lag: Duration) -> Option<Position> {
         let is_old = |(taken, _): &(Mark, Position)| clock.since(*taken) >= lag;
         while self.taken.get(1).is_some_and(is_old) {
@@ -125,7 +129,7 @@ mod tests {
             ends.add(breaks, end, clock.mark());
             ends.settled(clock, lag)
         };
-        // How often the watch broke off, where the log ends now, and where it settled.
+        // The number of breaks in the watch, the end of the log now, and the expected settled end.
         let cases = [
             (0, at(5), None),
             (0, at(8), None),
@@ -134,7 +138,7 @@ mod tests {
             (1, at(9), None),
             (1, at(9), None),
             (1, at(10), Some(at(9))),
-            // It has lost its end; then it is another log.
+            // The log loses its end here; at the end of the list it is another log.
             (1, at(7), None),
             (1, at(7), None),
             (1, at(7), Some(at(7))),

@@ -1,6 +1,7 @@
-//! Which coordinator owns which partition: rendezvous hashing over the coordinators that are alive.
-//! Ownership is only an optimisation, so that a trace is mostly decided in one place. Two owners for a
-//! while, or none, do no harm. For long, each of two would hear only some ticks, and take attempts for lost that run.
+//! Membership: each partition is owned by one live coordinator, by rendezvous hashing. Ownership is
+//! only an optimisation, so that most decisions on a trace are made in one place. Two owners, or
+//! none, do no harm for a while. For longer, each of two owners would get only some ticks, and
+//! treat running attempts as lost.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,26 +27,26 @@ use crate::{
     store::{Member, Members},
 };
 
-/// Keeps this coordinator's membership alive, and serves the partitions it owns.
+/// Renews this coordinator's membership, and serves the partitions that it owns.
 pub(crate) struct Membership {
     pub(crate) handles: Arc<Handles>,
     pub(crate) dispatch: Dispatch,
     pub(crate) owned: watch::Sender<Arc<Vec<Partition>>>,
     pub(crate) tasks: TaskTracker,
     pub(crate) serving: BTreeMap<Partition, CancellationToken>,
-    /// When it began, and when the last heartbeat was written.
+    /// When the membership began, and when the last heartbeat was written.
     pub(crate) began: Mark,
     pub(crate) beaten: Mark,
-    /// Coordinators that ended without saying so, or can't be heard.
+    /// Coordinators that ended without leaving, or whose heartbeats do not arrive.
     pub(crate) silent: BTreeSet<WorkerId>,
-    /// What the log says while partitions can't be served.
+    /// Logs that partitions can't be served.
     pub(crate) outage: Outage,
-    /// For metrics: how many partitions it serves.
+    /// For metrics: the number of served partitions, and of all.
     pub(crate) counted: GaugeHandle<(u64, u64)>,
 }
 
 impl Membership {
-    /// Runs until `stop`; afterwards it owns nothing.
+    /// Runs until `stop`; afterwards this coordinator owns no partition.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         let mut interval = tokio::time::interval(self.handles.config.heartbeat);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -71,7 +72,8 @@ impl Membership {
             Ok(members) => members,
             Err(error) => {
                 error_log::tell(&error, None, "the heartbeat could not be written");
-                // Others take over. Two owners for long would each hear only some ticks.
+                // Other coordinators take over. For a longer time two owners would each get only
+                // some ticks.
                 if is_late {
                     self.serve(&[]).await;
                 }
@@ -80,13 +82,13 @@ impl Membership {
         };
         self.beaten = handles.config.clock.mark();
         if is_late {
-            // Others may have taken over for a while.
+            // Other coordinators may have taken over for a while.
             handles.epoch.watch_anew(handles.clock.now());
         }
         self.look_for_twins(&members).await;
         let ids = |members: Vec<Member>| members.into_iter().map(|member| member.id);
         let alive: Vec<WorkerId> = ids(members.alive).collect();
-        // Who was started again under its id is not missing.
+        // A coordinator that was started again under its id is not missing.
         let silent: BTreeSet<WorkerId> = ids(members.silent).filter(|id| !alive.contains(id)).collect();
         if !silent.is_subset(&self.silent) {
             handles.epoch.doubt(handles.clock.now());
@@ -108,8 +110,9 @@ impl Membership {
         self.watch_store().await;
     }
 
-    /// Whoever finds that another process has had its id for longer ends. One that was killed is heard for a moment longer, and
-    /// then forgotten.
+    /// Ends this coordinator if another process has used its id for longer. The heartbeat of a
+    /// killed process stays valid for a moment, so the check waits for twice that time. An earlier
+    /// process that this one replaces is removed from the list.
     async fn look_for_twins(&self, members: &Members) {
         let Handles { config, policies, store, .. } = &*self.handles;
         let up_for = config.clock.since(self.began);
@@ -125,8 +128,8 @@ impl Membership {
         }
     }
 
-    /// Checks that the store still has what it acknowledged, also while no message would show a loss:
-    /// leases, deadlines and retries are kept in the store alone.
+    /// Checks that the store still has its acknowledged writes. Without messages no other check
+    /// would notice a loss: leases, deadlines and retries are only in the store.
     async fn watch_store(&self) {
         let handles = &self.handles;
         let known = handles.epoch.partitions();
@@ -141,7 +144,8 @@ impl Membership {
         }
     }
 
-    /// Begins to serve partitions that are new, and stops serving those that are no longer ours.
+    /// Starts to serve new partitions, and stops serving partitions that another coordinator owns
+    /// now.
     async fn serve(&mut self, mine: &[Partition]) {
         let epoch = &self.handles.epoch;
         let (mut gained, mut lost) = (Vec::new(), Vec::new());

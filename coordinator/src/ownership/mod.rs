@@ -1,6 +1,7 @@
-//! Which partitions this coordinator owns, and what an owner does on its own: it serves their workers,
-//! wakes traces whose timer is due, looks after schedules, removes runs whose retention is over, looks for traces that the store has lost, from
-//! its mark on, and copies live ones into a log that is nearly full. Nothing is decided here.
+//! Ownership of partitions, and the duties of an owner: it serves the partition's workers, wakes
+//! traces whose timer is due, and looks after schedules. It removes runs after their retention,
+//! sweeps for traces that the store has lost, from the mark on, and copies live traces into a log
+//! that is nearly full. No decision on a trace is made here.
 
 pub(crate) mod copies;
 pub(crate) mod mark;

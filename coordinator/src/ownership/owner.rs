@@ -1,14 +1,14 @@
-//! Which coordinator owns a partition: rendezvous hashing over those that are alive.
+//! The owner of a partition, by rendezvous hashing over the live coordinators.
 
 use domain::{WorkerId, subject::Partition};
 
-/// The owner of a partition: the coordinator with the highest weight for it. When one comes or goes, only
-/// its own partitions move.
+/// The owner of a partition: the coordinator with the highest weight for it. When a coordinator
+/// starts or ends, only its own partitions move.
 pub(crate) fn owner(partition: Partition, coordinators: &[WorkerId]) -> Option<&WorkerId> {
     coordinators.iter().max_by_key(|id| (weight(partition, id), *id))
 }
 
-/// FNV-1a with a final mix: the same on every machine and version.
+/// FNV-1a with a final mix: equal on every machine and in every version.
 fn weight(partition: Partition, coordinator: &WorkerId) -> u64 {
     let bytes = coordinator.as_str().bytes().chain(partition.number().to_be_bytes());
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {

@@ -1,5 +1,5 @@
-//! How much work waits in the queues of the pools, for metrics. Of all coordinators the owner of the first partition asks, every few seconds, and
-//! only if somebody reads its metrics.
+//! Measures the work that waits in the queues of the pools, for metrics. Only the owner of the
+//! first partition measures, every few seconds, and only while metrics are on.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ use telemetry::metrics::{self, Queue};
 use crate::loops::Handles;
 
 const EVERY: Duration = Duration::from_secs(5);
-/// Metrics name no more pools than this.
+/// The most pools in metrics.
 const MOST_POOLS: usize = 33;
 
 pub(crate) async fn run(handles: Arc<Handles>) {
@@ -31,7 +31,7 @@ pub(crate) async fn run(handles: Arc<Handles>) {
         }
         match measured(&handles, &mut pools).await {
             Ok(queues) => told.tell(queues),
-            // The last numbers would look as if all were well.
+            // The last numbers would look like a healthy system.
             Err(error) => {
                 tracing::debug!(%error, "the queues of the pools can't be measured");
                 told.tell(Vec::new());
@@ -40,7 +40,7 @@ pub(crate) async fn run(handles: Arc<Handles>) {
     }
 }
 
-/// A pool that was seen once is told of from then on, also if nothing waits in it.
+/// A pool that was seen once is reported from then on, even if its queue is empty.
 async fn measured(handles: &Handles, pools: &mut BTreeSet<PoolName>) -> Result<Vec<Queue>, bus::Error> {
     for subject in handles.bus.subjects(&Filter::Executes).await? {
         if let Subject::Execute(pool) = subject

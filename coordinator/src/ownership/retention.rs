@@ -1,6 +1,7 @@
-//! Removes the runs that have been over for the retention: first what they have on the bus, journals and objects, and
-//! then their state. If a coordinator dies in between, the state is still there, and another one begins again: so
-//! nothing stays behind that nobody knows of. What a branch still has to copy is kept until it has.
+//! Removes runs that have been over for the retention: first their journals and objects on the bus,
+//! then their state. If a coordinator dies in between, the state still exists, and another
+//! coordinator starts again. So no journal stays behind without a state that leads to it. A run is
+//! kept while a branch or a rerun still needs its data.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,9 +20,9 @@ use crate::{
 
 /// Runs of one partition that are removed in one round.
 const MAX_REMOVED: usize = 200;
-/// Runs that are removed at once.
+/// Runs that are removed at the same time.
 const AT_ONCE: usize = 8;
-/// A run that could not be removed is looked at again after so many rounds.
+/// After how many rounds a run that could not be removed is tried again.
 const LOOK_AGAIN_ROUNDS: u32 = 5;
 
 #[derive(Debug, thiserror::Error)]
@@ -34,10 +35,10 @@ enum Error {
     Branches(#[from] dependents::Error),
 }
 
-/// What became of a run that was to be removed.
+/// The result of removing a run.
 enum RemovalOutcome {
     Removed,
-    /// It has changed meanwhile, still has something to send, or is needed by a branch.
+    /// The run has changed meanwhile, still has something to send, or is needed by a branch.
     Kept,
 }
 
@@ -74,7 +75,7 @@ async fn remove_or_put_off(handles: &Handles, trace_id: TraceId) {
             error_log::tell(&error, Some(trace_id), "an ended run could not be removed; trying again later");
         }
     }
-    // It must not stand before others for ever.
+    // A run that can't be removed must not block the list for ever.
     let pause = millis(round(handles.config.retention) * LOOK_AGAIN_ROUNDS);
     let later = handles.clock.now().minus_millis(handles.retention_ms()).plus_millis(pause);
     if let Err(error) = handles.store.put_off(trace_id, later).await {
@@ -82,7 +83,7 @@ async fn remove_or_put_off(handles: &Handles, trace_id: TraceId) {
     }
 }
 
-/// Whether what is stored says that it has been over for the retention.
+/// Returns true if the stored trace has been over for the retention.
 fn has_ended(handles: &Handles, id: TraceId, record: &Record) -> bool {
     let until = handles.clock.now().minus_millis(handles.retention_ms());
     let trace = Trace::from_stored(id, record.version, &record.fields, &record.values);
@@ -94,13 +95,14 @@ fn has_ended(handles: &Handles, id: TraceId, record: &Record) -> bool {
 
 async fn remove(handles: &Handles, trace_id: TraceId) -> Result<RemovalOutcome, Error> {
     let version = match handles.store.load(&[trace_id]).await?.pop().map(|loaded| loaded.found) {
-        // Only its place in the list is left. What it has on the bus may be what it is rebuilt from.
+        // Only the entry in the list is left. The messages on the bus stay: the trace may be
+        // rebuilt from them.
         Some(Stored::Nothing) | None => {
             let removed = handles.store.remove(trace_id, 0).await?;
             return Ok(if removed { RemovalOutcome::Removed } else { RemovalOutcome::Kept });
         }
         Some(Stored::Whole(record, _)) if has_ended(handles, trace_id, &record) => record.version,
-        // The list says that it has ended, and nobody signs the list.
+        // The list says that the run has ended, but the list is not signed.
         Some(Stored::Whole(..) | Stored::Refused(_) | Stored::Foreign(_) | Stored::Damaged(_)) => {
             tracing::warn!(%trace_id, "a run is listed for removal that has not been over for the retention, or can't be believed; it is kept");
             return Ok(RemovalOutcome::Kept);

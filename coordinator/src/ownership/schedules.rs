@@ -1,5 +1,5 @@
-//! Looks after the schedules whose partitions are owned here: whatever is due is decided and submitted. If two coordinators
-//! do it at once, one decides.
+//! Looks after the schedules of owned partitions: decides due ticks and submits their runs. If two
+//! coordinators do so at once, one decides.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -10,9 +10,9 @@ use tokio::sync::watch;
 
 use crate::{error_log, loops::Handles, schedule_runner};
 
-/// Schedules that are looked after at once.
+/// Schedules that are examined at the same time.
 const AT_ONCE: usize = 32;
-/// What has to wait is looked at again after this time.
+/// The time after which a schedule that has to wait is examined again.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(handles: Arc<Handles>, owned: watch::Receiver<Arc<Vec<Partition>>>) {

@@ -1,8 +1,10 @@
-//! Signs again, with the first key, what counts and was signed with another, or with none while that is accepted (S3): so an
-//! earlier key can be dropped, also if nobody changes a profile, a schedule, a graph or a waiting run. Once after a start, and
-//! for live runs when their partition is owned.
+//! Signs valid data again with the first key, if it was signed with another key, or with none while
+//! unsigned data is accepted (S3). An earlier key can then be dropped, even if no client changes a
+//! profile, a schedule, a graph or a waiting run. This happens once after a start, and for live
+//! runs when their partition becomes owned.
 //!
-//! A second coordinator that does the same stores nothing, or the same once more. What can't be believed is left as it is.
+//! A second coordinator that does the same stores nothing, or the same data again. Data that fails
+//! its check is left unchanged.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -24,14 +26,14 @@ use crate::{
     store,
 };
 
-/// Pause after what could not be done, and between two looks for partitions.
+/// Pause after a failure, and between two checks for new partitions.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Traces looked up at once.
+/// Traces whose seals are read in one request.
 const LOOKUP_BATCH: usize = 500;
-/// Traces signed at once, and the pause after them: others have to be served too.
+/// Traces signed at once, and the pause after them: other traces have to be served too.
 const SIGNED_AT_ONCE: usize = 64;
 const PAUSE: Duration = Duration::from_millis(100);
-/// More than a partition has.
+/// More traces than a partition has.
 const ALL: usize = 10_000_000;
 
 #[derive(Debug, thiserror::Error)]
@@ -91,7 +93,8 @@ fn warn(error: &Error) {
     error_log::tell(error, None, "what an earlier key signed could not be signed again; trying again");
 }
 
-/// The logs whose last message counts, and the profiles in the store. Returns how many were signed.
+/// Signs the logs of the registries, and the profiles in the store. Returns how many messages and
+/// profiles were signed.
 async fn logs(handles: &Handles) -> Result<usize, Error> {
     let mut count = 0;
     for filter in [Filter::Profiles, Filter::Schedules, Filter::AllTicks, Filter::AllKept] {
@@ -103,14 +106,14 @@ async fn logs(handles: &Handles) -> Result<usize, Error> {
 async fn log(bus: &Bus, filter: &Filter) -> Result<usize, bus::Error> {
     let mut count = 0;
     for subject in bus.subjects(filter).await? {
-        // Of a graph every version can be used; of the others the last one counts.
+        // Every version of a graph can be used; of other records only the last version is valid.
         let all = matches!(subject, Subject::Kept(_));
         count += bus.sign_again(&subject, all).await?;
     }
     Ok(count)
 }
 
-/// A copy of the whole run goes into its log, and the commit seals all of it.
+/// Copies each live run into its log; the commit of the copy seals the whole run.
 async fn live(
     handles: &Handles,
     dispatch: &Dispatch,

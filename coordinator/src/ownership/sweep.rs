@@ -1,7 +1,8 @@
-//! Looks for traces that the store does not have as the event log has them. A coordinator sweeps a partition once
-//! when it begins to own it, and again when the store has lost writes, or another coordinator ended that may have seen
-//! it lose some: nobody else would notice the loss of a trace that only waits for a human or a timer. What the log has up
-//! to the partition's mark is in the store, and is not looked at (docs/decisions/005-mark.md).
+//! Finds traces whose stored state lacks commits of the event log. A coordinator sweeps a partition
+//! when it begins to own it. It sweeps again when the store has lost writes, or when another
+//! coordinator ended that may have seen a loss. No other check would notice the loss of a trace
+//! that only waits for a human or a timer. The log up to the partition's mark is in the store, and
+//! is not read (docs/decisions/005-mark.md).
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -29,12 +30,12 @@ use crate::{
     store::{self, LogMark},
 };
 
-/// Interval at which unswept partitions are looked for.
+/// Interval at which the sweep checks for unswept partitions.
 const SWEEP_EVERY: Duration = Duration::from_millis(500);
-/// Traces looked up at once.
+/// Traces whose fields are read in one request.
 const LOOKUP_BATCH: usize = 500;
-/// How often a sweep is repeated for traces that can't be rebuilt, each time after a longer pause. A gap in a log is
-/// waited for; some traces never can be rebuilt.
+/// The most sweeps for traces that can't be rebuilt, each after a longer pause. A gap in a log may
+/// still be filled; some traces can never be rebuilt.
 const MAX_TRIES: u32 = 8;
 
 #[derive(Debug, thiserror::Error)]
@@ -76,10 +77,11 @@ pub(crate) async fn run(handles: Arc<Handles>, dispatch: Dispatch) {
     }
 }
 
-/// Of the traces behind the marks, wakes every one that is not in the store, or is there as an older commit left it: the store
-/// may have lost writes while nobody watched; or of which the log has two commits in one place. If we saw the store lose
-/// writes, wakes all of them. Returns how many could not be loaded, and what the partitions had before the log was looked
-/// at. A run that has expired is not missing.
+/// Wakes the traces that have messages after their partition's mark, if the store may lack commits
+/// of them. That is so if the trace is missing in the store or older there, or if its log has two
+/// commits in one place. After an observed loss every such trace is woken. Returns how many traces
+/// could not be loaded, and the state of the partitions before the log was read. An expired run is
+/// not missing.
 async fn sweep(
     handles: &Handles,
     dispatch: &Dispatch,
@@ -98,7 +100,7 @@ async fn sweep(
             let stored: Option<Timestamp> = stored.and_then(|text| serde_json::from_str(text).ok());
             if of.number > 0 || logged.branched || stored.is_none_or(|stored| stored < logged.made) {
                 let origin = Origin::Sweep(SweepProgress { whole: logged.branched, ..swept.clone() });
-                // What comes from the log has been without a coordinator for a while.
+                // A trace from the log had no coordinator for a while, so its leases are extended.
                 dispatch.give(Job::new(*trace_id, Work::Wake(LeaseGrace::Anew), origin)).await;
             }
         }
@@ -109,24 +111,25 @@ async fn sweep(
     Ok((failed.load(Ordering::Relaxed), marks))
 }
 
-/// What the log has of a trace behind a mark, by the ids of its messages, in their order.
+/// The messages of a trace after a mark, by their ids, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct LoggedTrace {
     /// The highest version.
     version: u64,
     /// When the last commit was made.
     made: Timestamp,
-    /// Two commits may be in one place: the store lost one, and the other was made without it.
+    /// Two commits may have the same place: the store lost one, and the other was made without it.
     branched: bool,
 }
 
 impl LoggedTrace {
-    /// Of nothing.
+    /// Without messages.
     const NOTHING: LoggedTrace = LoggedTrace { version: 0, made: Timestamp::from_millis(0), branched: false };
 
-    /// Takes in a message: its version, and when its commit was made. Along one chain both grow, but for messages of one
-    /// commit. One that is behind may be of a lost commit, or only have come late or again: reading the log tells. One whose
-    /// id does not tell may be anything.
+    /// Adds a message: its version, and when its commit was made. Along one chain both grow, except
+    /// within one commit. A message that goes back may be of a lost commit, or was stored late or
+    /// again: only the log itself distinguishes these. A message without a valid id is treated as
+    /// branched.
     fn add(&mut self, event: Option<(u64, Timestamp)>) {
         let Some((version, made)) = event else {
             self.branched = true;
@@ -137,8 +140,8 @@ impl LoggedTrace {
     }
 }
 
-/// The traces of these partitions of which the log has something behind the mark of their partition. Without a mark, or with
-/// one of another log, all of them.
+/// The traces of these partitions that have messages after the mark of their partition. Without a
+/// mark, or with a mark of another log, all traces.
 async fn behind(
     handles: &Handles,
     marks: &HashMap<Partition, LogMark>,
@@ -181,7 +184,8 @@ mod tests {
         is_well(&["1-10", "4-12", "5-12", "7-15"], 7, 15);
         is_well(&["1-10", "5-12", "4-12", "7-15"], 7, 15);
         for branched in [
-            // What was lost comes late, behind what took its place; or only a message comes again.
+            // A lost commit is stored late, after its replacement; or only a message is stored
+            // again.
             &["1-10", "4-15", "4-12"][..],
             &["1-10", "4-12", "1-10", "4-12"],
             &["1-10", "4-12", "4-15"],

@@ -1,9 +1,10 @@
-//! Wakes the traces whose timer is due. If two coordinators wake a trace at once, one commit wins. A wake
-//! that finds nothing to do corrects the timer.
+//! Wakes the traces whose timer is due. If two coordinators wake a trace at once, one commit wins.
+//! A wake for which nothing is due corrects the timer.
 //!
-//! While no coordinator watches a partition, or the store can't be read, no lease can be renewed. So leases that have
-//! expired when the watch begins again are spared for a moment: a worker that held on to a call asks again
-//! by then (B13), and one that is gone is noticed a little later.
+//! While no coordinator watches a partition, or the store can't be read, no lease can be renewed.
+//! So leases that have expired by the time the watch begins again are extended for a moment. A
+//! worker that waited with a call asks again in that time (B13); the loss of a worker is noticed a
+//! little later.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -56,7 +57,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Since when each partition is watched without a gap.
+/// Since when each partition has been watched without a gap.
 struct WatchedSince {
     since: HashMap<Partition, Timestamp>,
     last: Mark,
@@ -75,7 +76,7 @@ impl WatchedSince {
         }
     }
 
-    /// Leases of this partition are spared when its watch begins.
+    /// Leases of a partition are extended for a moment after its watch begins.
     fn spare(&self, partition: Partition, now: Timestamp) -> LeaseGrace {
         let until = self.since.get(&partition).map(|since| since.plus_millis(SPARED_MS));
         until.filter(|until| now < *until).map_or(LeaseGrace::No, LeaseGrace::Until)

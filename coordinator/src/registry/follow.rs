@@ -1,4 +1,4 @@
-//! Following the log: the copies of all records are then in memory, a moment after they were appended.
+//! Follows the log, so that copies of all records are in memory a moment after they were appended.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use telemetry::Outage;
 
 use super::{Error, Record, Registry};
 
-/// The time in which a reader waits for the messages that are stored to be followed.
+/// Time limit for a reader that waits until the stored messages are followed.
 const CATCH_UP_WITHIN: Duration = Duration::from_secs(3);
 /// Pause before the log is followed again after an error.
 const FOLLOW_AGAIN_AFTER: Duration = Duration::from_secs(1);

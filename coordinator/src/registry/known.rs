@@ -1,4 +1,5 @@
-//! A record as it was read from the log, and up to where it was read: a writer appends behind that.
+//! A record as it was read from the log, with the place up to which it was read: a writer appends
+//! after that place.
 
 use std::ops::Deref;
 

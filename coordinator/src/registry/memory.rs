@@ -1,4 +1,4 @@
-//! The copies of records in memory, up to a bound on their bytes.
+//! The copies of records in memory, up to a limit of their bytes.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -6,7 +6,8 @@ use bus::StoredMessage;
 
 use super::{Known, Record, Records};
 
-/// The most bytes of copies: with more, all are dropped, and read again when they are used.
+/// The limit of the bytes of all copies: beyond it all are dropped, and read again when they are
+/// used.
 pub(super) const MAX_BYTES: usize = 64 << 20;
 
 #[derive(Debug)]
@@ -30,8 +31,8 @@ impl<R: Record> Memory<R> {
         self.records.get(key).cloned()
     }
 
-    /// Adds a message to its copy, unless the copy has it. Without the messages between the two the copy is dropped, and the
-    /// message alone is returned.
+    /// Adds a message to its copy, unless the copy has it. If messages between the two may be
+    /// missing, the copy is dropped, and a record of the message alone is returned.
     pub(super) fn take(&mut self, key: &R::Key, stored: &StoredMessage) -> Arc<Known<R>> {
         let copy = self.get(key).unwrap_or_default();
         if stored.sequence <= copy.last(&stored.subject) {
@@ -50,7 +51,8 @@ impl<R: Record> Memory<R> {
         Arc::new(known)
     }
 
-    /// Adds the last message of its subject. A copy that has a later one is of another log, which this log replaced.
+    /// Adds the last message of its subject. A copy with a later message is of another log, which
+    /// this log replaced.
     pub(super) fn take_last(&mut self, key: &R::Key, last: &StoredMessage) -> Arc<Known<R>> {
         if self.get(key).is_some_and(|copy| copy.last(&last.subject) > last.sequence) {
             self.drop_copy(key);
@@ -58,7 +60,7 @@ impl<R: Record> Memory<R> {
         self.take(key, last)
     }
 
-    /// Replaces a copy, unless it has changed since it was read: the change is as late.
+    /// Replaces a copy, unless it has changed since it was read: the changed copy is as recent.
     pub(super) fn replace(&mut self, key: &R::Key, read: Option<&Arc<Known<R>>>, known: &Arc<Known<R>>) {
         let is_same = match (read, self.records.get(key)) {
             (Some(read), Some(found)) => Arc::ptr_eq(read, found),

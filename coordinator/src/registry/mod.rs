@@ -1,9 +1,11 @@
-//! The registry of versioned things: graphs, schedules and agents. A log of the bus has the versions of each record, on
-//! subjects that its key names. A version is appended behind the last one that its writer has read, or not at all: so no two
-//! versions have one number, and the second try of a writer is harmless.
+//! The registry of versioned records: graphs, schedules and agents. A log of the bus has the
+//! versions of each record, on subjects that its key names. A version is appended after the last
+//! one that its writer has read, or not at all. So two versions never have the same number, and a
+//! writer's second try is harmless.
 //!
-//! Records are copied in memory. A reader compares the copy with the log, by one request where nothing was appended since.
-//! The log decides: a copy that is late makes an append come too late, and is then read again.
+//! Records are copied in memory. A reader compares its copy with the log, by one request if the log
+//! has not grown. The log decides: an append based on an outdated copy is rejected, and the record
+//! is read again.
 
 mod follow;
 mod known;
@@ -25,7 +27,7 @@ use tokio::sync::watch;
 pub(crate) use self::known::Known;
 use self::memory::Memory;
 
-/// One kind of versioned thing: where the log has it, and which part of it a reader uses.
+/// A kind of versioned record: its place in the log, and the part of it that a reader uses.
 pub(crate) trait Record: Debug + Clone + Default + Send + Sync + 'static {
     type Key: Debug + Clone + Ord + Send + Sync + 'static;
 
@@ -41,7 +43,7 @@ pub(crate) trait Record: Debug + Clone + Default + Send + Sync + 'static {
 
     fn key(subject: &Subject) -> Option<Self::Key>;
 
-    /// Adds a message that is behind all messages of its subject that were added.
+    /// Adds a message that is later than all messages of its subject added so far.
     fn add(&mut self, stored: &StoredMessage);
 
     /// False if messages may be missing between those that were added and this one.
@@ -49,7 +51,7 @@ pub(crate) trait Record: Debug + Clone + Default + Send + Sync + 'static {
         true
     }
 
-    /// The size of the copy in memory, if the copies of all records have a bound.
+    /// The size of the copy in memory, if the copies of all records have a limit.
     fn bytes(&self) -> usize {
         0
     }
@@ -78,7 +80,7 @@ impl Error {
         Error::Read { log: R::LOG, source }
     }
 
-    /// True if the log has no room.
+    /// True if the log is full.
     pub(crate) fn is_full(&self) -> bool {
         matches!(self, Error::Write { source: PublishError::Full(_), .. })
     }
@@ -111,12 +113,12 @@ impl<R: Record> Registry<R> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The copy of a record, which may be late.
+    /// The copy of a record, which may be outdated.
     pub(crate) fn copy(&self, key: &R::Key) -> Option<Arc<Known<R>>> {
         self.memory().get(key)
     }
 
-    /// Looks at the copies of all records, which may be late.
+    /// Reads the copies of all records, which may be outdated.
     pub(crate) fn copies<T>(&self, look: impl FnOnce(&Records<R>) -> T) -> T {
         look(self.memory().records())
     }
@@ -137,7 +139,7 @@ impl<R: Record> Registry<R> {
         Ok(found)
     }
 
-    /// All keys that the log has, in order; those of deleted records too.
+    /// All keys in the log, sorted, including those of deleted records.
     pub(crate) async fn keys(&self) -> Result<BTreeSet<R::Key>, Error> {
         let mut keys = BTreeSet::new();
         for filter in R::ALL {
@@ -147,7 +149,7 @@ impl<R: Record> Registry<R> {
         Ok(keys)
     }
 
-    /// A record that has the last message of each of its subjects alone.
+    /// A record with only the last message of each of its subjects.
     pub(crate) async fn latest(&self, key: &R::Key) -> Result<Known<R>, Error> {
         let mut known = Known::<R>::default();
         for subject in R::subjects(key) {
@@ -169,7 +171,7 @@ impl<R: Record> Registry<R> {
         Ok(all.into_iter().map(|(key, known)| (key, Arc::new(known))).collect())
     }
 
-    /// Where the log ends now.
+    /// The current end of the log.
     pub(crate) async fn end(&self) -> Result<Position, Error> {
         // All subjects of a record are in one log.
         self.bus.end(&R::ALL[0]).await.map_err(Error::read::<R>)
@@ -199,7 +201,8 @@ impl<R: Record> Registry<R> {
         Ok(known)
     }
 
-    /// A copy with the last messages of the log; none if the log may have more between them.
+    /// A copy with the last messages of the log added; none if the log may have more messages in
+    /// between.
     async fn renewed(
         &self,
         key: &R::Key,

@@ -1,4 +1,5 @@
-//! The mechanism of a registry, for records of two subjects: numbers in a sequence without gaps, and sizes in any order.
+//! The mechanism of a registry, for records of two subjects: numbers in a sequence without gaps,
+//! and sizes in any order.
 
 use std::sync::Arc;
 

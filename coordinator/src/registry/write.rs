@@ -1,4 +1,5 @@
-//! Writing: a message is appended behind the last one that its writer has read, and earlier messages are removed.
+//! Writing: appends a message after the last one that its writer has read, and removes earlier
+//! messages.
 
 use bus::{Outgoing, PublishError, PublishReceipt, StoredMessage};
 use domain::subject::{Filter, Subject};
@@ -6,7 +7,7 @@ use domain::subject::{Filter, Subject};
 use super::{Appended, Error, Known, Record, Registry};
 
 impl<R: Record> Registry<R> {
-    /// Appends a message behind the last one of the record as its writer has read it.
+    /// Appends a message after the last message of the record that its writer has read.
     pub(crate) async fn append(
         &self,
         key: &R::Key,
@@ -46,7 +47,7 @@ impl<R: Record> Registry<R> {
         match (published, last) {
             (Ok(_), Some(last)) => Ok(Appended::Done(self.memory().take_last(key, &last))),
             (Ok(_), None) => Ok(Appended::Done(self.copy(key).unwrap_or_default())),
-            // The acknowledgement was lost, not the message.
+            // The message was stored; only its acknowledgement was lost.
             (Err(_), Some(last)) if last.payload == payload => {
                 Ok(Appended::Done(self.memory().take_last(key, &last)))
             }
@@ -62,7 +63,7 @@ impl<R: Record> Registry<R> {
         Ok(())
     }
 
-    /// The same for the messages that are not authentic, which no reader has.
+    /// As `remove_before`, for messages that are not authentic, which readers ignore.
     pub(crate) async fn remove_refused_before(&self, subject: &Subject, sequence: u64) -> Result<(), Error> {
         let refused = self.bus.read_refused(&Filter::One(subject.clone())).await.map_err(Error::read::<R>)?;
         for stored in refused.iter().filter(|stored| stored.sequence < sequence) {
@@ -75,7 +76,7 @@ impl<R: Record> Registry<R> {
         self.bus.delete_message(&stored.subject, stored.sequence).await.map_err(Error::read::<R>)
     }
 
-    /// Removes the messages of a subject but for the last ones.
+    /// Removes the messages of a subject except the last ones.
     pub(crate) async fn remove_all_but(&self, subject: &Subject, kept: usize) -> Result<(), Error> {
         for stored in self.stored(subject).await?.iter().rev().skip(kept) {
             self.remove(stored).await?;

@@ -1,8 +1,9 @@
-//! The store as a coordinator with keys uses it (S3): what it writes is sealed, and what it reads counts only if the seal is
-//! whole. Without keys it is the store as it is. Nothing else here reads traces or profiles from the store to decide by them.
+//! The store as a coordinator with keys uses it (S3): every write is sealed, and a record is valid
+//! only if its seal is intact. Without keys the store is used as it is. All traces and profiles on
+//! which a coordinator decides are read through this module.
 //!
-//! A seal does not hide that a whole trace was taken away or put back as it was earlier: counters, marks and the event log are
-//! there for that.
+//! A seal does not detect that a whole trace was removed, or put back to an earlier state:
+//! counters, marks and the event log do.
 
 mod outbox;
 mod seal;
@@ -21,24 +22,25 @@ use crate::store::{
     AgentVersion, Agents, CommitOutcome, Error, LoadedRecord, OutboxKey, Record, Store, Write,
 };
 
-/// What the codes of profiles are of.
+/// The kind of data that the codes of profiles sign.
 const PROFILE: &str = "profile";
-/// How often a trace is read again that is not authentic, until it is the same twice.
+/// The most times that a trace which is not authentic is read again, until two reads are equal.
 const READ_AGAIN: usize = 5;
 
 #[derive(Debug, Clone)]
 pub(crate) struct SealedStore {
     store: Store,
     keys: Option<Keys>,
-    /// Of the deployment: what is sealed in one is not taken in another.
+    /// The namespace of the deployment: data that was sealed in one deployment is rejected in
+    /// another.
     namespace: String,
 }
 
-/// A trace as it was loaded.
+/// A loaded trace, with its seal checked.
 #[derive(Debug)]
 pub(crate) struct OpenedTrace {
     pub(crate) found: OpenResult,
-    /// The counter of its partition, read before it.
+    /// The counter of its partition, read before the trace.
     pub(crate) counter: u64,
 }
 
@@ -46,12 +48,13 @@ pub(crate) struct OpenedTrace {
 pub(crate) enum OpenResult {
     Nothing,
     Whole(Record, Seal),
-    /// It is not authentic, or an outbox of it is not.
+    /// The trace or one of its outboxes is not authentic.
     Refused(Broken),
-    /// It carries no code, or one of a key that is not known here: perhaps a coordinator with other keys wrote it. It is not
-    /// what the log has of it up to the last message that can be believed, and nothing is decided about it here.
+    /// The trace carries no code, or the code of an unknown key: perhaps a coordinator with other
+    /// keys wrote it. The authentic part of its log may be older than the trace, so no decision is
+    /// made on it here.
     Foreign(Broken),
-    /// It can't be read as a trace at all: why.
+    /// The data can't be read as a trace, for this reason.
     Damaged(String),
 }
 
@@ -59,20 +62,20 @@ pub(crate) enum OpenResult {
 #[derive(Debug)]
 pub(crate) struct Broken {
     pub(crate) version: u64,
-    /// Outboxes that are authentic by themselves.
+    /// Outboxes that are authentic on their own.
     pub(crate) outbox: BTreeMap<OutboxKey, String>,
-    /// Those that are not.
+    /// Outboxes that are not authentic.
     pub(crate) refused: Vec<OutboxKey>,
     /// The trace, if only outboxes are not authentic.
     pub(crate) record: Option<(Record, Seal)>,
 }
 
 impl OpenedTrace {
-    /// The record, if there is one, and it is authentic.
+    /// The record, if it exists and is authentic.
     pub(crate) fn record(self) -> Option<Record> {
         match self.found {
             OpenResult::Whole(record, _) => Some(record),
-            // An outbox is not part of it.
+            // An outbox is not part of the record.
             OpenResult::Refused(broken) => broken.record.map(|(record, _)| record),
             OpenResult::Nothing | OpenResult::Foreign(_) | OpenResult::Damaged(_) => None,
         }
@@ -111,8 +114,9 @@ impl SealedStore {
         Ok(opened)
     }
 
-    /// Fields and values are read one after the other, and a commit may come in between: what is read twice and is the same
-    /// both times was so at one moment. Only that is refused.
+    /// Reads a trace again until two reads are equal. Fields and values are read one after the
+    /// other, and a commit may happen in between. Data that is equal in two reads was stored so at
+    /// one moment, and only such data is refused.
     async fn read_again(&self, id: TraceId) -> Result<OpenResult, Error> {
         let one = async || Ok::<_, Error>(self.store.load(&[id]).await?.pop());
         let mut last = one().await?;
@@ -134,7 +138,7 @@ impl SealedStore {
         Ok(found)
     }
 
-    /// What was loaded, and what of it is refused.
+    /// Checks the seal of a loaded record. Returns the result, and the reasons for refused parts.
     fn judge(&self, id: TraceId, loaded: LoadedRecord) -> (OpenResult, Vec<(&'static str, Why)>) {
         match (loaded.record, loaded.damaged) {
             (Some(record), _) => self.open(id, record),
@@ -143,7 +147,7 @@ impl SealedStore {
         }
     }
 
-    /// The writes were sealed before.
+    /// Commits writes that the caller has sealed.
     pub(crate) async fn commit(&self, writes: &[Write]) -> Result<Vec<CommitOutcome>, Error> {
         let is_sealed =
             |write: &Write| write.fields.iter().any(|(name, text)| name == seal::FIELD && text.is_some());
@@ -184,7 +188,7 @@ impl SealedStore {
         (found, refusals)
     }
 
-    /// The id of the key that each of these traces says it was sealed with. Nobody has checked the seals.
+    /// The id of the key that each trace's seal names. The seals are not checked.
     pub(crate) async fn signers(&self, traces: &[TraceId]) -> Result<Vec<Option<String>>, Error> {
         let fields = self.store.fields(traces, &[seal::FIELD]).await?;
         Ok(fields.iter().map(|fields| signer(fields.get(seal::FIELD)?)).collect())
@@ -204,7 +208,7 @@ impl SealedStore {
         let Agents { revision, profiles, mut versions } = self.store.agents().await?;
         let (mut opened, mut otherwise) = (BTreeMap::new(), BTreeSet::new());
         if let Some(keys) = self.keys.as_ref() {
-            // A deletion has a text too.
+            // A deletion is stored as a text too.
             versions.retain(|agent, version| {
                 let has_text = profiles.contains_key(agent);
                 if !has_text && keys.accepts_unsigned() {
@@ -246,7 +250,7 @@ impl SealedStore {
         let seal = |of: &AgentVersion| {
             let text = of.profile.as_deref().unwrap_or_default();
             let code = keys.signing().sign(PROFILE, &self.parts(&of.agent_id, of.version, text).each());
-            // A deletion has a text too: that of its code.
+            // A deletion is stored as a text too: its code.
             AgentVersion { profile: Some(format!("{code} {text}")), ..of.clone() }
         };
         let versions: Vec<AgentVersion> = versions.iter().map(seal).collect();
@@ -258,12 +262,12 @@ impl SealedStore {
     }
 }
 
-/// The id of the key that made a code.
+/// The id of the key with which a code was made.
 fn signer(code: impl AsRef<str>) -> Option<String> {
     code.as_ref().split_once(':').map(|(key, _)| key.to_owned())
 }
 
-/// What the code of a profile binds.
+/// The data that the code of a profile signs.
 struct Parts<'a> {
     namespace: &'a str,
     agent: &'a str,
@@ -316,7 +320,7 @@ mod tests {
         }
     }
 
-    /// Changes what is stored, as whoever can reach the store may.
+    /// Changes stored data, as an attacker with access to the store can.
     async fn tamper(store: &Store, trace_id: TraceId, change: impl FnOnce(&mut Write)) {
         let version = store.versions(&[trace_id]).await.unwrap()[0];
         let mut write = Write { version, ..write(trace_id, version, &[]) };
@@ -325,7 +329,8 @@ mod tests {
         assert!(matches!(done[..], [CommitOutcome::Done { .. }]), "{done:?}");
     }
 
-    /// A trace of two commits with a value and an outbox, in a store of its own. Its seal goes on.
+    /// Stores a trace of two commits, with a value and an outbox. The returned seal is ready for
+    /// the next commit.
     async fn stored(keys: &str) -> (Store, SealedStore, Seal) {
         let store = Store::Memory(Memory::new(1));
         let sealed = with(&store, keys);
@@ -359,7 +364,7 @@ mod tests {
         assert_eq!((record.version, record.fields["b0"].as_str()), (2, "2"));
         assert!(!record.fields.contains_key(seal::FIELD));
         assert_eq!(record.outbox[&OUTBOX], r#"{"version":1}"#, "without its code");
-        // The next commits seal what they change, deletions and a new beginning too.
+        // The next commits seal their changes, including deletions and a new beginning.
         let mut third = write(id(1), 2, &[("k0.a", None)]);
         third.values = vec![("key".into(), None)];
         third.cleared = vec![OUTBOX];

@@ -1,13 +1,14 @@
-//! The code of an outbox, in its text: outboxes come and go without the trace they belong to.
+//! The code of an outbox, stored in its text: outboxes are added and cleared without a change of
+//! the trace.
 
 use bus::keys::{Keys, Why};
 use domain::TraceId;
 
 use crate::store::OutboxKey;
 
-/// What the codes are of.
+/// The kind of data that these codes sign.
 const OUTBOX: &str = "outbox";
-/// The code is the first member of the object, and unknown to whoever reads only the others.
+/// The code is the first member of the object; a reader of the other members ignores it.
 const BEGIN: &str = r#"{"mac":""#;
 const END: &str = r#"","#;
 
@@ -19,7 +20,7 @@ pub(super) fn seal(keys: &Keys, namespace: &str, id: TraceId, key: OutboxKey, te
     }
 }
 
-/// Checks the code and takes it out of the text.
+/// Checks the code and removes it from the text.
 pub(super) fn open(
     keys: &Keys,
     namespace: &str,
@@ -31,7 +32,7 @@ pub(super) fn open(
     over(namespace, id, key, text, |parts| keys.check(code.as_deref(), OUTBOX, parts))
 }
 
-/// Takes the code out of the text.
+/// Removes the code from the text.
 pub(super) fn strip(text: &mut String) -> Option<String> {
     let (code, rest) = text.strip_prefix(BEGIN)?.split_once(END)?;
     let (code, rest) = (code.to_owned(), format!("{{{rest}"));

@@ -1,9 +1,11 @@
-//! The seal of a stored trace: one code over all its fields and values, its version and its id, kept as a field. A field that
-//! was changed, added, taken away, put back as it was earlier or brought from another trace breaks it.
+//! The seal of a stored trace: one code over all its fields and values, its version and its id,
+//! stored as a field. The seal breaks if a field was changed, added, removed, put back to an
+//! earlier text, or copied from another trace.
 //!
-//! A commit seals by what it changes: each field has a tag, made with the key, and the code is over the sum (by exclusive
-//! or) of all tags. The tags are never stored or sent, so nobody without the key can find other fields with the same sum:
-//! two sets of fields that differ have sums that differ in the tags of those that differ.
+//! A commit computes the seal from its changes alone. Each field has a tag, made with the key, and
+//! the code signs the sum (by exclusive or) of all tags. The tags are never stored or sent, so an
+//! attacker without the key can't find other fields with the same sum: the sums of two sets of
+//! fields differ in the tags of the fields that differ.
 
 use std::collections::HashMap;
 
@@ -13,18 +15,18 @@ use domain::TraceId;
 use super::outbox;
 use crate::store::{INDEX_FIELD, Record, Replaces, Write};
 
-/// The field that holds it.
+/// The field that holds the seal.
 pub(super) const FIELD: &str = "seal";
-/// What the code is of.
+/// The kind of data that the code signs.
 const TRACE: &str = "trace";
-/// About what a tag takes in memory, with its name.
+/// Approximate size of a tag in memory, with its name.
 const TAG_BYTES: usize = 64;
 
-/// The tags of a trace that is kept in memory.
+/// The tags of a trace in memory.
 #[derive(Debug)]
 pub(crate) struct Seal(Option<Box<Tags>>, Stale);
 
-/// Whether what is stored has a seal that a coordinator without keys has to take away.
+/// The stored trace may have a seal, which a coordinator without keys has to remove.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stale {
     No,
@@ -36,7 +38,7 @@ struct Tags {
     keys: Keys,
     namespace: String,
     id: TraceId,
-    /// By kind and name.
+    /// Tags by kind and name.
     of: HashMap<(Kind, String), u128>,
     sum: u128,
 }
@@ -48,7 +50,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// What the tags are of.
+    /// The kind of data that the tags sign.
     fn name(self) -> &'static str {
         match self {
             Kind::Field => "field",
@@ -64,17 +66,17 @@ impl Seal {
         Seal(Some(Box::new(tags)), Stale::No)
     }
 
-    /// Of a coordinator without keys.
+    /// The seal of a coordinator without keys.
     pub(crate) fn none() -> Self {
         Seal(None, Stale::No)
     }
 
-    /// Of a coordinator without keys, for what may have a seal.
+    /// The seal of a coordinator without keys, for a stored trace that may have a seal.
     pub(super) fn unsealed(is_sealed: bool) -> Self {
         Seal(None, if is_sealed { Stale::Yes } else { Stale::No })
     }
 
-    /// The seal of what is stored, if its code fits; none: it has no code.
+    /// Checks the code of a record, if it has one, and returns the seal.
     pub(super) fn check(
         keys: &Keys,
         namespace: &str,
@@ -87,7 +89,7 @@ impl Seal {
         tags.add_all(keys.signing(), record);
         let signed_by = code.and_then(|code| code.split_once(':')).map(|(key, _)| key);
         match signed_by.and_then(|key| keys.find(key)) {
-            // Signed with an earlier key: from now on with the first.
+            // An earlier key signed it; the next commit signs with the first key.
             Some(key) if key.id() != keys.signing().id() => {
                 let mut earlier = Tags {
                     keys: keys.clone(),
@@ -104,7 +106,7 @@ impl Seal {
         Ok(seal)
     }
 
-    /// Seals a change, and the outbox that goes with it.
+    /// Seals a write, and its outbox.
     pub(crate) fn close(&mut self, write: &mut Write) {
         let Some(tags) = &mut self.0 else {
             if std::mem::replace(&mut self.1, Stale::No) == Stale::Yes {
@@ -132,7 +134,7 @@ impl Seal {
         }
     }
 
-    /// About the bytes that it takes in memory.
+    /// Approximate size in memory.
     pub(crate) fn bytes(&self) -> usize {
         self.0.as_ref().map_or(0, |tags| tags.of.len() * TAG_BYTES)
     }

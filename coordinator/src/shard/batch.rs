@@ -1,5 +1,4 @@
-//! What the stages of a turn hand to each other: traces decided on, traces committed, messages sent.
-//! Plain values.
+//! The values that the stages of a turn pass on: decided traces, committed traces, sent messages.
 
 use std::{ops::Range, sync::Arc};
 
@@ -10,21 +9,22 @@ use trace::Event;
 use super::{lines::Line, outbox::Outbox, reply::Reply, turn_metrics::TurnMetrics};
 use crate::store::OutboxKey;
 
-/// A trace in a turn, with what was decided on it.
+/// A trace in a turn, with the decisions on it so far.
 pub(super) struct Open {
     pub(super) expected: u64,
-    /// The text of `Trace::MADE_FIELD` that it was decided on; none for a trace that was not there.
+    /// The text of `Trace::MADE_FIELD` on which the decisions were made; none for a trace that did
+    /// not exist.
     pub(super) stamp: Option<String>,
     pub(super) had_root: bool,
     pub(super) events: Vec<Event>,
-    /// Some of the events may have made room for holds that wait.
+    /// Some of the events may have freed budget for holds that wait.
     pub(super) frees_room: bool,
     pub(super) replies: Vec<Reply>,
-    /// What the log says of it, once it is committed.
+    /// The log lines that are written once the trace is committed.
     pub(super) lines: Vec<Line>,
-    /// The revision of the agent profiles that it was decided with, if profiles were looked up.
+    /// The revision of the agent profiles that the decisions used, if profiles were looked up.
     pub(super) profiles: Option<u64>,
-    /// What metrics are told once it is committed.
+    /// The metrics that are recorded once the trace is committed.
     pub(super) counted: TurnMetrics,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct SettledTrace {
 pub(super) struct Batch {
     pub(super) parts: Vec<Part>,
     pub(super) results: Vec<Result<PublishReceipt, PublishError>>,
-    /// Contexts whose journal and objects are removed once all replies are given.
+    /// Contexts whose journal and objects are removed after all replies are sent.
     pub(super) removed: Vec<RemovedContext>,
 }
 
@@ -49,15 +49,15 @@ pub(super) struct Batch {
 pub(super) struct RemovedContext {
     pub(super) trace_id: TraceId,
     pub(super) child_id: ChildId,
-    /// It is the root: all of the trace was deleted.
+    /// The context is the root: the whole trace was deleted.
     pub(super) whole_trace: bool,
 }
 
 pub(super) struct Part {
     pub(super) trace_id: TraceId,
-    /// The version of the trace that its replies tell of.
+    /// The version of the trace that its replies report.
     pub(super) version: u64,
-    /// The outboxes that were sent, and which messages of the part are their events.
+    /// The outboxes that were sent, and the range of each one's event messages within the part.
     pub(super) outboxes: Vec<(OutboxKey, Range<usize>)>,
     pub(super) messages: Range<usize>,
     pub(super) replies: Vec<Reply>,

@@ -1,6 +1,6 @@
-//! Traces kept in memory; the least recently used are evicted first. An entry may be outdated: the version
-//! in the store decides. Losing an entry costs a load and nothing else: leases that were renewed in memory are
-//! remembered for when it is loaded again.
+//! Traces in memory; the least recently used are evicted first. An entry may be outdated: the
+//! version in the store decides. An evicted trace costs one load and nothing else: leases that were
+//! renewed only in memory are remembered and restored at the load.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -13,36 +13,37 @@ use trace::{Renewal, Trace};
 use super::{outbox::Outbox, turn_metrics::Denials};
 use crate::{config::Delays, sealed::Seal, store::SentOutboxes};
 
-/// What a trace takes in memory beyond its stored text: a run of one agent was measured at 4.6 KB, with 1.1 KB of text.
+/// The memory of a trace beyond its stored text: a run of one agent was measured at 4.6 KB, with
+/// 1.1 KB of text.
 const EMPTY_BYTES: usize = 4_000;
 
 #[derive(Debug)]
 pub(crate) struct Cache {
     entries: HashMap<TraceId, Entry>,
-    /// By when they were last used; ascending.
+    /// Traces by their last use, ascending.
     order: BTreeMap<u64, TraceId>,
     tick: u64,
     bytes: usize,
     most_bytes: usize,
-    /// The renewed leases of traces that are not here.
+    /// The renewed leases of traces that are not in the cache.
     renewals: HashMap<TraceId, Vec<Renewal>>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) trace: Trace,
-    /// Outboxes that are not known to be sent: our own that are being sent, and those the trace was loaded
-    /// with.
+    /// Outboxes that are not known to be sent: the shard's own that are being sent, and those that
+    /// were loaded with the trace.
     pub(crate) unsent: Vec<UnsentOutbox>,
-    /// The seal of what is stored.
+    /// The seal of the stored trace.
     pub(crate) seal: Seal,
-    /// It is to be compared with the log as soon as nothing is being sent.
+    /// The trace is to be compared with the log as soon as it has no send in progress.
     pub(crate) doubted: bool,
-    /// Number of sends in progress; while there are any, the entry is not evicted.
+    /// Number of sends in progress. An entry with sends in progress is not evicted.
     pub(crate) in_flight: u32,
-    /// What could not be sent is not sent again before this time.
+    /// Unsent outboxes are not sent again before this time.
     pub(crate) resend_not_before: Timestamp,
-    /// Holds whose denial was told.
+    /// Holds whose denial was already counted.
     pub(crate) denials: Denials,
     used: u64,
     counted: usize,
@@ -52,7 +53,7 @@ pub(crate) struct Entry {
 #[derive(Debug)]
 pub(crate) struct UnsentOutbox {
     pub(crate) outbox: Arc<Outbox>,
-    /// Its events are in the log: other messages of it are not.
+    /// Its events are in the log; its other messages are not.
     pub(crate) logged: bool,
     /// It is being sent.
     pub(crate) sending: bool,
@@ -97,13 +98,13 @@ impl Cache {
         self.touch(id);
     }
 
-    /// The entry; counts as a use.
+    /// Returns the entry, and marks it as used.
     pub(crate) fn get(&mut self, id: TraceId) -> Option<&mut Entry> {
         self.touch(id);
         self.entries.get_mut(&id)
     }
 
-    /// The entry; does not count as a use.
+    /// Returns the entry, without marking it as used.
     pub(crate) fn peek(&mut self, id: TraceId) -> Option<&mut Entry> {
         self.entries.get_mut(&id)
     }
@@ -128,7 +129,7 @@ impl Cache {
         ids.into_iter().for_each(|id| self.remove(id));
     }
 
-    /// Forgets leases that have expired.
+    /// Drops remembered leases that have expired.
     pub(crate) fn forget_leases(&mut self, now: Timestamp) {
         self.renewals.retain(|_, leases| leases.iter().any(|lease| lease.until > now));
     }
@@ -145,7 +146,8 @@ impl Cache {
         }
     }
 
-    /// Evicts the least recently used until the rest fits. Entries with messages in flight stay.
+    /// Evicts the least recently used entries until the rest fits. Entries with sends in progress
+    /// stay.
     pub(crate) fn trim(&mut self) {
         while self.bytes > self.most_bytes {
             let idle = |id: &TraceId| self.entries.get(id).is_none_or(|entry| entry.in_flight == 0);
@@ -156,12 +158,14 @@ impl Cache {
 }
 
 impl Entry {
-    /// When the trace next needs a wake: for its own timers, to send what is unsent, or to be copied into the log.
+    /// When the trace next needs a wake: for its own timers, to send unsent outboxes, or to be
+    /// copied into the log.
     pub(crate) fn next_timer(&self, delays: Delays) -> Option<Timestamp> {
         self.first_of(self.trace.next_timer(), delays)
     }
 
-    /// What sets its timer in the store, and clears all outboxes of a trace that is over.
+    /// The write that sets the trace's timer in the store. For a trace that is over it also clears
+    /// all outboxes.
     pub(crate) fn timed(&self, trace_id: TraceId, delays: Delays) -> SentOutboxes {
         SentOutboxes {
             trace_id,
@@ -173,7 +177,7 @@ impl Entry {
         }
     }
 
-    /// As `next_timer`, as far as the store knows.
+    /// As `next_timer`, with the timers that the store knows.
     pub(crate) fn stored_timer(&self, delays: Delays) -> Option<Timestamp> {
         self.first_of(self.trace.stored_timer(), delays)
     }
@@ -189,7 +193,7 @@ impl Entry {
         Some(oldest.max(self.resend_not_before))
     }
 
-    /// Whether the log has every event up to this version.
+    /// Returns true if the log has every event up to this version.
     pub(crate) fn is_logged(&self, version: u64) -> bool {
         self.unsent.iter().all(|unsent| unsent.logged || unsent.outbox.version > version)
     }
@@ -240,7 +244,7 @@ mod tests {
         cache.put(renewed, Vec::new(), Seal::none());
         let timer = cache.peek(id).unwrap().trace.next_timer();
         cache.clear();
-        // A submission that comes again is decided on nothing at first.
+        // A submission that is delivered again is first decided on an empty trace.
         cache.put(Trace::new(id), Vec::new(), Seal::none());
         cache.put(loaded.clone(), Vec::new(), Seal::none());
         assert_eq!(cache.peek(id).unwrap().trace.next_timer(), timer);

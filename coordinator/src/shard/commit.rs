@@ -1,5 +1,5 @@
-//! Commits what a turn has decided: every changed trace with its outbox and its timer, by compare-and-set,
-//! in one pipeline.
+//! Commits the decisions of a turn: every changed trace with its outbox and its timer, by
+//! compare-and-set, in one pipeline.
 
 use std::{
     collections::HashMap,
@@ -76,8 +76,8 @@ impl Shard {
                     }
                 }
                 Err(error) => {
-                    // Some writes may have happened. Whoever asked is told to ask again, and all these
-                    // traces are loaded again.
+                    // Some writes may have happened. Every caller gets `unavailable` and asks
+                    // again, and all these traces are loaded again.
                     error_log::tell(&error, None, "commits failed; the jobs are answered as unavailable");
                     for write in &writes {
                         self.cache.remove(write.trace_id);
@@ -131,7 +131,8 @@ impl Shard {
     }
 }
 
-/// Live traces are kept. Those that are over are removed after the retention, which begins with their last change.
+/// A trace that is over is removed after the retention, which begins with its last change. A live
+/// trace is never removed.
 pub(super) fn ended_at(trace: &Trace, now: Timestamp) -> Option<Timestamp> {
     trace.is_over().then_some(now)
 }

@@ -1,12 +1,12 @@
-//! Gives each job to the shard of its trace. The sender waits while the shard is full, so that messages wait
-//! in the bus, not in memory.
+//! Sends each job to the shard of its trace. The sender waits while the shard's queue is full, so
+//! that messages wait in the bus and not in memory.
 
 use domain::TraceId;
 use tokio::sync::mpsc;
 
 use super::job::Job;
 
-/// Jobs that wait for one shard.
+/// The most jobs that wait for one shard.
 pub(crate) const QUEUE_LENGTH: usize = 2048;
 
 #[derive(Debug, Clone)]
@@ -19,7 +19,8 @@ impl Dispatch {
 
     pub(crate) async fn give(&self, job: Job) {
         let shard = self.shard(job.trace_id);
-        // A shard that is gone was told to stop; the message is delivered again elsewhere.
+        // A shard without a receiver has stopped; the message is delivered again to another
+        // coordinator.
         self.0[shard].send(job).await.ok();
     }
 

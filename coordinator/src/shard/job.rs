@@ -1,4 +1,4 @@
-//! What a shard is given to do: work on a trace, and who waits for the answer.
+//! A job of a shard: work on a trace, and the origin that waits for the answer.
 
 use std::sync::{Arc, atomic::AtomicUsize};
 
@@ -18,19 +18,19 @@ pub(crate) struct Job {
     pub(crate) trace_id: TraceId,
     pub(crate) work: Work,
     pub(crate) origin: Origin,
-    /// How often it was decided again because another coordinator had committed first.
+    /// The number of decisions that were lost because another coordinator had committed first.
     pub(crate) tries: u32,
-    /// It was refused once: before that is final, the trace is compared with its log.
+    /// The job was refused once: before the refusal is final, the trace is compared with its log.
     pub(crate) refused: bool,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) enum Work {
-    /// The orders of one message, in most cases one. Each may be refused by itself.
+    /// The orders of one message, in most cases one. Each may be refused on its own.
     Orders(Vec<Order>),
-    /// What an attempt of a worker of this pool reads.
+    /// A read by an attempt of a worker of this pool.
     Read { pool: PoolName, lease: Lease, what: Reading },
-    /// Checks what is due in a trace, and what was never sent.
+    /// Checks which timers of a trace are due, and which of its messages were never sent.
     Wake(LeaseGrace),
 }
 
@@ -50,7 +50,7 @@ impl Work {
     }
 }
 
-/// What an attempt may read.
+/// The data that an attempt may read.
 #[derive(Debug, Clone)]
 pub(crate) enum Reading {
     Value(ContextKey),
@@ -58,32 +58,33 @@ pub(crate) enum Reading {
     Part(PartName),
 }
 
-/// How long leases are spared: a worker whose ticks are not answered waits 2 s for an answer, and asks again after half a
-/// second.
+/// The time by which expired leases are extended: a worker whose tick is not answered waits 2 s for
+/// an answer, and asks again after half a second.
 pub(crate) const SPARED_MS: u64 = 5_000;
 
-/// What becomes of leases that expired while nobody served the trace.
+/// The treatment of leases that expired while no coordinator served the trace.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum LeaseGrace {
-    /// They are over.
+    /// They are expired.
     No,
-    /// They last until then.
+    /// They last until this time.
     Until(Timestamp),
-    /// They last for a moment more.
+    /// They last `SPARED_MS` longer.
     Anew,
 }
 
-/// Where a job came from: this determines who gets an answer and what is acknowledged.
+/// The source of a job: it determines which caller gets an answer and which delivery is
+/// acknowledged.
 #[derive(Debug)]
 pub(crate) enum Origin {
-    /// Our own timers; nobody waits for an answer.
+    /// Our own timers; no caller waits for an answer.
     Timer,
-    /// A sweep. It has reason to distrust the store.
+    /// A sweep. It runs when the store may have lost writes.
     Sweep(SweepProgress),
     /// A worker's ask.
     Ask { reply_to: String },
-    /// A client's request: a message to an agent, the answer to a question, or an amend of a graph. It is
-    /// answered after the commit.
+    /// A client's request: a message to an agent, the answer to a question, or an amend of a graph.
+    /// It is answered after the commit.
     Query { reply_to: Option<String> },
     /// A submission of a client.
     Submission(Box<Submission>),
@@ -92,7 +93,7 @@ pub(crate) enum Origin {
 }
 
 impl Origin {
-    /// Whether its sender is not asked again, and may speak of a trace that there was before.
+    /// Returns true if the sender does not ask again, and may refer to a trace that existed before.
     pub(crate) fn is_sent_once(&self) -> bool {
         match self {
             Origin::Queue { .. } => true,
@@ -102,12 +103,12 @@ impl Origin {
     }
 }
 
-/// How a sweep learns what became of its jobs.
+/// Reports to a sweep that its jobs are done, and how many failed.
 #[derive(Debug, Clone)]
 pub(crate) struct SweepProgress {
-    /// The sweep waits until all of these are gone.
+    /// The sweep waits until every clone of this sender is dropped.
     pub(crate) _waiting: mpsc::Sender<()>,
-    /// Its log is to be read as a whole, whatever its last message says.
+    /// The whole log of the trace is read, even if its last message is already known.
     pub(crate) whole: bool,
     /// How many traces could not be loaded.
     pub(crate) failed: Arc<AtomicUsize>,
@@ -115,23 +116,24 @@ pub(crate) struct SweepProgress {
 
 #[derive(Debug)]
 pub(crate) struct Submission {
-    /// None if it came as a request.
+    /// None if the submission came as a request.
     pub(crate) delivery: Option<Delivery>,
     pub(crate) reply_to: Option<String>,
     pub(crate) subject: Subject,
     pub(crate) child_id: ChildId,
-    /// Its trace id was made for it: no such trace can exist.
+    /// The trace id was made for this submission: no such trace can exist.
     pub(crate) fresh: bool,
-    /// No coordinator can have handled it before.
+    /// No coordinator can have handled the submission before.
     pub(crate) comes_first: bool,
     pub(crate) elsewhere: Option<Elsewhere>,
 }
 
-/// X2: the trace that a submission is decided in if the caller's trace is taken. The caller's trace is then linked.
+/// X2: the trace in which a submission is decided if the caller's trace already exists. The new
+/// trace then links to the caller's trace.
 #[derive(Debug, Clone)]
 pub(crate) struct Elsewhere {
     pub(crate) trace_id: TraceId,
-    /// What its spans tell of its beginning, if they are exported.
+    /// The origin that the new trace's spans report, if they are exported.
     pub(crate) traced: Option<Box<RunOrigin>>,
 }
 
@@ -140,7 +142,7 @@ impl Job {
         Job { trace_id, work, origin, tries: 0, refused: false }
     }
 
-    /// The revision of the agent profiles that were looked up for it, if any were.
+    /// The revision of the agent profiles that were looked up for this job, if any.
     pub(crate) fn profiles(&self) -> Option<u64> {
         self.work.orders().iter().find_map(|order| order.command.profiles())
     }

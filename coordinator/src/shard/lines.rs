@@ -1,5 +1,6 @@
-//! The lines of the log about what was decided, each told once, after the commit (X8): admissions, ends, lost attempts, denials and
-//! cancels. They have ids, names and numbers, and never what an agent, a provider or a user says.
+//! The log lines about decisions, each written once, after the commit (X8): admissions, ends, lost
+//! attempts, denials and cancels. They contain ids, names and numbers, and never the words of an
+//! agent, a provider or a user.
 
 use domain::{
     AgentId, ChildId, Dimension, TraceId, WorkerId,
@@ -41,7 +42,7 @@ pub(super) enum Line {
     },
 }
 
-/// What is to be told of a decision; nothing if nobody hears it.
+/// The lines to write for a decision; empty if the log level excludes them.
 pub(super) fn of(work: &Work, trace: &Trace, events: &[Event], decided: Result<(), &Refusal>) -> Vec<Line> {
     if !tracing::enabled!(Level::INFO) {
         return Vec::new();
@@ -56,7 +57,7 @@ pub(super) fn of(work: &Work, trace: &Trace, events: &[Event], decided: Result<(
     lines
 }
 
-/// A cancel that changes nothing was told before.
+/// A cancel that changes nothing was logged before.
 fn cancelled(command: &Command, events: &[Event]) -> Option<Line> {
     let Command::Cancel { child_id, .. } = command else { return None };
     (!events.is_empty()).then(|| Line::Cancelled { child_id: child_id.clone() })

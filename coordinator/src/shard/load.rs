@@ -1,4 +1,5 @@
-//! Loads the traces of a turn: from the store, or from the event log where the store can't be trusted.
+//! Loads the traces of a turn: from the store, or from the event log where the store may have lost
+//! writes.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -22,67 +23,70 @@ use crate::{
     store::{self, CommitOutcome, OutboxKey, Replaces, SentOutboxes, Write},
 };
 
-/// Traces loaded in one pipeline, apart from large ones: few enough that they arrive before the timeout.
+/// Traces loaded in one pipeline, apart from large ones: few enough to arrive before the timeout.
 const LOAD_BATCH: usize = 128;
-/// Logs read at once.
+/// Logs read at the same time.
 const LOGS_AT_ONCE: usize = 32;
-/// How often a trace is loaded that others commit to meanwhile.
+/// The most loads of a trace to which another coordinator commits meanwhile.
 const MAX_LOADS: usize = 5;
 /// Delay before a trace that could not be loaded is tried again.
 const RETRY_LOAD_MS: u64 = 30_000;
 
-/// Why nothing is decided about what a coordinator with other keys may have written.
+/// The reason for deciding nothing on data that a coordinator with other keys may have written.
 const FOREIGN: &str = "what is stored of it carries no code, or one of a key that is not known here: perhaps a coordinator \
     with other keys wrote it";
 
 /// A trace as it was loaded.
 struct FoundTrace {
     trace: Trace,
-    /// The version in the store; not the trace's own if the trace could not be read.
+    /// The version in the store; differs from the trace's own version if the trace could not be
+    /// read.
     version: u64,
     unsent: Vec<Arc<Outbox>>,
     seal: Seal,
-    /// Why the stored trace can't be taken.
+    /// The reason that the stored trace can't be used.
     fault: Option<Fault>,
-    /// Outboxes that can't be taken.
+    /// Outboxes that can't be used.
     refused: Vec<OutboxKey>,
-    /// Whether what is stored can't be read as a trace: nothing of it is kept.
+    /// The stored data can't be read as a trace: none of it is used.
     damaged: bool,
 }
 
-/// What is wrong with a stored trace.
+/// The fault of a stored trace.
 #[derive(Debug)]
 enum Fault {
     Corrupt,
-    /// It is not authentic, or not even a trace.
+    /// It is not authentic, or not a trace.
     Forged,
     /// A coordinator with other keys, or none, may have written it.
     Foreign,
-    /// Only outboxes are wrong: the trace itself, for when its log can't rebuild it.
+    /// Only outboxes are invalid. Holds the trace itself, for the case that its log can't rebuild
+    /// it.
     Outbox(Box<(Trace, Seal)>),
 }
 
 impl FoundTrace {
-    /// The version that a rebuilt trace has to pass, so that nobody takes the one for the other. One that is not authentic may
-    /// be any number; when they were made tells them apart.
+    /// The version that a rebuilt trace has to pass, so that a reader can't take one for the other.
+    /// A trace that is not authentic may have any number; the times at which the two were made
+    /// distinguish them.
     fn version_to_pass(&self) -> u64 {
         if matches!(self.fault, Some(Fault::Forged)) { 0 } else { self.version }
     }
 }
 
-/// Why a trace can't be loaded.
+/// The reason that a trace can't be loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LoadFailure {
     Unavailable,
     NotAuthentic,
-    /// The store has nothing of it, and its log nothing that can be believed.
+    /// The store has no data of it, and its log has no authentic message.
     Unknown,
 }
 
-/// What did not come of loading traces.
+/// The traces of a batch that could not be loaded.
 struct LoadBatch {
     not_had: BTreeMap<TraceId, LoadFailure>,
-    /// Those that others committed to while their log was read: to be loaded again.
+    /// Traces to which another coordinator committed while their log was read: to be loaded again.
     moved_on: Vec<TraceId>,
 }
 
@@ -96,7 +100,8 @@ impl Shard {
                 doubted.insert(job.trace_id);
                 self.cache.remove(job.trace_id);
             }
-            // What we remember may be what the store has lost, or lack what it had.
+            // The cache may have commits that the store has lost, or lack commits that the store
+            // had.
             let sweeps = matches!(job.origin, Origin::Sweep(_));
             if matches!(&job.origin, Origin::Sweep(swept) if swept.whole) {
                 compared.insert(job.trace_id);
@@ -110,8 +115,9 @@ impl Shard {
                 Some(entry) => entry.doubted |= sweeps,
                 None => {}
             }
-            // Only the store knows whether our unsent outboxes are still unsent. And if it wakes a trace for which we know
-            // of nothing due, it may have lost that we cleared one.
+            // Only the store knows whether our unsent outboxes are still unsent. If the store wakes
+            // a trace that has no due timer in the cache, the store may have lost the write that
+            // cleared an outbox.
             let delays = self.handles.delays();
             let doubtful = |entry: &mut Entry| {
                 let idle = entry.stored_timer(delays).is_none_or(|timer| timer > now);
@@ -121,7 +127,8 @@ impl Shard {
                 matches!(job.work, Work::Wake(_)) && self.cache.peek(job.trace_id).is_some_and(doubtful);
             if unsure {
                 self.cache.remove(job.trace_id);
-                // The log is asked too: what we send again would hide, as its last message, that the store is behind.
+                // The log is compared too. Messages that we send again would become its last
+                // messages, and would hide that the store is behind.
                 doubted.insert(job.trace_id);
             }
             if let Origin::Submission(submission) = &job.origin {
@@ -130,7 +137,8 @@ impl Shard {
                 if absent {
                     known_new.insert(job.trace_id);
                 }
-                // Nearly always the trace is new. If it is not, the commit fails and the trace is loaded.
+                // A submission's trace is nearly always new. If it is not, the commit fails and the
+                // trace is loaded.
                 if absent
                     && job.tries == 0
                     && !doubted.contains(&job.trace_id)
@@ -161,7 +169,7 @@ impl Shard {
                         failed.extend(not_had);
                         some = moved_on;
                     }
-                    // The others are loaded without it.
+                    // The other traces are loaded without this one.
                     Err(error @ store::Error::MovedOn { trace_id }) => {
                         tracing::warn!(%error, "a trace can't be loaded; its jobs are answered as unavailable");
                         failed.insert(trace_id, LoadFailure::Unavailable);
@@ -187,7 +195,8 @@ impl Shard {
         let mut ready = Vec::with_capacity(jobs.len());
         for job in jobs {
             match failed.get(&job.trace_id) {
-                // A sweep that waited for it would wait for whatever a stranger writes.
+                // A sweep does not wait for this trace: a stranger could write such entries without
+                // end.
                 Some(LoadFailure::Unknown) if matches!(job.origin, Origin::Sweep(_)) => {}
                 Some(LoadFailure::NotAuthentic | LoadFailure::Unknown) => self.not_authentic(job).await,
                 Some(LoadFailure::Unavailable) => self.unavailable(job).await,
@@ -197,7 +206,7 @@ impl Shard {
         (ready, missing)
     }
 
-    /// Whether the log may have commits that we don't know of.
+    /// Returns true if the log may have commits that the cache lacks.
     async fn is_behind(&mut self, id: TraceId) -> bool {
         match self.cache.peek(id).map(|entry| (entry.in_flight, entry.trace.made())) {
             Some((0, made)) => rebuild::last_made(&self.handles.bus, id).await > Some(made),
@@ -238,7 +247,7 @@ impl Shard {
         }
         let lost_at = handles.epoch.lost_at();
         let checks = doubtful.into_iter().map(|found| async {
-            // What began after the loss was not lost.
+            // A trace that began after the loss was not lost.
             let began = found.trace.root().map(|root| root.identity.started_at);
             let lost_at = lost_at.filter(|lost_at| began.is_none_or(|began| began <= *lost_at));
             let lost_at = if compared.contains(&found.trace.id()) { Some(now) } else { lost_at };
@@ -250,7 +259,8 @@ impl Shard {
             futures_util::stream::iter(checks).buffer_unordered(LOGS_AT_ONCE).collect().await;
         for (found, checked) in checked {
             let (id, version, damaged) = (found.trace.id(), found.version, found.damaged);
-            // Another coordinator may have committed since it was read: the log then has more, and nothing is lost.
+            // Another coordinator may have committed after the read: the log then has more than was
+            // loaded, and nothing is lost.
             let is_ahead =
                 matches!(checked, Ok(Some(_)) | Err(rebuild::Error::Gap(_) | rebuild::Error::Foreign));
             if is_ahead && handles.store.versions(&[id]).await? != [version] {
@@ -266,12 +276,14 @@ impl Shard {
                 Ok(Some(rebuilt)) if rebuilt.trace.version() > found.version_to_pass() => {
                     self.keep_rebuilt(rebuilt, found, now).await
                 }
-                // It was read in doubt only, and goes on without the log.
+                // The bus can't be read. The trace was compared only to be sure, and is used
+                // without its log.
                 Err(rebuild::Error::Bus(_)) if self.trusts(&found, known_new) => {
                     self.keep(found, now);
                     Ok(())
                 }
-                // What is stored goes on, whatever its log says.
+                // A valid stored trace is used, even if its log can't be read or contradicts
+                // itself.
                 Err(error @ (rebuild::Error::Contradicts | rebuild::Error::Unreadable(_)))
                     if found.fault.is_none() && version > 0 =>
                 {
@@ -311,14 +323,14 @@ impl Shard {
         Ok(LoadBatch { not_had, moved_on })
     }
 
-    /// Whether a loaded trace can be decided on without comparing it with the event log.
+    /// Returns true if a loaded trace can be decided on without comparing it with the event log.
     fn trusts(&self, found: &FoundTrace, known_new: &HashSet<TraceId>) -> bool {
         let epoch = &self.handles.epoch;
         let partition = self.handles.partition(found.trace.id());
         match found.trace.root().map(|root| root.identity.started_at) {
             _ if found.fault.is_some() => false,
             Some(began) => epoch.trusts(partition, began),
-            // Whoever speaks of a trace that is not there may know it: the store may have lost it.
+            // A request for a missing trace may refer to one that the store has lost.
             None => found.version == 0 && known_new.contains(&found.trace.id()),
         }
     }
@@ -329,8 +341,9 @@ impl Shard {
         self.cache.put(trace, unsent, seal);
     }
 
-    /// Nothing is decided on a trace that can't be loaded, or whose timers can't be handled. Its timer is moved ahead, so that it is not
-    /// tried at every timer round.
+    /// Postpones the timers of traces that can't be loaded, or whose timers can't be handled. No
+    /// decision is made on such a trace, and without the delay every timer round would try it
+    /// again.
     pub(super) async fn postpone(&mut self, failed: &BTreeMap<TraceId, (String, u64)>, now: Timestamp) {
         if failed.is_empty() {
             return;
@@ -357,13 +370,15 @@ impl Shard {
         }
     }
 
-    /// What is stored of a trace can't be read as one: its log may rebuild it, and replaces all of it then. Otherwise it is left
-    /// as it is, for who looks into it. None if it is no longer there.
+    /// Handles stored data that can't be read as a trace. Its log may rebuild the trace and then
+    /// replaces all of the data; otherwise the data stays for an operator to inspect. Returns none
+    /// if the data is gone by now.
     async fn damaged(&mut self, id: TraceId, found: &str) -> Result<Option<FoundTrace>, store::Error> {
         tracing::error!(trace_id = %id, found, "what the store has of a trace is not what a coordinator writes; trying its event log");
         self.handles.damaged.fetch_add(1, Ordering::Relaxed);
         let version = self.handles.store.versions(&[id]).await?.first().copied().unwrap_or_default();
-        // As it was when it had this version, or later: whoever replaces it meanwhile changes that.
+        // Loads after reading the version: a writer that replaces the data from now on changes the
+        // version.
         let again = self.handles.store.load(&[id]).await?.pop();
         if !again.is_some_and(|again| matches!(again.found, Stored::Damaged(_))) {
             return Ok(None);
@@ -371,7 +386,7 @@ impl Shard {
         Ok(Some(FoundTrace { version, fault: Some(Fault::Forged), damaged: true, ..self.nothing(id) }))
     }
 
-    /// Moves the timer ahead of what has no version.
+    /// Postpones the timer of data without a version.
     async fn put_off(&mut self, id: TraceId, reason: &str, now: Timestamp) {
         tracing::error!(trace_id = %id, reason, "nothing is decided on a trace");
         if let Err(error) = self.handles.store.delay(id, now.plus_millis(RETRY_LOAD_MS)).await {
@@ -379,7 +394,8 @@ impl Shard {
         }
     }
 
-    /// Stores a rebuilt trace. Its outbox has everything that may never have been sent, and is due at once.
+    /// Stores a rebuilt trace. Its outbox has every message that may never have been sent, and is
+    /// due at once.
     async fn keep_rebuilt(
         &mut self,
         rebuilt: Rebuilt,
@@ -444,8 +460,8 @@ impl Shard {
         }
     }
 
-    /// Reads a stored trace. One that can't be taken may still be rebuilt from its event log. None if what was no trace is no
-    /// longer there.
+    /// Reads a stored trace. A trace that can't be used may still be rebuilt from its event log.
+    /// Returns none if data that was not a trace is gone by now.
     async fn read(&mut self, id: TraceId, stored: Stored) -> Result<Option<FoundTrace>, store::Error> {
         Ok(Some(match stored {
             Stored::Nothing => self.nothing(id),
@@ -465,8 +481,9 @@ impl Shard {
                     }
                 }
             }
-            // No coordinator that was heard of wrote it: so a stranger did. If one wrote it that nobody has heard of for long, its
-            // commits are in the log, and nothing is rebuilt from that.
+            // All coordinators that sent heartbeats have our keys, so a stranger wrote this. If a
+            // coordinator wrote it whose heartbeat was forgotten long ago, its commits are in the
+            // log, and `rebuild::check` does not rebuild over them.
             Stored::Foreign(broken) if self.handles.policies.all_have_our_keys() => self.refused(id, broken),
             Stored::Foreign(broken) => {
                 FoundTrace { version: broken.version, fault: Some(Fault::Foreign), ..self.nothing(id) }
@@ -487,7 +504,7 @@ impl Shard {
     }
 }
 
-/// The outboxes of a stored trace, and those that can't be read.
+/// The outboxes of a stored trace, and the keys of those that can't be read.
 fn read_outboxes(id: TraceId, stored: &BTreeMap<OutboxKey, String>) -> (Vec<Arc<Outbox>>, Vec<OutboxKey>) {
     let (mut unsent, mut unread) = (Vec::new(), Vec::new());
     for (key, text) in stored {

@@ -1,5 +1,6 @@
-//! Where traces are decided: jobs come in, are decided on traces in memory, committed, sent and answered. A
-//! coordinator has several shards; each trace belongs to one of them. A shard does not know how a job came in.
+//! A shard decides on traces: it takes jobs, decides them on traces in memory, commits, sends and
+//! replies. A coordinator has several shards; each trace belongs to one of them. A shard does not
+//! depend on how a job arrived.
 
 mod batch;
 mod cache;

@@ -1,6 +1,6 @@
-//! The outbox: what a commit still has to send. Events are stored as they are. Everything else is stored by
-//! name, and its message is made from the current state when it is sent: sending again sends what is true
-//! then.
+//! The outbox: the messages that a commit still has to send. Events are stored as they are. Other
+//! messages are stored by name and made from the current state when they are sent, so a message
+//! that is sent again reports the newest state.
 
 use std::{collections::HashSet, ops::Range};
 
@@ -20,17 +20,17 @@ use trace::{Effect, Event, LoggedEvents, Phase, Status, Trace, effects, logged};
 
 use crate::store::OutboxKey;
 
-/// What the ids of events end with.
+/// The suffix in the ids of event messages.
 const EVENT: &str = ".event";
 
-/// What one commit has to send.
+/// The messages that one commit has to send.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Outbox {
     /// The version that the commit made.
     pub(crate) version: u64,
-    /// When the commit was made: another one may have made the same version.
+    /// When the commit was made; it distinguishes commits that made the same version.
     made: Timestamp,
-    /// Since when it is due.
+    /// The time since which the outbox is due.
     pub(crate) at: Timestamp,
     events: Vec<EventMessage>,
     effects: Vec<Effect>,
@@ -45,15 +45,16 @@ struct EventMessage {
 }
 
 impl Outbox {
-    /// The outbox of events that have just been applied to `trace`.
+    /// Makes the outbox of events that were just applied to `trace`.
     pub(crate) fn new(trace: &mut Trace, events: Vec<Event>, at: Timestamp) -> Self {
         let effects = effects(trace, &events);
         let events = logged(trace, events, at).into_iter().map(EventMessage::from).collect();
         Outbox { version: trace.version(), made: trace.made(), at, events, effects }
     }
 
-    /// The outbox of a trace that was rebuilt from its event log, with the messages that say so and everything that may
-    /// never have been sent: queued work, open questions, and outcomes that are not in the log.
+    /// Makes the outbox of a trace that was rebuilt from its event log. It has the messages that
+    /// record the rebuild, and every message that may never have been sent: queued work, open
+    /// questions, and outcomes that are not in the log.
     pub(crate) fn of_rebuilt(
         trace: &Trace,
         messages: Vec<LoggedEvents>,
@@ -85,7 +86,8 @@ impl Outbox {
         format!("{version}-{}", self.made.millis())
     }
 
-    /// The version of an event message, and when its commit was made, by its id. With keys, a code is added to an id (S3).
+    /// Reads the version of an event message, and when its commit was made, from its id. With keys,
+    /// a code is appended to the id (S3).
     pub(crate) fn event_by_id(id: &str) -> Option<(u64, Timestamp)> {
         let (id, code) = id.split_once(EVENT)?;
         if !(code.is_empty() || code.starts_with('.')) {
@@ -96,7 +98,7 @@ impl Outbox {
         Some((version.parse().ok()?, Timestamp::from_millis(made.parse().ok()?)))
     }
 
-    /// Its events, as the log has them.
+    /// Its events, in the form of the log.
     pub(crate) fn logged(&self) -> Result<Vec<LoggedEvents>, serde_json::Error> {
         self.events.iter().map(|event| serde_json::from_str(event.body.get())).collect()
     }
@@ -105,8 +107,8 @@ impl Outbox {
         &self.effects
     }
 
-    /// Adds the messages to be stored, made from the current state of the trace; returns which of them are events. Those that
-    /// the log has are left out.
+    /// Appends the messages to be stored, made from the current state of the trace, and returns the
+    /// range of the events. With `logged`, the log already has the events, and they are left out.
     pub(crate) fn messages(
         &self,
         trace: &Trace,
@@ -154,7 +156,7 @@ impl Outbox {
                 let Some((pool, offer)) = offer else { return Vec::new() };
                 let kind = format!("{attempt}.{}.execute", self.numbered(self.version));
                 let mut execute = message(child_id, Subject::Execute(pool), kind, json(&offer));
-                // Spans of a worker would have no parent.
+                // Without its context's span, a worker's spans would have no parent.
                 if !trace.is_told(child_id) {
                     execute.headers = Headers::default();
                 }
@@ -162,7 +164,8 @@ impl Outbox {
             }
             Effect::Question { child_id } => {
                 let Some(question) = trace.question(child_id) else { return Vec::new() };
-                // With its commit: what was forgotten and asked again is a message of its own.
+                // The id names the commit: a question that was lost and asked again is a new
+                // message.
                 let kind = format!("{}.{}.question", question.number, self.numbered(self.version));
                 let subject = Subject::Question(trace.id(), child_id.clone());
                 let mut messages = vec![message(child_id, subject, kind, json(&question))];
@@ -190,7 +193,8 @@ impl Outbox {
                 }));
                 messages
             }
-            // Not stored: a stop is broadcast, a removal is carried out. See `Outbox::effects`.
+            // These effects are not stored as messages: a stop is broadcast, a removal is carried
+            // out. See `Outbox::effects`.
             Effect::Stop { .. } | Effect::Remove { .. } => Vec::new(),
         }
     }
@@ -206,7 +210,7 @@ impl From<LoggedEvents> for EventMessage {
     }
 }
 
-/// The span of the context, in messages of a run that is exported.
+/// The headers that name the context's span, for messages of a run that is exported.
 fn headers(trace: &Trace, child_id: &ChildId) -> Headers {
     if !trace.is_traced() {
         return Headers::default();

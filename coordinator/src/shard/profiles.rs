@@ -1,4 +1,4 @@
-//! Jobs that were decided with agent profiles which are not the latest any more: they get the later ones, and are decided
+//! Jobs that were decided with outdated agent profiles get the latest profiles, and are decided
 //! again.
 
 use domain::TraceId;
@@ -6,7 +6,8 @@ use domain::TraceId;
 use super::{Shard, job::Job, reply::Reply};
 use crate::{directory::Directory, error_log};
 
-/// Before a refusal is final: whether there are later profiles than those it was decided with. The job has them then.
+/// Reads the profiles again before a refusal is final. Returns true if they differ from those of
+/// the decision; the job then has the later ones.
 pub(super) async fn takes_later_profiles(directory: &Directory, job: &mut Job) -> bool {
     let Some(revision) = job.profiles() else { return false };
     match directory.renew(Some(revision)).await {
@@ -34,7 +35,7 @@ fn take_profiles(directory: &Directory, job: &mut Job) {
 }
 
 impl Shard {
-    /// The store has refused a commit, because there are later profiles.
+    /// Handles a commit that the store rejected because later profiles exist.
     pub(super) async fn decide_with_later_profiles(&mut self, id: TraceId, seen: u64, replies: Vec<Reply>) {
         let mut jobs: Vec<Job> = replies.into_iter().map(Reply::into_job).collect();
         match self.handles.directory.compare(seen).await {

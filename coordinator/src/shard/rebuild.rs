@@ -1,9 +1,12 @@
-//! Compares a trace with its event log. The log has every commit. A stored trace that lacks some that count has
-//! lost writes, and is rebuilt from the log before anything is decided on it (t9). A commit that the log has only in
-//! part is left out. So is everything behind a gap, once nobody can be about to fill it: what was lost with the store
-//! is lost, and the run goes on from before the gap. Costs of calls that are forgotten so still arrive, and are booked
-//! as far as something is left (B18). Costs in commits that do not count, because others took their place, are booked
-//! on those that do. A run that has ended and expired is left alone: its log is kept for longer.
+//! Compares a trace with its event log, which has every commit. A stored trace that lacks valid
+//! commits has lost writes, and is rebuilt from the log before any decision on it (t9). A commit
+//! that the log has only in part is left out.
+//!
+//! Commits after a gap are left out too, once no coordinator can still be about to fill the gap:
+//! those writes are lost, and the run continues from before the gap. The costs of calls in left-out
+//! commits still arrive, and are booked as far as budget is left (B18). Costs in commits of a
+//! replaced chain are booked on the valid chain. A run that has ended and expired is not rebuilt:
+//! its log is kept for longer than its state.
 
 use std::{
     collections::HashSet,
@@ -22,17 +25,17 @@ use trace::{Command, LoggedEvents, LostCost, Replay, Rest, Trace, decide, logged
 use super::outbox::Outbox;
 use crate::loops::Handles;
 
-/// How long a gap is waited for: a coordinator may still be about to send what is missing.
+/// A gap stays open for this time: a coordinator may still be about to send the missing messages.
 const GAP_PATIENCE_MS: u64 = 30_000;
 
 #[derive(Debug)]
 pub(crate) struct Rebuilt {
     pub(crate) trace: Trace,
-    /// What the log does not have yet: the commit that says so.
+    /// The messages that the log does not have yet: the commit that records the rebuild.
     pub(crate) messages: Vec<LoggedEvents>,
     /// The contexts whose outcome is already published.
     pub(crate) published: HashSet<ChildId>,
-    /// What of the log is left out.
+    /// The part of the log that is left out.
     pub(crate) rest: Rest,
 }
 
@@ -53,10 +56,12 @@ pub(crate) enum Error {
     Gap(u64),
 }
 
-/// The trace as its log has it, if the log has commits that the store does not have, and that count (`trace::chain`).
+/// Returns the trace as its log has it, if the log has valid commits that the store lacks
+/// (`trace::chain`).
 ///
-/// `version` is the one in the store, also of a trace that can't be read. After a loss the whole log is read: its last
-/// message is not always the newest commit, because messages that are sent again are stored behind later ones.
+/// `version` is the one in the store, also of a trace that can't be read. After a loss the whole
+/// log is read. Its last message is not always the newest commit, because messages that are sent
+/// again are stored after later ones.
 pub(crate) async fn check(
     handles: &Handles,
     stored: &Trace,
@@ -67,7 +72,7 @@ pub(crate) async fn check(
 ) -> Result<Option<Rebuilt>, Error> {
     let (bus, id) = (&handles.bus, stored.id());
     let Some(last) = bus.last(&Filter::EventsOf(id)).await? else {
-        // Nothing that can be believed is not nothing.
+        // A log without authentic messages is not the same as an empty log.
         let (_, foreign) = bus.read_judged(&Filter::EventsOf(id)).await?;
         return if foreign.is_empty() || stored.version() > 0 { Ok(None) } else { Err(Error::Foreign) };
     };
@@ -77,7 +82,7 @@ pub(crate) async fn check(
     let (log, foreign) = bus.read_judged(&Filter::EventsOf(id)).await?;
     let places: Vec<u64> = log.iter().map(|stored| stored.sequence).collect();
     let log = log.iter().map(|stored| read(&stored.payload)).collect::<Result<Vec<_>, _>>()?;
-    // What is before the last beginning is not needed any more.
+    // Messages before the last beginning are not needed any more.
     let begins = places.iter().zip(&log).filter(|(_, logged)| logged.begins()).map(|(place, _)| *place).max();
     let lacks = foreign.last().copied() > begins;
     let has_beginning = log.iter().any(LoggedEvents::begins);
@@ -97,7 +102,7 @@ pub(crate) async fn check(
         return Ok(None);
     }
     match rest {
-        // Its first events have expired: the trace has ended long ago, or can't be rebuilt.
+        // Its first events have expired: the trace ended long ago, or can't be rebuilt.
         Rest::Gap(_) if trace.version() == 0 && !has_beginning => return Ok(None),
         Rest::Gap(_) if lacks => {}
         Rest::Gap(before) if last_at.plus_millis(GAP_PATIENCE_MS) > now => return Err(Error::Gap(before)),
@@ -111,7 +116,7 @@ pub(crate) async fn check(
         return Err(Error::Foreign);
     }
     let mut published = published(bus, id).await?;
-    // The log has dropped their outcomes with all that is as old.
+    // The log has already dropped the outcomes of contexts that ended before its first message.
     let dropped =
         trace.contexts().iter().skip(1).filter(|node| node.end().is_some_and(|end| end.at < first_at));
     published.extend(dropped.map(|node| node.id.clone()));
@@ -120,11 +125,12 @@ pub(crate) async fn check(
     if stored.version() == 0 && trace.is_over() && told && expired {
         return Ok(None);
     }
-    // Made after everything in the log: its chain counts from now on.
+    // The new generation is later than every commit in the log, so its chain is the valid one from
+    // now on.
     let now = now.max(last_made.plus_millis(1));
     let mut events = trace.begin_generation(version, now);
     for cost in lost {
-        // A refusal leaves it out: another cost is booked under its id, or the books are full.
+        // A refused cost is left out: another cost is booked under its id, or the books are full.
         events.extend(trace.handle(Command::BookLost(cost), now).into_iter().flatten());
     }
     let messages = logged(&mut trace, events, now);
@@ -132,7 +138,8 @@ pub(crate) async fn check(
     Ok(Some(Rebuilt { trace, messages, published, rest }))
 }
 
-/// When the last commit in the log of a trace was made; none if that can't be said.
+/// When the last commit in the log of a trace was made; none if its message is missing or can't be
+/// read.
 pub(crate) async fn last_made(bus: &Bus, id: TraceId) -> Option<Timestamp> {
     let last = bus.last(&Filter::EventsOf(id)).await.ok()??;
     read(&last.payload).ok().map(|logged| logged.commit().made)

@@ -1,6 +1,6 @@
-//! The reply to a job that was decided: what is answered, to whom, and when. The answer is made from the
-//! state right after the decision, and sent when the decision is committed and its messages are stored; the
-//! answer to a claim, a tick or a read is sent right after the commit.
+//! The reply to a decided job: the answer, its receiver, and when it is sent. The answer is made
+//! from the state right after the decision, and sent when the decision is committed and its
+//! messages are stored. The answer to a claim, a tick or a read is sent right after the commit.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -23,27 +23,27 @@ use crate::{
 /// Redelivery delay of a message that could not be handled.
 const REDELIVER_AFTER: Duration = Duration::from_secs(1);
 
-/// How often a report about a context that nobody knows is delivered before it is refused.
+/// The number of deliveries after which a report about an unknown context is refused.
 const TRIES_OF_UNKNOWN: u64 = 10;
 
 pub(crate) struct Reply {
     job: Job,
     answer: Option<Bytes>,
-    /// It asks for a hold that waits in the line.
+    /// The job asks for a hold that waits in the queue of holds.
     waits: bool,
-    /// The answer is sent right after the commit. If the store loses the commit, this costs a lease, no
-    /// money.
+    /// The answer is sent right after the commit. If the store loses the commit, this costs a
+    /// lease, but no money.
     early: bool,
-    /// Stored before the message it is about is acknowledged.
+    /// The dead letter, which is stored before its message is acknowledged.
     dead_letter: Option<Outgoing>,
-    /// What the log says of the dead letter, once it is stored.
+    /// The log line about the dead letter, written once the letter is stored.
     letter_line: Option<dead_letter::Line>,
-    /// The trace it is to be decided in instead (X2).
+    /// The trace in which the submission is to be decided instead (X2).
     elsewhere: Option<Elsewhere>,
     ack: bool,
 }
 
-/// What whoever asks about a trace is told whose store and log are not authentic.
+/// The answer to a request for a trace whose state and log both fail their signature check.
 pub(crate) const NOT_AUTHENTIC: &str = "what is stored of the run was not written by a coordinator with these keys, and its \
     event log can't rebuild it; see the logs of the coordinators, and docs/authenticity.md";
 
@@ -93,10 +93,11 @@ impl Reply {
                 }
             },
             Origin::Queue { delivery, subject } => {
-                // A late report is normal; a refused request of a client is not.
+                // A late report is normal; a refused client request is not.
                 let report = matches!(subject, Subject::Result(..) | Subject::Cost(..));
                 let refusal = decided.err().filter(|refusal| !(report && refusal.is_expected()));
-                // The store may have lost the context without anybody knowing yet; its log has it.
+                // The store may have lost the context without a coordinator having noticed yet; the
+                // context's log still has it.
                 let unknown =
                     |refusal: &Refusal| matches!(refusal, Refusal::NoTrace | Refusal::UnknownContext(_));
                 if report && delivery.delivered < TRIES_OF_UNKNOWN && refusal.as_ref().is_some_and(unknown) {
@@ -113,12 +114,13 @@ impl Reply {
         reply
     }
 
-    /// B13: nothing can be decided now. A published message is delivered again; a request gets an answer.
+    /// B13: the job can't be decided now. A published message is delivered again; a request gets an
+    /// answer.
     pub(crate) fn unavailable(job: Job) -> Self {
         Self::not_now(job, wire::Refusal::unavailable())
     }
 
-    /// S3: as `unavailable`, because what is stored can't be believed.
+    /// S3: as `unavailable`, because the stored data fails its signature check.
     pub(crate) fn not_authentic(job: Job) -> Self {
         Self::not_now(job, wire::Refusal::not_authentic(NOT_AUTHENTIC))
     }
@@ -130,7 +132,8 @@ impl Reply {
         if published { Reply { answer: None, ..reply } } else { reply }
     }
 
-    /// t2: it can't be decided. A message becomes a dead letter; a timer is tried again when it is looked at.
+    /// t2: the job can't be decided. A message becomes a dead letter; a timer is tried again when
+    /// it is due.
     pub(crate) fn given_up(job: Job) -> Self {
         let refusal = wire::Refusal::internal();
         let dead_letter = match &job.origin {
@@ -150,7 +153,7 @@ impl Reply {
         (self.dead_letter, self.letter_line) = letter.map(|Letter { message, line }| (message, line)).unzip();
     }
 
-    /// The dead letter to be stored before the reply is given.
+    /// The dead letter to store before the reply is sent.
     pub(crate) fn take_dead_letter(&mut self) -> Option<Outgoing> {
         self.dead_letter.take()
     }
@@ -181,7 +184,7 @@ impl Reply {
         &self.job
     }
 
-    /// Whether it tells somebody what was decided, or that a message is dealt with.
+    /// Returns true if the reply reports a decision to a caller, or acknowledges a message.
     pub(crate) fn tells(&self) -> bool {
         match self.job.origin {
             Origin::Timer | Origin::Sweep(_) => false,
@@ -190,7 +193,7 @@ impl Reply {
         }
     }
 
-    /// Whether it asks for a hold that waits in the line of its trace.
+    /// Returns true if the job asks for a hold that waits in the queue of its trace.
     pub(crate) fn waits(&self) -> bool {
         self.waits
     }
@@ -199,7 +202,8 @@ impl Reply {
         self.job
     }
 
-    /// The job for the other trace it is to be decided in (X2); the reply itself if there is none.
+    /// The job for the other trace in which it is to be decided (X2); without such a trace, the
+    /// reply itself.
     pub(crate) fn redirected(self) -> Result<Job, Box<Self>> {
         let Some(Elsewhere { trace_id, traced }) = self.elsewhere else { return Err(Box::new(self)) };
         let Job { mut work, origin, tries, refused, trace_id: _ } = self.job;
@@ -221,18 +225,19 @@ impl Reply {
         Ok(Job { trace_id, work, origin, tries, refused })
     }
 
-    /// The answer that need not wait until the messages are stored, and to whom it goes.
+    /// The answer that need not wait until the messages are stored, with its reply subject.
     pub(crate) fn early_answer(&mut self) -> Option<(String, Bytes)> {
         let Origin::Ask { reply_to } = &self.job.origin else { return None };
         self.early.then(|| Some((reply_to.clone(), self.answer.take()?))).flatten()
     }
 
-    /// Whether its answer is too large for a message.
+    /// Returns true if the answer is too large for one message.
     pub(crate) fn is_large(&self, bus: &Bus) -> bool {
         self.answer.as_ref().is_some_and(|answer| !bus.fits(answer.len()))
     }
 
-    /// Replies and acknowledges what no batch is sent for. If its dead letter can't be stored, it is delivered again.
+    /// Replies and acknowledges a job without a batch. If its dead letter can't be stored, the
+    /// message is delivered again.
     pub(crate) async fn finish_alone(mut self, bus: &Bus) {
         if let Some(letter) = self.dead_letter.take()
             && let Err(error) = bus.publish(letter).await
@@ -302,7 +307,7 @@ fn is_early(work: &Work) -> bool {
     }
 }
 
-/// The command of a request, which has one.
+/// The one command of a request.
 fn command(work: &Work) -> Option<&Command> {
     Some(&work.orders().first()?.command)
 }
@@ -330,8 +335,8 @@ fn answer(work: &Work, trace: &Trace, decided: Result<(), Refusal>, home: &Home,
     }
 }
 
-/// The answer to a client's request: the number of a message to an agent, or the revision that an amend made,
-/// now or before.
+/// The answer to a client's request: the number of a message to an agent, or the revision that an
+/// amend made, now or before.
 fn query_answer(trace: &Trace, work: &Work, decided: Result<(), Refusal>) -> QueryAnswer {
     let command = command(work);
     if let Err(refusal) = decided {

@@ -1,5 +1,5 @@
-//! Sends what was committed. When it is stored, replies and acknowledges. The next turn is decided
-//! meanwhile.
+//! Sends the messages of committed traces. Once they are stored, replies and acknowledges. The next
+//! turn is decided meanwhile.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ impl Shard {
             entry.in_flight += u32::from(!outboxes.is_empty());
             let woken = replies.iter().any(|reply| matches!(reply.job().work, Work::Wake(_)));
             if outboxes.is_empty() && woken {
-                // Nothing was due, or it is being sent: set the timer to what is due next.
+                // No outbox was due, or all are being sent: set the timer to the next due time.
                 if entry.in_flight > 0 {
                     entry.resend_not_before = now.plus_millis(self.handles.resend_ms());
                 }
@@ -99,7 +99,8 @@ impl Shard {
         }
     }
 
-    /// Begins to send what is too large for a message, and what has to wait for it; returns the rest.
+    /// Starts the upload of messages that are too large, together with the messages that must
+    /// follow them. Returns the rest.
     async fn upload(
         &mut self,
         messages: Vec<Outgoing>,
@@ -138,9 +139,10 @@ impl Shard {
         (rest, others, removed)
     }
 
-    /// Outboxes of earlier commits, by any coordinator, that are not known to be sent. Sending them again is
-    /// harmless: the ids of their messages are the same. Who is woken sends those that are overdue; whoever is answered
-    /// must not be told of what the log lacks, so what nobody is sending is sent at once, whatever else is being sent.
+    /// Outboxes of earlier commits, by any coordinator, that are not known to be sent. Sending them
+    /// again is harmless: the ids of their messages are the same. A wake sends the overdue ones. A
+    /// reply must not report a commit that the log lacks, so it sends at once all whose events are
+    /// not in the log, except those that are being sent.
     fn earlier(
         &mut self,
         id: TraceId,
@@ -171,7 +173,7 @@ impl Shard {
                     let stop = Stop { trace_id: id, child_id: child_id.clone() };
                     let payload = serde_json::to_vec(&stop).expect("a message has string keys only");
                     let headers = Default::default();
-                    // May be lost: the answer to the next tick stops the worker anyway.
+                    // The stop may be lost: the answer to the next tick stops the worker anyway.
                     self.handles.bus.broadcast(&Subject::Stop(id), &headers, payload.into()).await.ok();
                 }
                 Effect::Remove { child_id } => {
@@ -215,8 +217,8 @@ impl Shard {
                 }
             }
             if let Some(error) = failed {
-                // The outbox keeps the messages and its timer sends them again. Unacknowledged messages are
-                // delivered again.
+                // The outbox keeps the messages, and its timer sends them again. Unacknowledged
+                // deliveries are delivered again.
                 error_log::tell(
                     error,
                     Some(part.trace_id),
@@ -243,9 +245,9 @@ impl Shard {
         }
     }
 
-    /// Gives replies that tell of this version, and earlier ones that had to wait. Nobody is told of what the log may
-    /// lack, because the store may lose it too. What is being sent is waited for; if it can't be sent, whoever asked
-    /// has to ask again.
+    /// Sends the replies that report this version, and earlier replies that had to wait. No reply
+    /// reports a commit that the log may lack, because the store may lose it too. A reply waits for
+    /// sends in progress. If a send fails, the caller has to ask again.
     async fn tell(&mut self, id: TraceId, version: u64, replies: Vec<Reply>) {
         let mut waiting = self.untold.remove(&id).unwrap_or_default();
         waiting.extend(replies.into_iter().map(|reply| (version, reply)));
@@ -269,9 +271,9 @@ impl Shard {
         }
     }
 
-    /// Clears outboxes that were sent. If this coordinator dies before, they are sent once more, which is
-    /// harmless. While the store is unreachable they are kept: the timer looks at our memory, where they
-    /// are already clear.
+    /// Clears outboxes that were sent. If this coordinator dies before the write, they are sent
+    /// once more, which is harmless. While the store is unreachable they are kept for the next
+    /// round: the timer reads the cache, where they are already cleared.
     pub(super) async fn clear_outboxes(&mut self) {
         if self.sent.is_empty() {
             self.retimed.clear();
@@ -279,12 +281,13 @@ impl Shard {
         }
         let delays = self.handles.delays();
         let mut sent = Vec::with_capacity(self.sent.len());
-        // All of them: the commit of a trace that was woken has set its timer meanwhile.
+        // All of them: the commit of a woken trace has set its timer meanwhile.
         let mut retimed = std::mem::take(&mut self.retimed);
         for (trace_id, outboxes) in std::mem::take(&mut self.sent) {
             let timed = match self.cache.peek(trace_id) {
                 Some(entry) => Some(entry.timed(trace_id, delays)),
-                // It was evicted. If it was woken for nothing, it must not be woken again at once.
+                // The trace was evicted. If nothing was due at its wake, it must not be woken again
+                // at once.
                 None => retimed.remove(&trace_id),
             };
             let untimed = SentOutboxes {
@@ -306,8 +309,8 @@ impl Shard {
     }
 }
 
-/// Removes the journals and objects of contexts. What is left, because of a crash or an unreachable bus, is removed
-/// with the run, at the end of its retention.
+/// Removes the journals and objects of deleted contexts. After a crash or with an unreachable bus,
+/// the rest is removed with the run, at the end of its retention.
 async fn remove(bus: &Bus, contexts: Vec<RemovedContext>) {
     for RemovedContext { trace_id, child_id, whole_trace } in contexts {
         if let Err(error) = removal::context(bus, trace_id, &child_id).await {

@@ -1,5 +1,6 @@
-//! What a shard has in memory, counted for metrics every few seconds, and only if somebody reads them: its live contexts, what they hold,
-//! and what is not sent yet. Traces of partitions that another coordinator owns are left to that one.
+//! Metrics of the traces in a shard's memory: live contexts, their holds, and unsent outboxes. They
+//! are computed every few seconds, and only if metrics are on. A trace of a partition that another
+//! coordinator owns is left to that coordinator.
 
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ impl Tally {
         Tally { told: metrics::tell_runs(), next: Instant::now() }
     }
 
-    /// Counts, if it is time.
+    /// Computes the gauges, if the interval has passed.
     pub(super) fn count(&mut self, handles: &Handles, cache: &Cache) {
         let now = Instant::now();
         if !metrics::is_on() || now < self.next {

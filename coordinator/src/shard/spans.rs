@@ -1,21 +1,23 @@
-//! The spans of contexts that ended in one turn are sent as few messages: one for each would cost more than a tenth of a job.
+//! Merges the spans of contexts that ended in one turn into few messages: one message each would
+//! cost more than a tenth of a job.
 
 use bus::{Outgoing, PublishError, PublishReceipt};
 use bytes::Bytes;
 use domain::subject::Subject;
 
-/// The most bytes that are put together into one message.
+/// The most bytes of one merged message.
 const MAX_BYTES: usize = 256 << 10;
 
-/// Where the messages of a turn went.
+/// The place of each message of a turn after the merge.
 #[derive(Debug, Default)]
 pub(super) struct MergedMessages {
-    /// For each message, in their order, the place of the one that it is in; empty if nothing was put together.
+    /// For each message, in order, the index of the message that contains it; empty if nothing was
+    /// merged.
     places: Vec<usize>,
 }
 
 impl MergedMessages {
-    /// What became of each message.
+    /// The result of each message before the merge.
     pub(super) fn results(
         &self,
         sent: Vec<Result<PublishReceipt, PublishError>>,
@@ -27,7 +29,8 @@ impl MergedMessages {
     }
 }
 
-/// Puts messages with spans together. What comes of it has no id: sent once more, it is exported once more, under the same ids (X6).
+/// Merges messages with spans. A merged message has no id: if it is sent again, its spans are
+/// exported again, under the same ids (X6).
 pub(super) fn merge(messages: Vec<Outgoing>) -> (Vec<Outgoing>, MergedMessages) {
     let has_spans = |message: &&Outgoing| matches!(message.subject, Subject::Span(..));
     if messages.iter().filter(has_spans).count() < 2 {
@@ -44,7 +47,7 @@ pub(super) fn merge(messages: Vec<Outgoing>) -> (Vec<Outgoing>, MergedMessages) 
         if let Some((place, payload)) = &mut open
             && payload.len() + message.payload.len() <= MAX_BYTES
         {
-            // Both are lists.
+            // Both payloads are JSON lists.
             payload.pop();
             payload.push(b',');
             payload.extend_from_slice(&message.payload[1..]);

@@ -1,5 +1,5 @@
-//! The state of a shard, and what every stage of a turn can do with a job that it can't finish: have it
-//! decided again, or answer that nothing can be decided now.
+//! The state of a shard, and the two ways in which every stage of a turn can hand back a job: have
+//! it decided again, or answer that it can't be decided now.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -16,7 +16,7 @@ use crate::{
     store::{OutboxKey, SentOutboxes},
 };
 
-/// How often a job is decided again because another coordinator committed first.
+/// The most decisions of one job, because another coordinator may commit first each time.
 const MAX_TRIES: u32 = 50;
 
 pub(crate) struct Shard {
@@ -28,12 +28,12 @@ pub(crate) struct Shard {
     pub(super) uploads: Uploads,
     /// Outboxes that were sent and have to be cleared, by trace.
     pub(super) sent: BTreeMap<TraceId, Vec<OutboxKey>>,
-    /// The timers of traces that were woken for nothing.
+    /// The timers of traces that were woken although nothing was due.
     pub(super) retimed: BTreeMap<TraceId, SentOutboxes>,
-    /// Jobs to be decided again on what is stored now.
+    /// Jobs to be decided again on the stored state.
     pub(super) again: Vec<Job>,
     pub(super) waiting: Waiting,
-    /// Replies that tell of a version which is not in the log yet.
+    /// Replies that report a version which is not in the log yet.
     pub(super) untold: BTreeMap<TraceId, Vec<(u64, Reply)>>,
     pub(super) tally: Tally,
 }
@@ -76,12 +76,13 @@ impl Shard {
         }
     }
 
-    /// B13: nothing is decided without the store. Whoever waits is told to try again.
+    /// B13: no decision without the store. The caller is asked to try again.
     pub(super) async fn unavailable(&mut self, job: Job) {
         Reply::unavailable(job).finish(&self.handles.bus).await;
     }
 
-    /// S3: nothing is decided on what nobody of this deployment wrote. What was published stays, for when it is mended.
+    /// S3: no decision on data that no coordinator of this deployment wrote. Published messages
+    /// stay queued until an operator has repaired the data.
     pub(super) async fn not_authentic(&mut self, job: Job) {
         Reply::not_authentic(job).finish(&self.handles.bus).await;
     }

@@ -1,10 +1,11 @@
-//! The loop of a shard. One turn: drain jobs → load missing traces (one pipeline) → decide all → commit all
-//! (one pipeline) → send (pipelined) → reply and acknowledge. A coordinator has several shards; each trace
-//! belongs to one of them. Between coordinators, the compare-and-set keeps a trace consistent.
+//! The loop of a shard. One turn: drain jobs → load missing traces (one pipeline) → decide all →
+//! commit all (one pipeline) → send (pipelined) → reply and acknowledge. Between coordinators, the
+//! compare-and-set keeps a trace consistent.
 //!
-//! Crash windows: before the commit nothing has happened, and the message is delivered again. Between
-//! commit and send, the outbox is in the store, and whoever finds it due sends it. Between send and
-//! acknowledgement, the message is delivered again and answered from the state.
+//! Crash windows: before the commit nothing has happened, and the message is delivered again.
+//! Between commit and send, the outbox is in the store, and any coordinator that finds it due sends
+//! it. Between send and acknowledgement, the message is delivered again and answered from the
+//! state.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -28,7 +29,7 @@ use super::{
 };
 use crate::{crash::Point, error_log};
 
-/// Jobs decided in one turn. More would only make the first of them wait.
+/// Jobs decided in one turn. More would only delay the first of them.
 const MAX_JOBS: usize = 512;
 /// Batches being sent at once; beyond that, jobs wait in their channel.
 const MAX_SENDING: usize = 8;
@@ -47,8 +48,8 @@ impl Shard {
                 self.turn(jobs).await;
                 continue;
             }
-            // Clearing is due a second after the last, and the batches in flight are few: neither keeps jobs waiting
-            // for ever.
+            // Clearing is due a second after the last, and the batches in flight are few: neither
+            // can starve the jobs.
             tokio::select! {
                 biased;
                 _ = clear.tick() => {
@@ -110,7 +111,8 @@ impl Shard {
             let entry = self.cache.get(trace_id).expect("jobs whose trace could not be loaded are gone");
             let open = opened.entry(trace_id).or_insert_with(|| {
                 order.push(trace_id);
-                // An entry may be older than our ownership: others may have renewed its leases in their memory.
+                // An entry may be older than our ownership: another coordinator may have renewed
+                // its leases in memory.
                 entry.trace.renewed_by(epoch.since(home.partition).unwrap_or(now));
                 let had_root = entry.trace.root().is_some();
                 let (events, replies, lines) = (Vec::new(), Vec::new(), Vec::new());
@@ -129,7 +131,7 @@ impl Shard {
                 self.broken(job, open.expected, now).await;
                 continue;
             };
-            // The store may have lost what it is about.
+            // The store may have lost the trace or context that the message refers to.
             if decided.is_err() && events.is_empty() && job.origin.is_sent_once() && !job.refused {
                 self.again.push(Job { refused: true, ..job });
                 continue;
@@ -158,9 +160,10 @@ impl Shard {
         self.cache.trim();
     }
 
-    /// A decision panicked. The trace in memory may be half changed: it is dropped, and so is what was decided on it in
-    /// this turn. The job is decided once more on what is stored; then it is given up, so that one message or one trace does not
-    /// end coordinator after coordinator.
+    /// Handles a panic of a decision. The trace in memory may be half changed, so the trace and
+    /// this turn's decisions on it are dropped. The job is decided once more on the stored state.
+    /// If that panics too, the job is given up, so that one message or one trace can't end one
+    /// coordinator after another.
     pub(super) async fn broken(&mut self, job: Job, version: u64, now: Timestamp) {
         let trace_id = job.trace_id;
         self.cache.remove(trace_id);
@@ -177,8 +180,8 @@ impl Shard {
         }
     }
 
-    /// The store has lost writes: drops what is remembered. What is being sent is waited for first, because
-    /// a log without it would rebuild an older state.
+    /// The store has lost writes: drops the cached state. Sends in progress are completed first,
+    /// because a log without their messages would rebuild an older state.
     async fn begin_epoch(&mut self) {
         while let Some(batch) = self.sending.next().await {
             self.stored(batch).await;
@@ -192,8 +195,9 @@ impl Shard {
         self.retimed.clear();
     }
 
-    /// Decisions that change nothing are not committed, so this checks that they were made on what the store
-    /// has: the version, by the same commit. Traces loaded in this turn are current; for the others the commit checks it.
+    /// Checks that decisions without events were made on the stored version, by the same commit.
+    /// Such decisions are not committed. Traces loaded in this turn are current; for the others the
+    /// commit makes this check.
     async fn confirm(
         &mut self,
         order: &mut Vec<TraceId>,
@@ -254,15 +258,15 @@ fn decide(trace: &mut Trace, work: &Work, copy_ms: u64, now: Timestamp) -> (Vec<
                 LeaseGrace::Anew => Some(now.plus_millis(SPARED_MS)),
             };
             if let Some(until) = until {
-                // Nothing is decided by this: leases are renewed in memory.
+                // This makes no event: leases are extended in memory only.
                 drop(one(Command::Spare { until }.into()));
             }
             let (mut events, woken) = one(Command::Wake.into());
-            // Last, so that it has all of what was decided.
+            // The copy comes last, so that it includes all decisions of the wake.
             events.extend(one(Command::Copy { after_ms: copy_ms }.into()).0);
             (events, woken)
         }
-        // Reading changes nothing; `Reply` does it.
+        // A read changes nothing; `Reply` answers it.
         Work::Read { .. } => (Vec::new(), Ok(())),
     }
 }
@@ -343,7 +347,7 @@ mod tests {
         assert!(!shard.cache.has(id) && shard.sending.is_empty());
     }
 
-    /// A trace that is always sending something must not keep those waiting who wait for what nobody is sending.
+    /// A trace that is always sending must not delay a reply whose messages are not being sent.
     #[tokio::test]
     async fn what_a_reply_waits_for_is_sent_while_other_messages_are_under_way() {
         let handles = handles();

@@ -1,5 +1,6 @@
-//! What metrics are told of a turn (X7). It is collected while jobs are decided, and told when what was decided is committed: so a
-//! decision that another coordinator was ahead of does not count, and a message that comes twice counts once.
+//! The metrics of a turn (X7). They are collected while jobs are decided, and recorded when the
+//! decisions are committed. So a decision that another coordinator preceded is not counted, and a
+//! message that is delivered twice is counted once.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -13,7 +14,7 @@ use trace::{Command, ContextNode, Event, Phase, Refusal, Status, Trace};
 
 use super::job::Work;
 
-/// What is told of a trace once its turn is committed.
+/// The metrics of a trace in one turn, recorded once the turn is committed.
 #[derive(Debug, Default)]
 pub(super) struct TurnMetrics(Vec<Fact>);
 
@@ -23,7 +24,7 @@ enum Fact {
     Attempt(&'static str),
     LeaseExpired,
     Run(&'static str),
-    /// Of an agent, or a graph if there is none.
+    /// Of an agent, or of a graph if there is none.
     Ended(Option<AgentId>, Duration, Option<&'static str>),
     Cancelled(Duration),
     Hold(&'static str),
@@ -33,13 +34,13 @@ enum Fact {
     Disputed(Usd),
 }
 
-/// The hold of each context that was denied last. A worker asks for it once more when its costs are booked, or while others are in
-/// flight: that is still one denial.
+/// The call whose hold was last denied, by context. A worker asks for it again when its costs are
+/// booked, or while other calls are in flight: that is still one denial.
 #[derive(Debug, Default)]
 pub(crate) struct Denials(HashMap<ChildId, CallId>);
 
 impl Denials {
-    /// What was decided, without a denial that was told before.
+    /// The decision to count: a repeated denial becomes `Ok`.
     pub(super) fn news<'a>(
         &mut self,
         work: &Work,
@@ -56,12 +57,12 @@ impl Denials {
     }
 }
 
-/// What only the state before a decision tells.
+/// Values that can only be read from the state before a decision.
 #[derive(Debug, Default)]
 pub(super) struct Before {
     overspent: Amount,
     spent: Amount,
-    /// Since when the context of a claim waits, and the pool of whoever claims it.
+    /// Since when the context of a claim waits, and the pool of the claiming worker.
     queued: Option<(Timestamp, PoolName)>,
 }
 
@@ -81,7 +82,7 @@ impl Before {
 }
 
 impl TurnMetrics {
-    /// Collects what a job has decided: `trace` is the state after it.
+    /// Collects the metrics of a decided job: `trace` is the state after it.
     pub(super) fn note(
         &mut self,
         before: Before,
@@ -142,7 +143,7 @@ impl TurnMetrics {
         }
     }
 
-    /// It is committed, or there was nothing to commit.
+    /// Records the metrics, after the commit or where there was nothing to commit.
     pub(super) fn tell(self) {
         for fact in self.0 {
             match fact {
@@ -175,7 +176,8 @@ fn of_worker(work: &Work) -> Option<(&PoolName, &Command)> {
     Some((order.pool.as_ref()?, &order.command))
 }
 
-/// Since when a context could have been claimed. That of a lost worker could when the lease ran out.
+/// Since when a context could have been claimed. After the loss of a worker, since the lease
+/// expired.
 fn queued_since(node: &ContextNode) -> Option<Timestamp> {
     match &node.status {
         Status::Submitted { .. } => Some(node.identity.started_at),
@@ -193,19 +195,19 @@ fn ends(node: &ContextNode, now: Timestamp) -> Vec<Fact> {
     let is_run = node.parent.is_none();
     let mut facts: Vec<Fact> = is_run.then(|| Fact::Run(end.status.name())).into_iter().collect();
     let agent = node.spec.agent_id.clone().filter(|_| node.graph.is_none());
-    // What an earlier run has done took no time in this one, and an approval is no agent.
+    // A result taken from an earlier run took no time in this one, and an approval has no agent.
     if node.identity.taken.is_none() && (node.graph.is_some() || agent.is_some()) {
         facts.push(Fact::Ended(agent, between(node.identity.started_at, now), end.error_type()));
     }
     facts
 }
 
-/// What the whole run has spent.
+/// The money and tokens that the whole run has spent.
 fn spent(trace: &Trace) -> Amount {
     trace.root().map(|root| root.budget.spent).unwrap_or_default()
 }
 
-/// Where what was booked comes from: calls whose cost is known, then the command itself.
+/// The sources of the booked amount: calls whose cost is known, then the command itself.
 fn sources(work: &Work, events: &[Event], booked: Usd) -> Vec<Fact> {
     let settled =
         |event: &Event| if let Event::Settled { amount, .. } = event { amount.cost_usd.nanos() } else { 0 };
@@ -221,7 +223,7 @@ fn sources(work: &Work, events: &[Event], booked: Usd) -> Vec<Fact> {
     some.map(|(source, model, usd)| Fact::Spent(source, model, usd)).collect()
 }
 
-/// What was booked beyond the budget of the whole run.
+/// The amount that was booked beyond the budget of the whole run.
 fn overspent(trace: &Trace) -> Amount {
     let beyond = |root: &ContextNode| root.budget.spent.saturating_sub(root.budget.ceilings.limit);
     trace.root().map(beyond).unwrap_or_default()
@@ -254,7 +256,7 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_millis(5_000);
 
-    /// A run that is claimed, with a hold of a dollar.
+    /// A claimed run with a hold of a dollar.
     fn claimed() -> Trace {
         let mut trace = Trace::new(TraceId::from_u128(1).unwrap());
         let amount = json!({"cost_usd": 1, "tokens": 100});
@@ -314,7 +316,7 @@ mod tests {
         let agent = "default".parse().unwrap();
         let took = Duration::from_secs(4);
         let first = told(report(), &mut trace);
-        // The open hold of the call is booked by whoever takes over, or later.
+        // The open hold of the call is booked by the next attempt, or later.
         assert_eq!(
             first,
             [Fact::Run("completed"), Fact::Ended(Some(agent), took, None), Fact::Attempt("completed")]

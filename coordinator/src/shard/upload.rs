@@ -1,6 +1,6 @@
-//! Sends what is too large for a message of the server. It is stored as an object first, which may take up to a minute, and
-//! nobody else waits for that: it is sent beside the turns. Only what its own trace sends after it waits, so that the
-//! messages of a trace keep their order.
+//! Sends messages that are too large for the server. Each is stored as an object first, which may
+//! take up to a minute, so it is sent in parallel to the turns. Only later messages of the same
+//! trace wait for it, so that a trace's messages keep their order.
 
 use std::collections::HashMap;
 
@@ -14,13 +14,14 @@ use super::{
     reply::Reply,
 };
 
-/// Beyond so many, turns wait until one is sent: each has its payload in memory.
+/// With more uploads, turns wait until one is sent: each upload has its payload in memory.
 pub(super) const MAX_UPLOADS: usize = 64;
 
 #[derive(Default)]
 pub(super) struct Uploads {
     sending: FuturesUnordered<BoxFuture<'static, Batch>>,
-    /// Of each trace that has uploads, when its last one has sent its messages.
+    /// For each trace that has uploads, a channel that completes when its last upload has been
+    /// sent.
     last: HashMap<TraceId, oneshot::Receiver<()>>,
 }
 
@@ -33,7 +34,7 @@ impl Uploads {
         self.sending.is_empty()
     }
 
-    /// Whether messages of a trace have to wait for earlier ones.
+    /// Returns true if messages of a trace have to wait for earlier uploads.
     pub(super) fn has(&mut self, id: TraceId) -> bool {
         let open = self.last.get_mut(&id).map(|last| last.try_recv() == Err(TryRecvError::Empty));
         if open == Some(false) {
@@ -42,12 +43,12 @@ impl Uploads {
         open == Some(true)
     }
 
-    /// The next one that is stored.
+    /// The next upload that is stored.
     pub(super) async fn next(&mut self) -> Option<Batch> {
         self.sending.next().await
     }
 
-    /// Sends the messages of one trace, after those it already has here.
+    /// Sends the messages of one trace, after its earlier uploads.
     pub(super) fn send(
         &mut self,
         bus: Bus,
@@ -68,7 +69,7 @@ impl Uploads {
         self.sending.push(upload.boxed());
     }
 
-    /// Gives a large answer, and acknowledges what it is about.
+    /// Sends a large answer, and acknowledges its message.
     pub(super) fn finish(&mut self, bus: Bus, reply: Reply) {
         let answering = async move {
             reply.finish(&bus).await;
@@ -77,7 +78,7 @@ impl Uploads {
         self.sending.push(answering.boxed());
     }
 
-    /// Gives a large answer before the messages are stored.
+    /// Sends a large answer before the messages are stored.
     pub(super) fn answer(&mut self, bus: Bus, to: String, answer: bytes::Bytes) {
         let answering = async move {
             if let Err(error) = bus.reply(&to, answer).await {

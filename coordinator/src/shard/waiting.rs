@@ -1,5 +1,6 @@
-//! Asks for holds that wait in the line of their trace. Each is decided again when its trace may have room for it,
-//! and answered with `wait` after a moment, so that its worker asks again. What is kept here may be lost.
+//! Asks for holds that wait in the queue of their trace. Each is decided again when its trace may
+//! have free budget. After a moment it is answered with `wait`, so that its worker asks again. A
+//! lost entry is harmless for the same reason.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -8,7 +9,8 @@ use tokio::time::Instant;
 
 use super::{job::Job, reply::Reply};
 
-/// How long an ask waits here; well below the time after which a worker asks again by itself.
+/// The longest time that an ask waits here; well below the time after which a worker asks again on
+/// its own.
 const LONGEST: Duration = Duration::from_millis(500);
 
 #[derive(Default)]
@@ -19,12 +21,12 @@ impl Waiting {
         self.0.entry(reply.job().trace_id).or_default().push((Instant::now(), reply));
     }
 
-    /// The asks of a trace, to be decided again.
+    /// Takes the asks of a trace, to be decided again.
     pub(super) fn of(&mut self, id: TraceId) -> impl Iterator<Item = Job> {
         self.0.remove(&id).into_iter().flatten().map(|(_, reply)| reply.into_job())
     }
 
-    /// The asks that have waited long enough.
+    /// Takes the asks that have waited long enough.
     pub(super) fn overdue(&mut self) -> Vec<Reply> {
         let (mut overdue, now) = (Vec::new(), Instant::now());
         for asks in self.0.values_mut() {
@@ -37,7 +39,7 @@ impl Waiting {
         overdue
     }
 
-    /// All of them, when the shard ends.
+    /// Takes all asks, when the shard ends.
     pub(super) fn all(&mut self) -> Vec<Reply> {
         std::mem::take(&mut self.0).into_values().flatten().map(|(_, reply)| reply).collect()
     }

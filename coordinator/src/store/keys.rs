@@ -1,5 +1,5 @@
-//! Every key in Redis, made here and nowhere else. All keys of a partition carry its hash tag, so that one
-//! script may use them in a cluster too.
+//! All keys in Redis, made here and nowhere else. Every key of a partition contains its hash tag,
+//! so that one script may use them in a cluster too.
 
 use domain::{
     TraceId,
@@ -10,9 +10,9 @@ use super::OutboxKey;
 
 /// The trace's version, in its hash.
 pub(super) const VERSION: &str = "v";
-/// The field of a trace that tells commits with the same version apart.
+/// The field of a trace that distinguishes commits with the same version.
 pub(super) const STAMP: &str = "made";
-/// The field of a trace that says where the index of runs has it.
+/// The field of a trace with its entry in the index of runs.
 pub(crate) const INDEX: &str = "index";
 /// Prefix of an outbox's field name in the trace's hash.
 const OUTBOX: char = 'x';
@@ -24,8 +24,8 @@ pub(super) fn outbox(OutboxKey { version, made }: OutboxKey) -> String {
     format!("{OUTBOX}{version}-{made}")
 }
 
-/// Which outbox a field holds; none for other fields, and for names that an outbox never has: under them it could not be
-/// cleared.
+/// The outbox that a field holds; none for other fields. A name that no outbox has is rejected too,
+/// because an outbox could not be cleared under it.
 pub(super) fn outbox_key(field: &str) -> Option<OutboxKey> {
     let name = field.strip_prefix(OUTBOX)?;
     let (version, made) = name.split_once('-')?;
@@ -33,12 +33,14 @@ pub(super) fn outbox_key(field: &str) -> Option<OutboxKey> {
     (outbox(key) == field).then_some(key)
 }
 
-/// Whether a field is not the trace's own: an outbox, or what nobody but a stranger writes.
+/// Returns true for the field of an outbox, and for a field with an outbox's prefix that only a
+/// stranger writes.
 pub(super) fn is_beside(field: &str) -> bool {
     field.starts_with(OUTBOX)
 }
 
-/// A version from its text. Scripts compare the text: another one with the same value would never be the same to them.
+/// Reads a version from its text. Scripts compare texts, so another text with the same value is
+/// invalid.
 pub(super) fn version(text: &str) -> Option<u64> {
     text.parse().ok().filter(|number: &u64| number.to_string() == text)
 }
@@ -81,22 +83,23 @@ impl Keys {
         self.tagged(partition, "timers")
     }
 
-    /// A sorted set: when each submitted trace was opened.
+    /// A sorted set: the beginning of each submitted trace.
     pub(super) fn runs(&self, partition: Partition) -> String {
         self.tagged(partition, "runs")
     }
 
-    /// A sorted set: when each run began that the index lists under a term. The scripts make these keys from that of the runs.
+    /// A sorted set: the beginning of each run that the index lists under a term. Scripts derive
+    /// these keys from the key of the runs.
     pub(super) fn term(&self, partition: Partition, term: &str) -> String {
         self.tagged(partition, &format!("runs:{term}"))
     }
 
-    /// A sorted set: what each run cost that has ended, in nano-dollars.
+    /// A sorted set: the cost of each ended run, in nano-dollars.
     pub(super) fn costs(&self, partition: Partition) -> String {
         self.tagged(partition, "runs:cost")
     }
 
-    /// A sorted set: the ids of all traces that the index has, in their order.
+    /// A sorted set: the ids of all traces in the index, in their order.
     pub(super) fn ids(&self, partition: Partition) -> String {
         self.tagged(partition, "runs:ids")
     }
@@ -116,7 +119,7 @@ impl Keys {
         self.tagged(partition, "counter")
     }
 
-    /// Up to where the event log is in the store, as far as the partition goes.
+    /// The mark: up to which position of the event log the store has the partition's commits.
     pub(super) fn mark(&self, partition: Partition) -> String {
         self.tagged(partition, "mark")
     }
@@ -126,12 +129,13 @@ impl Keys {
         self.namespace.key("agents")
     }
 
-    /// A hash: the version of each profile. The tag puts it where the profiles are.
+    /// A hash: the version of each profile. The tag puts it into the hash slot of the profiles.
     pub(super) fn agent_versions(&self) -> String {
         format!("{{{}}}:versions", self.agents())
     }
 
-    /// A sorted set with one member: the revision of the profiles that commits in the partition must know.
+    /// A sorted set with one member: the revision of the profiles that commits in the partition
+    /// must have used.
     pub(super) fn agents_seen(&self, partition: Partition) -> String {
         self.tagged(partition, "agents")
     }
@@ -146,7 +150,7 @@ impl Keys {
         self.namespace.key("clock")
     }
 
-    /// How many partitions the deployment has.
+    /// The number of partitions of the deployment.
     pub(super) fn partitions(&self) -> String {
         self.namespace.key("partitions")
     }

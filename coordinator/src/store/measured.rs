@@ -1,4 +1,4 @@
-//! How long the store takes, for metrics.
+//! Measures the time of calls to the store, for metrics.
 
 use std::future::Future;
 

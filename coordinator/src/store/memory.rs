@@ -1,5 +1,5 @@
-//! The store of the embedded mode that keeps nothing: its contents end with the process. Behaves as the Redis one does, down
-//! to expiry and the order of ties.
+//! The store of the embedded mode without a directory: its contents end with the process. It
+//! behaves as Redis does, including expiry and the order of ties.
 
 use std::{
     borrow::Borrow,
@@ -24,7 +24,7 @@ use super::{
     record::{IndexEntry, RUNS_KEPT, SILENT_MS},
 };
 
-/// How long an answer is waited for, as for a server's.
+/// Time limit of an answer, as for a server's.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Clone)]
@@ -32,13 +32,14 @@ pub struct Memory {
     partitions: u16,
     clock: Clock,
     kept: Arc<Mutex<Contents>>,
-    /// Which process it is: another one after each loss, as a server that starts again or is replaced.
+    /// Identifies the server process: it changes after each loss, as for a server that restarts or
+    /// is replaced.
     run: Arc<AtomicU64>,
-    /// What lies between this handle and the store.
+    /// The simulated network between this handle and the store.
     link: Option<Arc<dyn Link>>,
 }
 
-/// What the store had at one moment.
+/// The contents of the store at one moment.
 #[derive(Debug, Clone)]
 pub struct Snapshot(Contents);
 
@@ -70,7 +71,7 @@ struct Home {
     ended: Scores,
 }
 
-/// A sorted set, as Redis has them.
+/// A sorted set, as in Redis.
 #[derive(Debug, Clone, Default)]
 struct Scores {
     of: HashMap<TraceId, Timestamp>,
@@ -97,7 +98,7 @@ impl Scores {
 }
 
 impl Home {
-    /// Lists a run as its new text says, and no more as the one before said.
+    /// Adds the entries of a run's new index text, and removes those of the text before.
     fn index(&mut self, trace: TraceId, before: Option<&str>, after: Option<&str>) {
         if let Some(before) = before.and_then(IndexEntry::read) {
             for term in before.terms {
@@ -125,29 +126,29 @@ impl Memory {
         Self::with_clock(partitions, Clock::Machine)
     }
 
-    /// A store whose clock is the given one: for simulations.
+    /// A store with the given clock, for simulations.
     pub fn with_clock(partitions: u16, clock: Clock) -> Memory {
         Memory { partitions, clock, kept: Arc::default(), run: Arc::default(), link: None }
     }
 
-    /// The same store behind a link: for simulations.
+    /// The same store behind a link, for simulations.
     pub fn behind(&self, link: Arc<dyn Link>) -> Memory {
         Memory { link: Some(link), ..self.clone() }
     }
 
-    /// A copy of all it has now.
+    /// A copy of its current contents.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot(self.kept().clone())
     }
 
-    /// Has what it had then, as a server that lost its last writes.
+    /// Restores earlier contents, as a server that lost its last writes.
     pub fn restore(&self, snapshot: Snapshot) {
         let mut kept = self.kept();
         *kept = snapshot.0;
         self.run.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Does what is asked, on the other side of the link if there is one.
+    /// Makes a call, on the other side of the link if there is one.
     pub(super) async fn ask<A: ToOwned + ?Sized, T: Send + 'static>(
         &self,
         doing: &'static str,
@@ -164,7 +165,8 @@ impl Memory {
         answer.ok_or_else(|| Error::Unavailable { doing, source: "no answer in time".into() })
     }
 
-    /// The contents. A panic elsewhere can't have left it half changed: nothing in here panics between two changes.
+    /// The contents. A poisoned lock is harmless: no code panics between two changes, so the
+    /// contents are never half changed.
     fn kept(&self) -> MutexGuard<'_, Contents> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -414,7 +416,7 @@ impl Memory {
         traces.iter().map(of).collect()
     }
 
-    /// The count that holds from now on: the first one given.
+    /// Returns the partition count that is valid from now on: the first that a coordinator gave.
     pub(super) fn settle_partitions(&self, count: u16) -> u16 {
         *self.kept().partitions.get_or_insert(count)
     }
@@ -466,7 +468,7 @@ impl Contents {
     }
 }
 
-/// Sets what has a value, and removes what has none.
+/// Sets keys with a value, and removes keys without one.
 fn put(kept: &mut HashMap<String, String>, changes: &[(String, Option<String>)]) {
     for (key, value) in changes {
         match value {

@@ -1,8 +1,9 @@
-//! Where traces are stored: opaque strings under a version, written by compare-and-set. The store does not
-//! know their meaning and decides nothing. Three implementations with one behaviour (the conformance suite
-//! runs on each); only this module knows Redis.
+//! Stores traces: opaque strings under a version, written by compare-and-set. The store does not
+//! read their meaning and makes no decisions. Three implementations behave the same (the
+//! conformance suite runs on each); only this module uses Redis.
 //!
-//! After an `Err` it is unknown whether the write happened. That is harmless: load again and compare the version.
+//! After an `Err` the outcome of a write is unknown. That is harmless: the caller loads again and
+//! compares the version.
 
 mod disk;
 mod keys;
@@ -26,13 +27,15 @@ pub use record::{
     UNREADABLE, Write,
 };
 
-/// Whether an error, or the cause of one, is that the server could not be reached or did not do as asked: its connection tells that.
+/// Returns true if an error, or its cause, means that the server was unreachable or did not carry
+/// out a request. The connection to the server logs such an error.
 pub(crate) fn is_outage(error: &(dyn std::error::Error + 'static)) -> bool {
     matches!(error.downcast_ref(), Some(Error::Unavailable { .. })) || redis::is_error(error)
 }
 
-/// Makes one call on the store of a handle. A store in memory answers on the other side of its link, in which errors name the
-/// call by the text; a borrowed argument, marked by `&`, crosses the link as a copy.
+/// Makes one call on the store of a handle. A store in memory answers on the other side of its
+/// link, where errors name the call by the text. A borrowed argument, marked by `&`, crosses the
+/// link as a copy.
 macro_rules! dispatch {
     ($store:expr, $doing:literal, $call:ident(& $about:expr $(, $more:expr)*)) => {
         match $store {
@@ -60,23 +63,24 @@ pub enum Store {
 }
 
 impl Store {
-    /// The traces as stored, in the order asked. Each comes with the counter of its partition, read before
-    /// the trace: a counter lower than one seen before means that acknowledged writes were lost. Each is as it was at one
-    /// moment; a large one that others change all the time is an error that names it.
+    /// Loads traces, in the order of the request. Each comes with the counter of its partition,
+    /// read before the trace: a counter lower than an earlier one means that acknowledged writes
+    /// were lost. Each trace is the state of one moment. A large trace that changes during every
+    /// attempt is an error that names it.
     pub async fn load(&self, traces: &[TraceId]) -> Result<Vec<LoadedRecord>, Error> {
         measured("load", async { dispatch!(self, "load traces", load(&traces)) }).await
     }
 
-    /// Each write is all or nothing, and happens only if the trace has the version it expects. All writes
-    /// together are one round trip. The answers are in the order of the writes.
+    /// Commits writes in one round trip. Each write is all or nothing, and happens only if the
+    /// trace has the version that the write expects. The answers are in the order of the writes.
     pub async fn commit(&self, writes: &[Write]) -> Result<Vec<CommitOutcome>, Error> {
         let reserved = |name: &str| [keys::VERSION, keys::INDEX].contains(&name) || keys::is_beside(name);
         debug_assert!(writes.iter().flat_map(|write| &write.fields).all(|(name, _)| !reserved(name)));
         measured("commit", async { dispatch!(self, "commit", commit(&writes)) }).await
     }
 
-    /// Clears outboxes that were sent, and sets the timer if the trace still has the given version and stamp. A trace
-    /// that is gone has version 0: so its timer can be removed too.
+    /// Clears outboxes that were sent, and sets the timer if the trace still has the given version
+    /// and stamp. A missing trace has version 0, so its timer can be removed too.
     pub async fn sent(&self, sent: &[SentOutboxes]) -> Result<(), Error> {
         measured("sent", async { dispatch!(self, "clear outboxes", sent(&sent)) }).await
     }
@@ -91,7 +95,8 @@ impl Store {
         measured("due", async { dispatch!(self, "find due timers", due(&partitions, now, limit)) }).await
     }
 
-    /// Traces that ended at this time or before, the first to end first, at most `limit` of each partition.
+    /// Traces that ended at this time or before, the first to end first, at most `limit` of each
+    /// partition.
     pub async fn ended(
         &self,
         partitions: &[Partition],
@@ -101,23 +106,25 @@ impl Store {
         dispatch!(self, "find ended traces", ended(&partitions, until, limit))
     }
 
-    /// Sets the timer of a trace that has one, whatever is stored of it.
+    /// Sets the timer of a trace that has one, without checking the trace.
     pub async fn delay(&self, trace: TraceId, until: Timestamp) -> Result<(), Error> {
         dispatch!(self, "delay a timer", delay(trace, until))
     }
 
-    /// Lists an ended trace as one that ended at this time.
+    /// Changes the time at which an ended trace is listed as ended.
     pub async fn put_off(&self, trace: TraceId, until: Timestamp) -> Result<(), Error> {
         dispatch!(self, "put off a removal", put_off(trace, until))
     }
 
-    /// Removes a trace and all that is kept with it, if it still has the version and no timer (something to send); tells
-    /// whether it was removed. Version 0: the trace is gone already, and is only taken from the lists.
+    /// Removes a trace and all data stored with it, if it still has the version and no timer (a
+    /// timer means that something is left to send). Returns true if it was removed. With version 0
+    /// the trace is missing already, and only its list entries are removed.
     pub async fn remove(&self, trace: TraceId, version: u64) -> Result<bool, Error> {
         dispatch!(self, "remove a trace", remove(trace, version))
     }
 
-    /// Notes that traces are submitted as branches of another one. The note is kept until that one is removed.
+    /// Records that traces are submitted as branches of another one. The record is kept until that
+    /// trace is removed.
     pub async fn add_branches(&self, of: TraceId, by: &[TraceId]) -> Result<(), Error> {
         match self {
             Store::Redis(redis) => redis.add_branches(of, by).await,
@@ -129,22 +136,23 @@ impl Store {
         }
     }
 
-    /// The traces that were noted as branches of this one, sorted. Some may never have begun.
+    /// The recorded branches of a trace, sorted. Some may never have begun.
     pub async fn branches(&self, of: TraceId) -> Result<Vec<TraceId>, Error> {
         dispatch!(self, "list branches", branches(of))
     }
 
-    /// The clock of record, and its correction.
+    /// The store's clock, and its correction.
     pub async fn time(&self) -> Result<StoreTime, Error> {
         dispatch!(self, "read the clock", time())
     }
 
-    /// Proposes a correction of the clock; nothing happens if there is one of its number.
+    /// Proposes a correction of the clock. If a correction with its number exists, nothing changes.
     pub async fn correct_time(&self, correction: Correction) -> Result<(), Error> {
         dispatch!(self, "correct the clock", correct_time(correction))
     }
 
-    /// Records a heartbeat of a coordinator. Those whose heartbeat is younger than `ttl_ms` are alive, itself included.
+    /// Records a heartbeat of a coordinator, and returns the members. A coordinator whose heartbeat
+    /// is younger than `ttl_ms` is alive; that includes the caller.
     pub async fn heartbeat(&self, coordinator: &Member, ttl_ms: u64) -> Result<Members, Error> {
         measured("heartbeat", async {
             dispatch!(self, "record a heartbeat", heartbeat(&coordinator, ttl_ms))
@@ -156,7 +164,7 @@ impl Store {
         dispatch!(self, "leave", leave(&coordinator))
     }
 
-    /// All agent profiles, as they were at one moment.
+    /// All agent profiles, at one moment.
     pub async fn agents(&self) -> Result<Agents, Error> {
         dispatch!(self, "read the agents", agents())
     }
@@ -165,14 +173,15 @@ impl Store {
         dispatch!(self, "read the revision of the agents", agents_revision())
     }
 
-    /// Replaces what is earlier than these versions, atomically. If anything changed, the revision rises, and it is at
-    /// least `at_least`. Then every partition knows the revision: a commit decided with an earlier one is refused. Returns
-    /// the revision.
+    /// Replaces profiles that are earlier than these versions, atomically. If any profile changed,
+    /// the revision rises, and it is at least `at_least`. Then every partition gets the revision: a
+    /// commit that was decided with an earlier one is rejected. Returns the revision.
     pub async fn apply_agents(&self, versions: &[AgentVersion], at_least: u64) -> Result<u64, Error> {
         dispatch!(self, "store agents", apply_agents(&versions, at_least))
     }
 
-    /// The runs over all partitions that the index lists so, newest first: fewer than the limit only if there are no more.
+    /// The runs of all partitions that match, newest first: fewer than the limit only if no more
+    /// match.
     pub async fn find(&self, find: &Find) -> Result<Vec<(TraceId, Timestamp)>, Error> {
         measured("find", async { dispatch!(self, "find runs", find(&find)) }).await
     }
@@ -182,7 +191,7 @@ impl Store {
         dispatch!(self, "find traces by their ids", with_prefix(&prefix, limit))
     }
 
-    /// How many runs are listed.
+    /// The number of listed runs.
     pub async fn run_count(&self) -> Result<u64, Error> {
         dispatch!(self, "count runs", run_count())
     }
@@ -192,22 +201,23 @@ impl Store {
         dispatch!(self, "read versions", versions(&traces))
     }
 
-    /// The number of commits in each partition, in the order asked.
+    /// The number of commits in each partition, in the order of the request.
     pub async fn counters(&self, partitions: &[Partition]) -> Result<Vec<u64>, Error> {
         measured("counters", async { dispatch!(self, "read counters", counters(&partitions)) }).await
     }
 
-    /// Up to where the event log is in each partition, in the order asked.
+    /// The marks of partitions, in the order of the request.
     pub async fn log_marks(&self, partitions: &[Partition]) -> Result<Vec<LogMark>, Error> {
         dispatch!(self, "read marks", log_marks(&partitions))
     }
 
-    /// Sets each mark whose partition is as it was seen. The answers are in the order of the marks.
+    /// Sets each mark whose partition is still in the state that the mark names as seen. The
+    /// answers are in the order of the marks.
     pub async fn set_log_marks(&self, marks: &[NewMark]) -> Result<Vec<MarkOutcome>, Error> {
         dispatch!(self, "set marks", set_log_marks(&marks))
     }
 
-    /// Some fields of many traces, as far as they exist.
+    /// Some fields of many traces; missing fields are left out.
     pub async fn fields(
         &self,
         traces: &[TraceId],
@@ -227,8 +237,8 @@ impl Store {
         .await
     }
 
-    /// The first coordinator of a deployment fixes its partition count. A coordinator with another count
-    /// would look for traces in the wrong partitions.
+    /// The first coordinator of a deployment fixes its partition count. A coordinator with another
+    /// count would look for traces in the wrong partitions.
     pub async fn settle_partitions(&self, count: u16) -> Result<(), Error> {
         let found = dispatch!(self, "settle the partitions", settle_partitions(count))?;
         if found == count { Ok(()) } else { Err(Error::Mismatch { found, asked: count }) }
@@ -249,7 +259,8 @@ impl Store {
         }
     }
 
-    /// The permissions of the user as which Redis replays its append-only file; unrestricted in other stores.
+    /// The permissions of the user as which Redis replays its append-only file; unrestricted in
+    /// other stores.
     pub async fn default_user(&self) -> Result<DefaultUser, Error> {
         match self {
             Store::Redis(redis) => redis.default_user().await,

@@ -1,4 +1,4 @@
-//! What goes into the store and what comes out of it: plain values, the same for all stores.
+//! The values that go into the store and come out of it, the same for all stores.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -9,30 +9,30 @@ use std::{
 use bus::Position;
 use domain::{Timestamp, TraceId, WorkerId, id, subject::Partition};
 
-/// How many runs of one partition its index keeps, the newest. The index is a list for people; nothing
-/// depends on it.
+/// How many runs of one partition the index keeps, the newest. The index is a list for users; no
+/// decision depends on it.
 pub(super) const RUNS_KEPT: usize = 10_000;
 
-/// A coordinator that is alive, with a text of its own for the others.
+/// A coordinator, with a text for the other coordinators.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Member {
     pub id: WorkerId,
     pub says: String,
 }
 
-/// Coordinators that beat in the last hour.
+/// Coordinators with a heartbeat in the last hour.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Members {
-    /// Those that count, sorted.
+    /// Coordinators with a recent heartbeat, sorted.
     pub alive: Vec<Member>,
-    /// Those that ended without saying so, or can't be heard.
+    /// Coordinators that ended without leaving, or whose heartbeats do not arrive.
     pub silent: Vec<Member>,
 }
 
-/// How long a coordinator that ended without saying so is remembered.
+/// A coordinator that ended without leaving is remembered for this time.
 pub(super) const SILENT_MS: u64 = 3_600_000;
 
-/// As it is stored: the id has no space.
+/// The stored form: the id has no space.
 impl fmt::Display for Member {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{} {}", self.id, self.says)
@@ -48,68 +48,73 @@ impl FromStr for Member {
     }
 }
 
-/// The version of what is stored under the name of a trace and can't be read as one. Coordinators write no such version.
+/// The version that is reported for data under a trace's name that can't be read as a trace.
+/// Coordinators never write this version.
 pub const UNREADABLE: u64 = u64::MAX;
 
-/// What a write replaces of what was there.
+/// The stored data that a write replaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Replaces {
-    /// Only what it names.
+    /// Only the fields and values that the write names.
     Nothing,
-    /// All fields and values, outboxes apart.
+    /// All fields and values, but not the outboxes.
     AllButOutboxes,
-    /// All of it, because it can't be read as a trace.
+    /// All data, because it can't be read as a trace.
     Everything,
 }
 
-/// One change of one trace. It happens only if the trace still has the version `expected`, and the stamp.
+/// One change of one trace. It happens only if the trace still has the version `expected` and the
+/// stamp.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Write {
     pub trace_id: TraceId,
-    /// 0: the trace must not exist. [`UNREADABLE`]: what is there must not be one.
+    /// 0: the trace must not exist. [`UNREADABLE`]: the stored data must not be a readable trace.
     pub expected: u64,
-    /// The text that the field `made` must have, if this is known. A store that lost writes may have the
-    /// version by another commit.
+    /// The text that the field `made` must have, if known. In a store that lost writes, another
+    /// commit may have made the version.
     pub stamp: Option<String>,
-    /// The version it gets.
+    /// The version that the trace gets.
     pub version: u64,
-    /// What of the fields and values that were there is replaced.
+    /// The stored fields and values that the write replaces.
     pub replaces: Replaces,
-    /// Fields of the trace; none deletes. The names `v` and `x…` are the store's own.
+    /// Fields of the trace; none deletes a field. The names `v`, `index` and `x…` are reserved for
+    /// the store.
     pub fields: Vec<(String, Option<String>)>,
-    /// Values of the shared store; none deletes.
+    /// Values of the shared store; none deletes a value.
     pub values: Vec<(String, Option<String>)>,
-    /// What it has to send, kept until it is cleared.
+    /// The messages to send, stored until they are cleared.
     pub outbox: Option<(OutboxKey, String)>,
     /// Outboxes that were sent.
     pub cleared: Vec<OutboxKey>,
     /// When the trace needs a wake; none removes its timer.
     pub timer: Option<Timestamp>,
-    /// Set for an ended trace: since when. It is then listed among the ended ones, until it is removed.
+    /// Since when the trace is over, if it is. It is then listed as ended, until it is removed.
     pub ended_at: Option<Timestamp>,
-    /// Set at the first write of a submitted trace: lists it among the runs.
+    /// Set at the first write of a submitted trace: adds the trace to the list of runs.
     pub opened_at: Option<Timestamp>,
-    /// The revision of the agent profiles that it was decided with, if it names any.
+    /// The revision of the agent profiles that the decision used, if it used any.
     pub profiles: Option<u64>,
-    /// Where the index of runs has it from now on: when it began, its cost in nano-dollars (or `-`), its terms, with spaces
-    /// between. Kept as its field `index`. None: as before.
+    /// The new entry in the index of runs: when the run began, its cost in nano-dollars (or `-`),
+    /// and its terms, separated by spaces. Stored as the field `index`. None: unchanged.
     pub index: Option<String>,
 }
 
-/// Which runs are looked for in the index (G17).
+/// A query for runs in the index (G17).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Find {
-    /// A run has a term of each group.
+    /// Groups of terms: a run must have a term of each group.
     pub terms: Vec<Vec<String>>,
-    /// Its cost in nano-dollars, from and to. A run whose cost the index does not have is found too.
+    /// The lowest and the highest cost in nano-dollars. A run whose cost is not in the index
+    /// matches too.
     pub cost: Option<(u64, u64)>,
-    /// It began then or later.
+    /// The run began at this time or later.
     pub since: Timestamp,
-    /// It began before then; none: whenever.
+    /// The run began before this time; none: no limit.
     pub until: Option<Timestamp>,
-    /// Only those behind this place.
+    /// Only runs after this place, in the order of the result.
     pub after: Option<(Timestamp, TraceId)>,
-    /// It need not be among the newest runs: a run that waits for a human is found however many are newer. Only with terms.
+    /// Also finds a run that is no longer among the newest: a run that waits for a human is found
+    /// even if many are newer. Only with terms.
     pub any_age: bool,
     pub limit: usize,
 }
@@ -121,14 +126,14 @@ impl Find {
         Find { terms: Vec::new(), cost: None, since, until: None, after: None, any_age: false, limit }
     }
 
-    /// The latest time that a run may have begun at.
+    /// The latest time at which a run may have begun.
     pub(super) fn latest(&self) -> Option<Timestamp> {
         let before = self.until.map(|until| until.minus_millis(1));
         before.into_iter().chain(self.after.map(|(at, _)| at)).min()
     }
 }
 
-/// The entries of a run in the index: when it began, its cost, its terms.
+/// The index entry of a run: when it began, its cost, its terms.
 pub(super) struct IndexEntry<'t> {
     pub(super) at: Timestamp,
     pub(super) cost: Option<u64>,
@@ -143,7 +148,7 @@ impl<'t> IndexEntry<'t> {
     }
 }
 
-/// The result of a write. The counter is that of its partition, which every commit raises.
+/// The result of a write. The counter is that of its partition; every commit raises it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommitOutcome {
     Done {
@@ -154,14 +159,15 @@ pub enum CommitOutcome {
         version: u64,
         counter: u64,
     },
-    /// The agent profiles have this revision, later than the one the write was decided with.
+    /// The agent profiles have this revision, which is later than the revision that the decision
+    /// used.
     Outdated {
         revision: u64,
         counter: u64,
     },
 }
 
-/// The agent profiles: texts that the store does not read.
+/// The agent profiles, as texts that the store does not read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Agents {
     /// Raised by every change.
@@ -179,23 +185,24 @@ pub struct AgentVersion {
     pub version: u64,
     /// None: the agent is deleted.
     pub profile: Option<String>,
-    /// It replaces the same version too: its text was signed again.
+    /// It replaces an equal version too: its text was signed again.
     pub again: bool,
 }
 
-/// What a partition has apart from its traces.
+/// The counter and the mark of a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogMark {
     pub counter: u64,
-    /// Every commit of the partition whose messages the event log has up to here is in the store.
+    /// The store has every commit of the partition whose messages are in the event log up to this
+    /// position.
     pub position: Option<Position>,
-    /// Names the process that serves the store, from its start to its end: what it acknowledged, it still has. Empty if the
-    /// server does not say.
+    /// Identifies the server process, from its start to its end: the process still has all that it
+    /// acknowledged. Empty if the server does not report an identity.
     pub run: String,
 }
 
-/// A mark to be set, if the partition is as it was seen: its counter has not gone back, its mark is the same, and so is the
-/// process that serves it.
+/// A mark to set, if the partition is still as it was seen: its counter has not gone back, and its
+/// mark and its server process are the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewMark {
     pub partition: Partition,
@@ -207,7 +214,7 @@ pub struct NewMark {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MarkOutcome {
     Done,
-    /// The partition is not as it was seen, but like this.
+    /// The partition has this state instead of the seen one.
     Differs(LogMark),
 }
 
@@ -220,8 +227,8 @@ pub struct Record {
     pub outbox: BTreeMap<OutboxKey, String>,
 }
 
-/// Names the outbox of a commit. A store that lost writes gets another commit with the same version: `made`
-/// tells them apart.
+/// Names the outbox of a commit. A store that lost writes gets another commit with the same
+/// version; `made` distinguishes the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OutboxKey {
     pub version: u64,
@@ -231,7 +238,8 @@ pub struct OutboxKey {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadedRecord {
     pub record: Option<Record>,
-    /// What is there can't be read as a trace, which only a stranger can have written: why. Then there is no record.
+    /// The reason that the stored data can't be read as a trace. Only a stranger can have written
+    /// such data; `record` is then none.
     pub damaged: Option<String>,
     /// The counter of its partition, read before the record.
     pub counter: u64,
@@ -242,12 +250,14 @@ pub struct LoadedRecord {
 pub struct SentOutboxes {
     pub trace_id: TraceId,
     pub outboxes: Vec<OutboxKey>,
-    /// Sets the timer if the trace still has this version, and the stamp; none leaves it alone.
+    /// The timer is set if the trace still has this version and the stamp; none leaves the timer
+    /// unchanged.
     pub version: Option<u64>,
-    /// As in a write.
+    /// As in a [`Write`].
     pub stamp: Option<String>,
     pub timer: Option<Timestamp>,
-    /// If the timer is set, clears all outboxes. A store that lost writes has some again that were cleared.
+    /// With the timer, all outboxes are cleared too. A store that lost writes may again have some
+    /// that were cleared.
     pub all: bool,
 }
 
@@ -258,8 +268,9 @@ pub struct StoreTime {
     pub correction: Correction,
 }
 
-/// How far the store's clock is ahead of the time that decisions are made at (behind, if negative). The coordinators agree
-/// on it by its number: the first of a number is kept, and the highest number counts. Number 0 is none.
+/// By how much the store's clock is ahead of the time at which decisions are made (behind, if
+/// negative). The coordinators agree on a correction by its number: the first of a number is kept,
+/// and the highest number is valid. Number 0 means no correction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Correction {
     pub number: u64,
@@ -267,7 +278,7 @@ pub struct Correction {
 }
 
 impl StoreTime {
-    /// The time that decisions are made at.
+    /// The time at which decisions are made.
     pub fn corrected(&self) -> Timestamp {
         let millis = self.correction.ahead_ms.unsigned_abs();
         match self.correction.ahead_ms {
@@ -277,7 +288,8 @@ impl StoreTime {
     }
 }
 
-/// How the server persists what it has acknowledged. None where it does not say, or there is no server.
+/// How the server persists acknowledged writes. None where the server does not report a setting, or
+/// there is no server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Durability {
     pub version: Option<String>,
@@ -286,8 +298,9 @@ pub struct Durability {
     pub maxmemory_policy: Option<String>,
 }
 
-/// The permissions of Redis' user `default`. Redis replays its append-only file as that user, and drops each transaction, and each
-/// script with several writes, that the user may not run. Every commit is such a script.
+/// The permissions of Redis' user `default`. Redis replays its append-only file as that user, and
+/// drops each transaction, and each script with several writes, for which the user lacks
+/// permissions. Every commit is such a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DefaultUser {
     /// It has all commands and all keys.
@@ -298,7 +311,7 @@ pub enum DefaultUser {
 }
 
 impl DefaultUser {
-    /// The loss that follows, for an operator.
+    /// The resulting loss, for an operator.
     pub fn problem(self) -> Option<&'static str> {
         match self {
             DefaultUser::Unrestricted => None,
@@ -313,7 +326,7 @@ impl DefaultUser {
     }
 }
 
-/// Why the store could not do as asked. Never holds a credential.
+/// The reason that a call of the store failed. Never contains a credential.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("could not connect to Redis at {address}")]
@@ -323,7 +336,8 @@ pub enum Error {
         #[source]
         source: Box<dyn error::Error + Send + Sync>,
     },
-    /// No answer, or an error (out of memory, read only, loading). After a write its outcome is unknown.
+    /// No answer, or an error (out of memory, read only, loading). After a write its outcome is
+    /// unknown.
     #[error("could not {doing}")]
     Unavailable {
         doing: &'static str,

@@ -1,4 +1,5 @@
-//! What is not of a trace: agent profiles, partitions with their counters and marks, the clock, who is alive.
+//! The rows of a deployment outside its traces: agent profiles, partitions with their counters and
+//! marks, the clock, live coordinators.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,7 @@ const CORRECTION: &str = "correction";
 const PARTITIONS: &str = "partitions";
 
 impl Disk {
-    /// Whether it can be read.
+    /// Checks that the directory can be read.
     pub(in super::super) fn ping(&self) -> Result<(), Error> {
         self.read("read the directory", |_| Ok(()))
     }
@@ -126,7 +127,7 @@ impl Disk {
         .await
     }
 
-    /// The count that holds from now on: the first one given.
+    /// Returns the partition count that is valid from now on: the first that a coordinator gave.
     pub(in super::super) async fn settle_partitions(&self, count: u16) -> Result<u16, Error> {
         let found = self.write("settle the partitions", move |rows| {
             let key = rows::setting(PARTITIONS);

@@ -36,7 +36,8 @@ impl Disk {
     }
 }
 
-/// The newest runs of a partition that fit. Those of the first group of terms are looked at, or all.
+/// The newest matching runs of a partition. Reads the lists of the first group of terms, or without
+/// terms the list of all runs.
 fn in_home(rows: &impl Rows, home: Partition, find: &Find) -> Result<Vec<RunEntry>, disk::Error> {
     let lists: Vec<List<'_>> = match find.terms.first() {
         Some(any) => any.iter().map(|term| List::term(home, term)).collect(),
@@ -56,7 +57,7 @@ fn in_home(rows: &impl Rows, home: Partition, find: &Find) -> Result<Vec<RunEntr
     Ok(found)
 }
 
-/// The newest of several lists, once if several have it.
+/// The newest entry of several lists, returned once even if several lists have it.
 fn next<I: Iterator<Item = Result<RunEntry, disk::Error>>>(
     lists: &mut [Peekable<I>],
 ) -> Option<Result<RunEntry, disk::Error>> {

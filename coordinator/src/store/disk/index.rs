@@ -1,4 +1,4 @@
-//! The index of runs (G17): under which terms a run is listed, what it cost, and its id.
+//! The index of runs (G17): the terms that list a run, its cost, and its id.
 
 use disk::{Change, Error, Key, Kind, Reader, Rows};
 use domain::{TraceId, subject::Partition};
@@ -13,7 +13,7 @@ fn id(trace: TraceId) -> Key {
     Key::new(Kind::Id).id(trace.as_u128())
 }
 
-/// Lists a run as its new text says, and no more as the one before said.
+/// Adds the entries of a run's new index text, and removes those of the text before.
 pub(super) fn list(
     rows: &mut Change<'_>,
     home: Partition,
@@ -46,7 +46,7 @@ pub(super) fn list(
 pub(super) fn with_prefix(rows: &impl Rows, prefix: &str, limit: usize) -> Result<Vec<TraceId>, Error> {
     let padded = |digit: char| {
         let digits: String = prefix.chars().chain(std::iter::repeat(digit)).take(32).collect();
-        // As ids are displayed: what has other letters is the beginning of none.
+        // Ids are displayed in lowercase hex digits: a prefix with other characters matches none.
         let is_hex = prefix.len() <= 32 && digits.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f'));
         u128::from_str_radix(&digits, 16).ok().filter(|_| is_hex)
     };

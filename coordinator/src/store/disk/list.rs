@@ -1,4 +1,4 @@
-//! Traces with a time each, in the order of their times: timers, runs, ended ones, and the runs of a term.
+//! Lists of traces, sorted by a time: timers, runs, ended traces, and the runs of a term.
 
 use disk::{Change, Error, Key, Kind, Reader, Rows};
 use domain::{Timestamp, TraceId, subject::Partition};
@@ -95,7 +95,7 @@ impl<'t> List<'t> {
         Ok(())
     }
 
-    /// Those whose time is then or before, the first ones first.
+    /// The traces with this time or an earlier one, the earliest first.
     pub(super) fn until(
         &self,
         rows: &impl Rows,
@@ -108,7 +108,7 @@ impl<'t> List<'t> {
         found.map(|row| Ok(read(&row?.0, &sorted)?.1)).collect()
     }
 
-    /// Those whose time is then or before, the last ones first; none: all of them.
+    /// The entries with this time or an earlier one, the latest first; without a time, all entries.
     pub(super) fn newest<'r, R: Rows>(
         &self,
         rows: &'r R,

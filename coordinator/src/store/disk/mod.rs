@@ -1,5 +1,6 @@
-//! The store of the embedded mode in a directory: what it acknowledged is there after the process ended, however it ended.
-//! Behaves as the one in memory does. Lists are rows in the order of their times, so that opening the directory reads none.
+//! The store of the embedded mode in a directory: acknowledged writes survive the end of the
+//! process, even a crash. It behaves as the store in memory does. Lists are rows sorted by time, so
+//! that opening the directory reads no list.
 
 mod deployment;
 mod find;
@@ -14,14 +15,14 @@ use host::{clock::Clock, random::Random};
 
 use super::{Error, memory::Memory};
 
-/// Made once for a directory; clones are the same store.
+/// Made once for a directory; all clones share it.
 #[derive(Debug, Clone)]
 pub struct Disk {
     partitions: u16,
     directory: disk::Disk,
     /// The clock, and the heartbeats: all coordinators are in this process.
     within: Memory,
-    /// Which process it is.
+    /// Identifies this process.
     run: String,
 }
 

@@ -1,4 +1,4 @@
-//! The rows of the store, made here and nowhere else: what of a trace is in which row.
+//! The keys of the store's rows, made here and nowhere else.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use domain::{TraceId, subject::Partition};
 
 use super::super::{OutboxKey, Record, keys};
 
-/// What a row of a trace holds.
+/// The parts of a trace, each with its own rows.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Part {
     Fields = 1,
@@ -78,7 +78,7 @@ pub(super) fn trace_id(id: u128) -> Result<TraceId, Error> {
     TraceId::from_u128(id).ok_or_else(|| Error::Corrupt { what: "a trace has no id".into() })
 }
 
-/// A trace, whole.
+/// A whole trace.
 pub(super) fn record(rows: &impl Rows, trace: TraceId) -> Result<Option<Record>, Error> {
     let version = version(rows, trace)?;
     if version == 0 {

@@ -169,7 +169,7 @@ fn commit(rows: &mut Change<'_>, home: Partition, write: &Write) -> Result<Commi
     Ok(CommitOutcome::Done { counter: counter + 1 })
 }
 
-/// Sets what has a text, and removes what has none.
+/// Sets a row with a text, and removes a row without one.
 fn put(rows: &mut Change<'_>, key: &disk::Key, text: Option<&str>) -> Result<(), disk::Error> {
     match text {
         Some(text) => rows.put(key, text.as_bytes()),
@@ -192,7 +192,7 @@ fn clear(rows: &mut Change<'_>, home: Partition, sent: &SentOutboxes) -> Result<
     Ok(())
 }
 
-/// Gives a trace another time in a list that has it.
+/// Changes the time of a trace in a list that contains it.
 fn move_in(
     rows: &mut Change<'_>,
     list: List<'_>,

@@ -1,5 +1,5 @@
-//! The address of Redis: one node, a cluster, or the master that the sentinels name. Parses the address
-//! once and opens connections to it; never shows the credentials it holds.
+//! The address of Redis: one node, a cluster, or the master that the sentinels name. It is parsed
+//! once and opens connections; its text never contains credentials.
 
 use std::{fmt, path::PathBuf, time::Duration};
 
@@ -19,8 +19,8 @@ use super::super::Error;
 
 /// Time limit of one attempt to connect, handshake included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time limit of one answer, to a whole pipeline: long enough for a disk that syncs slowly, short enough to
-/// notice a dead server.
+/// Time limit of one answer, to a whole pipeline: long enough for a disk that syncs slowly, short
+/// enough to notice a dead server.
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The kernel notices a vanished peer after about this long.
 const KEEPALIVE: Duration = Duration::from_secs(10);
@@ -34,7 +34,7 @@ pub(super) enum Connection {
     Cluster(ClusterConnection),
 }
 
-/// Who we are for Redis, and how it is trusted. It counts before what an address says.
+/// The credentials and TLS files for Redis. Credentials given here replace those in an address.
 #[derive(Clone, Default)]
 pub struct Login {
     pub user: Option<String>,
@@ -59,7 +59,8 @@ impl Login {
         settings
     }
 
-    /// The files of TLS, if any is named; an address without TLS would not use them.
+    /// Reads the TLS files, if any is named. With an address without TLS they are an error, because
+    /// they would not be used.
     fn certificates(&self, tls: bool) -> Result<Option<TlsCertificates>, Error> {
         let Tls { required, ca, certificate } = &self.tls;
         if !tls && (*required || ca.is_some() || certificate.is_some()) {
@@ -93,10 +94,10 @@ enum Kind {
 }
 
 struct Sentinels {
-    /// Of the sentinels themselves.
+    /// The addresses of the sentinels themselves.
     addresses: Vec<ConnectionAddr>,
     master: String,
-    /// For the master, not for the sentinels.
+    /// The credentials for the master, not for the sentinels.
     login: RedisConnectionInfo,
     tls: bool,
     certificates: Option<TlsCertificates>,
@@ -127,7 +128,7 @@ impl Address {
         }
     }
 
-    /// One attempt, in bounded time.
+    /// Makes one attempt to connect, in bounded time.
     pub(super) async fn open(&self) -> RedisResult<Connection> {
         match tokio::time::timeout(CONNECT_TIMEOUT, self.connect()).await {
             Ok(opened) => opened,
@@ -150,7 +151,8 @@ impl Address {
             .set_connection_timeout(Some(CONNECT_TIMEOUT))
             .set_response_timeout(None);
         let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
-        // A server that is still loading its data accepts connections and refuses all other commands.
+        // A server that is still loading its data accepts connections and refuses all other
+        // commands.
         redis::cmd("PING").exec_async(&mut connection).await?;
         Ok(Connection::Node(connection))
     }
@@ -181,7 +183,7 @@ impl Sentinels {
     }
 }
 
-/// Small requests must not wait for each other (the client's default), and a dead peer must be noticed.
+/// Sends small requests at once (the client's default delays them), and notices a dead peer.
 fn tcp_settings() -> TcpSettings {
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 5);
     TcpSettings::default().set_nodelay(true).set_keepalive(keepalive)

@@ -1,4 +1,4 @@
-//! The agent profiles in Redis: texts, versions, and a revision that every partition has a copy of.
+//! The agent profiles in Redis: texts, versions, and a revision that is copied to every partition.
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
@@ -35,8 +35,9 @@ impl Redis {
         Ok(decode::<Option<u64>>(doing, answer)?.unwrap_or(0))
     }
 
-    /// If the process dies between the two writes, the partitions know an earlier revision: nobody was told of the new
-    /// one yet, and coordinators that compare the revisions find it.
+    /// If the process dies between the two writes, the partitions have an earlier revision. No
+    /// caller has received the new revision yet, and a coordinator that compares revisions finds
+    /// it.
     pub(in super::super) async fn apply_agents(
         &self,
         versions: &[AgentVersion],

@@ -1,4 +1,5 @@
-//! The permissions of Redis' user `default`, which decide how much of its append-only file a restart of Redis restores.
+//! The permissions of Redis' user `default`, which decide how much of its append-only file a
+//! restart of Redis restores.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +21,8 @@ impl Redis {
         let Some(answer) = answer.map_err(unavailable(doing))? else { return Ok(DefaultUser::Hidden) };
         let rights: BTreeMap<String, Value> = decode(doing, answer)?;
         let words = |name: &str| rights.get(name).map(words).unwrap_or_default();
-        // Redis lists a rule for all commands or all keys first. Redis 6 lists a key pattern without `~`.
+        // Redis lists a rule for all commands or all keys first. Redis 6 lists a key pattern
+        // without `~`.
         let commands = words("commands").first().is_some_and(|rule| rule == "+@all");
         let keys = words("keys").iter().any(|pattern| ["~*", "*"].contains(&pattern.as_str()));
         Ok(if commands && keys { DefaultUser::Unrestricted } else { DefaultUser::Restricted })

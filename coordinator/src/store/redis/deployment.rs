@@ -1,4 +1,4 @@
-//! What Redis keeps for a deployment as a whole: coordinators, partition count, the time.
+//! The state of a whole deployment in Redis: coordinators, partition count, clock.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::{
     unavailable,
 };
 
-/// How many corrections of the clock are kept. Only the last counts.
+/// How many corrections of the clock are kept. Only the last is valid.
 const CORRECTIONS_KEPT: u64 = 8;
 
 impl Redis {
@@ -24,16 +24,17 @@ impl Redis {
             Some(answer) => decode(doing, answer)?,
             None => Vec::new(),
         };
-        // What is no correction counts as none: only a stranger writes it.
+        // An invalid entry is ignored: only a stranger writes it.
         let read = |(number, ahead_ms): &(Vec<u8>, Vec<u8>)| {
             Some(Correction { number: number_in(number)?, ahead_ms: number_in(ahead_ms)? })
         };
         let correction = corrections.iter().filter_map(read).max_by_key(|correction| correction.number);
-        // The correction comes first: one that is stored meanwhile is seen at the next reading.
+        // The correction is read first: a correction that is stored in between is seen at the next
+        // reading.
         Ok(StoreTime { read: self.now().await?, correction: correction.unwrap_or_default() })
     }
 
-    /// The first of a number is kept, and the last few.
+    /// Redis keeps the first correction of a number, and only the last few numbers.
     pub(in super::super) async fn correct_time(&self, correction: Correction) -> Result<(), Error> {
         let doing = "correct the clock in Redis";
         let key = self.keys.clock();
@@ -50,8 +51,9 @@ impl Redis {
         Ok(Timestamp::from_millis(seconds.saturating_mul(1000).saturating_add(micros / 1000)))
     }
 
-    /// Two round trips, because the arithmetic is done here: a heartbeat a few milliseconds old does no
-    /// harm. A heartbeat from the future counts as expired: the clock was set back since.
+    /// Takes two round trips, because the arithmetic is done here: a heartbeat that is a few
+    /// milliseconds old does no harm. A heartbeat more than `ttl_ms` in the future is removed: the
+    /// clock was set back since.
     pub(in super::super) async fn heartbeat(
         &self,
         coordinator: &Member,
@@ -78,7 +80,7 @@ impl Redis {
             into.push(parsed);
         }
         if !strays.is_empty() {
-            // One that stayed would be in every answer.
+            // An invalid entry that stayed would be in every answer.
             tracing::warn!(
                 count = strays.len(),
                 "the list of coordinators in Redis names what is none; it is taken out"
@@ -90,7 +92,7 @@ impl Redis {
         Ok(members)
     }
 
-    /// Writes the heartbeat, drops the old ones, and reads those that are left.
+    /// Writes the heartbeat, drops old ones, and reads the rest.
     async fn beat(&self, coordinator: &Member, key: &str, now: u64, ttl_ms: u64) -> RedisResult<Vec<Value>> {
         let mut beat = redis::pipe();
         beat.zadd(key, coordinator.to_string(), now).ignore();
@@ -108,8 +110,8 @@ impl Redis {
         self.link.transact(beat).await
     }
 
-    /// An answer; none if the key has another type than coordinators give it. Only a stranger does that: the key is removed, so
-    /// that it keeps nobody from going on.
+    /// Returns the answer, or none if the key has another type than coordinators give it. Only a
+    /// stranger writes such a key; it is removed, so that it does not block the coordinators.
     pub(super) async fn unless_strange<T>(
         &self,
         key: &str,
@@ -132,7 +134,7 @@ impl Redis {
         Ok(())
     }
 
-    /// The count that holds from now on: the first one given.
+    /// Returns the partition count that is valid from now on: the first that a coordinator gave.
     pub(in super::super) async fn settle_partitions(&self, count: u16) -> Result<u16, Error> {
         let doing = "read or set the partition count in Redis";
         let key = self.keys.partitions();
@@ -147,7 +149,8 @@ impl Redis {
         Ok(())
     }
 
-    /// A setting that the user may not read is none; a server that does not answer is an error.
+    /// A setting that the user may not read is returned as none; a server that does not answer is
+    /// an error.
     pub(in super::super) async fn durability(&self) -> Result<Durability, Error> {
         let doing = "read the settings of Redis";
         let mut info = redis::cmd("INFO");
@@ -173,13 +176,13 @@ impl Redis {
         }
     }
 
-    /// A command without a key. In a cluster it goes to the node of the coordinators' key, so that the time
-    /// comes from one node.
+    /// Sends a command without a key. In a cluster it goes to the node of the coordinators' key, so
+    /// that the time comes from one node.
     async fn ask(&self, doing: &'static str, command: Cmd) -> Result<Value, Error> {
         self.link.ask(command, &self.keys.coordinators()).await.map_err(unavailable(doing))
     }
 
-    /// A command with one key.
+    /// Sends a command with one key.
     pub(super) async fn one(&self, doing: &'static str, command: Cmd) -> Result<Value, Error> {
         let answers = self.link.send(vec![vec![command]]).await.map_err(unavailable(doing))?;
         let answer = answers.into_iter().flatten().next();
@@ -187,7 +190,7 @@ impl Redis {
     }
 }
 
-/// The error of one command, or of those of a transaction.
+/// Checks the error of one command, or the errors within a transaction.
 fn is_of_another_type(error: &RedisError) -> bool {
     let of_all = || error.clone().into_server_errors();
     error.code() == Some(WRONG_TYPE)

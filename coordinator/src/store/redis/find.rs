@@ -1,6 +1,7 @@
-//! Finds runs in Redis (G17). Each partition lists its runs by the time they began: all of them, and again under each term.
-//! The shortest lists that a run must be in are read, newest first, in growing pieces; a run that is in all the others
-//! is found. Pieces are read from all partitions in one round trip, and merged.
+//! Finds runs in Redis (G17). Each partition lists its runs by the time at which they began: all
+//! runs in one list, and again in one list for each term. A query reads the shortest lists that
+//! must contain a run, newest first, in growing pieces; a run matches if the other lists contain it
+//! too. Pieces are read from all partitions in one round trip, and merged.
 
 use std::collections::HashMap;
 
@@ -19,22 +20,22 @@ const DOING: &str = "find runs in Redis";
 const FIRST_PIECE: usize = 32;
 const MAX_PIECE: usize = 4096;
 
-/// When a run began, and which: the order of the lists.
+/// The beginning of a run and its id: the order of the lists.
 type Place = (Timestamp, TraceId);
 
 /// A list that is read newest first.
 struct List {
     home: Partition,
     key: String,
-    /// Nothing older is looked at.
+    /// Older entries are not read.
     oldest: Timestamp,
-    /// Read up to here, exclusive; none: nothing is read, and there is no bound.
+    /// The list is read up to this place, exclusive; none: not read yet, without a bound.
     read_to: Option<Place>,
     piece: usize,
     at_end: bool,
 }
 
-/// What a run of a partition must be in: one of the lists of each group.
+/// For each group, the lists of a partition of which one must contain the run.
 type Groups = Vec<Vec<String>>;
 
 impl Redis {
@@ -46,7 +47,7 @@ impl Redis {
         let mut found: Vec<Place> = Vec::new();
         loop {
             let last = found.get(find.limit - 1).copied();
-            // A list that is read beyond the last run of the page can't change the page.
+            // A list that is already read beyond the last run of the page can't change the page.
             let open = |list: &&mut List| {
                 !list.at_end && last.is_none_or(|last| list.read_to.is_none_or(|read_to| read_to > last))
             };
@@ -64,7 +65,7 @@ impl Redis {
         Ok(found.into_iter().map(|(at, trace)| (trace, at)).collect())
     }
 
-    /// The lists to read, and in each partition the others that a run must be in.
+    /// The lists to read, and for each partition the other lists that must contain a run.
     async fn lists(&self, find: &Find) -> Result<(Vec<List>, HashMap<Partition, Groups>), Error> {
         let piece = find.limit.clamp(FIRST_PIECE, MAX_PIECE);
         let list = |home, key, oldest| List { home, key, oldest, read_to: None, piece, at_end: false };
@@ -82,7 +83,8 @@ impl Redis {
         let (mut lists, mut groups) = (Vec::new(), HashMap::new());
         for (home, answers) in self.keys.homes().zip(answers) {
             let mut answers = answers.into_iter();
-            // What is older than all runs that are listed is found no more, though it may still be under its terms.
+            // A run that is older than all listed runs is not found any more, even if a term still
+            // lists it.
             let oldest = reply::scored(DOING, answers.next().unwrap_or(Value::Nil))?;
             let oldest = oldest.first().map(|(_, oldest)| *oldest).filter(|_| !find.any_age);
             let Some(oldest) = oldest.or(find.any_age.then_some(find.since)) else { continue };
@@ -107,7 +109,7 @@ impl Redis {
         Ok((lists, groups))
     }
 
-    /// The next piece of each list.
+    /// Reads the next piece of each list.
     async fn read(
         &self,
         lists: &mut [&mut List],
@@ -127,7 +129,7 @@ impl Redis {
         for (list, answer) in lists.iter_mut().zip(answers.into_iter().flatten()) {
             let entries = reply::scored(DOING, answer)?;
             list.at_end = entries.len() < list.piece;
-            // Entries of the same millisecond as the last one come again.
+            // Entries with the millisecond of the last entry are returned again.
             let places = entries.into_iter().map(|(trace, at)| (at, trace));
             let new: Vec<Place> =
                 places.filter(|place| list.read_to.is_none_or(|read_to| *place < read_to)).collect();
@@ -138,7 +140,7 @@ impl Redis {
         Ok(read)
     }
 
-    /// Those that are in a list of each group, and whose cost is not known to be another.
+    /// Returns the runs that each group lists, and whose cost fits or is unknown.
     async fn listed_everywhere(
         &self,
         read: Vec<(Partition, Place)>,
@@ -197,7 +199,7 @@ impl Redis {
     ) -> Result<Vec<TraceId>, Error> {
         let request = |home: Partition| {
             let mut command = redis::cmd("ZRANGEBYLEX");
-            // Behind every hex digit.
+            // `g` sorts after every hex digit.
             command.arg(self.keys.ids(home)).arg(format!("[{prefix}")).arg(format!("({prefix}g"));
             command.arg("LIMIT").arg(0).arg(limit);
             Request { home, commands: vec![command] }

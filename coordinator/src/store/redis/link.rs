@@ -1,6 +1,6 @@
-//! The connection to Redis: one multiplexed connection that all callers share, replaced when it is broken
-//! or stops answering. The client library by itself never drops a half-open connection. No call takes
-//! longer than one reconnect and one answer.
+//! The connection to Redis: one multiplexed connection that all callers share, replaced when it is
+//! broken or stops answering. The client library alone never drops a half-open connection. No call
+//! takes longer than one reconnect and one answer.
 
 use std::{
     fmt, io,
@@ -33,9 +33,10 @@ const PAUSES: [Duration; 4] = [
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// One timeout may be a slow disk; two in a row mean a dead connection.
 const MAX_TIMEOUTS: u32 = 2;
-/// Errors that callers deal with: a key of another type, and a script that the server does not have yet.
+/// Errors that callers handle: a key of another type, and a script that the server does not have
+/// yet.
 const EXPECTED: [&str; 2] = [WRONG_TYPE, "NOSCRIPT"];
-/// The code of an error that the server gives for a command on a key of another type.
+/// The server's error code for a command on a key of another type.
 pub(super) const WRONG_TYPE: &str = "WRONGTYPE";
 
 pub(super) struct Link {
@@ -43,7 +44,7 @@ pub(super) struct Link {
     current: Mutex<CurrentConnection>,
 }
 
-/// All callers wait for the same connection to open, and get the same error if it does not.
+/// All callers wait for the same connection to open, and get the same error if it fails.
 type Opening = Shared<BoxFuture<'static, RedisResult<Connection>>>;
 
 struct CurrentConnection {
@@ -52,7 +53,7 @@ struct CurrentConnection {
     generation: u64,
     /// Timeouts since the last answer.
     timeouts: u32,
-    /// What the log says of all that, for all callers together.
+    /// Logs outages once for all callers.
     outage: Outage,
 }
 
@@ -63,7 +64,7 @@ impl fmt::Debug for Link {
 }
 
 impl Link {
-    /// One attempt: a wrong address should be reported at once.
+    /// Makes one attempt: a wrong address should be reported at once.
     pub(super) async fn open(address: Address) -> RedisResult<Link> {
         let connection = address.open().await?;
         let opening = future::ready(Ok(connection)).boxed().shared();
@@ -71,8 +72,8 @@ impl Link {
         Ok(Link { address: Arc::new(address), current: Mutex::new(current) })
     }
 
-    /// Sends each batch as a pipeline and returns its answers, errors of single commands among them. Keys
-    /// of one batch share a hash slot. A single node gets all batches as one pipeline.
+    /// Sends each batch as a pipeline and returns its answers, including errors of single commands.
+    /// The keys of one batch share a hash slot. A single node gets all batches as one pipeline.
     pub(super) async fn send(&self, batches: Vec<Vec<Cmd>>) -> RedisResult<Vec<Vec<RedisResult<Value>>>> {
         let sent = self.watched(async |connection| match connection {
             Connection::Node(mut node) => {
@@ -97,7 +98,7 @@ impl Link {
         Ok(answers)
     }
 
-    /// A MULTI/EXEC of commands whose keys share a hash slot.
+    /// Runs commands as one MULTI/EXEC; their keys share a hash slot.
     pub(super) async fn transact(&self, mut commands: Pipeline) -> RedisResult<Vec<Value>> {
         commands.atomic();
         let done = self
@@ -112,20 +113,21 @@ impl Link {
         done
     }
 
-    /// For the log: something failed. That is over when a transaction succeeds, as each heartbeat is one: reads may succeed while
-    /// writes fail.
+    /// Logs an outage, apart from expected errors. It ends when a transaction succeeds (every
+    /// heartbeat is one): reads may succeed while writes fail.
     fn tell(&self, error: &RedisError) {
         if !EXPECTED.contains(&error.code().unwrap_or_default()) {
             self.current().outage.failed(&with_causes(error));
         }
     }
 
-    /// A command without a key. In a cluster it goes to the node that holds `key`.
+    /// Sends a command without a key. In a cluster it goes to the node that holds `key`.
     pub(super) async fn ask(&self, command: Cmd, key: &str) -> RedisResult<Value> {
         self.watched(async |connection| connection.query(command, key).await).await
     }
 
-    /// As `ask`, for a command that users of earlier ACL files lack. A refusal returns None and logs no outage.
+    /// As `ask`, for a command that users of earlier ACL files lack. A refusal returns None and
+    /// logs no outage.
     pub(super) async fn ask_if_permitted(&self, command: Cmd, key: &str) -> RedisResult<Option<Value>> {
         self.watched(async |connection| match connection.query(command, key).await {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) => Ok(None),
@@ -134,8 +136,8 @@ impl Link {
         .await
     }
 
-    /// Does the work on the current connection, in bounded time. A timeout or a broken connection leads to
-    /// a new one.
+    /// Runs the work on the current connection, in bounded time. Timeouts in a row, or a broken
+    /// connection, lead to a new connection.
     async fn watched<T>(&self, work: impl AsyncFnOnce(Connection) -> RedisResult<T>) -> RedisResult<T> {
         let (opening, generation) = {
             let current = self.current();
@@ -168,7 +170,7 @@ impl Link {
         }
     }
 
-    /// An error among the answers of a pipeline: the node may no longer be the master.
+    /// Handles an error among the answers of a pipeline: the node may no longer be the master.
     pub(super) fn doubt(&self, error: &RedisError) {
         if is_broken(error) {
             let generation = self.current().generation;
@@ -176,7 +178,7 @@ impl Link {
         }
     }
 
-    /// The next caller opens a new connection, unless one has done so already.
+    /// Makes the next caller open a new connection, unless this generation was already replaced.
     fn replace(&self, generation: u64) {
         let mut current = self.current();
         if current.generation == generation {
@@ -187,14 +189,14 @@ impl Link {
         }
     }
 
-    /// Never held over an await. Nothing panics while it is held.
+    /// The guard is never held over an `.await`, and no code panics while it is held.
     fn current(&self) -> MutexGuard<'_, CurrentConnection> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Connection {
-    /// In a cluster the command goes to the node that holds `key`.
+    /// Sends a command. In a cluster it goes to the node that holds `key`.
     async fn query(self, command: Cmd, key: &str) -> RedisResult<Value> {
         match self {
             Connection::Node(mut node) => command.query_async(&mut node).await,
@@ -235,7 +237,7 @@ fn timed_out(what: &str, limit: Duration) -> RedisError {
     io::Error::new(io::ErrorKind::TimedOut, format!("{what} {} s", limit.as_secs())).into()
 }
 
-/// A demoted master refuses all writes: a new connection finds the new master.
+/// A demoted master refuses all writes; a new connection finds the new master.
 fn is_broken(error: &RedisError) -> bool {
     error.is_unrecoverable_error() || error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
 }

@@ -1,14 +1,16 @@
-//! Loads traces: small ones whole and many at once, a large one in pieces. Each piece is a request with a
-//! timeout of its own, and the requests of others pass in between. What is loaded is what the store had at one
-//! moment.
+//! Loads traces: small ones whole and many at once, a large one in pieces. Each piece is a request
+//! with its own timeout, and requests of other callers pass in between. A loaded trace is always
+//! the state of one moment.
 //!
-//! Two facts make the pieces of one trace fit together. Its fields and values change only with its version, or with
-//! `made` where another commit made the same version. Beside that only outboxes are cleared: its fields become fewer, and
-//! no others. So if version, `made` and both sizes are at the end what they were at the beginning, nothing has changed in
-//! between; and if as many fields and values were found as there are, these are all of them. An outbox that was cleared
-//! meanwhile would do no harm, as it would only be sent again, but then the sizes would prove nothing. This
-//! does not depend on what `HSCAN` promises: its cursors mean nothing to another server, and in a cluster another one may
-//! answer the next piece.
+//! Two facts make the pieces of one trace fit together. Its fields and values change only with its
+//! version, or with `made` where another commit made the same version. Apart from that, outboxes
+//! are cleared, which removes fields and changes no other field. So if version, `made` and both
+//! sizes are the same at the end as at the beginning, nothing has changed in between. If as many
+//! fields and values were found as exist, they are complete. An outbox that was cleared meanwhile
+//! would do no harm, because it would only be sent again, but then the sizes would prove nothing.
+//!
+//! The pieces do not rely on the promises of `HSCAN`: its cursors are meaningless to another
+//! server, and in a cluster another server may answer the next piece.
 
 use std::collections::HashMap;
 
@@ -22,20 +24,21 @@ use super::{
     unavailable,
 };
 
-/// Fields of a hash that come without asking for more: those of some 600 contexts.
+/// Fields of a hash that are read in the first request: those of some 600 contexts.
 const WHOLE: usize = 2_000;
 /// Fields of one piece: a few milliseconds of the server's time.
 const PIECE: usize = 1_000;
-/// Bytes that a piece should have. What a piece had decides how many fields the next one is asked for: a value of the
-/// shared store may have a megabyte.
+/// The target size of a piece in bytes. The size of one piece decides how many fields the next
+/// request asks for: a value of the shared store may have a megabyte.
 const PIECE_BYTES: usize = 1 << 20;
-/// How often a trace is read that changes meanwhile. Whoever changes it has it in memory and owns it: its jobs are
-/// better done there. To read it in one answer at last would take all other requests with it, if it is too large.
+/// The most reads of a trace that changes meanwhile. The coordinator that changes it owns it and
+/// has it in memory, so its jobs are better done there. A last read of all in one answer could time
+/// out, and all other requests with it.
 const TRIES: usize = 5;
 
 const DOING: &str = "load traces from Redis";
 
-/// A trace at one moment: whatever changes a trace changes this.
+/// A trace at one moment: every change of a trace changes one of these values.
 #[derive(PartialEq, Eq)]
 struct Moment {
     version: Option<String>,
@@ -47,7 +50,7 @@ struct Moment {
 /// A hash that is read piece by piece.
 struct Scan {
     key: String,
-    /// How many fields the next piece is asked for.
+    /// How many fields the next request asks for.
     count: usize,
     found: HashMap<String, String>,
 }
@@ -66,7 +69,8 @@ impl Redis {
         let answers = self.send(DOING, traces.iter().map(request).collect()).await?;
         let mut loaded = Vec::with_capacity(traces.len());
         for (trace, answers) in traces.iter().zip(answers) {
-            // Each alone: one that can't be read must not keep the others from being loaded.
+            // Each trace is decoded alone: a damaged trace must not prevent the others from being
+            // loaded.
             loaded.push(match self.load_one(*trace, answers).await {
                 Err(Error::Corrupt { found, .. }) => {
                     let counter = self.counter(*trace).await?;
@@ -109,7 +113,7 @@ impl Redis {
         Err(Error::MovedOn { trace_id: trace })
     }
 
-    /// None if it changed meanwhile.
+    /// Returns none if the trace changed meanwhile.
     async fn load_in_pieces(&self, trace: TraceId) -> Result<Option<LoadedRecord>, Error> {
         let home = self.keys.home(trace);
         let [head, fields, values] = self.moment(trace);
@@ -124,7 +128,8 @@ impl Redis {
         for hash in &mut found {
             let mut cursor = 0;
             loop {
-                // The version comes last here, and first above: so a commit between the commands is noticed.
+                // The version is read last here, and first above, so that a commit between the
+                // commands is noticed.
                 let [head, fields, values] = self.moment(trace);
                 let commands = vec![scan(&hash.key, cursor, hash.count), fields, values, head];
                 let [piece, fields, values, head] = self.about(trace, commands).await?;
@@ -144,7 +149,8 @@ impl Redis {
         Ok(Some(LoadedRecord { record: reply::record(DOING, fields, values)?, damaged: None, counter }))
     }
 
-    /// The commands that ask for the version and `made`, for the number of fields and for that of values.
+    /// The commands that read the version and `made`, the number of fields, and the number of
+    /// values.
     fn moment(&self, trace: TraceId) -> [Cmd; 3] {
         let (fields, values) = (self.keys.trace(trace), self.keys.context(trace));
         [Cmd::hmget(&fields, &[keys::VERSION, keys::STAMP]), Cmd::hlen(&fields), Cmd::hlen(&values)]
@@ -169,7 +175,8 @@ impl Scan {
         Scan { key, count: PIECE, found: HashMap::new() }
     }
 
-    /// Returns the cursor of the next piece; 0: there is none. A field that comes a second time is the same one.
+    /// Adds a piece and returns the cursor of the next one; 0 after the last. A field that is
+    /// returned twice has the same text.
     fn add(&mut self, piece: Value) -> Result<u64, Error> {
         let (cursor, piece) = scanned(piece)?;
         let bytes: usize = piece.iter().map(|(field, text)| field.len() + text.len()).sum();
@@ -181,7 +188,7 @@ impl Scan {
     }
 }
 
-/// Reads about `count` fields of a hash, or all of a hash that has fewer.
+/// Reads about `count` fields of a hash, or the whole hash if it has fewer.
 fn scan(key: &str, cursor: u64, count: usize) -> Cmd {
     let mut command = redis::cmd("HSCAN");
     command.arg(key).arg(cursor).arg("COUNT").arg(count);
@@ -192,7 +199,7 @@ fn scanned(piece: Value) -> Result<(u64, HashMap<String, String>), Error> {
     decode(DOING, piece)
 }
 
-/// The answers, if none is an error. A key of another type is what a stranger wrote.
+/// Returns the answers, if none is an error. A stranger wrote a key of another type.
 fn whole(answers: Vec<RedisResult<Value>>) -> Result<Vec<Value>, Error> {
     let all: RedisResult<Vec<Value>> = answers.into_iter().collect();
     all.map_err(|error| match error.code() {

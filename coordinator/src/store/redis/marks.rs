@@ -1,4 +1,4 @@
-//! Up to where the event log is in each partition.
+//! The marks of partitions: up to which position of the event log the store has their commits.
 
 use std::sync::LazyLock;
 

@@ -1,5 +1,6 @@
-//! The store in Redis: one node, a cluster, or a master named by sentinels. The commands are in [`load`],
-//! [`traces`], [`find`], [`marks`], [`agents`], [`deployment`] and [`default_user`], the connection in [`link`].
+//! The store in Redis: one node, a cluster, or a master named by sentinels. The commands are in
+//! [`load`], [`traces`], [`find`], [`marks`], [`agents`], [`deployment`] and [`default_user`], the
+//! connection in [`link`].
 
 mod address;
 mod agents;
@@ -24,7 +25,8 @@ use self::{
 };
 use super::{Error, keys::Keys};
 
-/// Every command that is sent, by scripts too: a user of Redis needs no other (S1). Tests run as such a user.
+/// Every command that is sent, also by scripts: a user of Redis needs no other permission (S1).
+/// Tests run as such a user.
 pub const COMMANDS: [&str; 37] = [
     "ping",
     "time",
@@ -65,7 +67,8 @@ pub const COMMANDS: [&str; 37] = [
     "acl|getuser",
 ];
 
-/// All keys of a deployment, as patterns of Redis: one is a hash tag as a whole.
+/// Patterns of Redis for all keys of a deployment; the second is for keys that begin with a hash
+/// tag.
 pub fn key_patterns(namespace: &Namespace) -> [String; 2] {
     let all = namespace.key("*");
     [all.clone(), format!("{{{all}")]
@@ -77,19 +80,19 @@ pub struct Redis {
     link: Arc<Link>,
 }
 
-/// The commands of one item, and the partition of all their keys.
+/// The commands for one item, and the partition of all their keys.
 struct Request {
     home: Partition,
     commands: Vec<Cmd>,
 }
 
 impl Redis {
-    /// One attempt: an unreachable server is reported at once.
+    /// Makes one attempt: an unreachable server is reported at once.
     pub async fn connect(url: &str, namespace: Namespace, partitions: u16) -> Result<Redis, Error> {
         Self::connect_as(url, &Login::default(), namespace, partitions).await
     }
 
-    /// The same, with a login that the address does not have.
+    /// As `connect`, with a login that is not in the address.
     pub async fn connect_as(
         url: &str,
         login: &Login,
@@ -103,8 +106,8 @@ impl Redis {
         Ok(Redis { keys: Keys::new(namespace, partitions), link: Arc::new(link) })
     }
 
-    /// Sends requests, one pipeline for each partition. Returns the answers of each request, in the order
-    /// of the requests.
+    /// Sends requests, one pipeline for each partition. Returns the answers of each request, in the
+    /// order of the requests.
     async fn send(
         &self,
         doing: &'static str,
@@ -152,7 +155,7 @@ fn unavailable(doing: &'static str) -> impl Fn(RedisError) -> Error {
     move |source| Error::Unavailable { doing, source: Box::new(source) }
 }
 
-/// Whether an error is one of the client or the server.
+/// Returns true for an error of the Redis client or server.
 pub(super) fn is_error(error: &(dyn std::error::Error + 'static)) -> bool {
     error.is::<RedisError>()
 }

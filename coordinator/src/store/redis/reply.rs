@@ -1,4 +1,4 @@
-//! Decodes answers of Redis. An answer of the wrong form is an error that names it.
+//! Decodes answers of Redis. An answer of the wrong form becomes an error that quotes it.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use super::{
 /// The most digits of a counter: scripts count with doubles.
 const MAX_COUNTER_DIGITS: usize = 15;
 
-/// An answer that has a type of its own.
+/// Decodes an answer into a type.
 pub(super) fn decode<T: FromRedisValue>(doing: &'static str, value: Value) -> Result<T, Error> {
     redis::from_redis_value(value).map_err(|error| corrupt(doing, &error.to_string()))
 }
@@ -23,12 +23,13 @@ pub(super) fn corrupt(doing: &'static str, found: &str) -> Error {
     Error::Corrupt { doing, found: found.chars().take(200).collect() }
 }
 
-/// The number that a text is.
+/// Parses a text as a number.
 pub(super) fn number_in<T: std::str::FromStr>(text: &[u8]) -> Option<T> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// The counter of a partition. One that is none, which only a stranger writes, counts as lost: that is noticed, and told.
+/// Reads the counter of a partition. An invalid counter, which only a stranger writes, is read as
+/// 0: the caller then notices a loss and logs it.
 pub(super) fn counter(answer: RedisResult<Value>) -> RedisResult<u64> {
     let text = match answer {
         Ok(answer) => redis::from_redis_value::<Option<Vec<u8>>>(answer).ok().flatten(),
@@ -38,7 +39,7 @@ pub(super) fn counter(answer: RedisResult<Value>) -> RedisResult<u64> {
     Ok(text.map_or(0, |text| counter_in(&text)))
 }
 
-/// The counter that a text is, as scripts read it.
+/// Parses a counter by the rules of the scripts.
 fn counter_in(text: &[u8]) -> u64 {
     let is_counter = text.len() <= MAX_COUNTER_DIGITS && text.iter().all(u8::is_ascii_digit);
     number_in(text).filter(|_| is_counter).unwrap_or(0)
@@ -50,7 +51,7 @@ pub(super) fn committed(doing: &'static str, value: Value) -> Result<CommitOutco
     match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["done", counter] => Ok(CommitOutcome::Done { counter: number(counter)? }),
         ["conflict", version, counter] => {
-            // One that is no number is none that anybody expects.
+            // An invalid version equals no expected version.
             let version = version.parse().unwrap_or(UNREADABLE);
             Ok(CommitOutcome::Conflict { version, counter: counter_in(counter.as_bytes()) })
         }
@@ -62,7 +63,7 @@ pub(super) fn committed(doing: &'static str, value: Value) -> Result<CommitOutco
     }
 }
 
-/// Whether a mark was set, and what the partition had before.
+/// Returns true if a mark was set, and the state of the partition before.
 pub(super) fn log_mark(doing: &'static str, value: Value) -> Result<(bool, LogMark), Error> {
     let words: Vec<String> = decode(doing, value)?;
     let wrong = || corrupt(doing, &format!("{words:?}"));
@@ -72,13 +73,14 @@ pub(super) fn log_mark(doing: &'static str, value: Value) -> Result<(bool, LogMa
         "differs" => false,
         _ => return Err(wrong()),
     };
-    // What is no mark is none: everything is looked at then.
+    // An invalid mark is read as none: a sweep then reads the whole log.
     let position = Position::parse(mark);
     let counter = counter.parse().map_err(|_| wrong())?;
     Ok((done, LogMark { counter, position, run: run.clone() }))
 }
 
-/// A record from the trace's hash and the hash of its values. A trace that does not exist is an empty hash.
+/// Makes a record from the trace's hash and the hash of its values. A trace that does not exist is
+/// an empty hash.
 pub(super) fn record(
     doing: &'static str,
     mut fields: HashMap<String, String>,

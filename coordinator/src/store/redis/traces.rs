@@ -22,10 +22,11 @@ const SENT_SOURCE: &str = include_str!("../sent.lua");
 static REMOVE: LazyLock<Script> = LazyLock::new(|| Script::new(REMOVE_SOURCE));
 const REMOVE_SOURCE: &str = include_str!("../remove.lua");
 
-/// The codes of errors that a script ends with if a key is not what a coordinator writes: of another type, or no number.
+/// The error codes of a script that finds a key in an unexpected form: of another type, or not a
+/// number.
 const STRANGE: [Option<&str>; 2] = [Some(WRONG_TYPE), Some("ERR")];
 
-/// A script is called by its hash, or with its source: the server then knows the hash.
+/// How a script is called: by its hash, or with its source, after which the server has the hash.
 #[derive(Clone, Copy)]
 pub(super) enum By {
     Hash,
@@ -54,9 +55,9 @@ impl Redis {
         Ok(())
     }
 
-    /// Runs a script once for each item. Items for which the server did not know the script, after a
-    /// restart or a flush, changed nothing, and are sent again with the source. Any other error is an error
-    /// of the whole call: the caller can't know which items were done, and need not.
+    /// Runs a script once for each item. If the server did not have the script (after a restart or
+    /// a flush), the item changed nothing and is sent again with the source. Any other error fails
+    /// the whole call: the caller can't know which items were done, and need not.
     pub(super) async fn run(
         &self,
         doing: &'static str,
@@ -84,8 +85,9 @@ impl Redis {
         whole.map_err(unavailable(doing))
     }
 
-    /// Removes the keys of partitions that are not what a coordinator writes: they would keep every script from ending. Such a
-    /// partition has lost something, so its counter begins again: whoever sees that looks for what is lost, and tells of it.
+    /// Removes keys of partitions that have an unexpected form, because every script would fail on
+    /// them. Such a partition has lost data, so its counter begins again. A coordinator that sees
+    /// the lower counter sweeps for lost traces, and logs the loss.
     async fn mend(&self, homes: &[Partition]) {
         for home in homes.iter().collect::<BTreeSet<_>>() {
             if let Err(error) = self.mend_one(*home).await {
@@ -136,7 +138,7 @@ impl Redis {
         command.arg(number(write.timer.map(Timestamp::millis)));
         command.arg(number(write.ended_at.map(Timestamp::millis)));
         command.arg(number(write.opened_at.map(Timestamp::millis)));
-        // The rank, counted from the end, of the newest entry to be removed.
+        // The rank, from the end, of the newest entry to remove.
         command.arg(RUNS_KEPT + 1).arg(match write.replaces {
             Replaces::Nothing => "",
             Replaces::AllButOutboxes => "1",
@@ -218,8 +220,9 @@ impl Redis {
         self.known(doing, partitions, answers, keys::Keys::ended).await
     }
 
-    /// The traces that the lists of partitions name. What is no trace, which only a stranger writes, is taken out of its list:
-    /// it would stand before the others for ever. A list that is none keeps those of other partitions from nothing.
+    /// Parses the traces in the lists of partitions. An entry that is not a trace, which only a
+    /// stranger writes, is removed from its list: it would stay at the head for ever. A key of
+    /// another type does not block the lists of other partitions.
     async fn known(
         &self,
         doing: &'static str,
@@ -306,7 +309,7 @@ impl Redis {
             Request { home: self.keys.home(*trace), commands }
         };
         let answers = self.send(doing, traces.iter().map(request).collect()).await?;
-        // What is no version is none that anybody expects.
+        // An invalid version equals no expected version.
         let number = |answer: RedisResult<Value>| match answer {
             Ok(Value::Nil) => Ok(0),
             Ok(answer) => {
@@ -341,7 +344,7 @@ impl Redis {
         };
         let answers = self.send(doing, traces.iter().map(request).collect()).await?;
         let named = |answer: redis::RedisResult<Value>| {
-            // Of what can't be read as a trace nothing is known; others are not kept from being read.
+            // A trace that can't be read has no fields here, and the other traces are still read.
             let found: Vec<Option<String>> = match answer {
                 Ok(answer) => decode(doing, answer).unwrap_or_default(),
                 Err(error) if error.code() == Some(WRONG_TYPE) => Vec::new(),
@@ -363,7 +366,7 @@ impl Redis {
     }
 }
 
-/// The names and texts of what is set.
+/// Adds the names and texts of the changes that set a text.
 fn set(command: &mut Cmd, changes: &[(String, Option<String>)]) {
     for (name, text) in changes {
         if let Some(text) = text {
@@ -372,7 +375,7 @@ fn set(command: &mut Cmd, changes: &[(String, Option<String>)]) {
     }
 }
 
-/// The names of what is deleted.
+/// Adds the names of the changes that delete.
 fn delete(command: &mut Cmd, changes: &[(String, Option<String>)]) {
     for (name, _) in changes.iter().filter(|(_, text)| text.is_none()) {
         command.arg(name);
