@@ -44,7 +44,7 @@ pub fn start(service: &'static str, json_logs: bool, quiet: bool) -> Telemetry {
     // Applies to every value of RUST_LOG. Below `warn`, the client of tool servers logs their
     // messages and the arguments of calls, which may contain secrets (S2, S8).
     let shows_arguments = |target: &str| target == "rmcp" || target.starts_with("rmcp::");
-    // Our own log lines report an unreachable collector. Those of its client appear only if
+    // Our own log lines report an unreachable collector. Its client's lines appear only if
     // `RUST_LOG` names it.
     let asked = environment.log_filter.as_ref().is_some_and(|filter| filter.contains("opentelemetry"));
     let is_told = move |target: &str| !asked && target.starts_with("opentelemetry");

@@ -23,7 +23,7 @@ const MOST_TOOLS: usize = 200;
 const MOST_KINDS: usize = 64;
 
 /// Histogram buckets in seconds: of holds; of the store; of waits; of model calls, of the work that
-/// contains them, and of their first chunk. The last three are OpenTelemetry's recommendation.
+/// contains them, and of their first chunk. `CALL` and `FIRST` are OpenTelemetry's recommendation.
 const HOLD: [f64; 13] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
 const STORE: [f64; 12] = [0.0002, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0];
 const WAIT: [f64; 13] = [0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0];
