@@ -28,7 +28,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of one program, whose name begins the ids of its messages. A request fails at once while no coordinator listens.
+    /// A client of one program, whose name begins the ids of its messages. A request fails at once
+    /// while no coordinator listens.
     pub fn new(bus: impl Into<ClientBus>, program: &'static str) -> Self {
         Client { bus: bus.into(), program, by: None, timeout: REQUEST, patience: Duration::ZERO }
     }

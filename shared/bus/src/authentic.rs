@@ -1,8 +1,8 @@
 //! Codes of messages that are read back (S3): which logs carry them, and what each code binds.
 //!
-//! A code binds a message to its content and to its subject, with the namespace. In logs where only
-//! the last message of a subject is valid, the code also binds the message to its predecessor. So
-//! an earlier message can't be stored again after later ones.
+//! A code binds a message to its content and to its subject, with the namespace. In logs where the
+//! last message of a subject is the current state, the code also binds the message to its
+//! predecessor. So an earlier message can't be stored again after later ones.
 
 use std::collections::HashMap;
 
@@ -33,7 +33,7 @@ enum Kind {
     Unsigned,
     /// Messages may arrive twice and in any order.
     Signed,
-    /// Only the last message of the subject is valid.
+    /// The last message of the subject is the current state.
     Chained,
 }
 

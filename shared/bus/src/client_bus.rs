@@ -126,8 +126,8 @@ impl ClientBus {
         dispatch!(self, bus => bus.delete_message(subject, sequence).await)
     }
 
-    /// The object of this name whose content has this hash; if it is missing, the object that the name has now. The caller
-    /// compares the hash.
+    /// The object of this name whose content has this hash; if it is missing, the object that the
+    /// name has now. The caller compares the hash.
     pub async fn get_content(&self, name: &str, sha256: &str) -> Result<Option<Bytes>, Error> {
         dispatch!(self, bus => bus.get_content(name, sha256).await)
     }

@@ -6,7 +6,7 @@ use domain::time::Timestamp;
 
 use super::topology::{Stream, Topology};
 
-/// How long an answer that is too large for a message can be read.
+/// The time for which an answer that is too large for a message can be read.
 const ANSWERS_KEPT: Duration = Duration::from_secs(60);
 /// The most bytes of all such answers.
 const MAX_ANSWER_BYTES: i64 = 512 << 20;
@@ -106,8 +106,8 @@ impl Topology {
         }
     }
 
-    /// How long objects are kept: longer than the messages that name them. An answer is read at
-    /// once, so it is kept only for a short time.
+    /// The age limit of objects: longer than that of the messages that name them. An answer is read
+    /// at once, so its limit is short.
     pub(super) fn max_object_age(&self, bucket: Storage) -> Duration {
         match bucket {
             Storage::Answers => ANSWERS_KEPT,

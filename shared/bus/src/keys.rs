@@ -162,7 +162,7 @@ impl Keys {
         self.0.keys.iter().find(|key| key.id == id)
     }
 
-    /// Checks a code that [`Key::sign`] made of the same parts. `code` is none for data without a
+    /// Checks a code that [`Key::sign`] made of the same parts. `code`: none for data without a
     /// code.
     pub fn check(&self, code: Option<&str>, of: &str, parts: &[&[u8]]) -> Result<(), Why> {
         let Some(code) = code else {

@@ -10,12 +10,12 @@ use domain::{span::Headers, subject::Subject, time::Timestamp};
 /// Headers that the server adds to a message that it reads from a stream and sends on.
 pub(super) const HEADERS_OF_REPLAYS: [&str; 3] = ["Nats-Stream", "Nats-Subject", "Nats-Sequence"];
 
-/// The reason why a message's payload can't be read. Only this crate sets it, on messages that lost
-/// their payload; the same header from a sender is dropped.
+/// The header with the reason why a payload can't be read. Only this crate sets it; the same header
+/// from a sender is dropped.
 pub(super) const LOST_HEADER: &str = "Trellis-Object-Lost";
 
-/// The sender's identity, written by a server that passes a message between accounts (`share: true`
-/// of a service import). Within one account any sender can forge it.
+/// The header with the sender's identity. A server writes it when it passes a message between
+/// accounts (`share: true` of a service import). Within one account any sender can forge it.
 pub const REQUEST_INFO: &str = "Nats-Request-Info";
 
 /// A message to be stored. It is sent once it is stored.

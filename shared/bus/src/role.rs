@@ -196,7 +196,7 @@ pub fn may_call(kinds: &[Kind], call: &Carried) -> Result<(), Denied> {
     match call {
         Carried::Request { subject, .. } | Carried::Publish { subject, .. } => sends(subject),
         // A request to all listeners is permitted only where every worker answers. On other
-        // subjects it would be a request without the sender's name (S7).
+        // subjects one listener would carry the request out, without its sender's name (S7).
         Carried::Gather { subject: Subject::Worker, .. } => sends(&Subject::Worker),
         Carried::Gather { subject, .. } => Err(denied(crate::Action::Publish, subject)),
         // The messages of all runs together are too large for one answer. They are followed
@@ -362,9 +362,8 @@ fn objects(namespace: &Namespace, bucket: Storage) -> String {
     format!("OBJ_{}", namespace.stream(bucket.name()))
 }
 
-/// The calls that a role makes to the server. Only roles that create consumers for their own queues
-/// or scans may create one: the server sends a consumer's stored messages to any subject that its
-/// creator names.
+/// The calls that a role makes to the server. Only the provisioner and coordinators may create
+/// consumers: the server sends a consumer's stored messages to any subject that its creator names.
 pub fn calls(kind: Kind, pool: Option<&PoolName>, namespace: &Namespace) -> Vec<Call> {
     let stream = |stream: Stream| namespace.stream(stream.name());
     let all: Vec<String> = Stream::ALL

@@ -182,7 +182,7 @@ impl Bus {
     }
 
     /// Stores messages of a subject again, signed with the first key, if another key signed them or
-    /// none did; then removes the old copies. `all`: every message, in order; otherwise the last.
+    /// none did, and removes each old copy. `all`: every message, in order; otherwise the last.
     /// Returns the number of messages stored again.
     ///
     /// A second run is harmless. If another writer stores a message meanwhile, the remaining

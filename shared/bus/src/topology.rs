@@ -44,8 +44,8 @@ pub const GRAPH_VERSIONS_KEPT: i64 = 64;
 const MAX_GRAPH_BYTES: i64 = 256 << 20;
 /// The most bytes of the audit log: a hundred thousand records.
 const MAX_AUDIT_BYTES: i64 = 64 << 20;
-/// The most bytes of spans that wait for a collector, and how long they are kept. Late spans are of
-/// little use.
+/// The most bytes of spans that wait for a collector, and their age limit. Late spans are of little
+/// use.
 const MAX_SPAN_BYTES: i64 = 64 << 20;
 const KEEP_SPANS: Duration = Duration::from_secs(3600);
 /// The most bytes of waiting webhook messages: two hundred thousand, each with the name of an
@@ -53,7 +53,7 @@ const KEEP_SPANS: Duration = Duration::from_secs(3600);
 const MAX_WEBHOOK_BYTES: i64 = 64 << 20;
 const KEEP_WEBHOOKS: Duration = Duration::from_secs(25 * 3600);
 /// The number of messages that a subject may have beyond those that are kept. At the limit the
-/// subject rejects new messages, so that no sender can push out a valid one. Coordinators then
+/// subject rejects new messages, so that no sender can push out the current one. Coordinators then
 /// remove the surplus, all of it at once.
 const MORE_PER_SUBJECT: i64 = 16;
 
@@ -344,12 +344,12 @@ pub struct Topology {
     pub max_journal_bytes: Option<i64>,
     /// The most bytes of all objects; none: the same as a log.
     pub max_object_bytes: Option<i64>,
-    /// How long logs are kept: the time for which a trace can be rebuilt, watched and read back.
+    /// The age limit of logs: the time for which a trace can be rebuilt, watched and read back.
     pub keep_logs: Duration,
-    /// How long each journal entry is kept: the longest time that an agent can wait for a human and
+    /// The age limit of journal entries: the longest time that an agent can wait for a human and
     /// still continue.
     pub keep_journals: Duration,
-    /// How long the server remembers message ids.
+    /// The time for which the server remembers message ids.
     pub duplicate_window: Duration,
     /// The pools whose queues are created at the start. Queues of other pools are created with
     /// their first work.
@@ -368,8 +368,8 @@ impl Topology {
         Partition::all(self.partitions).flat_map(of).collect()
     }
 
-    /// How long a stream keeps a message; zero: until the message is acknowledged, or replaced by
-    /// newer messages of its subject.
+    /// The age limit of a stream's messages. Zero: a message stays until it is acknowledged, or
+    /// until newer messages of its subject replace it.
     pub(super) fn max_age(&self, stream: Stream) -> Duration {
         match stream {
             Stream::Intake

@@ -126,7 +126,7 @@ pub fn is_on() -> bool {
 }
 
 /// Returns true if a new trace is to be exported. The decision of the submission's caller is
-/// followed, unless the settings differ.
+/// followed, unless the settings ignore callers.
 pub fn exports(trace: TraceId, caller: Option<Caller>) -> bool {
     PIPELINE.get().is_some_and(|pipeline| pipeline.settings.sampler.exports(trace, caller))
 }

@@ -77,7 +77,7 @@ impl Acker {
     /// the next change, and no caller waits for it. If the process dies first, the message is
     /// delivered again.
     ///
-    /// If the disk rejects the removal, the message stays in [`Disk::left`] and is removed with the
+    /// If the disk rejects the removal, the message stays in `Disk::left` and is removed with the
     /// next acknowledgement.
     pub(in super::super) async fn acknowledge(&self, acknowledgement: Acknowledgement) {
         let Acker { bus, stream, queue, sequence } = self;

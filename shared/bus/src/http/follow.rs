@@ -16,7 +16,7 @@ use crate::{
     stream,
 };
 
-/// How long an unreachable server is retried.
+/// The time for which an unreachable server is retried.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(500);
 

@@ -18,7 +18,7 @@ use crate::{
 
 /// The longest wait that a caller may ask for.
 const MAX_WAIT: Duration = Duration::from_secs(60);
-/// How often a line is sent while there is no data.
+/// The interval between lines while there is no data.
 const ALIVE: Duration = Duration::from_secs(15);
 /// The most filters of one followed log.
 const MAX_FILTERS: usize = 16;

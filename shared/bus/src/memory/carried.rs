@@ -12,11 +12,11 @@ use crate::{
     message::{Outgoing, PublishReceipt},
 };
 
-/// How long a message is sent again before its publish fails as unacknowledged, and how long one
-/// try waits. The same as on a server.
+/// The time for which a message is sent again before its publish fails as unacknowledged, and the
+/// timeout of one attempt. The same as on a server.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(30);
 const ACK_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a read waits for its answer.
+/// The timeout of a read.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Messages that are being sent.

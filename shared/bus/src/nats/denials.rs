@@ -80,8 +80,9 @@ impl Latch {
     }
 }
 
-/// Parses `Permissions Violation for Publish to "agent.submit"`, or `… for Subscription to
-/// "agent.stop.*"`. The message has more text at its end if the subscription has a group.
+/// Parses `Permissions Violation for Publish to "agent.submit"`, or
+/// `… for Subscription to "agent.stop.*"`. The message has more text at its end if the subscription
+/// has a group.
 fn parse(said: &str) -> Option<Denied> {
     let at = said.to_ascii_lowercase().find("permissions violation for ")?;
     let rest = said.get(at + "permissions violation for ".len()..)?;

@@ -53,8 +53,8 @@ impl Nats {
         }
     }
 
-    /// Checks that the server accepted a subscription that was just sent. Skipped on a server
-    /// without permissions, which is one that gives this process no inbox of its own.
+    /// Checks that the server accepted a subscription that was just sent. Servers without
+    /// permissions give this process no inbox of its own; there the check is skipped.
     pub(super) async fn subscribed(&self, to: &str, since: Instant) -> Result<(), Error> {
         self.took(Action::Subscribe, to, since).await
     }

@@ -207,7 +207,7 @@ impl Nats {
         }
     }
 
-    /// Publishes metadata or an index entry. The last message of a subject is the valid one.
+    /// Publishes metadata or an index entry. The last message of a subject is the current one.
     /// Earlier messages stay, because the right to remove them would be the right to remove
     /// everything.
     async fn tell(&self, subject: String, payload: Bytes) -> Result<(), Error> {
@@ -450,10 +450,10 @@ impl Nats {
         }
     }
 
-    /// The payload of a message of a log. It is empty for a message that has an object and no valid
-    /// signature for its subject: its object is not fetched. The check of its code then leaves that
-    /// message out, as it does a signed message with an unreadable object. One such message must
-    /// not prevent reading the others.
+    /// The payload of a message of a log. With keys, the object of a message without a valid
+    /// signature for its subject is not fetched, and the payload is empty. The payload is also
+    /// empty if a signed message's object can't be read. The check of codes then leaves both out,
+    /// so that one such message does not prevent reading the others.
     pub(super) async fn logged(
         &self,
         subject: &Subject,

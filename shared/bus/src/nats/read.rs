@@ -30,8 +30,8 @@ pub(super) const NEXT_WITHIN: Duration = Duration::from_secs(5);
 pub(super) const TRIES: usize = 20;
 
 impl Nats {
-    /// Read from the leader, so that it includes all acknowledged messages; with wildcards; in one
-    /// round trip.
+    /// The last message stored under a filter, which may have wildcards. It is read from the leader
+    /// in one round trip, so that every acknowledged message is considered.
     pub(in super::super) async fn last(&self, filter: &Filter) -> Result<Option<StoredMessage>, Error> {
         let found = self.last_raw(filter).await?;
         match found {

@@ -75,8 +75,8 @@ impl Nats {
             max_bytes: topology.max_bytes(stream),
             max_messages: -1,
             max_messages_per_subject: stream.max_per_subject().unwrap_or(-1),
-            // If the stream dropped its oldest message instead, any sender could push out the valid
-            // one (S3).
+            // If the stream dropped its oldest message instead, any sender could push out the
+            // current one (S3).
             discard_new_per_subject: stream.max_per_subject().is_some(),
             max_consumers: -1,
             max_age: topology.max_age(stream),
