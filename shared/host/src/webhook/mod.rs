@@ -21,38 +21,38 @@ const MAX_WEBHOOKS: usize = 32;
 /// The most secrets of a webhook: the current one, and earlier or later ones during a change.
 const MAX_SECRETS: usize = 3;
 
-/// The file.
+/// The file of webhooks.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct List {
     webhooks: Vec<Webhook>,
 }
 
-/// Who is told of what.
+/// A webhook: its address, and the occasions that it receives.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Webhook {
     /// Its name in logs and metrics.
     pub name: WebhookName,
-    /// Where it is told: an https address, without a login.
+    /// The address that receives the messages: an https address, without a login.
     pub url: String,
-    /// What the messages are signed with. Several while a secret is changed: each signs.
+    /// The secrets that sign the messages. During a change there are several, and each signs.
     pub secrets: Vec<Secret>,
-    /// What it is told of.
+    /// The kinds of occasions that it receives.
     #[serde(default = "Happening::all")]
     pub on: BTreeSet<Happening>,
-    /// Of which contexts it is told the outcomes. Questions are told of all.
+    /// The contexts whose outcomes it receives. It receives questions of all contexts.
     #[serde(default)]
     pub contexts: Contexts,
-    /// Only of runs that have all these labels.
+    /// Limits it to runs that have all these labels.
     #[serde(default)]
     pub labels: Labels,
-    /// Its address may be one of an internal network, and may be plain http.
+    /// Allows an address of an internal network, and plain http.
     #[serde(default)]
     pub internal: bool,
 }
 
-/// What a webhook can be told of.
+/// The kinds of occasions that a webhook can receive.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
 )]
@@ -71,7 +71,7 @@ impl Happening {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Contexts {
-    /// Of runs as a whole.
+    /// The root context: the outcome of the run as a whole.
     #[default]
     Root,
     All,
