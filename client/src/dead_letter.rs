@@ -28,7 +28,7 @@ impl StoredLetter {
         Some(StoredLetter { stored, kind, letter })
     }
 
-    /// The letters under a filter, the oldest first.
+    /// The filter of all letters, or of those of one kind.
     pub fn filter(kind: Option<ChildId>) -> Filter {
         kind.map_or(Filter::Dead, |kind| Filter::One(Subject::Dead(kind)))
     }

@@ -48,7 +48,7 @@ impl Client {
         off_thread(bytes, move || stored.iter().map(|message| entry(&message.payload)).collect()).await?
     }
 
-    /// The current journals of a run. They are read as a stream: only the payments of each entry
+    /// The current journals of a run. They are read as a stream: only the paid calls and the tools
     /// stay in memory.
     pub async fn journals(&self, trace_id: TraceId) -> Result<Journals, Error> {
         let filter = Filter::HistoriesOf(trace_id);

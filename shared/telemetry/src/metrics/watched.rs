@@ -2,7 +2,7 @@
 //! the contents of a queue.
 //!
 //! The part of the program that updates a number holds its handle. Dropping the last handle removes
-//! the number. A process may have several numbers of one kind, which are added up.
+//! the number. A process may have several numbers of one kind, which are combined into one.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
