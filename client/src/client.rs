@@ -1,4 +1,5 @@
-//! The handle, and the two ways to a coordinator: a request, which is answered, and a message, which is stored.
+//! The client's handle, and the two ways to a coordinator: a request, which is answered, and a
+//! message, which is stored.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,7 +14,7 @@ use crate::Error;
 
 /// Timeout of one request. The coordinator answers after its commit.
 const REQUEST: Duration = Duration::from_secs(10);
-/// Pause between two tries of a request that no coordinator listens for.
+/// The pause between two attempts of a request while no coordinator listens.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A client of a cluster. Clones are cheap and share the connection.
@@ -27,7 +28,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of one program, whose name begins the ids of its messages. A request fails at once while no coordinator listens.
+    /// A client of one program, whose name begins the ids of its messages. A request fails at once
+    /// while no coordinator listens.
     pub fn new(bus: impl Into<ClientBus>, program: &'static str) -> Self {
         Client { bus: bus.into(), program, by: None, timeout: REQUEST, patience: Duration::ZERO }
     }
@@ -64,8 +66,8 @@ impl Client {
         if matches!(subject, Subject::Admin(_)) { self.by_header() } else { Headers::new() }
     }
 
-    /// Sends a request that changes nothing if it comes again. It is sent a second time if it has no answer, because a coordinator
-    /// may have died between its commit and its answer.
+    /// Sends a request that is safe to repeat. A request without an answer is sent a second time,
+    /// because a coordinator may have died between its commit and its answer.
     pub(crate) async fn request_again<A: DeserializeOwned>(
         &self,
         subject: &Subject,

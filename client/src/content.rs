@@ -1,4 +1,5 @@
-//! Objects of the object store: large results, files and tool outputs. The store is not trusted: the checksum is compared.
+//! Objects of the object store: large results, files and tool outputs. The store is not trusted, so
+//! the checksum is compared.
 
 use bytes::Bytes;
 use domain::{digest, wire::ObjectReference};
@@ -9,9 +10,9 @@ use crate::{Client, Error, off_thread::off_thread};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
     Stored(Bytes),
-    /// No longer stored.
+    /// The object no longer exists.
     Expired,
-    /// Something else is stored there.
+    /// The object has another content.
     Altered,
 }
 

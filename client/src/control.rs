@@ -1,4 +1,5 @@
-//! Messages that steer a run, and their effect. A message is stored when it is sent; it takes effect in the log later.
+//! Messages that steer a run, and their effect. A message is stored when its send returns; its
+//! effect appears in the log later.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::{Client, Error};
 
 /// The time within which a published message shows its effect in the log.
 pub const TAKES_EFFECT: Duration = Duration::from_secs(5);
-/// Pause between two looks at the log.
+/// The pause between two reads of the log.
 const PAUSE: Duration = Duration::from_millis(200);
 
 impl Client {
@@ -36,7 +37,8 @@ impl Client {
         self.publish(Subject::Cancel, &Cancel { trace_id, child_id, reason, without_undo }).await
     }
 
-    /// Replays a run until a condition holds or [`TAKES_EFFECT`] is over. Returns the last state and whether it held.
+    /// Replays a run until a condition holds or [`TAKES_EFFECT`] has passed. Returns the last
+    /// state, and true if the condition held.
     pub async fn until(
         &self,
         trace_id: TraceId,

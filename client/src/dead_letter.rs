@@ -1,5 +1,6 @@
-//! Dead letters: read, sent again, dropped. A letter has the digest of its message and not the message, so the sender of a retry
-//! brings the message along; the digest shows whether it is the same.
+//! Dead letters: read, sent again, dropped. A letter contains the digest of its message and not the
+//! message. So the sender of a retry provides the message, and the digest shows whether it is the
+//! same.
 
 use bus::{Outgoing, StoredMessage, Stream};
 use domain::{
@@ -27,13 +28,13 @@ impl StoredLetter {
         Some(StoredLetter { stored, kind, letter })
     }
 
-    /// The letters under a filter, the oldest first.
+    /// The filter of all letters, or of those of one kind.
     pub fn filter(kind: Option<ChildId>) -> Filter {
         kind.map_or(Filter::Dead, |kind| Filter::One(Subject::Dead(kind)))
     }
 }
 
-/// Why the message of a letter is not sent again.
+/// The reason why the message of a letter is not sent again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RetryRefusal {
     #[error("`{0}` is no queue: whoever sent it was answered, or it was read back")]
@@ -44,7 +45,8 @@ pub enum RetryRefusal {
     OtherMessage(String),
 }
 
-/// True if coordinators take the messages of a subject from a queue. Requests are answered, and only coordinators write logs.
+/// True if coordinators read the messages of a subject from a queue. Other messages are requests,
+/// or logs that only coordinators write.
 fn is_queued(subject: &Subject) -> bool {
     matches!(Stream::of(&Filter::One(subject.clone())), Some(Stream::Intake | Stream::Report))
 }
@@ -61,8 +63,9 @@ impl Client {
         self.bus().namespace().parse(&letter.subject).ok().filter(is_queued)
     }
 
-    /// Sends the message of a letter again, and drops the letter. Sent twice, it is one message. Its header names the sender on any
-    /// subject (S7): this client, which may or may not be allowed to send there, asks for it now.
+    /// Sends the message of a letter again, and drops the letter. A repeated retry has the same id,
+    /// so the message is stored once. Its header names the sender on every subject (S7), because
+    /// this client requests the message now. `may_send`: the permission check.
     pub async fn retry_letter(
         &self,
         StoredLetter { stored, letter, .. }: &StoredLetter,
@@ -75,7 +78,7 @@ impl Client {
         if !may_send(&subject) {
             return Ok(Err(RetryRefusal::NotAllowed(subject)));
         }
-        // The digest is a word of the letter's text about its message.
+        // The text `payload` of a letter contains the digest of the message.
         if !letter.payload.contains(&digest::sha256(&payload)) {
             return Ok(Err(RetryRefusal::OtherMessage(letter.payload.clone())));
         }

@@ -1,4 +1,5 @@
-//! Earlier runs of a graph, for the expected cost of the next (G11): the newest that ended, read from their event logs.
+//! Earlier runs of a graph, for the expected cost of the next run (G11). They are the newest
+//! completed runs, read from their event logs.
 
 use domain::{
     ChildId, Usd,
@@ -10,8 +11,8 @@ use trace::{ContextNode, Trace};
 use crate::{Client, PAGE, Reply};
 
 impl Client {
-    /// The newest runs of a graph that completed, at most `most`, newest first. A run is one of the same graph if its root
-    /// has the same name, and has steps.
+    /// The newest completed runs of a graph, at most `most`, newest first. A run belongs to the
+    /// graph if its root has the same name and has steps.
     pub async fn earlier_runs(&self, root: &ChildId, most: usize) -> Reply<Vec<EarlierRun>> {
         let list = match self.runs(&RunsQuery { limit: PAGE, ..RunsQuery::default() }).await? {
             Ok(list) => list,
@@ -32,8 +33,8 @@ impl Client {
     }
 }
 
-/// The cost and time of a run. None if it has no graph, did not complete, or took over results of another run (G15), which cost
-/// nothing.
+/// The cost and time of a run. None if it has no graph, did not complete, or reused free results of
+/// another run (G15).
 fn observed(trace: &Trace) -> Option<EarlierRun> {
     let root = trace.root()?;
     root.graph.as_ref().filter(|_| trace.rerun_of().is_none())?;
@@ -52,7 +53,7 @@ fn observed(trace: &Trace) -> Option<EarlierRun> {
             let began = contexts.iter().map(|node| node.identity.started_at).min();
             let ended = contexts.iter().filter_map(|node| node.end()).map(|end| end.at).max();
             let took_ms = began.zip(ended).map_or(0, |(began, ended)| ended.millis_since(began));
-            // A step of a group that ran more than once costs all of them.
+            // A step of a group may have run more than once; the costs are added up.
             let known = run.steps.entry(path).or_insert(ObservedRun { cost: Usd::ZERO, took_ms: 0 });
             known.cost = Usd::from_nanos(known.cost.nanos().saturating_add(step.cost_usd.nanos()));
             known.took_ms = known.took_ms.saturating_add(took_ms);

@@ -7,13 +7,14 @@ use domain::{
 };
 use tokio::task::JoinError;
 
-/// Why a client could not do what it was asked for. Texts have no hints: what helps depends on the interface.
+/// The reason why a client's operation failed. The texts have no hints, because a useful hint
+/// depends on the interface.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{what} has no answer")]
     Request {
         what: &'static str,
-        /// The request went to a server over HTTP, and not to a bus.
+        /// True if the request went to a server over HTTP, and not to a bus.
         is_over_http: bool,
         #[source]
         source: RequestError,
@@ -55,7 +56,7 @@ pub enum Error {
     NotAuthentic { trace_id: TraceId, why: String },
     #[error("the event log ended")]
     LogEnded,
-    /// A decoder panicked, or the runtime stops.
+    /// A decoder panicked, or the runtime is stopping.
     #[error("a log could not be read to its end")]
     Interrupted(#[source] JoinError),
 }
@@ -66,12 +67,12 @@ impl Error {
         Error::OtherAnswer(Box::new(answer))
     }
 
-    /// The error for the refusal of a query that coordinators do not refuse.
+    /// The error for the refusal of a query that coordinators never refuse.
     pub fn refused(refusal: Refusal) -> Self {
         Self::other_answer(QueryAnswer::Refused(refusal))
     }
 
-    /// The permission that the server of the bus did not give, if that is the cause.
+    /// The missing permission on the server of the bus, if that is the cause.
     pub fn denied(&self) -> Option<&bus::Denied> {
         match self {
             Error::Request { source: RequestError::Denied(denied), .. }
@@ -103,12 +104,12 @@ impl Error {
 pub struct NoJournal {
     pub trace_id: TraceId,
     pub child_id: ChildId,
-    /// The contexts of the run that have one.
+    /// The contexts of the run that have a journal.
     pub others: Vec<ChildId>,
 }
 
 impl NoJournal {
-    /// The reason, or the contexts to look at instead.
+    /// The reason, or the contexts that have a journal.
     pub fn hint(&self) -> String {
         if self.others.is_empty() {
             return "built-in agents and graphs keep no journal, and journals are kept for a limited time"

@@ -24,7 +24,7 @@ fn owner(subject: Subject) -> Option<ChildId> {
 }
 
 impl Client {
-    /// The journal of a context as it is now; an error if it has none.
+    /// The current journal of a context; an error if it has none.
     pub async fn journal(&self, trace_id: TraceId, child: &ChildId) -> Result<Vec<HistoryEntry>, Error> {
         let entries = self.journal_or_empty(trace_id, child).await?;
         if entries.is_empty() {
@@ -35,7 +35,8 @@ impl Client {
         Ok(entries)
     }
 
-    /// The same; no entries if it has none. An entry that can't be read is an error all the same.
+    /// Like `journal`, with no entries for a missing journal. An unreadable entry is still an
+    /// error.
     pub async fn journal_or_empty(
         &self,
         trace_id: TraceId,
@@ -47,7 +48,8 @@ impl Client {
         off_thread(bytes, move || stored.iter().map(|message| entry(&message.payload)).collect()).await?
     }
 
-    /// The journals of a run as they are now, read as a stream: only the payments of each entry stay in memory.
+    /// The current journals of a run. They are read as a stream: only the paid calls and the tools
+    /// stay in memory.
     pub async fn journals(&self, trace_id: TraceId) -> Result<Journals, Error> {
         let filter = Filter::HistoriesOf(trace_id);
         let mut journals = Journals::default();

@@ -1,5 +1,6 @@
-//! The client of a cluster over the bus: it submits, queries, steers and reads runs. The command line, the gateway and the tests
-//! share it. It prints nothing and decides nothing; hints, exit codes and HTTP statuses belong to its users.
+//! The client of a cluster over the bus: it submits, queries, steers and reads runs. The command
+//! line, the gateway and the tests share it. It prints nothing and decides nothing; hints, exit
+//! codes and HTTP statuses belong to its users.
 
 mod client;
 mod content;

@@ -1,5 +1,5 @@
-//! Live output of the agents of a run (G9): pieces of answers, and the tools they call. It is not stored: a late
-//! subscriber misses what came before, and finds it in the journals.
+//! Live output of the agents of a run (G9): pieces of answers, and the tools that the agents call.
+//! It is not stored: a late subscriber misses earlier pieces and reads them in the journals.
 
 use bus::Subscription;
 use domain::{TraceId, decode, subject::Filter, wire::StreamPiece};

@@ -1,13 +1,14 @@
-//! Work on large values, on a thread of its own: other tasks of the runtime do not wait for it.
+//! Moves work on large values to another thread, so that it does not block other tasks of the
+//! runtime.
 
 use bus::StoredMessage;
 
 use crate::Error;
 
-/// Values up to this size are read in place: that takes a few milliseconds.
+/// Values up to this size are processed in place, which takes a few milliseconds.
 const LARGE_BYTES: usize = 256 << 10;
 
-/// Does the work, on another thread if it reads more than [`LARGE_BYTES`].
+/// Does the work. If it reads more than [`LARGE_BYTES`], it runs on another thread.
 pub(crate) async fn off_thread<T: Send + 'static>(
     bytes: usize,
     work: impl FnOnce() -> T + Send + 'static,

@@ -27,8 +27,8 @@ pub struct RunList {
 }
 
 impl Client {
-    /// Asks a coordinator. A query that has no answer is sent a second time, except a change of one revision of a schedule: its second
-    /// delivery would find another revision.
+    /// Sends a query. A query without an answer is sent a second time, except a change of one
+    /// revision of a schedule: its second delivery would find another revision.
     pub async fn query(&self, query: &Query) -> Reply<QueryAnswer> {
         if matches!(query, Query::PutSchedule { revision: Some(_), .. }) {
             return self.query_once(query).await;
@@ -38,7 +38,7 @@ impl Client {
         Ok(answer.or_refusal())
     }
 
-    /// The same with one delivery.
+    /// Like `query`, with one delivery only.
     pub async fn query_once(&self, query: &Query) -> Reply<QueryAnswer> {
         let payload = serde_json::to_vec(query).map_err(Error::Message)?.into();
         let answer: QueryAnswer = self.request(&Subject::of_query(query), payload, "the query").await?;
@@ -54,14 +54,15 @@ impl Client {
         }
     }
 
-    /// The runs that have not ended and do not wait for a human, the newest first: one page.
+    /// One page of the runs that have not ended and do not wait for a human, the newest first.
     pub async fn working_runs(&self) -> Reply<Vec<RunSummary>> {
         let status = vec![ContextStatus::Submitted, ContextStatus::Working];
         let query = RunsQuery { limit: PAGE, status, waiting_for_human: Some(false), ..RunsQuery::default() };
         Ok(self.runs(&query).await?.map(|list| list.runs))
     }
 
-    /// All pages of a list. `query` asks for the page after a name, `page` reads it from its answer.
+    /// All pages of a list. `query` makes the query for the page after a name; `page` reads the
+    /// entries and the next name from its answer.
     pub async fn all_pages<T, N>(
         &self,
         query: impl Fn(Option<N>, u32) -> Query,
@@ -82,7 +83,7 @@ impl Client {
         }
     }
 
-    /// Answers a question. The answer is committed when this returns.
+    /// Answers a question. The answer is committed when this call returns.
     pub async fn answer(&self, question: &Question, answer: Text, by: Option<Text>) -> Reply<()> {
         let (trace_id, child_id) = (question.trace_id, question.child_id.clone());
         let answered = AnswerMessage { child_id, question: question.number, answer, by };

@@ -1,5 +1,5 @@
-//! The log of a run, read from its start and decoded by a task of its own. So waiting for the next message is cancel-safe, and
-//! decoding goes on while the last message is replayed or drawn.
+//! The log of a run, read from its start and decoded by a task of its own. So the wait for the next
+//! message is cancel-safe, and decoding continues while the last message is replayed or drawn.
 
 use bus::{From, StoredMessage};
 use domain::{
@@ -12,7 +12,8 @@ use trace::account::LogMessage;
 
 use crate::{Client, Error, log_message};
 
-/// Messages read ahead: reading a log takes less time than replaying or drawing it.
+/// The most messages that are read ahead. Reading a log takes less time than replaying or drawing
+/// it.
 const READ_AHEAD: usize = 256;
 
 /// A message of the log of a run.

@@ -20,7 +20,7 @@ pub fn logged(payload: &[u8]) -> Result<LoggedEvents, Error> {
     serde_json::from_slice(payload).map_err(Error::Event)
 }
 
-/// Decodes a message of an event log, with its place there.
+/// Decodes a message of an event log, with its sequence and time.
 pub fn log_message(stored: StoredMessage) -> Result<LogMessage, Error> {
     let StoredMessage { sequence, id, at, payload, .. } = stored;
     Ok(LogMessage { sequence, id, stored_at: at, logged: logged(&payload)? })
@@ -43,14 +43,14 @@ impl Client {
         Ok(trace)
     }
 
-    /// The run replayed from its log as far as it goes: the beginning may have expired, or no context may have begun. None if the log
-    /// is empty.
+    /// The run as far as its log can be replayed: the beginning may have expired, or no context may
+    /// have begun. None if the log is empty.
     pub async fn find(&self, trace_id: TraceId) -> Result<Option<Trace>, Error> {
         // The rest of the last commit may not be stored yet.
         Ok(self.find_with_rest(trace_id).await?.map(|(trace, _)| trace))
     }
 
-    /// The same, with the messages that the replay could not apply.
+    /// Like `find`, with the messages that the replay could not apply.
     pub async fn find_with_rest(&self, trace_id: TraceId) -> Result<Option<(Trace, Rest)>, Error> {
         let stored = self.bus().read(&Filter::EventsOf(trace_id)).await?;
         if stored.is_empty() {
@@ -71,7 +71,7 @@ impl Client {
         Ok(log.find(|logged| logged.events.iter().any(is_claim)).map(|logged| logged.at))
     }
 
-    /// The log of a run in order. It has a root, or findings that say why not.
+    /// The log of a run in order. It has a root, or findings that explain the missing root.
     pub async fn log(&self, trace_id: TraceId) -> Result<ReadLog, Error> {
         let stored = self.bus().read(&Filter::EventsOf(trace_id)).await?;
         if stored.is_empty() {
@@ -80,7 +80,8 @@ impl Client {
         in_order(trace_id, stored).await
     }
 
-    /// The same of the messages that are signed with a key of the deployment, and the others.
+    /// Like `log`, but only of messages that are signed with a key of the deployment; with a list
+    /// of the others.
     pub async fn authentic_log(
         &self,
         trace_id: TraceId,
@@ -99,8 +100,9 @@ impl Client {
         Ok((in_order(trace_id, stored).await?, refused))
     }
 
-    /// The cost of a run: its log, the ledger of it, and its journals. The journals are read first, so that the books may lack a cost
-    /// that a journal has, and never the other way round.
+    /// The cost of a run: its log, its ledger, and its journals. The journals are read first. So
+    /// the log may already have bookings of calls that the read journals lack; a cost in the
+    /// journals that the log lacks was not booked yet.
     pub async fn account(&self, trace_id: TraceId) -> Result<(ReadLog, Ledger, Journals), Error> {
         let journals = self.journals(trace_id).await?;
         let log = self.log(trace_id).await?;

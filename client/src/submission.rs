@@ -1,4 +1,4 @@
-//! A submission, with all its ids before it is sent, so that a second delivery is the same run.
+//! A submission gets all its ids before it is sent, so that a second delivery is the same run.
 
 use domain::{
     ChildId, TraceId,
@@ -48,7 +48,7 @@ pub fn fresh_trace() -> TraceId {
 }
 
 impl Client {
-    /// Submits; the answer comes after the commit. Sent again, it is the same submission.
+    /// Submits; the answer is sent after the commit. A repeated submission is the same run.
     pub async fn submit(&self, submission: &Submission) -> Result<SubmitAnswer, Error> {
         self.submit_json(submission.to_bytes().map_err(Error::Message)?).await
     }

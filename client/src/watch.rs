@@ -1,5 +1,5 @@
-//! A run while it runs: its log is replayed from the start, message by message. Messages may come out of order or
-//! twice; a commit is shown once all of it has come.
+//! A run while it runs: its log is replayed from the start, message by message. Messages may arrive
+//! out of order or twice; a commit is shown once all of it has arrived.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use trace::{Replay, Superseded, Trace};
 
 use crate::{Client, Error, ReadAhead, RunMessage};
 
-/// The wait for the rest of the log once the outcome is known; then the outcome is shown without it.
+/// The wait for the rest of the log after the outcome has arrived. After it, the outcome is shown
+/// without the rest.
 const LAG: Duration = Duration::from_secs(2);
 
 /// A run being watched until the outcome of its root.
@@ -21,11 +22,12 @@ const LAG: Duration = Duration::from_secs(2);
 pub struct Watch {
     client: Client,
     replay: Replay,
-    /// The log is to be read from the start again, because the run was rebuilt from less than was shown.
+    /// True if the log must be read from the start again, because the run was rebuilt from fewer
+    /// events than were shown.
     again: bool,
-    /// The root's outcome, once it is known.
+    /// The root's outcome, once it has arrived.
     outcome: Option<Outcome>,
-    /// When the outcome came; since then only the rest of the log is missing.
+    /// The time when the outcome arrived. Since then only the rest of the log is missing.
     known_since: Option<Instant>,
     log: ReadAhead,
 }
@@ -53,7 +55,7 @@ impl Watch {
         self.replay.trace()
     }
 
-    /// Takes in the next message. Cancel-safe.
+    /// Processes the next message. Cancel-safe.
     pub async fn next(&mut self) -> Result<(), Error> {
         if self.again {
             self.log = self.client.events_and_outcomes(self.trace().id()).await?;

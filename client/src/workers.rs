@@ -1,4 +1,4 @@
-//! The workers of a cluster. Coordinators do not know them, so a broadcast asks them.
+//! The workers of a cluster. Coordinators have no list of them, so they are found by a broadcast.
 
 use std::time::Duration;
 

@@ -1,6 +1,8 @@
-//! Codes of messages that are read back (S3): which logs carry them, and what they bind. A code binds a message to its
-//! subject, with the namespace, and to its content. In logs whose last message counts, it also binds it to the message before
-//! it: so none can be stored again behind those that came after it.
+//! Codes of messages that are read back (S3): which logs carry them, and what each code binds.
+//!
+//! A code binds a message to its content and to its subject, with the namespace. In logs where the
+//! last message of a subject is the current state, the code also binds the message to its
+//! predecessor. So an earlier message can't be stored again after later ones.
 
 use std::collections::HashMap;
 
@@ -13,12 +15,13 @@ use domain::{
 use super::message::{Outgoing, StoredMessage};
 use crate::keys::{Keys, Why};
 
-/// The header with the code: the id of the key, the code, and, where it is bound, the sequence of the message before it.
+/// The header with the code: the id of the key, the code, and for chained subjects the sequence of
+/// the message before it.
 const HEADER: &str = "Trellis-Mac";
-/// What the codes are of.
+/// The kinds of content that a code is made of: `MESSAGE`, `LARGE_MESSAGE` and `ID`.
 const MESSAGE: &str = "message";
-/// The header with the SHA-256 of a payload that is too large for a message. The code is then of this: so it can be checked
-/// before the payload is fetched.
+/// The header with the SHA-256 of a payload that is too large for a message. The code is then made
+/// of this digest, so it can be checked before the payload is fetched.
 const DIGEST: &str = "Trellis-Digest";
 const LARGE_MESSAGE: &str = "large message";
 const ID: &str = "message id";
@@ -26,11 +29,11 @@ const ID: &str = "message id";
 /// How the messages of a subject are authenticated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Not at all: nobody rebuilds anything from them, or their writers have no keys.
+    /// No code: no state is rebuilt from these messages, or their writers have no keys.
     Unsigned,
-    /// They may come twice, and in any order.
+    /// Messages may arrive twice and in any order.
     Signed,
-    /// The last one counts.
+    /// The last message of the subject is the current state.
     Chained,
 }
 
@@ -61,8 +64,8 @@ fn kind(subject: &Subject) -> Kind {
     }
 }
 
-/// Signs a message, if those of its subject are signed. One that was read and is stored again gets another code. `fits`: it
-/// goes with its payload.
+/// Signs a message, if its subject is signed. A message that was read and is stored again gets a
+/// new code. `fits`: the payload is sent within the message.
 pub(super) fn sign(keys: &Keys, namespace: &Namespace, message: &mut Outgoing, fits: bool) {
     let after = match kind(&message.subject) {
         Kind::Unsigned => return,
@@ -71,8 +74,9 @@ pub(super) fn sign(keys: &Keys, namespace: &Namespace, message: &mut Outgoing, f
     };
     let subject = namespace.subject(&message.subject);
     if let (Kind::Signed, Some(id)) = (kind(&message.subject), &mut message.id) {
-        // Whoever knows an id before its message is stored has only to store something under it: the server would take the
-        // message for the same.
+        // An attacker that knows an id in advance could store any message under it; the server
+        // would then drop the real message as a duplicate. So the id carries a code that only a
+        // key's owner can compute.
         let code = keys.signing().tag(ID, &[subject.as_bytes(), id.as_bytes()]);
         *id = format!("{id}.{code:032x}");
     }
@@ -90,13 +94,14 @@ pub(super) fn sign(keys: &Keys, namespace: &Namespace, message: &mut Outgoing, f
     message.headers.insert(HEADER.to_owned(), header);
 }
 
-/// The id of the key that a message says it was signed with.
+/// The id of the key in a message's header, with which it claims to be signed.
 pub(super) fn signer(headers: &Headers) -> Option<String> {
     headers.get(HEADER)?.split_once(':').map(|(key, _)| key.to_owned())
 }
 
-/// Whether a message that is too large for the server, and says where its payload is, was signed for its place: before the
-/// payload is fetched. Whoever fetches it for the others would fetch what a stranger has put there.
+/// Returns true if a message whose payload is stored as an object may fetch it: it was signed for
+/// its subject, by the digest of the payload. The check comes before the fetch, so that no payload
+/// of an attacker is fetched.
 pub(super) fn may_fetch(keys: &Keys, namespace: &Namespace, subject: &Subject, headers: &Headers) -> bool {
     let verifier = Verifier::new(keys.clone(), namespace.clone());
     let is_unsigned =
@@ -104,17 +109,18 @@ pub(super) fn may_fetch(keys: &Keys, namespace: &Namespace, subject: &Subject, h
     is_unsigned || headers.contains_key(DIGEST) && verifier.code(subject, headers, b"").is_ok()
 }
 
-/// Reads a log, oldest message first.
+/// Verifies the messages of a log, which it receives oldest first.
 #[derive(Debug)]
 pub(super) struct Verifier {
     keys: Keys,
     namespace: Namespace,
-    /// The last authentic message of each subject whose last one counts.
+    /// The last valid message of each chained subject.
     last: HashMap<Subject, Last>,
 }
 
-/// Where a message is, and which one it was signed to stand behind. Whoever signs one has seen all before it: so of two that
-/// are authentic, the one that stands behind the later was signed later, wherever they are stored.
+/// The sequence of a message, and the sequence that it was signed to follow. A signer has seen all
+/// messages before its own. So of two valid messages, the one that follows the later sequence was
+/// signed later, wherever each is stored.
 #[derive(Debug, Clone, Copy, Default)]
 struct Last {
     sequence: u64,
@@ -126,12 +132,12 @@ impl Verifier {
         Verifier { keys, namespace, last: HashMap::new() }
     }
 
-    /// Whether a message counts. One that does not is noted.
+    /// Returns true if a message is valid. An invalid message is noted.
     pub(super) fn takes(&mut self, stored: &StoredMessage) -> bool {
         self.judge(stored).is_ok()
     }
 
-    /// The same, with the reason.
+    /// Like `takes`, with the reason.
     pub(super) fn judge(&mut self, stored: &StoredMessage) -> Result<(), Why> {
         self.weigh(stored).map_err(|(why, _)| {
             self.refuse(stored, why);
@@ -139,7 +145,8 @@ impl Verifier {
         })
     }
 
-    /// The same, without noting it. If it seems to have been stored again: the sequence that it was stored behind.
+    /// Like `judge`, without noting the message. If the message seems to be an earlier one that was
+    /// stored again, the error has the sequence that it was signed to follow.
     pub(super) fn weigh(&mut self, stored: &StoredMessage) -> Result<(), (Why, Option<u64>)> {
         let Some(after) = self.check(stored).map_err(|why| (why, None))? else { return Ok(()) };
         if after >= stored.sequence {
@@ -154,7 +161,8 @@ impl Verifier {
         Ok(())
     }
 
-    /// It counts, and is the last of its subject. A sequence that went back is of a log that was made anew.
+    /// Records a message as valid and as the last of its subject. A sequence that went back belongs
+    /// to a log that was recreated.
     pub(super) fn took(&mut self, stored: &StoredMessage, after: u64) {
         let last = self.last.entry(stored.subject.clone()).or_default();
         let behind = if stored.sequence > last.sequence { last.behind.max(after) } else { after };
@@ -165,7 +173,8 @@ impl Verifier {
         self.keys.refuse(&self.namespace.subject(&stored.subject), stored.sequence, why);
     }
 
-    /// Checks the code of a message. Returns the sequence that it was stored behind, where that counts.
+    /// Checks the code of a message. Returns the sequence that the message was signed to follow,
+    /// for chained subjects.
     pub(super) fn check(&self, stored: &StoredMessage) -> Result<Option<u64>, Why> {
         if kind(&stored.subject) == Kind::Unsigned {
             return Ok(None);
@@ -177,7 +186,7 @@ impl Verifier {
         }
     }
 
-    /// Checks the code that is in the headers: of the payload, or of its digest, which is there too.
+    /// Checks the code in the headers against the payload or, if the headers have one, the digest.
     fn code(&self, subject: &Subject, headers: &Headers, payload: &[u8]) -> Result<Option<u64>, Why> {
         let name = self.namespace.subject(subject);
         let header = headers.get(HEADER).map(String::as_str);

@@ -1,5 +1,6 @@
-//! The bus as a client of a cluster holds it: a peer's bus in this process, or the bus of a gateway over HTTP. It has the
-//! calls that a client makes; work, streams and stored objects are for peers.
+//! The bus as a client of a cluster holds it: a peer's bus in this process, or the bus of a gateway
+//! over HTTP. It has only the calls that a client makes. Queues, setting up streams and storing
+//! objects are for peers.
 
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ macro_rules! dispatch {
     };
 }
 
-/// A client's handle to the bus; clones are cheap and are the same bus.
+/// A client's handle to the bus. Clones are cheap and share the same bus.
 #[derive(Debug, Clone)]
 pub enum ClientBus {
     Direct(Bus),
@@ -54,8 +55,8 @@ impl ClientBus {
         dispatch!(self, bus => bus.namespace())
     }
 
-    /// The same bus for a client with keys, which leaves out messages without a valid signature (S3). Over HTTP the gateway
-    /// reads them.
+    /// The same bus for a client with keys, which leaves out messages without a valid signature
+    /// (S3). Over HTTP the gateway checks them instead.
     #[must_use]
     pub fn with_keys(self, keys: Keys) -> Self {
         match self {
@@ -114,7 +115,8 @@ impl ClientBus {
         dispatch!(self, bus => bus.subjects(filter).await)
     }
 
-    /// Where the log that holds the subjects of a filter ends now. Its last message may be of another filter, or removed.
+    /// The current end of the log that holds the subjects of a filter. The last message of the log
+    /// may belong to another filter, or be removed.
     pub async fn end(&self, filter: &Filter) -> Result<Position, Error> {
         dispatch!(self, bus => bus.end(filter).await)
     }
@@ -124,8 +126,8 @@ impl ClientBus {
         dispatch!(self, bus => bus.delete_message(subject, sequence).await)
     }
 
-    /// The object of this name whose content has this hash; if it is missing, the object that the name has now. The caller
-    /// compares the hash.
+    /// The object of this name whose content has this hash; if it is missing, the object that the
+    /// name has now. The caller compares the hash.
     pub async fn get_content(&self, name: &str, sha256: &str) -> Result<Option<Bytes>, Error> {
         dispatch!(self, bus => bus.get_content(name, sha256).await)
     }
@@ -135,12 +137,14 @@ impl ClientBus {
         dispatch!(self, bus => bus.fill().await)
     }
 
-    /// How many deliveries of a queue wait, and how many are being handled. A missing queue has none.
+    /// The number of deliveries of a queue that wait, and that are being handled. Both are 0 for a
+    /// missing queue.
     pub async fn backlog(&self, consumer: &Consumer) -> Result<Backlog, Error> {
         dispatch!(self, bus => bus.backlog(consumer).await)
     }
 
-    /// The user that a server of NATS knows this client as, with its permissions; none without such a server.
+    /// The user that a NATS server knows this client as, with its permissions; none over HTTP, in
+    /// memory and on disk.
     pub async fn identity(&self) -> Result<Option<Identity>, Error> {
         match self {
             ClientBus::Direct(bus) => bus.identity().await,
@@ -148,7 +152,8 @@ impl ClientBus {
         }
     }
 
-    /// How the streams of a server of NATS differ from those that a coordinator makes; empty without such a server.
+    /// The differences between the streams of a NATS server and those that a coordinator creates;
+    /// empty over HTTP, in memory and on disk.
     pub async fn differences(&self) -> Result<Vec<String>, Error> {
         match self {
             ClientBus::Direct(bus) => bus.differences().await,

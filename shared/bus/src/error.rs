@@ -4,18 +4,18 @@ use std::fmt;
 
 use domain::wording;
 
-/// What the server did not permit.
+/// An action that the server did not permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     Publish,
     Subscribe,
 }
 
-/// The server does not permit something to whoever we are for it.
+/// The server does not permit an action on a subject to the user that this process signed in as.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct Denied {
     pub action: Action,
-    /// Its name on the server.
+    /// The subject's name on the server.
     pub subject: String,
 }
 
@@ -31,12 +31,14 @@ impl fmt::Display for Denied {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
-    /// Another writer was first: expected where appends are fenced.
+    /// Another writer stored a message first. This is expected where an append names the last
+    /// sequence.
     #[error("another message was stored first: the last sequence of the subject is not the expected one")]
     WrongSequence,
     #[error("the stream is full: {0}")]
     Full(String),
-    /// The message may have been stored or not; sending it again under the same id is safe.
+    /// The message may have been stored or not. A publish of it under the same id is safe to
+    /// repeat.
     #[error("no acknowledgement in time")]
     Unacknowledged,
     #[error(transparent)]
@@ -62,24 +64,24 @@ pub enum RequestError {
 pub enum Error {
     #[error("could not connect to NATS at {url}: {reason}")]
     Connect { url: String, reason: String },
-    /// The server that calls are carried to over HTTP did not take one.
+    /// An HTTP call did not reach the gateway, or the gateway did not accept it.
     #[error("the Trellis server at {url} was not reached: {reason}")]
     Unreached { url: String, reason: String },
     #[error("nats-server {found} is too old: {needed} or newer is needed")]
     TooOld { found: String, needed: &'static str },
     #[error("{what} `{name}` is configured differently on the server: {difference}")]
     Mismatch { what: &'static str, name: String, difference: String },
-    /// The server reserves the largest size of every stream when that is made.
+    /// The server reserves the maximum size of every stream at the time that it creates the stream.
     #[error(
         "nats-server refuses to reserve {} of storage for `{name}`: the streams and buckets of a deployment reserve {} together, and it has less",
         wording::size(*bytes),
         wording::size(*all)
     )]
     NoRoom { name: String, bytes: u64, all: u64 },
-    /// Permanent: trying again gives the same error.
+    /// Permanent: a retry returns the same error.
     #[error("the object `{name}` has more than the {max} bytes that are allowed")]
     TooLarge { name: String, max: u64 },
-    /// Permanent, until the server's permissions change.
+    /// Permanent until the server's permissions change.
     #[error(transparent)]
     Denied(#[from] Denied),
     #[error("{doing}: {reason}")]

@@ -1,4 +1,4 @@
-//! How full the storage of a deployment is: each stream, and the objects. Plain values.
+//! How full the storage of a deployment is: each stream, and the buckets of objects. Plain values.
 
 use std::time::Duration;
 
@@ -6,39 +6,41 @@ use domain::time::Timestamp;
 
 use super::topology::{Stream, Topology};
 
-/// How long an answer that is too large for a message can be read.
+/// The time for which an answer that is too large for a message can be read.
 const ANSWERS_KEPT: Duration = Duration::from_secs(60);
 /// The most bytes of all such answers.
 const MAX_ANSWER_BYTES: i64 = 512 << 20;
 
-/// What a queue holds.
+/// The number of deliveries that a queue holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Backlog {
     /// Not delivered yet.
     pub pending: u64,
-    /// Delivered, and not acknowledged.
+    /// Delivered and not acknowledged.
     pub unacknowledged: u64,
-    /// When the oldest was stored of those that are not delivered yet.
+    /// The time when the oldest undelivered message was stored.
     pub oldest: Option<Timestamp>,
 }
 
-/// What has a size limit of its own.
+/// A part of the storage with a size limit of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Storage {
     Stream(Stream),
     Objects,
-    /// Objects of coordinators: what they send that is too large for a message. Nobody else may write there.
+    /// Objects of coordinators: payloads that are too large for a message. Only coordinators write
+    /// there.
     Core,
-    /// Answers of coordinators that are too large for a message. The server drops them after a short time, and the oldest when
-    /// there are too many: whoever asks must not fill what runs need (S6).
+    /// Answers of coordinators that are too large for a message. The server drops them after a
+    /// short time, and drops the oldest when the bucket is full: requests must not fill the storage
+    /// that runs need (S6).
     Answers,
 }
 
 impl Storage {
-    /// Those that hold objects.
+    /// The parts that hold objects.
     pub const BUCKETS: [Storage; 3] = [Storage::Objects, Storage::Core, Storage::Answers];
 
-    /// Every one of a deployment.
+    /// All parts of a deployment.
     pub fn all() -> impl Iterator<Item = Storage> {
         Stream::ALL.into_iter().map(Storage::Stream).chain(Storage::BUCKETS)
     }
@@ -53,8 +55,9 @@ impl Storage {
         }
     }
 
-    /// Whether it keeps what runs write until they are removed: journals and objects. A queue makes room by itself, and what
-    /// it refuses is sent again; here a step that was paid for would be lost.
+    /// True for journals and objects, which hold the data of runs until it is removed. A queue
+    /// empties by itself, and a message that it rejects is sent again. Here a rejected message
+    /// would lose a step that was already paid for.
     pub fn is_kept_for_runs(self) -> bool {
         match self {
             Storage::Stream(Stream::History) | Storage::Objects | Storage::Core => true,
@@ -75,7 +78,7 @@ impl Storage {
         }
     }
 
-    /// Whether it drops its oldest when it is full, instead of refusing the newest.
+    /// True if it drops its oldest entry when it is full, instead of rejecting the newest.
     pub fn drops_the_oldest(self) -> bool {
         match self {
             Storage::Stream(stream) => stream.drops_the_oldest(),
@@ -86,14 +89,14 @@ impl Storage {
 }
 
 impl Topology {
-    /// What a server reserves for all streams and buckets of a deployment, on each server that keeps a copy.
+    /// The bytes that each server with a copy reserves for all streams and buckets of a deployment.
     pub fn reserved_bytes(&self) -> u64 {
         let streams = Stream::ALL.into_iter().map(|stream| self.max_bytes(stream));
         let buckets = Storage::BUCKETS.into_iter().map(|bucket| self.max_bytes_in(bucket));
         streams.chain(buckets).map(|bytes| u64::try_from(bytes).unwrap_or(0)).sum()
     }
 
-    /// The most bytes that a stream or a bucket may have.
+    /// The most bytes of a stream or a bucket.
     pub(super) fn max_bytes_in(&self, storage: Storage) -> i64 {
         match storage {
             Storage::Stream(stream) => self.max_bytes(stream),
@@ -103,7 +106,8 @@ impl Topology {
         }
     }
 
-    /// How long objects are kept: longer than the messages that name them. Whoever asked reads the answer at once.
+    /// The age limit of objects: longer than that of the messages that name them. An answer is read
+    /// at once, so its limit is short.
     pub(super) fn max_object_age(&self, bucket: Storage) -> Duration {
         match bucket {
             Storage::Answers => ANSWERS_KEPT,
@@ -121,7 +125,7 @@ const CORE_OBJECTS: &str = "AGENT_CORE";
 pub struct Fill {
     pub storage: Storage,
     pub bytes: u64,
-    /// The places of its oldest and its newest message.
+    /// The sequence of its oldest message; `last` is that of its newest.
     pub first: u64,
     pub last: u64,
     /// None: no limit.
@@ -129,7 +133,7 @@ pub struct Fill {
 }
 
 impl Fill {
-    /// How much of the limit is used. Of no limit nothing is.
+    /// The used part of the limit, in percent; 0 without a limit.
     pub fn percent(&self) -> u64 {
         self.max_bytes.map_or(0, |max| self.bytes.saturating_mul(100) / max.max(1))
     }

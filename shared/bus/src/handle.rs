@@ -1,5 +1,6 @@
-//! A peer's handle to the bus, which coordinators, workers and gateways hold: each call goes to NATS, to memory or to the
-//! disk. A client of a cluster holds a `ClientBus`, which may also reach one of these over HTTP.
+//! A peer's handle to the bus. Coordinators, workers and gateways hold it; each call goes to NATS,
+//! to memory or to the disk. A client of a cluster holds a `ClientBus`, which may also reach a
+//! peer's bus over HTTP.
 
 use std::time::Duration;
 
@@ -23,7 +24,8 @@ use super::{
 };
 use crate::keys::Keys;
 
-/// Makes one call on the bus of a handle. `within`: the memory of a disk's bus answers for it, because the call stores nothing.
+/// Makes one call on the implementation of a handle. `within`: the call stores nothing, so a disk
+/// bus passes it to its memory bus.
 macro_rules! dispatch {
     (within $handle:expr, $bus:ident => $call:expr) => {
         match $handle {
@@ -40,7 +42,7 @@ macro_rules! dispatch {
     };
 }
 
-/// A handle to the bus; clones are cheap and are the same bus.
+/// A handle to the bus. Clones are cheap and share the same bus.
 #[derive(Debug, Clone)]
 pub enum Bus {
     Nats(Nats),
@@ -53,8 +55,9 @@ impl Bus {
         dispatch!(self, bus => bus.namespace())
     }
 
-    /// The same bus for a coordinator with keys: what it stores in the logs that are read back is signed, and what it reads
-    /// there and nobody with these keys has signed is left out, as if it were not there (S3).
+    /// The same bus for a coordinator with keys. Messages that it stores in signed logs are signed;
+    /// messages that it reads there without a valid signature are left out, as if they did not
+    /// exist (S3).
     #[must_use]
     pub fn with_keys(self, keys: Keys) -> Self {
         match self {
@@ -71,7 +74,7 @@ impl Bus {
         }
     }
 
-    /// Makes the streams and consumers of a deployment, or checks those that exist.
+    /// Creates the streams and consumers of a deployment, or checks those that exist.
     pub async fn set_up(&self, topology: &Topology) -> Result<(), Error> {
         dispatch!(self, bus => bus.set_up(topology).await)
     }
@@ -89,7 +92,8 @@ impl Bus {
         MessagesInFlight { sending, dead_letters }
     }
 
-    /// Whether a payload of this size fits into a message. A larger one is stored as an object first, which takes longer.
+    /// Returns true if a payload of this size fits into a message. A larger payload is first stored
+    /// as an object, which takes longer.
     pub fn fits(&self, bytes: usize) -> bool {
         match self {
             Bus::Nats(nats) => nats.fits(bytes),
@@ -97,13 +101,14 @@ impl Bus {
         }
     }
 
-    /// Sends a message to whoever listens now; it is not stored.
+    /// Sends a message to all current listeners; it is not stored.
     pub async fn broadcast(&self, subject: &Subject, headers: &Headers, payload: Bytes) -> Result<(), Error> {
         dispatch!(self, bus => bus.broadcast(subject, headers, payload).await)
     }
 
-    /// Sends to a reply subject that a requester chose; nobody may be listening any more. We publish with
-    /// our own permissions, so it is never sent to a subject of Trellis or of the server.
+    /// Sends to a reply subject that the requester chose. The requester may have stopped listening.
+    /// The message is sent with this process's own permissions, so a subject of Trellis or of the
+    /// server is rejected: otherwise a requester could make a peer send there.
     pub async fn reply(&self, to: &str, payload: Bytes) -> Result<(), Error> {
         if subject::is_reserved(to) {
             let reason = format!("`{to}` is reserved, and can't be a reply subject");
@@ -122,7 +127,7 @@ impl Bus {
         dispatch!(within self, bus => bus.request(subject, headers, payload, timeout).await)
     }
 
-    /// Sends a request to everybody who listens, and collects answers for the time `wait`.
+    /// Sends a request to all listeners, and collects answers for the time `wait`.
     pub async fn gather(
         &self,
         subject: &Subject,
@@ -132,7 +137,7 @@ impl Bus {
         dispatch!(within self, bus => bus.gather(subject, payload, wait).await)
     }
 
-    /// Receives requests; of all processes that serve the filter, one gets each request.
+    /// Receives requests. Each request goes to one of the processes that serve the filter.
     pub async fn serve(&self, filter: &Filter) -> Result<Subscription, Error> {
         match self {
             Bus::Nats(nats) => Ok(Subscription::Nats(nats.serve(filter).await?)),
@@ -142,7 +147,7 @@ impl Bus {
         }
     }
 
-    /// As `serve`, for several subjects, and listed: on NATS as a micro service that tools can find.
+    /// Like `serve`, for several subjects. On NATS it is a micro service, which tools can list.
     pub async fn offer(&self, service: &Service) -> Result<Subscription, Error> {
         match self {
             Bus::Nats(nats) => Ok(Subscription::Service(Box::new(nats.offer(service).await?))),
@@ -162,7 +167,7 @@ impl Bus {
         }
     }
 
-    /// Takes work from a queue, as much as [`Consumption::want`] asks for.
+    /// Reads a queue. It delivers as many messages as [`Consumption::want`] asks for.
     pub async fn consume(&self, consumer: &Consumer) -> Result<Consumption, Error> {
         match self {
             Bus::Nats(nats) => Ok(Consumption::Nats(Box::new(nats.consume(consumer).await?))),
@@ -171,17 +176,18 @@ impl Bus {
         }
     }
 
-    /// Everything stored under a filter, whoever stored it: for what nothing depends on.
+    /// All messages stored under a filter, with or without a valid signature. Use it only where no
+    /// decision depends on the messages.
     pub async fn read_unjudged(&self, filter: &Filter) -> Result<Vec<StoredMessage>, Error> {
         dispatch!(self, bus => bus.read(filter).await)
     }
 
-    /// The last message stored under a filter, valid signature or not.
+    /// The last message stored under a filter, with or without a valid signature.
     pub(super) async fn last_unjudged(&self, filter: &Filter) -> Result<Option<StoredMessage>, Error> {
         dispatch!(self, bus => bus.last(filter).await)
     }
 
-    /// The sequence of the first message on a subject behind another.
+    /// The sequence of the first message on a subject after the given sequence.
     pub(super) async fn next_behind(&self, subject: &Subject, sequence: u64) -> Result<Option<u64>, Error> {
         dispatch!(self, bus => bus.next_behind(subject, sequence).await)
     }
@@ -201,8 +207,9 @@ impl Bus {
         dispatch!(self, bus => bus.subjects(filter).await)
     }
 
-    /// Every message under a filter behind a sequence, up to the one that is now the last. Costs as much as there are such
-    /// messages, however many there are before them.
+    /// Calls `each` for every message under a filter after a sequence, up to the message that is
+    /// now the last. The cost depends on the number of these messages only, and not on the number
+    /// before them.
     pub async fn each_since(
         &self,
         filter: &Filter,
@@ -217,12 +224,13 @@ impl Bus {
         Ok(())
     }
 
-    /// Where the log that holds the subjects of a filter ends now. Its last message may be of another filter, or removed.
+    /// The current end of the log that holds the subjects of a filter. The last message of the log
+    /// may belong to another filter, or be removed.
     pub async fn end(&self, filter: &Filter) -> Result<Position, Error> {
         dispatch!(self, bus => bus.end(filter).await)
     }
 
-    /// Removes what is stored under a filter.
+    /// Removes all messages stored under a filter.
     pub async fn purge(&self, filter: &Filter) -> Result<(), Error> {
         dispatch!(self, bus => bus.purge(filter).await)
     }
@@ -240,8 +248,9 @@ impl Bus {
         self.object(name, None).await
     }
 
-    /// The object of this name whose content has this hash, even if its name was stored again since; if it is missing, the
-    /// object that the name has now. The caller compares the hash.
+    /// The object of this name whose content has this hash, even if the name was stored again
+    /// since. If that content is missing, it is the object that the name has now. The caller
+    /// compares the hash.
     pub async fn get_content(&self, name: &str, sha256: &str) -> Result<Option<Bytes>, Error> {
         self.object(name, Some(sha256)).await
     }
@@ -268,17 +277,19 @@ impl Bus {
         dispatch!(self, bus => bus.fill().await)
     }
 
-    /// How many deliveries of a queue are not acknowledged yet, over all its readers.
+    /// The number of unacknowledged deliveries of a queue, over all its readers.
     pub async fn unacknowledged(&self, consumer: &Consumer) -> Result<usize, Error> {
         dispatch!(within self, bus => bus.unacknowledged(consumer).await)
     }
 
-    /// How much of a queue waits, and is being done. A queue that does not exist has nothing.
+    /// The number of deliveries of a queue that wait, and that are being handled. Both are 0 for a
+    /// missing queue.
     pub async fn backlog(&self, consumer: &Consumer) -> Result<Backlog, Error> {
         dispatch!(self, bus => bus.backlog(consumer).await)
     }
 
-    /// Something could not be done, again and again. Without a connection nothing can, and that is told once for all (X8).
+    /// Reports a failure of a task that is retried again and again. Without a connection every task
+    /// fails, and the lost connection is reported once for all of them (X8).
     pub fn tell(&self, outage: &mut Outage, error: &Error) {
         match self {
             Bus::Nats(nats) => nats.failed(outage, error),
@@ -286,7 +297,8 @@ impl Bus {
         }
     }
 
-    /// Makes the queues of the pools that this process has published work for again, if they were removed.
+    /// Recreates the queues of the pools that this process has published work for, if they were
+    /// removed.
     pub async fn keep_pools(&self) -> Result<(), Error> {
         match self {
             Bus::Nats(nats) => nats.keep_pools().await,
@@ -294,7 +306,8 @@ impl Bus {
         }
     }
 
-    /// Who we are for the server, and what it permits us; nobody within this process.
+    /// The user that the server knows this process as, with its permissions; none for a bus in
+    /// memory or on disk.
     pub async fn identity(&self) -> Result<Option<Identity>, Error> {
         match self {
             Bus::Nats(nats) => Ok(Some(nats.identity().await?)),
@@ -302,8 +315,8 @@ impl Bus {
         }
     }
 
-    /// How the streams of a server differ from those that a coordinator makes; what is within a process, or behind another
-    /// server, can't.
+    /// The differences between the streams of a NATS server and those that a coordinator creates.
+    /// Always empty for a bus in memory or on disk.
     pub async fn differences(&self) -> Result<Vec<String>, Error> {
         match self {
             Bus::Nats(nats) => nats.differences().await,

@@ -1,5 +1,6 @@
-//! The keys of a deployment: what coordinators write into logs and the store carries a code made with them (S3), and what
-//! is read back counts only with such a code. HMAC-SHA-256, of which the first 128 bits are kept. A key is never shown.
+//! The keys of a deployment (S3). Coordinators write a code made with a key into logs and the
+//! store, and data that is read back is valid only with such a code. The code is HMAC-SHA-256, cut
+//! to its first 128 bits. A key is never shown.
 
 use std::{
     collections::BTreeSet,
@@ -14,27 +15,27 @@ use domain::digest;
 
 /// The digits of a key: 32 bytes.
 const KEY_DIGITS: usize = 64;
-/// Bytes of a code.
+/// The bytes of a code.
 const CODE_BYTES: usize = 16;
-/// How many keys there may be: the one that signs, and earlier ones.
+/// The most keys: the one that signs, and earlier ones.
 const MAX_KEYS: usize = 8;
-/// How many refusals are remembered, so that each is told once.
+/// The number of rejected messages that are remembered, so that each is reported once.
 const REMEMBERED: usize = 10_000;
-/// How many refusals wait to be told.
+/// The most rejected messages that wait to be reported.
 const UNTOLD: usize = 1_000;
-/// How many of those are logged as warnings.
+/// The number of waiting ones that are logged as warnings; the rest are logged at debug level.
 const LOGGED: usize = 20;
 
 const HINT: &str = "a key is 64 hexadecimal digits on a line of its own; `openssl rand -hex 32` makes one";
 
-/// Why a text is not a list of keys. It never holds a part of one.
+/// The reasons why a text is not a list of keys. They never contain a part of a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{problems}\n\nhint: {HINT}")]
 pub struct BadKeys {
     problems: String,
 }
 
-/// The first key signs, all verify. Clones are the same keys.
+/// The first key signs, and all keys verify. Clones share the same keys.
 #[derive(Clone)]
 pub struct Keys(Arc<Inner>);
 
@@ -51,37 +52,37 @@ struct Refusals {
     untold: Vec<ForgedMessage>,
 }
 
-/// One key. Its id names it without telling what it is.
+/// One key. Its id identifies it without revealing it.
 #[derive(Clone)]
 pub struct Key {
     id: String,
     mac: Hmac<Sha256>,
 }
 
-/// Something that was read back and is not authentic.
+/// A message or a part of the store that was read back and is not authentic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForgedMessage {
-    /// A subject, or what of the store.
+    /// A subject, or a part of the store.
     pub place: String,
-    /// The sequence of a message; of a stored run its version.
+    /// The sequence of a message, or the version of a stored run.
     pub number: u64,
     pub why: Why,
 }
 
-/// Why something is not authentic.
+/// The reason why a message or a stored value is not authentic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
     Unsigned,
     UnknownKey,
-    /// The code is of another key, place or content.
+    /// The code was made for another key, place or content.
     WrongCode,
-    /// It was stored again, behind what came after it.
+    /// It is an earlier message, stored again after later ones.
     Replayed,
 }
 
 impl Why {
-    /// Whether a coordinator may have written it whose keys differ from those here: then it may be right all the same, and
-    /// nothing else must take its place.
+    /// True if a coordinator with other keys may have written the data. Such data may be right, so
+    /// nothing may take its place.
     pub fn is_foreign(self) -> bool {
         match self {
             Why::Unsigned | Why::UnknownKey => true,
@@ -102,7 +103,8 @@ impl fmt::Display for Why {
 }
 
 impl Keys {
-    /// From a text with a key on each line; empty lines and those that begin with `#` are passed over.
+    /// Parses a text with a key on each line. Empty lines and lines that begin with `#` are
+    /// skipped.
     pub fn parse(text: &str) -> Result<Self, BadKeys> {
         let mut keys: Vec<Key> = Vec::new();
         let mut problems = Vec::new();
@@ -130,7 +132,8 @@ impl Keys {
         Ok(Keys(Arc::new(Inner { keys, accepts_unsigned: false, refusals: Mutex::default() })))
     }
 
-    /// The same keys, which also accept what carries no code at all: while a deployment begins to use them.
+    /// The same keys, which also accept data without a code. For a deployment that begins to use
+    /// keys.
     #[must_use]
     pub fn accepting_unsigned(self) -> Self {
         Keys(Arc::new(Inner {
@@ -149,7 +152,7 @@ impl Keys {
         &self.0.keys[0]
     }
 
-    /// The ids of all keys, that of the one that signs first.
+    /// The ids of all keys; the signing key comes first.
     pub fn ids(&self) -> Vec<String> {
         self.0.keys.iter().map(|key| key.id.clone()).collect()
     }
@@ -159,7 +162,8 @@ impl Keys {
         self.0.keys.iter().find(|key| key.id == id)
     }
 
-    /// Checks a code that [`Key::sign`] made of the same parts; none: there is no code.
+    /// Checks a code that [`Key::sign`] made of the same parts. `code`: none for data without a
+    /// code.
     pub fn check(&self, code: Option<&str>, of: &str, parts: &[&[u8]]) -> Result<(), Why> {
         let Some(code) = code else {
             return if self.0.accepts_unsigned { Ok(()) } else { Err(Why::Unsigned) };
@@ -167,11 +171,11 @@ impl Keys {
         let (id, digits) = code.split_once(':').ok_or(Why::WrongCode)?;
         let key = self.find(id).ok_or(Why::UnknownKey)?;
         let code = bytes::<CODE_BYTES>(digits).ok_or(Why::WrongCode)?;
-        // In constant time: how long it takes must not tell how much of a guess was right.
+        // In constant time: the duration must not reveal how much of a guess was right.
         key.over(of, parts).verify_truncated_left(&code).map_err(|_| Why::WrongCode)
     }
 
-    /// Notes that something was refused. It is logged, counted and told once, however often it is read.
+    /// Notes a rejected message. It is logged, counted and reported once, however often it is read.
     pub fn refuse(&self, place: &str, number: u64, why: Why) {
         let mut refusals = self.refusals();
         if refusals.seen.len() >= REMEMBERED {
@@ -193,12 +197,12 @@ impl Keys {
         tracing::warn!(place, number, reason = %why, "what was read back is not authentic; it is left out");
     }
 
-    /// How many things were refused since the process began.
+    /// The number of rejections since the process started.
     pub fn refused(&self) -> u64 {
         self.refusals().count
     }
 
-    /// What was refused since the last call.
+    /// The rejections since the last call.
     pub fn take_untold(&self) -> Vec<ForgedMessage> {
         std::mem::take(&mut self.refusals().untold)
     }
@@ -220,7 +224,7 @@ impl Key {
         };
         let mac = Hmac::new_from_slice(&secret).expect("a key of any length is taken");
         let mut key = Key { id: String::new(), mac };
-        // The key's own code of a constant: it tells nothing of the key.
+        // The id is made from the key's code of a constant, which reveals nothing of the key.
         key.id = digest::hex(&key.tag("id", &[]).to_be_bytes()[..4]);
         Ok(key)
     }
@@ -229,19 +233,21 @@ impl Key {
         &self.id
     }
 
-    /// A code of parts, with the key's id. `of` says what they are: a code of one thing is never that of another.
+    /// A code of the parts, with the key's id. `of` is their kind: a code of one kind is invalid
+    /// for another.
     pub fn sign(&self, of: &str, parts: &[&[u8]]) -> String {
         format!("{}:{}", self.id, digest::hex(&self.tag(of, parts).to_be_bytes()))
     }
 
-    /// The code alone, as a number.
+    /// The code without the key's id, as a number.
     pub fn tag(&self, of: &str, parts: &[&[u8]]) -> u128 {
         let whole = self.over(of, parts).finalize().into_bytes();
         let code: [u8; CODE_BYTES] = whole[..CODE_BYTES].try_into().expect("a digest has 32 bytes");
         u128::from_be_bytes(code)
     }
 
-    /// Each part is preceded by its length, so that no two lists of parts are the same bytes.
+    /// Each part is preceded by its length, so that different lists of parts never give the same
+    /// bytes.
     fn over(&self, of: &str, parts: &[&[u8]]) -> Hmac<Sha256> {
         let mut mac = self.mac.clone();
         for part in [of.as_bytes()].iter().chain(parts) {

@@ -1,6 +1,9 @@
-//! The bus: durable publishing, work queues, request and reply, broadcast, logs that are read back,
-//! and objects. Peers of a cluster hold a [`Bus`], one interface over three real implementations: NATS, memory and disk. Clients hold
-//! a [`ClientBus`]: one of these, or HTTP to a gateway. Only this crate knows NATS. It carries bytes and decides nothing.
+//! The bus: durable publishing, work queues, request and reply, broadcast, logs that can be read
+//! back, and objects.
+//!
+//! Peers of a cluster (coordinators, workers, gateways) hold a [`Bus`], one interface over three
+//! real implementations: NATS, memory and disk. Clients hold a [`ClientBus`]: a [`Bus`], or HTTP to
+//! a gateway. Only this crate knows NATS. It carries bytes and decides nothing.
 
 mod authentic;
 mod client_bus;

@@ -1,5 +1,5 @@
-//! What goes over the bus in either implementation: messages to be stored, stored, received and broadcast.
-//! Plain values.
+//! The messages that every implementation of the bus carries: outgoing, stored, received from a
+//! queue, and broadcast. Plain values.
 
 use std::{fmt, time::Duration};
 
@@ -7,25 +7,27 @@ use bytes::Bytes;
 
 use domain::{span::Headers, subject::Subject, time::Timestamp};
 
-/// The server writes these into what it takes out of a stream.
+/// Headers that the server adds to a message that it reads from a stream and sends on.
 pub(super) const HEADERS_OF_REPLAYS: [&str; 3] = ["Nats-Stream", "Nats-Subject", "Nats-Sequence"];
 
-/// Why the payload of a message can't be read, on messages of which that is so. Whoever sends it is not heard.
+/// The header with the reason why a payload can't be read. Only this crate sets it; the same header
+/// from a sender is dropped.
 pub(super) const LOST_HEADER: &str = "Trellis-Object-Lost";
 
-/// Who sent it, as a server says that passes it on between accounts (`share: true` of a service import). Within one account
-/// anybody can write it.
+/// The header with the sender's identity. A server writes it when it passes a message between
+/// accounts (`share: true` of a service import). Within one account any sender can forge it.
 pub const REQUEST_INFO: &str = "Nats-Request-Info";
 
-/// A message to be stored; it counts as sent once it is.
+/// A message to be stored. It is sent once it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outgoing {
     pub subject: Subject,
-    /// A message sent again under the same id is stored once (as long as the server remembers the id).
+    /// A message with the same id is stored once, for as long as the server remembers ids.
     pub id: Option<String>,
     pub headers: Headers,
     pub payload: Bytes,
-    /// Stored only if this is the last sequence on its subject; 0: only if there is none.
+    /// The message is stored only if this is the last sequence on its subject; 0: only if the
+    /// subject is empty.
     pub expect_last: Option<u64>,
 }
 
@@ -33,11 +35,11 @@ pub struct Outgoing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PublishReceipt {
     pub sequence: u64,
-    /// A message with its id was already stored.
+    /// A message with the same id was already stored.
     pub duplicate: bool,
 }
 
-/// A message as it was stored.
+/// A stored message as it is read back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredMessage {
     pub subject: Subject,
@@ -49,7 +51,7 @@ pub struct StoredMessage {
     pub at: Timestamp,
 }
 
-/// A stored message without what it says.
+/// A stored message without its payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
     pub subject: Subject,
@@ -58,23 +60,23 @@ pub struct Head {
     pub id: Option<String>,
 }
 
-/// A place in a log: behind the message with this sequence. A log that was made anew counts from one again, so that its
-/// sequences mean something else.
+/// A place in a log: after the message with this sequence. The sequences of a recreated log start
+/// at one again, so they are comparable only within the same `log`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
-    /// When the log was made, in milliseconds.
+    /// Identifies the log: a number made from the time of its creation.
     pub log: u64,
     pub sequence: u64,
 }
 
 impl Position {
-    /// From the text that it is displayed as.
+    /// Parses the text of its `Display`.
     pub fn parse(text: &str) -> Option<Self> {
         let (log, sequence) = text.split_once('-')?;
         Some(Position { log: log.parse().ok()?, sequence: sequence.parse().ok()? })
     }
 
-    /// Whether it is a place in a log that ends there.
+    /// Returns true if this position is in the log that ends at `end`, and not after its end.
     pub fn is_in(self, end: Position) -> bool {
         self.log == end.log && self.sequence <= end.sequence
     }
@@ -86,7 +88,7 @@ impl fmt::Display for Position {
     }
 }
 
-/// Where to start reading a log.
+/// The place at which to start reading a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum From {
     Start,
@@ -103,28 +105,29 @@ pub struct Service {
     pub subjects: Vec<Subject>,
 }
 
-/// Every user may ask the server about itself.
+/// The subject on which the server answers a user's request for its own identity. Every user may
+/// send to it.
 pub(crate) const ABOUT_US: &str = "$SYS.REQ.USER.INFO";
 
-/// Who we are for the server, and what it permits us.
+/// The user that the server knows this process as, and its permissions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     pub user: String,
     pub account: String,
-    /// None: everything.
+    /// None: every subject.
     pub publish: Option<Vec<String>>,
     pub subscribe: Option<Vec<String>>,
-    /// Whether the server insists on TLS.
+    /// True if the server requires TLS.
     pub encrypted: bool,
 }
 
-/// A message that is not stored: a broadcast, or a request if somebody waits for the answer.
+/// A message that is not stored: a broadcast, or a request if `reply_to` is set.
 #[derive(Debug, Clone)]
 pub struct Message {
     pub subject: Subject,
     pub headers: Headers,
     pub payload: Bytes,
-    /// Where the answer goes, for [`super::Bus::reply`].
+    /// The subject for the answer, for [`super::Bus::reply`].
     pub reply_to: Option<String>,
 }
 
@@ -139,7 +142,7 @@ pub(super) struct ReceivedMessage {
     pub(super) delivered: u64,
 }
 
-/// How a delivery was handled, as the server is told.
+/// The result of handling a delivery, as it is sent to the server.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Acknowledgement {
     Ack,

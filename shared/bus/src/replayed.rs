@@ -1,6 +1,9 @@
-//! Messages that a server took out of a stream and sent on. Whoever may read a stream chooses where the answer goes, and the
-//! server sends it with its own rights: what was stored as a journal entry would come in as the order of an administrator. A
-//! sender's message never looks so; every door refuses it (S6).
+//! Rejects messages that a server read from a stream and sent on (S6).
+//!
+//! A user that may read a stream chooses the subject of the answer, and the server sends the answer
+//! there with its own rights. A stored journal entry could so arrive as an administrator's order. A
+//! message from a real sender has neither of the marks that are checked here, and every entry point
+//! makes this check.
 
 use domain::{problem::Problems, span::Headers};
 
@@ -9,11 +12,11 @@ use super::{
     stream::Delivery,
 };
 
-/// Where a reader of a stream acknowledges a message that the server sent on.
+/// The prefix of the reply subject at which a reader of a stream acknowledges a message.
 const ACKNOWLEDGEMENTS: &str = "$JS.ACK.";
 
 impl Message {
-    /// Refuses what was not sent to its subject by a sender.
+    /// Rejects a message that no sender sent to its subject.
     pub fn genuine(&self) -> Result<(), Problems> {
         let is_read = self.reply_to.as_ref().is_some_and(|to| to.starts_with(ACKNOWLEDGEMENTS));
         check(&self.headers, is_read)
@@ -21,9 +24,9 @@ impl Message {
 }
 
 impl Delivery {
-    /// Refuses what was not published on its subject by a sender.
+    /// Rejects a message that no sender published on its subject.
     pub fn genuine(&self) -> Result<(), Problems> {
-        // Of a request nothing is left to read, which its asker is told.
+        // The payload of this request is lost. The error reports that to the requester.
         if let Some(reason) = self.headers.get(LOST_HEADER) {
             let hint = "send it again; a payload that fits into a message needs no object";
             return Err(Problems::one("", format!("its payload can't be read: {reason}"), Some(hint.into())));

@@ -1,5 +1,8 @@
-//! Who may do what on the bus (S1): the roles, and what each may send and hear. A server's accounts and permissions are made
-//! from this table, and from nothing else; a new subject does not compile until it says who sends and who hears it.
+//! The permissions on the bus (S1): the roles, and the subjects that each may send to and listen
+//! on.
+//!
+//! A server's accounts and permissions are generated from this table and from nothing else. A new
+//! subject compiles only with an entry for its senders and listeners.
 
 use std::fmt;
 
@@ -10,9 +13,11 @@ use domain::{
 
 use crate::{ABOUT_US, Consumer, Denied, Storage, Stream, http::Call as Carried};
 
-/// An account of the server. What one account sends another does not hear, unless it is exported and imported. Roles don't
-/// share one: whoever may read what is stored names the subject for the answer, and an answer reaches all that the account
-/// of who asked may send to.
+/// An account of the server. A message sent in one account reaches another only by an export and an
+/// import.
+///
+/// Roles don't share an account. A user that may read a stream names the subject for the answer,
+/// and the answer reaches every subject that the user's account may send to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Account {
     /// Streams, coordinators and the provisioner.
@@ -81,12 +86,12 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Where JetStream of the core is called from other accounts: in each account the server itself answers `$JS.API.…`, for
-/// that account.
+/// The prefix of calls from other accounts to the JetStream of the core account. In each account
+/// the server itself answers `$JS.API.…` for that account.
 pub const CALLS_OF_OTHERS: &str = "JS.API";
 const OWN_CALLS: &str = "$JS.API";
 
-/// A call as an account sends it.
+/// The subject of a call as an account sends it.
 fn as_sent_by(account: Account, call: &str) -> String {
     match call.strip_prefix(OWN_CALLS).filter(|_| account != Account::Core) {
         Some(rest) => format!("{CALLS_OF_OTHERS}{rest}"),
@@ -95,16 +100,16 @@ fn as_sent_by(account: Account, call: &str) -> String {
 }
 
 const NOBODY: &[Kind] = &[];
-/// Who reads about runs.
+/// The roles that may read about runs.
 const READERS: &[Kind] = &[Kind::Client, Kind::Observer, Kind::Admin];
 
-/// Who may send on a subject.
+/// The roles that may send on a subject.
 pub fn senders(subject: &Subject) -> &'static [Kind] {
     match subject {
         Subject::Spawn | Subject::Graph | Subject::Input | Subject::Steer => &[Kind::Client],
-        // Runs of schedules are submitted, and cancelled for the next, by coordinators.
+        // Coordinators submit the runs of schedules, and cancel a run that the next one replaces.
         Subject::Submit => &[Kind::Client, Kind::Coordinator],
-        // To stop what spends money must not need another key.
+        // Stopping a run stops its spending, so administrators may do it without a client's key.
         Subject::Cancel => &[Kind::Client, Kind::Admin, Kind::Coordinator],
         Subject::Query(_) | Subject::Worker => READERS,
         Subject::Admin(_) => &[Kind::Admin],
@@ -130,7 +135,7 @@ pub fn senders(subject: &Subject) -> &'static [Kind] {
     }
 }
 
-/// Who may hear what is sent on a subject, as it is sent. What is stored is read by calls to the server besides.
+/// The roles that may listen on a subject. Stored messages are read by calls to the server instead.
 pub fn hearers(subject: &Subject) -> &'static [Kind] {
     match subject {
         Subject::Submit | Subject::Steer | Subject::Query(_) | Subject::Ask(..) => &[Kind::Coordinator],
@@ -160,7 +165,7 @@ pub fn hearers(subject: &Subject) -> &'static [Kind] {
     }
 }
 
-/// Who reads what a stream has stored, besides coordinators and workers.
+/// The roles that may read the stored messages of a stream, besides coordinators and workers.
 fn readers(stream: Stream) -> &'static [Kind] {
     match stream {
         Stream::Event | Stream::History => READERS,
@@ -176,7 +181,7 @@ fn readers(stream: Stream) -> &'static [Kind] {
     }
 }
 
-/// Whether somebody who is of these kinds may have a call made that is carried over HTTP.
+/// Checks that a user with these roles may make a call over HTTP.
 pub fn may_call(kinds: &[Kind], call: &Carried) -> Result<(), Denied> {
     let one_of = |may: &[Kind]| may.iter().any(|kind| kinds.contains(kind));
     let denied = |action, subject: &dyn fmt::Display| Denied { action, subject: subject.to_string() };
@@ -190,10 +195,12 @@ pub fn may_call(kinds: &[Kind], call: &Carried) -> Result<(), Denied> {
     };
     match call {
         Carried::Request { subject, .. } | Carried::Publish { subject, .. } => sends(subject),
-        // Everybody is asked only where all answer: of others, one would do it without a name (S7).
+        // A request to all listeners is permitted only where every worker answers. On other
+        // subjects one listener would carry the request out, without its sender's name (S7).
         Carried::Gather { subject: Subject::Worker, .. } => sends(&Subject::Worker),
         Carried::Gather { subject, .. } => Err(denied(crate::Action::Publish, subject)),
-        // All of it together is more than one answer should hold: what there is of all runs is followed.
+        // The messages of all runs together are too large for one answer. They are followed
+        // instead.
         Carried::Read {
             filter: filter @ (Filter::Events | Filter::Outcomes | Filter::Questions | Filter::Histories),
         } => Err(denied(crate::Action::Subscribe, filter)),
@@ -210,7 +217,7 @@ pub fn may_call(kinds: &[Kind], call: &Carried) -> Result<(), Denied> {
                 false => Err(denied(crate::Action::Subscribe, filter)),
             }
         }
-        // Only what nothing depends on.
+        // Only dead letters may be deleted: no other data depends on them.
         Carried::DeleteMessage { subject: subject @ Subject::Dead(_), .. } => {
             match kinds.contains(&Kind::Admin) {
                 true => Ok(()),
@@ -229,16 +236,17 @@ pub fn may_call(kinds: &[Kind], call: &Carried) -> Result<(), Denied> {
     }
 }
 
-/// How what is sent on a subject gets from one account to another.
+/// The way in which a message on a subject gets from one account to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// A stream of the core keeps it, and answers that it does; whoever hears it live hears it from the core.
+    /// A stream of the core account stores the message and acknowledges it. Listeners receive it
+    /// from the core account.
     Stored,
-    /// One of this account answers.
+    /// One process of the listening account answers.
     Asked,
     /// All workers answer.
     Gathered,
-    /// Whoever listens hears it; nobody answers.
+    /// All listeners receive the message, and none answers.
     Told,
 }
 
@@ -274,15 +282,15 @@ fn way(subject: &Subject) -> Way {
     }
 }
 
-/// A call to the server about a stream, a consumer or an object: the subject that it is sent to, and whether it is answered by
-/// more than one message.
+/// A call to the server about a stream, a consumer or an object: its subject, and whether the
+/// answer has more than one message.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Call {
     pub subject: String,
     pub streamed: bool,
 }
 
-/// Somebody: a role and, for a worker, its pool; with a name of its own, and an inbox of its own.
+/// A user of the bus: its role and, for a worker, its pool; with a name and an inbox of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Role {
     pub kind: Kind,
@@ -290,7 +298,7 @@ pub struct Role {
     pub name: String,
 }
 
-/// What a user of the server may do.
+/// The permissions of a user of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rights {
     pub publish: Vec<String>,
@@ -306,12 +314,12 @@ impl Role {
         Role { kind: Kind::Worker, pool: Some(pool), name: name.into() }
     }
 
-    /// The beginning of the subjects of its calls to JetStream, if it is not the server's own.
+    /// The prefix of the subjects of its calls to JetStream; none: the server's default.
     pub fn js_api(&self) -> Option<&'static str> {
         (self.kind.account() != Account::Core).then_some(CALLS_OF_OTHERS)
     }
 
-    /// The beginning of the subjects at which it receives answers, and nobody else.
+    /// The prefix of the subjects at which only this user receives answers.
     pub fn inbox(&self) -> String {
         format!("_INBOX_{}", self.name)
     }
@@ -328,7 +336,8 @@ impl Role {
         publish.extend(calls.map(|call| as_sent_by(self.kind.account(), &call.subject)));
         let mut subscribe = of(hearers);
         match self.kind {
-            // It answers requests of other accounts, for which the server makes subjects of its own, and is found as a service.
+            // A coordinator answers requests of other accounts, for which the server makes reply
+            // subjects (`_R_.…`). Tools discover it as a service (`$SRV.…`).
             Kind::Coordinator => {
                 publish.extend(["_R_.>".into(), "$SRV.>".into()]);
                 subscribe.push("$SRV.>".into());
@@ -336,7 +345,7 @@ impl Role {
             Kind::Worker => publish.push("_R_.>".into()),
             Kind::Provisioner | Kind::Client | Kind::Observer | Kind::Admin => {}
         }
-        // Who it is, and what it may do.
+        // The request for its own identity and permissions.
         publish.push(ABOUT_US.to_owned());
         publish.push(own.clone());
         subscribe.push(own);
@@ -348,13 +357,13 @@ impl Role {
     }
 }
 
-/// The stream in which the objects of a bucket are.
+/// The name of the stream that holds the objects of a bucket.
 fn objects(namespace: &Namespace, bucket: Storage) -> String {
     format!("OBJ_{}", namespace.stream(bucket.name()))
 }
 
-/// What a role asks the server for. Nobody who does not make consumers for others may make one: the server would send what
-/// is stored to any subject that the maker names.
+/// The calls that a role makes to the server. Only the provisioner and coordinators may create
+/// consumers: the server sends a consumer's stored messages to any subject that its creator names.
 pub fn calls(kind: Kind, pool: Option<&PoolName>, namespace: &Namespace) -> Vec<Call> {
     let stream = |stream: Stream| namespace.stream(stream.name());
     let all: Vec<String> = Stream::ALL
@@ -398,7 +407,7 @@ pub fn calls(kind: Kind, pool: Option<&PoolName>, namespace: &Namespace) -> Vec<
             for queue in Stream::ALL.into_iter().filter(|stream| stream.is_queue()).map(stream) {
                 calls.push(once(format!("$JS.API.CONSUMER.INFO.{queue}.>")));
             }
-            // The queues of pools and webhooks, and reading a log without its payloads.
+            // To create the queues of pools and webhooks, and to read a log without its payloads.
             calls.extend(
                 [&execute, &webhook, &event].map(|name| once(format!("$JS.API.CONSUMER.CREATE.{name}.>"))),
             );
@@ -431,7 +440,7 @@ pub fn calls(kind: Kind, pool: Option<&PoolName>, namespace: &Namespace) -> Vec<
                 calls.extend(read(&objects(namespace, bucket)));
             }
             if kind == Kind::Admin {
-                // A letter that is done with is dropped.
+                // An administrator removes a dead letter that has been dealt with.
                 calls.push(once(format!("$JS.API.STREAM.MSG.DELETE.{}", stream(Stream::Dead))));
             }
         }
@@ -439,13 +448,13 @@ pub fn calls(kind: Kind, pool: Option<&PoolName>, namespace: &Namespace) -> Vec<
     calls
 }
 
-/// What an account takes from another.
+/// A subject that one account imports from another.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Import {
     pub from: Account,
     pub to: Account,
     pub subject: String,
-    /// Its name in the account that takes it, if it is another.
+    /// The subject's name in the importing account, if it differs.
     pub renamed: Option<String>,
     pub what: What,
 }
@@ -454,7 +463,7 @@ pub struct Import {
 pub enum What {
     /// Requests, with one answer or several.
     Service { streamed: bool },
-    /// What is sent there.
+    /// Messages without an answer.
     Stream,
 }
 
@@ -498,7 +507,7 @@ pub fn imports(namespace: &Namespace) -> Vec<Import> {
     all
 }
 
-/// The role that has these rights and no other, whatever its inbox; for a worker, of whichever pool.
+/// The role that has exactly these rights, with any inbox; for a worker, with any pool.
 pub fn recognised(namespace: &Namespace, publish: &[String]) -> Option<Role> {
     let plain = |list: &[String]| {
         let mut list: Vec<String> =
@@ -517,7 +526,8 @@ pub fn recognised(namespace: &Namespace, publish: &[String]) -> Option<Role> {
     roles.into_iter().find(|role| plain(&role.rights(namespace).publish) == plain(publish))
 }
 
-/// The roles that may send to a subject of the server, for whoever was denied it.
+/// The roles that may send to a subject of the server. An error message names them to a user that
+/// was denied.
 pub fn who_may_send(namespace: &Namespace, subject: &str) -> Vec<Kind> {
     let covered = |kind: &Kind| {
         let role = Role { kind: *kind, pool: None, name: kind.name().into() };
@@ -526,7 +536,8 @@ pub fn who_may_send(namespace: &Namespace, subject: &str) -> Vec<Kind> {
     Kind::ALL.into_iter().filter(covered).collect()
 }
 
-/// The roles that may read what is stored under a filter, or hear it, if it is one of Trellis: for whoever was denied it.
+/// The roles that may read or listen on a filter, if the filter is one of Trellis. An error message
+/// names them to a user that was denied.
 pub fn who_may_read(filter: &str) -> Option<Vec<Kind>> {
     let filter: Filter = filter.parse().ok()?;
     let of_stream = Stream::of(&filter).map(readers);
@@ -538,7 +549,7 @@ pub fn who_may_read(filter: &str) -> Option<Vec<Kind>> {
     of_stream.or_else(heard).map(<[Kind]>::to_vec)
 }
 
-/// Whether a subject with wildcards covers another.
+/// Returns true if a subject with wildcards covers another.
 pub fn covers(form: &str, subject: &str) -> bool {
     let (mut of, mut tokens) = (form.split('.'), subject.split('.'));
     loop {
@@ -558,7 +569,7 @@ mod tests {
     use super::*;
     use crate::http::AsText;
 
-    /// Whoever adds a subject adds it to the list that permissions are made of.
+    /// A new subject must also be in the list that permissions are made of.
     #[test]
     fn every_subject_of_a_stream_is_in_the_list() {
         let all = Subject::one_of_each();
@@ -598,7 +609,7 @@ mod tests {
         assert!(who_may_send(&Namespace::default(), "$JS.API.STREAM.DELETE.AGENT_EVENT").is_empty());
     }
 
-    /// What is carried over HTTP is permitted as the server of NATS permits it.
+    /// A call over HTTP is permitted exactly where the NATS server permits it.
     #[test]
     fn s1_a_carried_call_is_for_whom_the_table_says() {
         let trace = domain::TraceId::from_u128(7).expect("not all zeros");
@@ -657,7 +668,8 @@ mod tests {
         }
     }
 
-    /// Only accounts that need it take it: an observer's account takes nothing that a worker sends, but what it says aloud.
+    /// An account imports only what it needs: an observer's account imports nothing that a worker
+    /// sends except its broadcasts.
     #[test]
     fn what_crosses_between_accounts_is_what_somebody_there_may_send_or_hear() {
         let namespace: Namespace = "team".parse().expect("a plain name");

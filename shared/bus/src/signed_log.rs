@@ -1,6 +1,6 @@
-//! The logs that are read back, as a coordinator with keys has them: its messages are signed, and a message without a
-//! valid signature is left out, as if it were not there (S3). Such a message neither stops a message from being stored nor
-//! takes its room.
+//! The signed logs, as a coordinator with keys reads and writes them (S3). Its messages are signed.
+//! A message without a valid signature is left out, as if it did not exist: it neither stops a
+//! valid message from being stored nor takes its room.
 
 use domain::subject::{Filter, Subject};
 
@@ -22,7 +22,8 @@ impl Bus {
         Some(Verifier::new(self.keys()?.clone(), self.namespace().clone()))
     }
 
-    /// Sends messages in order, without waiting until they are stored: [`MessagesInFlight::stored`] does that.
+    /// Sends messages in order, without waiting until they are stored. [`MessagesInFlight::stored`]
+    /// waits for that.
     pub async fn send(&self, mut messages: Vec<Outgoing>) -> MessagesInFlight {
         messages.iter_mut().for_each(|message| self.sign(message));
         self.send_signed(messages).await
@@ -34,8 +35,8 @@ impl Bus {
         }
     }
 
-    /// Publishes one message and waits until it is stored. An invalid message does not stop it: neither behind the message that
-    /// it expects, nor by filling its subject.
+    /// Publishes one message and waits until it is stored. An invalid message can't block it,
+    /// either by following the message that `expect_last` names or by filling the subject.
     pub async fn publish(&self, mut message: Outgoing) -> Result<PublishReceipt, PublishError> {
         self.sign(&mut message);
         let expected = message.expect_last;
@@ -48,7 +49,7 @@ impl Bus {
                         None => return published,
                     }
                 }
-                // Boxed, because it is rare, and large within a future that every publish has.
+                // Boxed because it is rare and large, and every publish has this future.
                 (Err(PublishError::Full(_)), expected)
                     if Box::pin(self.make_room(&message.subject)).await =>
                 {
@@ -60,7 +61,8 @@ impl Bus {
         self.publish_signed(message).await
     }
 
-    /// Publishes a message whose predecessor was removed, with all before it: the subject must be empty.
+    /// Publishes a message whose predecessor was removed together with all messages before it, so
+    /// the subject must be empty.
     pub async fn publish_behind_removed(
         &self,
         mut message: Outgoing,
@@ -70,9 +72,11 @@ impl Bus {
         self.publish_signed(message).await
     }
 
-    /// A full subject refuses new messages, so that a forged message can't push out a valid one; coordinators remove the surplus.
-    /// Messages without a valid signature go first, then the oldest; messages of a coordinator that may have other keys stay
-    /// as far as there is room. Returns true if a message was removed.
+    /// Removes surplus messages of a full subject. A full subject rejects new messages, so that a
+    /// forged message can't push out a valid one; coordinators remove the surplus.
+    ///
+    /// Messages without a valid signature go first, then the oldest. Messages of a coordinator that
+    /// may have other keys stay as long as there is room. Returns true if a message was removed.
     async fn make_room(&self, subject: &Subject) -> bool {
         let filter = Filter::One(subject.clone());
         let kept = Stream::of(&filter).and_then(Stream::kept_per_subject);
@@ -108,7 +112,7 @@ impl Bus {
         results.pop().unwrap_or(Err(PublishError::Unacknowledged))
     }
 
-    /// The last message on a subject, if everything behind the expected one is not authentic.
+    /// The last message on a subject, if every message after the expected one is invalid.
     async fn last_refused(&self, subject: &Subject, expected: u64) -> Option<u64> {
         let all = self.read_unjudged(&Filter::One(subject.clone())).await.ok()?;
         let mut verifier = self.verifier()?;
@@ -122,7 +126,7 @@ impl Bus {
         last
     }
 
-    /// Everything stored under a filter now, oldest first.
+    /// All messages stored under a filter now, oldest first.
     pub async fn read(&self, filter: &Filter) -> Result<Vec<StoredMessage>, Error> {
         let mut all = self.read_unjudged(filter).await?;
         if let Some(mut verifier) = self.verifier() {
@@ -131,7 +135,8 @@ impl Bus {
         Ok(all)
     }
 
-    /// The same, and the sequences of what a coordinator may have stored that has other keys, or none.
+    /// Like `read`, with the sequences of messages that a coordinator with other keys, or without
+    /// keys, may have stored.
     pub async fn read_judged(&self, filter: &Filter) -> Result<(Vec<StoredMessage>, Vec<u64>), Error> {
         let mut all = self.read_unjudged(filter).await?;
         let mut foreign = Vec::new();
@@ -160,13 +165,15 @@ impl Bus {
         let in_place = match verifier.check(stored) {
             Err(_) => false,
             Ok(None) => true,
-            // Its predecessor distinguishes it from an earlier message that was stored again.
+            // A valid code can also belong to an earlier message that was stored again. The
+            // sequence of its predecessor distinguishes the two.
             Ok(Some(after)) => self.next_behind(&stored.subject, after).await? == Some(stored.sequence),
         };
         if in_place { Ok(last) } else { Ok(self.read(filter).await?.pop()) }
     }
 
-    /// As `subjects`, without those that have no authentic message. Without keys it costs as little.
+    /// Like `subjects`, without the subjects that have only invalid messages. Without keys it costs
+    /// as little as `subjects`; with keys it reads every message.
     pub async fn authentic_subjects(&self, filter: &Filter) -> Result<Vec<Subject>, Error> {
         match self.keys() {
             None => self.subjects(filter).await,
@@ -174,9 +181,12 @@ impl Bus {
         }
     }
 
-    /// Stores what counts on a subject again, signed with the first key, where another key has signed it, or none; and
-    /// removes it as it was. `all`: every message, in their order; otherwise the last. Returns how many. Nothing of it is
-    /// harmful twice; if another message is stored meanwhile, the rest stays as it was.
+    /// Stores messages of a subject again, signed with the first key, if another key signed them or
+    /// none did, and removes each old copy. `all`: every message, in order; otherwise the last.
+    /// Returns the number of messages stored again.
+    ///
+    /// A second run is harmless. If another writer stores a message meanwhile, the remaining
+    /// messages stay unchanged.
     pub async fn sign_again(&self, subject: &Subject, all: bool) -> Result<usize, Error> {
         let Some(keys) = self.keys() else { return Ok(0) };
         let filter = Filter::One(subject.clone());
@@ -185,7 +195,8 @@ impl Bus {
         let is_old = |stored: &StoredMessage| {
             authentic::signer(&stored.headers).as_deref() != Some(keys.signing().id())
         };
-        // The messages behind the first go with it, so that their order stays.
+        // All messages after the first old one are stored again too, so that their order stays the
+        // same.
         let Some(first) = counts.iter().position(is_old) else { return Ok(0) };
         let mut last = counts.last().map_or(0, |last| last.sequence);
         for (done, StoredMessage { headers, payload, sequence, .. }) in counts[first..].iter().enumerate() {

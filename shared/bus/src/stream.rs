@@ -1,5 +1,5 @@
-//! What a handle to the bus returns for continued use: messages being sent, a subscription, a queue and its
-//! deliveries, a log being followed. Each has an implementation for each bus.
+//! The long-lived values that a handle to the bus returns: messages in flight, a subscription, a
+//! queue with its deliveries, a followed log. Each has one implementation per bus.
 
 use std::time::Duration;
 
@@ -16,11 +16,12 @@ use super::{
     nats,
 };
 
-/// Messages in flight, to be stored.
+/// Messages that were sent and are not yet known to be stored.
 #[derive(Debug)]
 pub struct MessagesInFlight {
     pub(super) sending: Sending,
-    /// Which of them are dead letters, and about what kind of message: they are counted once they are stored.
+    /// The places of the dead letters among them, with the kind of each message. A dead letter is
+    /// counted in the metrics once it is stored.
     pub(super) dead_letters: Vec<(usize, ChildId)>,
 }
 
@@ -32,8 +33,8 @@ pub(super) enum Sending {
 }
 
 impl MessagesInFlight {
-    /// Waits until each is stored; unacknowledged ones are sent again under the same id. One result per
-    /// message, in order.
+    /// Waits until each message is stored. An unacknowledged message is sent again under the same
+    /// id. Returns one result per message, in order.
     pub async fn stored(self) -> Vec<Result<PublishReceipt, PublishError>> {
         let results = match self.sending {
             Sending::Nats(sending) => sending.stored().await,
@@ -69,7 +70,7 @@ impl Subscription {
     }
 }
 
-/// A queue that is being read. It takes no more than [`Consumption::want`] has asked for.
+/// A queue that is being read. It delivers no more than [`Consumption::want`] has asked for.
 #[derive(Debug)]
 pub enum Consumption {
     Nats(Box<nats::Consumption>),
@@ -87,7 +88,7 @@ impl Consumption {
         }
     }
 
-    /// The next delivery. Waits for ever if none comes; may be dropped and called again.
+    /// The next delivery. Waits for ever if the queue stays empty. Cancel-safe.
     pub async fn next(&mut self) -> Delivery {
         match self {
             Consumption::Nats(consumption) => {
@@ -105,7 +106,8 @@ impl Consumption {
         }
     }
 
-    /// How long ago the server last answered a pull or delivered a message. Readiness depends on this.
+    /// The time since the server last answered a pull or delivered a message. Readiness depends on
+    /// it.
     pub fn silent_for(&self) -> Duration {
         match self {
             Consumption::Nats(consumption) => consumption.silent_for(),
@@ -114,17 +116,20 @@ impl Consumption {
     }
 }
 
-/// A message from a queue. If it is dropped unacknowledged, it is delivered again after the ack wait.
+/// A message from a queue. If it is dropped unacknowledged, it is delivered again after the ack
+/// wait.
 #[derive(Debug)]
 pub struct Delivery {
-    /// Its name on the server; it may not parse.
+    /// The subject's name on the server, which may be invalid as a [`domain::subject::Subject`].
     pub subject: String,
     pub headers: Headers,
     pub payload: Bytes,
-    /// Its sequence in the stream, and when it was stored: together they identify it for ever.
+    /// Its sequence in the stream. Together with `at`, the time when it was stored, it identifies
+    /// the message for ever.
     pub sequence: u64,
     pub at: Timestamp,
-    /// How often it has been delivered, this time included; restarts when a consumer is recreated.
+    /// The number of deliveries of this message so far, with this one. It restarts when a consumer
+    /// is recreated.
     pub delivered: u64,
     acker: Acker,
 }
@@ -142,22 +147,22 @@ impl Delivery {
         Delivery { subject, headers, payload, sequence, at, delivered, acker }
     }
 
-    /// Handled: the message is removed.
+    /// The message was handled and is removed.
     pub async fn ack(&self) {
         self.acknowledge(Acknowledgement::Ack).await;
     }
 
-    /// Not now: it is delivered again after `delay`.
+    /// The message can't be handled now and is delivered again after `delay`.
     pub async fn nak(&self, delay: Duration) {
         self.acknowledge(Acknowledgement::Nak(delay)).await;
     }
 
-    /// Still being handled: the ack wait begins again.
+    /// The message is still being handled: the ack wait starts again.
     pub async fn progress(&self) {
         self.acknowledge(Acknowledgement::Progress).await;
     }
 
-    /// Refused for good: the message is removed.
+    /// The message is rejected for good and removed.
     pub async fn terminate(&self) {
         self.acknowledge(Acknowledgement::Terminate).await;
     }
@@ -172,7 +177,7 @@ impl Delivery {
     }
 }
 
-/// A log being followed.
+/// A log that is being followed.
 #[derive(Debug)]
 pub enum Follow {
     Direct(LogFollow),
@@ -218,7 +223,8 @@ impl LogFollow {
                     Followed::Memory(follow) => follow.memory.next_behind(&stored.subject, after).await?,
                     Followed::Disk(follow) => follow.bus.next_behind(&stored.subject, after).await?,
                 };
-                // What was between the two is removed: so it was not stored again, behind what came after it.
+                // No message exists between the two. So the message was not stored again after
+                // later ones: the messages before it were removed.
                 if next == Some(stored.sequence) {
                     verifier.took(&stored, after);
                     return Ok(stored);

@@ -1,5 +1,6 @@
-//! What a deployment has on its server: which streams hold which subjects, for how long, and which durable
-//! consumers read them. Compared with the server's configuration at every start.
+//! The streams and consumers that a deployment has on its server: which subjects each stream holds,
+//! for how long, and which durable consumer reads it. They are compared with the server's
+//! configuration at every start.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -27,31 +28,33 @@ pub enum Stream {
     Webhook,
 }
 
-/// The versions of an agent's profile that are kept.
+/// The number of versions of an agent's profile that are kept.
 pub const PROFILE_VERSIONS_KEPT: i64 = 64;
-/// The most bytes that all versions of all profiles may have.
+/// The most bytes of all versions of all profiles.
 const MAX_PROFILE_BYTES: i64 = 64 << 20;
-/// What is kept of a schedule: its last revisions, and what was decided last about its ticks. Each run has two such
-/// messages, and the last twenty ticks are shown.
+/// The number of messages kept per subject of a schedule: its last revisions, or the last decisions
+/// about its ticks. Each run has two decisions, and the last twenty ticks are shown.
 const TICKS_KEPT: i64 = 44;
-/// The most bytes that all schedules may have: ten thousand fit with all that is kept of their ticks.
+/// The most bytes of all schedules: ten thousand fit, with all the ticks that are kept of each.
 const MAX_SCHEDULE_BYTES: i64 = 256 << 20;
 
-/// The versions of a graph that are kept under its name (G18).
+/// The number of versions of a named graph that are kept (G18).
 pub const GRAPH_VERSIONS_KEPT: i64 = 64;
-/// The most bytes that all versions of all kept graphs may have.
+/// The most bytes of all versions of all kept graphs.
 const MAX_GRAPH_BYTES: i64 = 256 << 20;
-/// The most bytes of what administrators did: a hundred thousand records.
+/// The most bytes of the audit log: a hundred thousand records.
 const MAX_AUDIT_BYTES: i64 = 64 << 20;
-/// The most bytes of spans that no collector has taken yet, and how long they are kept: they are worth little later.
+/// The most bytes of spans that wait for a collector, and their age limit. Late spans are of little
+/// use.
 const MAX_SPAN_BYTES: i64 = 64 << 20;
 const KEEP_SPANS: Duration = Duration::from_secs(3600);
-/// The most bytes of what webhooks were not told yet: two hundred thousand, which name an outcome or a question each. They are kept for a
-/// while longer than coordinators try.
+/// The most bytes of waiting webhook messages: two hundred thousand, each with the name of an
+/// outcome or a question. They are kept a while longer than coordinators retry.
 const MAX_WEBHOOK_BYTES: i64 = 64 << 20;
 const KEEP_WEBHOOKS: Duration = Duration::from_secs(25 * 3600);
-/// How many more messages of a subject there may be than are kept. A subject that has them refuses more, so that nobody can push
-/// out the one that counts; coordinators then remove what is too much, for so many messages at once.
+/// The number of messages that a subject may have beyond those that are kept. At the limit the
+/// subject rejects new messages, so that no sender can push out the current one. Coordinators then
+/// remove the surplus, all of it at once.
 const MORE_PER_SUBJECT: i64 = 16;
 
 impl Stream {
@@ -70,7 +73,7 @@ impl Stream {
         Stream::Webhook,
     ];
 
-    /// Without its namespace.
+    /// Its name, without the namespace.
     pub fn name(self) -> &'static str {
         match self {
             Stream::Intake => "AGENT_INTAKE",
@@ -109,7 +112,7 @@ impl Stream {
         }
     }
 
-    /// Whether a message is removed once it is acknowledged; the other streams are logs, kept by age.
+    /// True if a message is removed once it is acknowledged. The other streams are logs.
     pub fn is_queue(self) -> bool {
         match self {
             Stream::Intake | Stream::Execute | Stream::Report | Stream::Span | Stream::Webhook => true,
@@ -123,9 +126,9 @@ impl Stream {
         }
     }
 
-    /// Whether a full stream drops its oldest message instead of refusing the newest. Work and money are
-    /// refused, with an error; information for people must not stop the work. (A trace whose first events
-    /// were dropped is still in the store, and its later events in the log.)
+    /// True if a full stream drops its oldest message instead of rejecting the newest. Work and
+    /// money are rejected with an error; information for people must not stop the work. (A trace
+    /// whose first events were dropped is still in the store, and its later events in the log.)
     pub fn drops_the_oldest(self) -> bool {
         match self {
             Stream::Event | Stream::Dead | Stream::Audit | Stream::Span | Stream::Webhook => true,
@@ -139,12 +142,14 @@ impl Stream {
         }
     }
 
-    /// The most messages that it may have of one subject; more are refused. None: any number.
+    /// The most messages that a stream may have of one subject; more are rejected. None: any
+    /// number.
     pub(super) fn max_per_subject(self) -> Option<i64> {
         self.kept_per_subject().map(|kept| kept + MORE_PER_SUBJECT)
     }
 
-    /// How many messages of one subject are kept when there are too many. None: all of them.
+    /// The number of messages of one subject that stay when the surplus is removed. None: all of
+    /// them.
     pub(super) fn kept_per_subject(self) -> Option<i64> {
         match self {
             Stream::Profile => Some(PROFILE_VERSIONS_KEPT),
@@ -231,7 +236,7 @@ pub(super) fn stream_of_all(filters: &[Filter]) -> Result<Stream, Error> {
     Ok(first)
 }
 
-/// The durable consumers: who reads a queue.
+/// The durable consumers, each of which reads a queue.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Consumer {
     /// All coordinators share it.
@@ -257,7 +262,7 @@ impl Consumer {
         }
     }
 
-    /// Its durable name, without the namespace (a stream's name has it).
+    /// Its durable name, without the namespace, which is part of the stream's name.
     pub fn name(&self) -> String {
         match self {
             Consumer::Intake => "intake".into(),
@@ -277,7 +282,7 @@ impl Consumer {
         }
     }
 
-    /// How long a delivery may go unacknowledged before it comes again.
+    /// The time after which an unacknowledged delivery is delivered again.
     pub fn ack_wait(&self) -> Duration {
         match self {
             Consumer::Intake | Consumer::Report(_) => Duration::from_secs(5),
@@ -286,13 +291,14 @@ impl Consumer {
         }
     }
 
-    /// Unacknowledged deliveries at once, over all readers. With JetStream's default of 1,000, job 1,001
-    /// would wait without notice.
+    /// The most unacknowledged deliveries at once, over all readers. With JetStream's default of
+    /// 1,000, job 1,001 would wait without notice.
     pub fn max_ack_pending(&self) -> i64 {
         match self {
             Consumer::Intake | Consumer::Report(_) | Consumer::Span => 20_000,
             Consumer::Execute(_) => 100_000,
-            // Few are taken at once; those that were refused wait here for their next try.
+            // Few deliveries are in progress at once. Rejected webhook calls also wait here for
+            // their retry.
             Consumer::Webhook(_) => 10_000,
         }
     }
@@ -324,33 +330,36 @@ impl FromStr for Consumer {
     }
 }
 
-/// The limits a deployment chooses.
+/// The limits that a deployment chooses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topology {
     /// The number of partitions that traces are spread over. Fixed for the life of a deployment.
     pub partitions: u16,
     pub replicas: usize,
-    /// The most bytes a queue may hold; a publish beyond that is refused with an error.
+    /// The most bytes of a queue. A publish beyond that is rejected with an error.
     pub max_queue_bytes: i64,
-    /// The most bytes a log may hold.
+    /// The most bytes of a log.
     pub max_log_bytes: i64,
-    /// The most bytes that journals may have; as for a log, if not given.
+    /// The most bytes of all journals; none: the same as a log.
     pub max_journal_bytes: Option<i64>,
-    /// The most bytes that objects may have; as for a log, if not given.
+    /// The most bytes of all objects; none: the same as a log.
     pub max_object_bytes: Option<i64>,
-    /// How long logs are kept. A trace can be rebuilt, watched and read back for that long.
+    /// The age limit of logs: the time for which a trace can be rebuilt, watched and read back.
     pub keep_logs: Duration,
-    /// How long each journal entry is kept. An agent can wait for a human for that long and still go on.
+    /// The age limit of journal entries: the longest time that an agent can wait for a human and
+    /// still continue.
     pub keep_journals: Duration,
-    /// How long the server remembers message ids.
+    /// The time for which the server remembers message ids.
     pub duplicate_window: Duration,
-    /// Pools whose queues are made at once; those of others when there is work for them.
+    /// The pools whose queues are created at the start. Queues of other pools are created with
+    /// their first work.
     pub pools: Vec<PoolName>,
 }
 
 impl Topology {
-    /// The subjects of a stream. Reports only for existing partitions: a report to any other would stay in
-    /// its queue for ever, because nobody reads it; so the server refuses it at once.
+    /// The subjects of a stream. For reports these are the subjects of existing partitions only. A
+    /// report to a missing partition has no reader and would stay in the queue for ever, so the
+    /// server rejects it at once.
     pub fn filters(&self, stream: Stream) -> Vec<Filter> {
         if stream != Stream::Report {
             return stream.filters();
@@ -359,7 +368,8 @@ impl Topology {
         Partition::all(self.partitions).flat_map(of).collect()
     }
 
-    /// How long a stream keeps a message; zero: until it is acknowledged, or replaced by newer ones of its subject.
+    /// The age limit of a stream's messages. Zero: a message stays until it is acknowledged, or
+    /// until newer messages of its subject replace it.
     pub(super) fn max_age(&self, stream: Stream) -> Duration {
         match stream {
             Stream::Intake
@@ -375,7 +385,7 @@ impl Topology {
         }
     }
 
-    /// The most bytes a stream may hold.
+    /// The most bytes of a stream.
     pub(super) fn max_bytes(&self, stream: Stream) -> i64 {
         match stream {
             Stream::Intake | Stream::Execute | Stream::Report => self.max_queue_bytes,
@@ -390,7 +400,7 @@ impl Topology {
         }
     }
 
-    /// Whether a stream stores what is published on a subject.
+    /// Returns true if a stream of this deployment stores the messages of a subject.
     pub(super) fn holds(&self, subject: &Subject) -> bool {
         if let Subject::Result(_, partition, ..) | Subject::Cost(_, partition, ..) = subject {
             return partition.number() < self.partitions;

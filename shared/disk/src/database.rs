@@ -1,4 +1,4 @@
-//! The database file: opened, read, written, and opened again after it failed.
+//! The database file: opens it, reads and writes it, and opens it again after an error.
 
 use std::{
     fs,
@@ -13,19 +13,21 @@ use redb::{ReadableDatabase, TableDefinition, TableError};
 use super::{Change, Error, Lock, View};
 
 const NAME: &str = "trellis.redb";
-/// A file that is being made.
+/// The name of a file that is being created.
 const FRESH: &str = "trellis.redb.new";
-/// All rows are in one table: it is opened once for each transaction.
+/// All rows are in one table, which is opened once per transaction.
 pub(super) const ROWS: TableDefinition<'static, &'static [u8], &'static [u8]> = TableDefinition::new("rows");
-/// What the database keeps in memory of its file: inner nodes and what was written last.
+/// The bytes of the file that the database caches: inner nodes and the pages that were written
+/// last.
 const CACHE_BYTES: usize = 64 << 20;
 
 #[derive(Debug)]
 pub(super) struct Database {
     directory: PathBuf,
-    /// None after a failure, until it is opened again: a database that had an error of its file refuses everything.
+    /// None after a failure until the file is opened again. A database with an I/O error rejects
+    /// every operation.
     opened: RwLock<Option<redb::Database>>,
-    /// Held as long as the database is, which is closed before it.
+    /// Held for as long as the database, which is closed first.
     _lock: Lock,
 }
 
@@ -36,7 +38,8 @@ impl Database {
             make_file(directory)?;
             let mut database = open_file(directory)?;
             if !is_whole {
-                // Reads it all. What can't be repaired is an error; what can is no row of ours.
+                // Reads the whole file. Damage that can't be repaired is an error. Damage that can
+                // be repaired is not in our rows.
                 database.check_integrity()?;
             }
             Ok(database)
@@ -70,14 +73,14 @@ impl Database {
         let reading = database.begin_read()?;
         look(&View(match reading.open_table(ROWS) {
             Ok(table) => Some(table),
-            // Nothing was ever written.
+            // No row was ever written.
             Err(TableError::TableDoesNotExist(_)) => None,
             Err(error) => return Err(error.into()),
         }))
     }
 
-    /// All of a change is on the disk, or nothing of it. After an error the file is opened again, so that reads go on and the
-    /// next change is tried anew.
+    /// Commits a change to the disk: all of it or, after an error, nothing. After an error the file
+    /// is opened again, so that reads continue and the next change can succeed.
     pub(super) fn write(
         &self,
         change: impl FnOnce(&mut Change<'_>) -> Result<(), Error>,
@@ -85,7 +88,7 @@ impl Database {
         if self.opened().is_none() {
             self.open_again()?;
         }
-        // Damage that nobody foresaw can make the database panic.
+        // Undetected damage can make the database panic.
         let written = catch_unwind(AssertUnwindSafe(|| self.try_write(change)));
         let written = written.unwrap_or_else(|_| Err(Error::corrupt("the file is damaged")));
         if written.is_err() {
@@ -97,8 +100,9 @@ impl Database {
     fn try_write(&self, change: impl FnOnce(&mut Change<'_>) -> Result<(), Error>) -> Result<(), Error> {
         let opened = self.opened();
         let mut writing = opened.as_ref().ok_or_else(not_open)?.begin_write()?;
-        // Each commit says which pages are free: after a crash the file is opened without reading all of it. It also makes
-        // the commit two writes with a sync each, so that a torn one is never taken for whole.
+        // Each commit stores which pages are free, so that after a crash the file is opened without
+        // reading all of it. Each commit also consists of two writes with a sync each, so that a
+        // torn commit is never mistaken for a whole one.
         writing.set_quick_repair(true);
         let mut rows = Change::new(writing.open_table(ROWS)?);
         let changed = change(&mut rows);
@@ -106,10 +110,10 @@ impl Database {
         drop(rows);
         match changed {
             Ok(()) if has_changed => Ok(writing.commit()?),
-            // What it found is committed already.
+            // The change wrote nothing: everything that it read is committed already.
             Ok(()) => Ok(writing.abort()?),
             Err(error) => {
-                // What it wrote is forgotten in any case.
+                // If the abort fails too, its writes are discarded all the same.
                 writing.abort().ok();
                 Err(error)
             }
@@ -118,7 +122,8 @@ impl Database {
 
     fn open_again(&self) -> Result<(), Error> {
         let mut opened = self.opened.write().unwrap_or_else(PoisonError::into_inner);
-        // Another may have done it. First closed: the file can't be open twice.
+        // Another thread may already have opened it. It is closed first, because the file can't be
+        // open twice.
         *opened = None;
         *opened = Some(open_file(&self.directory)?);
         Ok(())
@@ -129,14 +134,14 @@ fn not_open() -> Error {
     Error::Failed { reason: "the file could not be opened again".into() }
 }
 
-/// Makes the file if it is not there: whole, or not at all.
+/// Creates the file if it is missing: whole, or not at all.
 fn make_file(directory: &Path) -> Result<(), Error> {
     let (path, fresh) = (directory.join(NAME), directory.join(FRESH));
     if path.exists() {
         return Ok(());
     }
     let failed = |error: std::io::Error| Error::from(redb::Error::Io(error));
-    // One that was cut off has nothing.
+    // A file of an interrupted creation contains no data.
     if fresh.exists() {
         fs::remove_file(&fresh).map_err(failed)?;
     }

@@ -1,4 +1,4 @@
-//! Why the disk could not do as asked.
+//! The errors of the disk.
 
 use std::{io, path::Path};
 
@@ -8,13 +8,13 @@ pub enum Error {
     InUse { directory: String, pid: String },
     #[error("could not open `{directory}`: {reason}")]
     Open { directory: String, reason: String },
-    /// Nothing was changed. What is stored can still be read.
+    /// Nothing was changed. Stored data can still be read.
     #[error("there is no room left on the disk: {reason}")]
     Full { reason: String },
-    /// After a write its outcome is unknown.
+    /// After a failed write it is unknown whether the change is stored.
     #[error("the disk failed: {reason}")]
     Failed { reason: String },
-    /// What is stored is not what was written.
+    /// The stored data differs from the data that was written.
     #[error("what is stored can't be read: {what}")]
     Corrupt { what: String },
     #[error("the directory is closed")]
@@ -47,7 +47,7 @@ fn is_full(error: &io::Error) -> bool {
     kinds.contains(&error.kind())
 }
 
-/// The errors of the parts of the database, which all become its own.
+/// Converts the errors of the database's parts by way of its own error.
 macro_rules! from_parts {
     ($($part:ident),*) => {
         $(impl From<redb::$part> for Error {

@@ -1,4 +1,4 @@
-//! A change on its way to the disk, and who is told of it.
+//! A change that waits for the writer, with the callback for its result.
 
 use super::{Change, Error};
 
@@ -6,7 +6,7 @@ use super::{Change, Error};
 pub(super) trait Job: Send {
     fn apply(&mut self, rows: &mut Change<'_>) -> Result<(), Error>;
 
-    /// Tells what became of it: its result if it is committed, or why it is not.
+    /// Passes on the result: that of the change if it is committed, otherwise the error.
     fn answer(self: Box<Self>, committed: Result<(), Error>);
 }
 

@@ -1,13 +1,13 @@
-//! Keys and values of rows. Keys sort as what they are made of: numbers by their size, then what follows. Every kind of row
-//! is named here, so that none is used twice.
+//! Keys and values of rows. Keys sort by their parts in order: numbers by size, then the part after
+//! them. Every kind of row is listed here, so that no number is used twice.
 
 use super::Error;
 
-/// What a row is about; the first byte of its key. A number is never used for something else later.
+/// The kind of a row, which is the first byte of its key. The number of a kind is never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// What the directory is, by name.
+    /// The identity of the directory, by name.
     Identity = 1,
 
     /// A stream's last sequence and bytes.
@@ -18,36 +18,36 @@ pub enum Kind {
     Subject = 18,
     /// The sequence of a message, by stream and id.
     MessageId = 19,
-    /// Ids by stream and when they were stored.
+    /// The ids of messages, by stream and time of storing.
     MessageIdAge = 20,
-    /// An object's size and the number of its pieces, by name.
+    /// An object's size, and the number that its pieces are stored under, by name.
     Object = 24,
     /// A piece of an object, by number and place.
     Piece = 25,
-    /// The bytes of all objects, and the last number of one.
+    /// The bytes of all objects, and the number of the last one.
     Objects = 26,
-    /// When an object was stored, and its name, by number.
+    /// The time when an object was stored, and its name, by number.
     ObjectMade = 27,
 
     /// A trace's version.
     Trace = 32,
     /// A field, value or outbox of a trace.
     Field = 33,
-    /// When each trace is due in a list of a partition.
+    /// The time at which each trace is due in a list of a partition.
     Listed = 34,
-    /// The traces of a list in the order of their times.
+    /// The traces of a list, in the order of their times.
     Sorted = 35,
-    /// How many traces a list has.
+    /// The number of traces in a list.
     Count = 36,
-    /// What a run cost, by partition and trace.
+    /// The cost of a run, by partition and trace.
     Cost = 37,
-    /// The ids of all traces of the index.
+    /// The ids of all traces in the index.
     Id = 38,
     /// The branches of a trace.
     Branch = 39,
     /// The commits of a partition.
     Counter = 40,
-    /// Up to where the event log is in the store, by partition.
+    /// The position in the event log up to which the store has it, by partition.
     Mark = 41,
     /// An agent's profile.
     Agent = 42,
@@ -57,7 +57,7 @@ pub enum Kind {
     Setting = 44,
 }
 
-/// A key, or a value, as it is put together.
+/// A key, or a value, that is being built.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key(Vec<u8>);
 
@@ -66,7 +66,7 @@ impl Key {
         Key(vec![kind as u8])
     }
 
-    /// A value: it has no kind.
+    /// A value, which has no kind.
     pub fn value() -> Key {
         Key(Vec::new())
     }
@@ -89,19 +89,19 @@ impl Key {
         self
     }
 
-    /// A text with something behind it. Texts sort by their length first.
+    /// A text with more parts after it. Texts sort by length first.
     #[must_use]
     pub fn text(self, text: &str) -> Key {
         self.number(text.len() as u64).rest(text.as_bytes())
     }
 
-    /// A text that sorts as texts do, with something behind it. It has no NUL.
+    /// A text without NUL, with more parts after it. It sorts alphabetically.
     #[must_use]
     pub fn name(self, name: &str) -> Key {
         self.rest(name.as_bytes()).byte(0)
     }
 
-    /// Whatever comes last.
+    /// The last part, without its length.
     #[must_use]
     pub fn rest(mut self, bytes: &[u8]) -> Key {
         self.0.extend(bytes);
@@ -112,7 +112,7 @@ impl Key {
         &self.0
     }
 
-    /// The first key behind all that begin so; none if there is no such key.
+    /// The first key after all keys with this prefix; none if no such key exists.
     pub fn end(&self) -> Option<Key> {
         let mut end = self.0.clone();
         while let Some(last) = end.pop() {
@@ -125,17 +125,17 @@ impl Key {
     }
 }
 
-/// Takes apart what a [`Key`] put together.
+/// Reads the parts that a [`Key`] was built from.
 #[derive(Debug, Clone, Copy)]
 pub struct Reader<'b>(&'b [u8]);
 
 impl<'b> Reader<'b> {
-    /// A value.
+    /// Reads a value.
     pub fn new(bytes: &'b [u8]) -> Reader<'b> {
         Reader(bytes)
     }
 
-    /// What is behind a key's beginning.
+    /// Reads the parts of a key after a prefix.
     pub fn behind(key: &'b [u8], beginning: &Key) -> Result<Reader<'b>, Error> {
         let rest = key.strip_prefix(beginning.bytes());
         Ok(Reader(rest.ok_or_else(|| Error::corrupt("a key does not begin as it should"))?))

@@ -1,5 +1,7 @@
-//! The lock of a directory: a file that the process which has it open keeps locked. The lock ends with the process, however that
-//! ends. What the file says afterwards tells how it ended. Another file has the number of the process, for whoever comes second.
+//! The lock of a directory: a file that the owning process keeps locked.
+//!
+//! The lock ends with the process, in every case. The file's content then shows how the process
+//! ended. A second file has the process id, for the error message of another process.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -13,15 +15,15 @@ use super::Error;
 const NAME: &str = "lock";
 const PROCESS: &str = "process";
 const CLOSED: &str = "closed\n";
-/// Another one after each start of the machine.
+/// The id of the machine's current boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 #[derive(Debug)]
 pub(super) struct Lock {
     file: File,
-    /// What it said before.
+    /// The content of the file before this process locked it.
     before: String,
-    /// What is in the directory was found to be whole, and is in use.
+    /// The directory was found whole and is in use.
     is_open: bool,
 }
 
@@ -42,26 +44,28 @@ impl Lock {
         }
         let mut before = String::new();
         file.read_to_string(&mut before).map_err(failed)?;
-        // A full disk is no reason not to open what is there.
+        // A full disk must not prevent opening existing data.
         fs::write(directory.join(PROCESS), format!("{}\n", std::process::id())).ok();
         Ok(Lock { file, before, is_open: false })
     }
 
-    /// What is there is whole, and may be changed from here on. Until then the file says what it said before: whoever comes after an
-    /// opening that failed or was cut off checks it again.
+    /// Marks the directory as whole and in use. Until then the file has its previous content, so an
+    /// open after a failed or interrupted one checks the directory again.
     pub(super) fn opened(&mut self) {
         self.is_open = true;
         self.say(&format!("{} {}\n", std::process::id(), boot_id()));
     }
 
-    /// Whether the disk has all that the last process wrote: that one closed the directory, or the machine still runs on which it
-    /// was killed. A machine that lost its power may have lost what its disk had promised to keep.
+    /// Returns true if the disk has everything that the last process wrote: that process closed the
+    /// directory, or it was killed and the machine has not restarted since. A machine that lost
+    /// power may have lost writes that its disk had acknowledged.
     pub(super) fn was_left_whole(&self) -> bool {
         let boot = boot_id();
         self.before == CLOSED || (!boot.is_empty() && self.before.split_whitespace().nth(1) == Some(&boot))
     }
 
-    /// A full disk is no reason not to open what is there: then it says nothing.
+    /// Best effort: a full disk must not prevent opening existing data, and then nothing is
+    /// written.
     fn say(&mut self, what: &str) {
         let said = self.file.set_len(0).and_then(|()| self.file.rewind());
         said.and_then(|()| self.file.write_all(what.as_bytes())).and_then(|()| self.file.sync_data()).ok();
@@ -73,7 +77,8 @@ impl Drop for Lock {
         if self.is_open {
             self.say(CLOSED);
         }
-        // Closing the file is not enough: a program that another thread is just starting has it open too, until it runs.
+        // Closing the file is not enough: a child process that another thread is starting also has
+        // it open until its `exec`.
         self.file.unlock().ok();
     }
 }
@@ -88,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    /// As in a process that was forked and has not become another program yet.
+    /// Like a forked process before its `exec`.
     #[test]
     fn a_directory_that_was_closed_is_free_though_its_lock_file_is_open_somewhere() {
         let directory = std::env::temp_dir().join(format!("trellis-lock-{}", std::process::id()));

@@ -1,5 +1,5 @@
-//! Rows as a transaction sees them: read at one moment, or changed. Each has a checksum: the database verifies its own only
-//! when it repairs a file.
+//! Rows as a transaction sees them: read as of one moment, or changed. Each row has a checksum,
+//! because the database verifies its own checksums only when it repairs a file.
 
 use std::ops::Bound;
 
@@ -16,7 +16,8 @@ pub type Row = (Vec<u8>, Vec<u8>);
 pub trait Rows {
     fn get(&self, key: &Key) -> Result<Option<Vec<u8>>, Error>;
 
-    /// The rows from a key on and before another, in order, with at most so many bytes of each value.
+    /// The rows from one key (included) to another (excluded), in order. At most `most` bytes of
+    /// each value are returned.
     fn heads<'r>(
         &'r self,
         from: &Key,
@@ -24,7 +25,7 @@ pub trait Rows {
         most: usize,
     ) -> Result<impl DoubleEndedIterator<Item = Result<Row, Error>> + use<'r, Self>, Error>;
 
-    /// The rows from a key on and before another, in order.
+    /// The rows from one key (included) to another (excluded), in order.
     fn between<'r>(
         &'r self,
         from: &Key,
@@ -37,7 +38,7 @@ pub trait Rows {
         Ok(self.get(key)?.is_some())
     }
 
-    /// The rows whose keys begin so, in order.
+    /// The rows whose keys have this prefix, in order.
     fn beginning<'r>(
         &'r self,
         key: &Key,
@@ -45,21 +46,21 @@ pub trait Rows {
         self.between(key, key.end().as_ref())
     }
 
-    /// A value that is one number; zero if it is not there.
+    /// A value that is one number; zero if the row is missing.
     fn number(&self, key: &Key) -> Result<u64, Error> {
         self.get(key)?.map_or(Ok(0), |value| super::Reader::new(&value).number())
     }
 }
 
-/// What is committed.
+/// The committed rows.
 #[expect(missing_debug_implementations, reason = "a table of the database has none")]
 pub struct View(pub(super) Option<ReadOnlyTable<&'static [u8], &'static [u8]>>);
 
-/// What is committed, and what this transaction changes.
+/// The committed rows with the changes of this transaction.
 #[expect(missing_debug_implementations, reason = "a table of the database has none")]
 pub struct Change<'t> {
     table: Table<'t, &'static [u8], &'static [u8]>,
-    /// Whether it changed anything.
+    /// True if the transaction has changed anything.
     changed: bool,
 }
 
@@ -114,14 +115,14 @@ impl<'t> Change<'t> {
         self.put(key, &number.to_be_bytes())
     }
 
-    /// Whether there was one.
+    /// Removes a row. Returns true if it existed.
     pub fn remove(&mut self, key: &Key) -> Result<bool, Error> {
         let had = self.table.remove(key.bytes())?.is_some();
         self.changed |= had;
         Ok(had)
     }
 
-    /// Removes the rows whose keys begin so.
+    /// Removes the rows whose keys have this prefix.
     pub fn remove_beginning(&mut self, key: &Key) -> Result<(), Error> {
         self.changed = true;
         match key.end() {
@@ -132,7 +133,7 @@ impl<'t> Change<'t> {
     }
 }
 
-/// Of a key and its value, behind the value.
+/// The checksum of a key and its value. It is stored after the value.
 fn checksum(key: &[u8], value: &[u8]) -> [u8; CHECKSUM_BYTES] {
     let mut sum = crc32fast::Hasher::new();
     sum.update(key);
@@ -140,7 +141,7 @@ fn checksum(key: &[u8], value: &[u8]) -> [u8; CHECKSUM_BYTES] {
     sum.finalize().to_be_bytes()
 }
 
-/// The value of a row, if it is what was written.
+/// The value of a row, if its checksum is right.
 fn checked<'v>(key: &[u8], row: &'v [u8]) -> Result<&'v [u8], Error> {
     let wrong = || Error::corrupt("a row is not as it was written");
     let (value, sum) = row.split_last_chunk().ok_or_else(wrong)?;

@@ -1,11 +1,12 @@
-//! The thread that writes. It applies all changes that wait in one transaction, and tells whoever waits when that is on the
-//! disk, or that it is not. It ends when nobody can hand in more.
+//! The writer thread. It applies all waiting changes in one transaction, and answers each once the
+//! transaction is on disk or has failed. It ends when no more changes can be submitted.
 
 use tokio::sync::mpsc;
 
 use super::{database::Database, job::Job};
 
-/// Changes of one transaction. More of them cost little more than one; whoever waits for the first waits for all.
+/// The most changes of one transaction. Many changes cost little more than one, but each waits for
+/// all of them.
 const MAX_TOGETHER: usize = 1024;
 
 pub(super) fn run(database: &Database, mut waiting: mpsc::Receiver<Box<dyn Job>>) {

@@ -1,5 +1,5 @@
-//! Where a process gets its time from: the machine, or a simulation. Everything that measures time or
-//! stamps messages takes a [`Clock`]. The core takes none: its time comes in with the commands.
+//! The source of time of a process: the machine, or a simulation. All code that measures time or
+//! stamps messages takes a [`Clock`]. The core takes none: its time comes with the commands.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use domain::time::{Timestamp, millis};
 pub enum Clock {
     #[default]
     Machine,
-    /// Tokio's clock, which a test may pause, counted from a time of the test's choice.
+    /// Tokio's clock, which a test may pause, counted from a time that the test chooses.
     Simulated { started: Instant, at: Timestamp },
 }
 
@@ -21,7 +21,8 @@ impl Clock {
         Clock::Simulated { started: Instant::now(), at }
     }
 
-    /// The time of day. It differs between machines and may jump: nothing is measured by it.
+    /// The time of day. It differs between machines and may jump, so durations are never measured
+    /// by it.
     pub fn now(&self) -> Timestamp {
         match self {
             Clock::Machine => {
@@ -34,8 +35,8 @@ impl Clock {
         }
     }
 
-    /// Time since some fixed moment, including the time this machine was suspended: leases are measured by
-    /// it, because they expire on other machines meanwhile.
+    /// The time since a fixed moment, with the time for which this machine was suspended. Leases
+    /// are measured by it, because they expire on other machines during a suspension.
     pub fn mark(&self) -> Mark {
         Mark(match self {
             Clock::Machine => {
@@ -52,6 +53,6 @@ impl Clock {
     }
 }
 
-/// A moment of [`Clock::mark`]: only differences between marks have a meaning.
+/// A moment of [`Clock::mark`]. Only differences between marks have a meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark(Duration);

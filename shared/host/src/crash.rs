@@ -1,4 +1,5 @@
-//! Crashing on purpose: a process can be told to abort at a named point of its work, to test recovery.
+//! Deliberate crashes for recovery tests: configuration can make a process abort at a named point
+//! of its work.
 
 use std::{
     fmt::Debug,
@@ -9,12 +10,13 @@ use std::{
     },
 };
 
-/// The points of one kind of process.
+/// The crash points of one kind of process.
 pub trait Point: Debug + Copy + Eq + 'static {
     const NAMES: &'static [(&'static str, Self)];
 }
 
-/// Where to abort, if anywhere: at which passing of a point.
+/// The point at which to abort, and the number of times that the process has yet to reach it. None:
+/// never.
 #[derive(Debug, Clone)]
 pub struct Crash<P>(Option<(P, Arc<AtomicU32>)>);
 

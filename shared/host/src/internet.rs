@@ -1,6 +1,9 @@
-//! Reaching servers that others run (S5): which addresses may be connected to, and a client that goes nowhere else. These are addresses that
-//! anybody on the internet can reach, and those that an operator lists. A name is looked up here, and only addresses that were checked are
-//! connected to: what a second look-up says does not matter.
+//! Connections to other parties' servers (S5): the addresses that are allowed, and a client that
+//! connects to no others.
+//!
+//! Allowed are public addresses of the internet, and those that an operator lists. A name is looked
+//! up here, and the connection uses only the addresses that were checked. A second look-up with
+//! another result therefore has no effect.
 
 use std::{
     collections::BTreeSet,
@@ -19,13 +22,14 @@ use reqwest::{
 
 use domain::wording::with_causes;
 
-/// A client for servers that others run: it follows no redirect and takes no compressed answer. Where the system names no
-/// authorities, it trusts no server with TLS.
+/// A client for other parties' servers. It follows no redirect and accepts no compressed answer. If
+/// the system has no certificate authorities, it trusts no TLS server.
 pub fn strict_client() -> ClientBuilder {
     if has_authorities() { plain_client() } else { plain_client().tls_certs_only([]) }
 }
 
-/// Whether the system names authorities that sign certificates. If not, the log says what that means, once.
+/// Returns true if the system has certificate authorities. If not, the consequences are logged
+/// once.
 fn has_authorities() -> bool {
     static FOUND: OnceLock<bool> = OnceLock::new();
     *FOUND.get_or_init(|| {
@@ -41,16 +45,16 @@ fn has_authorities() -> bool {
     })
 }
 
-/// The same, with the authorities still to be chosen.
+/// Like [`strict_client`], but the caller chooses the authorities.
 pub fn plain_client() -> ClientBuilder {
     let headers = HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static("identity"))]);
     Client::builder().redirect(Policy::none()).no_gzip().default_headers(headers).tcp_nodelay(true)
 }
 
-/// Finds the addresses of a name.
+/// Looks up the addresses of a name.
 pub type LookUp = Arc<dyn Fn(String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> + Send + Sync>;
 
-/// As the system does it.
+/// Looks names up as the system does.
 pub fn by_system() -> LookUp {
     Arc::new(|name| {
         Box::pin(async move {
@@ -60,12 +64,12 @@ pub fn by_system() -> LookUp {
     })
 }
 
-/// Looks up names for one port.
+/// Looks names up for one port, and removes addresses that are not allowed.
 pub struct Resolver {
     pub look_up: LookUp,
     /// The addresses that the operator lists for this port.
     pub listed: Arc<BTreeSet<IpAddr>>,
-    /// How an operator lists one.
+    /// The way for an operator to list an address, for the error message.
     pub hint: &'static str,
 }
 
@@ -103,7 +107,8 @@ impl fmt::Debug for Resolver {
     }
 }
 
-/// Whether an address belongs to one machine of the internet. By what the registries of special addresses say.
+/// Returns true if the address belongs to a machine on the public internet, according to the
+/// registries of special addresses.
 pub fn is_global(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(address) => is_global_v4(address),
@@ -114,18 +119,21 @@ pub fn is_global(address: IpAddr) -> bool {
 fn is_global_v4(address: Ipv4Addr) -> bool {
     !matches!(
         address.octets(),
-        // This network, private ones, loopback, link-local, multicast and what is reserved.
+        // This network, private addresses, loopback, link-local, multicast and reserved addresses.
         [0 | 10 | 127 | 224.., ..] | [169, 254, ..] | [172, 16..=31, ..] | [192, 168, ..]
-        // Between a provider and its customers (CGNAT), of the protocols, relays of 6to4, benchmarks, documents.
+        // Between a provider and its customers (CGNAT), protocol assignments, 6to4 relays,
+        // benchmarks, documentation.
         | [100, 64..=127, ..] | [192, 0, 0 | 2, _] | [192, 88, 99, _] | [198, 18 | 19, ..] | [198, 51, 100, _] | [203, 0, 113, _]
     )
 }
 
 fn is_global_v6(address: Ipv6Addr) -> bool {
     match address.segments() {
-        // Of the protocols (Teredo, ORCHID, benchmarks), documents, 6to4, documents again.
+        // Protocol assignments (Teredo, ORCHID, benchmarks), documentation, 6to4, documentation
+        // again.
         [0x2001, 0..=0x1ff, ..] | [0x2001, 0xdb8, ..] | [0x2002, ..] | [0x3fff, 0..=0xfff, ..] => false,
-        // Nothing else is given to machines: not loopback, NAT64, unique local, link-local or multicast addresses.
+        // Only 2000::/3 is assigned to machines. Loopback, NAT64, unique local, link-local and
+        // multicast addresses are outside it.
         [first, ..] => first & 0xe000 == 0x2000,
     }
 }

@@ -1,5 +1,6 @@
-//! The machine and the network under a process: its clock, its random numbers, servers that others run, webhooks, crashes on
-//! purpose for tests, and a network that a simulation puts between a process and its servers.
+//! The environment of a process: its clock, its random numbers, other parties' servers, webhooks,
+//! deliberate crashes for tests, and a network that a simulation puts between a process and its
+//! servers.
 
 pub mod clock;
 pub mod crash;

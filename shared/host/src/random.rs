@@ -1,11 +1,11 @@
-//! Where a process gets its random numbers from: the operating system, or a seed, so that a simulation can
-//! be played again. Whatever must be unguessable comes from the system.
+//! The source of random numbers of a process: the operating system, or a seed, so that a simulation
+//! can be repeated. Every value that must be unguessable comes from the system.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use uuid::{Builder, Uuid};
 
-/// A source of random numbers; clones of a seeded one share its sequence.
+/// A source of random numbers. Clones of a seeded source share its sequence.
 #[derive(Debug, Clone, Default)]
 pub enum Random {
     #[default]
@@ -14,12 +14,12 @@ pub enum Random {
 }
 
 impl Random {
-    /// The same numbers for the same seed: for simulations only.
+    /// The same numbers for the same seed. For simulations only.
     pub fn seeded(seed: u64) -> Self {
         Random::Seeded(Arc::new(Mutex::new(seed)))
     }
 
-    /// 122 random bits and a few fixed ones.
+    /// 122 random bits and a few fixed ones. A seeded source returns 128 random bits.
     pub fn bits(&self) -> u128 {
         match self {
             Random::System => Uuid::new_v4().as_u128(),
@@ -30,7 +30,7 @@ impl Random {
         }
     }
 
-    /// A new unique id. Its first digits are random too: few of them are enough to name a run.
+    /// A new unique id. Its first digits are random too, so a few of them are enough to name a run.
     pub fn id(&self) -> Uuid {
         Builder::from_random_bytes(self.bits().to_be_bytes()).into_uuid()
     }

@@ -1,5 +1,5 @@
-//! What lies between a process and its servers. The bus and the store in memory have nothing there, unless they
-//! are given a [`Link`]: a simulation's network, on which messages are late, lost, doubled or out of order.
+//! The simulated network between a process and its servers. The bus and the store in memory deliver
+//! directly, unless they have a [`Link`]: then messages may be late, lost, doubled or out of order.
 
 use std::{fmt, time::Duration};
 
@@ -7,27 +7,27 @@ use tokio::sync::mpsc;
 
 /// The network of one process.
 pub trait Link: fmt::Debug + Send + Sync {
-    /// Carries something, and calls `arrive` when it is there: later, never, or twice.
+    /// Transports a message, and calls `arrive` on arrival: later, never, or twice.
     fn carry(&self, what: Crossing<'_>, arrive: Arrive);
 }
 
-/// What happens on arrival. It must not block.
+/// The action on arrival. It must not block.
 pub type Arrive = Box<dyn Fn() + Send + Sync>;
 
-/// What is carried, and in which direction.
+/// The direction of a crossing, with the subject or the name of the operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Crossing<'a> {
     /// To the bus: a message, a request, an answer or an acknowledgement on this subject.
     ToBus(&'a str),
-    /// From the bus: that a message is stored, an answer, or what was read.
+    /// From the bus: an acknowledgement of storing, an answer, or a result of a read.
     FromBus(&'a str),
-    /// To the store, and from it: what is asked of it.
+    /// To the store, and from it: the name of the operation.
     ToStore(&'a str),
     FromStore(&'a str),
 }
 
-/// One round trip: `act` happens on the other side, and its answer comes back. None if it does not come in time; whether
-/// `act` has happened, or still will, is then unknown.
+/// Makes one round trip: `act` runs on the other side, and its answer returns. None if the answer
+/// is late; then `act` may have run, may still run, or may never run.
 pub async fn round_trip<T: Send + 'static>(
     link: &std::sync::Arc<dyn Link>,
     (there, back): (Crossing<'_>, Crossing<'static>),
@@ -35,13 +35,13 @@ pub async fn round_trip<T: Send + 'static>(
     act: impl Fn() -> T + Send + Sync + 'static,
 ) -> Option<T> {
     let (sender, mut answer) = mpsc::channel(1);
-    // Kept, so that a loss is noticed by the timeout alone.
+    // Stored until the end, so that only the timeout reports a loss.
     let (returning, _open) = (link.clone(), sender.clone());
     let arrive = move || {
         let (sender, answer) = (sender.clone(), std::sync::Mutex::new(Some(act())));
         let deliver = move || {
             let answer = answer.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-            // Whoever asked may have given up, or has an answer already.
+            // The caller may have given up, or may already have an answer.
             answer.map(|answer| sender.try_send(answer).ok());
         };
         returning.carry(back, Box::new(deliver));

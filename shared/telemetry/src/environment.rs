@@ -1,5 +1,5 @@
-//! What OpenTelemetry's own environment variables say. The exporter itself reads the endpoint, its headers, its timeout and its
-//! compression.
+//! The settings in OpenTelemetry's own environment variables. The exporter itself reads the
+//! endpoint, its headers, its timeout and its compression.
 
 use opentelemetry_otlp::{ExporterBuildError, Protocol, SpanExporter, WithExportConfig};
 use opentelemetry_sdk::Resource;
@@ -11,19 +11,20 @@ pub(super) struct Environment {
     pub(super) log_filter: Option<String>,
     pub(super) sampler: Option<String>,
     pub(super) sampler_argument: Option<String>,
-    /// Whether spans may have what people, agents and providers wrote.
+    /// True if spans may contain texts of people, agents and providers.
     pub(super) content: bool,
-    /// The most that telemetry delays the end of the process, in milliseconds, if users set it.
+    /// The most that telemetry may delay the end of the process, in milliseconds; none: the
+    /// default.
     pub(super) stop_within_ms: Option<u64>,
-    /// Where spans are sent, if they are.
+    /// The address that spans are sent to; none: they are not exported.
     pub(super) endpoint: Option<String>,
     pub(super) service_name: Option<String>,
     pub(super) protocol: Option<String>,
-    /// Where metrics are sent, if they are.
+    /// The protocol by which metrics are sent; none: they are not exported.
     pub(super) metrics: Option<MetricsTo>,
 }
 
-/// A collector of metrics. The exporter itself reads its address.
+/// The protocol of a collector of metrics. The exporter itself reads the address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MetricsTo {
     Http,
@@ -77,7 +78,7 @@ impl Environment {
         }
     }
 
-    /// Who exports: the service, its version, and which of its processes.
+    /// The exporting service: its name, its version, and a random id of this process.
     pub(super) fn resource(&self, service: &'static str) -> Resource {
         let name = self.service_name.clone().unwrap_or_else(|| service.to_owned());
         let instance = Random::default().id().to_string();

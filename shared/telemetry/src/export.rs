@@ -1,5 +1,6 @@
-//! How spans reach a collector. They wait in a bounded queue, and one task sends them in batches. A collector that is away, slow
-//! or refuses them delays nobody: what does not fit into the queue is dropped, and counted.
+//! Exports spans to a collector. Spans wait in a bounded queue, and one task sends them in batches.
+//! A collector that is unreachable or slow, or that rejects spans, delays no other work: spans
+//! beyond the queue's bounds are dropped and counted.
 
 use std::{
     sync::{
@@ -26,35 +27,37 @@ use domain::{
 
 use super::{environment::Environment, outage::Outage, sampling::Sampler};
 
-/// Spans that wait to be sent, and their bytes. Beyond that they are dropped.
+/// The most entries in the queue, and the most bytes of their spans. Spans beyond that are dropped.
 const MAX_WAITING: usize = 8_192;
 const MAX_WAITING_BYTES: usize = 32 << 20;
-/// Spans of one batch.
+/// The most spans of one batch, apart from those of its last entry.
 const MAX_BATCH: usize = 512;
-/// Bytes of one batch, unless one part of it has more: collectors take 4 MiB by default, or more.
+/// The bytes after which a batch is full; its last entry may exceed them. Collectors accept 4 MiB
+/// by default, or more.
 const MAX_BATCH_BYTES: usize = 1 << 20;
-/// How long a span waits for others of its batch.
+/// The time that a span waits for others of its batch.
 const BATCH_WITHIN: Duration = Duration::from_secs(1);
-/// The pauses in seconds after which a batch is sent again. After the last it is dropped: two minutes after the first try.
+/// The pauses, in seconds, before each retry of a batch. After the last retry, two minutes after
+/// the first attempt, the batch is dropped.
 const AGAIN_AFTER: [u64; 8] = [1, 2, 4, 8, 15, 30, 30, 30];
-/// The most that telemetry delays the end of a process, unless `OTEL_BSP_EXPORT_TIMEOUT` says so.
+/// The most that telemetry may delay the end of a process, unless `OTEL_BSP_EXPORT_TIMEOUT` is set.
 const STOP_WITHIN: Duration = Duration::from_millis(300);
 
 /// Set once, by [`super::start`].
 static PIPELINE: OnceLock<Pipeline> = OnceLock::new();
-/// When the process began to end.
+/// The time when the process began to end.
 static STOPPING: OnceLock<Instant> = OnceLock::new();
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 static FAILED: AtomicU64 = AtomicU64::new(0);
-/// Bytes of the spans in the queue.
+/// The bytes of the spans in the queue.
 static WAITING_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// What became of spans of this process.
+/// The number of spans and batches of this process that were not exported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ExportCounts {
-    /// Spans that were dropped.
+    /// The number of dropped spans.
     pub(super) dropped: u64,
-    /// Batches that could not be sent, each time it was tried.
+    /// The number of failed attempts to send a batch.
     pub(super) failures: u64,
 }
 
@@ -62,12 +65,12 @@ pub(super) fn export_counts() -> ExportCounts {
     ExportCounts { dropped: DROPPED.load(Relaxed), failures: FAILED.load(Relaxed) }
 }
 
-/// Spans of this process that no collector took.
+/// The number of spans of this process that were dropped instead of exported.
 pub fn spans_dropped() -> u64 {
     DROPPED.load(Relaxed)
 }
 
-/// The collector did not take the spans.
+/// The collector did not accept the spans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the collector did not take the spans")]
 pub struct NotExported;
@@ -78,7 +81,7 @@ struct Pipeline {
     settings: Settings,
 }
 
-/// What the environment says of it.
+/// The settings of the pipeline, from the environment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Settings {
     pub(super) sampler: Sampler,
@@ -96,7 +99,7 @@ impl Settings {
     }
 }
 
-/// Spans in the queue, and who is told what became of them.
+/// Spans in the queue, with the channel for the result if a caller waits for it.
 struct Waiting {
     spans: Vec<Span>,
     bytes: usize,
@@ -117,22 +120,23 @@ impl Drop for Waiting {
     }
 }
 
-/// Whether this process exports spans.
+/// Returns true if this process exports spans.
 pub fn is_on() -> bool {
     PIPELINE.get().is_some()
 }
 
-/// Whether a new trace is to be exported. The caller of a submission is followed, unless the settings say otherwise.
+/// Returns true if a new trace is to be exported. The decision of the submission's caller is
+/// followed, unless the settings ignore callers.
 pub fn exports(trace: TraceId, caller: Option<Caller>) -> bool {
     PIPELINE.get().is_some_and(|pipeline| pipeline.settings.sampler.exports(trace, caller))
 }
 
-/// Whether spans may have what people, agents and providers wrote.
+/// Returns true if spans may contain texts of people, agents and providers.
 pub fn has_content() -> bool {
     PIPELINE.get().is_some_and(|pipeline| pipeline.settings.content)
 }
 
-/// Sends spans some time soon, if this process exports any.
+/// Queues spans to be sent soon, if this process exports any.
 pub fn emit(spans: Vec<Span>) {
     let Some(pipeline) = PIPELINE.get() else { return };
     let count = spans.len();
@@ -142,7 +146,7 @@ pub fn emit(spans: Vec<Span>) {
     }
 }
 
-/// Sends spans, and returns when the collector has them or did not take them.
+/// Sends spans, and returns once the collector has accepted or rejected them.
 pub async fn export(spans: Vec<Span>) -> Result<(), NotExported> {
     let Some(pipeline) = PIPELINE.get() else { return Err(NotExported) };
     let (told, outcome) = oneshot::channel();
@@ -150,14 +154,15 @@ pub async fn export(spans: Vec<Span>) -> Result<(), NotExported> {
     outcome.await.unwrap_or(Err(NotExported))
 }
 
-/// What is left of the time that telemetry may delay the end of this process, which begins with the first call.
+/// The rest of the time that telemetry may delay the end of this process. The time starts with the
+/// first call.
 pub fn time_to_stop() -> Duration {
     let began = STOPPING.get_or_init(Instant::now);
     let within = PIPELINE.get().map_or(STOP_WITHIN, |pipeline| pipeline.settings.stop_within);
     within.saturating_sub(began.elapsed())
 }
 
-/// The task that sends spans: ends when it was told to stop.
+/// The task that sends spans. It ends when it is stopped.
 #[derive(Debug)]
 pub(super) struct Exporting {
     stop: oneshot::Sender<()>,
@@ -165,7 +170,7 @@ pub(super) struct Exporting {
 }
 
 impl Exporting {
-    /// Only the first start of a process counts.
+    /// Only the first call in a process has an effect.
     pub(super) fn start(exporter: impl SpanExporter + 'static, settings: Settings) -> Self {
         let (queue, waiting) = mpsc::channel(MAX_WAITING);
         let (stop, stopped) = oneshot::channel();
@@ -175,7 +180,7 @@ impl Exporting {
         Exporting { stop, task: tokio::spawn(sender.run()) }
     }
 
-    /// Sends what waits, for a moment; what can't be sent is dropped.
+    /// Sends the queued spans for a limited time, and drops the rest.
     pub(super) async fn stop(self) {
         let _ = self.stop.send(());
         if timeout(time_to_stop(), self.task).await.is_err() {
@@ -189,7 +194,7 @@ struct Sender<E> {
     outage: Outage,
     waiting: mpsc::Receiver<Waiting>,
     stop: oneshot::Receiver<()>,
-    /// Nothing more is taken into the queue; what is in it is tried once.
+    /// True once the queue accepts no more spans. Each remaining batch is sent once.
     stopping: bool,
 }
 
@@ -201,7 +206,8 @@ impl<E: SpanExporter> Sender<E> {
         }
     }
 
-    /// What waits next; none when it is too late, or when nothing will come any more.
+    /// The next entry of the queue; none when `until` has passed, or when the queue is closed and
+    /// empty.
     async fn next(&mut self, until: Option<Instant>) -> Option<Waiting> {
         loop {
             tokio::select! {
@@ -216,7 +222,8 @@ impl<E: SpanExporter> Sender<E> {
         }
     }
 
-    /// Spans that come within a moment, up to a batch. Someone who waits to be told is not kept waiting.
+    /// Adds the spans that arrive soon, up to a full batch. A batch with a waiting caller is not
+    /// delayed.
     async fn collect(&mut self, first: Waiting) -> Vec<Waiting> {
         let began = Instant::now();
         let (mut count, mut bytes) = (first.spans.len(), first.bytes);
@@ -231,10 +238,10 @@ impl<E: SpanExporter> Sender<E> {
         batch
     }
 
-    /// Sends a batch, again and again for a while. Those who wait are told of the first try.
+    /// Sends a batch, and retries for a while. Waiting callers get the result of the first attempt.
     async fn send(&mut self, batch: Vec<Waiting>) {
         let scope = InstrumentationScope::builder("trellis").build();
-        // Those that somebody waits for are sent once, the others again and again.
+        // Spans with a waiting caller are sent once; the others are retried.
         let (mut once, mut left, mut told) = (Vec::new(), Vec::new(), Vec::new());
         for mut part in batch {
             let spans = std::mem::take(&mut part.spans);
@@ -249,7 +256,7 @@ impl<E: SpanExporter> Sender<E> {
         once.extend(left.iter().cloned().map(|span| data(span, &scope)));
         let sent = self.once(once).await;
         for waits in told {
-            // Whoever waited may be gone.
+            // The caller may have stopped waiting.
             let _ = waits.send(sent);
         }
         if sent.is_ok() || left.is_empty() {
@@ -275,7 +282,7 @@ impl<E: SpanExporter> Sender<E> {
     }
 
     async fn once(&mut self, batch: Vec<SpanData>) -> Result<(), NotExported> {
-        // The exporter bounds the time: `OTEL_EXPORTER_OTLP_TIMEOUT`, 10 s by default.
+        // The exporter limits the time: `OTEL_EXPORTER_OTLP_TIMEOUT`, 10 s by default.
         match self.exporter.export(batch).await {
             Ok(()) => {
                 self.outage.ended();
@@ -290,7 +297,7 @@ impl<E: SpanExporter> Sender<E> {
     }
 }
 
-/// A span as the exporter takes it.
+/// A span in the exporter's form.
 fn data(span: Span, scope: &InstrumentationScope) -> SpanData {
     let Span { name, trace_id, span_id: id, parent, start, end, kind, attributes, events, links, error } =
         span;

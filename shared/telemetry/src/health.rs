@@ -1,5 +1,6 @@
-//! Health over HTTP: `/healthz` answers as long as the process runs; `/readyz` says in plain text why it is
-//! not ready, or what else there is to know. The process itself decides what ready means. `/metrics` is for Prometheus (X7).
+//! Health over HTTP. `/healthz` answers as long as the process runs. `/readyz` answers in plain
+//! text with the reason why the process is not ready, or with further information. The process
+//! itself decides when it is ready. `/metrics` is for Prometheus (X7).
 
 use std::{
     future::{Future, IntoFuture},
@@ -18,13 +19,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::metrics;
 
-/// A process that does not answer within this time is not ready.
+/// A process whose check takes longer than this is not ready.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// How long a request may go on after the shutdown.
+/// The time that a request may still take after the shutdown.
 const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 
-/// Serves until `shutdown`.
+/// Serves until `shutdown` completes.
 pub async fn serve<Ready>(
     listener: TcpListener,
     ready: Ready,
@@ -116,7 +117,7 @@ mod tests {
         assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("ready\nstorage: 7 %\n"));
         let answer = get(address, "/metrics").await;
         assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("\ntrellis_build_info{"), "{answer}");
-        // Whoever has not sent a whole request does not keep the process from ending.
+        // An incomplete request must not prevent the process from ending.
         let mut half = TcpStream::connect(address).await.unwrap();
         half.write_all(b"GET /metr").await.unwrap();
         drop(stop);

@@ -1,6 +1,8 @@
-//! Logs and spans. Spans are emitted whole, after the fact, with ids that follow from their subject:
-//! whoever knows a trace and a context can name that context's span before it is emitted. A trace that is not exported
-//! costs one check of a flag. Nothing else here knows OpenTelemetry.
+//! Logs, spans and metrics.
+//!
+//! Spans are emitted complete, after their end. Their ids follow from their subject, so a caller
+//! that knows a trace and a context can name the context's span before it is emitted. A trace that
+//! is not exported costs one check of a flag. Only this crate knows OpenTelemetry.
 
 mod environment;
 mod export;
@@ -22,14 +24,15 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-/// The log filter unless `RUST_LOG` is set: each try of the NATS client to connect, or of the exporter to export, is not worth a
-/// line.
+/// The default log filter without `RUST_LOG`. It omits each connection attempt of the NATS client
+/// and each export attempt of the exporter.
 const DEFAULT_FILTER: &str = "info,opentelemetry=off,async_nats=warn";
-/// The log filter of commands that show their progress themselves, and what was denied, with the role that may.
+/// The log filter of commands that show their own progress. Such a command itself shows a denial,
+/// with the roles that have the permission.
 const QUIET_FILTER: &str = "warn,opentelemetry=off,trellis_bus::nats::denials=error";
 
-/// Starts logging to stderr, and exporting spans to a collector if the environment names one. Call it once
-/// in a process, first, within its runtime.
+/// Starts logging to stderr, and exporting spans if the environment names a collector. Call it once
+/// in a process, before anything else, within the runtime.
 pub fn start(service: &'static str, json_logs: bool, quiet: bool) -> Telemetry {
     let environment = environment::Environment::read();
     let default = if quiet { QUIET_FILTER } else { DEFAULT_FILTER };
@@ -38,10 +41,11 @@ pub fn start(service: &'static str, json_logs: bool, quiet: bool) -> Telemetry {
         Ok(filter) => (filter, None),
         Err(error) => (EnvFilter::new(default), Some(error)),
     };
-    // Whatever RUST_LOG says: below `warn` the client of tool servers logs what servers say, and the arguments of calls, which may have
-    // secrets (S2, S8).
+    // Applies to every value of RUST_LOG. Below `warn`, the client of tool servers logs their
+    // messages and the arguments of calls, which may contain secrets (S2, S8).
     let shows_arguments = |target: &str| target == "rmcp" || target.starts_with("rmcp::");
-    // A collector that is away has lines of ours: those of its client come only if `RUST_LOG` names it.
+    // Our own log lines report an unreachable collector. Its client's lines appear only if
+    // `RUST_LOG` names it.
     let asked = environment.log_filter.as_ref().is_some_and(|filter| filter.contains("opentelemetry"));
     let is_told = move |target: &str| !asked && target.starts_with("opentelemetry");
     let filter = filter.and(filter_fn(move |line| {
@@ -78,7 +82,7 @@ fn exporting(resource: &Resource, environment: &environment::Environment) -> Opt
     }
 }
 
-/// The running telemetry: stop it last, so that the last spans are sent.
+/// The running telemetry. Stop it last, so that the last spans are sent.
 #[derive(Debug)]
 #[must_use = "spans that were not flushed are lost"]
 pub struct Telemetry {
@@ -86,7 +90,8 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Sends the remaining spans, for a moment. If the collector does not take them, they are lost.
+    /// Sends the remaining spans for a limited time. Spans that the collector does not accept are
+    /// lost.
     pub async fn stop(self) {
         let spans = async {
             if let Some(exporting) = self.exporting {

@@ -1,5 +1,6 @@
-//! Lines of the log: to standard error, without the values that this process must not show (S2), each written as a whole. As JSON a
-//! line is one object, with no key twice and with the ids of what it is about at its top level (X8).
+//! Writes log lines to standard error, each as a whole, and without the values that this process
+//! must not show (S2). A JSON line is one object without duplicate keys. The ids of its subject are
+//! at the top level (X8).
 
 use std::{
     backtrace::{Backtrace, BacktraceStatus},
@@ -29,18 +30,18 @@ use tracing_subscriber::{
     registry::LookupSpan,
 };
 
-/// The keys that every line has. A field of the same name gets a `_`.
+/// The keys that every line has. A field with one of these names gets a `_`.
 const OF_EVERY_LINE: [&str; 4] = ["timestamp", "level", "target", MESSAGE];
-/// The name of what an event says in words.
+/// The name of the field with the event's text.
 const MESSAGE: &str = "message";
 
-/// Takes values out of a line.
+/// Removes values from a line.
 type Hide = Box<dyn Fn(&[u8]) -> Vec<u8> + Send + Sync>;
 
-/// What takes out the values of each worker in this process.
+/// The functions that remove the values of each worker in this process.
 static HIDDEN: RwLock<Vec<Hide>> = RwLock::new(Vec::new());
 
-/// From now on, every line of the log goes through this first.
+/// Applies a function to every later line of the log.
 pub fn hide(values: impl Fn(&[u8]) -> Vec<u8> + Send + Sync + 'static) {
     HIDDEN.write().unwrap_or_else(PoisonError::into_inner).push(Box::new(values));
 }
@@ -53,12 +54,12 @@ pub fn span_of(trace_id: TraceId, child_id: &ChildId, attempt: Option<u32>) -> S
     })
 }
 
-/// Writes what a process says beside its log, as a line of a JSON log.
+/// Writes output of the process that is not a log event, as a line of a JSON log.
 pub fn json_line(level: Level, text: &str) {
     write(&Fields(beginning(level, "trellis", text.into())));
 }
 
-/// Writes every line to standard error, as text or as JSON.
+/// A layer that writes every line to standard error, as text or as JSON.
 pub(super) fn layer<S: Subscriber + for<'a> LookupSpan<'a>>(json: bool) -> Box<dyn Layer<S> + Send + Sync> {
     if json {
         return JsonLines.boxed();
@@ -67,7 +68,8 @@ pub(super) fn layer<S: Subscriber + for<'a> LookupSpan<'a>>(json: bool) -> Box<d
     tracing_subscriber::fmt::layer().with_writer(|| Lines).with_ansi(colours).boxed()
 }
 
-/// From now on a panic is a line of the log. What it says may have content of runs: only its place is told to everybody.
+/// Logs every panic from now on. The message of a panic may contain content of runs, so it is
+/// logged at debug level only; its place is logged as an error.
 pub(super) fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
@@ -95,7 +97,8 @@ impl Write for Lines {
     }
 }
 
-/// Writes each event as a JSON object: what the event says, and the fields of the spans around it that it does not say itself.
+/// Writes each event as a JSON object: the fields of the event, and those of the surrounding spans
+/// that the event lacks.
 struct JsonLines;
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for JsonLines {
@@ -130,23 +133,23 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for JsonLines {
     }
 }
 
-/// What every line begins with.
+/// The first fields of every line.
 fn beginning(level: Level, target: &str, text: Value) -> Vec<(Cow<'static, str>, Value)> {
     let mut now = String::new();
-    // It is written to a string, which takes it.
+    // Writing to a string does not fail.
     tracing_subscriber::fmt::time().format_time(&mut Writer::new(&mut now)).ok();
     let values = [now.into(), level.as_str().into(), target.into(), text];
     OF_EVERY_LINE.map(Cow::Borrowed).into_iter().zip(values).collect()
 }
 
-/// There is nobody to tell that a line of the log could not be written.
+/// A write error is ignored: there is no other place to report it.
 fn write(line: &Fields) {
     let mut bytes = serde_json::to_vec(line).unwrap_or_default();
     bytes.push(b'\n');
     Lines.write_all(&bytes).ok();
 }
 
-/// Names and values, each name once, in their order.
+/// Names and values in order, each name once.
 #[derive(Debug, Default)]
 struct Fields(Vec<(Cow<'static, str>, Value)>);
 
@@ -160,7 +163,7 @@ impl Fields {
         Some(self.0.remove(at).1)
     }
 
-    /// Those that are not there yet.
+    /// Adds the fields whose names are not present yet.
     fn add(&mut self, others: &Fields) {
         for (name, value) in &others.0 {
             if OF_EVERY_LINE.contains(&name.as_ref()) {

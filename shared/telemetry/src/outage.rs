@@ -1,19 +1,19 @@
-//! What the log says while something can't be reached: one line when that begins, with its cause, one every ten seconds with a
-//! count, and one when it ends, however often it is tried (X8).
+//! Logs an outage, independent of the number of attempts (X8): one line at its start with the
+//! cause, one every ten seconds with a count, and one at its end.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Least time between two lines about an outage that goes on.
+/// The shortest time between two lines about an outage that continues.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
-/// Whether something can be reached, as far as whoever uses it knows.
+/// The state of a connection, as far as its user knows it.
 #[derive(Debug)]
 pub struct Outage {
     what: &'static str,
     since: Option<Since>,
-    /// The last one, and when it ended. What fails again soon after is the same outage.
+    /// The last outage, and the time of its end. A failure soon after continues this outage.
     before: Option<(Instant, Since)>,
 }
 
@@ -22,7 +22,7 @@ struct Since {
     began: Instant,
     told: Instant,
     failures: u64,
-    /// The last line said that it can be reached again.
+    /// True if the last line reported the end of the outage.
     said_over: bool,
 }
 
@@ -31,7 +31,7 @@ impl Outage {
         Outage { what, since: None, before: None }
     }
 
-    /// It could not be reached, once more. The cause has no content of runs.
+    /// Notes a failed attempt. The cause must not contain content of runs.
     pub fn failed(&mut self, cause: &str) {
         let now = Instant::now();
         let again = self.before.take().filter(|(ended, _)| now.duration_since(*ended) < TELL_EVERY);
@@ -58,7 +58,7 @@ impl Outage {
         }
     }
 
-    /// It was reached.
+    /// Notes a successful attempt.
     pub fn ended(&mut self) {
         let Some(mut since) = self.since.take() else { return };
         let now = Instant::now();
@@ -106,7 +106,8 @@ mod tests {
     async fn x8_an_outage_of_25_seconds_has_four_lines() {
         let heard = Heard::default();
         let _log = tracing::subscriber::set_default(registry().with(heard.clone()));
-        // Another test may have come to a line first, without a log: that would be remembered for all.
+        // Another test may have reached a log line first, without a subscriber, and that result
+        // would be cached for all tests.
         tracing::callsite::rebuild_interest_cache();
         let mut outage = Outage::new("Redis");
         outage.ended();

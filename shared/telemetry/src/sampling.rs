@@ -1,26 +1,28 @@
-//! Which traces are exported. It is decided once for a trace, by the coordinator that admits it, and stored with the
-//! trace: it is exported as a whole or not at all.
+//! Decides which traces are exported. The coordinator that admits a trace decides once, and the
+//! decision is stored with the trace: it is exported as a whole or not at all.
 
 use domain::{id::TraceId, span::Caller};
 
 use super::environment::Environment;
 
-/// How many bits of a trace id are random, whoever made it: those of a UUID before them have a fixed part.
+/// The number of bits of a trace id that are random for every creator of ids. The bits before them
+/// may be the fixed part of a UUID.
 const RANDOM_BITS: u32 = 56;
 
-/// OpenTelemetry's own setting, `OTEL_TRACES_SAMPLER`.
+/// The setting of OpenTelemetry's `OTEL_TRACES_SAMPLER`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sampler {
-    /// The caller of a submission decides, if there is one.
+    /// True if the caller of a submission decides, where there is one.
     follows_callers: bool,
-    /// A trace is exported if its random bits are below this.
+    /// A trace is exported if its random bits are below this number.
     below: u64,
 }
 
 impl Sampler {
     const ALL: u64 = 1 << RANDOM_BITS;
 
-    /// As the environment says; whatever it says that is not understood is told, and all traces are exported.
+    /// The sampler of the environment. An unknown value is logged, and then all traces are
+    /// exported.
     pub(super) fn from(environment: &Environment) -> Self {
         let given = environment.sampler.as_deref().unwrap_or("parentbased_always_on");
         let (follows_callers, name) = match given.strip_prefix("parentbased_") {
@@ -50,7 +52,7 @@ impl Sampler {
     }
 }
 
-/// The share as a bound of the random bits.
+/// Converts the share to a bound of the random bits.
 #[expect(clippy::float_arithmetic, reason = "a share of traces is no money")]
 #[expect(
     clippy::cast_possible_truncation,
@@ -93,7 +95,8 @@ mod tests {
             let exported = traces().into_iter().filter(|trace| sampler.exports(*trace, None)).count();
             assert!((least..=most).contains(&exported), "{share}: {exported} of 1000");
         }
-        // Whoever exports a tenth exports only traces that are among the half of others.
+        // A process that exports a tenth exports only traces that a process with a half exports
+        // too.
         let (tenth, half) =
             (sampler(Some("traceidratio"), Some("0.1")), sampler(Some("traceidratio"), Some("0.5")));
         assert!(traces().into_iter().filter(|t| tenth.exports(*t, None)).all(|t| half.exports(t, None)));

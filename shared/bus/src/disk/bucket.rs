@@ -1,4 +1,4 @@
-//! Objects, written, read and listed; and how full everything is.
+//! Writes, reads and lists objects, and measures how full the storage is.
 
 use bytes::Bytes;
 use disk::{Change, View};
@@ -55,7 +55,7 @@ impl Disk {
                     (head.bytes, (first, head.last))
                 }
                 Storage::Objects => (objects::bytes(rows)?, (0, 0)),
-                // Here everything fits into a message.
+                // These buckets are unused here: every payload fits into a message.
                 Storage::Core | Storage::Answers => (0, (0, 0)),
             };
             let max_bytes = u64::try_from(topology.max_bytes_in(storage)).ok().filter(|max| *max > 0);
@@ -71,7 +71,7 @@ impl Disk {
         self.looked("count deliveries", |rows| queue.backlog(&Look::all(rows, &log)))
     }
 
-    /// Whether it can be read.
+    /// Checks that the directory can be read.
     pub(in super::super) fn ping(&self) -> Result<(), Error> {
         self.looked("read the directory", |_| Ok(()))
     }

@@ -1,4 +1,5 @@
-//! A message as it is written into a row. When it was stored comes first: expiry reads no more of it.
+//! The form of a message in a row. The time when it was stored comes first, so that expiry needs to
+//! read no more.
 
 use bytes::Bytes;
 use disk::{Error, Key, Reader};
@@ -9,7 +10,7 @@ use crate::{
     message::{Outgoing, StoredMessage},
 };
 
-/// How much of a row is enough to know when its message was stored.
+/// The bytes of a row that hold the time when its message was stored.
 pub(super) const AT_BYTES: usize = 8;
 
 pub(super) fn encode(subject: &str, message: &Outgoing, at: Timestamp) -> Key {
@@ -27,7 +28,7 @@ pub(super) fn stored_at(value: &[u8]) -> Result<Timestamp, Error> {
     Ok(Timestamp::from_millis(Reader::new(value).number()?))
 }
 
-/// The subject of a message, without the rest of it.
+/// The subject of a message; the rest is not decoded.
 pub(super) fn subject(value: &[u8]) -> Result<&str, Error> {
     let mut reader = Reader::new(value);
     reader.number()?;

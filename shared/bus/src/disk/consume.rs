@@ -1,4 +1,4 @@
-//! Taking work from a queue of the disk, and acknowledging it.
+//! Takes deliveries from a queue on disk, and acknowledges them.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::{
     topology::{Consumer, Stream},
 };
 
-/// When a queue is looked at again that could not be read.
+/// The pause after which a queue that could not be read is read again.
 const AGAIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl Consumption {
         delivery
     }
 
-    /// A delivery, or when to check again.
+    /// A delivery, or the time at which to check again.
     fn take(&self) -> Result<(ReceivedMessage, Acker), Option<Instant>> {
         let log = self.bus.rows_of(self.stream);
         let mut state = self.bus.within.state();
@@ -73,8 +73,12 @@ pub(in super::super) struct Acker {
 }
 
 impl Acker {
-    /// A late acknowledgement counts too. That a message is done with is written with whatever is written next, and nobody
-    /// waits for it: if the process dies first, the message is delivered again.
+    /// A late acknowledgement is accepted too. The removal of a message is written together with
+    /// the next change, and no caller waits for it. If the process dies first, the message is
+    /// delivered again.
+    ///
+    /// If the disk rejects the removal, the message stays in `Disk::left` and is removed with the
+    /// next acknowledgement.
     pub(in super::super) async fn acknowledge(&self, acknowledgement: Acknowledgement) {
         let Acker { bus, stream, queue, sequence } = self;
         let stream = *stream;

@@ -1,4 +1,4 @@
-//! A log of the disk that is being followed.
+//! A log on disk that is being followed.
 
 use domain::subject::Filter;
 

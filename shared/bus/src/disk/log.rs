@@ -1,5 +1,5 @@
-//! One stream on the disk, as it is changed: messages by sequence, found by subject, limited in bytes and age, stored once by
-//! id. Behaves as the stream in memory does.
+//! Changes one stream on disk: messages by sequence, found by subject, limited in bytes and age,
+//! stored once by id. It behaves like the stream in memory.
 
 use disk::{Change, Error, Key, Kind, Reader, Rows};
 use domain::time::Timestamp;
@@ -20,7 +20,7 @@ impl Log {
         rows.put(&self.rows(Kind::Stream), Key::value().number(head.last).number(head.bytes).bytes())
     }
 
-    /// A duplicate is recognised first, as in memory.
+    /// A duplicate is recognised before the expected sequence is checked, as in memory.
     pub(super) fn append(
         &self,
         rows: &mut Change<'_>,
@@ -60,7 +60,8 @@ impl Log {
         Ok(Ok(PublishReceipt { sequence, duplicate: false }))
     }
 
-    /// Drops the oldest messages for a new one, if the stream does that; or says why there is no room for it.
+    /// Drops the oldest messages for a new one, if the stream does that. Returns the reason if no
+    /// room could be made.
     fn make_room(
         &self,
         rows: &mut Change<'_>,
@@ -83,7 +84,7 @@ impl Log {
         Ok((of_subject >= max).then_some("maximum messages per subject exceeded"))
     }
 
-    /// Drops what has expired: ids and, in a log, messages.
+    /// Drops everything expired: ids and, in a log, messages.
     pub(super) fn forget(&self, rows: &mut Change<'_>, now: Timestamp, bounds: &Bounds) -> Result<(), Error> {
         let ages = self.rows(Kind::MessageIdAge);
         loop {

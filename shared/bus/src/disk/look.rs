@@ -1,4 +1,4 @@
-//! One stream on the disk, as it is read.
+//! Reads one stream on disk.
 
 use disk::{Error, Kind, Reader, Rows};
 use domain::time::Timestamp;
@@ -9,7 +9,7 @@ use crate::{
     message::{Head, StoredMessage},
 };
 
-/// How many messages are looked at one after the other for the next that matches, before it is looked for by subject.
+/// The number of messages that are scanned for the next match before it is searched by subject.
 const LOOKED_AT: usize = 256;
 
 /// A stream from one of its sequences on.
@@ -24,7 +24,7 @@ impl<'r, R: Rows> Look<'r, R> {
         Look { rows, log, from: 0 }
     }
 
-    /// Without what has expired and was not dropped yet.
+    /// A stream without the expired messages that are still stored.
     pub(super) fn fresh(rows: &'r R, log: &'r Log, now: Timestamp, bounds: &Bounds) -> Result<Self, Error> {
         let mut look = Look::all(rows, log);
         let Some(max_age_ms) = bounds.max_age_ms else { return Ok(look) };
@@ -57,7 +57,7 @@ impl<'r, R: Rows> Look<'r, R> {
         last.map(|(key, _)| Reader::behind(&key, &of_subject)?.number()).transpose()
     }
 
-    /// The sequence of a subject's first message from another sequence on.
+    /// The sequence of a subject's first message at or after `from`.
     fn first_of(&self, subject: &str, from: u64) -> Result<Option<u64>, Error> {
         let of_subject = self.log.of_subject(subject);
         let from = of_subject.clone().number(from.max(self.from));
@@ -70,7 +70,7 @@ impl<'r, R: Rows> Look<'r, R> {
         value.map(|value| coded::decode(value, sequence, &self.log.namespace)).transpose()
     }
 
-    /// The subjects that match and have messages, each found by one step.
+    /// The matching subjects that have messages. Each is found by one seek.
     pub(super) fn subjects(&self, pattern: &Pattern) -> Result<Vec<String>, Error> {
         let all = self.log.rows(Kind::Subject);
         let mut from = all.clone().rest(pattern.prefix().as_bytes());
@@ -89,7 +89,7 @@ impl<'r, R: Rows> Look<'r, R> {
         Ok(found)
     }
 
-    /// The sequences of all messages that match, in order.
+    /// The sequences of all matching messages, in order.
     pub(super) fn sequences(&self, pattern: &Pattern) -> Result<Vec<u64>, Error> {
         let mut found = Vec::new();
         for subject in self.subjects(pattern)? {
@@ -118,7 +118,7 @@ impl<'r, R: Rows> Look<'r, R> {
         Ok(self.entry(last)?.map(|entry| entry.stored))
     }
 
-    /// Every message that matches behind a sequence.
+    /// Every matching message after a sequence.
     pub(super) fn heads_since(&self, pattern: &Pattern, sequence: u64) -> Result<Vec<Head>, Error> {
         let (messages, mut found) = (self.log.rows(Kind::Message), Vec::new());
         let from = self.log.message(sequence.saturating_add(1).max(self.from));
@@ -134,7 +134,7 @@ impl<'r, R: Rows> Look<'r, R> {
         Ok(found)
     }
 
-    /// The first sequence that matches, from another on, found by subject.
+    /// The sequence of the first matching message at or after `from`, searched by subject.
     fn next_by_subject(&self, patterns: &[Pattern], from: u64) -> Result<Option<u64>, Error> {
         let mut next: Option<u64> = None;
         for pattern in patterns {
@@ -160,7 +160,7 @@ impl<R: Rows> Messages for Look<'_, R> {
             let (key, value) = row?;
             let sequence = Reader::behind(&key, &messages)?.number()?;
             if looked_at == LOOKED_AT {
-                // Others have most of it: a log of all runs that is followed for one.
+                // Few messages match: for example one run is followed in the log of all runs.
                 let next = self.next_by_subject(patterns, sequence)?;
                 *from = next.unwrap_or(self.log.head(self.rows)?.last) + 1;
                 return next.map_or(Ok(None), |next| self.entry(next));

@@ -1,6 +1,8 @@
-//! The bus within one process whose streams and objects are in a directory: what is acknowledged is there after the process
-//! ended, however it ended. Who listens, and which deliveries are not acknowledged, is in memory: after a restart every
-//! unacknowledged message is delivered again.
+//! The bus within one process, with its streams and objects in a directory.
+//!
+//! An acknowledged message survives the end of the process, even a crash. Listeners and
+//! unacknowledged deliveries exist in memory only, so after a restart every unacknowledged message
+//! is delivered again.
 
 mod bucket;
 mod coded;

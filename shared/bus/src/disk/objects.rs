@@ -1,4 +1,5 @@
-//! Objects on the disk, in pieces, limited in bytes together and in age. The later one is stored, the higher is its number.
+//! Objects on disk. They are stored in pieces, and limited in total bytes and in age. A later
+//! object has a higher number.
 
 use bytes::{Bytes, BytesMut};
 
@@ -8,22 +9,22 @@ use domain::time::Timestamp;
 /// The bytes of a piece: with its key it fills a page of the database.
 const PIECE_BYTES: usize = (64 << 10) - 256;
 
-/// How much of them is kept, and for how long.
+/// The most bytes of all objects, and how long they are kept.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
     pub(super) max_bytes: u64,
     pub(super) max_age_ms: u64,
 }
 
-/// All objects together.
+/// The totals over all objects.
 #[derive(Debug, Clone, Copy, Default)]
 struct Totals {
     bytes: u64,
-    /// The last number that an object got.
+    /// The number of the object that was stored last.
     number: u64,
 }
 
-/// Where an object is.
+/// The size of an object, and the number that its pieces are stored under.
 struct ObjectPlace {
     bytes: u64,
     number: u64,
@@ -57,7 +58,7 @@ fn placed(rows: &impl Rows, name: &str) -> Result<Option<ObjectPlace>, Error> {
     Ok(Some(ObjectPlace { bytes: reader.number()?, number: reader.number()? }))
 }
 
-/// Whether there was room for it.
+/// Stores an object. Returns false if there is no room for it.
 pub(super) fn put(
     rows: &mut Change<'_>,
     name: &str,
@@ -104,7 +105,7 @@ pub(super) fn remove(rows: &mut Change<'_>, name: &str) -> Result<(), Error> {
     set_totals(rows, Totals { bytes: all.bytes.saturating_sub(bytes), ..all })
 }
 
-/// Drops those that have expired.
+/// Drops the expired objects.
 pub(super) fn forget(rows: &mut Change<'_>, now: Timestamp, limits: Limits) -> Result<(), Error> {
     loop {
         let Some(row) = rows.beginning(&Key::new(Kind::ObjectMade))?.next() else { return Ok(()) };

@@ -1,18 +1,18 @@
-//! The rows of one stream, made here and nowhere else.
+//! The keys of the rows of one stream. They are made only in this file.
 
 use disk::{Error, Key, Kind, Reader, Rows};
 use domain::subject::Namespace;
 
 use crate::topology::Stream;
 
-/// The rows of one stream.
+/// Makes the keys of the rows of one stream.
 #[derive(Debug, Clone)]
 pub(super) struct Log {
     number: u8,
     pub(super) namespace: Namespace,
 }
 
-/// What a stream has.
+/// The totals of a stream.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Head {
     /// The sequence of the last message that was stored.
@@ -22,7 +22,7 @@ pub(super) struct Head {
 
 impl Log {
     pub(super) fn new(stream: Stream, namespace: &Namespace) -> Log {
-        // Numbers stay: they are on disks.
+        // These numbers never change, because they are stored on disk.
         let number = match stream {
             Stream::Intake => 1,
             Stream::Execute => 2,

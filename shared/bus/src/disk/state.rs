@@ -1,4 +1,4 @@
-//! A bus in a directory: what is in the directory, and what is only in this process.
+//! The state of a bus in a directory: the part in the directory, and the part in this process only.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,18 +17,19 @@ use crate::{
     topology::Stream,
 };
 
-/// A bus within this process that outlives it; clones are the same bus.
+/// A bus within this process whose messages outlive the process. Clones share the same bus.
 #[derive(Debug, Clone)]
 pub struct Disk {
-    /// Who listens, what is delivered and not acknowledged, the limits, the time.
+    /// The listeners, the unacknowledged deliveries, the limits and the clock.
     pub(crate) within: Memory,
     pub(super) directory: disk::Disk,
-    /// Names the logs of this directory.
+    /// Identifies the logs of this directory.
     pub(super) log: u64,
     pub(super) left: LeftoverMessages,
 }
 
-/// Messages that are done with and still stored, because the disk did not take that: they go with the next.
+/// Handled messages that are still stored, because the disk rejected their removal. They are
+/// removed with the next one.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LeftoverMessages(Arc<Mutex<BTreeMap<Stream, BTreeSet<u64>>>>);
 
@@ -47,14 +48,15 @@ impl LeftoverMessages {
 }
 
 impl Disk {
-    /// The bus of a directory. The first one that is opened there gives it its namespace.
+    /// Opens the bus of a directory. The first open of a directory fixes its namespace.
     pub async fn open(directory: &disk::Disk, namespace: Namespace) -> Result<Disk, Error> {
         let within = Memory::new(namespace);
-        // When it was made, and a few digits that another directory of that moment does not have.
+        // The time of creation, with random digits that distinguish directories created at the same
+        // moment.
         let random = u64::try_from(Random::System.bits() % 1000).unwrap_or(0);
         let made = within.now().millis() * 1000 + random;
         let name = within.namespace().to_string();
-        // Only the first has something to write: what is there can be opened on a full disk.
+        // Only the first open writes, so an existing bus can be opened on a full disk.
         let known = directory.read(identity);
         let opened = match known.map_err(|error| failed("open the bus", &error))? {
             Some(known) => Ok(known),
@@ -82,14 +84,15 @@ impl Disk {
     }
 }
 
-/// The form of all rows. A change of a row's form raises it, and the forms since 2 stay readable.
+/// The version of the form of all rows. A change of a row's form raises it. All forms since 2 stay
+/// readable.
 const FORM: u64 = 2;
 
 fn key() -> Key {
     Key::new(Kind::Identity).rest(b"bus")
 }
 
-/// What names the logs of a directory, and its namespace.
+/// The number that identifies the logs of a directory, and its namespace.
 fn identity(rows: &impl Rows) -> Result<Option<(u64, String)>, disk::Error> {
     let Some(value) = rows.get(&key())? else { return Ok(None) };
     let mut reader = Reader::new(&value);
@@ -108,7 +111,7 @@ fn identity(rows: &impl Rows) -> Result<Option<(u64, String)>, disk::Error> {
     Ok(Some((reader.number()?, reader.text()?.to_owned())))
 }
 
-/// Gives a directory what it does not have yet.
+/// Writes the identity of a new directory; returns that of an existing one.
 fn identify(rows: &mut Change<'_>, made: u64, name: String) -> Result<(u64, String), disk::Error> {
     if let Some(known) = identity(rows)? {
         return Ok(known);
@@ -121,7 +124,7 @@ pub(super) fn failed(doing: &'static str, error: &disk::Error) -> Error {
     Error::Failed { doing: doing.into(), reason: error.to_string() }
 }
 
-/// Of what failed in another way than for want of room it is not known whether it is stored.
+/// After `Failed` or `Stopped` the message may have been stored or not.
 pub(super) fn unpublished(error: disk::Error) -> PublishError {
     match error {
         disk::Error::Full { .. } => PublishError::Full(error.to_string()),

@@ -1,4 +1,4 @@
-//! What is stored in streams: written, and read back.
+//! Stores messages in streams, and reads them back.
 
 use disk::{Change, View, Waiting};
 use domain::{
@@ -43,12 +43,13 @@ impl Disk {
             objects::forget(rows, now, limits)?;
             streams.iter().try_for_each(|(log, bounds)| log.forget(rows, now, bounds))
         };
-        // What expired while nobody ran goes at once. A disk that is full says so where it matters.
+        // Removes at once what expired while no process was running. An error is ignored here: on a
+        // full disk the next publish returns it.
         self.directory.write(forget).await.ok();
         Ok(())
     }
 
-    /// All of them are stored together, in order.
+    /// Stores all messages in one transaction, in order.
     pub(in super::super) async fn send(&self, messages: Vec<Outgoing>) -> Sending {
         let (at, count, within) = (self.within.now(), messages.len(), self.within.clone());
         let admit = |message: Outgoing| {
@@ -77,7 +78,8 @@ impl Disk {
         Sending { count, waiting: self.directory.submit(store, then).await }
     }
 
-    /// A server does not know how a message was meant: a stream that holds its subject stores it.
+    /// Like a server, it does not know that the message was meant as a broadcast: a stream that
+    /// holds the subject stores it.
     pub(in super::super) async fn broadcast(
         &self,
         subject: &Subject,
@@ -88,7 +90,7 @@ impl Disk {
             return self.within.broadcast(subject, headers, payload).await;
         }
         let (subject, headers) = (subject.clone(), headers.clone());
-        // Nobody waits for it.
+        // The sender of a broadcast does not wait until it is stored.
         self.send(vec![Outgoing { subject, id: None, headers, payload, expect_last: None }]).await;
         Ok(())
     }
@@ -121,7 +123,7 @@ impl Disk {
         Ok(Position { log: self.log, sequence: head.last })
     }
 
-    /// The sequence of the first message on a subject behind another.
+    /// The sequence of the first message on a subject after the given sequence.
     pub(in super::super) async fn next_behind(
         &self,
         subject: &Subject,
@@ -151,7 +153,7 @@ impl Disk {
         deleted.map_err(|error| failed("delete a message", &error))
     }
 
-    /// Looks at the log that holds a filter's subjects, without what has expired.
+    /// Reads the log that holds a filter's subjects, without expired messages.
     fn look<T>(
         &self,
         doing: &'static str,

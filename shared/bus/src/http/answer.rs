@@ -1,20 +1,20 @@
-//! The answer of a gateway, line by line, as a client reads it.
+//! Reads the answer of a gateway line by line, on the client's side.
 
 use bytes::{Buf, BytesMut};
 
 use super::call::{Failure, Line};
 
-/// The longest line: an entry of a log is smaller.
+/// The longest line. An entry of a log is smaller.
 const MAX_LINE_BYTES: usize = 64 << 20;
 
-/// An answer as it comes.
+/// An answer that is being received.
 #[derive(Debug)]
 pub(super) struct Lines {
     answer: reqwest::Response,
     read: BytesMut,
-    /// How much of `read` has no line end.
+    /// The length of the part of `read` that was already searched for a line end.
     searched: usize,
-    /// How many bytes came.
+    /// The number of bytes received.
     bytes: usize,
 }
 
@@ -23,12 +23,12 @@ impl Lines {
         Lines { answer, read: BytesMut::new(), searched: 0, bytes: 0 }
     }
 
-    /// How much of it came so far.
+    /// The number of bytes received so far.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The next line; none once the answer is whole. Cancel-safe.
+    /// The next line; none once the answer is complete. Cancel-safe.
     pub(super) async fn next(&mut self) -> Result<Option<Line>, Failure> {
         loop {
             let line = self.line().await?;
@@ -68,7 +68,7 @@ impl Lines {
 }
 
 impl Failure {
-    /// Whether the same call may succeed at once, because only the connection failed.
+    /// True if only the connection failed, so that the same call may succeed at once.
     pub(super) fn is_of_the_connection(&self) -> bool {
         match self {
             Failure::Unreached(_) | Failure::CutOff(_) | Failure::TimedOut => true,
@@ -84,12 +84,12 @@ impl Failure {
     }
 }
 
-/// Why no answer came.
+/// The reason why no answer was received.
 pub(super) fn unreached(error: &reqwest::Error) -> Failure {
     if error.is_timeout() && !error.is_connect() {
         return Failure::TimedOut;
     }
-    // Without the address, which whoever tells it adds.
+    // The cause without the address, which the caller adds to the message.
     let causes = std::iter::successors(std::error::Error::source(error), |error| error.source());
     let why = causes.last().map_or_else(|| error.to_string(), ToString::to_string);
     if error.is_connect() { Failure::Unreached(why) } else { Failure::CutOff(why) }

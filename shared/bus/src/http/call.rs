@@ -1,5 +1,5 @@
-//! Calls and their answers, as they are carried. An answer is some lines of JSON; one that does not end with [`Line::Done`] or
-//! [`Line::Failed`] was cut off, and counts for nothing.
+//! Calls and their answers in the form in which they are sent. An answer is lines of JSON. An
+//! answer that does not end with [`Line::Done`] or [`Line::Failed`] was cut off, and is discarded.
 
 use std::fmt;
 
@@ -19,13 +19,13 @@ use crate::{
     topology::Consumer,
 };
 
-/// Where a gateway takes calls: `POST`, one call a request.
+/// The path at which a gateway accepts calls: `POST`, one call a request.
 pub const PATH: &str = "/bus";
 
-/// The header that says for which deployment a call is, if whoever calls says so.
+/// The header with the namespace of the deployment that a call is for. Optional.
 pub const NAMESPACE: &str = "trellis-namespace";
 
-/// What a client may ask of a bus.
+/// A call of a client to the bus.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Call {
@@ -66,12 +66,12 @@ pub enum Call {
         #[serde(with = "text")]
         filter: Filter,
     },
-    /// From a sequence on, for ever.
+    /// Follows logs from a sequence on, without an end.
     Follow {
         filters: Vec<AsText<Filter>>,
         from: u64,
     },
-    /// What is said from now on.
+    /// Receives broadcasts from now on.
     Subscribe {
         #[serde(with = "text")]
         filter: Filter,
@@ -139,14 +139,14 @@ pub enum Line {
         last: u64,
         max_bytes: Option<u64>,
     },
-    /// Nothing to say yet: whoever waits knows that the connection holds.
+    /// Nothing to send yet; the client learns that the connection still works.
     Alive,
     Failed(Failure),
-    /// The answer is whole.
+    /// The answer is complete.
     Done,
 }
 
-/// Why a call failed, with all that the errors of the bus tell apart.
+/// The reason why a call failed. It distinguishes as much as the errors of the bus do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Failure {
@@ -165,14 +165,14 @@ pub enum Failure {
     },
     /// The server was not reached.
     Unreached(String),
-    /// The connection was lost when the call was made: it may have been done.
+    /// The connection was lost during the call, which may have been carried out.
     CutOff(String),
-    /// The server does not take the call.
+    /// The server rejects the call.
     Refused(String),
     Other(String),
 }
 
-/// Bytes as text.
+/// Bytes as Base64 text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Base64Bytes(pub Bytes);
 
@@ -192,7 +192,7 @@ impl<'de> Deserialize<'de> for Base64Bytes {
     }
 }
 
-/// What is written as its name.
+/// A value that is serialized as its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AsText<T>(pub T);
 
@@ -208,7 +208,7 @@ impl<'de, T: std::str::FromStr<Err: fmt::Display>> Deserialize<'de> for AsText<T
     }
 }
 
-/// Subjects, filters and queues by their names.
+/// Serializes subjects, filters and queues as their names.
 mod text {
     use std::{fmt, str::FromStr};
 
@@ -240,7 +240,7 @@ impl From<StoredMessage> for Line {
 }
 
 impl From<Message> for Line {
-    /// Whoever only listens has nobody to answer.
+    /// The reply subject is dropped: a client that only listens never answers.
     fn from(message: Message) -> Self {
         let Message { subject, headers, payload, reply_to: _ } = message;
         Line::Heard { subject, headers, payload: Base64Bytes(payload) }
@@ -385,7 +385,7 @@ impl From<Failure> for PublishError {
         match failure {
             Failure::WrongSequence => PublishError::WrongSequence,
             Failure::Full(why) => PublishError::Full(why),
-            // It may have been stored.
+            // The message may have been stored.
             Failure::Unacknowledged | Failure::TimedOut | Failure::CutOff(_) => PublishError::Unacknowledged,
             Failure::Denied { publish, subject } => PublishError::Denied(denied(publish, subject)),
             Failure::NoResponders
@@ -398,7 +398,7 @@ impl From<Failure> for PublishError {
 }
 
 impl Failure {
-    /// As an error of whoever was doing something with the server of this address.
+    /// Converts it to an error of the operation `doing` with the server at `url`.
     pub(super) fn while_doing(self, doing: &str, url: &str) -> Error {
         match self {
             Failure::Denied { publish, subject } => Error::Denied(denied(publish, subject)),

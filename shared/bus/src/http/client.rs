@@ -1,4 +1,4 @@
-//! A handle to the bus of a gateway, for clients.
+//! A client's handle to the bus of a gateway.
 
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
@@ -27,15 +27,16 @@ use crate::{
     topology::Consumer,
 };
 
-/// How long a connection may take.
+/// The timeout of a connection attempt.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long a server may say nothing at all; where there is nothing to say it says so every 15 s.
+/// The longest silence of a server before the connection fails. A server without data sends a line
+/// every 15 s.
 pub(super) const SILENCE: Duration = Duration::from_secs(45);
-/// How much longer than it was told to a server may take.
+/// The time that a server may take beyond the timeout of a call.
 const GRACE: Duration = Duration::from_secs(5);
-/// The most of an answer that is held.
+/// The largest answer that is read into memory.
 const MAX_ANSWER_BYTES: usize = 2 << 30;
-/// The most of an error page that is read.
+/// The most bytes of an error page that are read.
 const MAX_PROBLEM_BYTES: usize = 64 << 10;
 
 #[derive(Clone)]
@@ -47,14 +48,15 @@ pub struct Http {
 }
 
 impl fmt::Debug for Http {
-    /// Without the token.
+    /// Omits the token.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Http").field("url", &self.url).finish_non_exhaustive()
     }
 }
 
 impl Http {
-    /// A gateway by its address, such as `http://127.0.0.1:7420`, and the token that it knows us by.
+    /// A gateway by its address, such as `http://127.0.0.1:7420`, with the token that identifies
+    /// this client.
     pub fn new(url: &str, token: Option<&str>, namespace: Namespace) -> Result<Self, Error> {
         let unusable = |reason: String| Error::Unreached { url: url.to_owned(), reason };
         let parsed =
@@ -78,7 +80,7 @@ impl Http {
             builder = builder.no_proxy();
         }
         if parsed.scheme() == "http" {
-            // No authorities are needed, and a machine may have none.
+            // Plain HTTP needs no certificate authorities, and the machine may have none.
             builder = builder.tls_certs_only([]);
         }
         let client = builder.build().map_err(|error| unusable(with_causes(&error)))?;
@@ -94,8 +96,8 @@ impl Http {
         &self.url
     }
 
-    /// A code that signs whoever has our token in to the page of the gateway, once, and the name of the machine under which it is best looked
-    /// at; none if nobody needs to sign in.
+    /// A one-time code that signs the owner of this client's token in to the gateway's page, and
+    /// the host name to open the page under. Without a code the page needs no sign-in.
     pub async fn sign_in_code(&self) -> Result<(Option<String>, Option<String>), Error> {
         let doing = "making a code for the page";
         let mut request = self.client.post(format!("{}/v1/sign-in-codes", self.url));
@@ -116,7 +118,7 @@ impl Http {
         &self.namespace
     }
 
-    /// Makes a call; its answer comes line by line.
+    /// Makes a call. Its answer arrives line by line.
     pub(super) async fn call(&self, call: &Call) -> Result<Lines, Failure> {
         let body = serde_json::to_vec(call).map_err(|error| Failure::Other(error.to_string()))?;
         let mut request = self.client.post(format!("{}{PATH}", self.url)).body(body);
@@ -134,7 +136,7 @@ impl Http {
         Err(refused(answer).await)
     }
 
-    /// The lines of an answer that ends.
+    /// Collects the lines of an answer that ends.
     async fn all<T>(&self, call: &Call, read: impl Fn(Line) -> Option<T>) -> Result<Vec<T>, Failure> {
         let mut lines = self.call(call).await?;
         let mut all = Vec::new();
@@ -262,7 +264,8 @@ impl Http {
     }
 }
 
-/// Why a server did not take a call: by what it says, if it is one of Trellis, or by the status.
+/// The reason why a server rejected a call: its own error message, if it has one in a known form,
+/// or its HTTP status.
 async fn refused(mut answer: reqwest::Response) -> Failure {
     let status = answer.status();
     let mut page = BytesMut::new();

@@ -1,4 +1,4 @@
-//! Answers of a gateway that do not end: a log that is followed, and what is said from now on.
+//! Answers of a gateway without an end: a followed log, and a subscription to broadcasts.
 
 use std::time::Duration;
 
@@ -16,19 +16,20 @@ use crate::{
     stream,
 };
 
-/// How long a server that is gone is tried again.
+/// The time for which an unreachable server is retried.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// A log that is followed. A connection that is lost is made again, and goes on behind what was read.
+/// A followed log. After a lost connection it connects again and continues after the last message
+/// that was read.
 #[derive(Debug)]
 pub struct Follow {
     http: Http,
     filters: Vec<Filter>,
-    /// The log, and the last message that was read.
+    /// The log, and the sequence of the last message that was read.
     read: Position,
     lines: Option<Lines>,
-    /// Since when the server is gone.
+    /// The time since which the server is unreachable.
     gone: Option<Instant>,
 }
 
@@ -51,7 +52,7 @@ impl Http {
         let read = Position { log: end.log, sequence };
         let mut follow =
             Follow { http: self.clone(), filters: filters.to_vec(), read, lines: None, gone: None };
-        // What is not permitted is told now.
+        // Connect now, so that a missing permission is reported at once.
         follow.connect().await.map_err(|failure| failure.while_doing("following a log", &self.url))?;
         Ok(stream::Follow::Http(Box::new(follow)))
     }
@@ -84,7 +85,7 @@ impl Follow {
                 }
                 Err(failure) => failure,
             };
-            // A connection that held is not one of those that were tried in vain.
+            // A connection that received data ends the series of failed attempts.
             if self.lines.take().is_some_and(|lines| lines.bytes() > 0) {
                 self.gone = None;
             }
@@ -98,7 +99,7 @@ impl Follow {
 
     async fn try_next(&mut self) -> Result<StoredMessage, Failure> {
         if self.lines.is_none() {
-            // A server that was started anew may have another log, whose sequences mean something else.
+            // A restarted server may have a new log, whose sequences have another meaning.
             let end = self.http.end(&self.filters[0]).await;
             let end = end.map_err(|error| {
                 let why = error.to_string();
@@ -123,7 +124,7 @@ impl Follow {
     }
 }
 
-/// What is said from now on. What is said while there is no connection is not heard.
+/// A subscription to broadcasts. Broadcasts during a lost connection are missed.
 #[derive(Debug)]
 pub struct Subscription {
     http: Http,
@@ -133,7 +134,7 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// The next message; none if the server is gone for long. Cancel-safe.
+    /// The next message; none if the server stays unreachable. Cancel-safe.
     pub(in super::super) async fn next(&mut self) -> Option<Message> {
         loop {
             match self.try_next().await {

@@ -1,5 +1,6 @@
-//! The bus of a cluster that is reached over HTTP: every call is carried as JSON to a gateway, which makes it on its own bus. Only what
-//! clients do is carried; coordinators and workers need the servers themselves.
+//! The bus of a cluster over HTTP. Every call is sent as JSON to a gateway, which makes the call on
+//! its own bus. Only calls of clients are supported; coordinators and workers connect to the
+//! servers themselves.
 
 mod answer;
 mod call;

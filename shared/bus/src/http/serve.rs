@@ -1,4 +1,5 @@
-//! The server's side: makes a call on a bus, and gives its answer line by line. It does not ask who calls.
+//! The gateway's side: makes a call on a bus and returns its answer line by line. It does not check
+//! permissions; `role::may_call` does.
 
 use std::{pin::Pin, time::Duration};
 
@@ -15,19 +16,20 @@ use crate::{
     stream::{Follow, Subscription},
 };
 
-/// The longest that a caller may have others waited for.
+/// The longest wait that a caller may ask for.
 const MAX_WAIT: Duration = Duration::from_secs(60);
-/// How often a line is sent where there is nothing to say.
+/// The interval between lines while there is no data.
 const ALIVE: Duration = Duration::from_secs(15);
-/// The most filters that a log is followed by.
+/// The most filters of one followed log.
 const MAX_FILTERS: usize = 16;
-/// The part of an object in one line.
+/// The most bytes of an object in one line.
 const PART_BYTES: usize = 256 << 10;
 
-/// An answer as it is made.
+/// An answer that is being produced.
 pub type Answer = Pin<Box<dyn Stream<Item = Line> + Send>>;
 
-/// Makes a call. What fails at once is an error; what fails later ends the answer with it.
+/// Makes a call. A failure at the start is returned as an error; a later failure ends the answer
+/// with [`Line::Failed`].
 pub async fn answer(bus: &Bus, call: Call) -> Result<Answer, Failure> {
     let wait = |ms: u64| Duration::from_millis(ms).min(MAX_WAIT);
     Ok(match call {
@@ -41,7 +43,7 @@ pub async fn answer(bus: &Bus, call: Call) -> Result<Answer, Failure> {
         }
         Call::Publish { subject, id, headers, payload, expect_last } => {
             let outgoing = Outgoing { subject, id, headers, payload: payload.0, expect_last };
-            // A subject that is full is for coordinators to make room in.
+            // `send` instead of `publish`: only coordinators make room in a full subject.
             let mut stored = bus.send(vec![outgoing]).await.stored().await;
             let published = stored.pop().unwrap_or(Err(PublishError::Unacknowledged))?;
             whole([Line::Published { sequence: published.sequence, duplicate: published.duplicate }])
@@ -91,7 +93,7 @@ where
     Box::pin(stream::iter(lines.into_iter().chain([Line::Done])))
 }
 
-/// An object in lines; an empty one has one that is empty.
+/// The lines of an object. An empty object has one empty line.
 fn parts(object: Bytes) -> impl Iterator<Item = Line> + Send {
     let count = object.len().div_ceil(PART_BYTES).max(1);
     (0..count).map(move |part| {
@@ -120,7 +122,8 @@ fn listening(subscription: Subscription) -> Answer {
     }))
 }
 
-/// The same, with a line where there is nothing to say for long. What is being waited for goes on.
+/// Adds a [`Line::Alive`] whenever `lines` has had no line for a while. The wait for the next line
+/// continues.
 fn alive(lines: impl Stream<Item = Line> + Send + 'static) -> Answer {
     let lines: Answer = Box::pin(lines);
     Box::pin(stream::unfold(lines, |mut lines| async {

@@ -1,4 +1,4 @@
-//! Objects, written, read and listed; and how full everything is.
+//! Writes, reads and lists objects, and measures how full the storage is.
 
 use bytes::Bytes;
 
@@ -50,7 +50,7 @@ impl Memory {
                         (log.bytes(), log.places(), state.topology.max_bytes(stream))
                     }
                     Storage::Objects => (state.objects.bytes, (0, 0), state.topology.max_bytes_in(storage)),
-                    // Here everything fits into a message.
+                    // These buckets are unused here: every payload fits into a message.
                     Storage::Core | Storage::Answers => (0, (0, 0), state.topology.max_bytes_in(storage)),
                 };
                 let max_bytes = u64::try_from(max_bytes).ok().filter(|max| *max > 0);

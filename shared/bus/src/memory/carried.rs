@@ -1,5 +1,5 @@
-//! The bus in memory behind a link: whatever a process sends or asks crosses it and may be late, lost or doubled. Without a
-//! link everything happens at once.
+//! The bus in memory behind a simulated link. Messages and requests of a process cross the link,
+//! and may arrive late, twice or never. Without a link they arrive at once.
 
 use std::time::Duration;
 
@@ -12,13 +12,14 @@ use crate::{
     message::{Outgoing, PublishReceipt},
 };
 
-/// How long a message is sent again before its result counts as unknown, and how long one try waits: as on a server.
+/// The time for which a message is sent again before its publish fails as unacknowledged, and the
+/// timeout of one attempt. The same as on a server.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(30);
 const ACK_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a read waits for its answer.
+/// The timeout of a read.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Messages being sent.
+/// Messages that are being sent.
 #[derive(Debug)]
 pub(crate) enum Sending {
     Stored(Vec<Result<PublishReceipt, PublishError>>),
@@ -45,7 +46,7 @@ impl Memory {
         }
     }
 
-    /// Sends a message until it is acknowledged, under the same id.
+    /// Sends a message, always under the same id, until it is acknowledged.
     async fn store_across(&self, message: Outgoing) -> Result<PublishReceipt, PublishError> {
         let Some(link) = &self.link else { return self.store(message) };
         let give_up = Instant::now() + GIVE_UP_AFTER;
@@ -61,7 +62,8 @@ impl Memory {
         Err(PublishError::Unacknowledged)
     }
 
-    /// Does something on the other side of the link, whenever it arrives there; nobody waits for it.
+    /// Runs `act` on the far side of the link when the message arrives there. The caller does not
+    /// wait for it.
     pub(super) fn across(&self, subject: &str, act: impl Fn(&Memory) + Send + Sync + 'static) {
         match &self.link {
             None => act(self),
@@ -72,7 +74,7 @@ impl Memory {
         }
     }
 
-    /// Asks the bus itself: for what it has stored, or to change it.
+    /// Sends a request to the bus itself, to read or to change its state, and waits for the answer.
     pub(super) async fn ask<T: Send + 'static>(
         &self,
         doing: &'static str,

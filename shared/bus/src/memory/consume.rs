@@ -1,4 +1,4 @@
-//! Taking work from a queue, and acknowledging it.
+//! Takes deliveries from a queue, and acknowledges them.
 
 use tokio::time::{Instant, sleep_until};
 
@@ -42,7 +42,7 @@ impl Consumption {
         delivery
     }
 
-    /// A delivery, or when to check again.
+    /// A delivery, or the time at which to check again.
     fn take(&self) -> Result<(ReceivedMessage, Acker), Option<Instant>> {
         let mut state = self.memory.state();
         let bus = &mut *state;
@@ -70,8 +70,8 @@ pub(in super::super) struct Acker {
 }
 
 impl Acker {
-    /// As on the server, a late acknowledgement counts too: it is about the message, not about the
-    /// delivery.
+    /// As on a server, a late acknowledgement is accepted too: it belongs to the message, and not
+    /// to one delivery of it.
     pub(in super::super) fn acknowledge(&self, acknowledgement: Acknowledgement) {
         let (stream, name, sequence) = (self.stream, self.queue.clone(), self.sequence);
         self.memory.across(&self.queue, move |memory| {
@@ -89,7 +89,7 @@ impl Memory {
         self.changed(stream).notify_waiters();
     }
 
-    /// Notes how a delivery was handled; tells whether its message is done with.
+    /// Notes how a delivery was handled. Returns true if its message can be removed.
     pub(crate) fn is_done(&self, name: &str, sequence: u64, acknowledgement: Acknowledgement) -> bool {
         let mut state = self.state();
         let Some(queue) = state.queues.get_mut(name) else { return false };
@@ -107,21 +107,22 @@ impl Memory {
         false
     }
 
-    /// The name of a consumer's queue, which is made if it is new.
+    /// The name of a consumer's queue, which is created if it is missing.
     pub(crate) fn queue(&self, consumer: &Consumer) -> String {
         let (name, patterns) = (consumer.name(), self.patterns(&consumer.filters()));
         self.state().queues.entry(name.clone()).or_insert_with(|| Queue::new(consumer, patterns));
         name
     }
 
-    /// Takes something as soon as there is something in a stream; `take` returns it, or when to look again at the latest.
+    /// Waits until `take` returns a value from a stream. On failure `take` returns the latest time
+    /// to try again, or none to wait for a change of the stream.
     pub(crate) async fn when_there<T>(
         &self,
         stream: Stream,
         mut take: impl FnMut() -> Result<T, Option<Instant>>,
     ) -> T {
         loop {
-            // Registered before the check, so that a message stored in between wakes us.
+            // Registered before the check, so that a message stored in between wakes this task.
             let mut changed = std::pin::pin!(self.changed(stream).notified());
             changed.as_mut().enable();
             let due = match take() {

@@ -1,19 +1,19 @@
-//! A message of a stream with its name on the server: what it counts for, and how it is delivered.
+//! A stored message with its full subject: its size, and its form as a delivery.
 
 use crate::message::{ReceivedMessage, StoredMessage};
 
-/// What the server adds to a message's size.
+/// The bytes that the server adds to a message's size.
 const OVERHEAD_BYTES: usize = 30;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
-    /// Its name on the server, with the namespace.
+    /// The subject's name on the server, with the namespace.
     pub(crate) subject: String,
     pub(crate) stored: StoredMessage,
 }
 
 impl Entry {
-    /// What it counts for in the size of its stream.
+    /// The bytes that it adds to the size of its stream.
     pub(crate) fn size(&self) -> usize {
         let headers = self.stored.headers.iter().map(|(name, value)| name.len() + value.len() + 4);
         self.subject.len() + self.stored.payload.len() + headers.sum::<usize>() + OVERHEAD_BYTES

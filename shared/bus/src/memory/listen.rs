@@ -1,4 +1,4 @@
-//! What is not stored: broadcasts, requests and their answers.
+//! Messages that are not stored: broadcasts, requests and their answers.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,9 +19,9 @@ use crate::{
     topology::Stream,
 };
 
-/// How many messages a listener may lag behind before it loses some.
+/// The number of messages that a listener may lag behind before it loses some.
 const MAX_LAG: usize = 8192;
-/// Answers that may wait in an inbox.
+/// The most answers that may wait in an inbox.
 const MAX_ANSWERS: usize = 1024;
 const INBOX: &str = "_INBOX.";
 
@@ -47,7 +47,8 @@ impl Memory {
         payload: Bytes,
     ) -> Result<(), Error> {
         if Stream::of(&Filter::One(subject.clone())).is_some() {
-            // A server does not know how a message was meant: a stream that holds its subject stores it.
+            // Like a server, it does not know that the message was meant as a broadcast: a stream
+            // that holds the subject stores it.
             let (subject, headers) = (subject.clone(), headers.clone());
             let message = Outgoing { subject, id: None, headers, payload, expect_last: None };
             self.across(&self.namespace().subject(&message.subject), move |memory| {

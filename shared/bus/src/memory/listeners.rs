@@ -1,5 +1,5 @@
-//! Who listens now, and which of them get a message. A listener that lags behind loses messages, as on a
-//! server.
+//! The current listeners, and the choice of those that receive a message. A listener that lags
+//! behind loses messages, as on a server.
 
 use std::collections::BTreeMap;
 
@@ -15,20 +15,20 @@ pub(super) struct Listeners {
     next: u64,
     pub(super) listeners: BTreeMap<u64, Listener>,
     pub(super) inboxes: BTreeMap<String, mpsc::Sender<Bytes>>,
-    /// Which member of a group is next, by the subject it serves.
+    /// The next member of each group, by the pattern that the group listens on.
     turns: BTreeMap<Pattern, usize>,
 }
 
 #[derive(Debug)]
 pub(super) struct Listener {
     pub(super) pattern: Pattern,
-    /// Of all listeners with the same pattern only one gets each message.
+    /// True if each message goes to only one of the listeners with the same pattern.
     pub(super) shares: bool,
     pub(super) sender: mpsc::Sender<Message>,
 }
 
 impl Listeners {
-    /// Gives a message to its listeners; returns how many there were.
+    /// Sends a message to its listeners, and returns their number.
     pub(super) fn tell(
         &mut self,
         text: &str,

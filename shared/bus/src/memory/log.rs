@@ -26,7 +26,7 @@ pub(super) struct Log {
     ids_by_age: VecDeque<(Timestamp, String)>,
 }
 
-/// How much a stream holds, and for how long.
+/// The limits of a stream.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) max_bytes: Option<usize>,
@@ -49,8 +49,9 @@ impl Bounds {
 }
 
 impl Log {
-    /// A duplicate is recognised first. (A server checks the expected sequence before the id; whoever sends both
-    /// looks for its own entry then, so both orders come to the same.)
+    /// A duplicate is recognised before the expected sequence is checked. A server checks in the
+    /// other order. Both lead to the same result: a sender that uses an id and an expected sequence
+    /// looks for its own entry after a `WrongSequence`.
     pub(super) fn append(
         &mut self,
         subject: String,
@@ -96,7 +97,7 @@ impl Log {
         Ok(PublishReceipt { sequence, duplicate: false })
     }
 
-    /// Drops what has expired: ids and, in a log, messages.
+    /// Drops everything expired: ids and, in a log, messages.
     pub(super) fn forget(&mut self, now: Timestamp, bounds: &Bounds) {
         while let Some((at, _)) = self.ids_by_age.front()
             && now.millis_since(*at) >= bounds.duplicate_window_ms
@@ -133,7 +134,7 @@ impl Log {
         self.bytes
     }
 
-    /// The places of its oldest and its newest message.
+    /// The sequences of the oldest and the newest message.
     pub(super) fn places(&self) -> (u64, u64) {
         (self.messages.keys().next().copied().unwrap_or(self.last + 1), self.last)
     }
@@ -142,7 +143,7 @@ impl Log {
         self.last
     }
 
-    /// The first message that matches, from a sequence on; moves the sequence behind it.
+    /// The first matching message at or after `from`. Moves `from` past it.
     fn next_entry(&self, patterns: &[Pattern], from: &mut u64) -> Option<&Entry> {
         for (sequence, entry) in self.messages.range(*from..) {
             *from = sequence + 1;
@@ -171,7 +172,7 @@ impl Log {
         self.matching(pattern).map(|(subject, _)| subject.clone()).collect()
     }
 
-    /// The subjects of the messages behind a sequence, each with its last one.
+    /// Every matching message after a sequence, without its payload.
     pub(super) fn heads_since(&self, pattern: &Pattern, sequence: u64) -> Vec<Head> {
         let behind = self.messages.range((Bound::Excluded(sequence), Bound::Unbounded));
         let matching = behind.filter(|(_, entry)| pattern.matches(&entry.subject));

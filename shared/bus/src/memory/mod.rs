@@ -1,6 +1,8 @@
-//! The bus within one process, with the semantics of JetStream as far as the interface shows them: for the
-//! simulation and the embedded mode. Time is tokio's, so a paused clock pauses ack waits too. Nothing here
-//! is random: the same calls give the same answers.
+//! The bus within one process, for the simulation and the embedded mode. It has the semantics of
+//! JetStream as far as the interface shows them.
+//!
+//! Time is tokio's, so a paused clock also pauses ack waits. It has no randomness: the same calls
+//! return the same answers.
 
 mod bucket;
 mod carried;

@@ -1,4 +1,4 @@
-//! Objects in memory: values by name, limited in bytes together, as a bucket on a server is.
+//! Objects in memory: values by name with a limit on their total bytes, like a bucket on a server.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! A subject with wildcards, as the server matches it: `*` is one token, a last `>` the rest.
+//! A subject with wildcards, matched as a server does: `*` matches one token, a final `>` the rest.
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Pattern(String);

@@ -1,5 +1,5 @@
-//! A durable consumer: which messages are delivered and unacknowledged, until when, and which are delivered
-//! again.
+//! A durable consumer: the unacknowledged deliveries, the time at which each is delivered again,
+//! and the next message.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,20 +12,21 @@ use tokio::time::Instant;
 use super::{entry::Entry, pattern::Pattern};
 use crate::{fill::Backlog, topology::Consumer};
 
-/// Where the messages of a queue are.
+/// The log that holds the messages of a queue.
 pub(crate) trait Messages {
     type Error;
 
     fn get(&self, sequence: u64) -> Result<Option<Entry>, Self::Error>;
 
-    /// The first message that matches, from a sequence on; moves the sequence behind it.
+    /// The first matching message at or after `from`. Moves `from` past it.
     fn next(&self, patterns: &[Pattern], from: &mut u64) -> Result<Option<Entry>, Self::Error>;
 
-    /// How many match from a sequence on, and when the first of them was stored.
+    /// The number of matching messages from a sequence on, and the time when the first of them was
+    /// stored.
     fn waiting(&self, patterns: &[Pattern], from: u64) -> Result<(u64, Option<Timestamp>), Self::Error>;
 }
 
-/// The state all readers of a consumer share.
+/// The state that all readers of a consumer share.
 #[derive(Debug)]
 pub(crate) struct Queue {
     patterns: Vec<Pattern>,
@@ -34,7 +35,7 @@ pub(crate) struct Queue {
     /// The first sequence not delivered yet.
     next: u64,
     out: BTreeMap<u64, Out>,
-    /// When each unacknowledged message is delivered again.
+    /// The time at which each unacknowledged message is delivered again.
     due: BTreeSet<(Instant, u64)>,
 }
 
@@ -98,17 +99,17 @@ impl Queue {
         Ok(Backlog { pending, unacknowledged: self.out.len() as u64, oldest })
     }
 
-    /// How many are delivered and not acknowledged.
+    /// The number of unacknowledged deliveries.
     pub(crate) fn out(&self) -> usize {
         self.out.len()
     }
 
-    /// When the next redelivery is due, if any.
+    /// The time of the next redelivery.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.due.first().map(|(due, _)| *due)
     }
 
-    /// Changes the time of a redelivery; an acknowledged message is not delivered again.
+    /// Changes the time of a redelivery. An acknowledged message is not delivered again.
     pub(crate) fn put_off(&mut self, sequence: u64, due: Instant) {
         if let Some(out) = self.out.get(&sequence).copied() {
             self.set(sequence, Out { due, ..out });

@@ -1,5 +1,5 @@
-//! The state of the bus in memory: what is stored, who listens, what is unacknowledged. Held under one
-//! lock, never over an await.
+//! The state of the bus in memory: stored messages, listeners, unacknowledged deliveries. It is
+//! behind one lock, which is never held over an await.
 
 use std::{
     collections::BTreeMap,
@@ -20,13 +20,13 @@ use crate::{
     topology::{Stream, Topology},
 };
 
-/// A bus within this process; clones are the same bus.
+/// A bus within this process. Clones share the same bus.
 #[derive(Clone)]
 pub struct Memory {
     pub(super) shared: Arc<Shared>,
-    /// What lies between this handle and the bus.
+    /// The simulated link between this handle and the bus.
     pub(super) link: Option<Arc<dyn Link>>,
-    /// With keys it signs what a coordinator stores, and reads only what was signed so.
+    /// The keys with which messages are signed and verified.
     pub(crate) keys: Option<Keys>,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Shared {
     pub(super) started: Instant,
     pub(super) started_at: Timestamp,
     pub(super) state: Mutex<State>,
-    /// Wakes those who wait for a stream: a message was stored, or is due again.
+    /// Wakes the tasks that wait for a stream: a message was stored, or is due again.
     pub(super) changed: BTreeMap<Stream, Notify>,
 }
 
@@ -48,12 +48,12 @@ pub(crate) struct State {
 }
 
 impl Memory {
-    /// A bus whose messages are stamped with the time of day.
+    /// A bus whose messages carry the time of day.
     pub fn new(namespace: Namespace) -> Self {
         Self::starting_at(namespace, host::clock::Clock::Machine.now())
     }
 
-    /// A bus that starts at a given time: for simulations.
+    /// A bus whose clock starts at a given time, for simulations.
     pub fn starting_at(namespace: Namespace, at: Timestamp) -> Self {
         let shared = Shared {
             namespace,
@@ -71,7 +71,7 @@ impl Memory {
         Memory { shared: Arc::new(shared), link: None, keys: None }
     }
 
-    /// The same bus behind a link: for simulations.
+    /// The same bus behind a simulated link.
     pub fn behind(&self, link: Arc<dyn Link>) -> Self {
         Memory { shared: self.shared.clone(), link: Some(link), keys: self.keys.clone() }
     }
@@ -96,7 +96,8 @@ impl Memory {
         self.shared.changed.get(&stream).expect("every stream is there from the start")
     }
 
-    /// Held only for short operations. A panic elsewhere leaves nothing half changed.
+    /// Held only for short operations. A poisoned lock is safe to use: a panic leaves no half-made
+    /// change.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

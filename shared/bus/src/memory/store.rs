@@ -1,4 +1,4 @@
-//! What is stored in streams: written, read back and followed.
+//! Stores messages in streams, reads them back and follows them.
 
 use domain::subject::{Filter, Subject};
 
@@ -29,7 +29,7 @@ impl Memory {
         stored
     }
 
-    /// Finds the stream that stores a message, and gives it to whoever listens.
+    /// Finds the stream for a message, and sends the message to the current listeners.
     pub(crate) fn admit(&self, message: &Outgoing) -> Result<StorePlace, PublishError> {
         let subject = self.shared.namespace.subject(&message.subject);
         let mut state = self.state();
@@ -37,7 +37,7 @@ impl Memory {
         let Some(stream) = stream.filter(|_| state.topology.holds(&message.subject)) else {
             return Err(PublishError::Other(format!("no stream holds `{subject}`")));
         };
-        // As on a server: whoever listens gets it, whether or not the stream stores it.
+        // As on a server, listeners receive the message even if the stream then rejects it.
         state.listeners.tell(&subject, &message.subject, &message.headers, &message.payload, None);
         Ok(StorePlace { stream, subject, bounds: log::Bounds::of(stream, &state.topology) })
     }
@@ -69,7 +69,7 @@ impl Memory {
         self.ask("list new messages", list).await
     }
 
-    /// The sequence of the first message on a subject behind another.
+    /// The sequence of the first message on a subject after the given sequence.
     pub(in super::super) async fn next_behind(
         &self,
         subject: &Subject,
@@ -120,7 +120,7 @@ impl Memory {
         filters.iter().map(|filter| Pattern::new(&self.shared.namespace.filter(filter))).collect()
     }
 
-    /// The log, without what has expired.
+    /// Runs `look` on the log without its expired messages.
     fn fresh_log<T>(&self, stream: Stream, look: impl FnOnce(&Log) -> T) -> T {
         let mut state = self.state();
         let bounds = log::Bounds::of(stream, &state.topology);
@@ -130,11 +130,11 @@ impl Memory {
     }
 }
 
-/// Where a message is to be stored.
+/// The stream that stores a message, with its limits.
 #[derive(Debug)]
 pub(crate) struct StorePlace {
     pub(crate) stream: Stream,
-    /// Its name on the server.
+    /// The subject's name on the server.
     pub(crate) subject: String,
     pub(crate) bounds: log::Bounds,
 }
@@ -151,7 +151,7 @@ pub(in super::super) struct Follow {
 impl Follow {
     pub(in super::super) async fn next(&mut self) -> Result<StoredMessage, Error> {
         loop {
-            // Registered before the check, so that a message stored in between wakes us.
+            // Registered before the check, so that a message stored in between wakes this task.
             let mut changed = std::pin::pin!(self.memory.changed(self.stream).notified());
             changed.as_mut().enable();
             let found = self.memory.state().log(self.stream).next_stored(&self.patterns, &mut self.next);

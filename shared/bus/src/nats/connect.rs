@@ -1,4 +1,5 @@
-//! Connecting: the first connection is made quickly or fails; a lost one is tried again for ever.
+//! Connects to NATS. The first connection succeeds quickly or fails; a lost connection is retried
+//! for ever.
 
 use std::{
     fmt,
@@ -17,40 +18,41 @@ use super::{
     outages::Outages,
 };
 
-/// A dead connection is noticed after two pings without an answer. With the client's default of a minute
-/// that would take three minutes.
+/// The interval of pings. Two unanswered pings close a dead connection. With the client's default
+/// of a minute that would take three minutes.
 const PING_EVERY: Duration = Duration::from_secs(3);
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-/// Publishes that may wait for their acknowledgement at once.
+/// The most publishes that may wait for their acknowledgement at once.
 const MAX_UNACKNOWLEDGED: usize = 65_536;
 const ACKNOWLEDGE_WITHIN: Duration = Duration::from_secs(3);
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// Where everybody receives answers, if nothing else is said: whoever may subscribe to all of it reads those of others.
+/// The default prefix of the inboxes of all users. A user that may subscribe to all of it can read
+/// the answers to others.
 const SHARED_INBOX: &str = "_INBOX";
-/// Older servers silently drop settings they don't know.
+/// The oldest supported version. Older servers silently drop settings that they don't know.
 const NEEDED: (u64, u64, &str) = (2, 12, "2.12");
 
-/// Where to connect, and as whom.
+/// The servers to connect to, and the login.
 #[derive(Debug, Clone)]
 pub struct Connect {
-    /// One or several servers, separated by commas: `nats://host:4222`, `tls://host`. An address may have a login:
-    /// `nats://user:password@host`, `nats://token@host`.
+    /// One or several servers, separated by commas: `nats://host:4222`, `tls://host`. An address
+    /// may contain a login: `nats://user:password@host`, `nats://token@host`.
     pub url: Servers,
     pub login: Login,
     pub tls: Tls,
-    /// The beginning of every subject at which we receive answers. Where users have permissions, each has its own; without
-    /// it, that of all.
+    /// The prefix of every subject at which this process receives answers. Where users have
+    /// permissions, each has a prefix of its own; without it, all share one.
     pub inbox: Option<String>,
-    /// The beginning of the subjects of calls to JetStream, where streams are in another account than we are: the server
-    /// answers those of its own for ours. Without it, `$JS.API`.
+    /// The prefix of the subjects of calls to JetStream, if the streams are in another account: the
+    /// server itself answers `$JS.API` for this process's own account. Without it, `$JS.API`.
     pub js_api: Option<String>,
     pub namespace: Namespace,
-    /// Our name in the server's list of connections.
+    /// The name of this process in the server's list of connections.
     pub name: String,
 }
 
 impl Connect {
-    /// Without a login, unless the address has one.
+    /// Without a login, except one in the address.
     pub fn new(url: impl Into<String>, namespace: Namespace, name: impl Into<String>) -> Self {
         let (login, tls) = (Login::default(), Tls::default());
         let (url, name) = (Servers(url.into()), name.into());
@@ -68,7 +70,7 @@ impl fmt::Debug for Servers {
     }
 }
 
-/// Who we are. What is given here counts before what an address says.
+/// The identity of this process. It takes precedence over a login in an address.
 #[derive(Clone, Default)]
 pub struct Login {
     /// A credentials file (JWT and nkey).
@@ -120,8 +122,8 @@ impl Nats {
             Ok(Err(error)) => return Err(refused(error.to_string())),
             Err(_) => return Err(refused("no answer in time".into())),
         };
-        // The client reports the first connection too, a little later; counted as a reconnect it would
-        // restart every reader.
+        // The client also reports the first connection, a little later. Counted as a reconnect,
+        // that report would restart every reader.
         tokio::time::timeout(CONNECT_WITHIN, generation.wait_for(|count| *count > 0)).await.ok();
         let found = client.server_info().version;
         if !new_enough(&found) {
@@ -191,7 +193,8 @@ fn seed(path: &Path) -> Result<String, String> {
     line.map(str::to_owned).ok_or_else(|| wrong("it has no seed: a line that begins with `SU`"))
 }
 
-/// The files are looked at here, because the client would report a missing one as a connection that failed.
+/// The files are opened here, because the client would report a missing file as a failed
+/// connection.
 fn with_tls(mut options: ConnectOptions, tls: &Tls) -> Result<ConnectOptions, String> {
     let there = |path: &PathBuf| match std::fs::File::open(path) {
         Ok(_) => Ok(path.clone()),
@@ -232,7 +235,7 @@ fn addresses(url: &str) -> Result<Vec<ServerAddr>, String> {
     }
 }
 
-/// The client ignores credentials in addresses; the first address with credentials counts.
+/// The client ignores a login in an address. The first address with a login is used.
 fn of_address(addresses: &[ServerAddr]) -> Option<(String, Option<String>)> {
     let mut named = addresses.iter().filter_map(|address| Some((address.username()?, address.password())));
     named.next().map(|(user, password)| (decoded(user), password.map(decoded)))

@@ -1,5 +1,6 @@
-//! Work from a durable consumer. Survives reconnects, restarts of the server and the loss of the consumer itself or of its
-//! stream, which are created again: by coordinators, that of a pool too. Workers wait for it.
+//! Deliveries from a durable consumer. Reading survives reconnects, restarts of the server, and the
+//! loss of the consumer or of its stream. Coordinators recreate a lost consumer, also that of a
+//! pool; workers wait until it exists.
 
 use std::{fmt, time::Duration};
 
@@ -14,7 +15,7 @@ use super::{
     received, timestamp,
 };
 
-/// When a message comes again whose payload could not be fetched.
+/// The delay before a message whose payload could not be fetched is delivered again.
 const FETCH_LATER: Duration = Duration::from_secs(5);
 
 impl Nats {
@@ -33,7 +34,8 @@ impl Nats {
 }
 
 impl Nats {
-    /// A pool's consumer is made by whoever publishes work for the pool: its readers may not make any.
+    /// Creates the consumer if it is missing, except a pool's. A pool's consumer is created by the
+    /// coordinator that publishes work for the pool; workers may not create consumers.
     async fn ready(&self, consumer: &Consumer) -> Result<(), Error> {
         let Consumer::Execute(pool) = consumer else { return self.ensure_consumer(consumer).await };
         match self.find_consumer(consumer).await? {
@@ -56,7 +58,8 @@ pub struct Consumption {
     puller: Puller,
     gone: bool,
     outage: Outage,
-    /// Messages whose payloads are being fetched: kept here, so that nothing is lost if the caller stops waiting.
+    /// Messages whose payloads are being fetched. They are stored here, so that a dropped `next`
+    /// loses none.
     fetches: Fetches,
 }
 
@@ -113,7 +116,8 @@ impl Consumption {
         }
     }
 
-    /// One whose object can't be read for good is delivered as that, so that its reader refuses it with the reason.
+    /// A message whose payload is lost for good is still delivered, so that its reader can reject
+    /// it with the reason.
     async fn fetched(&mut self, (message, payload): FetchedMessage) -> Option<(ReceivedMessage, Acker)> {
         match payload {
             Some(payload) => self.deliver(&message, payload),
@@ -124,7 +128,8 @@ impl Consumption {
         }
     }
 
-    /// It comes again. Whoever drops this loses nothing: the message then comes again after its ack wait.
+    /// Returns a message to the queue. If this future is dropped, nothing is lost: the message is
+    /// delivered again after its ack wait.
     async fn give_back(&mut self, message: &async_nats::Message) {
         self.puller.want(1);
         Acker::of(&self.nats, message).acknowledge(Acknowledgement::Nak(FETCH_LATER)).await;

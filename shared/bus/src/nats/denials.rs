@@ -1,4 +1,5 @@
-//! What the server did not permit lately, as it says it: with the subject, and no request.
+//! The server's recent denials. The server reports a denial with the subject, but without the
+//! request that caused it.
 
 use std::{
     collections::VecDeque,
@@ -10,10 +11,10 @@ use tokio::{sync::watch, time::Instant};
 
 use super::super::error::{Action, Denied};
 
-/// What was denied lately. Whoever waits looks at it within seconds.
+/// The number of denials that are remembered. A waiting request checks them within seconds.
 const KEPT: usize = 256;
 
-/// What the server did not permit lately, and a counter that changes with each.
+/// The recent denials, and a counter that changes with each.
 #[derive(Debug, Clone)]
 pub(super) struct Denials {
     recent: Arc<Mutex<VecDeque<(Denied, Instant)>>>,
@@ -27,7 +28,7 @@ impl Default for Denials {
 }
 
 impl Denials {
-    /// Takes in an error of the server; whether it is a denial.
+    /// Reads an error message of the server. Returns true if it reports a denial.
     pub(super) fn hear(&self, said: &str) -> bool {
         let Some(denied) = parse(said) else { return false };
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
@@ -46,8 +47,8 @@ impl Denials {
         true
     }
 
-    /// What was denied since then that a request to this subject needs. Answers come to our inbox, which is subscribed to
-    /// once for all requests: if that was denied, it was long ago.
+    /// A denial since then of this subject, or of the inbox. Answers arrive at the inbox, which is
+    /// subscribed to once for all requests; that denial may be older than `since`.
     pub(super) fn of(&self, action: Action, subject: &str, inbox: &str, since: Instant) -> Option<Denied> {
         let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         let needed = |(denied, at): &&(Denied, Instant)| {
@@ -58,11 +59,13 @@ impl Denials {
     }
 }
 
-/// Something that was denied, and is not asked for again: on the same connection, for a while. It may be granted later.
+/// A permission that was denied and is not requested again for a while on the same connection. It
+/// may be granted later.
 #[derive(Debug, Default)]
 pub(super) struct Latch(Mutex<Option<(u64, Instant)>>);
 
-/// A server that is told to read its configuration anew may keep its connections.
+/// After this time a denied permission is requested again: a server that reloads its configuration
+/// may keep its connections.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
 impl Latch {
@@ -77,8 +80,9 @@ impl Latch {
     }
 }
 
-/// `Permissions Violation for Publish to "agent.submit"`, or `… for Subscription to "agent.stop.*"`, with more behind it
-/// where the subscription has a group.
+/// Parses `Permissions Violation for Publish to "agent.submit"`, or
+/// `… for Subscription to "agent.stop.*"`. The message has more text at its end if the subscription
+/// has a group.
 fn parse(said: &str) -> Option<Denied> {
     let at = said.to_ascii_lowercase().find("permissions violation for ")?;
     let rest = said.get(at + "permissions violation for ".len()..)?;

@@ -1,5 +1,8 @@
-//! What the server does not permit us. It answers a forbidden publish or subscription with an error that names only the
-//! subject, and a request with nothing at all: whoever waits for the answer is told here, at once.
+//! Reports a missing permission at once.
+//!
+//! The server answers a forbidden publish or subscription with an error that names only the
+//! subject, and it does not answer a forbidden request at all. Without this module, a caller would
+//! wait until its timeout.
 
 use std::time::Duration;
 
@@ -11,18 +14,20 @@ use super::{
     Error, Nats,
 };
 
-/// How long the error to a subscription may take to be read, once the server has answered what was sent behind it.
+/// The most time between the server's answer to a later message and the arrival of the error about
+/// an earlier subscription or publish.
 const READ_WITHIN: Duration = Duration::from_millis(50);
-/// A round trip.
+/// The timeout of a round trip.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 impl Nats {
-    /// Does work that needs an answer to a message on this subject, or says that we may not send it.
+    /// Runs `work`, which waits for an answer to a message on this subject. Returns early if the
+    /// server denies that message.
     pub(super) async fn permitted<T>(&self, to: &str, work: impl Future<Output = T>) -> Result<T, Denied> {
         self.permitted_since(to, Instant::now(), work).await
     }
 
-    /// The same, for a message that was sent before.
+    /// Like `permitted`, for a message that was sent at `since`.
     pub(super) async fn permitted_since<T>(
         &self,
         to: &str,
@@ -48,13 +53,13 @@ impl Nats {
         }
     }
 
-    /// Whether the server took a subscription that was just sent. Only servers with permissions have inboxes of their own;
-    /// others are not asked.
+    /// Checks that the server accepted a subscription that was just sent. Servers without
+    /// permissions give this process no inbox of its own; there the check is skipped.
     pub(super) async fn subscribed(&self, to: &str, since: Instant) -> Result<(), Error> {
         self.took(Action::Subscribe, to, since).await
     }
 
-    /// The same, of a message that nobody answers.
+    /// Like `subscribed`, for a message without an answer.
     pub(super) async fn published(&self, to: &str, since: Instant) -> Result<(), Error> {
         self.took(Action::Publish, to, since).await
     }
@@ -77,7 +82,8 @@ impl Nats {
         }
     }
 
-    /// A round trip to the server itself: every role may send to its own inbox.
+    /// Measures a round trip to the server itself. It works for every role, because each may send
+    /// to its own inbox.
     pub(super) async fn echo(&self) -> Result<Duration, Error> {
         let client = &self.0.client;
         let failed = |reason: String| Error::Failed { doing: "asking the NATS server".into(), reason };

@@ -1,5 +1,5 @@
-//! Payloads that are stored as objects, fetched beside the messages that have theirs with them: whoever names an object that can't
-//! be read delays nobody else.
+//! Fetches payloads that are stored as objects, while other messages continue to be delivered. A
+//! message that names an unreadable object so delays no other message.
 
 use std::{collections::VecDeque, fmt};
 
@@ -8,14 +8,14 @@ use tokio::task::JoinSet;
 
 use super::{Nats, OBJECT_HEADER, backoff, objects::Payload};
 
-/// Objects that are fetched at once, by one reader: each may be large.
+/// The most objects that one reader fetches at once. Each may be large.
 const AT_ONCE: usize = 4;
-/// Messages that wait for that.
+/// The most messages that wait for a fetch.
 const WAITING: usize = 64;
-/// How often a fetch that the server did not answer is tried.
+/// The number of attempts of a fetch that the server does not answer.
 const TRIES: usize = 3;
 
-/// A message, and its payload; none if the server gave no answer.
+/// A message with its payload; none if the server did not answer.
 pub(super) type FetchedMessage = (Message, Option<Payload>);
 
 #[derive(Default)]
@@ -24,13 +24,13 @@ pub(super) struct Fetches {
     waiting: VecDeque<Message>,
 }
 
-/// Whether the payload of a message is an object.
+/// Returns true if the payload of a message is stored as an object.
 pub(super) fn is_object(message: &Message) -> bool {
     message.headers.as_ref().is_some_and(|headers| headers.get(OBJECT_HEADER).is_some())
 }
 
 impl Fetches {
-    /// Takes a message whose payload is an object; returns it if too many wait.
+    /// Accepts a message whose payload is an object. Returns the message if too many wait.
     pub(super) fn add(&mut self, nats: &Nats, message: Message) -> Option<Message> {
         if self.waiting.len() == WAITING {
             return Some(message);
@@ -40,14 +40,14 @@ impl Fetches {
         None
     }
 
-    /// The next message whose fetch is over. Waits for ever if there is none; may be dropped and called again.
+    /// The next message whose fetch has ended. Waits for ever if no fetch is running. Cancel-safe.
     pub(super) async fn next(&mut self, nats: &Nats) -> FetchedMessage {
         loop {
             let ended = self.running.join_next().await;
             self.begin(nats);
             match ended {
                 Some(Ok(fetched)) => return fetched,
-                // Its message comes again.
+                // The task panicked. The server delivers its message again.
                 Some(Err(error)) => tracing::error!(%error, "a fetch ended without an end"),
                 None => std::future::pending().await,
             }

@@ -1,4 +1,5 @@
-//! How full the streams and the bucket are, and how much of a queue is delivered, as the server says.
+//! How full the streams and buckets are, and how many deliveries of a queue wait, as the server
+//! reports it.
 
 use futures_util::future::try_join_all;
 

@@ -1,7 +1,11 @@
-//! Following a log: it is read from where the follower is, and again when something is published under its filters. The
-//! live messages say only that there is something new; what it is and in which order is read from the stream. No consumer
-//! is made on the server: who may make one may have stored messages sent to any subject. All filters are read by one request:
-//! replicas answer, some of which are behind others, and the parts of several answers would not be in order.
+//! Follows a log: reads the stream from the follower's position, and again when a message is
+//! published under its filters.
+//!
+//! A live message only signals that there is something new; content and order come from the stream.
+//!
+//! No consumer is created on the server: a role that may create one can have stored messages sent
+//! to any subject. All filters are read by one request. Several requests may be answered by
+//! replicas at different positions, and their answers could not be put in order.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -15,16 +19,19 @@ use super::{
     super::topology::stream_of_all, Error, From, Nats, StoredMessage, backoff, failed, read::stream_info,
 };
 
-/// Messages read at once.
+/// The most messages of one read.
 const BATCH: usize = 500;
-/// How often the stream is looked at while nothing is heard, at first: a live message may have been lost, or the stream made
-/// anew. Then each time half as often, eight times less at last.
+/// The first interval between reads of the stream while no live message arrives: a live message may
+/// have been lost, or the stream recreated. The interval doubles each time, up to eight times as
+/// long.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const IDLE_DOUBLINGS: u32 = 3;
-/// A live message may come before it is stored: how soon the stream is looked at again, at first, and how often.
+/// The first pause after a live message, and the number of growing pauses. A live message may
+/// arrive before it is stored, so the stream is read again soon.
 const SOON: Duration = Duration::from_millis(2);
 const LOOKS: u32 = 8;
-/// Something was found: of several live messages one may still be missing.
+/// The pause with which the series continues after messages were found: of several live messages,
+/// one may still be missing.
 const FOUND: u32 = 5;
 
 impl Nats {
@@ -32,7 +39,8 @@ impl Nats {
         let stream = self.stream(stream_of_all(filters)?);
         let mut news = SelectAll::new();
         let filters: Vec<String> = filters.iter().map(|filter| self.namespace().filter(filter)).collect();
-        // Subscribed before the stream is looked at, so that nothing is missed in between.
+        // Subscribed before the stream's state is read, so that no message between the two is
+        // missed.
         for subject in &filters {
             let heard = self.0.client.subscribe(subject.clone()).await;
             news.push(heard.map_err(|error| failed(format!("following `{subject}`"), &error))?);
@@ -67,20 +75,21 @@ impl Nats {
 pub(in super::super) struct Follow {
     nats: Nats,
     stream: String,
-    /// When the stream was created: a recreated stream has new sequences.
+    /// The creation time of the stream. A recreated stream has new sequences.
     created: DateTime,
     filters: Vec<String>,
-    /// What is read: one filter that covers all of them.
+    /// The filter of the reads: one that covers all `filters`.
     covering: String,
     /// The sequence that is read next.
     next: u64,
     news: SelectAll<Subscriber>,
     generation: watch::Receiver<u64>,
-    /// Read and not returned yet. The first stays here while its payload is fetched, so that the caller may stop waiting.
+    /// Messages that were read and not returned yet. The first stays here while its payload is
+    /// fetched, so that a dropped `next` loses none.
     found: VecDeque<StreamMessage>,
-    /// How often the stream was looked at in vain since something was heard.
+    /// The number of reads without a result since the last live message.
     looks: u32,
-    /// Whether the stream may have been made anew since it was looked at last.
+    /// True if the stream may have been recreated since the last check.
     in_doubt: bool,
     /// Failures in a row.
     failures: usize,
@@ -120,7 +129,7 @@ impl Follow {
         }
     }
 
-    /// The sequence of the first message on a subject behind another.
+    /// The sequence of the first message on a subject after the given sequence.
     pub(in super::super) async fn next_behind(
         &self,
         subject: &Subject,
@@ -129,7 +138,7 @@ impl Follow {
         self.nats.next_behind(subject, sequence).await
     }
 
-    /// Until something is heard, the connection was made anew, or it is time to look again.
+    /// Waits for a live message, a reconnect, or the time of the next read.
     async fn wait(&mut self) {
         let pause = match self.looks.checked_sub(LOOKS) {
             None => SOON * 2_u32.pow(self.looks),
@@ -151,8 +160,8 @@ impl Follow {
         }
     }
 
-    /// Reads what is new, in the order of the stream; whether there was anything. Nothing is awaited between counting a message
-    /// as read and keeping it.
+    /// Reads new messages in the order of the stream. Returns true if there were any. No await
+    /// separates the new position from storing the messages, so a dropped call loses none.
     async fn look(&mut self) -> Result<bool, Error> {
         if self.in_doubt {
             let info = stream_info(&self.nats, &self.stream).await?;
@@ -163,7 +172,7 @@ impl Follow {
                 );
                 (self.created, self.next) = (info.created, 1);
             }
-            // A stream that was reset counts from where it is.
+            // A stream that was reset continues from its current end.
             self.next = self.next.min(info.state.last_sequence + 1);
             self.in_doubt = false;
         }
@@ -179,7 +188,7 @@ impl Follow {
     }
 }
 
-/// One filter that covers all of these, and little else: where they differ, any token.
+/// One filter that covers all of these, and few other subjects: tokens that differ become `*`.
 fn covering(filters: &[String]) -> String {
     let Some((first, others)) = filters.split_first() else { return String::new() };
     let mut all: Vec<&str> = first.split('.').collect();
@@ -196,7 +205,7 @@ fn covering(filters: &[String]) -> String {
     all.join(".")
 }
 
-/// Whether a filter, in which `*` stands for one token, covers a subject.
+/// Returns true if a filter covers a subject. `*` is one token; `>` is not supported.
 fn covers(filter: &str, subject: &str) -> bool {
     let (mut of, mut tokens) = (filter.split('.'), subject.split('.'));
     loop {

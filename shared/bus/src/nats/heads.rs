@@ -1,5 +1,6 @@
-//! Reading the messages of a log without their payloads, through a temporary consumer, which only coordinators may make.
-//! Whenever messages may have been missed, it is replaced by one at the next sequence.
+//! Reads the messages of a log without their payloads, through a temporary consumer, which only
+//! coordinators may create. If messages may have been missed, the consumer is replaced by a new one
+//! at the next sequence.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -20,9 +21,9 @@ use super::{
     read::stream_info,
 };
 
-/// Messages in flight to a follower at once.
+/// The most messages in flight to a reader at once.
 const PREFETCH: usize = 500;
-/// The server removes the consumer of a lost follower after this time.
+/// The server removes the consumer of a lost reader after this time.
 const FORGET_AFTER: Duration = Duration::from_secs(60);
 
 impl Nats {
@@ -52,12 +53,13 @@ impl Nats {
 pub(super) struct Heads {
     nats: Nats,
     stream: String,
-    /// When the stream was created: a recreated stream has new sequences.
+    /// The creation time of the stream. A recreated stream has new sequences.
     created: DateTime,
     filter: String,
     next: u64,
     puller: Puller,
-    /// How many messages the consumer has sent, if there is one: a gap means that some were lost.
+    /// The number of messages that the consumer has sent; none without a consumer. A gap in its
+    /// numbers means that messages were lost.
     consumer: Option<u64>,
     held: VecDeque<Box<async_nats::Message>>,
     outage: Outage,
@@ -95,12 +97,13 @@ impl Heads {
         }
     }
 
-    /// Nothing before this sequence comes any more, once `next` has returned all that has arrived.
+    /// The next sequence. Once `next` has returned all that has arrived, no message before it
+    /// follows.
     pub(super) fn at(&self) -> u64 {
         self.next
     }
 
-    /// Creates a consumer at the next sequence. If the stream was recreated or reset, its old sequences
+    /// Creates a consumer at the next sequence. In a recreated or reset stream the old sequences
     /// have no meaning.
     async fn attach(&mut self) -> Result<(), Error> {
         let info = stream_info(&self.nats, &self.stream).await?;
@@ -116,7 +119,8 @@ impl Heads {
         let config = pull::Config {
             deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: self.next },
             ack_policy: AckPolicy::None,
-            // With a name, and one filter, which the subject of the request then has: permissions can see both.
+            // With a name and one filter, the subject of the request contains both, so that
+            // permissions can match them.
             name: Some(format!("heads_{}", uuid::Uuid::now_v7().simple())),
             filter_subject: self.filter.clone(),
             headers_only: true,

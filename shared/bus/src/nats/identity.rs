@@ -1,4 +1,4 @@
-//! Who we are for the server, and what it permits us, as it says itself.
+//! Asks the server for the identity of this process and its permissions.
 
 use serde::Deserialize;
 

@@ -1,4 +1,4 @@
-//! What is not stored: broadcasts, requests and their answers, and the listed service.
+//! Messages that are not stored: broadcasts, requests and their answers, and the listed service.
 
 use std::{fmt, time::Duration};
 
@@ -18,7 +18,7 @@ use super::{
     received, to_map,
 };
 
-/// All processes that serve a subject are in this group: one of them gets each request.
+/// The queue group of all processes that serve a subject. Each request goes to one of them.
 const GROUP: &str = "trellis";
 
 impl Nats {
@@ -34,7 +34,8 @@ impl Nats {
         let since = tokio::time::Instant::now();
         let sent = self.0.client.publish_with_headers(to.clone(), headers, payload).await;
         sent.map_err(|error| failed(doing, &error))?;
-        // Nobody would tell an administrator that it was denied.
+        // A broadcast has no answer, so an administrator would not learn of a denial without this
+        // check.
         if matches!(subject, Subject::Admin(_)) {
             self.published(&to, since).await?;
         }
@@ -74,17 +75,18 @@ impl Nats {
         let payload = self.fit(&mut headers, payload, (&to, None), Large::OfOthers).await.map_err(other)?;
         let asked_with = overflow(&headers);
         let request = async_nats::Request::new().headers(headers).payload(payload).timeout(Some(timeout));
-        // The client's own timeout begins when the request enters its queue, which may be full.
+        // The client's own timeout starts when the request enters its queue, and the queue may be
+        // full.
         let asked = tokio::time::timeout(timeout, self.0.client.send_request(to.clone(), request));
         match self.permitted(&to, asked).await? {
             Ok(Ok(answer)) => {
-                // A coordinator answers.
+                // The answer comes from a coordinator.
                 let fetched = self.payload(true, answer.headers.as_ref(), &answer.payload).await;
                 let payload = match fetched.map_err(other)? {
                     Payload::Here(payload) => payload,
                     Payload::Lost(reason) => return Err(RequestError::Other(reason)),
                 };
-                // Nobody else reads what was too large for a message.
+                // The responder was the only reader of the request's object.
                 if let Some(object) = asked_with
                     && let Err(error) = self.delete_object(&object).await
                 {
@@ -146,8 +148,8 @@ impl Nats {
         self.listening(&at, since, subscriber).await
     }
 
-    /// Returns once the server has the subscription, so that messages sent afterwards on this connection
-    /// are received.
+    /// Returns once the server has the subscription, so that later messages on this connection are
+    /// received.
     async fn listening(
         &self,
         at: &str,
@@ -173,7 +175,7 @@ impl Nats {
         };
         for subject in &offered.subjects {
             let at = self.namespace().subject(subject);
-            // Such as `query-runs`: two subjects may end in the same word.
+            // Such as `query-runs`: the last words of two subjects may be equal.
             let name = subject.to_string().split('.').skip(1).collect::<Vec<_>>().join("-");
             let Some(service) = &requests.service else { break };
             let endpoint = service.endpoint_builder().name(name).add(&at).await;
@@ -231,7 +233,7 @@ impl ServiceRequests {
 
 impl Drop for ServiceRequests {
     fn drop(&mut self) {
-        // Returns at once. Without it a task would keep answering discovery requests.
+        // Returns at once. Without it a task would continue to answer discovery requests.
         if let Some(service) = self.service.take() {
             service.stop().now_or_never();
         }
@@ -244,7 +246,8 @@ impl fmt::Debug for ServiceRequests {
     }
 }
 
-/// A message that came in; none if its payload is an object, which is fetched beside the others, or if it is ignored.
+/// Parses a received message. Returns none if the message is ignored, or if its payload is an
+/// object, which is fetched in the background.
 fn sort(nats: &Nats, message: async_nats::Message, fetches: &mut Fetches) -> Option<Message> {
     if !is_object(&message) {
         let payload = message.payload.clone();
@@ -259,7 +262,8 @@ fn sort(nats: &Nats, message: async_nats::Message, fetches: &mut Fetches) -> Opt
     None
 }
 
-/// Whether what is sent on a subject, and not stored, may be too large for a message. What everybody hears never is.
+/// Returns true if a message on this subject, which is not stored, may be too large for the server.
+/// Broadcasts never are.
 fn may_be_large(subject: &Subject) -> bool {
     !matches!(
         subject,

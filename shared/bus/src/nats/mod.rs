@@ -1,5 +1,5 @@
-//! The bus on NATS JetStream. One connection per process, shared by all clones. Whatever can be lost (a
-//! publish, a pull, a follower's consumer) is repeated here.
+//! The bus on NATS JetStream. A process has one connection, which all clones share. Everything that
+//! can be lost is retried here: a publish, a pull, a reader's consumer.
 
 mod connect;
 mod consume;
@@ -59,12 +59,13 @@ use super::{
 };
 use crate::keys::Keys;
 
-/// The beginning of the subjects of calls to JetStream, in the account that has the streams.
+/// The prefix of the subjects of calls to JetStream in the account that has the streams.
 const OWN_CALLS: &str = "$JS.API";
-/// Names the object that holds a payload too large for the server.
+/// The header with the name of the object that holds a payload too large for the server.
 const OBJECT_HEADER: &str = "Trellis-Object";
 
-/// A connection to NATS; clones share it. With keys it signs what a coordinator stores, and reads only what was signed so.
+/// A connection to NATS; clones share it. With keys, messages that a coordinator stores are signed,
+/// and messages that it reads without a valid signature are left out.
 #[derive(Clone)]
 pub struct Nats(Arc<Connection>, pub(super) Option<Keys>);
 
@@ -75,23 +76,24 @@ struct Connection {
     /// For all other requests to the server.
     api: jetstream::Context,
     namespace: Namespace,
-    /// Counts the connections made: answers to requests on an earlier one never arrive.
+    /// The number of connections so far. Answers to requests on an earlier connection never arrive.
     generation: watch::Receiver<u64>,
-    /// What this process has set up, if it sets up anything.
+    /// The streams that this process has set up, if any.
     topology: OnceLock<Topology>,
-    /// The pools that this process has published work for, and whose consumers it looks after.
+    /// The pools that this process has published work for. It recreates their consumers.
     pools: Mutex<BTreeSet<PoolName>>,
-    /// Whether the server gives us an inbox of our own, and so has permissions.
+    /// True if this process has an inbox of its own, and the server therefore has permissions.
     restricted: bool,
     inbox: String,
-    /// The beginning of the subjects of calls to JetStream.
+    /// The prefix of the subjects of calls to JetStream.
     calls: String,
     denials: Denials,
     outages: Arc<Outages>,
-    /// What the server has denied us, and we don't ask for again on this connection, for a while.
+    /// Permissions that the server has denied; they are not requested again on this connection for
+    /// a while.
     no_account_info: Latch,
     no_purge: Latch,
-    /// Payloads that are read as objects.
+    /// Bounds on the number of payloads that are read as objects at once.
     payloads_of_the_core: Semaphore,
     payloads_of_others: Semaphore,
 }
@@ -105,12 +107,12 @@ impl Nats {
         &self.0.namespace
     }
 
-    /// Whether a denial still counts.
+    /// Returns true if a denial is still assumed.
     fn holds(&self, latch: &Latch) -> bool {
         latch.holds(*self.0.generation.borrow())
     }
 
-    /// Notes that something was denied.
+    /// Notes a denial.
     fn note(&self, latch: &Latch) {
         latch.note(*self.0.generation.borrow());
     }
@@ -125,10 +127,11 @@ impl Nats {
         format!("{}.{what}", self.0.calls)
     }
 
-    /// A round trip to JetStream, on which everything here depends; to the server, for roles that may not ask JetStream about
-    /// the account.
+    /// Measures a round trip to JetStream, which every operation here depends on. For roles that
+    /// may not ask JetStream about the account, it is a round trip to the server.
     pub(super) async fn ping(&self) -> Result<Duration, Error> {
-        // Only coordinators ask about their account; a role in another has no right to, and would be told so each time.
+        // Only coordinators may ask about their account. For other roles each attempt would log a
+        // denial.
         if self.0.calls != OWN_CALLS || self.holds(&self.0.no_account_info) {
             return self.echo().await;
         }
@@ -207,7 +210,8 @@ fn from_map(map: Option<&HeaderMap>) -> Headers {
         .collect()
 }
 
-/// The headers of a message that came in: also those that tell that the server sent it on, and for whom.
+/// The headers of a received message. They include those by which the server marks a message that
+/// it sent on, and for which account.
 fn received(map: Option<&HeaderMap>) -> Headers {
     let mut headers = from_map(map);
     for name in HEADERS_OF_REPLAYS.into_iter().chain([REQUEST_INFO]) {

@@ -1,19 +1,24 @@
-//! Which objects there are under a prefix. A server finds an object by its full name only, so the names that have an
-//! owner, `<trace>.<child>.…`, are also kept in an index: a message for each, written before the object, under a subject
-//! that begins with the owner. It is in the bucket's own stream, among the chunks of objects, where no client of the
-//! bucket looks for anything. To list the objects of one owner takes as long as it has objects, however many others
-//! there are.
+//! Lists the objects under a prefix.
+//!
+//! A server finds an object by its full name only. So names that have an owner,
+//! `<trace>.<child>.…`, are also in an index. For each the index has a message, written before the
+//! object, under a subject that begins with the owner. The index is in the bucket's own stream, in
+//! the subjects of chunks, where no client of the bucket looks.
+//!
+//! The time to list one owner's objects depends on their number, and not on the number of other
+//! objects.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE};
 
 use super::{super::fill::Storage, Error, Nats};
 
-/// Tokens of a subject that name the owner: a trace and a context.
+/// The number of tokens that name the owner: a trace and a context.
 const OWNER_TOKENS: usize = 2;
 
 impl Nats {
-    /// Under the prefix of an owner, from the index; otherwise all objects are looked through. The index may have an
-    /// object that was never stored, because its writer was lost in between.
+    /// The names under a prefix. With an owner's prefix they come from the index; otherwise all
+    /// objects are listed. The index may name an object that was never stored, because its writer
+    /// died between the two writes.
     pub(in super::super) async fn objects(&self, prefix: &str) -> Result<Vec<String>, Error> {
         let owner: Vec<&str> = prefix.split('.').take(OWNER_TOKENS).collect();
         let complete = prefix.matches('.').count().min(OWNER_TOKENS);
@@ -53,7 +58,7 @@ fn names(subjects: &[String], prefix: &str) -> Vec<String> {
     names
 }
 
-/// What is stored about an object.
+/// The subject of an object's metadata.
 pub(super) fn meta_subject(bucket: &str, name: &str) -> String {
     format!("$O.{bucket}.M.{}", URL_SAFE.encode(name))
 }
@@ -62,7 +67,7 @@ fn index_of(bucket: &str) -> String {
     format!("$O.{bucket}.C.index")
 }
 
-/// Where the index has a name; none for a name without an owner.
+/// The subject of a name's entry in the index; none for a name without an owner.
 pub(super) fn index_subject(bucket: &str, name: &str) -> Option<String> {
     let mut tokens = name.splitn(OWNER_TOKENS + 1, '.');
     let owner = [tokens.next()?, tokens.next()?];
@@ -71,7 +76,7 @@ pub(super) fn index_subject(bucket: &str, name: &str) -> Option<String> {
     indexed.then(|| format!("{}.{}.{}", index_of(bucket), owner.join("."), URL_SAFE.encode(name)))
 }
 
-/// Whether it can be a part of a subject.
+/// Returns true if the text can be a token of a subject.
 pub(super) fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
 }

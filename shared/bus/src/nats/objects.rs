@@ -1,7 +1,11 @@
-//! Objects: values too large for a message, stored as the object store of NATS stores them. Read without a consumer, and
-//! written without the right to remove anything: a worker has neither. A payload that exceeds the server's limit is stored
-//! as an object too; the message then carries its name, which has the hash of its content. What is stored about an object is
-//! whatever its writer claims: nothing is removed, and nothing believed, because of it (S6).
+//! Objects: values too large for a message, in the form of the NATS object store.
+//!
+//! They are read without a consumer and written without the right to remove anything, because a
+//! worker has neither permission. A payload that exceeds the server's limit is also stored as an
+//! object. The message then carries the object's name, which contains the hash of its content.
+//!
+//! An object's metadata is only a claim of its writer. Nothing is removed, and no content is
+//! trusted, because of it (S6).
 
 use std::time::Duration;
 
@@ -29,33 +33,37 @@ use super::{
 const PUT_WITHIN: Duration = Duration::from_secs(60);
 const GET_WITHIN: Duration = Duration::from_secs(30);
 const CHUNK_BYTES: usize = 128 * 1024;
-/// Chunks that are sent before the first must be acknowledged, or that are read at once: eight megabytes.
+/// The most chunks that are sent before they must be acknowledged, or that are read at once: eight
+/// megabytes.
 const CHUNKS_AT_ONCE: usize = 64;
-/// How often a part that is missing is looked for again: a replica may be behind, by less than four seconds.
+/// The number of attempts to read a missing part: a replica may lag behind by up to four seconds.
 const TRIES: usize = 8;
-/// What was stored about an object under one name that is looked through for a certain content.
+/// The page size, and the total, of earlier metadata of one name that is searched for a given
+/// content.
 const ABOUT_AT_ONCE: usize = 1000;
 const MAX_ABOUT: usize = 10_000;
-/// The most bytes of it that are read at once.
+/// The most bytes of such a page.
 const ABOUT_BYTES: usize = 8 << 20;
 /// The largest object that is stored, or read into memory.
 const MAX_OBJECT_BYTES: u64 = 256 << 20;
-/// The largest payload that is read, except of coordinators' messages: nobody reads a larger message.
+/// The largest payload that is read, except in coordinators' messages. Larger messages have no
+/// reader.
 const MAX_PAYLOAD_BYTES: u64 = MAX_MESSAGE_BYTES as u64;
-/// Payloads of coordinators that one process reads at once, and those of others: who names many large ones must not fill its
-/// memory (S6), and who names some that can't be read does not delay the work of coordinators.
+/// The most payloads that one process reads at once: of coordinators, and separately of other
+/// senders. A sender of many large payloads can't fill the memory of the process, and one of
+/// unreadable payloads can't delay the work of coordinators (S6).
 pub(super) const PAYLOADS_AT_ONCE: usize = 16;
 const IN_PART: &str = "a part of it is missing";
-/// Bytes that headers may need beside a payload within the server's limit.
+/// The bytes left for headers beside a payload within the server's limit.
 const HEADER_ROOM: usize = 8 * 1024;
 
-/// Who stores a payload that is too large for a message. The beginning of its object's name says so; no other object is ever
-/// used as a payload.
+/// The sender of a payload that is too large for a message. The prefix of the object's name
+/// identifies it. An object without such a prefix is never used as a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Large {
-    /// Coordinators, in a bucket that nobody else writes to.
+    /// Coordinators, in a bucket that only they may write to.
     OfTheCore,
-    /// Coordinators, to whoever asked.
+    /// Coordinators, in an answer to a request.
     Answer,
     OfOthers,
 }
@@ -63,7 +71,7 @@ pub(super) enum Large {
 impl Large {
     const ALL: [Large; 3] = [Large::OfTheCore, Large::Answer, Large::OfOthers];
 
-    /// That of a message on this subject.
+    /// The sender of a message on this subject.
     pub(super) fn of(subject: &Subject) -> Self {
         if subject.is_of_the_core() { Large::OfTheCore } else { Large::OfOthers }
     }
@@ -93,12 +101,12 @@ impl Large {
 #[derive(Debug)]
 pub(super) enum Payload {
     Here(Bytes),
-    /// It was to be in an object that can't be read, for this reason, and never will be.
+    /// The payload was in an object that will never be readable, for this reason.
     Lost(String),
 }
 
 impl Payload {
-    /// Its bytes. The headers tell whoever reads them that it is lost.
+    /// Its bytes; empty for a lost payload, whose reason is added to the headers.
     pub(super) fn told(self, headers: &mut Headers) -> Bytes {
         match self {
             Payload::Here(bytes) => bytes,
@@ -112,13 +120,13 @@ impl Payload {
     }
 }
 
-/// What was found under the name of an object.
+/// The result of looking an object up by its name.
 enum ObjectLookup {
     Bytes(Bytes),
     Nothing,
-    /// A part of it is missing: a replica may be behind, or it is gone.
+    /// A part is missing: a replica may be behind, or the part was removed.
     InPart,
-    /// It is not what was stored, and never will be.
+    /// The content differs from what was stored, and always will.
     Broken(String),
 }
 
@@ -132,7 +140,8 @@ impl Nats {
         if bytes.len() as u64 > MAX_OBJECT_BYTES {
             return Err(too_large(name, MAX_OBJECT_BYTES));
         }
-        // Boxed, as the read: whoever publishes or reads anything has their state within its own.
+        // Boxed, as the read is: otherwise its state would be part of every future that publishes
+        // or reads.
         let put = tokio::time::timeout(PUT_WITHIN, Box::pin(self.put(name, &bytes))).await;
         put.unwrap_or_else(|_| Err(failed(format!("storing the object `{name}`"), &"no answer in time")))
     }
@@ -140,13 +149,13 @@ impl Nats {
     async fn put(&self, name: &str, bytes: &Bytes) -> Result<(), Error> {
         let doing = || format!("storing the object `{name}`");
         let digest = digest_of(bytes);
-        // Who can't find out stores it, perhaps once more.
+        // If the lookup fails, the object is stored, perhaps a second time.
         let earlier = match self.about(name).await {
             Ok(found) => found.filter(|info| !info.deleted),
             Err(denied @ Error::Denied(_)) => return Err(denied),
             Err(_) => None,
         };
-        // A second time changes nothing.
+        // The same content is already stored under this name.
         if earlier
             .as_ref()
             .is_some_and(|info| info.digest.as_ref() == Some(&digest) && info.size == bytes.len())
@@ -198,7 +207,8 @@ impl Nats {
         }
     }
 
-    /// Stores what is told of an object. The last counts; those before it stay, because whoever may remove them could remove
+    /// Publishes metadata or an index entry. The last message of a subject is the current one.
+    /// Earlier messages stay, because the right to remove them would be the right to remove
     /// everything.
     async fn tell(&self, subject: String, payload: Bytes) -> Result<(), Error> {
         let since = tokio::time::Instant::now();
@@ -208,14 +218,16 @@ impl Nats {
         stored.map(drop).map_err(|error| failed(String::new(), &error))
     }
 
-    /// What is stored about an object; from the leader, so that whoever was told of an object finds it.
+    /// An object's metadata. It is read from the leader, so that a reader that just received the
+    /// object's name finds it.
     async fn about(&self, name: &str) -> Result<Option<ObjectInfo>, Error> {
         let bucket = self.bucket_of(name);
         let found = self.last_of(&format!("OBJ_{bucket}"), &meta_subject(&bucket, name)).await?;
         Ok(found.and_then(|message| serde_json::from_slice(&message.payload).ok()))
     }
 
-    /// The same, of the object with this content. Others may have stored something under its name since, which must not hide it.
+    /// The metadata of the object with this name and content. Later metadata of other writers under
+    /// the same name must not hide it.
     async fn about_content(&self, name: &str, digest: &str) -> Result<Option<ObjectInfo>, Error> {
         let bucket = self.bucket_of(name);
         let is_it = |info: &ObjectInfo| !info.deleted && info.digest.as_deref() == Some(digest);
@@ -251,8 +263,8 @@ impl Nats {
         }
     }
 
-    /// Reads an object, as one of a few if a bound is given. What is there in part is looked for again, and takes neither memory
-    /// nor a place among the few meanwhile.
+    /// Reads an object; with `few`, as one of a bounded number of reads. An incomplete object is
+    /// read again later, and occupies neither memory nor one of the bounded reads meanwhile.
     async fn get_in_time(
         &self,
         name: &str,
@@ -299,12 +311,13 @@ impl Nats {
         }
         let bucket = self.bucket_of(name);
         let (stream, subject) = (format!("OBJ_{bucket}"), chunk_subject(&bucket, &info.nuid));
-        // The size is what the writer claimed: it is not trusted.
+        // The size is a claim of the writer, so it is not trusted.
         let mut bytes = BytesMut::with_capacity(info.size.min(1 << 20));
         let (mut next, mut read) = (1, 0);
         while read < info.chunks {
             let wanted = CHUNKS_AT_ONCE.min(info.chunks - read);
-            // Parts may be larger than those that we write. The server sends none that is larger than what is asked for.
+            // Other writers' chunks may be larger than ours. The server never sends more than the
+            // requested bytes.
             let room = most.saturating_sub(bytes.len() as u64) + self.0.client.max_payload() as u64;
             let chunks = self.batch_within(&stream, &subject, next, wanted, room).await?;
             if chunks.is_empty() {
@@ -327,7 +340,8 @@ impl Nats {
 
     pub(in super::super) async fn delete_object(&self, name: &str) -> Result<(), Error> {
         let bucket = self.bucket_of(name);
-        // What tells of it goes last: a delete that was interrupted finds the rest again.
+        // The metadata is removed last, so that a repeated delete after an interruption still finds
+        // the object.
         if let Some(info) = self.about(name).await? {
             self.drop_parts(name, &info).await?;
         }
@@ -338,8 +352,8 @@ impl Nats {
         Ok(())
     }
 
-    /// Removes the parts of an object, if they are its own: their name is what its writer claimed, and might be that of another
-    /// object's, or of all.
+    /// Removes the parts of an object, if they belong to it. The name of the parts is a claim of
+    /// the writer: it could be that of another object's parts, or of all parts.
     async fn drop_parts(&self, name: &str, info: &ObjectInfo) -> Result<(), Error> {
         if !is_token(&info.nuid) || !info.nuid.starts_with(&parts_of(name)) {
             tracing::warn!("what is stored about an object names parts that are not its own; they stay");
@@ -350,7 +364,8 @@ impl Nats {
         self.drop_subject(&bucket, &chunk_subject(&bucket, &info.nuid)).await
     }
 
-    /// Removes what is stored under a subject of a bucket. A role that may not remove leaves it until its age.
+    /// Removes the messages of a subject of a bucket. Without that permission they stay until their
+    /// age limit.
     async fn drop_subject(&self, bucket: &str, subject: &str) -> Result<(), Error> {
         if self.holds(&self.0.no_purge) {
             return Ok(());
@@ -372,9 +387,12 @@ impl Nats {
         bytes.saturating_add(HEADER_ROOM) <= self.0.client.max_payload()
     }
 
-    /// The payload to send to a subject: if it is too large, it is stored as an object, its name is put into the
-    /// headers, and the payload is empty. The same message sent again has the same object. What coordinators send is stored where
-    /// nobody else may. The name says on which subject its message is, and is removed with no other.
+    /// Returns the payload to send to a subject. A payload that is too large is stored as an
+    /// object; its name is put into the headers, and the returned payload is empty.
+    ///
+    /// A message that is sent again has the same object. Payloads of coordinators are stored where
+    /// only they may write. The name contains a hash of the message's subject, so that the object
+    /// is removed only with a message of that subject.
     pub(super) async fn fit(
         &self,
         headers: &mut HeaderMap,
@@ -392,8 +410,8 @@ impl Nats {
         Ok(Bytes::new())
     }
 
-    /// The payload of a message, or what is in the object that holds it, which may be larger if coordinators sent it. An error:
-    /// the server gave no answer.
+    /// The payload of a message, read from its object if it has one. Coordinators' objects may be
+    /// larger. An error means that the server did not answer.
     pub(super) async fn payload(
         &self,
         of_the_core: bool,
@@ -409,7 +427,7 @@ impl Nats {
         }
     }
 
-    /// The payload that an object holds.
+    /// The payload in an object.
     async fn payload_in(&self, name: &str, of_the_core: bool) -> Result<Payload, Error> {
         let lost = |reason: &str| Ok(Payload::Lost(format!("the object `{name}` holds it: {reason}")));
         let Some(hash) = hash_in(name) else {
@@ -432,9 +450,10 @@ impl Nats {
         }
     }
 
-    /// The payload of a message of a log. What nobody has signed for its place is not fetched, and what was signed and has an
-    /// object that can't be it is as one without: both have no payload, and are left out by whoever checks their codes. One such
-    /// message must not keep the others from being read.
+    /// The payload of a message of a log. With keys, the object of a message without a valid
+    /// signature for its subject is not fetched, and the payload is empty. The payload is also
+    /// empty if a signed message's object can't be read. The check of codes then leaves both out,
+    /// so that one such message does not prevent reading the others.
     pub(super) async fn logged(
         &self,
         subject: &Subject,
@@ -450,12 +469,12 @@ impl Nats {
     }
 }
 
-/// The hash of the content of an object that holds a payload, from its name.
+/// The hash of the content, from the name of an object that holds a payload.
 fn hash_in(name: &str) -> Option<&str> {
     name.rsplit_once('.').map(|(_, hash)| hash)
 }
 
-/// A hash as the object store writes it.
+/// A hash in the form of the object store.
 fn as_digest(sha256: &str) -> Option<String> {
     let digits: Vec<u8> = (0..sha256.len())
         .step_by(2)
@@ -464,7 +483,7 @@ fn as_digest(sha256: &str) -> Option<String> {
     Some(format!("SHA-256={}", URL_SAFE.encode(digits)))
 }
 
-/// How the names of the parts of an object begin.
+/// The prefix of the names of an object's parts.
 fn parts_of(name: &str) -> String {
     short_sha256(name)
 }
@@ -475,18 +494,19 @@ pub(super) fn overflow(headers: &HeaderMap) -> Option<String> {
     Large::named(name).map(|_| name.to_owned())
 }
 
-/// The same, if it is the message's own and goes with it. Whoever wrote the message may name the object of another (S6).
+/// The object of a message's payload, if it was stored for a message of this subject. A forged
+/// message may name an object of another message (S6).
 pub(super) fn own_overflow(headers: &HeaderMap, subject: &str) -> Option<String> {
     let is_own = |name: &String| name.rsplit('.').nth(1) == Some(place_of(subject).as_str());
     overflow(headers).filter(is_own)
 }
 
-/// The id of a message, as the name of its object has it.
+/// The id of a message, as in the name of its object.
 fn id_in_name(id: &str) -> uuid::Uuid {
     uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_OID, id.as_bytes())
 }
 
-/// The subject of a message, as the name of its object has it.
+/// The subject of a message, as in the name of its object.
 fn place_of(subject: &str) -> String {
     short_sha256(subject)
 }
@@ -499,12 +519,12 @@ fn chunk_subject(bucket: &str, nuid: &str) -> String {
     format!("$O.{bucket}.C.{nuid}")
 }
 
-/// As the object store writes it.
+/// In the form of the object store.
 fn digest_of(bytes: &[u8]) -> String {
     format!("SHA-256={}", URL_SAFE.encode(Sha256::digest(bytes)))
 }
 
-/// Says what was being done.
+/// Adds the failed operation to an error.
 fn named(error: Error, doing: String) -> Error {
     match error {
         Error::Failed { reason, .. } => Error::Failed { doing, reason },

@@ -1,5 +1,5 @@
-//! What the log says while the server can't be reached, or one of its streams takes nothing: each once for the whole process, however
-//! many loops notice it (X8).
+//! The outages of the server, and of each stream that accepts no messages. Each is logged once for
+//! the whole process, however many loops notice it (X8).
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +11,7 @@ use telemetry::Outage;
 #[derive(Debug)]
 pub(super) struct Outages {
     connection: Mutex<Outage>,
-    /// Those that go on, by the name of the stream.
+    /// The outages that continue, by the name of the stream.
     streams: Mutex<BTreeMap<&'static str, Outage>>,
 }
 
@@ -21,7 +21,7 @@ impl Default for Outages {
     }
 }
 
-/// Never held over an await.
+/// The guard is never held over an await.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
-//! Publishing until it is acknowledged. A message that was stored while its acknowledgement was lost is
-//! sent again under the same id; the server then answers that it is a duplicate.
+//! Publishes each message until it is acknowledged. If a message was stored and its acknowledgement
+//! lost, it is sent again under the same id, and the server answers that it is a duplicate.
 
 use std::{fmt, time::Duration};
 
@@ -21,15 +21,16 @@ use super::{
     to_map,
 };
 
-/// How long a message is sent again before its result counts as unknown.
+/// The time for which a message is sent again before its publish fails as unacknowledged.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(30);
-/// While a server starts, its streams may be missing for this long.
+/// The time for which a stream may be missing while a server starts.
 const NO_STREAM_FOR: Duration = Duration::from_secs(3);
-/// Messages of one sender in flight at once.
+/// The most messages of one sender in flight at once.
 const WINDOW: usize = 4096;
-/// JetStream has no leader, or has not started yet.
+/// The error code of JetStream without a leader, or not started yet.
 const UNAVAILABLE: u64 = 10_008;
-/// The stream could not store it: with `discard: new`, because it is full.
+/// The error code of a stream that could not store the message; with `discard: new` because it is
+/// full.
 const STORE_FAILED: u64 = 10_077;
 
 /// Messages in flight.
@@ -51,7 +52,7 @@ struct Entry {
 
 enum State {
     Waiting(PublishAckFuture),
-    /// It is unknown whether it was stored.
+    /// The message may have been stored or not.
     Unknown,
     Done(Result<PublishReceipt, PublishError>),
 }
@@ -62,7 +63,8 @@ impl Nats {
         self.make_pools(&messages).await;
         for (index, message) in messages.into_iter().enumerate() {
             if index % WINDOW == WINDOW - 1 {
-                // The capacity for unacknowledged messages is shared; one sender must not take all of it.
+                // The capacity for unacknowledged messages is shared. One sender must not use all
+                // of it.
                 sending.hear().await;
             }
             let mut entry = self.prepare(message).await;
@@ -104,9 +106,10 @@ impl Nats {
         Entry { subject, headers, payload, id, fence, tries: 0, state }
     }
 
-    /// The sequence of our message when it was stored but its acknowledgement was lost. The server checks
-    /// the expected sequence before the id (2.15 does), so such a message is refused because of itself when
-    /// it is sent again. This looks whether the message behind the expected sequence is ours.
+    /// The sequence of a message that was stored and whose acknowledgement was lost. The server
+    /// checks the expected sequence before the id (2.15 does), so the repeated message is rejected
+    /// because of its own first copy. This looks up whether the message after the expected sequence
+    /// has this message's id.
     async fn stored_before(&self, entry: &Entry) -> Option<u64> {
         let (id, fence) = (entry.id.as_deref()?, entry.fence?);
         let stream = Stream::of(&Filter::One(self.namespace().parse(&entry.subject).ok()?))?;
@@ -144,7 +147,7 @@ impl Sending {
             }
             tokio::time::sleep(backoff(round)).await;
             round += 1;
-            // One after the other, so that they arrive in order.
+            // One after another, so that they arrive in order.
             let nats = self.nats.clone();
             for entry in self.entries.iter_mut().filter(|entry| again(entry)) {
                 nats.post(entry).await;
@@ -183,8 +186,8 @@ impl Sending {
         join_all(waits).await;
     }
 
-    /// A message that expects the one before it on its subject was refused while that one is still in
-    /// flight: it is not refused for good, but sent again.
+    /// Reopens rejected messages whose predecessor on the same subject is still in flight. Such a
+    /// message expects its predecessor, so it is not rejected for good, but sent again.
     fn hold_back_the_fenced(&mut self) {
         for index in 0..self.entries.len() {
             let (before, rest) = self.entries.split_at_mut(index);
@@ -207,7 +210,8 @@ impl Entry {
             return if code == ErrorCode::STREAM_WRONG_LAST_SEQUENCE
                 || code == ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT
             {
-                // Sent twice without an id, the second may have been refused because of the first.
+                // A message without an id was sent twice: the second copy may have been rejected
+                // because of the first.
                 if self.tries > 1 && self.id.is_none() {
                     done(PublishError::Unacknowledged)
                 } else {

@@ -1,9 +1,10 @@
-//! Pulling messages from a consumer, with exact counts: messages wanted and not requested yet, and messages
-//! requested and not received yet. A pull is answered with messages and, for those it did not bring, a
-//! status that says how many; what neither brought is requested again.
+//! Pulls messages from a consumer with exact counts: messages wanted and not requested yet, and
+//! messages requested and not received yet. The server answers a pull with messages and, if it has
+//! too few, with a status that contains the missing number. The missing messages are requested
+//! again.
 //!
-//! async-nats's own batches are not used: each makes a subscription of its own, and a missed heartbeat can
-//! leave a reader waiting for ever.
+//! async-nats's own batches are not used: each creates a subscription of its own, and a missed
+//! heartbeat can leave a reader waiting for ever.
 
 use std::time::Duration;
 
@@ -17,15 +18,15 @@ use tokio::{
 
 use super::{Error, Nats, backoff, failed};
 
-/// How long a pull stays open. An idle queue costs one message in this time, and each shows that the server
-/// answers.
+/// The time that a pull stays open. An idle queue costs one message in this time, and that message
+/// shows that the server answers.
 const EXPIRES: Duration = Duration::from_secs(20);
-/// A pull without any answer counts as lost this long after it expired.
+/// The time after its expiry at which a pull without any answer is treated as lost.
 const GRACE: Duration = Duration::from_secs(2);
-/// The most messages one pull asks for.
+/// The most messages that one pull requests.
 const MAX_BATCH: usize = 1000;
-/// How many pulls have their answers at one inbox. A server on which the reader is in another account than the stream
-/// remembers every pull until its inbox is given up.
+/// The most pulls whose answers arrive at one inbox. If the stream is in another account than the
+/// reader, the server remembers every pull until its inbox is dropped.
 const PULLS_AT_ONE_INBOX: usize = 256;
 
 #[derive(Debug)]
@@ -34,24 +35,24 @@ pub(super) struct Puller {
     subject: String,
     inbox: String,
     subscriber: Subscriber,
-    /// Pulls whose answers come to the inbox.
+    /// The number of pulls whose answers arrive at the inbox.
     pulls: usize,
-    /// The inbox before, and until when pulls with answers there may be open.
+    /// The previous inbox, and the time until which pulls with answers there may be open.
     before: Option<(Subscriber, Instant)>,
     generation: watch::Receiver<u64>,
     wanted: usize,
     outstanding: usize,
     /// When the server last answered.
     heard: Instant,
-    /// Since when messages are wanted.
+    /// When messages were first wanted.
     waiting: Instant,
-    /// When the first of the open pulls was sent, as far as we know.
+    /// When the first of the open pulls was sent, as far as known.
     pulled: Instant,
-    /// Failures in a row, and until when to wait because of them.
+    /// Failures in a row, and the time before which no pull is sent because of them.
     failures: usize,
     not_before: Instant,
     refused: Outage,
-    /// Earlier requests are lost: handled before the next pull.
+    /// Earlier requests are lost. They are made again before the next pull.
     lost: bool,
 }
 
@@ -96,7 +97,7 @@ impl Puller {
         self.wanted = self.wanted.saturating_add(more);
     }
 
-    /// Zero if nothing is wanted: then silence is normal.
+    /// Zero if no messages are wanted: then silence is normal.
     pub(super) fn silent_for(&self) -> Duration {
         if self.wanted == 0 && self.outstanding == 0 {
             return Duration::ZERO;
@@ -104,7 +105,7 @@ impl Puller {
         self.heard.max(self.waiting).elapsed()
     }
 
-    /// Switches to another consumer; requests to the old one are lost.
+    /// Switches to another consumer. Requests to the old one are lost.
     pub(super) fn turn_to(&mut self, stream: &str, consumer: &str) {
         self.subject = next_subject(&self.nats, stream, consumer);
         self.lost = true;
@@ -120,13 +121,13 @@ impl Puller {
         sleep_until(self.not_before).await;
     }
 
-    /// The next event. Every await here can be cancelled and repeated: nothing is counted before it has
-    /// happened.
+    /// The next event. Cancel-safe: every await can be cancelled and repeated, because counts
+    /// change only after the event that they describe.
     pub(super) async fn next(&mut self) -> Result<PullOutcome, Error> {
         loop {
             if self.lost {
-                // A new inbox, so that no late answer to an old pull counts for a new one: that would bring
-                // more than was wanted.
+                // A new inbox, so that a late answer to an old pull is not counted for a new one.
+                // That would deliver more messages than wanted.
                 (self.inbox, self.subscriber) = subscribe(&self.nats).await?;
                 (self.pulls, self.before) = (0, None);
                 self.wanted += std::mem::take(&mut self.outstanding);
@@ -182,8 +183,8 @@ impl Puller {
         }
     }
 
-    /// Not for every single message: only when at least as many are wanted as are still to come, or when
-    /// none are.
+    /// True if no messages are outstanding, or at least as many are wanted as are outstanding. So a
+    /// pull is not sent for every single message.
     fn should_pull(&self) -> bool {
         self.wanted > 0 && (self.outstanding == 0 || self.wanted >= self.outstanding)
     }
@@ -203,7 +204,7 @@ impl Puller {
         Ok(())
     }
 
-    /// Counts what came. A status reaches the reader only if it has to act.
+    /// Counts a received message. Returns a status only if the reader has to act on it.
     fn take(&mut self, message: Message) -> Option<PullOutcome> {
         let Some(status) = message.status else {
             self.heard = Instant::now();
@@ -244,7 +245,7 @@ fn next_subject(nats: &Nats, stream: &str, consumer: &str) -> String {
     nats.call(&format!("CONSUMER.MSG.NEXT.{stream}.{consumer}"))
 }
 
-/// The next answer at the inbox before; never, if there is none.
+/// The next answer at the previous inbox; waits for ever if there is none.
 async fn next_of(before: &mut Option<(Subscriber, Instant)>) -> Option<Message> {
     match before {
         Some((subscriber, _)) => subscriber.next().await,

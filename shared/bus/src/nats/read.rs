@@ -1,4 +1,4 @@
-//! Reading what is stored without a consumer: works for queues as well as for logs.
+//! Reads stored messages without a consumer. Works for queues as well as for logs.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -22,15 +22,16 @@ use super::{
     timestamp,
 };
 
-/// Messages requested at once.
+/// The most messages of one request.
 const BATCH: usize = 1000;
 /// The longest pause of the server while it has more to send.
 pub(super) const NEXT_WITHIN: Duration = Duration::from_secs(5);
-/// How often an interrupted read is continued.
+/// The number of times that an interrupted read is continued.
 pub(super) const TRIES: usize = 20;
 
 impl Nats {
-    /// From the leader, so that acknowledged messages are seen; with wildcards; in one round trip.
+    /// The last message stored under a filter, which may have wildcards. It is read from the leader
+    /// in one round trip, so that every acknowledged message is considered.
     pub(in super::super) async fn last(&self, filter: &Filter) -> Result<Option<StoredMessage>, Error> {
         let found = self.last_raw(filter).await?;
         match found {
@@ -56,8 +57,8 @@ impl Nats {
         }
     }
 
-    /// Up to the message that is now the last. Batches may come from a replica that is behind; the rest is
-    /// then requested again.
+    /// Reads up to the message that is now the last. A batch may come from a replica that is
+    /// behind; the rest is then requested again.
     pub(in super::super) async fn read(&self, filter: &Filter) -> Result<Vec<StoredMessage>, Error> {
         let doing = || format!("reading `{}`", self.namespace().filter(filter));
         let mut found = Vec::new();
@@ -75,7 +76,7 @@ impl Nats {
             if let Some(message) = messages.last() {
                 (next, tries) = (message.sequence + 1, 0);
             } else {
-                // It may have been purged meanwhile.
+                // The messages may have been purged meanwhile.
                 match self.last_raw(filter).await? {
                     Some(now) if now.sequence >= next && tries < TRIES => {}
                     Some(now) if now.sequence >= next => {
@@ -93,7 +94,7 @@ impl Nats {
         Ok(found)
     }
 
-    /// The sequence of the first message on a subject behind another.
+    /// The sequence of the first message on a subject after the given sequence.
     pub(in super::super) async fn next_behind(
         &self,
         subject: &Subject,
@@ -103,14 +104,15 @@ impl Nats {
         Ok(found.first().map(|message| message.sequence))
     }
 
-    /// So many messages from a sequence on, by one request.
+    /// At most `count` messages from a sequence on, by one request.
     async fn batch(&self, filter: &Filter, from: u64, count: usize) -> Result<Vec<StreamMessage>, Error> {
         let stream = self.stream(stream_of_all(std::slice::from_ref(filter))?);
         self.batch_of(&stream, &self.namespace().filter(filter), from, count).await
     }
 
-    /// Messages of a subject from a sequence on, by one request; fewer than `most` if there are no more. It needs no consumer:
-    /// a reader that may not make one can't have the server send messages anywhere but to the reader.
+    /// Messages of a subject from a sequence on, by one request; fewer than `most` if the stream
+    /// has no more. It needs no consumer, so a reader without the right to create one can't have
+    /// the server send messages to any other subject.
     pub(super) async fn batch_of(
         &self,
         stream: &str,
@@ -121,7 +123,7 @@ impl Nats {
         self.batch_within(stream, subject, from, most, 0).await
     }
 
-    /// The same, but no more messages than have so many bytes; 0: as many as the server sends.
+    /// Like `batch_of`, with a limit on the bytes of all messages; 0: the server's own limit.
     pub(super) async fn batch_within(
         &self,
         stream: &str,
@@ -235,8 +237,8 @@ impl Nats {
         }
     }
 
-    /// Whether a message of a subject says that its payload is in this object. Whoever copied a message has named its object too,
-    /// and must not take it along (S3).
+    /// Returns true if a message of the subject names this object as its payload. A copied message
+    /// names the object of the original, and its removal must not remove the object (S3).
     async fn is_named(&self, subject: &Subject, object: &str) -> Result<bool, Error> {
         let filter = Filter::One(subject.clone());
         let mut next = 1;
@@ -268,7 +270,7 @@ impl Nats {
         handle.map_err(|error| failed(format!("reading the state of the stream `{name}`"), &error))
     }
 
-    /// None for a message that we can't read.
+    /// None for a message with an unknown subject.
     pub(super) async fn stored(&self, message: StreamMessage) -> Result<Option<StoredMessage>, Error> {
         let subject = match self.namespace().parse(message.subject.as_str()) {
             Ok(subject) => subject,

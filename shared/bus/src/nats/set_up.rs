@@ -1,5 +1,6 @@
-//! Streams and consumers: created if they are missing, otherwise compared with the server's configuration. Several
-//! processes may do this at the same time: creating the same thing twice does no harm. Who may not create only compares.
+//! Sets up streams and consumers: creates missing ones, and compares existing ones with the
+//! server's configuration. Several processes may do so at the same time; a second creation is
+//! harmless. A process without the right to create only compares.
 
 use std::{
     collections::BTreeSet,
@@ -21,16 +22,16 @@ use futures_util::future::try_join_all;
 
 use super::{super::fill::Storage, Consumer, Error, Nats, Outgoing, Stream, Topology, failed, server_error};
 
-/// Readers that may wait on one consumer at once. The server's default of 512 is less than the workers of a
-/// large pool.
+/// The most readers that may wait on one consumer at once. The server's default of 512 is less than
+/// the number of workers in a large pool.
 const MAX_WAITING: i64 = 16_384;
 
 impl Nats {
     pub(in super::super) async fn set_up(&self, topology: &Topology) -> Result<(), Error> {
-        // Who set it up first sets it up again after a loss.
+        // Stored so that this process can set the streams up again after a loss.
         self.0.topology.get_or_init(|| topology.clone());
         match self.ensure_streams(topology).await {
-            // Those that were there may reserve less now.
+            // A second attempt, because existing streams may reserve less now.
             Err(Error::NoRoom { .. }) => self.ensure_streams(topology).await?,
             ensured => ensured?,
         }
@@ -46,9 +47,11 @@ impl Nats {
         Ok(())
     }
 
-    /// One after another: a server looks whether there is room before it reserves it, so that streams made at once may
-    /// together reserve more than there is, and from then on it refuses every change, also to less. For want of room the
-    /// others are ensured all the same.
+    /// Sets up the streams one after another. A server checks the room before it reserves it, so
+    /// streams created at the same time may together reserve more than the server has. From then on
+    /// the server would reject every change, even a reduction.
+    ///
+    /// If one stream finds no room, the others are still set up.
     async fn ensure_streams(&self, topology: &Topology) -> Result<(), Error> {
         let mut room = Ok(());
         for stream in Stream::ALL {
@@ -72,7 +75,8 @@ impl Nats {
             max_bytes: topology.max_bytes(stream),
             max_messages: -1,
             max_messages_per_subject: stream.max_per_subject().unwrap_or(-1),
-            // With the oldest dropped, whoever may publish could push out the one that counts (S3).
+            // If the stream dropped its oldest message instead, any sender could push out the
+            // current one (S3).
             discard_new_per_subject: stream.max_per_subject().is_some(),
             max_consumers: -1,
             max_age: topology.max_age(stream),
@@ -120,7 +124,8 @@ impl Nats {
         Ok(())
     }
 
-    /// How the streams differ from those that a coordinator makes, apart from sizes and ages, which it was given.
+    /// The differences between the server's streams and those that a coordinator creates. Sizes and
+    /// ages are not compared, because each deployment configures them.
     pub(in super::super) async fn differences(&self) -> Result<Vec<String>, Error> {
         let topology = Topology::default();
         let (mut differences, mut replicas) = (Vec::new(), BTreeSet::new());
@@ -172,7 +177,7 @@ impl Nats {
         let to = self.call(&format!("STREAM.CREATE.{name}"));
         match self.permitted(&to, self.0.api.create_stream(ours)).await? {
             Ok(created) => Ok(created.cached_info().config.clone()),
-            // Another was first.
+            // Another process created it first.
             Err(error) if has_code(&error, ErrorCode::STREAM_NAME_EXIST) => {
                 let found = self.find_stream(name).await?;
                 found.ok_or_else(|| failed(doing(), &"it was created and removed meanwhile"))
@@ -181,7 +186,7 @@ impl Nats {
         }
     }
 
-    /// Why the server does not make or change a stream.
+    /// The error for a stream that the server rejects.
     fn refused(&self, ours: &stream::Config, error: &(impl std::error::Error + 'static)) -> Error {
         if !has_code(error, ErrorCode::STORAGE_RESOURCES_EXCEEDED) {
             return failed(format!("setting up the stream `{}`", ours.name), error);
@@ -204,8 +209,9 @@ impl Nats {
         }
     }
 
-    /// Makes the consumers of the pools that work is published for, once each: their workers may not make them. If it can't be
-    /// done, the work is stored, and the next looks after it.
+    /// Creates the consumers of the pools that the messages are for, once each, because workers may
+    /// not create them. A failure is only logged: the work is stored, and the next publish tries
+    /// again.
     pub(super) async fn make_pools(&self, messages: &[Outgoing]) {
         for message in messages {
             let Subject::Execute(pool) = &message.subject else { continue };
@@ -219,7 +225,7 @@ impl Nats {
         }
     }
 
-    /// Makes the consumers of the known pools again, if somebody removed them.
+    /// Recreates the consumers of the known pools, if they were removed.
     pub(in super::super) async fn keep_pools(&self) -> Result<(), Error> {
         let known = self.pools().clone();
         for pool in known {
@@ -228,12 +234,12 @@ impl Nats {
         Ok(())
     }
 
-    /// Never held over an await.
+    /// The guard is never held over an await.
     fn pools(&self) -> MutexGuard<'_, BTreeSet<PoolName>> {
         self.0.pools.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Also recreates a consumer that somebody deleted.
+    /// Creates a missing consumer, also one that was deleted, and compares an existing one.
     pub(super) async fn ensure_consumer(&self, consumer: &Consumer) -> Result<(), Error> {
         let api = &self.0.api;
         let (stream, name) = (self.stream(consumer.stream()), consumer.name());
@@ -256,7 +262,7 @@ impl Nats {
             Some(found) => found.config,
             None => {
                 let created = api.create_consumer_strict_on_stream(ours.clone(), &stream);
-                // With one filter, the subject of the request has it.
+                // With one filter, the subject of the request contains it.
                 let to = match ours.filter_subject.is_empty() {
                     true => self.call(&format!("CONSUMER.CREATE.{stream}.{name}")),
                     false => self.call(&format!("CONSUMER.CREATE.{stream}.{name}.{}", ours.filter_subject)),
@@ -287,7 +293,8 @@ impl Nats {
         Ok(())
     }
 
-    /// A server may come back without its streams. Whoever set them up sets them up again.
+    /// A server may come back without its streams. The process that set them up then sets them up
+    /// again.
     pub(super) async fn ensure_consumer_and_streams(&self, consumer: &Consumer) -> Result<(), Error> {
         let lost = match (self.ensure_consumer(consumer).await, self.0.topology.get()) {
             (Err(_), Some(topology)) => topology,
@@ -297,11 +304,13 @@ impl Nats {
         self.ensure_consumer(consumer).await
     }
 
-    /// A bucket of objects, as the object store of NATS has them, but for one thing: nobody may roll up. Whoever may could
-    /// remove everything by one message, and a server can't permit it to some.
+    /// Sets up a bucket of objects, in the form of the NATS object store but without roll-ups. A
+    /// user that may roll up could remove everything by one message, and a server can't permit
+    /// roll-ups to some users only.
     async fn ensure_bucket(&self, storage: Storage, topology: &Topology) -> Result<(), Error> {
         let bucket = self.bucket(storage);
-        // It may have limits that the operator chose: they are kept, unless a size is configured.
+        // An existing bucket may have limits that the operator chose. They stay, unless a size is
+        // configured.
         if let Some(found) = self.find_stream(&format!("OBJ_{bucket}")).await? {
             return self.adapt_bucket(storage, found, topology).await;
         }
@@ -320,7 +329,8 @@ impl Nats {
         self.create_stream(&config).await.map(drop)
     }
 
-    /// A journal is useless without the objects it names: they are kept at least as long.
+    /// Adapts an existing bucket. A journal is useless without the objects that it names, so
+    /// objects are stored at least as long.
     async fn adapt_bucket(
         &self,
         storage: Storage,
@@ -376,7 +386,7 @@ fn filters(config: &consumer::Config) -> BTreeSet<&str> {
     config.filter_subjects.iter().map(String::as_str).chain(single).collect()
 }
 
-/// What can't be changed once a stream is there.
+/// Compares the settings that can't be changed on an existing stream.
 fn have_same_form(ours: &stream::Config, found: &stream::Config) -> Result<(), String> {
     same("retention", &ours.retention, &found.retention)?;
     same("discard", &ours.discard, &found.discard)?;

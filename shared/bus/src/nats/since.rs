@@ -1,4 +1,5 @@
-//! What came to a log lately: found by its new messages, whatever it has besides.
+//! Finds the newest messages of a log. The cost depends on their number only, and not on the size
+//! of the log.
 
 use domain::subject::Filter;
 
@@ -19,7 +20,7 @@ impl Nats {
         Ok(Position { log: timestamp(info.created).millis(), sequence: info.state.last_sequence })
     }
 
-    /// Up to the message that is now the last.
+    /// Reports messages up to the one that is now the last.
     pub(in super::super) async fn each_since(
         &self,
         filter: &Filter,
@@ -40,7 +41,7 @@ impl Nats {
                     each(head);
                 }
                 Err(_) => {
-                    // It may have been purged meanwhile.
+                    // The messages may have been purged meanwhile.
                     let now = self.last_raw(filter).await?.map_or(0, |last| last.sequence);
                     if now < heads.at() {
                         break;

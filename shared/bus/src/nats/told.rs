@@ -1,5 +1,5 @@
-//! What the log is told of what failed at the server. Without a connection everything fails, and that is told once, by `hear` in
-//! `connect`.
+//! Logs failures of the server. Without a connection every operation fails, and `hear` in `connect`
+//! logs that once for all of them.
 
 use async_nats::connection::State;
 use domain::{subject::Filter, wording::with_causes};
@@ -8,7 +8,8 @@ use telemetry::Outage;
 use super::{Error, Nats, PublishError, PublishReceipt, Stream};
 
 impl Nats {
-    /// A loop could not do what it does. Without a connection none can, and that is told once for all.
+    /// Reports the failure of a loop. Without a connection it is only logged at debug level,
+    /// because every loop fails then.
     pub(crate) fn failed(&self, outage: &mut Outage, error: &Error) {
         if self.is_connected() {
             outage.failed(&with_causes(error));
@@ -17,7 +18,7 @@ impl Nats {
         }
     }
 
-    /// How publishing to these subjects went.
+    /// Records the results of publishing to these subjects, as outages of their streams.
     pub(super) fn tell_published<'a>(
         &self,
         results: impl Iterator<Item = (&'a str, &'a Result<PublishReceipt, PublishError>)>,

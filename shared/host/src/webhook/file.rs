@@ -1,4 +1,5 @@
-//! The file of webhooks, read again as it changes: one that can't be used leaves those that count as they are.
+//! The file of webhooks. It is read again when it changes; an invalid new version leaves the
+//! current webhooks in use.
 
 use std::{
     fs::File,
@@ -16,11 +17,11 @@ use tokio::sync::watch;
 
 use super::{List, Webhook};
 
-/// How often the file is looked at.
+/// The interval between reads of the file.
 const LOOK: Duration = Duration::from_secs(2);
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// Why a file of webhooks can't be used. It never holds a secret.
+/// The reasons why a file of webhooks is invalid. They never contain a secret.
 #[derive(Debug, thiserror::Error)]
 #[error("{} is not a usable file of webhooks\n\n{problems}", .path.display())]
 pub struct WebhookFileError {
@@ -28,7 +29,7 @@ pub struct WebhookFileError {
     problems: Problems,
 }
 
-/// The webhooks that count now. Clones are the same.
+/// The current webhooks. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Webhooks {
     path: Option<Arc<Path>>,
@@ -36,7 +37,7 @@ pub struct Webhooks {
 }
 
 impl Default for Webhooks {
-    /// None, now and later.
+    /// No webhooks, ever.
     fn default() -> Self {
         Webhooks { path: None, all: watch::Sender::new(Arc::default()) }
     }
@@ -50,7 +51,7 @@ impl Webhooks {
         Ok(Webhooks { path: Some(path.into()), all: watch::Sender::new(Arc::new(all)) })
     }
 
-    /// Whether there is no file, so that there never are any.
+    /// Returns true if there is no file, so that there will never be webhooks.
     pub fn are_off(&self) -> bool {
         self.path.is_none()
     }
@@ -59,12 +60,13 @@ impl Webhooks {
         self.all.borrow().clone()
     }
 
-    /// Those that count, and what becomes of them.
+    /// The current webhooks, with later changes.
     pub fn watch(&self) -> watch::Receiver<Arc<Vec<Webhook>>> {
         self.all.subscribe()
     }
 
-    /// Reads the file again as it changes, for ever. What two looks in a row find counts: one may find a file that is being written.
+    /// Reads the file again when it changes, for ever. New content is used once two reads in a row
+    /// return it, because one read may find a file that is still being written.
     pub async fn follow(&self) {
         let Some(path) = &self.path else { return std::future::pending().await };
         let (mut seen, mut judged) = (None, None);
@@ -102,7 +104,7 @@ pub(super) fn parse(text: &[u8]) -> Result<Vec<Webhook>, Problems> {
     Ok(list.webhooks)
 }
 
-/// What stands where secrets belong may be one, in another form.
+/// A value in place of a secret may be a secret in another form, so problems there don't show it.
 fn without_secrets(problems: Problems) -> Problems {
     let mut all = Problems::default();
     for problem in problems.iter() {

@@ -1,4 +1,5 @@
-//! Webhooks (X9): addresses that are told of outcomes and questions. An operator lists them in a file; nobody else names an address.
+//! Webhooks (X9): addresses that receive outcomes and questions. An operator lists them in a file,
+//! and only that file can name an address.
 
 mod file;
 mod send;
@@ -15,43 +16,43 @@ use domain::{Labels, Problems, id::WebhookName, signature::Secret, wire::Webhook
 
 use crate::internet::is_global;
 
-/// The most webhooks of a deployment: each outcome is compared with all of them.
+/// The most webhooks of a deployment. Each outcome is matched with all of them.
 const MAX_WEBHOOKS: usize = 32;
-/// The secrets of a webhook: the one that counts, and those before or after it while it is changed.
+/// The most secrets of a webhook: the current one, and earlier or later ones during a change.
 const MAX_SECRETS: usize = 3;
 
-/// The file.
+/// The file of webhooks.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct List {
     webhooks: Vec<Webhook>,
 }
 
-/// Who is told of what.
+/// A webhook: its address, and the occasions that it receives.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Webhook {
     /// Its name in logs and metrics.
     pub name: WebhookName,
-    /// Where it is told: an https address, without a login.
+    /// The address that receives the messages: an https address, without a login.
     pub url: String,
-    /// What the messages are signed with. Several while a secret is changed: each signs.
+    /// The secrets that sign the messages. During a change there are several, and each signs.
     pub secrets: Vec<Secret>,
-    /// What it is told of.
+    /// The kinds of occasions that it receives.
     #[serde(default = "Happening::all")]
     pub on: BTreeSet<Happening>,
-    /// Of which contexts it is told the outcomes. Questions are told of all.
+    /// The contexts whose outcomes it receives. It receives questions of all contexts.
     #[serde(default)]
     pub contexts: Contexts,
-    /// Only of runs that have all these labels.
+    /// Limits it to runs that have all these labels.
     #[serde(default)]
     pub labels: Labels,
-    /// Its address may be one of an internal network, and may be plain http.
+    /// Allows an address of an internal network, and plain http.
     #[serde(default)]
     pub internal: bool,
 }
 
-/// What a webhook can be told of.
+/// The kinds of occasions that a webhook can receive.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
 )]
@@ -70,14 +71,14 @@ impl Happening {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Contexts {
-    /// Of runs as a whole.
+    /// The root context: the outcome of the run as a whole.
     #[default]
     Root,
     All,
 }
 
 impl Webhook {
-    /// Whether it is told of something in a run with these labels.
+    /// Returns true if it receives this kind of occasion in a run with these labels.
     fn wants(&self, happening: Happening, is_root: bool, labels: &Labels) -> bool {
         let of_context = match (happening, self.contexts) {
             (Happening::Question, _) | (_, Contexts::All) => true,
@@ -87,7 +88,7 @@ impl Webhook {
         of_context && self.on.contains(&happening) && self.labels.iter().all(has)
     }
 
-    /// What is wrong with it.
+    /// Adds the problems of a webhook.
     fn check(&self, at: &str, problems: &mut Problems) {
         if let Err((what, hint)) = self.checked_url() {
             problems.add(format!("{at}.url"), what, Some(hint.into()));
@@ -106,7 +107,8 @@ impl Webhook {
         }
     }
 
-    /// Its address, if it is one that may be connected to. A name is looked up when something is told.
+    /// Its address, if a connection to it is allowed. A name is looked up only when a message is
+    /// sent.
     fn checked_url(&self) -> Result<Url, (&'static str, &'static str)> {
         let url =
             Url::parse(&self.url).map_err(|_| ("it is no address", "such as https://example.com/trellis"))?;
@@ -149,7 +151,7 @@ impl List {
     }
 }
 
-/// Those that are told of this.
+/// The webhooks that receive this occasion.
 pub fn told<'w>(
     webhooks: &'w [Webhook],
     of: &WebhookOccasion,

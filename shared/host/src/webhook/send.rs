@@ -1,5 +1,5 @@
-//! Tells a webhook: one request, signed, to an address that may be connected to, without redirects and within a time. Of the answer only
-//! its status is read.
+//! Sends a message to a webhook: one signed request to an allowed address, without redirects and
+//! with a timeout. Only the status of the answer is read.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,13 +12,13 @@ use reqwest::{
 use super::Webhook;
 use crate::internet::{self, Resolver};
 
-/// For one request, from the look-up of the name to the status of the answer.
+/// The timeout of one request, from the look-up of the name to the status of the answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const ID: HeaderName = HeaderName::from_static("webhook-id");
 const TIME: HeaderName = HeaderName::from_static("webhook-timestamp");
 const SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 
-/// Why a webhook was not told.
+/// The reason why a webhook did not accept a message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WebhookError {
     #[error("it answered with status {0}")]
@@ -30,20 +30,20 @@ pub enum WebhookError {
 }
 
 impl WebhookError {
-    /// Whether the receiver refused this message, and may take others.
+    /// Returns true if the receiver rejected this message only, and may accept others.
     pub fn is_of_the_message(&self) -> bool {
         match self {
-            // It is wrong for the receiver, or too large.
+            // The message is invalid for the receiver, or too large.
             WebhookError::Status(400 | 409 | 413 | 415 | 422) => true,
             WebhookError::Status(_) | WebhookError::Redirect(_) | WebhookError::Unreachable(_) => false,
         }
     }
 }
 
-/// Tells webhooks.
+/// Sends messages to webhooks.
 #[derive(Debug)]
 pub struct Sender {
-    /// Connects to addresses of the internet only.
+    /// Connects to public addresses of the internet only.
     outside: Client,
     /// Connects to any address.
     inside: Client,
@@ -53,7 +53,7 @@ impl Sender {
     pub fn new() -> Result<Self, WebhookError> {
         let hint = "`internal: true` of the webhook allows it";
         let resolver = Resolver { look_up: internet::by_system(), listed: Arc::default(), hint };
-        // A proxy would look up names itself, so none is used.
+        // A proxy would look names up itself, so none is used.
         let client = || {
             internet::strict_client()
                 .no_proxy()
@@ -68,7 +68,7 @@ impl Sender {
         built.map_err(|error| WebhookError::Unreachable(with_causes(&error)))
     }
 
-    /// Sends a body under an id, which is the same however often it is sent.
+    /// Sends a body under an id. A repeated message has the same id.
     pub async fn send(
         &self,
         webhook: &Webhook,

@@ -1,5 +1,6 @@
-//! Metrics for a collector, if OpenTelemetry's own environment variables name one. They are sent by a thread of their own: a collector
-//! that is away, slow or silent delays nobody, and loses nothing but the numbers of its own minutes.
+//! Exports metrics to a collector, if OpenTelemetry's own environment variables name one. A thread
+//! of its own sends them. A collector that is unreachable, slow or silent delays no other work;
+//! only the metrics of that time are lost.
 
 use std::{
     future::Future,
@@ -25,22 +26,23 @@ use super::super::{
     export::{ExportCounts, export_counts},
 };
 
-/// Metrics that a collector did not take, by how often.
+/// The number of failed exports.
 static FAILED: AtomicU64 = AtomicU64::new(0);
-/// The process ends, and its runtime with it: what is being sent is given up, because it may not use the runtime any more.
+/// True when the process and its runtime end. A running export is then aborted, because it may no
+/// longer use the runtime.
 static GIVEN_UP: AtomicBool = AtomicBool::new(false);
 
 pub(super) fn give_up() {
     GIVEN_UP.store(true, Ordering::Relaxed);
 }
 
-/// Spans dropped; exports of spans and metrics that failed.
+/// The number of dropped spans, and of failed exports of spans and metrics.
 pub(super) fn counts() -> (u64, u64) {
     let ExportCounts { dropped, failures } = export_counts();
     (dropped, failures + FAILED.load(Ordering::Relaxed))
 }
 
-/// Sends to the collector that the environment names. Needs a runtime.
+/// An exporter to the collector of the environment. Requires a runtime.
 pub(super) fn exporter(to: MetricsTo) -> Option<Collector> {
     let built = match to {
         MetricsTo::Grpc => MetricExporter::builder().with_tonic().build(),
@@ -62,7 +64,8 @@ fn http() -> Result<MetricExporter, ExporterBuildError> {
     MetricExporter::builder().with_http().with_protocol(Protocol::HttpBinary).build()
 }
 
-/// An exporter that knows the runtime of the process: the thread that sends has none, and some clients need one.
+/// An exporter that enters the runtime of the process. The sending thread has none, and some
+/// clients need one.
 pub(super) struct Collector {
     exporter: MetricExporter,
     outage: Mutex<Outage>,
@@ -83,7 +86,7 @@ impl PushMetricExporter for Collector {
         let mut outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
         match &exported {
             Ok(()) => outage.ended(),
-            // The process ends: that says nothing of the collector.
+            // Not an outage of the collector: the process ends.
             Err(OTelSdkError::AlreadyShutdown) => {}
             Err(error) => {
                 FAILED.fetch_add(1, Ordering::Relaxed);

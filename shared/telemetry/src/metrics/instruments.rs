@@ -1,4 +1,5 @@
-//! The instruments: one for each metric of the list. Whatever reads them, Prometheus or a collector, reads the same numbers.
+//! The instruments, one for each metric of the list. Prometheus and a collector read the same
+//! numbers from them.
 
 use opentelemetry::{
     KeyValue,
@@ -12,7 +13,8 @@ use super::{
     watched::{self, LIVE},
 };
 
-/// What an agent, a pool, a model and so on may be called, before it is `other`.
+/// The number of agents, pools, models and so on that get a label of their own. The rest are
+/// labelled `other`.
 const MOST_AGENTS: usize = 200;
 const MOST_POOLS: usize = 32;
 const MOST_MODELS: usize = 100;
@@ -20,8 +22,8 @@ const MOST_PROVIDERS: usize = 32;
 const MOST_TOOLS: usize = 200;
 const MOST_KINDS: usize = 64;
 
-/// Buckets, in seconds: of a hold; of the store; of what waits; of model calls and what contains them, and of their first chunk, as
-/// OpenTelemetry recommends them.
+/// Histogram buckets in seconds: of holds; of the store; of waits; of model calls, of the work that
+/// contains them, and of their first chunk. `CALL` and `FIRST` are OpenTelemetry's recommendation.
 const HOLD: [f64; 13] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
 const STORE: [f64; 12] = [0.0002, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0];
 const WAIT: [f64; 13] = [0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0];
@@ -31,7 +33,7 @@ const RUN: [f64; 14] =
     [0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3_600.0, 14_400.0, 86_400.0];
 const FIRST: [f64; 16] =
     [0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
-/// Buckets of tokens, and of jobs.
+/// Histogram buckets of tokens, and of jobs.
 const TOKENS: [f64; 14] = [
     1.0,
     4.0,
@@ -50,7 +52,8 @@ const TOKENS: [f64; 14] = [
 ];
 const JOBS: [f64; 10] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
 
-/// The kinds of messages that wait in queues: others get a refusal as their answer.
+/// The kinds of messages that wait in queues. Other messages are requests, whose rejection is their
+/// answer.
 const KINDS: [&str; 14] = [
     "spawn", "graph", "cancel", "input", "submit", "steer", "raise", "charge", "delete", "restore",
     "dispute", "execute", "result", "cost",
@@ -147,7 +150,8 @@ impl Instruments {
         made
     }
 
-    /// A series that begins with its first event shows no increase for it: those that are known beforehand begin at zero.
+    /// Starts all series with known labels at zero. A series that starts with its first event would
+    /// show no increase for that event.
     fn begin_at_zero(&self) {
         let each = |counter: &Counter<u64>, key: &'static str, values: &[&'static str]| {
             values.iter().for_each(|value| counter.add(0, &[KeyValue::new(key, *value)]));
@@ -192,7 +196,7 @@ fn counts(meter: &Meter, of: Metric, buckets: &[f64]) -> Histogram<u64> {
     histogram.with_boundaries(buckets.to_vec()).build()
 }
 
-/// What is read when somebody asks, and not told when it changes.
+/// Registers the metrics that are read on demand instead of being recorded at each change.
 fn watch(meter: &Meter) {
     gauge(meter, list::CONTEXTS, |told| {
         if let Some(live) = watched::runs() {

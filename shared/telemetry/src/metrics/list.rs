@@ -1,7 +1,8 @@
-//! Every metric there is: its names, its labels, and what it says. Instruments are made from this list and from nothing else, and
-//! docs/metrics.md, the dashboard and the alerts are checked against it.
+//! The list of all metrics: their names, labels and meanings. Instruments are made from this list
+//! and from nothing else, and docs/metrics.md, the dashboard and the alerts are checked against it.
 
-/// One metric. `labels` are its names in OpenTelemetry; in Prometheus their dots become underscores.
+/// One metric. `labels` are its label names in OpenTelemetry; in Prometheus their dots become
+/// underscores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Metric {
     /// Its name in OpenTelemetry.
@@ -9,7 +10,7 @@ pub struct Metric {
     /// Its name at `/metrics`. A histogram has three series under it: `_bucket`, `_sum` and `_count`.
     pub prometheus: &'static str,
     pub kind: Kind,
-    /// As UCUM has it; in braces: what is counted.
+    /// In UCUM notation; in braces: the thing that is counted.
     pub unit: &'static str,
     pub labels: &'static [&'static str],
     pub meaning: &'static str,
@@ -32,7 +33,7 @@ impl Kind {
     }
 }
 
-/// The list, and a constant for each line of it.
+/// Defines a constant for each line, and the list of all.
 macro_rules! metrics {
     ($($constant:ident = $kind:ident $name:literal $prometheus:literal $unit:literal $labels:expr, $meaning:literal;)*) => {
         $(pub(super) const $constant: Metric = Metric {

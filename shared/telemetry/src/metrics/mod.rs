@@ -1,5 +1,8 @@
-//! Metrics: one instrument for each line of `list`, which feeds `/metrics` and, if the environment names a collector, OTLP (X7). They are
-//! on in a process that serves `/metrics` or has a collector; elsewhere each costs a check of a flag. Nothing is decided by them.
+//! Metrics (X7): one instrument for each line of `list`. They feed `/metrics` and, if the
+//! environment names a collector, OTLP.
+//!
+//! They are on in a process that serves `/metrics` or has a collector; elsewhere each record costs
+//! one check of a flag. No decision depends on a metric.
 
 mod exports;
 mod instruments;
@@ -29,13 +32,13 @@ use instruments::Instruments;
 
 use super::{environment::MetricsTo, time_to_stop};
 
-/// The most series of one metric; more are counted together, as OpenTelemetry's overflow.
+/// The most series of one metric. More are counted together, as OpenTelemetry's overflow.
 const MOST_SERIES: usize = 1_000;
 
-/// What [`start`] was told: who this process is, and where metrics are sent.
+/// The arguments of [`start`]: the resource of this process, and the protocol of its collector.
 static STARTED: OnceLock<(Resource, Option<MetricsTo>)> = OnceLock::new();
 static METER: OnceLock<Option<Meter>> = OnceLock::new();
-/// Set once somebody reads them.
+/// Set once metrics are on.
 static INSTRUMENTS: OnceLock<Instruments> = OnceLock::new();
 
 struct Meter {
@@ -44,24 +47,26 @@ struct Meter {
     exports: bool,
 }
 
-/// Says who this process is, and where its metrics are sent. Comes before any other call.
+/// Sets the resource of this process, and the protocol of its collector. Call it before any other
+/// function here.
 pub(super) fn start(resource: Resource, to: Option<MetricsTo>) {
     let _ = STARTED.set((resource, to));
 }
 
-/// This process has something to tell: switches metrics on if a collector takes them. Within the runtime.
+/// Called once the process has metrics to export: switches metrics on if there is a collector. Call
+/// it within the runtime.
 pub fn begin() {
     if STARTED.get().is_some_and(|(_, to)| to.is_some()) {
         switch_on();
     }
 }
 
-/// Switches metrics on, because somebody may read them from here on. Further calls do nothing. Within the runtime.
+/// Switches metrics on. Further calls do nothing. Call it within the runtime.
 pub fn switch_on() {
     METER.get_or_init(meter);
 }
 
-/// What `/metrics` answers: every series in the text format of Prometheus.
+/// The answer of `/metrics`: every series in the text format of Prometheus.
 pub fn text() -> String {
     let Some(Some(meter)) = METER.get() else { return String::new() };
     let mut text = Vec::new();
@@ -71,10 +76,11 @@ pub fn text() -> String {
     String::from_utf8(text).unwrap_or_default()
 }
 
-/// The type of that text.
+/// The content type of [`text`].
 pub const TEXT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Sends the last numbers to the collector, for a moment. It may be away or hang: the thread that sends is left behind then.
+/// Sends the last numbers to the collector, for a limited time. If the collector hangs, the sending
+/// thread is abandoned.
 pub(super) async fn stop() {
     let Some(Some(meter)) = METER.get() else { return };
     if !meter.exports {

@@ -1,5 +1,6 @@
-//! Labels that others choose the text of: agents, pools, models, tools. So many different ones count by name, and the rest as
-//! `other`: whoever makes up names must not fill the memory of whoever stores the series.
+//! Labels from outside: names of agents, pools, models and tools. Only a limited number of names
+//! get a series of their own; the rest are counted as `other`. Invented names so can't fill the
+//! memory of this process or of the metrics server.
 
 use std::{
     collections::HashMap,
@@ -8,7 +9,7 @@ use std::{
 
 use opentelemetry::{StringValue, Value};
 
-/// What names beyond the first count as.
+/// The label of all names beyond the limit.
 pub(super) const OTHER: &str = "other";
 
 #[derive(Debug)]
@@ -22,8 +23,8 @@ impl Names {
         Names { most, known: RwLock::default() }
     }
 
-    /// The name as a label. The first so many are remembered for the life of the process, so that what a name counts as does not
-    /// change.
+    /// The label of a name. The first `most` names are remembered for the life of the process, so
+    /// that the label of a name never changes.
     pub(super) fn label(&self, name: &str) -> Value {
         if let Some(known) = self.known.read().unwrap_or_else(PoisonError::into_inner).get(name) {
             return Value::String(known.clone());

@@ -1,5 +1,6 @@
-//! What the program tells of: one function for each thing that happens. Each costs a check of a flag if nobody reads metrics. A label is
-//! a word of the program, which is `'static`, or a name of which only so many count; never an id or a text.
+//! Records metrics: one function for each kind of occasion. Without a reader of metrics, a call
+//! costs one check of a flag. A label is a `'static` word of the program, or a name from a limited
+//! set; never an id or a text.
 
 use std::time::Duration;
 
@@ -13,37 +14,37 @@ const PROVIDER: Key = Key::from_static_str("gen_ai.provider.name");
 const MODEL: Key = Key::from_static_str("gen_ai.request.model");
 const ERROR: Key = Key::from_static_str("error.type");
 
-/// What a call of a model was.
+/// One call of a model.
 #[derive(Debug, Clone, Copy)]
 pub struct ModelCall<'a> {
-    /// With its provider in front, as `openai/gpt-5`. It must have a price.
+    /// With the provider in front, as `openai/gpt-5`. It must have a price.
     pub model: &'a str,
     pub took: Duration,
     pub first_chunk: Option<Duration>,
-    /// Input and output tokens, if the provider said how many.
+    /// Input and output tokens, if the provider reported them.
     pub tokens: Option<(u64, u64)>,
     pub error: Option<&'static str>,
 }
 
-/// Where a cost comes from.
+/// The origin of a cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// A worker knows what a call cost.
+    /// A worker reported the cost of a call.
     Call,
-    /// Nobody knows it: the whole hold was booked.
+    /// The cost is unknown: the whole hold was booked.
     Estimate,
-    /// Told from outside.
+    /// The cost was reported from outside.
     Charge,
 }
 
-/// What has ended.
+/// The kind of work that ended.
 #[derive(Debug, Clone, Copy)]
 pub enum EndedWork<'a> {
     Workflow,
     Agent(&'a str),
 }
 
-/// Whether anybody reads metrics.
+/// Returns true if metrics are on.
 pub fn is_on() -> bool {
     INSTRUMENTS.get().is_some()
 }
@@ -62,7 +63,8 @@ pub fn queue_waited(pool: &str, waited: Duration) {
     on(|all| all.queue_wait.record(waited.as_secs_f64(), &[label("pool", all.pools.label(pool))]));
 }
 
-/// A message of a queue came; `times` counts its deliveries, this one included.
+/// A message of a queue was delivered; `times` is the number of its deliveries so far, with this
+/// one.
 pub fn delivered(stream: &'static str, times: u64) {
     if times > 1 {
         on(|all| all.redeliveries.add(1, &[label("stream", stream)]));
@@ -110,7 +112,7 @@ pub fn context_ended(what: EndedWork<'_>, took: Duration, error: Option<&'static
     });
 }
 
-/// Nothing of a cancelled context is held any more.
+/// A cancelled context has ended and has no holds any more. `took` is the time between the two.
 pub fn cancelled(took: Duration) {
     on(|all| all.cancel.record(took.as_secs_f64(), &[]));
 }
@@ -123,7 +125,7 @@ pub fn batch(jobs: usize) {
     on(|all| all.batch_size.record(jobs as u64, &[]));
 }
 
-/// The store answered, or did not.
+/// The store answered, or failed to.
 pub fn store(op: &'static str, took: Duration, failed: bool) {
     on(|all| {
         let op = [label("op", op)];
@@ -132,7 +134,7 @@ pub fn store(op: &'static str, took: Duration, failed: bool) {
     });
 }
 
-/// A worker has the answer to a hold.
+/// A worker received the answer to a hold.
 pub fn hold_answered(took: Duration) {
     on(|all| all.hold.record(took.as_secs_f64(), &[]));
 }

@@ -1,13 +1,15 @@
-//! Numbers that somebody keeps up to date, and that are read when somebody asks: what a shard has in memory, what a worker has to
-//! do, what a queue holds. Whoever keeps them holds a handle; with its last handle a number is gone. A process may have several
-//! of each, which are added up.
+//! Current numbers that are read on demand: the runs in a shard's memory, the slots of a worker,
+//! the contents of a queue.
+//!
+//! The part of the program that updates a number holds its handle. Dropping the last handle removes
+//! the number. A process may have several numbers of one kind, which are combined into one.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
-/// The statuses of contexts that have not ended, as on the wire.
+/// The statuses of contexts that have not ended, in their form on the wire.
 pub const LIVE: [&str; 4] = ["submitted", "working", "input_required", "paused"];
 
 static RUNS: GaugeSet<Live> = GaugeSet::new();
@@ -15,7 +17,7 @@ static PARTITIONS: GaugeSet<(u64, u64)> = GaugeSet::new();
 static SLOTS: GaugeSet<(u64, u64)> = GaugeSet::new();
 static QUEUES: GaugeSet<Vec<Queue>> = GaugeSet::new();
 
-/// What a shard has in memory.
+/// The runs in a shard's memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Live {
     /// Contexts by their status, in the order of [`LIVE`].
@@ -27,7 +29,7 @@ pub struct Live {
     pub unsent: u64,
 }
 
-/// The work of a pool that waits, or is being done.
+/// The work of a pool that waits or is in progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Queue {
     pub pool: String,
@@ -50,12 +52,12 @@ pub fn tell_runs() -> GaugeHandle<Live> {
     RUNS.begin()
 }
 
-/// Those that it serves, and all that there are.
+/// The partitions that this process serves, and all partitions.
 pub fn tell_partitions() -> GaugeHandle<(u64, u64)> {
     PARTITIONS.begin()
 }
 
-/// Busy and free.
+/// The busy and the free slots.
 pub fn tell_slots() -> GaugeHandle<(u64, u64)> {
     SLOTS.begin()
 }
@@ -84,7 +86,7 @@ pub(super) fn queues() -> Vec<Queue> {
     QUEUES.sum(|all, more| [all, more].concat()).unwrap_or_default()
 }
 
-/// Dollars as metrics have them: of all numbers here, only these are rounded.
+/// Dollars for metrics. They are the only rounded numbers here.
 #[expect(clippy::float_arithmetic, reason = "a metric is no account: nothing is decided by it")]
 pub(super) fn dollars(nanos: u64) -> f64 {
     nanos as f64 / 1e9
@@ -105,7 +107,7 @@ impl<T: Clone + Default> GaugeSet<T> {
         GaugeHandle(told)
     }
 
-    /// None if nobody tells.
+    /// None without a handle.
     fn sum(&self, add: impl Fn(T, T) -> T) -> Option<T> {
         let all: Vec<Arc<Mutex<T>>> = lock(&self.0).iter().filter_map(Weak::upgrade).collect();
         all.into_iter().map(|one| lock(&one).clone()).reduce(add)
