@@ -48,7 +48,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// The variable that holds the key of the provider's own service.
+    /// The variable with the key of the provider's own service.
     pub(crate) fn key_variable(self) -> Option<&'static str> {
         match self {
             Protocol::Openai => Some("OPENAI_API_KEY"),
@@ -238,16 +238,17 @@ impl Secret {
     }
 }
 
-/// A name, of which a `*` may replace the end.
+/// Returns true if the text is a name, whose end may be a `*`.
 fn is_pattern(text: &str) -> bool {
     !text.is_empty() && !text.trim_end_matches('*').contains('*') && !text.ends_with("**")
 }
 
-/// How names of secrets end, among variables that may be anything.
+/// The endings of the names of secrets, among variables of any kind.
 const SECRET_ENDS: [&str; 4] = ["_KEY", "_TOKEN", "_SECRET", "_PASSWORD"];
 
 impl Settings {
-    /// The variables that hold the worker's own keys: those of providers, and the tokens of tool servers.
+    /// The variables with the worker's own keys: those of providers, and the tokens of tool
+    /// servers.
     pub(crate) fn key_variables(&self) -> BTreeSet<&str> {
         let built_in = [Protocol::Openai, Protocol::Anthropic, Protocol::Gemini];
         let mut all: BTreeSet<&str> = built_in.into_iter().filter_map(Protocol::key_variable).collect();
@@ -256,8 +257,8 @@ impl Settings {
         all
     }
 
-    /// The variables that hold secrets: the worker's own keys, those of contexts, and what is copied to tool servers and is called
-    /// so. Nothing but the worker reads them.
+    /// The variables that contain secrets: the worker's own keys, those of contexts, and variables
+    /// for tool servers whose names end like those of secrets. Only the worker reads them.
     pub(crate) fn secret_variables(&self) -> BTreeSet<&str> {
         let mut all = self.key_variables();
         all.extend(self.secrets.values().filter_map(|secret| secret.env.as_deref()));
@@ -266,7 +267,7 @@ impl Settings {
         all
     }
 
-    /// Checks what the types can't express, and reports every problem at once.
+    /// Checks the rules that the types can't express, and reports every problem at once.
     pub fn check(&self) -> Result<(), Problems> {
         let mut problems = Problems::default();
         for (name, server) in &self.mcp {

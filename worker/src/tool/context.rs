@@ -1,5 +1,5 @@
-//! `read_context` and `write_context`: the store that the agents of a trace share (C). The coordinator decides
-//! who may read and write which key. An absent value differs from null.
+//! `read_context` and `write_context`: the store that the agents of a trace share (C). The
+//! coordinator decides which contexts may read and write a key. A missing value differs from null.
 
 use domain::{ChildId, ContextKey, Json};
 use schemars::JsonSchema;
@@ -67,7 +67,7 @@ pub(super) async fn read(invocation: Invocation<'_>) -> Output {
             FoundValue { value: found.value, writer: found.writer, version: Some(found.version) }
         }
         Read::Absent | Read::Refused(_) if attempt.work.inputs.contains_key(&key) => {
-            // Given to this context itself: it is not in the store.
+            // The key is an input of this context, and inputs are not in the store.
             FoundValue { value: attempt.work.inputs[&key].clone(), writer: None, version: None }
         }
         Read::Absent => return Ok(json!({"key": key, "found": false}).to_string()),
@@ -86,7 +86,7 @@ pub(super) async fn read(invocation: Invocation<'_>) -> Output {
     Ok(shown.to_string())
 }
 
-/// A value and who wrote it.
+/// A value and its writer.
 struct FoundValue {
     value: Json,
     writer: Option<ChildId>,
