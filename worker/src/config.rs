@@ -36,9 +36,9 @@ pub struct Config {
     pub secret_files: Vec<(String, PathBuf)>,
     /// The rules for profiles that this worker runs. The default allows little.
     pub policy: AgentPolicy,
-    /// The executable that creates the sandbox of a program: its command
-    /// `sandbox` must call [`crate::enter_sandbox`]. Set it to [`crate::OWN_EXECUTABLE`] if this
-    /// process's own executable does that. If absent, agents of the kind `command` fail.
+    /// The executable that creates the sandbox of a program: its command `sandbox` must call
+    /// [`crate::enter_sandbox`]. Set it to [`crate::OWN_EXECUTABLE`] if this process's own
+    /// executable does that. If absent, agents of the kind `command` fail.
     pub sandbox: Option<PathBuf>,
 }
 

@@ -3,10 +3,10 @@
 //! that outlives an attempt, and the coordinator decides what a result means.
 //!
 //! Layers, top first; each uses only those beneath it: `service` takes deliveries, `delivery`
-//! handles one, `agent` runs an agent, `billing` makes its paid calls,
-//! `tool` its tool calls, `journal` records its steps, `sandbox` confines its programs, `files`
-//! manages its files, `model` calls providers, `attempt` has the lease and the asks of one attempt,
-//! `secret` has the values of secrets, and `relay` bounds the HTTP answers of servers.
+//! handles one, `agent` runs an agent, `billing` makes its paid calls, `tool` its tool calls,
+//! `journal` records its steps, `sandbox` confines its programs, `files` manages its files, `model`
+//! calls providers, `attempt` has the lease and the asks of one attempt, `secret` has the values of
+//! secrets, and `relay` bounds the HTTP answers of servers.
 
 mod agent;
 mod attempt;

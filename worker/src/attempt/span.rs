@@ -66,7 +66,7 @@ impl Attempt {
 #[must_use = "a span is emitted by `end`"]
 pub(crate) struct Doing<'a> {
     attempt: &'a Attempt,
-    /// None if the run is not exported.
+    /// `None` if the run is not exported.
     span: Option<Box<Span>>,
 }
 

@@ -31,7 +31,7 @@ const SCHEMA_OVERHEAD_TOKENS: u64 = 256;
 /// The most bytes that are stored of a tool's name as a model spelled it.
 const MAX_NAME_BYTES: usize = 128;
 
-/// A request to a model that is to be paid for.
+/// A paid request to a model.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PaidRequest<'a> {
     pub(crate) messages: &'a [Message],
@@ -169,7 +169,7 @@ impl PaidRequest<'_> {
     }
 }
 
-/// The most tokens of a message, with what a provider adds around it.
+/// The most tokens of a message, including the provider's overhead around it.
 pub(crate) fn message_tokens(message: &Message, tokenizer: Option<Tokenizer>) -> u64 {
     let exact = |text: &str| text_tokens(text, tokenizer);
     let rewritten = |text: &str| rewritten_tokens(text, tokenizer);

@@ -1,5 +1,5 @@
-//! The checks of one context: their rules, their decisions so far, and how one check runs.
-//! `call` and `tool` run them around the calls.
+//! The checks of one context: their rules, their decisions so far, and how one check runs. `call`
+//! and `tool` run them around the calls.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

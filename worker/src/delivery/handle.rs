@@ -48,7 +48,7 @@ pub(crate) struct Handler {
     pub(crate) resources: Arc<Resources>,
     pub(crate) bus: Bus,
     pub(crate) skew: Arc<Skew>,
-    /// The state of the log about coordinators that do not answer claims.
+    /// Records whether coordinators answer the claims of this worker, for its log.
     pub(crate) coordinators: Arc<Mutex<Outage>>,
     /// Notified when a broadcast asks this context to stop. The next tick checks with the
     /// coordinator.

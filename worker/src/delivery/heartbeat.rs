@@ -7,7 +7,8 @@
 //! A lease that has expired without an answer ends the attempt, unless a paid call is in flight.
 //! That call is finished, because it costs the same if it is cut off (B13). Until it has ended, and
 //! for one lease more, the heartbeat continues to send ticks. No new work begins meanwhile
-//! (`HeldLease::live`). If no other worker has claimed the context, the next answer renews the lease; otherwise it is `stop`.
+//! (`HeldLease::live`). If no other worker has claimed the context, the next answer renews the
+//! lease; otherwise it is `stop`.
 
 use std::time::Duration;
 

@@ -88,7 +88,8 @@ fn is_retryable(status: StatusCode) -> bool {
     matches!(status.as_u16(), 409 | 425 | 429) || status.is_server_error()
 }
 
-/// Milliseconds (OpenAI), seconds, or a date, which is compared with the date of the same answer.
+/// The pause before a retry: milliseconds (OpenAI), seconds, or a date, which is compared with the
+/// date of the same answer.
 fn retry_after(headers: &header::HeaderMap) -> Option<Duration> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     if let Some(ms) = text("retry-after-ms").and_then(|ms| ms.parse().ok()) {

@@ -1,5 +1,5 @@
-//! Reads the frames of a stream besides the client: the usage of the call, its name, the tool calls of OpenAI's protocol,
-//! and the end of an answer.
+//! Reads the frames of a stream in addition to the client: the usage of the call, its name, the
+//! tool calls of OpenAI's protocol, and the end of an answer.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -48,7 +48,7 @@ pub(crate) struct Prices {
 /// The price of one model: integer arithmetic, rounded up once per call.
 #[derive(Debug, Clone)]
 pub(crate) struct Price {
-    /// By the number of input tokens, in ascending order; never empty.
+    /// The tiers by their number of input tokens, in ascending order; never empty.
     pub(super) tiers: Vec<Tier>,
     /// The source of the price, and its version.
     pub(crate) version: String,

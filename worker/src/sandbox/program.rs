@@ -213,8 +213,8 @@ fn rlimits(policy: &Policy, mapped: bool, runs_as_root: bool) -> Result<String, 
     let file_bytes = bound(Resource::RLIMIT_FSIZE, file_bytes)?;
     let open_files = bound(Resource::RLIMIT_NOFILE, open_files)?;
     let address_space_bytes = bound(Resource::RLIMIT_AS, policy.address_space_bytes)?;
-    // In a user namespace the kernel counts only the processes of that namespace; outside it would
-    // count all processes of the user. It never counts those of root.
+    // In a user namespace the kernel counts only the processes of that namespace. Outside of one,
+    // all processes of the user would be counted. Processes of root are never counted.
     let counted = mapped && !runs_as_root;
     let processes = if counted {
         format!("{} processes", bound(Resource::RLIMIT_NPROC, processes)?)

@@ -1,6 +1,5 @@
-//! The requests to a worker. On
-//! `agent.worker` any client may ask it to describe itself. On `agent.drain` a coordinator asks it
-//! to drain, for an administrator.
+//! The requests to a worker. On `agent.worker` any client may ask it to describe itself. On
+//! `agent.drain` a coordinator asks it to drain, for an administrator.
 
 use std::sync::Arc;
 

@@ -269,9 +269,8 @@ impl Conversation {
         shown.map(size).collect()
     }
 
-    /// The texts to summarise, up to entry
-    /// `to`: the earlier summary and notices, then each message as a separate text. `as_sent`
-    /// changes a message to the form in which it is sent to a model.
+    /// The texts to summarise, up to entry `to`: the earlier summary and notices, then each message
+    /// as a separate text. `as_sent` changes a message to the form in which it is sent to a model.
     pub(super) fn transcript(&self, terms: Terms, to: u32, as_sent: impl Fn(&mut Message)) -> Vec<String> {
         let mut texts: Vec<String> = self.compacted.notice(0, false).into_iter().collect();
         for turn in self.turns.iter().filter(|turn| turn.number <= to) {
@@ -332,9 +331,9 @@ impl Turn {
         !step.unoffered.is_empty() && !step.tool_calls.iter().any(offered)
     }
 
-    /// Its messages: the answer, the answers of the tools, then the correction. With
-    /// `left`, the last of them contains that number of steps. `refers` returns true for an entry
-    /// that is shown as a reference.
+    /// Its messages: the answer, the answers of the tools, then the correction. With `left`, the
+    /// last of them contains that number of steps. `refers` returns true for an entry that is shown
+    /// as a reference.
     fn messages(
         &self,
         left: Option<u32>,

@@ -42,9 +42,9 @@ impl Agent<'_> {
         }
     }
 
-    /// Compacts until the messages and
-    /// `reserved` tokens beside them take at most nine tenths of `limit`, or nothing is left to
-    /// compact. Returns a verdict if the context ends or waits instead.
+    /// Compacts until the messages and `reserved` tokens beside them take at most nine tenths of
+    /// `limit`, or nothing is left to compact. Returns a verdict if the context ends or waits
+    /// instead.
     async fn make_room(&mut self, limit: u64, reserved: u64) -> Result<(), Verdict> {
         let longest = (limit / SUMMARY_PART).clamp(MIN_SUMMARY_TOKENS, MAX_SUMMARY_TOKENS);
         let max_tokens =

@@ -1,5 +1,5 @@
-//! The hosts that an operator allows, in the form of the settings:
-//! `example.org`, `example.org:8080`, `*.example.org`.
+//! The hosts that an operator allows, in the form of the settings: `example.org`,
+//! `example.org:8080`, `*.example.org`.
 
 use std::net::IpAddr;
 
@@ -32,8 +32,8 @@ impl AllowedHost {
         Some(AllowedHost { host, subdomains, port })
     }
 
-    /// Returns true if the entry names a port. It then allows the protocol that this port speaks,
-    /// https or not.
+    /// Returns true if the entry names a port. A secret may be sent without https only to such an
+    /// entry.
     pub(super) fn names_port(&self) -> bool {
         self.port.is_some()
     }

@@ -1,6 +1,5 @@
-//! Conversations with tool servers that are made from a seed (S5).
-//! `TRELLIS_ATTACK_SECONDS` sets their duration, and `TRELLIS_ATTACK_SEED` the first seed. A
-//! failure names its own seed.
+//! Conversations with tool servers that are made from a seed (S5). `TRELLIS_ATTACK_SECONDS` sets
+//! their duration, and `TRELLIS_ATTACK_SEED` the first seed. A failure names its own seed.
 
 use std::{
     cell::Cell,
