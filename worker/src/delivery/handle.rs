@@ -1,6 +1,6 @@
 //! One delivery from beginning to end: claim, run, report, acknowledge, in this order. After a
-//! crash before the acknowledgement the delivery comes again. The answer to its claim then decides:
-//! nothing is left, wait, or run it.
+//! crash before the acknowledgement the delivery comes again. The answer to its claim then
+//! decides: drop it, wait, or run it.
 
 use std::{
     any::Any,

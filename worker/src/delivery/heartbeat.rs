@@ -44,8 +44,8 @@ pub(super) enum Lost {
 /// Renews the lease while the attempt may run.
 pub(super) async fn run(attempt: &Attempt, meter: &Meter<'_>, delivery: &Delivery) -> Lost {
     let (lease, clock) = (&attempt.lease, attempt.config.clock);
-    // While ticks are unanswered: whether a call was in flight at the last check, and the time of
-    // that check.
+    // While ticks are unanswered: whether a call was in flight at the last check, and the last time
+    // at which one was.
     let (mut calling, mut called_at) = (false, None);
     let mut not_before = Instant::now();
     loop {

@@ -1,6 +1,6 @@
 //! The report of an attempt: its verdict, stored before the delivery is acknowledged. After a crash
-//! in between the delivery comes again, and the answer to its claim decides: nothing is left, wait,
-//! or run it. The result of an older attempt changes no state, so a late report is harmless.
+//! in between the delivery comes again, and the answer to its claim decides: drop it, wait, or run
+//! it. The result of an older attempt changes no state, so a late report is harmless.
 
 use bus::{Bus, Outgoing, PublishError};
 use domain::wire::{self, Report, Verdict};

@@ -15,7 +15,7 @@ use nix::libc;
 
 /// The unit of times in `/proc`: a hundredth of a second on every Linux.
 const TICKS_PER_SECOND: u64 = 100;
-/// The most bytes of the list of a process's mappings. Large runtimes have some hundred KiB.
+/// The most bytes of the list of a process's mappings. Large runtimes have a few hundred KiB.
 const MAX_MAPS_BYTES: u64 = 4 << 20;
 /// The bytes that a socket may hold in memory: 208 KiB at the usual limit of its buffer, and a
 /// message that exceeds it.
