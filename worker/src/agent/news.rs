@@ -1,7 +1,7 @@
 //! The news that an agent has to see before its next call: messages to it (G13), and rungs of its
 //! budget (B21). The answer to a hold brings them, and the worker appends each of them to the
-//! journal before it asks again. So a message is in the journal once, in any attempt, and in every
-//! later call.
+//! journal before it asks again. So the journal has a message once, from whichever attempt, and every
+//! later call contains it.
 
 use domain::{
     id::ModelName,

@@ -1,5 +1,5 @@
-//! The context of a running agent: its attempt, a meter for its paid calls, and the worker's
-//! models, tools and directories.
+//! The inputs of a running agent: its attempt, a meter for its paid calls, and the worker's models,
+//! tools and directories.
 
 use domain::wire::{Execute, OpenHold};
 
