@@ -27,7 +27,7 @@ pub(super) const WRITE_DESCRIPTION: &str = "Writes a value into the store that t
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ReadArguments {
-    /// With no key, the keys that may be read are listed.
+    /// The key to read; if absent, the keys that you may read are listed.
     #[serde(default)]
     key: Option<ContextKey>,
     /// A JSON pointer to a part of the value, such as `/rows/3/name`.
@@ -36,7 +36,7 @@ pub(super) struct ReadArguments {
     /// The first byte to show, counted from 0, of the text (of the JSON, if it is not a text).
     #[serde(default)]
     offset: Option<usize>,
-    /// How many bytes to show; at most 16384.
+    /// The number of bytes to show; at most 16384.
     #[serde(default)]
     length: Option<usize>,
 }
@@ -45,7 +45,7 @@ pub(super) struct ReadArguments {
 #[serde(deny_unknown_fields)]
 pub(super) struct WriteArguments {
     key: ContextKey,
-    /// Any JSON value, also null.
+    /// Any JSON value, including null.
     value: Json,
 }
 

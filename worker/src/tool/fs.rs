@@ -40,7 +40,7 @@ pub(super) struct ReadArguments {
     /// The first line to show, counted from 1.
     #[serde(default)]
     first_line: Option<usize>,
-    /// How many lines to show; all if absent.
+    /// The number of lines to show; all if absent.
     #[serde(default)]
     lines: Option<usize>,
 }

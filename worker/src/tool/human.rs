@@ -36,10 +36,10 @@ pub(super) struct Arguments {
     /// The answer after `timeout_ms`.
     #[serde(default)]
     default: Option<Text>,
-    /// How often the human is reminded, at most ten times.
+    /// The interval of reminders to the human, in milliseconds; at most ten are sent.
     #[serde(default)]
     remind_every_ms: Option<u64>,
-    /// Who should answer.
+    /// The person or group that should answer.
     #[serde(default)]
     who: Option<Text>,
 }

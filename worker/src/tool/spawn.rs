@@ -75,7 +75,7 @@ pub(super) struct Arguments {
     /// The tools that it may call, at most your own; the same as yours if absent.
     #[serde(default)]
     tools: Option<BTreeSet<ToolName>>,
-    /// The names of those of your secrets that it may use too; none if absent.
+    /// The names of your secrets that it may use too; none if absent.
     #[serde(default)]
     secrets: Secrets,
     #[serde(default)]
@@ -94,7 +94,7 @@ pub(super) struct Arguments {
     /// An upper limit of its context window, in tokens.
     #[serde(default)]
     window_tokens: Option<Tokens>,
-    /// Which of your own messages it sees; none if absent.
+    /// The categories of your own messages that it sees; none if absent.
     #[serde(default)]
     share: Vec<ShareCategory>,
     /// The JSON Schema that its result must match.
