@@ -10,18 +10,20 @@ use crate::{crash::Crash, settings::Settings, simulated_provider::SimulatedProvi
 #[derive(Debug, Clone)]
 pub struct Config {
     pub id: WorkerId,
-    /// The pool whose work it takes.
+    /// The pool from which the worker takes work.
     pub pool: PoolName,
-    /// How many attempts it runs at once.
+    /// The number of attempts that run at the same time.
     pub slots: usize,
-    /// How long running attempts may continue after shutdown has begun; then they are handed back.
+    /// The time for which running attempts may continue after shutdown has begun. They are handed
+    /// back at its end.
     pub drain: Duration,
-    /// Whether the `crash` agent may abort the process. False if the process runs anything besides this worker.
+    /// True if the `crash` agent may abort the process. False if the process runs anything besides
+    /// this worker.
     pub may_crash: bool,
     /// The address of `/healthz` and `/readyz`.
     pub health: Option<SocketAddr>,
     pub clock: Clock,
-    /// Where the tokens of leases come from.
+    /// The source of the tokens of leases.
     pub random: Random,
     /// The point at which to abort on purpose, for tests.
     pub crash: Crash,
@@ -29,14 +31,14 @@ pub struct Config {
     pub simulated_provider: Option<Arc<dyn SimulatedProvider>>,
     /// Models, tools and workspaces.
     pub settings: Settings,
-    /// Files with what its connections are secured by, each with the name that is shown in place of its value: they are redacted like
-    /// every secret.
+    /// Files with credentials of the worker's connections, each with the name that is shown in
+    /// place of its value. They are redacted like every secret.
     pub secret_files: Vec<(String, PathBuf)>,
-    /// What profiles may ask for. The default is narrow.
+    /// The rules for profiles that this worker runs. The default allows little.
     pub policy: AgentPolicy,
-    /// The executable that makes the sandbox of a program: its command `sandbox` must call [`crate::enter_sandbox`]. Set
-    /// it to [`crate::OWN_EXECUTABLE`] if this process's own executable does. If absent, agents of the kind `command`
-    /// fail.
+    /// The executable that creates the sandbox of a program: its command `sandbox` must call
+    /// [`crate::enter_sandbox`]. Set it to [`crate::OWN_EXECUTABLE`] if this process's own
+    /// executable does that. If absent, agents of the kind `command` fail.
     pub sandbox: Option<PathBuf>,
 }
 

@@ -7,25 +7,25 @@ pub type Crash = crash::Crash<Point>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Point {
-    /// The files that were handed over are copied, nothing is in the journal yet.
+    /// The files that were handed over are copied, but nothing is in the journal yet.
     Received,
-    /// The checks of a call have passed, the call is not made yet.
+    /// The checks of a call have passed, but the call is not made yet.
     Checked,
-    /// A check has decided other than to pass, its decision is not in the journal yet.
+    /// A check has made a decision other than a pass, but the decision is not in the journal yet.
     Decided,
-    /// The hold is made, the model is not called yet.
+    /// The hold is taken, but the model is not called yet.
     Held,
-    /// The model has answered, nothing is in the journal yet.
+    /// The model has answered, but nothing is in the journal yet.
     Answered,
     /// The answer is in the journal; its cost may not be booked yet.
     Written,
-    /// What the agent has to see first is in the journal, and it has not asked again.
+    /// News for the agent is in the journal, but the agent has not asked again yet.
     Told,
-    /// A tool has answered, nothing is in the journal yet.
+    /// A tool has answered, but nothing is in the journal yet.
     Called,
     /// The result is in the journal, but not reported yet.
     Finished,
-    /// The result is reported, the delivery is not acknowledged yet.
+    /// The result is reported, but the delivery is not acknowledged yet.
     Reported,
 }
 

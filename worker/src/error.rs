@@ -1,4 +1,4 @@
-//! Why a worker could not start or continue.
+//! The errors with which a worker can't start or continue.
 
 use domain::{Problems, WorkerId};
 

@@ -1,11 +1,12 @@
-//! Runs agents. A worker takes as many deliveries as it has free slots, claims each context from its
-//! trace's coordinator, runs the agent while the lease lasts, and reports. It keeps nothing that outlives
-//! an attempt and decides nothing: what a result means is decided by the coordinator.
+//! Runs agents. A worker takes as many deliveries as it has free slots, claims each context from
+//! its trace's coordinator, runs the agent while the lease lasts, and reports. It stores nothing
+//! that outlives an attempt, and the coordinator decides what a result means.
 //!
-//! Layers, top first; each uses only those beneath it: `service` takes deliveries, `delivery` handles one,
-//! `agent` runs an agent, `billing` makes its paid calls, `tool` its tool calls, `journal` records what was done,
-//! `sandbox` confines its programs, `files` holds its files, `model` calls providers, `attempt` is who
-//! acts, under which lease, `secret` has the values of secrets, and `relay` bounds what others answer.
+//! Layers, top first; each uses only those beneath it: `service` takes deliveries, `delivery`
+//! handles one, `agent` runs an agent, `billing` makes its paid calls, `tool` its tool calls,
+//! `journal` records its steps, `sandbox` confines its programs, `files` manages its files, `model`
+//! calls providers, `attempt` has the lease and the asks of one attempt, `secret` has the values of
+//! secrets, and `relay` bounds the HTTP answers of servers.
 
 mod agent;
 mod attempt;

@@ -1,5 +1,5 @@
-//! The prices of a settings file, for whoever asks what calls would have cost with them. No model is called, and no key is
-//! needed.
+//! The prices of a settings file, to compute the cost that past calls would have had with them. It
+//! calls no model and needs no key.
 
 use domain::{Amount, Problems, id::ModelName, wire::Usage};
 
@@ -9,11 +9,11 @@ use crate::{model::Models, settings::Settings};
 #[derive(Debug)]
 pub struct PriceTable(Models);
 
-/// What a call costs, and by which prices.
+/// The cost of a call, and the version of its prices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PricedCall {
     pub amount: Amount,
-    /// The source of the price and its version, as the journal has it.
+    /// The source of the price and its version, as in the journal.
     pub prices: String,
 }
 
@@ -22,7 +22,7 @@ impl PriceTable {
         Models::new(settings).map(PriceTable)
     }
 
-    /// What a call with this usage costs; none if the model has no price.
+    /// The cost of a call with this usage; `None` if the model has no price.
     pub fn cost(&self, model: &ModelName, usage: &Usage) -> Option<PricedCall> {
         let price = self.0.price(model).ok()?;
         Some(PricedCall { amount: price.cost(usage), prices: price.version.clone() })

@@ -1,4 +1,4 @@
-//! Waiting between tries: exponential, and bounded for work that another attempt can do as well.
+//! Waits between tries: exponential, and bounded for work that another attempt can also do.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use tokio::time::Instant;
 /// The pauses between tries: the first, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// How long one operation is retried within one attempt. After that the caller decides; mostly the attempt fails,
-/// so that another worker can try.
+/// The time for which one operation is retried within one attempt. After that the caller decides;
+/// mostly the attempt fails, so that another worker can try.
 const RETRY_LIMIT: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(crate) struct Backoff {
     began: Instant,
 }
 
-/// The retry limit of an operation was reached.
+/// The retry limit of an operation is reached.
 #[derive(Debug)]
 pub(crate) struct RetriesExhausted;
 
@@ -33,8 +33,8 @@ impl Backoff {
         self.next = (self.next * 2).min(LONGEST_PAUSE);
     }
 
-    /// As `wait`, up to the retry limit. The heartbeat keeps the lease meanwhile, so the lease alone would
-    /// never end a try that can't succeed.
+    /// Like `wait`, up to the retry limit. The heartbeat renews the lease meanwhile, so the lease
+    /// would never end an operation that can't succeed.
     pub(crate) async fn wait_bounded(&mut self) -> Result<(), RetriesExhausted> {
         if self.began.elapsed() >= RETRY_LIMIT {
             return Err(RetriesExhausted);

@@ -24,7 +24,7 @@ pub struct Settings {
     pub providers: BTreeMap<String, Provider>,
     /// Prices that are missing in the price table or differ from it, by the full name of the model.
     pub prices: BTreeMap<ModelName, PriceEntry>,
-    /// What is known of models besides their prices, by the full name of the model.
+    /// Tokenizers and windows of models, by the full name of the model.
     pub models: BTreeMap<ModelName, ModelEntry>,
     /// Servers of the Model Context Protocol, by the name before the colon of their tools.
     pub mcp: BTreeMap<String, McpServer>,
@@ -32,7 +32,8 @@ pub struct Settings {
     pub sandbox: SandboxSettings,
     /// The secrets that agents may name (S8), by the name that they use.
     pub secrets: BTreeMap<SecretName, Secret>,
-    /// Model providers, tools and programs are not told the trace that a call belongs to. Otherwise they are, if it is exported.
+    /// If true, the trace of a call is never sent to model providers, tools and programs. If false, it
+    /// is sent if the run is exported.
     pub hide_traceparent: bool,
 }
 
@@ -48,7 +49,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// The variable that holds the key of the provider's own service.
+    /// The variable with the key of the provider's own service.
     pub(crate) fn key_variable(self) -> Option<&'static str> {
         match self {
             Protocol::Openai => Some("OPENAI_API_KEY"),
@@ -66,16 +67,16 @@ pub struct Provider {
     /// Its address, such as `http://127.0.0.1:8080/v1/`; the provider's own if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_url: Option<String>,
-    /// The environment variable that holds the key.
+    /// The environment variable that contains the key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_env: Option<String>,
-    /// The provider in the price table whose prices its models have, such as `openai` for a proxy in front of it. If
-    /// absent, a provider with a `base_url` has only the prices in `prices`.
+    /// The provider in the price table whose prices apply, such as `openai` for a proxy in front of it.
+    /// If absent, only the prices in `prices` apply to a provider with a `base_url`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priced_as: Option<String>,
 }
 
-/// What a model costs, in dollars per million tokens, as decimal numbers: `0.15` or `"0.15"`.
+/// The prices of a model in dollars per million tokens, as decimal numbers: `0.15` or `"0.15"`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PriceEntry {
@@ -89,11 +90,11 @@ pub struct PriceEntry {
     pub output: domain::Usd,
 }
 
-/// A model's tokenizer and window, where they are not known or differ from what is.
+/// A model's tokenizer and window, if Trellis does not know them or has other values.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModelEntry {
-    /// Counts the tokens of what is sent; without one, a token is at least a byte.
+    /// Counts the tokens of the texts that are sent; without a tokenizer, a token is at least a byte.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokenizer: Option<Tokenizer>,
     /// The most tokens of a prompt and its answer together.
@@ -127,13 +128,14 @@ pub struct McpServer {
     /// Directories and files that its program may read besides the system's own, such as its installation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reads: Vec<String>,
-    /// Directories that its program may change. Its `HOME`, which is its own and is emptied at each start, it always may.
+    /// Directories that its program may change, in addition to its `HOME`. The program has its own
+    /// `HOME`, which is emptied at each start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub writes: Vec<String>,
-    /// Whether its program may use the network.
+    /// If true, its program may use the network.
     #[serde(default)]
     pub network: bool,
-    /// Layers of the sandbox that its program needs besides those that every program needs.
+    /// Layers of the sandbox that its program needs, in addition to those that every program needs.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub requires: BTreeSet<Layer>,
     /// Limits on its program's use of the machine.
@@ -142,7 +144,7 @@ pub struct McpServer {
     /// Its address, for a server with the streamable HTTP transport.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// The environment variable that holds its bearer token.
+    /// The environment variable that contains its bearer token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_env: Option<String>,
     /// The limit for one call, in milliseconds.
@@ -165,32 +167,33 @@ pub struct Http {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SandboxSettings {
-    /// Layers that are not applied, for kernels on which one misbehaves. They count as missing: an agent whose profile
-    /// requires one does not run on this worker.
+    /// Layers that are not applied, for kernels on which a layer misbehaves. They are reported as
+    /// missing: an agent whose profile requires one does not run on this worker.
     pub without: BTreeSet<Layer>,
-    /// A cgroup of version 2, beneath which the worker makes one for each program: it has no processes itself, and the
-    /// worker's user owns it. If absent, the worker's own cgroup is used, if it is delegated.
+    /// A cgroup of version 2, beneath which the worker creates one for each program. It must have no
+    /// processes itself, and the worker's user must own it. If absent, the worker's own cgroup is used,
+    /// if it is delegated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<PathBuf>,
 }
 
-/// Where the value of a secret is, and who may have it. By default nobody may.
+/// The place of a secret's value, and the agents, tools and programs that may have it; by default none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Secret {
-    /// The environment variable that holds the value.
+    /// The environment variable that contains the value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub env: Option<String>,
-    /// The file that holds the value; spaces and line feeds around it are no part of it.
+    /// The file that contains the value; spaces and line feeds around the value are ignored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
-    /// The agents that may have it: names, or beginnings of names with a `*` behind them.
+    /// The agents that may have it: names, or beginnings of names followed by `*`.
     pub agents: Vec<String>,
     /// The tools that may be sent it: `http.get`, `server:tool`, or `server:*`.
     pub tools: Vec<String>,
-    /// Whether programs of these agents get it as an environment variable of its name.
+    /// If true, programs of these agents get it as an environment variable with its name.
     pub programs: bool,
-    /// The hosts that `http.get` may send it to, as in `http.allow`. Without a port: only by https.
+    /// The hosts to which `http.get` may send it, as in `http.allow`. Without a port: only by https.
     pub hosts: Vec<String>,
 }
 
@@ -238,16 +241,17 @@ impl Secret {
     }
 }
 
-/// A name, of which a `*` may replace the end.
+/// Returns true if the text is a name, whose end may be a `*`.
 fn is_pattern(text: &str) -> bool {
     !text.is_empty() && !text.trim_end_matches('*').contains('*') && !text.ends_with("**")
 }
 
-/// How names of secrets end, among variables that may be anything.
+/// The endings of the names of secrets, among variables of any kind.
 const SECRET_ENDS: [&str; 4] = ["_KEY", "_TOKEN", "_SECRET", "_PASSWORD"];
 
 impl Settings {
-    /// The variables that hold the worker's own keys: those of providers, and the tokens of tool servers.
+    /// The variables with the worker's own keys: those of providers, and the tokens of tool
+    /// servers.
     pub(crate) fn key_variables(&self) -> BTreeSet<&str> {
         let built_in = [Protocol::Openai, Protocol::Anthropic, Protocol::Gemini];
         let mut all: BTreeSet<&str> = built_in.into_iter().filter_map(Protocol::key_variable).collect();
@@ -256,8 +260,8 @@ impl Settings {
         all
     }
 
-    /// The variables that hold secrets: the worker's own keys, those of contexts, and what is copied to tool servers and is called
-    /// so. Nothing but the worker reads them.
+    /// The variables that contain secrets: the worker's own keys, those of contexts, and variables
+    /// for tool servers whose names end like those of secrets. Only the worker reads them.
     pub(crate) fn secret_variables(&self) -> BTreeSet<&str> {
         let mut all = self.key_variables();
         all.extend(self.secrets.values().filter_map(|secret| secret.env.as_deref()));
@@ -266,7 +270,7 @@ impl Settings {
         all
     }
 
-    /// Checks what the types can't express, and reports every problem at once.
+    /// Checks the rules that the types can't express, and reports every problem at once.
     pub fn check(&self) -> Result<(), Problems> {
         let mut problems = Problems::default();
         for (name, server) in &self.mcp {

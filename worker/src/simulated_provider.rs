@@ -1,5 +1,5 @@
-//! A provider of the scripted model that a simulation brings, with a bill of its own. The script says what is answered;
-//! the provider says how a call ends, after as long as it takes.
+//! A provider of the scripted model for simulations, with its own bill. The script contains the
+//! answers. The provider decides how a call ends, and takes its time for it.
 
 use std::fmt;
 
@@ -7,16 +7,16 @@ use domain::{id::ModelName, wire::Usage};
 use futures_util::future::BoxFuture;
 
 pub trait SimulatedProvider: fmt::Debug + Send + Sync {
-    /// One call, for which it may charge this usage.
+    /// Makes one call. The provider may charge this usage for it.
     fn call(&self, model: &ModelName, usage: Usage) -> BoxFuture<'static, CallEnd>;
 }
 
-/// How a call of a [`SimulatedProvider`] ends.
+/// The end of a call of a [`SimulatedProvider`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallEnd {
     Answered,
-    /// Nothing was done, and nothing is charged.
+    /// The provider did no work, and charges nothing.
     Refused,
-    /// It may be charged or not.
+    /// The provider may have charged the call or not.
     BrokenOff,
 }

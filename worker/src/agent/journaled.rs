@@ -1,8 +1,11 @@
-//! The beginning and the end of every agent that has a journal. At the end its files go to the object store,
-//! and how it ended is its last entry. After a crash before that entry, the files are collected again; after a
-//! crash behind it, the next attempt reads the verdict and only reports it. An agent that parks or is tried
-//! again writes nothing here: that is not its end. One that is ended from outside (a cancel, a timeout, a
-//! limit) does not come here either: its files are removed with its workspace.
+//! The beginning and the end of every agent that has a journal. At the end its output files go to
+//! the object store, and its verdict becomes the last entry. After a crash before that entry, the
+//! files are collected again. After a crash behind it, the next attempt reads the verdict and only
+//! reports it.
+//!
+//! Two kinds of agents do not end here. An agent that parks or is retried writes no last entry,
+//! since it continues later. An agent that is ended from outside (a cancel, a timeout, a limit)
+//! loses its files with its workspace.
 
 use domain::{
     depth::{self, MAX_VALUE_DEPTH},
@@ -20,10 +23,10 @@ use crate::{
     journal::{Journal, checkpoint, received},
 };
 
-/// The largest result inside a journal entry: the entry still fits a server's payload limit.
+/// The largest result inside a journal entry, so that the entry fits a server's payload limit.
 const MAX_JOURNALED_BYTES: u64 = 512 * 1024;
 
-/// Reads what earlier attempts did, settles their calls, and makes a workspace.
+/// Reads the journal of earlier attempts, settles their calls, and creates a workspace.
 pub(super) async fn begin<'a>(run: &'a Run<'a>) -> Result<(Journal<'a>, Workspace), Verdict> {
     let attempt = run.attempt;
     let journal = Journal::open(attempt).await;
@@ -39,7 +42,7 @@ pub(super) async fn begin<'a>(run: &'a Run<'a>) -> Result<(Journal<'a>, Workspac
     Ok((journal, workspace))
 }
 
-/// Collects the files and records the verdict, if it is the end.
+/// Collects the files and records the verdict, if the verdict ends the agent.
 pub(super) async fn finish(
     attempt: &Attempt,
     journal: &Journal<'_>,
@@ -53,7 +56,7 @@ pub(super) async fn finish(
     let verdict = within_depth(verdict);
     let (verdict, outputs) = match (workspace.outputs(&attempt.work.limits), verdict) {
         (Ok(files), verdict) => (verdict, collect(attempt, files).await),
-        // The last report or the first failure is kept, rather than a failure about the files.
+        // A last report or a first failure matters more than a failure of its files.
         (Err(error), verdict @ (Verdict::LastReport(_) | Verdict::Failed(_) | Verdict::Halted { .. })) => {
             tracing::warn!("the outputs are not kept");
             tracing::debug!(%error, "why");
@@ -74,7 +77,7 @@ pub(super) async fn finish(
     verdict
 }
 
-/// A result that nests too deep could be written, and not be read again (`domain::depth`).
+/// Rejects a result that nests too deep: it could be written, but not read again (`domain::depth`).
 fn within_depth(verdict: Verdict) -> Verdict {
     match &verdict {
         Verdict::Completed(Payload::Inline(value)) if depth::is_deeper(value.value(), MAX_VALUE_DEPTH) => {
@@ -92,12 +95,12 @@ fn within_depth(verdict: Verdict) -> Verdict {
     }
 }
 
-/// Whether no attempt follows, as far as the worker can tell.
+/// Returns true if no attempt follows, as far as the worker knows.
 fn is_the_end(verdict: &Verdict) -> bool {
     match verdict {
         Verdict::Completed(_) | Verdict::LastReport(_) | Verdict::Halted { .. } => true,
         Verdict::Failed(failure) => !failure.retryable,
-        // An agent that hands over does not run again: the child ends by itself.
+        // An agent that hands over does not run again: its child gives the result.
         Verdict::Waiting { hand_over, .. } => *hand_over,
         Verdict::InputRequired { .. } | Verdict::OutOfBudget | Verdict::HandedBack => false,
     }

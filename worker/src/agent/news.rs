@@ -1,6 +1,7 @@
-//! What an agent has to see before its next call: messages to it (G13), and rungs of its budget (B21). The answer to a hold
-//! brings them; they go to the journal, each as an entry of its own, before the worker asks again. So a message
-//! is in the journal once, whichever attempt wrote it, and in every call behind it.
+//! The news that an agent has to see before its next call: messages to it (G13), and rungs of its
+//! budget (B21). The answer to a hold brings them, and the worker appends each of them to the
+//! journal before it asks again. So the journal has a message once, from whichever attempt, and every
+//! later call contains it.
 
 use domain::{
     id::ModelName,
@@ -11,10 +12,11 @@ use domain::{
 use super::tool_step::note_in_history;
 use crate::{attempt::Attempt, crash::Point, files::workspace::Workspace, journal::Journal};
 
-/// So many of the files that were handed over are named to a model.
+/// The most handed-over files that are named to a model.
 const SHOWN_FILES: usize = 50;
 
-/// The number of the last message in the journal; 0: none. One that a restore revoked was seen, and does not come again.
+/// The number of the last message in the journal; 0 before the first. It includes messages that a
+/// restore revoked, since the agent has seen them and must not get them again.
 pub(super) fn last_told(journal: &Journal<'_>) -> u32 {
     let number =
         |entry: &HistoryEntry| if let HistoryStep::Told(told) = &entry.step { told.number } else { None };
@@ -48,7 +50,7 @@ pub(super) fn message_text(told: &PersonMessage) -> String {
     }
 }
 
-/// The files that an agent was handed, as the model sees them.
+/// The files that an agent got at a handover, as the model sees them.
 pub(super) fn received_text(files: &[OutputFile]) -> String {
     let shown = files.iter().take(SHOWN_FILES);
     let shown: Vec<String> =
@@ -60,7 +62,7 @@ pub(super) fn received_text(files: &[OutputFile]) -> String {
     format!("This work was handed over to you with its files, in outputs/: {}{more}.", shown.join(", "))
 }
 
-/// What is left at a rung.
+/// The text about the budget that is left at a rung.
 pub(super) fn budget_text(rung: &ReachedRung) -> String {
     let ReachedRung { at, left_usd, left_tokens, .. } = rung;
     format!(
@@ -69,7 +71,7 @@ pub(super) fn budget_text(rung: &ReachedRung) -> String {
     )
 }
 
-/// The model that a rung changes to, if it does.
+/// The model that a rung changes to; `None` for other rungs.
 pub(super) fn model_of(rung: &ReachedRung) -> Option<&ModelName> {
     match &rung.action {
         RungAction::Model(model) => Some(model),

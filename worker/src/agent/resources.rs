@@ -1,5 +1,5 @@
-//! What a worker has for its agents: models and their prices, tools, a sandbox, and a directory for workspaces.
-//! Made once and shared by all attempts.
+//! The parts of a worker that all its attempts share: models and their prices, tools, a sandbox,
+//! and a directory for workspaces.
 
 use std::{
     path::{Path, PathBuf},
@@ -28,15 +28,15 @@ pub(crate) struct Resources {
     pub(crate) models: Models,
     pub(crate) toolbox: Toolbox,
     directory: WorkerDirectory,
-    /// The sandbox of programs; None if no executable for it is configured.
+    /// The sandbox of programs; `None` if no executable for it is configured.
     pub(crate) sandbox: Option<Sandbox>,
-    /// Variables of the worker that no program gets by naming them.
+    /// Variables of the worker's environment that a profile can't name for its program.
     pub(crate) own_variables: WorkerSecrets,
     /// The secrets that agents name (S8).
     pub(crate) secrets: Arc<Values>,
-    /// What profiles may ask for.
+    /// The rules for the profiles that this worker runs.
     policy: AgentPolicy,
-    /// By which coordinators tell its policy from others.
+    /// Coordinators compare the policies of workers by this digest.
     pub(crate) policy_digest: String,
 }
 
@@ -70,8 +70,9 @@ impl Resources {
         })
     }
 
-    /// Why this worker does not run an agent: its policy does not allow it, or it has not its secrets. It is not tried again,
-    /// by this worker or another: all workers of a pool are to have the same policy and the same secrets.
+    /// The reason why this worker refuses an agent: its policy does not allow the agent, or a
+    /// secret is missing. A refused agent is not retried on any worker, since all workers of a pool
+    /// are expected to have the same policy and secrets.
     pub(super) fn refusal(&self, work: &Execute) -> Option<Verdict> {
         let mut refused = self.policy.refuses(&work.agent, &meant);
         if let Some(model) = work.model.as_ref().filter(|model| !self.policy.allows_model(model))
@@ -86,13 +87,13 @@ impl Resources {
         self.secrets.refusal(work).map(verdict::failed)
     }
 
-    /// The directory beneath which every attempt has a workspace of its own.
+    /// The directory that contains one workspace for each attempt.
     pub(crate) fn workspaces(&self) -> &Path {
         self.directory.path()
     }
 }
 
-/// The file that a path of a profile or a policy stands for, links followed.
+/// The file that a path of a profile or a policy names, with links followed.
 fn meant(path: &str) -> PathBuf {
     let absolute = PathBuf::from(absolute(path));
     absolute.canonicalize().unwrap_or(absolute)

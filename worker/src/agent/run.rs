@@ -1,4 +1,4 @@
-//! What an agent is given while it runs: who it acts as, a meter for its paid calls, and the worker's models,
+//! The inputs of a running agent: its attempt, a meter for its paid calls, and the worker's models,
 //! tools and directories.
 
 use domain::wire::{Execute, OpenHold};
@@ -16,7 +16,7 @@ pub(crate) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// What its checks need of the worker (B16).
+    /// The parts of the worker that its checks use (B16).
     pub(super) fn outside(&self) -> Outside<'a> {
         Outside {
             toolbox: &self.resources.toolbox,

@@ -1,5 +1,5 @@
-//! A tool call of an agent, of any kind: checked (B16), announced to observers, carried out, traced, and recorded in the
-//! journal, a large output as a reference (W4).
+//! Makes a tool call for any kind of agent: checks it (B16), announces it to observers, runs it,
+//! traces it, and records it in the journal. A large output is recorded as a reference (W4).
 
 use domain::{
     id::ToolName,
@@ -52,15 +52,15 @@ pub(super) async fn call(
     }
 }
 
-/// What the agent is told of a call that a check denied.
+/// The agent's observation of a call that a check denied.
 fn denied(tool: &str, stopped: GateStop) -> Observation {
     let text = format!("the call was {}", stopped.describe());
     let tool = ToolName::new(span_name(tool)).expect("the name of a tool");
     Observation { checks: stopped.step.into_iter().collect(), ..Observation::new(tool, Err(text)) }
 }
 
-/// Records the answer of a call. `id` names the call in the journal; a passage, which is lines of a file that
-/// the agent asked for, is recorded whole.
+/// Records the answer of a call. `id` names the call in the journal. A passage, which is lines of a
+/// file that the agent asked for, is recorded whole.
 pub(super) async fn record(
     run: &Run<'_>,
     journal: &Journal<'_>,
@@ -90,7 +90,8 @@ pub(super) fn note_in_history(workspace: &Workspace, entry: &HistoryEntry) {
     }
 }
 
-/// The tool as a span may name it. Programs and models choose the text: what is not the name of a tool stays out.
+/// The name of a tool in a span. Programs and models choose this text, so an invalid name is left
+/// out.
 fn span_name(tool: &str) -> &str {
     if ToolName::new(tool).is_ok() { tool } else { "unknown" }
 }
@@ -114,7 +115,8 @@ fn begin<'a>(run: &Run<'a>, journal: &Journal<'_>, invocation: &Invocation<'_>) 
     span
 }
 
-/// A tool that is answered by a child or by a human has ended when they have: the coordinator makes its span.
+/// Ends the span of a call. A tool that a child or a human answers ends later, and the coordinator
+/// creates its span.
 fn end(mut span: Doing<'_>, run: &Run<'_>, outcome: &Outcome) {
     let Outcome::Answered(observation) = outcome else { return span.forget() };
     if observation.is_late {

@@ -30,12 +30,12 @@ pub(super) fn failed(message: String) -> Verdict {
     failed_as(FailureKind::Agent, message)
 }
 
-/// It has used up a limit of its own.
+/// The agent has used up one of its limits.
 pub(super) fn limit_exceeded(used: &UsedLimit) -> Verdict {
     failed_as(FailureKind::LimitExceeded, used.to_string())
 }
 
-/// It passed a bound that every agent has.
+/// The agent passed a bound that applies to every agent.
 pub(super) fn beyond(what: &str, limit: &SetLimit) -> Verdict {
     failed_as(FailureKind::LimitExceeded, format!("{what} passes {limit}"))
 }

@@ -1,5 +1,5 @@
-//! Requests a child of a context. The coordinator decides whether it may exist; a refusal is an observation for the
-//! agent.
+//! Requests a child of a context. The coordinator decides; the agent gets a refusal as an
+//! observation.
 
 use domain::{
     ChildId, digest,
@@ -16,7 +16,8 @@ pub(crate) enum Child {
     Graph(Box<TaskGraph>),
 }
 
-/// What a child gets of its caller, as it is now: messages of its window (W3), and its files (G10).
+/// The state of the caller that a child gets a copy of: messages of its window (W3), and its files
+/// (G10).
 #[derive(Debug, Default)]
 pub(crate) struct Snapshot {
     pub(crate) shared_messages: Vec<SharedMessage>,
@@ -31,8 +32,9 @@ pub(crate) enum SpawnOutcome {
 }
 
 impl Attempt {
-    /// Requests a child, with what it gets of its caller. A second request with the same id
-    /// and content returns the same child. A grant for which only calls in flight leave too little is asked for again.
+    /// Requests a child, with the caller's snapshot. A second request with the same id and content
+    /// returns the same child. If only calls in flight leave too little for a grant, the request is
+    /// repeated for a while.
     pub(crate) async fn spawn(&self, child: Child, snapshot: Snapshot) -> SpawnOutcome {
         let (spawn, graph) = match child {
             Child::Agent(spawn) => (Some(*spawn), None),
@@ -48,7 +50,7 @@ impl Attempt {
     }
 }
 
-/// The id of a child, the same at every attempt, so that a repeated spawn is the same spawn.
+/// The id of a child. It is the same in every attempt, so that a repeated spawn is the same spawn.
 pub(crate) fn child_id(parent: &ChildId, suffix: &str) -> ChildId {
     let name = format!("{parent}-{suffix}");
     ChildId::new(&name).unwrap_or_else(|_| {

@@ -1,5 +1,5 @@
-//! The coordinator of a trace, as a worker sees it. Every ask may be sent twice, since the answer to the
-//! second is the answer to the first; so an ask without an answer is sent again.
+//! The coordinator of a trace, as a worker sees it. A repeated ask gets the answer to the first
+//! one, so an ask without an answer is sent again.
 
 use std::{future::Future, time::Duration};
 
@@ -14,13 +14,13 @@ use domain::{
 
 use crate::{retry::Backoff, secret::Redactor};
 
-/// How long one try waits for its answer.
+/// The time for which one try waits for its answer.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a hold or a grant waits for calls in flight before its context gives up its slot. The coordinator answers
-/// when there is room, and otherwise after a moment.
+/// The time for which a hold or a grant waits for calls in flight, before its context gives up its
+/// slot. The coordinator answers when there is room, and otherwise after a moment.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
-/// The code of a coordinator that can't answer now: its store is unreachable (B13).
+/// The code of a coordinator that can't answer now, because its store is unreachable (B13).
 const UNAVAILABLE: &str = "unavailable";
 
 #[derive(Debug, Clone)]
@@ -47,18 +47,18 @@ impl Coordinator {
         &self.redactor
     }
 
-    /// One try. None if no coordinator answered, or it could not decide.
+    /// Tries once. Returns `None` if no coordinator answered, or if it could not decide.
     pub(crate) async fn try_once(&self, ask: Ask, timeout: Duration) -> Option<Answer> {
         self.send(self.encode(ask), timeout).await
     }
 
-    /// Tries until there is an answer. The caller bounds it: by a deadline, or by the lease that ends the
-    /// attempt around it.
+    /// Tries until there is an answer. The caller sets the bound: a deadline, or the lease that
+    /// ends the attempt around it.
     pub(crate) async fn until_answered(&self, ask: Ask) -> Answer {
         self.until_answered_when(ask, || std::future::ready(())).await
     }
 
-    /// As `until_answered`, waiting for `permitted` before each try.
+    /// Like `until_answered`, but waits for `permitted` before each try.
     pub(crate) async fn until_answered_when<F: Future<Output = ()>>(
         &self,
         ask: Ask,

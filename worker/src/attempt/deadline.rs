@@ -1,6 +1,7 @@
-//! The deadline of an attempt's context, counted down from what the coordinator said last, by a clock that
-//! counts suspended time. Never by the time of day, which differs between machines. The coordinator decides
-//! when the deadline has passed; the worker only starts nothing that could not end in time, and waits to be stopped.
+//! The deadline of an attempt's context. It counts down from the coordinator's latest answer, by a
+//! clock that counts suspended time, and never by the time of day, which differs between machines.
+//! The coordinator decides when the deadline has passed. The worker only starts no work that could
+//! not end in time, and waits to be stopped.
 
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use tokio::sync::watch;
 #[derive(Debug)]
 pub(crate) struct Deadline {
     clock: Clock,
-    /// What was left, and when that was said; none without a deadline, or while it stands still.
+    /// The time left and the moment of that answer; `None` without a deadline, or while the
+    /// deadline is suspended.
     said: watch::Sender<Option<(Duration, Mark)>>,
 }
 
@@ -29,15 +31,16 @@ impl Deadline {
         self.said.send_replace(said);
     }
 
-    /// How much is left now; none without a deadline.
+    /// The time left now; `None` without a deadline.
     pub(crate) fn left(&self) -> Option<Duration> {
         let said = *self.said.borrow();
         said.map(|(left, at)| left.saturating_sub(self.clock.since(at)))
     }
 
-    /// Waits while less than this is left, until the coordinator stops the attempt or says that more is left: whoever waits
-    /// for a human stops the deadline. The worker reports no failure for want of time, so that the end does not depend on
-    /// whose clock is ahead.
+    /// Waits while less than `at_least` is left. The wait ends when the coordinator stops the
+    /// attempt or reports more time: the deadline is suspended while a context waits for a human.
+    /// The worker reports no failure for lack of time, so that the end does not depend on which
+    /// clock is ahead.
     pub(crate) async fn leaves(&self, at_least: Duration) {
         let mut said = self.said.subscribe();
         while self.left().is_some_and(|left| left < at_least) {

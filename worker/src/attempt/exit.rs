@@ -22,7 +22,7 @@ impl Exit {
         std::future::pending().await
     }
 
-    /// Waits until the agent has failed this way.
+    /// Waits until the agent has reported a failure here.
     pub(crate) async fn taken(&self) -> Failure {
         let mut taken = self.0.subscribe();
         let failure = taken.wait_for(Option::is_some).await.expect("the sender is ours").clone();

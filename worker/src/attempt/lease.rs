@@ -1,7 +1,8 @@
-//! The lease of an attempt: whether it certainly holds, by a clock that counts suspended time. The
-//! heartbeat (`delivery/heartbeat`) renews it; this file keeps its state. A worker whose ticks are not
-//! answered finishes its current call and starts no other; after a long stop it does nothing before its
-//! next tick is answered. When the lease has expired and no call is in flight, the attempt ends by itself.
+//! The lease of an attempt: whether it is certainly valid, by a clock that counts suspended time.
+//! The heartbeat (`delivery/heartbeat`) renews the lease; this file has its state. A worker with an
+//! unanswered tick finishes its current call and starts no other. After a long stop it waits for
+//! the answer to its next tick. When the lease has expired and no call is in flight, the attempt
+//! ends by itself.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,22 +11,23 @@ use host::clock::{Clock, Mark};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-/// How long a lease lasts without a tick, unless the answer to the claim or tick says less: no longer than
-/// the delivery's ack wait.
+/// The duration of a lease without a tick, unless the answer to the claim or tick names a shorter
+/// one. It is not longer than the ack wait of the delivery.
 pub(crate) const LEASE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, Copy)]
 struct Standing {
-    /// When the claim or tick was sent that was last answered with `go on`.
+    /// The moment at which the last claim or tick was sent that was answered with `go on`.
     renewed_at: Mark,
-    /// How long the lease lasts from then on.
+    /// The duration of the lease from then on.
     lasts: Duration,
     /// A later tick was not answered.
     in_doubt: bool,
 }
 
 impl Standing {
-    /// What was left when the answer was made was left when the question was sent, at least.
+    /// Counts from the sending: at that moment at least as much was left as at the moment of the
+    /// answer.
     fn renewed(sent_at: Mark, left: TimeLeft) -> Self {
         let lasts = Duration::from_millis(left.lease_ms).min(LEASE);
         Standing { renewed_at: sent_at, lasts, in_doubt: false }
@@ -56,18 +58,18 @@ impl HeldLease {
         HeldLease { lease, clock, standing, tick_now, stop_told, stopped }
     }
 
-    /// How long it lasts from one renewal.
+    /// The duration of the lease from one renewal.
     pub(crate) fn lasts(&self) -> Duration {
         self.standing.borrow().lasts
     }
 
-    /// How much of it is left by our own clock.
+    /// The time left by the worker's own clock.
     pub(crate) fn left(&self) -> Duration {
         let standing = *self.standing.borrow();
         standing.lasts.saturating_sub(self.clock.since(standing.renewed_at))
     }
 
-    /// Whether it has not expired by our own clock.
+    /// Returns true if the lease has not expired by the worker's own clock.
     pub(crate) fn stands(&self) -> bool {
         !self.left().is_zero()
     }
@@ -82,14 +84,14 @@ impl HeldLease {
                 return;
             }
             if !in_doubt {
-                // It expired unnoticed: the process was stopped, or the machine suspended.
+                // The lease expired unnoticed: the process was stopped, or the machine suspended.
                 self.tick_now.notify_one();
             }
             standing.changed().await.expect("the sender is ours");
         }
     }
 
-    /// An ask was answered with `stop`. Never returns, because the attempt ends.
+    /// Ends the attempt, because an ask was answered with `stop`. Never returns.
     pub(crate) async fn stop(&self, reason: &str) -> ! {
         tracing::debug!("the attempt is stopped");
         tracing::debug!(reason, "why");
@@ -107,17 +109,19 @@ impl HeldLease {
         self.tick_now.notified().await;
     }
 
-    /// Waits until a broadcast says that the context is to stop. However many say so meanwhile, it returns once more.
+    /// Waits until a broadcast asks the context to stop. Several broadcasts in the meantime wake it
+    /// once.
     pub(crate) async fn stop_told(&self) {
         self.stop_told.notified().await;
     }
 
-    /// The tick sent at `sent_at` was answered with `go on`.
+    /// Renews the lease, because the tick sent at `sent_at` was answered with `go on`.
     pub(crate) fn renewed(&self, sent_at: Mark, left: TimeLeft) {
         self.standing.send_replace(Standing::renewed(sent_at, left));
     }
 
-    /// A tick was not answered: nothing new may begin until one is.
+    /// Marks the lease as doubtful, because a tick was not answered. No new work begins until a
+    /// tick is answered.
     pub(crate) fn doubt(&self) {
         self.standing.send_modify(|standing| standing.in_doubt = true);
     }

@@ -1,6 +1,6 @@
-//! Live output: what an agent writes while it works, broadcast to observers that listen now (G9). Pieces are
-//! collected for a moment and sent together. Nothing waits for them or depends on them: finished
-//! steps are in the journal.
+//! Live output: the text of an agent at work, broadcast to current observers (G9). Pieces are
+//! collected for a moment and sent together. No work waits for them or depends on them, since
+//! finished steps are in the journal.
 
 use std::{
     future::Future,
@@ -15,9 +15,9 @@ use domain::{
 
 use super::Attempt;
 
-/// How long pieces are collected before they are sent: often enough for a reader.
+/// The interval at which collected pieces are sent: often enough for a reader.
 const COLLECT_INTERVAL: Duration = Duration::from_millis(100);
-/// How long sending may hold up the agent.
+/// The most time by which sending may delay the agent.
 const SEND_TIMEOUT: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl<'a> LiveOutput<'a> {
         self.unsent.lock().unwrap_or_else(PoisonError::into_inner).push_str(piece);
     }
 
-    /// Sends what is added while `work` runs.
+    /// Sends the added pieces while `work` runs.
     pub(crate) async fn during<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         loop {
@@ -50,7 +50,8 @@ impl<'a> LiveOutput<'a> {
         }
     }
 
-    /// Sends what was added and not sent yet, but for an end that may be the beginning of a secret (S8): more may follow.
+    /// Sends the unsent text, but not an end that may be the beginning of a secret (S8), since more
+    /// may follow.
     async fn flush_shown(&self) {
         let text = {
             let mut unsent = self.unsent.lock().unwrap_or_else(PoisonError::into_inner);
@@ -63,7 +64,7 @@ impl<'a> LiveOutput<'a> {
         }
     }
 
-    /// Sends what was added and not sent yet. Nothing follows it.
+    /// Sends all unsent text. No text follows it.
     pub(crate) async fn flush(&self) {
         let text = std::mem::take(&mut *self.unsent.lock().unwrap_or_else(PoisonError::into_inner));
         if !text.is_empty() {

@@ -1,7 +1,7 @@
-//! One attempt at running a context: who acts, for which context, under which lease. Holds, spawns,
-//! writes to the shared store, MCP tool calls and the result wait until the lease is certainly valid. Costs never
-//! wait, and the journal is guarded by its own sequence. The answer `stop` ends the attempt, so that agents never
-//! see it.
+//! One attempt at running a context under a lease. Holds, spawns, writes to the shared store, MCP
+//! tool calls and the result wait until the lease is certainly valid. Costs never wait, and the
+//! journal is guarded by its own sequence. The answer `stop` ends the attempt, so agents never see
+//! it.
 
 mod answers;
 pub(crate) mod children;
@@ -47,10 +47,10 @@ pub(crate) struct Attempt {
     pub(crate) config: Arc<Config>,
     pub(crate) bus: Bus,
     pub(crate) coordinator: Coordinator,
-    /// Every message of the attempt goes through it, so that none has a secret (S8).
+    /// Removes secrets from every message of the attempt (S8).
     pub(crate) redactor: Redactor,
     traced: AttemptSpan,
-    /// Where it reports: the pool of the context, and its trace's partition.
+    /// The address of its reports: the pool of the context, and its trace's partition.
     home: (PoolName, Partition),
 }
 
@@ -77,17 +77,17 @@ impl Attempt {
         &self.lease.lease.child_id
     }
 
-    /// Its number among the attempts of its context, which fences it.
+    /// Its number among the attempts of its context. The report of a lower number changes no state.
     pub(crate) fn number(&self) -> u32 {
         self.lease.lease.attempt
     }
 
-    /// The lease, as every ask carries it.
+    /// The lease, as it is part of every ask.
     pub(crate) fn token(&self) -> Lease {
         self.lease.lease.clone()
     }
 
-    /// The id of a message of this attempt, by which it is stored once.
+    /// The id of a message of this attempt. The bus stores one message for each id.
     pub(crate) fn message_id(&self, of: &str) -> String {
         message_id(self.trace_id(), &self.lease.lease, of)
     }
@@ -101,7 +101,8 @@ impl Attempt {
         Subject::Cost(pool, partition, self.trace_id(), self.child_id().clone())
     }
 
-    /// Its journal: its pool is in the subject, so that no other writes there (S6).
+    /// The subject of its journal. It contains the pool, so that workers of other pools can't write
+    /// there (S6).
     pub(crate) fn history_subject(&self) -> Subject {
         let (pool, _) = self.home.clone();
         Subject::History(pool, self.trace_id(), self.child_id().clone())
@@ -112,8 +113,8 @@ impl Attempt {
         Subject::Result(pool, partition, self.trace_id(), self.child_id().clone())
     }
 
-    /// Asks the coordinator until there is an answer, only while the lease is valid. Here `stop` ends the attempt, for all
-    /// asks.
+    /// Asks the coordinator until there is an answer, and only while the lease is valid. The answer
+    /// `stop`, to any ask, ends the attempt here.
     pub(crate) async fn ask(&self, ask: Ask) -> Answer {
         let answer = self.coordinator.until_answered_when(ask, || self.lease.live()).await;
         if let Answer::Stop { reason } = &answer {
@@ -122,7 +123,8 @@ impl Attempt {
         answer
     }
 
-    /// As `ask`. While the answer is `wait`, because only calls in flight leave too little, it asks again for a while.
+    /// Like `ask`. The answer `wait` means that only calls in flight leave too little: it then asks
+    /// again for a while.
     pub(crate) async fn ask_patiently(&self, ask: Ask) -> Answer {
         let patience = Instant::now() + PATIENCE;
         loop {
@@ -140,9 +142,11 @@ impl Attempt {
     }
 }
 
-/// The id of a message, by which it is stored once. It has something that only the holder of the lease knows, other for every
-/// message: whoever can guess an id may send another message under it first, and ours would count as stored (S6). Not the token
-/// itself, and not the hash that is published: ids are read by others (S2).
+/// The id of a message, under which the bus stores it once. The last part differs for every
+/// message, and only the holder of the lease can compute it (S6). An attacker who guessed the id
+/// could send another message under it first; the bus would then drop the real one as a duplicate.
+/// Others can read ids, so this part is neither the token nor the hash of it that is published
+/// (S2).
 fn message_id(trace_id: TraceId, Lease { child_id, token, .. }: &Lease, of: &str) -> String {
     format!("{trace_id}.{child_id}.{of}.{}", short_sha256(format!("id of {of} of {token}")))
 }
@@ -151,7 +155,7 @@ fn message_id(trace_id: TraceId, Lease { child_id, token, .. }: &Lease, of: &str
 mod tests {
     use super::*;
 
-    /// Journals are read by workers of other pools, ids included.
+    /// Workers of other pools can read journals, including the ids.
     #[test]
     fn s6_the_id_of_one_message_does_not_tell_that_of_the_next() {
         let lease =

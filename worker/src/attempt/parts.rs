@@ -1,5 +1,5 @@
-//! Fetches what the answer to a claim lacked because it would have been too large: inputs and answers before the agent
-//! begins, the result of a child when it is needed.
+//! Fetches the parts of the work that were too large for the answer to a claim: inputs and answers
+//! before the agent begins, and the result of a child when it is needed.
 
 use domain::{
     ChildId,
@@ -33,7 +33,7 @@ impl Attempt {
         Ok(())
     }
 
-    /// The result of a child; none if it has not ended or was never spawned.
+    /// The result of a child; `None` if it has not ended or was never spawned.
     pub(crate) async fn child_result(&self, child_id: &ChildId) -> Result<Option<ChildResult>, Failure> {
         if let Some(ended) = self.work.children.iter().find(|child| child.child_id == *child_id) {
             return Ok(Some(ended.clone()));

@@ -1,4 +1,4 @@
-//! What an attempt has done so far. Every tick and the report carry it.
+//! The progress of an attempt. Every tick and the report carry it.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -1,5 +1,5 @@
-//! The store that the agents of a trace share (C), as an attempt reads and writes it. Who may read and write
-//! which key is decided by the coordinator.
+//! The store that the agents of a trace share (C), as an attempt reads and writes it. The
+//! coordinator decides which keys the context may read and write.
 
 use domain::{
     ContextKey, Json,
@@ -32,7 +32,7 @@ impl Attempt {
         value.map_or(Read::Absent, Read::Value)
     }
 
-    /// The keys it may read, and how many more there are.
+    /// The keys that the context may read, and the number of further keys.
     pub(crate) async fn list_keys(&self) -> Result<(Vec<ContextKey>, u64), String> {
         let answer = self.ask(Ask::ContextList { lease: self.token() }).await;
         let Answer::Keys { keys, left_out } = answer else {

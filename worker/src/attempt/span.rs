@@ -1,5 +1,5 @@
-//! The spans of what an attempt does: holds, model calls, tools. The coordinator makes those of the attempt itself. Nothing is
-//! measured in a run that is not exported.
+//! The spans of an attempt's work: holds, model calls, tools. The coordinator creates the span of
+//! the attempt itself. A run that is not exported records no spans.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use domain::{
 
 use super::{Attempt, traced::headers};
 
-/// The most of a text in a span.
+/// The most bytes of a text in a span.
 const MAX_CONTENT_BYTES: usize = 16 << 10;
 
 impl Attempt {
@@ -28,18 +28,19 @@ impl Attempt {
         headers(self.traced.is_exported, self.trace_id(), self.span_id())
     }
 
-    /// The trace context for whoever it calls otherwise, if the run is exported.
+    /// The trace context for calls that do not use the bus, if the run is exported.
     pub(crate) fn traceparent(&self) -> Option<String> {
         let sends = self.traced.is_exported && !self.config.settings.hide_traceparent;
         sends.then(|| domain::span::traceparent(self.trace_id(), self.span_id()))
     }
 
-    /// What somebody wrote, for a span that may have it: without secrets, and not too long.
+    /// A text of a model, tool or user for a span, redacted and shortened.
     pub(crate) fn content(&self, text: String) -> String {
         cut(self.redactor.text(text), MAX_CONTENT_BYTES)
     }
 
-    /// Begins a span of something that this attempt does; `id` tells it apart from all others of the context.
+    /// Begins the span of one piece of work. `id` distinguishes it from all other spans of the
+    /// context.
     pub(crate) fn begin(&self, name: impl Into<Cow<'static, str>>, kind: Kind, id: &str) -> Doing<'_> {
         if !(self.traced.is_exported && telemetry::is_on()) {
             return Doing { attempt: self, span: None };
@@ -59,18 +60,18 @@ impl Attempt {
     }
 }
 
-/// Something that an attempt is doing. Its span is emitted when it ends. If it is dropped before, because the attempt was
-/// cancelled, the span says so, which is no error.
+/// A piece of work of an attempt. Its span is emitted when it ends. If it is dropped before,
+/// because the attempt was cancelled, the span is marked as cut off, which is not an error.
 #[derive(Debug)]
 #[must_use = "a span is emitted by `end`"]
 pub(crate) struct Doing<'a> {
     attempt: &'a Attempt,
-    /// None if the run is not exported.
+    /// `None` if the run is not exported.
     span: Option<Box<Span>>,
 }
 
 impl Doing<'_> {
-    /// Adds what is known, if anybody wants to know.
+    /// Adds attributes. They are computed only if there is a span.
     pub(crate) fn add(&mut self, attributes: impl FnOnce() -> Vec<Attribute>) {
         if let Some(span) = &mut self.span {
             span.attributes.extend(attributes());
@@ -83,7 +84,7 @@ impl Doing<'_> {
         }
     }
 
-    /// It went wrong: one of a few words.
+    /// Marks the work as failed; `error` is one of a few words.
     pub(crate) fn fail(&mut self, error: &'static str) {
         if let Some(span) = &mut self.span {
             span.error = Some(error.into());
@@ -94,7 +95,7 @@ impl Doing<'_> {
         self.emit();
     }
 
-    /// Nobody is told of it.
+    /// Discards the span.
     pub(crate) fn forget(mut self) {
         self.span = None;
     }

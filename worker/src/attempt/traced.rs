@@ -1,4 +1,4 @@
-//! The part of an attempt in its run's trace: whether that is exported, and the time that its spans have.
+//! The trace of an attempt: whether its run is exported, and the clock of its spans.
 
 use domain::{
     Timestamp, TraceId,
@@ -8,9 +8,9 @@ use host::clock::{Clock, Mark};
 
 #[derive(Debug)]
 pub(crate) struct AttemptSpan {
-    /// The run is exported, by this process or by others.
+    /// The run is exported, by this process or another.
     pub(super) is_exported: bool,
-    /// When the attempt was claimed, by the coordinator's time, which all spans of a run have.
+    /// The time of the claim by the coordinator's clock, which all spans of a run use.
     claimed_at: Timestamp,
     since: Mark,
     clock: Clock,

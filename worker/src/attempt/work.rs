@@ -1,4 +1,5 @@
-//! The work of an attempt: as its claim was answered, and then with what that answer lacked.
+//! The work of an attempt: as the answer to its claim has it, and later with the parts that were
+//! left out.
 
 use std::{ops::Deref, sync::OnceLock};
 
@@ -7,7 +8,7 @@ use domain::wire::Execute;
 #[derive(Debug)]
 pub(crate) struct Work {
     claimed: Execute,
-    /// With the inputs and answers that were left out, if any were.
+    /// The work with the inputs and answers that were left out, if any were.
     complete: OnceLock<Execute>,
 }
 
@@ -16,7 +17,7 @@ impl Work {
         Work { claimed, complete: OnceLock::new() }
     }
 
-    /// Sets the work with what was left out. The first call counts.
+    /// Sets the complete work. Only the first call has an effect.
     pub(super) fn set_complete(&self, work: Execute) {
         self.complete.get_or_init(|| work);
     }

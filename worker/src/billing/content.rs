@@ -1,15 +1,16 @@
-//! What was said in a model call, as the GenAI conventions write it in spans: only for those who switched that on. It is JSON, so each
-//! text in it is shortened, and not the whole.
+//! The texts of a model call, as the GenAI conventions write them in spans. They are exported only
+//! if the operator enabled that. The value is JSON, so each text in it is shortened, and not the
+//! whole.
 
 use domain::wire::ToolCall;
 use serde_json::{Value, json};
 
 use crate::model::Message;
 
-/// The most of all messages that were sent: the last ones are shown.
+/// The most bytes of all messages that were sent. The last messages are shown.
 const MAX_SENT_BYTES: usize = 64 << 10;
 
-/// A text as it may be shown: without secrets, and not too long.
+/// Redacts and shortens a text.
 type Show<'a> = &'a dyn Fn(&str) -> String;
 
 /// The messages that were sent.
@@ -48,7 +49,7 @@ fn parts(text: Option<&str>, calls: &[ToolCall], show: Show<'_>) -> Vec<Value> {
     let call = |call: &ToolCall| {
         let whole = call.arguments.value().to_string();
         let shown = show(&whole);
-        // If it was shortened, it is a text.
+        // A shortened value is no longer JSON, so it becomes a text.
         let arguments = if shown == whole { call.arguments.value().clone() } else { Value::String(shown) };
         json!({"type": "tool_call", "id": call.id, "name": call.tool, "arguments": arguments})
     };

@@ -1,6 +1,7 @@
-//! The meter of an attempt: hold the worst case, make the call, settle what it cost (B3). Costs are published,
-//! so that they are safe while the coordinator is away, and are booked once by `call_id` however often they
-//! arrive (B9). A settled cost is never forgotten: an attempt that is cancelled still sends it.
+//! The meter of an attempt: hold the worst case, make the call, settle its cost (B3). Costs are
+//! published, so they are safe while the coordinator is away. A cost that arrives several times is
+//! booked once, by its `call_id` (B9). A settled cost is never forgotten: a cancelled attempt still
+//! sends it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,20 +27,20 @@ use crate::{
     retry::Backoff,
 };
 
-/// How long an attempt that ended may take to send what its calls cost.
+/// The time for which an ended attempt may send the costs of its calls.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a result waits until the costs before it are booked.
+/// The time for which a result waits until earlier costs are booked.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The answer to a hold. `stop` is not among them: it ends the attempt.
+/// The answer to a hold. There is no variant for `stop`, because it ends the attempt.
 #[derive(Debug)]
 pub(crate) enum Hold {
     Held,
-    /// It does not fit (B5).
+    /// The hold does not fit (B5).
     Denied(Box<HoldDenied>),
-    /// Only calls in flight leave too little for it, and they take long: its context keeps its place in the line
-    /// without this worker.
+    /// Only calls in flight leave too little for the hold, and they take long. The context keeps
+    /// its place in the line without this worker.
     Crowded(Box<HoldDenied>),
     /// The budget is used up: make no call (B4).
     Halt {
@@ -47,7 +48,7 @@ pub(crate) enum Hold {
         dimension: Dimension,
         pause: bool,
     },
-    /// Nothing is held: the agent has to see this first (G13, B21).
+    /// No hold was taken: the agent has to see this first (G13, B21).
     News(Box<News>),
     Refused(Refusal),
 }
@@ -79,7 +80,7 @@ pub(crate) struct Meter<'a> {
     books: Mutex<Books>,
 }
 
-/// What a call cost, of which model, by which prices.
+/// The cost of a call, with its model and the version of its prices.
 #[derive(Debug, Clone)]
 pub(crate) struct MeteredCall {
     pub(crate) amount: Amount,
@@ -88,7 +89,7 @@ pub(crate) struct MeteredCall {
 }
 
 impl From<Amount> for MeteredCall {
-    /// A cost that comes as an amount, without a price list.
+    /// A cost that is reported as an amount, without a price list.
     fn from(amount: Amount) -> Self {
         MeteredCall { amount, model: None, prices: None }
     }
@@ -98,11 +99,11 @@ impl From<Amount> for MeteredCall {
 struct Books {
     calls: u32,
     held: BTreeSet<CallId>,
-    /// Cut off at the deadline, and not booked yet.
+    /// Calls that were cut off at the deadline and are not booked yet.
     cut_off: BTreeSet<CallId>,
-    /// Owed, but not stored yet.
+    /// Costs that are not stored yet.
     unsent: BTreeMap<CallId, MeteredCall>,
-    /// Stored, but perhaps not booked yet: until then their holds still take up budget.
+    /// Costs that are stored, but perhaps not booked. Until then their holds still take up budget.
     unconfirmed: BTreeMap<CallId, (Amount, Option<ModelName>)>,
 }
 
@@ -115,8 +116,8 @@ impl<'a> Meter<'a> {
         self.attempt
     }
 
-    /// Tells the coordinator how the calls of earlier attempts ended, as far as is known; the rest is booked
-    /// as estimated (B10). Comes before any call of this attempt.
+    /// Reports to the coordinator how the calls of earlier attempts ended. Calls with an unknown
+    /// end are booked as estimated (B10). Runs before any call of this attempt.
     pub(crate) async fn resume(&self, open: &[OpenHold], settled: Vec<SettledCall>) {
         if open.is_empty() {
             return;
@@ -127,16 +128,18 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// An id that no other call of this context has: the attempt's number and the call's.
+    /// A new id that is unique among the calls of this context: the attempt's number and the
+    /// call's.
     pub(crate) fn next_call(&self) -> CallId {
         let mut books = self.books();
         books.calls += 1;
         CallId::new(&format!("{}-{}", self.attempt.number(), books.calls)).expect("digits and a dash")
     }
 
-    /// Holds the worst case. If it does not fit while costs of this attempt are not booked yet, it has them
-    /// booked and asks once more. While only calls in flight leave too little, it waits for a while. With `seen`, what the
-    /// agent has not seen yet comes instead.
+    /// Holds the worst case. If the hold does not fit while costs of this attempt are not booked
+    /// yet, those are booked, and the hold is tried once more. While only calls in flight leave too
+    /// little, it waits for a while. With `seen`, the answer may be news that the agent has not
+    /// seen yet.
     pub(crate) async fn hold(
         &self,
         call_id: &CallId,
@@ -147,7 +150,7 @@ impl<'a> Meter<'a> {
         let lease = self.attempt.token();
         let ask = Ask::Hold(wire::Hold { lease, call_id: call_id.clone(), amount, closing, seen });
         if self.climbs(seen) {
-            // A rung is decided by what is spent.
+            // Rungs depend on the spent amount, so published costs are booked first.
             self.confirm().await;
         }
         let mut span = self.ending("hold", call_id);
@@ -171,13 +174,13 @@ impl<'a> Meter<'a> {
         held
     }
 
-    /// Whether the ladder of the budget has rungs that the agent has not seen.
+    /// Returns true if the ladder of the budget has rungs that the agent has not seen.
     fn climbs(&self, seen: Option<SeenNumbers>) -> bool {
         seen.and_then(|seen| seen.rungs)
             .is_some_and(|seen| (seen as usize) < self.attempt.work.on_budget.len())
     }
 
-    /// Has the coordinator book the costs that were published; returns how many there were.
+    /// Asks the coordinator to book the published costs; returns their number.
     async fn confirm(&self) -> usize {
         let costs = std::mem::take(&mut self.books().unconfirmed);
         let count = costs.len();
@@ -192,7 +195,7 @@ impl<'a> Meter<'a> {
         count
     }
 
-    /// The call was not made, or was refused: the whole hold returns.
+    /// Returns the whole hold to the budget, because the call was not made or was refused.
     pub(crate) async fn release(&self, call_id: &CallId) {
         let lease = self.attempt.token();
         let span = self.ending("release", call_id);
@@ -200,8 +203,8 @@ impl<'a> Meter<'a> {
         span.end();
     }
 
-    /// The call was made and its cost is unknown: it is booked at its hold (B10). If this attempt dies before,
-    /// its successor does the same.
+    /// Books a call of unknown cost at its hold (B10). If this attempt dies before that, its
+    /// successor does the same.
     pub(crate) async fn forfeit(&self, call_id: &CallId) {
         let lease = self.attempt.token();
         let span = self.ending("forfeit", call_id);
@@ -209,15 +212,17 @@ impl<'a> Meter<'a> {
         span.end();
     }
 
-    /// The call was made and is over; its hold is ended by [`Meter::forfeit`], or when the attempt is stopped.
+    /// Records that a call was made and is over. Its hold is ended by [`Meter::forfeit`], or when
+    /// the attempt is stopped.
     pub(crate) fn cut_off(&self, call_id: &CallId) {
         let mut books = self.books();
         books.held.remove(call_id);
         books.cut_off.insert(call_id.clone());
     }
 
-    /// Books the calls that a stopped attempt has cut off, so that nobody waits for their ends (B12). What can't be told in
-    /// time is booked by the coordinator.
+    /// Books the calls that a stopped attempt has cut off, so that the end of the context is not
+    /// delayed by their holds (B12). The coordinator books the calls that are left after the
+    /// timeout.
     pub(crate) async fn forfeit_cut_off(&self) {
         let cut_off: Vec<CallId> = {
             let books = self.books();
@@ -245,12 +250,13 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Records what the ended call cost: [`Meter::settle`] sends it, or the end of the attempt does.
+    /// Records the cost of an ended call. [`Meter::settle`] sends it, or the end of the attempt
+    /// does.
     pub(crate) fn owe(&self, call_id: &CallId, priced: MeteredCall) {
         self.books().unsent.insert(call_id.clone(), priced);
     }
 
-    /// Sends what the call cost. It is stored before this returns, or when the attempt ends.
+    /// Sends the cost of a call. The cost is stored before this returns, or when the attempt ends.
     pub(crate) async fn settle(&self, call_id: &CallId, priced: MeteredCall) {
         let amount = priced.amount;
         let mut span = self.ending("settle", call_id);
@@ -261,7 +267,7 @@ impl<'a> Meter<'a> {
         span.end();
     }
 
-    /// Sends a cost that was reported before: the first report counts, unless it was estimated.
+    /// Sends a cost again. The coordinator books the first report, unless that was an estimate.
     pub(crate) async fn settle_again(&self, call_id: &CallId, priced: MeteredCall) {
         self.send(call_id, priced).await;
     }
@@ -273,16 +279,16 @@ impl<'a> Meter<'a> {
         span
     }
 
-    /// Has all costs booked before the result is reported, so that the outcome shows them. A coordinator that
-    /// is away books them later, from the queue.
+    /// Waits until all costs are booked, before the result is reported, so that the outcome shows
+    /// them. If the coordinator is away, it books them later, from the queue.
     pub(crate) async fn close(&self) {
         if tokio::time::timeout(CLOSE_TIMEOUT, self.confirm()).await.is_err() {
             tracing::debug!("costs are not booked yet; they wait in the queue");
         }
     }
 
-    /// Sends the costs that a cancelled agent owed but had not sent. What can't be sent in time is booked as
-    /// estimated by the coordinator; the hold stays open until then (B10).
+    /// Sends the costs that a cancelled agent has not sent. The coordinator books the costs that
+    /// are left after the timeout as estimated, and their holds stay open until then (B10).
     pub(crate) async fn flush(&self) {
         let unsent: Vec<_> =
             self.books().unsent.iter().map(|(id, priced)| (id.clone(), priced.clone())).collect();
@@ -299,9 +305,10 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Publishes a cost. Sent twice, it is stored once by its message id and booked once by its `call_id`. What
-    /// can't be stored within the retry limit stays owed: its hold stays open, and it is sent again when the
-    /// attempt ends. A cost without a hold is known nowhere else, so it is retried without a limit.
+    /// Publishes a cost. A repeated message is stored once by its id, and booked once by its
+    /// `call_id`. A cost that can't be stored within the retry limit stays owed: its hold stays
+    /// open, and the cost is sent again when the attempt ends. A cost without a hold exists only
+    /// here, so it is retried without a limit.
     async fn send(&self, call_id: &CallId, priced: MeteredCall) {
         let MeteredCall { amount, model, prices } = priced;
         let lease = self.attempt.token();
@@ -331,12 +338,12 @@ impl<'a> Meter<'a> {
         books.unconfirmed.insert(call_id.clone(), (amount, cost.model));
     }
 
-    /// Whether a call is being made, or its cost is not stored yet.
+    /// Returns true while a call is being made, or its cost is not stored yet.
     pub(crate) fn in_flight(&self) -> bool {
         !self.books().held.is_empty()
     }
 
-    /// Never held over an await.
+    /// The guard is never held over an await.
     fn books(&self) -> MutexGuard<'_, Books> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -350,7 +357,7 @@ fn amounts(amount: Amount) -> Vec<Attribute> {
     ]
 }
 
-/// What the budget said. To be denied is no error.
+/// Records the answer to a hold in its span. A denial is not an error.
 fn tell_of_hold(mut span: Doing<'_>, held: &Hold) {
     match held {
         Hold::Held => span.happened("trellis.budget.held", Vec::new),

@@ -1,5 +1,5 @@
-//! Paid calls: the bound of a call, its hold, the call itself, and what it cost. Models are
-//! called nowhere else, and every hold and cost goes through its meter.
+//! Paid calls: the bound of a call, its hold, the call itself, and its cost. Models are called only
+//! here, and every hold and cost goes through the meter.
 
 mod content;
 pub(crate) mod meter;

@@ -1,11 +1,15 @@
-//! One paid call of a model, for any kind of agent (B3): reserve the worst case; call; record the cost in memory
-//! before the next `.await`; then write the journal and publish the cost at the same time. No call is
-//! made that its hold does not cover: if a hold is denied, a shorter answer or the fallback model is held for
-//! instead, or no call is made (B5). The agent's checks run before the hold, and before the answer is in the journal (B16).
+//! One paid call of a model, for any kind of agent (B3). The order: reserve the worst case; call;
+//! record the cost in memory before the next `.await`; then write the journal and publish the cost
+//! at the same time. Every call is covered by its hold. If a hold is denied, a shorter answer or
+//! the fallback model is held for instead, or no call is made (B5). The agent's checks run before
+//! the hold, and before the answer is in the journal (B16).
 //!
-//! Crash windows: before the call only a hold is open, which is booked when a successor resumes; between the answer and
-//! the journal the call is lost: the successor writes that down and books its hold (B10); once the call is in the journal it is never
-//! made again, and the successor books it from there.
+//! Crash windows:
+//! - Before the call only a hold is open. It is booked when a successor resumes.
+//! - Between the answer and the journal the call is lost. The successor records the loss and books
+//!   the hold (B10).
+//! - Behind the journal entry the call is never made again. The successor books its cost from the
+//!   entry.
 
 use std::time::Duration;
 
@@ -40,12 +44,13 @@ use crate::{
 
 /// The shortest answer worth paying for, in tokens.
 const MIN_ANSWER_TOKENS: u32 = 64;
-/// How often a call is tried with a shorter answer. More than once, since other calls hold and settle meanwhile.
+/// The number of tries with a shorter answer. One may not be enough, since other calls hold and
+/// settle meanwhile.
 const MAX_SHORTENINGS: u32 = 4;
-/// Less time than this is too short for a call: none begins, and a call that is cut off so near the deadline was cut off
-/// by it.
+/// The least time for a call. No call begins with less time than this. A call that is cut off so
+/// near the deadline was cut off by the deadline.
 const MIN_CALL_TIME: Duration = Duration::from_millis(100);
-/// The longest call, also where the deadline leaves more time.
+/// The longest call, even if the deadline leaves more time.
 const MAX_CALL_TIME: Duration = Duration::from_secs(600);
 /// The pause before a retry, unless the provider gives one; doubles up to the maximum.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -57,7 +62,7 @@ pub(crate) enum CallOutcome {
     Answered(Box<ModelStep>),
     /// The budget is too small (B5), also for the fallback model.
     CannotAfford(Shortage),
-    /// No call was made: the agent has to see this first (G13, B21).
+    /// No call was made: the agent has to see this news first (G13, B21).
     News(Box<News>),
     Failed(Failure),
     /// A check halted the context (B16).
@@ -91,7 +96,7 @@ pub(crate) async fn call(
     };
     let mut opened = GatePass { changed: None, passed: Vec::new() };
     let mut shortage = None;
-    // A summary is the work of the cheaper model (W7).
+    // A summary is made by the cheaper model (W7).
     let cheaper = work.agent.fallback_model.as_ref();
     let (first, second) = match request.summary_of {
         Some(_) => (cheaper.unwrap_or(model), None),
@@ -122,7 +127,8 @@ pub(crate) async fn call(
         let (attempt, passed) = (meter.attempt(), &opened.passed[..]);
         let call =
             Call { attempt, meter, models, journal, checker, request, passed, model, price, input_tokens };
-        // In a box: it would take its room once in every frame above it, which is more than a thread has.
+        // Boxed: otherwise every frame above would contain this future, which is more than a
+        // thread's stack has room for.
         match Box::pin(call.make()).await {
             // The fallback may be affordable (B5); a budget that is used up stops both.
             CallOutcome::CannotAfford(denied) if !denied.halted => shortage = Some(denied),
@@ -180,7 +186,7 @@ impl Call<'_> {
                 Err(outcome) => return outcome,
             };
             if self.is_out_of_time() {
-                // The hold had to wait until now.
+                // The hold was taken after a wait, and the time is used up.
                 self.meter.release(&held.call_id).await;
                 continue;
             }
@@ -205,7 +211,8 @@ impl Call<'_> {
                 Err(Error::Unknown { message }) => {
                     self.note_lost(&held, &message).await;
                     if self.is_out_of_time() {
-                        // L: booked once the context has ended, so that the end is the deadline's and not the budget's.
+                        // L: the hold is booked after the end of the context, so that the deadline
+                        // ends it and not the budget.
                         self.meter.cut_off(&held.call_id);
                         self.attempt.deadline.leaves(MIN_CALL_TIME).await;
                     }
@@ -235,7 +242,7 @@ impl Call<'_> {
         }
     }
 
-    /// Writes a call whose end nobody knows into the journal (B19); its hold is booked behind that.
+    /// Records a call with an unknown end in the journal (B19). Its hold is booked after that.
     async fn note_lost(&self, held: &Held, cause: &str) {
         let lost = LostStep {
             call_id: held.call_id.clone(),
@@ -246,7 +253,8 @@ impl Call<'_> {
         self.journal.append(HistoryStep::Lost(Box::new(lost))).await;
     }
 
-    /// Counts a retry of the context (B15). An error if no retry is left, or the deadline comes before the next one.
+    /// Counts a retry of the context (B15). Returns an error if no retry is left, or the deadline
+    /// comes before the next one.
     fn count_retry(&self, pause: Duration, message: &str) -> Result<(), Failure> {
         let (limits, progress) = (&self.attempt.work.limits, &self.attempt.progress);
         progress.change(|progress| progress.retries += 1);
@@ -263,7 +271,8 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Whether the deadline leaves no time for a call. Then the coordinator ends the context, as `timed_out`.
+    /// Returns true if the deadline leaves no time for a call. The coordinator then ends the
+    /// context, as `timed_out`.
     fn is_out_of_time(&self) -> bool {
         self.time_left() < MIN_CALL_TIME
     }
@@ -272,7 +281,7 @@ impl Call<'_> {
         self.attempt.deadline.left().unwrap_or(MAX_CALL_TIME).min(MAX_CALL_TIME)
     }
 
-    /// Holds the worst case, of a shorter answer if the budget is too small.
+    /// Holds the worst case; if the budget is too small, that of a shorter answer.
     async fn hold(&self) -> Result<Held, CallOutcome> {
         let max = self.request.max_tokens.max(1);
         let mut max_tokens = max;
@@ -281,7 +290,8 @@ impl Call<'_> {
             let amount = self.price.worst_case(self.input_tokens, max_tokens);
             match self.meter.hold(&call_id, amount, self.request.closing, self.request.seen).await {
                 Hold::Held => return Ok(Held { call_id, amount, max_tokens }),
-                // The context waits for a larger budget rather than take a shorter answer (B8).
+                // A context that may pause waits for a larger budget instead of taking a shorter
+                // answer (B8).
                 Hold::Denied(denied) if denied.pause => return Err(cannot_afford(&denied)),
                 Hold::Denied(denied) => {
                     let left = Amount::new(denied.left_usd, denied.left_tokens);
@@ -322,7 +332,8 @@ impl Call<'_> {
             traceparent: traceparent.as_deref(),
             script: self.request.script,
         };
-        // What a check may change or deny is not shown before it has passed, and a summary is nothing that the agent says.
+        // An answer that a check may change or deny is shown after the check has passed. A summary
+        // is not an answer of the agent.
         let is_shown = !self.checker.guards_answers() && self.request.summary_of.is_none();
         let (began, mut first_chunk) = (Instant::now(), None);
         let mut added = |piece: &str| {
@@ -357,7 +368,8 @@ impl Call<'_> {
             self.meter.owe(&held.call_id, priced.clone());
         }
         let unoffered = self.request.unoffered(&calls);
-        // Without tools there is nobody to answer a call, and some providers refuse a conversation with one.
+        // Without tools a call would stay unanswered, and some providers reject a conversation with
+        // an unanswered call.
         let mut tool_calls = if self.request.tools.is_empty() { Vec::new() } else { flattened(calls) };
         let booking = async {
             match usage {
@@ -398,9 +410,10 @@ impl Call<'_> {
         step
     }
 
-    /// How the request begins, for people to read. It is written once, and again when it changes; of a program, when its system message or tools do.
+    /// The beginning of the request, for readers of the journal. It is recorded once, and again
+    /// when it changes; for a program, when its system message or its tools change.
     fn prompt(&self) -> Option<Box<Prompt>> {
-        // The request of a summary is made of what the journal has.
+        // The request for a summary consists of texts that the journal already has.
         if self.request.summary_of.is_some() {
             return None;
         }
@@ -440,7 +453,7 @@ impl Call<'_> {
         chat
     }
 
-    /// The span of a call that was answered: what it used, and what that costs.
+    /// Ends the span of an answered call, with its usage and its cost.
     fn answered(&self, mut chat: Doing<'_>, held: &Held, completion: &Completion) {
         chat.add(|| {
             let Completion { text, calls, usage, cut_off, named } = completion;
@@ -496,7 +509,8 @@ fn failed(kind: FailureKind, message: impl Into<String>) -> CallOutcome {
     CallOutcome::Failed(Failure::lasting(kind, message))
 }
 
-/// No hold was taken. A request that was denied would be denied again.
+/// The outcome of a call that a check stopped before its hold. It is not retried, since the check
+/// would deny it again.
 fn stop(checker: &Checker<'_>, stopped: &GateStop) -> CallOutcome {
     match checker.halted() {
         Some(verdict) => CallOutcome::Halted(verdict),
@@ -504,7 +518,8 @@ fn stop(checker: &Checker<'_>, stopped: &GateStop) -> CallOutcome {
     }
 }
 
-/// Calls as the journal can keep them. Arguments that nest too deep become text, which the tool then refuses: the model is told.
+/// Changes calls to a form that the journal can store. Arguments that nest too deep become text;
+/// the tool then refuses them, and the model sees the error.
 fn flattened(mut calls: Vec<ToolCall>) -> Vec<ToolCall> {
     for call in &mut calls {
         if depth::is_deeper(call.arguments.value(), MAX_VALUE_DEPTH) {

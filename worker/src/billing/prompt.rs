@@ -1,4 +1,5 @@
-//! How a request begins, for people who read the journal: what stands before the first answer. The rest of it is the journal itself.
+//! The beginning of a request, for readers of the journal: the messages before the first answer.
+//! The journal itself has the rest.
 
 use domain::{
     wire::{Prompt, PromptMessage, PromptRole},
@@ -8,13 +9,13 @@ use domain::{
 use super::token_bound::PaidRequest;
 use crate::model::Message;
 
-/// Bytes of a message that are kept, and messages.
+/// The most bytes that are stored of a message, and the most messages.
 const MESSAGE_BYTES: usize = 16 << 10;
 const MOST_MESSAGES: usize = 4;
-/// Of what a program sends, less is kept.
+/// The most bytes that are stored of a message of a program.
 const PROGRAM_BYTES: usize = 1 << 10;
 
-/// `redact` takes out what must not be kept: it comes before the cut, which may leave a half of it.
+/// `redact` runs before the cut, since a cut may leave half of a match.
 pub(super) fn of(request: &PaidRequest<'_>, redact: impl Fn(String) -> String) -> Prompt {
     let most = if request.asked.is_some() { PROGRAM_BYTES } else { MESSAGE_BYTES };
     let before_answer = request.messages.iter().map_while(|message| match message {
@@ -32,8 +33,9 @@ pub(super) fn of(request: &PaidRequest<'_>, redact: impl Fn(String) -> String) -
     }
 }
 
-/// Whether a prompt need not be kept again behind the one that was kept last. A program may send something else in every call: of its prompts
-/// the first is kept, and then one with another system message or other tools, so that its journal grows by its answers alone.
+/// Returns true if a prompt need not be stored again after the last stored one. A program may send
+/// another prompt in every call. Its first prompt is stored, and then each one with another system
+/// message or other tools, so that its journal grows by its answers alone.
 pub(super) fn is_known(last: &Prompt, prompt: &Prompt, is_of_program: bool) -> bool {
     let system = |prompt: &Prompt| -> Vec<PromptMessage> {
         prompt.messages.iter().filter(|message| message.role == PromptRole::System).cloned().collect()

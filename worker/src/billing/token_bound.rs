@@ -1,6 +1,6 @@
-//! A paid request and the upper bound of its input tokens. The budget is only a hard limit if this
-//! bound is never too low. Where the model's tokenizer is known, texts are counted by it; elsewhere a token is at
-//! least a byte.
+//! A paid request and the upper bound of its input tokens. The budget is a hard limit only if this
+//! bound is never too low. If the model's tokenizer is known, it counts the texts; otherwise a
+//! token is at least a byte.
 
 use domain::{
     Json,
@@ -18,49 +18,51 @@ use crate::{
 /// Tokens a provider may add around each message, and before the first tool.
 const MESSAGE_OVERHEAD_TOKENS: u64 = 16;
 const TOOLS_OVERHEAD_TOKENS: u64 = 640;
-/// Tokens a provider may add to a request, where the rest is counted exactly.
+/// Tokens a provider may add to a request, if the rest is counted exactly.
 const REQUEST_OVERHEAD_TOKENS: u64 = 64;
-/// What a provider writes anew, such as the description of a tool, has the same words in another notation: at most this
-/// many times the tokens of its JSON.
+/// A provider rewrites some texts, such as the description of a tool, in its own notation. The
+/// result has at most this many times the tokens of the JSON.
 const NOTATION_FACTOR: u64 = 2;
 /// A count with more bytes per token than this is incomplete: it may exclude cached input, for example.
 const MAX_BYTES_PER_TOKEN: u64 = 12;
-/// Tokens of the instructions that describe a schema, where the provider has no parameter for it.
+/// Tokens of the instructions that describe a schema, if the provider has no parameter for it.
 const SCHEMA_OVERHEAD_TOKENS: u64 = 256;
 
-/// The longest name of a tool that is kept, however the model spelled it.
+/// The most bytes that are stored of a tool's name as a model spelled it.
 const MAX_NAME_BYTES: usize = 128;
 
-/// A request to a model that is to be paid for.
+/// A paid request to a model.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PaidRequest<'a> {
     pub(crate) messages: &'a [Message],
     pub(crate) tools: &'a [ToolSpec],
     pub(crate) output_schema: Option<&'a Json>,
     pub(crate) max_tokens: u32,
-    /// The agent's last report: may use its closing reserve (B7).
+    /// The agent's last report, which may use its closing reserve (B7).
     pub(crate) closing: bool,
     /// An earlier call, if this request sends the same messages and then more.
     pub(crate) earlier: Option<EarlierCall<'a>>,
     pub(crate) script: Option<ScriptInput<'a>>,
-    /// The model, if it is another than the context's own (B21).
+    /// The model, if it differs from the context's own (B21).
     pub(crate) model: Option<&'a ModelName>,
-    /// What the journal has of messages and rungs; none if the agent takes no news.
+    /// The numbers of the last message and rung in the journal; `None` if the agent takes no news.
     pub(crate) seen: Option<SeenNumbers>,
     /// Identifies the request of a program; stored as [`ModelStep::asked`].
     pub(crate) asked: Option<&'a str>,
-    /// It asks for a summary of the journal up to this entry; stored as [`ModelStep::summary_of`].
+    /// The request asks for a summary of the journal up to this entry; stored as
+    /// [`ModelStep::summary_of`].
     pub(crate) summary_of: Option<u32>,
 }
 
-/// An earlier call: this request begins with its messages, and has no more tools and no larger schema. (The last
-/// report sends neither.) So what the provider counted for the earlier call bounds that part of this one.
+/// An earlier call whose messages are the beginning of this request, and which had at least the
+/// same tools and schema. (The last report sends neither.) The provider's token count of that call
+/// bounds the same part of this request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EarlierCall<'a> {
     model: &'a ModelName,
     input_tokens: u64,
     messages: usize,
-    /// The size of its last message: a later request may add to that one.
+    /// The size of its last message, to which a later request may add text.
     last_bytes: u64,
 }
 
@@ -113,8 +115,8 @@ pub(crate) fn digest(messages: &[Message], tools: &[ToolSpec], output_schema: Op
 }
 
 impl PaidRequest<'_> {
-    /// The tools that an answer calls without having been offered them. Of a program, a summary and the last report,
-    /// which have no tools, the calls are ignored.
+    /// The tools that an answer calls without having been offered them. Programs, summaries and the
+    /// last report have no tools, and their calls are ignored.
     pub(super) fn unoffered(&self, calls: &[ToolCall]) -> Vec<String> {
         if self.asked.is_some() || self.summary_of.is_some() || self.closing {
             return Vec::new();
@@ -123,13 +125,13 @@ impl PaidRequest<'_> {
         calls.iter().filter(is_missing).map(|call| cut(call.tool.clone(), MAX_NAME_BYTES)).collect()
     }
 
-    /// The digest that the journal keeps of it.
+    /// The digest of the request, as the journal stores it.
     pub(super) fn sent(&self) -> String {
         digest(self.messages, self.tools, self.output_schema)
     }
 
-    /// The upper bound of its input tokens. Where an earlier call reported its tokens, only what was added since is
-    /// counted.
+    /// The upper bound of its input tokens. If an earlier call reported its tokens, only the text
+    /// added since is counted.
     pub(super) fn input_tokens(&self, model: &ModelName, tokenizer: Option<Tokenizer>) -> u64 {
         if let Some(earlier) = self.earlier.filter(|earlier| earlier.model == model)
             && let Some(added) = self.added_since(earlier, tokenizer)
@@ -141,7 +143,8 @@ impl PaidRequest<'_> {
         request + texts + self.tools_tokens(tokenizer)
     }
 
-    /// The tokens of the messages behind those of the earlier call, and of what was added to its last one.
+    /// The tokens of the messages behind those of the earlier call, and of the text added to its
+    /// last message.
     fn added_since(&self, earlier: EarlierCall<'_>, tokenizer: Option<Tokenizer>) -> Option<u64> {
         let last = self.messages.get(earlier.messages.checked_sub(1)?)?;
         let grown = (last.size_bytes() as u64).checked_sub(earlier.last_bytes)?;
@@ -166,7 +169,7 @@ impl PaidRequest<'_> {
     }
 }
 
-/// The most tokens of a message, with what a provider adds around it.
+/// The most tokens of a message, including the provider's overhead around it.
 pub(crate) fn message_tokens(message: &Message, tokenizer: Option<Tokenizer>) -> u64 {
     let exact = |text: &str| text_tokens(text, tokenizer);
     let rewritten = |text: &str| rewritten_tokens(text, tokenizer);
@@ -189,7 +192,7 @@ fn text_tokens(text: &str, tokenizer: Option<Tokenizer>) -> u64 {
     tokenizer.map_or(text.len() as u64, |tokenizer| tokenizer.count(text))
 }
 
-/// The most tokens of something that the provider writes in its own notation.
+/// The most tokens of a text that the provider rewrites in its own notation.
 fn rewritten_tokens(text: &str, tokenizer: Option<Tokenizer>) -> u64 {
     let bytes = text.len() as u64;
     tokenizer.map_or(bytes, |tokenizer| bytes.min(NOTATION_FACTOR * tokenizer.count(text)))
@@ -221,8 +224,8 @@ mod tests {
         }
     }
 
-    /// What OpenAI counts for a chat: the texts by the reference implementation, four tokens around each message, and
-    /// three before the answer.
+    /// The count of OpenAI for a chat: the texts by the reference implementation, four tokens
+    /// around each message, and three before the answer.
     fn counted(messages: &[Message]) -> u64 {
         let tokens = |text: &str| tiktoken_rs::o200k_base_singleton().encode_ordinary(text).len() as u64;
         let message = |message: &Message| match message {

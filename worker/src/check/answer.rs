@@ -1,4 +1,4 @@
-//! What a program or an MCP tool is given, and its answer: one JSON object each.
+//! The request to a program or an MCP tool that runs a check, and its answer: one JSON object each.
 
 use domain::{
     AgentId, ChildId, TraceId, Usd,
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::content::{Content, ContentDecision};
 
-/// The longest reason that is kept.
+/// The longest reason that is stored.
 const MAX_REASON_BYTES: usize = 1000;
 
 #[derive(Debug, Clone, Serialize)]
@@ -47,7 +47,7 @@ struct CheckReply {
     reason: Option<String>,
 }
 
-/// The decision of an answer about `content`. An answer that can't be understood denies.
+/// Reads the decision of an answer about `content`. An invalid answer denies.
 pub(super) fn read(answer: &str, content: &Content) -> ContentDecision {
     let given: CheckReply = match serde_json::from_str(answer.trim()) {
         Ok(given) => given,
@@ -63,7 +63,7 @@ pub(super) fn read(answer: &str, content: &Content) -> ContentDecision {
             };
             match changed {
                 Some(Content::Arguments(changed)) if depth::is_deeper(&changed, MAX_VALUE_DEPTH) => {
-                    // The journal could not be read again.
+                    // A deeper value could not be read from the journal again.
                     ContentDecision::failed(format!(
                         "its change nests deeper than the {MAX_VALUE_DEPTH} levels allowed"
                     ))

@@ -1,5 +1,5 @@
-//! The approval of a human. The context parks with a question; the answer comes with its next attempt, and its entry in the
-//! journal uses it up, so that each call is asked about once.
+//! The approval of a human. The context parks with a question, and its next attempt has the answer.
+//! The journal entry marks the answer as used, so each call is asked about once.
 
 use domain::{
     check::Moment,
@@ -13,14 +13,15 @@ use super::{
     rule::Rule,
 };
 
-/// The answers of a human that let a call go on.
+/// The answers of a human that approve a call.
 const YES: [&str; 7] = ["yes", "y", "ok", "approve", "approved", "allow", "allowed"];
-/// How much of an answer is kept.
+/// The most bytes that are stored of an answer.
 const KEPT_BYTES: usize = 1000;
 
 impl Checker<'_> {
-    /// What a human said about a call, or the question to ask. Only an answer to this very question counts: one to another
-    /// question, whose call was not made after all, is used up by an entry of its own.
+    /// Returns the decision of a human about a call, or the question to ask. Only an answer to the
+    /// same question matches. An earlier answer belongs to a call that was not made after all; a
+    /// separate entry marks it as used.
     pub(super) async fn approval(
         &self,
         rule: &Rule,

@@ -1,6 +1,7 @@
-//! The checks around a model call. They run before anything is held, and before the answer is in the journal: of an answer
-//! that they change, the journal, the events and the live output have the changed text only. If the worker is lost while they
-//! run, the answer is lost with it, and its cost is booked.
+//! The checks around a model call. They run before a hold is taken, and before the answer is in the
+//! journal. If they change an answer, the journal, the events and the live output have only the
+//! changed text. If the worker is lost while they run, the answer is lost with it, and its cost is
+//! booked.
 
 use domain::{
     Json, Usd,
@@ -23,18 +24,19 @@ use crate::{crash::Point, journal::checkpoint, model::Message};
 pub(crate) struct ModelCall<'a> {
     /// Identifies the request of a program.
     pub(crate) asked: Option<&'a str>,
-    /// It asks for a summary of the journal up to this entry.
+    /// The call asks for a summary of the journal up to this entry.
     pub(crate) summary_of: Option<u32>,
     pub(crate) messages: &'a [Message],
     pub(crate) model: &'a ModelName,
     /// The worst case that will be held.
     pub(crate) cost: Usd,
-    /// Its checks have run for the agent's own model; only its cost differs.
+    /// The checks have run for the agent's own model; for the fallback model only the cost differs.
     pub(crate) is_fallback: bool,
 }
 
 impl Checker<'_> {
-    /// Before a model is called. A decision other than a pass is in the journal, and told.
+    /// Runs the checks before a model call. A decision other than a pass is in the journal, and
+    /// reported.
     pub(crate) async fn before_call(&self, call: &ModelCall<'_>) -> Gate<GatePass<Vec<Message>>> {
         let moment = Moment::BeforeCall;
         let runs = |rule: &&Rule| {
@@ -49,7 +51,8 @@ impl Checker<'_> {
         let answered = self.answered();
         let call_place = call_place(call, &answered);
         let mut all = call.messages.to_vec();
-        // A program may send any messages, and those that a branch begins with were checked elsewhere, if at all.
+        // A program may send any messages, so all of them are new. The first messages of a branch
+        // were perhaps never checked.
         let continues = call.asked.is_none() && answered.iter().any(|step| !checkpoint::is_copy(step));
         let first_new = if continues { messages::first_new(&all) } else { 0 };
         for rule in self.rules.iter().filter(runs) {
@@ -62,7 +65,8 @@ impl Checker<'_> {
             if let Some(stopped) = recorded.as_ref().and_then(GateStop::by) {
                 return Gate::Stopped(stopped);
             }
-            // The messages may be others since: the agent was told something, or this is its last report.
+            // The messages may have changed since: the agent got a message, or this is its last
+            // report.
             if recorded.is_some() && !rule.is_outside() {
                 self.repeat_changes(rule, &mut all);
                 continue;
@@ -118,9 +122,9 @@ impl Checker<'_> {
         Gate::Open(GatePass { changed, passed })
     }
 
-    /// After a model has answered, before its answer is in the journal. Returns the decisions for its entry, those about the
-    /// arguments of its tool calls included: arguments that are changed here are changed in the journal too. Of a denied
-    /// answer no tool is called.
+    /// Runs the checks after an answer, before it is in the journal. Returns the decisions for its
+    /// entry, including those about the arguments of its tool calls: arguments that change here
+    /// change in the journal too. The tool calls of a denied answer are removed.
     pub(crate) async fn after_call(
         &self,
         summary_of: Option<u32>,
@@ -154,19 +158,19 @@ impl Checker<'_> {
         steps
     }
 
-    /// The answers so far, those that a branch begins with included.
+    /// The answers so far, including those that a branch begins with.
     fn answered(&self) -> Vec<ModelStep> {
         self.journal.entries().iter().filter_map(|entry| entry.step.as_model().cloned()).collect()
     }
 
-    /// Changes a message as it was changed before an earlier call.
+    /// Changes a message as checks changed it before an earlier call.
     pub(crate) fn as_sent(&self, message: &mut Message) {
         for rule in self.rules.iter().filter(|rule| rule.runs_on(Moment::BeforeCall)) {
             self.repeat_changes(rule, std::slice::from_mut(message));
         }
     }
 
-    /// Changes messages again as a check changed them before an earlier call.
+    /// Applies the changes of a check before an earlier call to these messages again.
     fn repeat_changes(&self, rule: &Rule, messages: &mut [Message]) {
         for message in messages {
             let Some(content) = messages::text(message) else { continue };
@@ -181,7 +185,8 @@ impl Checker<'_> {
         }
     }
 
-    /// Judges what is new, and earlier messages in words that were not judged yet. Those that were are changed again.
+    /// Judges new messages, and earlier messages with a text that was not judged yet. For the
+    /// others, earlier changes are repeated.
     async fn judge_messages(
         &self,
         rule: &Rule,
@@ -192,7 +197,7 @@ impl Checker<'_> {
     ) -> CheckedStep {
         for (at, message) in all.iter_mut().enumerate() {
             let Some(content) = messages::text(message) else { continue };
-            // The agent's own answers were checked as such.
+            // The agent's own answers were checked after their calls.
             let is_own = matches!(message, Message::Assistant { .. });
             let is_settled = at < first_new && (is_own || !rule.judges_earlier());
             if is_settled || rule.is_outside() && self.recorded().has_judged(&rule.name, &content) {
@@ -222,7 +227,8 @@ impl Checker<'_> {
         step
     }
 
-    /// One check of an answer: its text, and the arguments of every tool call. A schema is for the final answer.
+    /// Runs one check of an answer: its text, and the arguments of every tool call. A schema
+    /// applies to the final answer only.
     async fn judge_answer(
         &self,
         rule: &Rule,
@@ -256,7 +262,8 @@ impl Checker<'_> {
         decision
     }
 
-    /// The check before each tool call of an answer, made now so that a change is in the journal. Returns whether it halts.
+    /// Runs the check before each tool call of an answer. It runs this early so that a change is in
+    /// the journal. Returns true if it halts the context.
     async fn judge_tool_calls(
         &self,
         rule: &Rule,
@@ -309,8 +316,8 @@ impl Checker<'_> {
     }
 }
 
-/// Names a model call, the same in every attempt: by how many calls of its kind were answered before it, or by what
-/// it summarises.
+/// Names a model call, with the same text in every attempt: by the number of earlier answers to
+/// calls of its kind, or by the last entry that it summarises.
 fn call_place(call: &ModelCall<'_>, answered: &[ModelStep]) -> String {
     if let Some(to) = call.summary_of {
         return format!("summary-{to}");
@@ -320,7 +327,7 @@ fn call_place(call: &ModelCall<'_>, answered: &[ModelStep]) -> String {
     format!("{name}-{}{}", before + 1, if call.is_fallback { "-fallback" } else { "" })
 }
 
-/// Names what a human approves: this model, with these messages.
+/// Names the subject of an approval: this model, with these messages.
 fn approved_place(call: &ModelCall<'_>, call_place: &str) -> String {
     format!("{call_place}-{}-{}", call.model, messages::digest(call.messages))
 }

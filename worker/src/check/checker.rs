@@ -1,5 +1,5 @@
-//! The checks of one context: which ones, what they decided so far, and how one is run. `call` and `tool` put them around the
-//! calls.
+//! The checks of one context: their rules, their decisions so far, and how one check runs. `call`
+//! and `tool` run them around the calls.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,7 +35,7 @@ pub(crate) struct Checker<'a> {
     recorded: Mutex<RecordedChecks>,
 }
 
-/// What about the call a check that reads content is told.
+/// The facts about a call that a check gets besides the content.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct About<'a> {
     pub(super) moment: Moment,
@@ -44,7 +44,8 @@ pub(super) struct About<'a> {
 }
 
 impl<'a> Checker<'a> {
-    /// Reads what earlier attempts decided. The last decision may not have been told: it is told again.
+    /// Reads the decisions of earlier attempts. The last decision is reported again, since its
+    /// attempt may have ended before the report.
     pub(crate) async fn open(attempt: &'a Attempt, journal: &'a Journal<'a>, outside: Outside<'a>) -> Self {
         let rules = attempt.work.agent.checks.iter().map(Rule::new).collect();
         let recorded =
@@ -67,22 +68,22 @@ impl<'a> Checker<'a> {
         checker
     }
 
-    /// Whether an answer must not be shown before its checks have passed.
+    /// Returns true if an answer must be hidden until its checks have passed.
     pub(crate) fn guards_answers(&self) -> bool {
         self.rules.iter().any(|rule| rule.runs_on(Moment::AfterCall))
     }
 
-    /// A context that a check halted does not go on.
+    /// The verdict of a context that a check halted.
     pub(crate) fn halted(&self) -> Option<Verdict> {
         self.recorded().halted()
     }
 
-    /// How many answers of humans this context has used.
+    /// The number of answers of humans that this context has used.
     pub(crate) fn answers_used(&self) -> usize {
         checkpoint::answers_before(self.attempt, self.journal, &human::name())
     }
 
-    /// Takes an entry that was appended, and tells what its checks decided.
+    /// Adds an appended entry, and reports the decisions of its checks.
     pub(crate) async fn note(&self, entry: &HistoryEntry) {
         let count = {
             let mut recorded = self.recorded();
@@ -93,7 +94,7 @@ impl<'a> Checker<'a> {
         self.tell(entry, count).await;
     }
 
-    /// Tells the decisions of an entry; the last of them has the number `last`.
+    /// Reports the decisions of an entry; the last of them has the number `last`.
     async fn tell(&self, entry: &HistoryEntry, last: u32) {
         let steps: Vec<&CheckedStep> = notable(entry).collect();
         for (step, before_last) in steps.iter().zip((0..u32::try_from(steps.len()).unwrap_or(0)).rev()) {
@@ -112,7 +113,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Appends a decision as an entry of its own, and tells it.
+    /// Appends a decision as a separate entry, and reports it.
     pub(super) async fn write(&self, step: CheckedStep) {
         self.attempt.config.crash.pass(Point::Decided);
         let entry = self.journal.append(HistoryStep::Checked(Box::new(step))).await;
@@ -149,7 +150,7 @@ impl<'a> Checker<'a> {
         decided.unwrap_or_else(|| ContentDecision::failed("it can't run on this".into()))
     }
 
-    /// Never held over an await.
+    /// The guard is never held over an await.
     pub(super) fn recorded(&self) -> MutexGuard<'_, RecordedChecks> {
         self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }

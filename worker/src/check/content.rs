@@ -1,5 +1,5 @@
-//! What a check reads, and the checks that need nothing else: patterns, sizes and schemas. Pure. A reason never quotes
-//! what a pattern matched.
+//! The content that a check reads, and the checks that need only the content: patterns, sizes and
+//! schemas. Pure. A reason never quotes the text that a pattern matched.
 
 use domain::{check::CheckDecision, json_schema::JsonSchema};
 use regex::Regex;
@@ -14,7 +14,7 @@ pub(super) enum Content {
     Arguments(Value),
 }
 
-/// What a check decides about a content.
+/// The decision of a check about a content.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ContentDecision {
     pub(super) decision: CheckDecision,
@@ -36,14 +36,14 @@ impl ContentDecision {
         ContentDecision { decision: rule.hit(), reason: Some(reason), content: None }
     }
 
-    /// The check could not be run to its end: the call is denied.
+    /// Denies the call, because the check could not run to its end.
     pub(super) fn failed(why: String) -> Self {
         ContentDecision { decision: CheckDecision::Deny, reason: Some(why), content: None }
     }
 }
 
 impl Content {
-    /// As a pattern sees it, and as its size is counted.
+    /// The text that patterns match, and whose size is limited.
     fn as_text(&self) -> String {
         match self {
             Content::Text(text) => text.clone(),
@@ -62,12 +62,12 @@ impl Content {
         }
     }
 
-    /// As the journal names a change of it.
+    /// Identifies the content in the journal, for its changes.
     pub(super) fn digest(&self) -> String {
         domain::digest::short_sha256(self.as_text())
     }
 
-    /// As the journal stores it, and back.
+    /// The form in which the journal stores it; [`Content::changed_to`] reads that.
     pub(super) fn stored(&self) -> String {
         self.as_text()
     }
@@ -82,7 +82,7 @@ impl Content {
     }
 }
 
-/// Judges a content; none if the check is not of such a kind.
+/// Judges a content; `None` for a kind of check that needs more than the content.
 pub(super) fn judge(rule: &Rule, content: &Content) -> Option<ContentDecision> {
     Some(match &rule.kind {
         Kind::Forbidden(patterns) if rule.redacts() => redact(rule, patterns, content),
@@ -140,8 +140,8 @@ fn without_fence(text: &str) -> &str {
     inner.map_or(text, |inner| inner.strip_prefix("json").unwrap_or(inner).trim())
 }
 
-/// Replaces every match. In arguments each text is redacted by itself; a match that is still there, because it spans more
-/// than one text or is no text, can't be taken out, and is denied.
+/// Replaces every match. In arguments each text is redacted alone. A match that is left spans
+/// several texts or is outside of them, so it can't be redacted, and the call is denied.
 fn redact(rule: &Rule, patterns: &[Regex], content: &Content) -> ContentDecision {
     let mark = format!("[redacted:{}]", rule.name);
     let mut count = 0;
@@ -162,7 +162,7 @@ fn redact(rule: &Rule, patterns: &[Regex], content: &Content) -> ContentDecision
 fn redact_text(patterns: &[Regex], text: &str, mark: &str, count: &mut usize) -> String {
     let mut text = text.to_owned();
     for pattern in patterns {
-        // What is between two marks is looked at; a mark itself is not.
+        // A pattern searches the text between two marks, and never a mark itself.
         let parts: Vec<String> = text
             .split(mark)
             .map(|part| {

@@ -1,4 +1,4 @@
-//! Whether a call may be made, and if not, why.
+//! The gate before a call: open, stopped by a check, or waiting for a human.
 
 use domain::{
     check::CheckDecision,
@@ -6,7 +6,7 @@ use domain::{
     wire::{CheckedStep, Text},
 };
 
-/// Whether a call may be made.
+/// The decision of all checks about a call.
 #[derive(Debug)]
 pub(crate) enum Gate<T> {
     Open(T),
@@ -21,7 +21,7 @@ pub(crate) enum Gate<T> {
 pub(crate) struct GatePass<T> {
     /// The changed content, if a check changed it.
     pub(crate) changed: Option<T>,
-    /// The passes, for the entry of the call.
+    /// The checks that passed, for the entry of the call.
     pub(crate) passed: Vec<CheckedStep>,
 }
 
@@ -31,12 +31,12 @@ pub(crate) struct GateStop {
     pub(crate) check: CheckName,
     pub(crate) halts: bool,
     pub(crate) reason: String,
-    /// The decision, for the entry of the call; none if it is in the journal already.
+    /// The decision, for the entry of the call; `None` if it is in the journal already.
     pub(crate) step: Option<CheckedStep>,
 }
 
 impl GateStop {
-    /// As agents and people read it.
+    /// The text for agents and users.
     pub(crate) fn describe(&self) -> String {
         let GateStop { check, halts, reason, .. } = self;
         let how = if *halts { "halted" } else { "denied" };
@@ -53,7 +53,7 @@ impl GateStop {
         }
     }
 
-    /// None if the decision lets the call go on.
+    /// Returns `None` if the decision allows the call.
     pub(super) fn by(step: &CheckedStep) -> Option<Self> {
         match step.decision {
             CheckDecision::Pass | CheckDecision::Change => None,

@@ -1,12 +1,13 @@
-//! The messages of a model call as checks see them: each is a text by itself. New are those behind the model's last answer.
-//! The others were sent before, but not always in the same words: a notice or a message may have been added to one.
+//! The messages of a model call as checks see them: each is a separate text. Messages behind the
+//! model's last answer are new. The others were sent before, but perhaps in other words, since a
+//! notice or a message may have been added to one.
 
 use domain::digest::SequenceDigest;
 
 use super::content::Content;
 use crate::model::Message;
 
-/// The place of the first new message.
+/// The index of the first new message.
 pub(super) fn first_new(messages: &[Message]) -> usize {
     let answer = messages.iter().rposition(|message| matches!(message, Message::Assistant { .. }));
     answer.map_or(0, |at| at + 1)

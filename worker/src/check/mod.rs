@@ -1,11 +1,13 @@
-//! Checks (B16): what an agent's profile, and those of its ancestors, have run before and after every paid call and every
-//! tool call. A check passes, changes, denies the call, or halts the context; one that fails, is late or can't be
-//! understood denies. They run in the order of the list; a change is seen by the next, and the first deny or halt ends it.
+//! Checks (B16). They come from an agent's profile and those of its ancestors, and run before and
+//! after every paid call and every tool call. A check passes, changes, denies the call, or halts
+//! the context. A check that fails, is late or gives an invalid answer denies. Checks run in the
+//! order of the list: each sees the changes of earlier checks, and the first deny or halt ends the
+//! list.
 //!
-//! Every decision is in the journal: with the entry of its call, or, before the call is made, in an entry of its own.
-//! A later attempt reads it there and neither runs the check nor asks a human again. Decisions other than a pass are also told
-//! to the coordinator, numbered as the journal has them; if an attempt ends between the entry and the telling, the next one
-//! tells it.
+//! Every decision is in the journal: in the entry of its call, or, before the call is made, in a
+//! separate entry. A later attempt reads it there, and neither runs the check nor asks a human
+//! again. Decisions other than a pass are also reported to the coordinator, with their number in
+//! the journal. If an attempt ends between the entry and the report, the next attempt reports it.
 
 mod answer;
 mod approval;

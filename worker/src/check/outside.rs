@@ -1,4 +1,5 @@
-//! Checks that someone else decides: a program in a sandbox, or a tool of an MCP server. Whatever goes wrong denies.
+//! Checks that run outside of the worker: a program in a sandbox, or a tool of an MCP server. Every
+//! failure denies.
 
 use std::{path::Path, sync::Arc};
 
@@ -16,25 +17,25 @@ use crate::{
     tool::Toolbox,
 };
 
-/// The most that a program may write.
+/// The most bytes that a program may write.
 const MAX_ANSWER_BYTES: usize = 4 << 20;
 /// The size limit of the directory that a program runs in.
 const WORKSPACE_BYTES: u64 = 64 << 20;
-/// How many last lines of its standard error a reason shows.
+/// The number of last lines of standard error that a reason shows.
 const SHOWN_ERROR_LINES: usize = 3;
 
-/// What checks need of their worker.
+/// The parts of the worker that checks use.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Outside<'a> {
     pub(crate) toolbox: &'a Toolbox,
     pub(crate) sandbox: Option<&'a Sandbox>,
     pub(crate) secrets: &'a WorkerSecrets,
-    /// Where programs get a directory of their own: never the workspace of the agent.
+    /// The directory in which programs get a directory each, never the workspace of the agent.
     pub(crate) directory: &'a Path,
 }
 
 impl Outside<'_> {
-    /// The decision of a program or an MCP tool; none if the check is neither.
+    /// The decision of a program or an MCP tool; `None` for other kinds of checks.
     pub(super) async fn judge(
         &self,
         attempt: &Attempt,
@@ -49,7 +50,7 @@ impl Outside<'_> {
             Kind::Mcp(tool) => {
                 let arguments = serde_json::to_value(asked).expect("plain fields");
                 let call = async {
-                    // The tool of a server may change anything, so the lease must be valid.
+                    // The tool of a server may have any effect, so the lease must be valid.
                     attempt.lease.live().await;
                     self.toolbox.call_server(tool, &arguments).await
                 };
@@ -73,7 +74,8 @@ impl Outside<'_> {
         })
     }
 
-    /// Runs a program on one line of JSON, and returns what it wrote. It ends with its future.
+    /// Runs a program on one line of JSON, and returns its output. The program ends when the future
+    /// is dropped.
     async fn run(
         &self,
         attempt: &Attempt,

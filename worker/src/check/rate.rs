@@ -1,4 +1,5 @@
-//! The rate of a context's calls, by the times of its journal: it is the same on another worker. Pure.
+//! The rate of a context's calls, by the times in its journal, so that it is the same on every
+//! worker. Pure.
 
 use std::time::Duration;
 
@@ -9,8 +10,9 @@ use domain::{
 
 const MINUTE_MS: u64 = 60_000;
 
-/// How long to wait until another call is allowed; none if it is allowed now. `counts` picks the entries of such calls.
-/// The copies that a branch begins with were calls of another context.
+/// The time until another call is allowed; `None` if it is allowed now. `counts` selects the
+/// entries of the calls to count. The copies that a branch begins with are skipped, since they were
+/// calls of another context.
 pub(super) fn wait(
     entries: &[HistoryEntry],
     now: Timestamp,
@@ -37,7 +39,7 @@ pub(super) fn wait(
             | HistoryStep::Result(_) => {}
         }
     }
-    // The call whose minute has to be over first.
+    // The call that has to be a minute old before the next call.
     let blocking = calls.len().checked_sub(per_minute as usize).map(|at| calls[at])?;
     let waited = now.millis_since(blocking);
     Some(Duration::from_millis(MINUTE_MS.saturating_sub(waited).max(1)))

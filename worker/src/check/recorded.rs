@@ -1,4 +1,5 @@
-//! The decisions that the journal has. What is recorded for a call is not decided again.
+//! The decisions of checks in the journal. A decision that is recorded for a call is not made
+//! again.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -12,19 +13,20 @@ use super::content::Content;
 
 #[derive(Debug, Default)]
 pub(super) struct RecordedChecks {
-    /// By check, moment and the place of the call.
+    /// Decisions by check, moment and the place of the call.
     decisions: HashMap<(CheckName, Moment, String), CheckedStep>,
-    /// What a check changed in messages and arguments, by the digest of what they were.
+    /// The changes of each check to messages and arguments, by the digest of the content before.
     changed: HashMap<CheckName, BTreeMap<String, String>>,
     /// The digests of the messages that a check has judged.
     judged: HashMap<CheckName, HashSet<String>>,
     halted: Option<(CheckName, String)>,
-    /// How many decisions other than a pass the journal has, also in entries that a restore revoked.
+    /// The number of decisions other than a pass in the journal, including those that a restore
+    /// revoked.
     pub(super) count: u32,
 }
 
 impl RecordedChecks {
-    /// Reads a journal: `all` its entries, and those that stand.
+    /// Reads a journal: `all` are its entries, and `standing` those that no restore revoked.
     pub(super) fn read(all: &[HistoryEntry], standing: &[HistoryEntry]) -> Self {
         let mut recorded = RecordedChecks::default();
         standing.iter().for_each(|entry| recorded.add(entry));
@@ -56,27 +58,27 @@ impl RecordedChecks {
         self.decisions.get(&(check.clone(), moment, place.to_owned()))
     }
 
-    /// What the check made of this content before, if it changed it.
+    /// The earlier change of this content by the check, if there was one.
     pub(super) fn changed(&self, check: &CheckName, content: &Content) -> Option<Content> {
         let changed = self.changed.get(check)?.get(&content.digest())?;
         Some(content.changed_to(changed))
     }
 
-    /// Whether the check has judged exactly this content, before any call.
+    /// Returns true if the check has judged this content before, at any call.
     pub(super) fn has_judged(&self, check: &CheckName, content: &Content) -> bool {
         let digest = content.digest();
         self.judged.get(check).is_some_and(|judged| judged.contains(&digest))
             || self.changed.get(check).is_some_and(|changed| changed.contains_key(&digest))
     }
 
-    /// A context that a check halted does not go on, whatever else the journal says.
+    /// The verdict of a context that a check halted. It takes precedence over all other entries.
     pub(super) fn halted(&self) -> Option<Verdict> {
         let (check, reason) = self.halted.clone()?;
         Some(Verdict::Halted { check: check.to_string(), reason })
     }
 }
 
-/// The decisions of an entry that are told to the coordinator.
+/// The decisions of an entry that are reported to the coordinator.
 pub(super) fn notable(entry: &HistoryEntry) -> impl Iterator<Item = &CheckedStep> {
     entry.step.checks().iter().filter(|step| step.decision != CheckDecision::Pass)
 }

@@ -1,4 +1,5 @@
-//! What patterns take out of a text before it is cut: behind the cut, half of a match would no longer match, and be sent.
+//! Redacts a text before it is cut. After a cut, the remaining half of a match would no longer
+//! match, and would be sent.
 
 use domain::check::{Check, Moment, OnHit};
 
@@ -17,7 +18,7 @@ impl Redaction {
         Redaction(redacting.filter(|rule| rule.redacts() && rule.runs_on(Moment::BeforeCall)).collect())
     }
 
-    /// The text without what they match.
+    /// The text without the matches.
     pub(crate) fn apply(&self, text: String) -> String {
         self.0.iter().fold(text, |text, rule| {
             let content = Content::Text(text);

@@ -25,9 +25,9 @@ pub(super) struct Rule {
 
 #[derive(Debug)]
 pub(super) enum Kind {
-    /// None of these may match.
+    /// Every one of these patterns denies.
     Forbidden(Vec<Regex>),
-    /// One of these must match.
+    /// At least one of these patterns must match.
     Allowed(Vec<Regex>),
     MaxBytes(u64),
     Schema(Box<JsonSchema>),
@@ -35,7 +35,7 @@ pub(super) enum Kind {
     Mcp(ToolName),
     PerMinute(u32),
     MaxCost(Usd),
-    /// With an amount: only calls that may cost more.
+    /// With an amount: only for calls that may cost more.
     Approval(Option<Usd>),
     /// This worker can't read the check, so it denies.
     Unusable(String),
@@ -62,7 +62,8 @@ impl Rule {
         self.runs_on(moment) && self.tools.as_ref().is_none_or(named)
     }
 
-    /// Whether it judges a text or arguments. The others judge whether a call may be made now.
+    /// Returns true if the check judges a text or arguments. Other checks decide whether a call may
+    /// be made now.
     pub(super) fn reads_content(&self) -> bool {
         match self.kind {
             Kind::Forbidden(_)
@@ -76,18 +77,19 @@ impl Rule {
         }
     }
 
-    /// Whether what it changes in one message it changes again in the same message.
+    /// Returns true if the check redacts. Its changes follow from the message alone, so they are
+    /// not recorded.
     pub(super) fn redacts(&self) -> bool {
         matches!(self.kind, Kind::Forbidden(_)) && self.on_hit == OnHit::Redact
     }
 
-    /// Whether a program or an MCP tool decides, who is asked about a text once.
+    /// Returns true if a program or an MCP tool decides. It judges each text once.
     pub(super) fn is_outside(&self) -> bool {
         matches!(self.kind, Kind::Program(_) | Kind::Mcp(_))
     }
 
-    /// Whether it also judges messages before the model's last answer: what it has not judged yet in exactly this text is
-    /// not sent. The others judge the form of what is new.
+    /// Returns true if the check also judges messages before the model's last answer, so that no
+    /// text is sent that it has not judged in this form. Other checks apply only to new messages.
     pub(super) fn judges_earlier(&self) -> bool {
         match self.kind {
             Kind::Forbidden(_) => !self.redacts(),
@@ -101,8 +103,8 @@ impl Rule {
         }
     }
 
-    /// Whether it is also for summaries (W7). What the agent's own prompts and answers have to look like is not asked of
-    /// them.
+    /// Returns true if the check also applies to summaries (W7). Checks for the form of the agent's
+    /// own prompts and answers do not apply.
     pub(super) fn runs_on_summaries(&self) -> bool {
         match self.kind {
             Kind::Allowed(_) | Kind::MaxBytes(_) | Kind::Schema(_) => false,
@@ -116,7 +118,7 @@ impl Rule {
         }
     }
 
-    /// What a hit means. A match that can't be redacted is denied.
+    /// The decision for a hit. A match that can't be redacted is denied.
     pub(super) fn hit(&self) -> CheckDecision {
         match self.on_hit {
             OnHit::Deny | OnHit::Redact => CheckDecision::Deny,

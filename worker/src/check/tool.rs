@@ -1,5 +1,5 @@
-//! The checks around a tool call. Those that read the arguments of an LLM agent's call have run on the answer that requests
-//! it; the call finds their decisions in the journal.
+//! The checks around a tool call. For an LLM agent, checks that read arguments have already run on
+//! the answer that requests the call, and their decisions are in the journal.
 
 use std::collections::BTreeMap;
 
@@ -25,18 +25,20 @@ use crate::{
     },
 };
 
-/// How much of the arguments a question shows.
+/// The most bytes of the arguments that a question shows.
 const SHOWN_BYTES: usize = 2000;
 
 impl Checker<'_> {
-    /// Before a tool is called. What a check changed and what a human answered is in the journal; a denial is not yet.
+    /// Runs the checks before a tool call. A check's change and a human's answer are in the journal
+    /// when this returns; a denial is not.
     pub(crate) async fn before_tool(&self, invocation: &Invocation<'_>) -> Gate<GatePass<Value>> {
         let moment = Moment::BeforeTool;
         let Invocation { tool, place, .. } = *invocation;
         let mut arguments = Content::Arguments(invocation.arguments.clone());
         let mut passed = Vec::new();
         let rules = self.rules.iter().filter(|rule| rule.runs_on_tool(moment, tool));
-        // First what reads the arguments: a human is asked about those that the tool would get.
+        // Checks that read the arguments come first, so that a human is asked about the arguments
+        // that the tool would get.
         let (reading, others): (Vec<_>, Vec<_>) = rules.partition(|rule| rule.reads_content());
         for rule in reading {
             if let Some(step) = self.decided(rule, moment, place) {
@@ -81,7 +83,8 @@ impl Checker<'_> {
         Gate::Open(GatePass { changed: (arguments != *invocation.arguments).then_some(arguments), passed })
     }
 
-    /// After a tool has answered, before its output is in the journal. A denied output is replaced by why.
+    /// Runs the checks after a tool has answered, before its output is in the journal. A denied
+    /// output is replaced by the reason.
     pub(crate) async fn after_tool(&self, tool: &str, mut observation: Observation) -> Observation {
         let moment = Moment::AfterTool;
         for rule in self.rules.iter().filter(|rule| rule.runs_on_tool(moment, tool)) {
@@ -121,15 +124,17 @@ impl Checker<'_> {
         arguments.into_arguments()
     }
 
-    /// Writes the passes of a call that an answer or the end of a child may interrupt. A later attempt makes the same call to
-    /// take the answer or the result, and must not be denied what it was allowed, and has paid for.
+    /// Records the passes of a call that a question or a child may interrupt. A later attempt makes
+    /// the same call again to take the answer or the result. The passes keep that call from being
+    /// denied after it was allowed and paid for.
     async fn write_passes(&self, passed: Vec<CheckedStep>, place: &str) {
         for step in passed {
             self.write(CheckedStep { place: Some(place.to_owned()), ..step }).await;
         }
     }
 
-    /// Whether a tool may be called now; with a pass that the entry of the call is to have.
+    /// Decides whether a tool may be called now. The returned pass belongs into the entry of the
+    /// call.
     async fn before_tool_now(
         &self,
         rule: &Rule,
@@ -170,7 +175,7 @@ impl Checker<'_> {
     }
 
     fn tool_rate(&self, rule: &Rule, per_minute: u32) -> ContentDecision {
-        // Each call that the check has let through has one pass, in its own entry or before it.
+        // Each call that passed the check has one recorded pass, in its own entry or before it.
         let is_pass = |step: &CheckedStep| {
             step.check == rule.name
                 && step.moment == Moment::BeforeTool

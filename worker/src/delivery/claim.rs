@@ -1,5 +1,5 @@
-//! Claim before run: a delivery is only a hint, and the coordinator says whether this worker may run the
-//! context. A claim asked twice with one token is one claim, so it is retried freely.
+//! Claim before run: a delivery is only a hint, and the coordinator decides whether this worker may
+//! run the context. Two claims with one token are the same claim, so a claim is retried freely.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -19,11 +19,11 @@ use crate::{
     config::Config,
 };
 
-/// How long a claim is tried before the work goes back to the queue.
+/// The time for which a claim is tried before the work goes back to the queue.
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(30);
-/// Redelivery delay when no coordinator answered.
+/// The redelivery delay after no coordinator answered.
 pub(super) const REDELIVER_AFTER: Duration = Duration::from_secs(2);
-/// The interval of progress acknowledgements meanwhile, well below the delivery's ack wait.
+/// The interval of progress acknowledgements during a claim, well below the delivery's ack wait.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(3);
 /// The shortest redelivery delay of a context that another worker runs.
 const MIN_DELAY: Duration = Duration::from_millis(200);
@@ -31,15 +31,15 @@ const MIN_DELAY: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(super) enum Claim {
     Ours(Box<ClaimAnswer>),
-    /// Deliver it again after this.
+    /// The delivery is to come again after this time.
     Later(Duration),
-    /// There is nothing to do: ended, cancelled, or not to be run.
+    /// There is no work left: the context has ended, was cancelled, or must not run.
     Over,
     Refused(Refusal),
 }
 
-/// Claims a context. The token is fresh for each delivery: a redelivery of what this very worker runs must
-/// not be taken for the running attempt.
+/// Claims a context. The token is fresh for each delivery: otherwise the redelivery of a context
+/// that this worker runs would be taken for the running attempt.
 pub(super) async fn claim(
     config: &Config,
     coordinator: &Coordinator,

@@ -1,6 +1,6 @@
-//! Deliveries that can't be handled: kept for the operator as dead letters, and taken out of the queue. The
-//! dead letter is stored before the delivery is ended: a crash in between brings the delivery again, and the
-//! letter is stored once, by its id.
+//! Deliveries that can't be handled: stored for the operator as dead letters, and removed from the
+//! queue. The dead letter is stored before the delivery ends. After a crash in between the delivery
+//! comes again, and the letter is stored once, by its id.
 
 use bus::{Bus, Delivery, Outgoing};
 use domain::{
@@ -11,7 +11,7 @@ use domain::{
 
 use super::claim::REDELIVER_AFTER;
 
-/// Stores the delivery as a dead letter, and takes it out of the queue.
+/// Stores the delivery as a dead letter, and removes it from the queue.
 pub(crate) async fn store(
     bus: &Bus,
     delivery: &Delivery,
@@ -26,7 +26,8 @@ pub(crate) async fn store(
     let kind = ChildId::new("execute").expect("a literal that fits the grammar");
     let message = Outgoing {
         subject: Subject::Dead(kind),
-        // Sequence and time identify a message, so its dead letter is stored once, however often it is delivered.
+        // Sequence and time identify a message, so a repeated delivery stores no second dead
+        // letter.
         id: Some(format!("{}.{}.dead", delivery.sequence, delivery.at.millis())),
         headers: domain::span::caller(&delivery.headers)
             .filter(|caller| caller.sampled)

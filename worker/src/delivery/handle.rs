@@ -1,6 +1,6 @@
 //! One delivery from beginning to end: claim, run, report, acknowledge, in this order. After a
-//! crash before the acknowledgement the delivery comes again, and the answer to its claim says what is left to
-//! do: nothing, wait, or run it.
+//! crash before the acknowledgement the delivery comes again. The answer to its claim then
+//! decides: drop it, wait, or run it.
 
 use std::{
     any::Any,
@@ -41,22 +41,24 @@ use crate::{
     crash::Point,
 };
 
-/// What handles one delivery.
+/// Handles one delivery.
 #[derive(Debug, Clone)]
 pub(crate) struct Handler {
     pub(crate) config: Arc<Config>,
     pub(crate) resources: Arc<Resources>,
     pub(crate) bus: Bus,
     pub(crate) skew: Arc<Skew>,
-    /// Whether coordinators answer the claims of this worker.
+    /// Records whether coordinators answer the claims of this worker, for its log.
     pub(crate) coordinators: Arc<Mutex<Outage>>,
-    /// A broadcast said that this context is to stop: the next tick asks whether that is so.
+    /// Notified when a broadcast asks this context to stop. The next tick checks with the
+    /// coordinator.
     pub(crate) stop_told: Arc<Notify>,
-    /// The worker ends: a running attempt reports that it was handed back, unclaimed work returns to the queue.
+    /// The worker ends: a running attempt reports that it was handed back, and unclaimed work
+    /// returns to the queue.
     pub(crate) hand_back: CancellationToken,
 }
 
-/// How an attempt ended.
+/// The end of an attempt.
 enum End {
     Finished(Verdict),
     HandedBack,
@@ -121,7 +123,7 @@ impl Handler {
             .await;
     }
 
-    /// Runs the agent while the lease lasts, reports how it ended, and acknowledges.
+    /// Runs the agent while the lease lasts, reports its end, and acknowledges.
     async fn carry_out(&self, attempt: &Attempt, open_holds: &[OpenHold], delivery: &Delivery) {
         tracing::debug!(agent = %attempt.work.agent.agent_id, "an attempt begins");
         let meter = Meter::new(attempt);
@@ -137,7 +139,7 @@ impl Handler {
             failure = attempt.exit.taken() => End::Finished(Verdict::Failed(failure)),
             verdict = acting => End::Finished(verdict),
         };
-        // The agent has ended; costs that it had not sent are sent now.
+        // The agent has ended. Costs that it has not sent are sent now.
         meter.flush().await;
         if matches!(end, End::Stopped { .. }) {
             meter.forfeit_cut_off().await;
@@ -152,7 +154,8 @@ impl Handler {
             tokio::select! {
                 biased;
                 reported = reporting => if reported.is_err() {
-                    // Not reported: another worker does it again once the lease has expired.
+                    // Without a report, another worker runs the context again once the lease has
+                    // expired.
                     end = End::LeaseExpired;
                 },
                 lost = &mut heartbeat => end = lost.into(),
@@ -167,7 +170,7 @@ async fn conclude(end: &End, delivery: &Delivery) {
     tracing::debug!(verdict = end.name(), "an attempt ended");
     match end {
         End::Finished(_) | End::HandedBack | End::Stopped { ours: true } => delivery.ack().await,
-        // The worker that has the context now acknowledges the delivery.
+        // The context belongs to another worker now, which acknowledges the delivery.
         End::Stopped { ours: false } => {}
         End::LeaseExpired => {
             tracing::warn!(
@@ -188,7 +191,7 @@ impl End {
         }
     }
 
-    /// For logs.
+    /// The name for logs.
     fn name(&self) -> &'static str {
         match self {
             End::Finished(Verdict::Completed(_)) => "completed",

@@ -1,12 +1,14 @@
-//! The heartbeat of an attempt: ticks that renew its lease, until the attempt must end. A tick that is sent
-//! twice only moves the lease on.
+//! The heartbeat of an attempt: ticks that renew its lease, until the attempt must end. A tick that
+//! is sent twice only renews the lease again.
 //!
-//! A stop message makes it tick at once. Anybody may have sent it, so only the answer to a tick ends the attempt.
+//! A stop message triggers a tick at once. Any client may have sent the message, so only the answer
+//! to a tick ends the attempt.
 //!
-//! A lease that has expired without an answer ends the attempt, unless a paid call is in flight: that call is finished,
-//! because it costs the same if it is cut off (B13). Until it has ended, and for one lease more, the heartbeat goes
-//! on asking. Nothing new begins meanwhile (`HeldLease::live`). If nobody has taken the context over, the next
-//! answer renews the lease; if somebody has, it is `stop`.
+//! A lease that has expired without an answer ends the attempt, unless a paid call is in flight.
+//! That call is finished, because it costs the same if it is cut off (B13). Until it has ended, and
+//! for one lease more, the heartbeat continues to send ticks. No new work begins meanwhile
+//! (`HeldLease::live`). If no other worker has claimed the context, the next answer renews the
+//! lease; otherwise it is `stop`.
 
 use std::time::Duration;
 
@@ -24,24 +26,26 @@ const TICK_INTERVAL: Duration = Duration::from_secs(3);
 /// The pause after a tick that was not answered.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The shortest time between a tick and the next one that a stop message asks for: whoever forges stops must not make a worker
-/// and its coordinator busy.
+/// The shortest time between a tick and the next one that a stop message triggers. Without it,
+/// forged stop messages could keep a worker and its coordinator busy.
 const STOP_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Why an attempt must end.
+/// The reason why an attempt must end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lost {
-    /// The coordinator has decided so. `ours` is false if the lease had expired before: the delivery may be
-    /// another worker's by now, and an acknowledgement would take it from that worker.
+    /// The coordinator has decided so. `ours` is false if the lease had expired before. The
+    /// delivery may then belong to another worker, and an acknowledgement would take it from that
+    /// worker.
     Stopped { ours: bool },
     /// No tick was answered for a whole lease, and no call is in flight.
     Expired,
 }
 
-/// Renews the lease as long as the attempt may run.
+/// Renews the lease while the attempt may run.
 pub(super) async fn run(attempt: &Attempt, meter: &Meter<'_>, delivery: &Delivery) -> Lost {
     let (lease, clock) = (&attempt.lease, attempt.config.clock);
-    // Since the ticks are not answered: whether a call was in flight at the last look, and until when.
+    // While ticks are unanswered: whether a call was in flight at the last check, and the last time
+    // at which one was.
     let (mut calling, mut called_at) = (false, None);
     let mut not_before = Instant::now();
     loop {
@@ -58,7 +62,7 @@ pub(super) async fn run(attempt: &Attempt, meter: &Meter<'_>, delivery: &Deliver
         let was_calling = std::mem::replace(&mut calling, in_doubt && meter.in_flight());
         if calling || was_calling {
             called_at = Some(clock.mark());
-            // The delivery stays ours while the call is finished.
+            // The delivery stays with this worker while the call is finished.
             delivery.progress().await;
         }
         if in_doubt && left.is_zero() && called_at.is_none_or(|at| clock.since(at) >= lease.lasts()) {
@@ -95,13 +99,15 @@ pub(super) async fn run(attempt: &Attempt, meter: &Meter<'_>, delivery: &Deliver
     }
 }
 
-/// Waits for a stop message. One that comes while a tick is under way counts for the next: that tick may be older than the end.
+/// Waits for a stop message. A message that arrives during a tick triggers another tick, since the
+/// coordinator may have answered that tick before the end of the context.
 async fn stop_told(lease: &HeldLease, not_before: Instant) {
     lease.stop_told().await;
     sleep_until(not_before).await;
 }
 
-/// The pause before the next try: shorter if the lease expires before, since that is to be noticed.
+/// The pause before the next try. It is shorter if the lease expires first, so that the expiry is
+/// noticed in time.
 fn until_retry(left: Duration) -> Duration {
     if left.is_zero() { RETRY_INTERVAL } else { RETRY_INTERVAL.min(left) }
 }

@@ -1,6 +1,6 @@
-//! The report of an attempt: how it ended, stored before the delivery is acknowledged. After a
-//! crash in between the delivery comes again, and the answer to its claim says what is left to do: nothing,
-//! wait, or run it. An older attempt's result changes no state, so a late report is harmless.
+//! The report of an attempt: its verdict, stored before the delivery is acknowledged. After a crash
+//! in between the delivery comes again, and the answer to its claim decides: drop it, wait, or run
+//! it. The result of an older attempt changes no state, so a late report is harmless.
 
 use bus::{Bus, Outgoing, PublishError};
 use domain::wire::{self, Report, Verdict};
@@ -11,8 +11,8 @@ use crate::{
     retry::{Backoff, RetriesExhausted},
 };
 
-/// Stores the result. A full queue and a missing acknowledgement are waited for; any other failure is retried up to the limit, and then
-/// the attempt is given up.
+/// Stores the result. A full queue and a missing acknowledgement are retried without a limit. Any
+/// other failure is retried up to the limit; then the attempt is given up.
 pub(super) async fn send(attempt: &Attempt, verdict: Verdict) -> Result<(), RetriesExhausted> {
     let id = attempt.message_id(&format!("{}.result", attempt.number()));
     let verdict = result::fit(attempt, verdict, attempt.work.limits.max_result_bytes).await;
@@ -34,7 +34,7 @@ async fn store(bus: &Bus, message: Outgoing) -> Result<(), RetriesExhausted> {
     while let Err(error) = bus.publish(message.clone()).await {
         tracing::debug!(%error, "could not store the result yet");
         match error {
-            // There will be room, and doing the work again would cost more than waiting.
+            // There will be room, and waiting is cheaper than repeating the work.
             PublishError::Full(_) | PublishError::Unacknowledged => backoff.wait().await,
             PublishError::WrongSequence | PublishError::Denied(_) | PublishError::Other(_) => {
                 backoff.wait_bounded().await?

@@ -1,18 +1,19 @@
-//! How far this machine's time of day is from the coordinators'. Nothing is measured by it, but journals and
-//! spans are stamped with it: a clock that is wrong is told, once in the log and in `describe`.
+//! The difference between this machine's time of day and the coordinators'. No deadline or lease
+//! depends on it, but journals and spans have its timestamps. A wrong clock is reported once in the
+//! log, and in `describe`.
 
 use std::sync::{Mutex, PoisonError};
 
 use domain::Timestamp;
 
-/// A smaller difference may be the time that an answer took.
+/// A smaller difference may be the time that an answer took to arrive.
 const MUCH_MS: u64 = 5_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Skew(Mutex<Option<i64>>);
 
 impl Skew {
-    /// A coordinator said its time, just now.
+    /// Compares the time in a coordinator's answer with the local time.
     pub(crate) fn compare(&self, coordinators: Timestamp, ours: Timestamp) {
         let ahead = signed(ours.millis_since(coordinators)) - signed(coordinators.millis_since(ours));
         let found = (ahead.unsigned_abs() >= MUCH_MS).then_some(ahead);

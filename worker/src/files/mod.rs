@@ -1,4 +1,4 @@
-//! Files of a context: its workspace on this machine, and what goes to the object store because it is too
+//! Files of a context: its workspace on this machine, and the data in the object store that is too
 //! large for a message.
 
 pub(crate) mod objects;

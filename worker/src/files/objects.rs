@@ -1,5 +1,5 @@
-//! The object store, for data that is too large for a message. The names of a context's objects begin with its prefix,
-//! by which they are found and removed.
+//! The object store, for data that is too large for a message. The names of a context's objects
+//! begin with the context's prefix, by which they are found and removed.
 
 use bus::{Bus, Error};
 use bytes::Bytes;
@@ -13,19 +13,21 @@ use crate::{attempt::Attempt, retry::Backoff};
 /// A longer name does not fit into the subject that the server derives from it.
 const MAX_PATH_BYTES: usize = 512;
 
-/// The prefix of an attempt's objects: its context's prefix and its own number. So an attempt that has not noticed its
-/// replacement can't overwrite objects of its successor.
+/// The prefix of an attempt's objects: its context's prefix and its own number. The number keeps an
+/// attempt that has not noticed its replacement from overwriting objects of its successor.
 pub(super) fn prefix(attempt: &Attempt) -> String {
     let context = ObjectReference::prefix(attempt.trace_id(), attempt.child_id());
     format!("{context}{}.", attempt.number())
 }
 
-/// Stores a file of this attempt, by its path beneath `outputs/`. If it can't be stored, the attempt ends.
+/// Stores a file of this attempt, by its path beneath `outputs/`. If it can't be stored, the
+/// attempt ends.
 pub(crate) async fn put_output(attempt: &Attempt, path: &str, bytes: Vec<u8>) -> ObjectReference {
     put_file(attempt, "outputs", path, bytes).await
 }
 
-/// The same, in a directory of its own: a file that is written again does not change what is stored there.
+/// Like [`put_output`], beneath another directory. A later output with the same path does not
+/// overwrite these objects.
 pub(crate) async fn put_file(
     attempt: &Attempt,
     directory: &str,
@@ -44,7 +46,8 @@ pub(crate) async fn put_file(
     }
 }
 
-/// Stores an object, or says how the attempt fails. Storing it twice under one name changes nothing.
+/// Stores an object, or returns the failure of the attempt. Storing it twice under one name changes
+/// nothing.
 pub(super) async fn put(bus: &Bus, name: &str, bytes: Bytes) -> Result<ObjectReference, Failure> {
     let (size_bytes, sha256) = (bytes.len() as u64, sha256(&bytes));
     let mut backoff = Backoff::default();
@@ -57,7 +60,7 @@ pub(super) async fn put(bus: &Bus, name: &str, bytes: Bytes) -> Result<ObjectRef
     Ok(ObjectReference { object: name.to_owned(), size_bytes, sha256 })
 }
 
-/// Whether every retry would fail with the same error.
+/// Returns true if every retry would fail with the same error.
 fn is_permanent(error: &Error) -> bool {
     match error {
         Error::TooLarge { .. } | Error::Denied(_) => true,
@@ -80,8 +83,8 @@ fn not_stored(name: &str, error: &Error) -> Failure {
     }
 }
 
-/// Fetches an object. An error is final: the object is gone, differs from what was stored, or could not be
-/// fetched within the retry limit.
+/// Fetches an object. An error is final: the object is missing, differs from the stored one, or
+/// could not be fetched within the retry limit.
 pub(crate) async fn get(bus: &Bus, reference: &ObjectReference) -> Result<Bytes, String> {
     let name = &reference.object;
     let mut backoff = Backoff::default();

@@ -1,6 +1,7 @@
-//! Restores a workspace: a later attempt starts with an empty directory, and the journal tells what the last one
-//! contained: what an LLM agent wrote with tools, the files that were handed over to it, and those
-//! that were stored with a result. A file that can't be restored is missing, which the agent will notice.
+//! Restores a workspace. A later attempt starts with an empty directory, and the journal has its
+//! former content: files that an LLM agent wrote with tools, files that were handed over, and files
+//! that were stored with a result. A file that can't be restored is missing, and the agent will
+//! notice that.
 
 use std::collections::HashMap;
 
@@ -17,9 +18,10 @@ use crate::attempt::Attempt;
 /// The tool whose calls are repeated in a new workspace.
 pub(crate) const WRITE_TOOL: &str = domain::tool::FS_WRITE;
 
-/// Restores what the steps so far left in a workspace, in their order: the journal's own files, large tool
-/// outputs, and what the agent wrote. `changed` gives the arguments that a call was made with: checks may have changed those
-/// in the model's answer. It is told the tool, the place of the call, and the latter.
+/// Restores the files of all steps so far, in their order: the journal's own files, large tool
+/// outputs, and the agent's files. `changed` gets a tool, the place of a call and the arguments in
+/// the model's answer. It returns the arguments of the actual call, since checks may have changed
+/// them.
 pub(crate) async fn restore(
     attempt: &Attempt,
     workspace: &Workspace,
@@ -49,7 +51,7 @@ pub(crate) async fn restore(
                     write_again(workspace, &changed(&call.tool, place, call.arguments.value()));
                 }
             }
-            // The agent goes on, so this result was refused: it finds its files as it left them.
+            // This result was refused, since the agent continues. Its stored files are put back.
             HistoryStep::Result(result) => {
                 for OutputFile { path, object } in &result.outputs {
                     restore_file(attempt, workspace, path, object).await;

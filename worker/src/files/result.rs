@@ -1,5 +1,5 @@
-//! A result as it fits a message: a large one goes to the object store and is passed by reference, a long
-//! failure message is cut.
+//! Fits a result into a message: a large result goes to the object store and is passed by
+//! reference, and a long failure message is cut.
 
 use domain::{
     wire::{Failure, Payload, Verdict},
@@ -9,10 +9,11 @@ use domain::{
 use super::objects;
 use crate::attempt::Attempt;
 
-/// The longest failure message: people read it, and the trace keeps it.
+/// The longest failure message. Users read it, and the trace stores it.
 const MAX_MESSAGE_BYTES: usize = 4096;
 
-/// The name of an attempt's result: the id of its message, and the object that holds it if it is large.
+/// The name of an attempt's result: the id of its message, and the name of its object if it is
+/// large.
 pub(crate) fn name(attempt: &Attempt) -> String {
     format!("{}result", objects::prefix(attempt))
 }

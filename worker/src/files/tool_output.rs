@@ -1,5 +1,5 @@
-//! Large outputs of tools (W4): the window shows a preview, the whole output is a file in the workspace that
-//! the agent can read, and an object in the store for the worker of a later attempt.
+//! Large outputs of tools (W4). The window shows a preview. The whole output is a file in the
+//! workspace for the agent, and an object in the store for the worker of a later attempt.
 
 use domain::{
     wire::{Execute, ToolCall, ToolOutput},
@@ -15,15 +15,15 @@ use crate::attempt::Attempt;
 /// An output of this many bytes or lines is large.
 const LARGE_OUTPUT_BYTES: usize = 2048;
 const LARGE_OUTPUT_LINES: usize = 50;
-/// The beginning of it that stays in the window.
+/// The part of its beginning that stays in the window.
 const PREVIEW_BYTES: usize = 1024;
 const PREVIEW_LINES: usize = 20;
-/// The most of a file that is shown at once, when lines of it are asked for.
+/// The most bytes of a file that are shown at once, when a call asks for lines of it.
 pub(crate) const PASSAGE_BYTES: usize = 16 * 1024;
-/// The most bytes of the line below a passage that says which lines it shows.
+/// The most bytes of the line below a passage that names the lines shown.
 const FOOTER_BYTES: usize = 200;
 
-/// The tools whose calls may ask for lines of a file, and for bytes of a value.
+/// The tools whose calls may ask for lines of a file, or for bytes of a value.
 pub(crate) const READ_TOOL: &str = domain::tool::FS_READ;
 pub(crate) const READ_CONTEXT_TOOL: &str = domain::tool::READ_CONTEXT;
 
@@ -52,8 +52,9 @@ pub(crate) async fn offload(
     ToolOutput::Offloaded { path, preview, object }
 }
 
-/// The file of an output. Outputs that a branch copied keep their names, since the window refers to them; the
-/// branch's own steps get the same numbers, so their names also carry the trace. A trace branches once.
+/// The file name of an output. Outputs that a branch copied keep their names, since the window
+/// refers to them. The branch's own steps get the same numbers, so their names also contain the
+/// trace. A trace branches once.
 fn name(work: &Execute, number: u32) -> String {
     match work.branch_from {
         None => format!("step_{number:03}.txt"),
@@ -61,8 +62,8 @@ fn name(work: &Execute, number: u32) -> String {
     }
 }
 
-/// Whether a call asks for a part of a file or a value. Such an output is never replaced by a preview: otherwise the
-/// agent could not read more than that.
+/// Returns true if a call asks for a part of a file or a value. Such an output is never replaced by
+/// a preview, since the agent could not read more than the preview otherwise.
 pub(crate) fn is_passage(call: &ToolCall) -> bool {
     let asks = |name| call.arguments.value().get(name).is_some_and(|value| !value.is_null());
     match call.tool.as_str() {
@@ -81,7 +82,7 @@ fn is_large(text: &str) -> bool {
     text.len() >= LARGE_OUTPUT_BYTES || text.lines().nth(LARGE_OUTPUT_LINES - 1).is_some()
 }
 
-/// The beginning, and a line that says how to get the rest.
+/// The beginning, and a line that names the way to read the rest.
 fn preview(text: &str, path: &str) -> String {
     let beginning: Vec<&str> = text.lines().take(PREVIEW_LINES).collect();
     let beginning = cut(beginning.join("\n"), PREVIEW_BYTES);

@@ -1,6 +1,7 @@
-//! The directory of one worker, which holds its workspaces. It is beneath the configured directory and locked while
-//! the worker runs. The lock of a killed worker is released with its process, so the next worker that starts removes
-//! its directory. A worker never removes the directory of a running worker, and never follows a link.
+//! The directory of one worker, which contains its workspaces. It is beneath the configured
+//! directory, and locked while the worker runs. The lock of a killed worker is released with its
+//! process, so the next worker that starts removes the directory. A worker never removes the
+//! directory of a running worker, and never follows a link.
 
 use std::{
     fs::{File, TryLockError},
@@ -15,7 +16,8 @@ use super::workspace::{private, remove};
 
 /// The extension of a worker's directory.
 const EXTENSION: &str = "worker";
-/// The file that marks a directory as made by a worker, so that an operator's directory of such a name is kept.
+/// The file that marks a directory as made by a worker. An operator's directory with such a name is
+/// not removed.
 const MARKER: &str = ".trellis-worker";
 
 #[derive(Debug)]
@@ -26,8 +28,8 @@ pub(crate) struct WorkerDirectory {
 }
 
 impl WorkerDirectory {
-    /// `configured` may be shared with other workers. If absent, all workers of this user share a directory in the
-    /// system's temporary directory.
+    /// Opens a fresh directory. `configured` may be shared with other workers. If absent, all
+    /// workers of this user share a directory in the system's temporary directory.
     pub(crate) fn open(configured: Option<&Path>, worker_id: &WorkerId) -> io::Result<Self> {
         let shared = match configured {
             Some(shared) => {
@@ -69,7 +71,8 @@ impl Drop for WorkerDirectory {
     }
 }
 
-/// A directory in the temporary directory. It must belong to this user, so that no other user could have made it.
+/// A directory in the temporary directory. It must belong to this user, since another user may have
+/// created it first.
 fn user_directory() -> io::Result<PathBuf> {
     let user = nix::unistd::geteuid();
     let path = std::env::temp_dir().join(format!("trellis-{user}"));
@@ -87,7 +90,7 @@ fn user_directory() -> io::Result<PathBuf> {
 
 enum Lock {
     Ours(File),
-    /// Another worker that is running holds it.
+    /// Another running worker holds the lock.
     Theirs,
     /// The directory was removed meanwhile.
     Gone,
@@ -105,7 +108,8 @@ fn lock(path: &Path) -> io::Result<Lock> {
         Err(TryLockError::WouldBlock) => return Ok(Lock::Theirs),
         Err(TryLockError::Error(error)) => return Err(error),
     }
-    // The directory may have been removed before the lock was released; then this lock is on a removed directory.
+    // The directory may have been removed before its lock was released. Then this lock is on a
+    // removed directory.
     let (ours, current) = (locked.metadata()?, std::fs::symlink_metadata(path));
     match current {
         Ok(current) if (current.dev(), current.ino()) == (ours.dev(), ours.ino()) => Ok(Lock::Ours(locked)),
@@ -115,8 +119,8 @@ fn lock(path: &Path) -> io::Result<Lock> {
     }
 }
 
-/// Removes the directories of workers that no longer run. Only directories that a worker made: the shared directory
-/// may hold other things of the operator.
+/// Removes the directories of workers that no longer run. It removes only directories that a worker
+/// made, since the shared directory may contain files of the operator.
 fn sweep(shared: &Path) {
     for entry in std::fs::read_dir(shared).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -145,7 +149,8 @@ fn is_empty(path: &Path) -> io::Result<bool> {
     Ok(std::fs::read_dir(path)?.next().is_none())
 }
 
-/// Removes everything but the marker: if this worker is killed meanwhile, the directory is still known as a worker's.
+/// Removes everything but the marker. If this worker is killed meanwhile, the marker still shows
+/// that the directory is a worker's.
 fn empty(path: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(path)? {
         let entry = entry?;

@@ -1,7 +1,7 @@
-//! A context's private directory with `history/` and `outputs/` (I3). Only files beneath it are opened, whatever a
-//! path or a link says, and only regular files with a single hard link (I4). It is removed when the attempt ends.
-//! Every attempt has its own directory, so that an attempt that has not yet noticed its replacement can't change the
-//! files of its successor.
+//! A context's private directory with `history/` and `outputs/` (I3). Only regular files beneath it
+//! with a single hard link are opened, for any path and any link (I4). It is removed when the
+//! attempt ends. Every attempt has its own directory, so that an attempt that has not yet noticed
+//! its replacement can't change the files of its successor.
 
 use std::{
     io::{self, Read, Write},
@@ -24,22 +24,22 @@ const OUTPUTS: &str = "outputs";
 /// A program's temporary files, and its task.
 const TEMPORARY: &str = "tmp";
 const TASK: &str = "input.json";
-/// What the path of a file in `outputs/` begins with, and that of a large tool output.
+/// The beginning of the path of a file in `outputs/`, and of a large tool output.
 pub(crate) const OUTPUTS_PREFIX: &str = "outputs/";
 pub(crate) const TOOL_OUTPUTS_PREFIX: &str = "outputs/tools/";
-/// Where large outputs of tools are stored (W4). They are not files of the agent: they are neither counted nor
-/// collected, and it can't write them.
+/// The directory of large tool outputs (W4). They are not files of the agent: they are neither
+/// counted nor collected, and the agent can't write them.
 const TOOLS: &str = "tools";
 
 #[derive(Debug)]
 pub(crate) struct Workspace {
     path: PathBuf,
     directory: Dir,
-    /// The directory made for this attempt, removed with it.
+    /// The directory made for this attempt, which is removed with it.
     own: PathBuf,
 }
 
-/// Why a file can't be read or written.
+/// The errors of reading or writing a file.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("`{path}` is not in the workspace: {reason}")]
@@ -73,7 +73,7 @@ pub(crate) struct Extent {
 }
 
 impl Workspace {
-    /// Makes `<root>/<number>/<trace_id>/<child_id>/`, under a number not yet in use.
+    /// Creates `<root>/<number>/<trace_id>/<child_id>/`, under a number not yet in use.
     pub(crate) fn create(root: &Path, trace_id: TraceId, child_id: &ChildId) -> io::Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let own = std::iter::repeat_with(|| NEXT.fetch_add(1, Ordering::Relaxed))
@@ -102,12 +102,12 @@ impl Workspace {
         &self.path
     }
 
-    /// Makes the directory for a program's temporary files.
+    /// Creates the directory for a program's temporary files.
     pub(crate) fn make_temporary(&self) -> Result<(), Error> {
         self.make_directory(TEMPORARY, Path::new(TEMPORARY))
     }
 
-    /// Writes the file that holds a program's task.
+    /// Writes the file with a program's task.
     pub(crate) fn write_task(&self, task: &[u8]) -> Result<(), Error> {
         self.put(TASK, Path::new(TASK), task)
     }
@@ -120,7 +120,8 @@ impl Workspace {
         read_all(path, file, max_bytes)
     }
 
-    /// Writes a file, and replaces an existing one. The journal's files and stored tool outputs can't be written.
+    /// Writes a file, and replaces an existing one. Files of the journal and stored tool outputs
+    /// can't be written.
     pub(crate) fn write(&self, path: &str, bytes: &[u8]) -> Result<(), Error> {
         let inside = inside(path)?;
         if inside.starts_with(HISTORY) {
@@ -155,7 +156,7 @@ impl Workspace {
         Ok(listed)
     }
 
-    /// How many files and bytes the agent has written to `outputs/` so far.
+    /// The number and size of the files that the agent has written to `outputs/` so far.
     pub(crate) fn extent(&self) -> Extent {
         let mut extent = Extent::default();
         for (_, size_bytes) in self.output_files() {
@@ -165,7 +166,7 @@ impl Workspace {
         extent
     }
 
-    /// The same, once this file has so many bytes.
+    /// The extent after this file has been written with this size.
     pub(crate) fn extent_with(&self, path: &str, size_bytes: u64) -> Extent {
         let Extent { files, bytes } = self.extent();
         let Some(inside) = inside(path).ok().filter(|inside| inside.starts_with(OUTPUTS)) else {
@@ -176,7 +177,8 @@ impl Workspace {
         Extent { files: files.saturating_add(more), bytes: (bytes - before).saturating_add(size_bytes) }
     }
 
-    /// Every regular file beneath `outputs/` with its path there. An error if they exceed a limit.
+    /// Every regular file beneath `outputs/`, with its path there. Returns an error if the files
+    /// exceed a limit.
     pub(crate) fn outputs(&self, limits: &Limits) -> Result<Vec<(String, Vec<u8>)>, Error> {
         let Extent { files, bytes } = self.extent();
         let within = |limit, has, max| {
@@ -197,7 +199,7 @@ impl Workspace {
         Ok(outputs)
     }
 
-    /// Writes a step to `history/step_001.json`, for the agent's program and for people.
+    /// Writes a step to `history/step_001.json`, for the agent's program and for users.
     pub(crate) fn note(&self, entry: &HistoryEntry) -> io::Result<()> {
         let path = format!("{HISTORY}/step_{:03}.json", entry.number);
         let bytes = serde_json::to_vec_pretty(entry).expect("plain fields");
@@ -223,7 +225,8 @@ impl Workspace {
         found
     }
 
-    /// The entries of a directory; links are not followed. A name that is not text is skipped, since no path can name it.
+    /// The entries of a directory; links are not followed. A name that is not text is skipped,
+    /// since no path can contain it.
     fn entries(&self, directory: &Path) -> io::Result<Vec<(PathBuf, cap_std::fs::Metadata)>> {
         let mut entries = Vec::new();
         for entry in self.directory.read_dir(directory)? {
@@ -246,7 +249,7 @@ impl Workspace {
             self.make_directory(path, parent)?;
         }
         self.refuse_links(path, inside)?;
-        // Truncated only after `open` has checked that it is a regular file.
+        // The file is truncated only after `open` has checked that it is regular.
         let mut file = self.open(path, inside, OpenOptions::new().write(true).create(true).mode(0o600))?;
         let written = file.set_len(0).and_then(|()| file.write_all(bytes));
         written.map_err(|source| failed(path, source))
@@ -263,8 +266,9 @@ impl Workspace {
         self.directory.create_dir_with(directory, &builder).map_err(|source| failed(path, source))
     }
 
-    /// Opens a regular file that has no second hard link, which could be outside. It is checked after it was opened, so
-    /// that no other file can take its place in between. `O_NONBLOCK`: opening a pipe must not wait.
+    /// Opens a regular file with a single hard link, since a second one could be outside. The check
+    /// follows the opening, so that no other file can take its place in between. With `O_NONBLOCK`,
+    /// opening a pipe does not wait.
     fn open(&self, path: &str, inside: &Path, options: &mut OpenOptions) -> Result<File, Error> {
         options.custom_flags(nix::fcntl::OFlag::O_NONBLOCK.bits());
         let file = self.directory.open_with(inside, options).map_err(|source| failed(path, source))?;
@@ -278,7 +282,8 @@ impl Workspace {
         Ok(file)
     }
 
-    /// Refuses a path with a symbolic link in it. Even a link that stays inside is refused, since its target may change.
+    /// Rejects a path with a symbolic link in it, even with one that stays inside, since its target
+    /// may change.
     fn refuse_links(&self, path: &str, inside: &Path) -> Result<(), Error> {
         for part in inside.ancestors().filter(|part| !part.as_os_str().is_empty()) {
             match self.directory.symlink_metadata(part) {
@@ -288,7 +293,7 @@ impl Workspace {
                 Ok(metadata) if !metadata.is_dir() && !metadata.is_file() => {
                     return Err(outside(path, "it is not a regular file"));
                 }
-                // An absent file is not a link; other errors occur again on opening.
+                // A missing file is not a link. Other errors occur again on opening.
                 Ok(_) | Err(_) => {}
             }
         }
@@ -304,7 +309,7 @@ impl Drop for Workspace {
     }
 }
 
-/// A path relative to the workspace, made of plain names only.
+/// Converts a path to one relative to the workspace, of plain names only.
 fn inside(path: &str) -> Result<PathBuf, Error> {
     let mut inside = PathBuf::new();
     for component in Path::new(path).components() {
@@ -359,8 +364,9 @@ pub(crate) fn private() -> std::fs::DirBuilder {
     builder
 }
 
-/// Removes a directory with its content, also if a program has removed the permissions of its files. What lies deeper than a
-/// level is moved up first: a tree that a program made may be deeper than a path can name or a stack has frames.
+/// Removes a directory with its content, even if a program has removed the permissions of its
+/// files. Directories below the first level are moved up first. A program's tree may be deeper than
+/// a path can name, or a recursion has stack for.
 pub(crate) fn remove(directory: &Path) -> io::Result<()> {
     let mut moved = 0_u64;
     loop {
@@ -379,19 +385,21 @@ pub(crate) fn remove(directory: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes a directory, and moves those in it to `above`, under numbers that are free there. Tells whether it changed anything.
+/// Removes a directory, and moves the directories in it to `above`, under free numbers. Returns
+/// true if anything changed.
 fn raise(directory: &Path, above: &Path, moved: &mut u64) -> io::Result<bool> {
     let mut has_changed = false;
     for below in opened(directory)?.unwrap_or_default() {
         make_private(&below);
         *moved += 1;
-        // A number that is taken is free when all that is there now has been removed.
+        // A number that is in use becomes free once its present directory has been removed.
         has_changed |= std::fs::rename(&below, above.join(format!("trellis-{moved}"))).is_ok();
     }
     Ok(has_changed | std::fs::remove_dir(directory).is_ok())
 }
 
-/// The directories in a directory, of which all else is removed; none if there is no such directory.
+/// Removes all files in a directory, and returns its directories; `None` if the directory does not
+/// exist.
 fn opened(directory: &Path) -> io::Result<Option<Vec<PathBuf>>> {
     make_private(directory);
     let entries = match std::fs::read_dir(directory) {
@@ -401,7 +409,7 @@ fn opened(directory: &Path) -> io::Result<Option<Vec<PathBuf>>> {
     let mut directories = Vec::new();
     for entry in entries {
         let entry = entry?;
-        // The type of the entry itself, so links are not followed.
+        // This is the type of the entry itself, so links are not followed.
         if entry.file_type()?.is_dir() {
             directories.push(entry.path());
         } else {

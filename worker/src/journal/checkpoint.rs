@@ -1,6 +1,6 @@
-//! Checkpoints (W5): a context that branches begins with a copy of another context's entries, and a restored
-//! one continues from an earlier entry of its own. Both are written to the journal before any other entry, and once:
-//! if an attempt ends in between, the next one completes the rest.
+//! Checkpoints (W5). A context that branches begins with a copy of another context's entries; a
+//! restored context continues from one of its earlier entries. Both are written to the journal
+//! before any other entry, and once: if an attempt ends in between, the next one completes them.
 
 use domain::{
     CallId,
@@ -18,15 +18,15 @@ use crate::{
     files::{objects, workspace},
 };
 
-/// What the call id of a copied answer begins with.
+/// The beginning of the call id of a copied answer.
 const COPIED: &str = "branched-";
 
-/// Whether an answer was copied from another context.
+/// Returns true if an answer was copied from another context.
 pub(crate) fn is_copy(step: &ModelStep) -> bool {
     step.call_id.as_str().starts_with(COPIED)
 }
 
-/// Must be called right after the journal is opened.
+/// Completes a branch and records a restore. Must be called right after the journal is opened.
 pub(crate) async fn prepare(attempt: &Attempt, journal: &Journal<'_>) -> Result<(), Failure> {
     if let Some(from) = &attempt.work.branch_from {
         branch(attempt, journal, from).await?;
@@ -35,8 +35,8 @@ pub(crate) async fn prepare(attempt: &Attempt, journal: &Journal<'_>) -> Result<
     Ok(())
 }
 
-/// Copies the steps that are not copied yet. No step of its own comes before the last copy, so all its steps
-/// are copies while there are fewer than there should be.
+/// Copies the steps that are not copied yet. The context's own steps begin after the last copy. So
+/// while there are too few steps, all of them are copies.
 async fn branch(attempt: &Attempt, journal: &Journal<'_>, from: &Checkpoint) -> Result<(), Failure> {
     let (begun, done) = journal.with_all_entries(|written| {
         let begun = written.iter().find_map(|entry| copies(&entry.step));
@@ -62,13 +62,13 @@ async fn branch(attempt: &Attempt, journal: &Journal<'_>, from: &Checkpoint) -> 
     Ok(())
 }
 
-/// A copy has another number here than in the journal it comes from, so an entry that names others names their copies.
-/// Those were copied before it.
+/// Renumbers the entries that a copy refers to: copies have other numbers than the originals. The
+/// entries it refers to were copied before it.
 fn renumbered(step: HistoryStep, originals: &[u32], journal: &Journal<'_>) -> HistoryStep {
     let copies: Vec<u32> = journal.with_all_entries(|written| {
         written.iter().filter(|entry| entry.step.is_work()).map(|entry| entry.number).collect()
     });
-    // The last original up to this number, and its copy.
+    // The copy of the last original up to this number.
     let number = |original: u32| {
         let before = originals.iter().take_while(|number| **number <= original).count();
         copies.get(before.saturating_sub(1)).copied().unwrap_or(0)
@@ -94,7 +94,8 @@ fn renumbered(step: HistoryStep, originals: &[u32], journal: &Journal<'_>) -> Hi
     }
 }
 
-/// The model, tool, message and compacted steps that counted when `from.step` was the last entry, whatever came later.
+/// The work steps that were valid when `from.step` was the last entry. Later entries have no effect
+/// on them.
 async fn steps_at(attempt: &Attempt, from: &Checkpoint) -> Result<Vec<HistoryEntry>, Failure> {
     let journal = Filter::JournalOf(from.trace_id, from.child_id.clone());
     let (entries, _) = stored::read(&attempt.bus, &journal, &from.child_id).await?;
@@ -105,13 +106,14 @@ async fn steps_at(attempt: &Attempt, from: &Checkpoint) -> Result<Vec<HistoryEnt
     Ok(stored::standing(&until).into_iter().filter(|entry| entry.step.is_work()).collect())
 }
 
-/// How many copies a branch has to make, if this entry begins one.
+/// The number of copies of a branch, if this entry begins one.
 fn copies(step: &HistoryStep) -> Option<usize> {
     if let HistoryStep::Branched { copies, .. } = step { Some(*copies as usize) } else { None }
 }
 
-/// A step as its branch keeps it. Its cost can be read, but its call id is not one of this context's, so that
-/// it never settles a hold. A large output is copied too: the other context may be deleted.
+/// The copy of a step. Its cost stays readable, but its call id does not belong to this context, so
+/// that it never settles a hold. A large output is copied too, since the other context may be
+/// deleted.
 async fn copy(attempt: &Attempt, entry: HistoryEntry) -> HistoryStep {
     match entry.step {
         HistoryStep::Model(mut step) => {
@@ -154,7 +156,7 @@ fn gone(from: &Checkpoint) -> Failure {
     Failure::lasting(FailureKind::Agent, message)
 }
 
-/// Records the last restore that was asked for, unless an attempt has done so already.
+/// Records the last requested restore, unless an attempt has recorded it already.
 async fn restore_point(attempt: &Attempt, journal: &Journal<'_>) {
     let Some(point) = attempt.work.restore else { return };
     let is_done = |entry: &HistoryEntry| matches!(entry.step, HistoryStep::Restored { number, .. } if number >= point.number);
@@ -164,9 +166,9 @@ async fn restore_point(attempt: &Attempt, journal: &Journal<'_>) {
     }
 }
 
-/// How many answers of humans this context had used before its next question, of the tool `asks` or of a check.
-/// Copied questions were answered in another context; a restore says how many answers came before it; a
-/// refused call asked nothing.
+/// The number of answers of humans that this context had used before its next question, of the tool
+/// `asks` or of a check. Copied questions are skipped, since they were answered in another context.
+/// A restore contains the number of answers before it. A refused call asked no question.
 pub(crate) fn answers_before(attempt: &Attempt, journal: &Journal<'_>, asks: &ToolName) -> usize {
     let (mut before, mut copies) = (0, 0);
     journal.with_all_entries(|written| {

@@ -1,5 +1,5 @@
-//! The journal of a context: its entries. Appends and reads them, copies or revokes them at checkpoints, and begins
-//! with the files that were handed over.
+//! The journal of a context. This module appends and reads its entries, copies or revokes them at
+//! checkpoints, and begins a journal with the files that were handed over.
 
 pub(crate) mod checkpoint;
 pub(crate) mod received;

@@ -1,17 +1,18 @@
-//! The files that a caller handed over (G10). The first attempt copies them under names of its own context, so that the
-//! caller's may be deleted, and its journal names the copies: every later attempt, and every branch, finds the same. An
-//! attempt that ends before that entry is written leaves copies that nobody names, and the next one copies again.
+//! The files that a caller handed over (G10). The first attempt copies them under names of its own
+//! context, since the caller's files may be deleted, and records the copies in its journal. Every
+//! later attempt and every branch finds the same files. An attempt that ends before that entry
+//! leaves unused copies, and the next one copies again.
 
 use domain::wire::{Failure, FailureKind, HistoryEntry, HistoryStep, OutputFile};
 
 use super::writer::Journal;
 use crate::{attempt::Attempt, crash::Point, files::objects};
 
-/// Where the copies are among the objects of an attempt.
+/// The directory of the copies among the objects of an attempt.
 const DIRECTORY: &str = "received";
 
-/// Copies what was handed over, unless an entry that counts names it already. Must be called before any other entry of
-/// the agent's own work is written.
+/// Copies the files that were handed over, unless a valid entry names the copies already. Must be
+/// called before any other entry of the agent's own work is written.
 pub(crate) async fn prepare(attempt: &Attempt, journal: &Journal<'_>) -> Result<(), Failure> {
     let is_done = |entry: &HistoryEntry| matches!(entry.step, HistoryStep::Received { .. });
     if attempt.work.files.is_empty() || journal.entries().iter().any(is_done) {
@@ -30,7 +31,7 @@ pub(crate) async fn prepare(attempt: &Attempt, journal: &Journal<'_>) -> Result<
     Ok(())
 }
 
-/// The entry as a branch keeps it. A file that is gone stays named as it was.
+/// The entry in a branch. A file that is missing keeps its old reference.
 pub(super) async fn copy(attempt: &Attempt, files: Vec<OutputFile>) -> HistoryStep {
     let mut copies = Vec::with_capacity(files.len());
     for file in files {

@@ -1,4 +1,4 @@
-//! Reads a stored journal completely, or returns why it can't be used.
+//! Reads a stored journal as a whole, or returns the reason why it can't be used.
 
 use bus::{Bus, of_first_writers};
 use domain::{
@@ -9,13 +9,13 @@ use domain::{
 
 use crate::retry::Backoff;
 
-/// Why a stored journal can't be used. Going on without it would pay for the same calls again, and repeat
-/// what was done.
+/// The reasons why a stored journal can't be used. An attempt without it would pay for the same
+/// calls again, and repeat finished steps.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum JournalError {
     #[error("the journal of `{0}` can't be read: {1}")]
     Unread(ChildId, bus::Error),
-    /// Perhaps written by a newer worker: one of those can read it.
+    /// The entry may be from a newer worker, and such a worker can read it.
     #[error("this worker can't interpret entry {number} of the journal of `{child_id}`: {problems}")]
     Foreign { child_id: ChildId, number: usize, problems: String },
     #[error("entry {number} of the journal of `{child_id}` is damaged: {problems}")]
@@ -37,8 +37,8 @@ impl From<JournalError> for Failure {
     }
 }
 
-/// All entries of a journal, oldest first, and the sequence of the last one. An unreachable bus is retried,
-/// up to the limit.
+/// All entries of a journal, oldest first, and the sequence of the last one. Reads from an
+/// unreachable bus are retried up to the limit.
 pub(super) async fn read(
     bus: &Bus,
     filter: &Filter,
@@ -74,7 +74,8 @@ fn decode(child_id: &ChildId, number: usize, payload: &[u8]) -> Result<HistoryEn
     })
 }
 
-/// Old entries expire first: a journal that lost some begins with a later number.
+/// Rejects a journal with gaps. Old entries expire first, so a journal that lost some begins with a
+/// later number.
 fn check_whole(child_id: &ChildId, entries: &[HistoryEntry]) -> Result<(), JournalError> {
     for (expected, entry) in (1..).zip(entries) {
         if entry.number != expected {
@@ -85,7 +86,7 @@ fn check_whole(child_id: &ChildId, entries: &[HistoryEntry]) -> Result<(), Journ
     Ok(())
 }
 
-/// The entries that count: a restore revokes everything after the entry it names.
+/// The valid entries: a restore revokes everything after the entry it names.
 pub(super) fn standing(entries: &[HistoryEntry]) -> Vec<HistoryEntry> {
     let mut standing: Vec<HistoryEntry> = Vec::new();
     for entry in entries {
@@ -97,13 +98,13 @@ pub(super) fn standing(entries: &[HistoryEntry]) -> Vec<HistoryEntry> {
     standing
 }
 
-/// What a call cost, if this entry says so for certain.
+/// The cost of a call, if this entry has it and it is not an estimate.
 pub(super) fn known_cost<'e>(entry: &'e HistoryEntry, call_id: &CallId) -> Option<&'e CallCost> {
     let step = entry.step.as_model()?;
     (step.call_id == *call_id && !step.cost.estimated).then_some(&step.cost)
 }
 
-/// Whether this entry tells of the call.
+/// Returns true if this entry records the call.
 pub(super) fn is_of(entry: &HistoryEntry, call_id: &CallId) -> bool {
     entry.step.paid_call().is_some_and(|(paid, _)| paid == call_id)
 }

@@ -1,10 +1,10 @@
-//! The journal of a context as its attempt writes it: every entry is appended after the last one
-//! this attempt knows, or not at all. A worker that lost its context without noticing finds another
-//! attempt's entry in that place and stops (t5). Its successor reads the entries and continues, so that no
-//! call is paid for twice and no child is started twice.
+//! The journal of a context as its attempt writes it. Every entry is appended after the last one
+//! that this attempt knows, or not at all. A worker that lost its context without noticing finds
+//! another attempt's entry in that place and stops (t5). Its successor reads the entries and
+//! continues, so that no call is paid for twice and no child is started twice.
 //!
-//! An append that is sent twice is stored once: it carries an id, and an append that finds its own entry in
-//! the journal succeeded the first time.
+//! A repeated append is stored once. It has an id, and an append that finds its own entry in the
+//! journal has succeeded before.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -19,7 +19,8 @@ use text::set_limit::SetLimit;
 use super::stored::{JournalError, is_of, known_cost, read, standing};
 use crate::{attempt::Attempt, retry::Backoff};
 
-/// The largest entry: well below the largest message, so that whatever is written can be read again.
+/// The largest entry: well below the largest message, so that every entry that was written can be
+/// read again.
 const MAX_ENTRY_BYTES: usize = 4 << 20;
 
 #[derive(Debug)]
@@ -32,14 +33,14 @@ pub(crate) struct Journal<'a> {
 #[derive(Debug, Default)]
 struct WrittenEntries {
     entries: Vec<HistoryEntry>,
-    /// The stream sequence of the last entry; 0 if there is none.
+    /// The stream sequence of the last entry; 0 in an empty journal.
     sequence: u64,
 }
 
 impl<'a> Journal<'a> {
-    /// Reads what earlier attempts wrote, and fences them off: none of their appends succeeds from here on. A
-    /// worker that was suspended before it came here may find that its successor has written already; then
-    /// it stops.
+    /// Reads the entries of earlier attempts, and fences those attempts off: none of their appends
+    /// succeeds from here on. A worker that was suspended before this call may find an entry of its
+    /// successor; then it stops.
     pub(crate) async fn open(attempt: &'a Attempt) -> Journal<'a> {
         let (subject, child_id) = (attempt.history_subject(), attempt.child_id());
         let filter = Filter::One(subject.clone());
@@ -63,7 +64,8 @@ impl<'a> Journal<'a> {
             if attempt.number() == 1 {
                 return journal;
             }
-            // An earlier attempt may still be running: only the first append succeeds, and it must be this one.
+            // An earlier attempt may still be running: only the first append succeeds, and it must
+            // be this one.
             let began = HistoryStep::Began { worker_id: attempt.config.id.clone() };
             if journal.try_append(began).await.is_ok() {
                 return journal;
@@ -71,7 +73,8 @@ impl<'a> Journal<'a> {
         }
     }
 
-    /// Counts the entries for the coordinator, so that a later attempt notices if some are gone.
+    /// Reports the number of entries to the coordinator, so that a later attempt notices missing
+    /// ones.
     fn count(&self) {
         let last = self.next_number() - 1;
         self.attempt.progress.change(|progress| progress.journaled = progress.journaled.max(last));
@@ -86,12 +89,12 @@ impl<'a> Journal<'a> {
         self.count();
     }
 
-    /// The entries that count, without those a restore revoked.
+    /// The valid entries, without those that a restore revoked.
     pub(crate) fn entries(&self) -> Vec<HistoryEntry> {
         standing(&self.written().entries)
     }
 
-    /// Reads every entry ever written, also those that a restore revoked.
+    /// Reads every entry, including those that a restore revoked.
     pub(crate) fn with_all_entries<T>(&self, read: impl FnOnce(&[HistoryEntry]) -> T) -> T {
         read(&self.written().entries)
     }
@@ -104,7 +107,7 @@ impl<'a> Journal<'a> {
         self.written().entries.last().map_or(1, |entry| entry.number + 1)
     }
 
-    /// How the calls behind open holds ended, as far as the journal says (B10).
+    /// The costs of calls with open holds, as far as the journal has them (B10).
     pub(crate) fn settled(&self, open: &[OpenHold]) -> Vec<SettledCall> {
         let written = self.written();
         let settled = |hold: &OpenHold| {
@@ -116,8 +119,9 @@ impl<'a> Journal<'a> {
         open.iter().filter_map(settled).collect()
     }
 
-    /// Writes down the calls of earlier attempts that the journal does not show: their ends are not known (B10, B19). Once, by
-    /// their ids: after a crash behind this, the journal shows them.
+    /// Records the calls of earlier attempts that are missing in the journal, since their ends are
+    /// unknown (B10, B19). The call ids make this idempotent: after a crash behind this, the
+    /// journal has the calls.
     pub(crate) async fn note_lost(&self, open: &[OpenHold]) {
         let is_shown = |hold: &&OpenHold| {
             self.with_all_entries(|written| written.iter().any(|entry| is_of(entry, &hold.call_id)))
@@ -130,8 +134,8 @@ impl<'a> Journal<'a> {
         }
     }
 
-    /// Appends a step. Returns only once it is stored; if another attempt has written to the journal, this
-    /// attempt ends.
+    /// Appends a step. Returns only after it is stored. If another attempt has written to the
+    /// journal, this attempt ends.
     pub(crate) async fn append(&self, step: HistoryStep) -> HistoryEntry {
         match self.try_append(step).await {
             Ok(entry) => entry,
@@ -181,7 +185,8 @@ impl<'a> Journal<'a> {
         }
     }
 
-    /// S8: the entry as it is stored. Its parts come without secrets; this is for those that nobody thought of.
+    /// S8: the entry as it is stored. Most parts are redacted earlier; this pass covers parts that
+    /// were overlooked.
     fn without_secrets(&self, entry: HistoryEntry) -> HistoryEntry {
         let payload = serde_json::to_vec(&entry).expect("a message has string keys");
         let redacted = self.attempt.redactor.message(payload.clone());
@@ -192,7 +197,7 @@ impl<'a> Journal<'a> {
         }
     }
 
-    /// The append as a message that is stored only if `sequence` is still the last.
+    /// The append as a message, which is stored only if `sequence` is still the last.
     async fn message(&self, entry: &HistoryEntry, sequence: u64) -> Outgoing {
         let number = entry.number;
         let payload = serde_json::to_vec(entry).expect("a message has string keys");
@@ -211,7 +216,8 @@ impl<'a> Journal<'a> {
         }
     }
 
-    /// Sequence of our entry when the append succeeded but its acknowledgement was lost.
+    /// The sequence of this attempt's entry, if the append succeeded but its acknowledgement was
+    /// lost.
     async fn own_sequence(&self, entry: &HistoryEntry, before: u64) -> Option<u64> {
         let mut backoff = Backoff::default();
         loop {
@@ -232,12 +238,12 @@ impl<'a> Journal<'a> {
         }
     }
 
-    /// Never held over an await.
+    /// The guard is never held over an await.
     fn written(&self) -> MutexGuard<'_, WrittenEntries> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Another attempt appended first.
+/// Another attempt has appended first.
 #[derive(Debug)]
 struct AttemptFenced;

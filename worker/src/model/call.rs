@@ -1,5 +1,5 @@
-//! One call to a provider, whose answer is streamed. At its timeout it is dropped, which closes the connection.
-//! It is never retried here: the caller decides what to do about a failure.
+//! One call to a provider, with a streamed answer. At its timeout the call is dropped, which closes
+//! the connection. This module never retries: the caller decides about a failure.
 
 use futures_util::StreamExt;
 use genai::chat::{ChatStream, ChatStreamEvent, StopReason, StreamEnd};
@@ -31,7 +31,7 @@ pub(super) async fn make(
         Err(Error::Unknown { message })
     });
     match answered {
-        // What never left this machine was not served, and is not paid.
+        // A request that never left this machine was not served, and costs nothing.
         Err(Error::Unknown { message }) if !sent.is_set() => {
             Err(Error::Refused { message, retryable: true, retry_after: None })
         }
@@ -51,9 +51,9 @@ async fn stream_answer(
     let mut broken = None;
     let passed_on = async {
         match relay.pass_on().await {
-            // The answer may be whole without what is missing, and the client decides that.
+            // The client decides whether the answer is complete without the missing part.
             Err(fault @ Fault::Broken(_)) => broken = Some(fault),
-            // The client closed its side, so it has something to say, or is about to.
+            // The client closed its side, so its own result is here or follows soon.
             Ok(()) | Err(Fault::Local(_)) => {}
             Err(fault) => return fault,
         }
@@ -126,7 +126,8 @@ async fn read_answer(
     Ok(completion(route, request, &names, &frames, end))
 }
 
-/// Reads the next event without a log: the client logs what a provider answers, which may contain the key.
+/// Reads the next event without a log: the client logs answers of a provider, which may contain the
+/// key.
 async fn next(stream: &mut ChatStream) -> Option<genai::Result<ChatStreamEvent>> {
     stream.next().with_subscriber(NoSubscriber::new()).await
 }
@@ -135,7 +136,7 @@ fn broken_off(route: &Route<'_>) -> Error {
     Error::Unknown { message: format!("the answer of `{}` broke off", route.provider) }
 }
 
-/// `Unknown`, since the provider may still charge for the answer.
+/// The end is `Unknown`, since the provider may still charge for the answer.
 fn too_large(route: &Route<'_>) -> Error {
     let mib = MAX_ANSWER_BYTES >> 20;
     Error::Unknown { message: format!("the answer of `{}` is larger than {mib} MiB", route.provider) }

@@ -1,13 +1,13 @@
-//! Assembles the tool calls of an OpenAI stream from its chunks. The client can do this too, but it uses a chunk's
-//! index as a position in a list and fills gaps with copies of the call, so an index of four billion makes a list
-//! of that length. Here an index only identifies a call.
+//! Assembles the tool calls of an OpenAI stream from its chunks. The client can do this too, but it
+//! uses a chunk's index as a position in a list, and fills gaps with copies of the call. So an
+//! index of four billion creates a list of that length. Here an index only identifies a call.
 
 use std::collections::BTreeMap;
 
 use genai::chat::ToolCall;
 use serde_json::Value;
 
-/// The most tool calls of one answer. No sensible answer has as many.
+/// The most tool calls of one answer, more than any sensible answer has.
 const MAX_CALLS: usize = 1024;
 
 #[derive(Debug, Default)]
@@ -38,7 +38,7 @@ impl Chunks {
             }
             let call = self.calls.entry(index).or_default();
             let text = |path: &str| chunk.pointer(path).and_then(Value::as_str).unwrap_or_default();
-            // Some servers repeat these in every chunk.
+            // Some servers repeat these fields in every chunk.
             for (field, path) in [(&mut call.id, "/id"), (&mut call.name, "/function/name")] {
                 if !text(path).is_empty() {
                     *field = text(path).to_owned();

@@ -1,5 +1,5 @@
-//! Classifies a failed call: refused by the provider, not sent, or of unknown end. If in doubt the end is
-//! unknown, because a call that may have been served may be charged.
+//! Classifies a failed call: refused by the provider, not sent, or of unknown end. In doubt the end
+//! is unknown, because a call that may have been served may be charged.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{provider::Route, request::Error};
 use crate::relay::Fault;
 
-/// How many characters of a provider's message are passed on.
+/// The most characters of a provider's message that are passed on.
 const MAX_MESSAGE_CHARS: usize = 400;
 
 /// The error of a request that the client could not build.
@@ -19,7 +19,7 @@ pub(super) fn not_sent(route: &Route<'_>, cause: &Cause) -> Error {
     Error::refused(route.redact(format!("the request to `{}` can't be built: {cause}", route.provider)))
 }
 
-/// The error of a call for which there is no way to a provider.
+/// The error of a call without a connection to a provider.
 pub(super) fn no_relay(route: &Route<'_>, error: &std::io::Error) -> Error {
     let message = format!("no connection to `{}` can be made: {error}", route.provider);
     Error::Refused { message, retryable: true, retry_after: None }
@@ -35,7 +35,7 @@ pub(super) fn from_call(route: &Route<'_>, cause: &Cause) -> Error {
     lost(route, &cause.to_string())
 }
 
-/// The error of a call whose answer was not passed on, or not as a whole.
+/// The error of a call whose answer was not passed on, or only in part.
 pub(super) fn from_fault(route: &Route<'_>, fault: &Fault) -> Error {
     let provider = route.provider;
     match fault {
@@ -58,8 +58,8 @@ pub(super) fn from_fault(route: &Route<'_>, fault: &Fault) -> Error {
     }
 }
 
-/// The cause that is beneath all others, such as `Connection refused (os error 111)`, and where it was: the layers between say nothing
-/// more.
+/// The innermost cause, such as `Connection refused (os error 111)`, and its address. The layers in
+/// between add no information.
 fn innermost(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(source) = cause.source() {
@@ -76,18 +76,20 @@ fn lost(route: &Route<'_>, cause: &str) -> Error {
     Error::Unknown { message: route.redact(message) }
 }
 
-/// Whether the status may come from a gateway while the provider is still working: the gateway timed out (408, 504,
-/// 522, 524), or could not read or pass on the answer (502, 520, 521, 523).
+/// Returns true if the status may come from a gateway while the provider is still working: the
+/// gateway timed out (408, 504, 522, 524), or could not read or pass on the answer (502, 520, 521,
+/// 523).
 fn may_come_from_gateway(status: StatusCode) -> bool {
     matches!(status.as_u16(), 408 | 502 | 504 | 520..=524)
 }
 
-/// Whether the same call may succeed later.
+/// Returns true if the same call may succeed later.
 fn is_retryable(status: StatusCode) -> bool {
     matches!(status.as_u16(), 409 | 425 | 429) || status.is_server_error()
 }
 
-/// Milliseconds (OpenAI), seconds, or a date, which is compared with the date of the same answer.
+/// The pause before a retry: milliseconds (OpenAI), seconds, or a date, which is compared with the
+/// date of the same answer.
 fn retry_after(headers: &header::HeaderMap) -> Option<Duration> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     if let Some(ms) = text("retry-after-ms").and_then(|ms| ms.parse().ok()) {
@@ -101,7 +103,7 @@ fn retry_after(headers: &header::HeaderMap) -> Option<Duration> {
     Some(httpdate::parse_http_date(after).ok()?.duration_since(now).unwrap_or_default())
 }
 
-/// The message in the body of an error, wherever the provider puts it.
+/// The message in the body of an error, in any of the known places.
 fn error_message(body: &str) -> String {
     let parsed: Option<Value> = serde_json::from_str(body).ok();
     // Gemini wraps it in a list.

@@ -1,5 +1,5 @@
-//! Reads the frames of a stream besides the client: the usage of the call, its name, the tool calls of OpenAI's protocol,
-//! and the end of an answer.
+//! Reads the frames of a stream in addition to the client: the usage of the call, its name, the
+//! tool calls of OpenAI's protocol, and the end of an answer.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,10 +14,10 @@ use super::{
 };
 use crate::settings::Protocol;
 
-/// The most of what a provider calls an answer.
+/// The longest name of an answer that is read.
 const MAX_NAME_BYTES: usize = 128;
 
-/// The data that is read from the frames of a stream besides the client's.
+/// The data that is read from the frames of a stream, in addition to the client's.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Frames(Arc<Mutex<FramesSeen>>);
 
@@ -31,8 +31,9 @@ struct FramesSeen {
 }
 
 impl Frames {
-    /// Reads every frame. The client keeps one usage of several, without the reasoning that a server reports apart, and
-    /// treats a stream of Gemini or Ollama that broke off as ended.
+    /// Reads every frame. The client alone is not enough: it keeps only one of several usages,
+    /// without the reasoning tokens that some servers report separately. It also treats an
+    /// interrupted stream of Gemini or Ollama as ended.
     pub(super) fn watch(&self, protocol: Protocol, options: ChatOptions) -> ChatOptions {
         let seen = self.clone();
         options.with_raw_frame_fn(move |_, frame| {
@@ -56,7 +57,7 @@ impl Frames {
         })
     }
 
-    /// The first frame names the answer.
+    /// Reads the names of the answer from the first frame.
     fn read_name(&self, protocol: Protocol, frame: &str) {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.named.is_none() {
@@ -112,7 +113,7 @@ fn named(protocol: Protocol, frame: &Value) -> AnswerIdentity {
         Protocol::Anthropic => ("/message/id", "/message/model"),
         Protocol::Gemini => ("/responseId", "/modelVersion"),
     };
-    // Anything may be there: only what looks like a name is one.
+    // The provider may send any text here, so only texts in the form of a name are taken.
     let is_name = |text: &&str| {
         (1..=MAX_NAME_BYTES).contains(&text.len())
             && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:/@".contains(&byte))

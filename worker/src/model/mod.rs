@@ -1,5 +1,5 @@
-//! Models: one call to any provider. Only this module knows providers. It makes calls, reports how they ended, and
-//! knows prices; whether a call may be made is decided in `billing`.
+//! Models: one call to any provider. Only this module knows providers. It makes calls, reports how
+//! they ended, and knows prices. The decision whether a call may be made is in `billing`.
 
 mod call;
 mod chunks;
@@ -41,9 +41,9 @@ pub(crate) use request::{Completion, Error, Message, Request, ScriptInput, ToolS
 pub(crate) struct Models {
     prices: Prices,
     providers: Providers,
-    /// What the operator says of models.
+    /// The operator's settings of models.
     known: BTreeMap<ModelName, ModelEntry>,
-    /// The provider of the scripted model; none: the script alone answers.
+    /// The provider of the scripted model; `None` if the script itself answers.
     simulated: Option<Arc<dyn SimulatedProvider>>,
     outages: Outages,
 }
@@ -55,14 +55,15 @@ impl Models {
         Ok(Models { prices, providers, known, simulated: None, outages })
     }
 
-    /// With this provider of the scripted model, if there is one.
+    /// Sets the provider of the scripted model, if there is one.
     pub(crate) fn simulated_by(self, provider: Option<Arc<dyn SimulatedProvider>>) -> Self {
         Models { simulated: provider, ..self }
     }
 
     pub(crate) fn price(&self, model: &ModelName) -> Result<Price, PriceError> {
         let priced = self.prices.price(model, self.providers.priced_as(model));
-        // Whoever has no provider for it has no use for its price.
+        // Without a provider for the model its price is useless, so the missing provider is the
+        // better error.
         priced.map_err(|unpriced| self.providers.missing(model).map_or(unpriced, PriceError::NoProvider))
     }
 
@@ -80,7 +81,7 @@ impl Models {
         self.providers.names(model).unwrap_or(("trellis", model.as_str()))
     }
 
-    /// The window of a model: the operator's word, else the table's.
+    /// The window of a model: from the operator's settings, else from the table.
     pub(crate) fn window(&self, model: &ModelName) -> Option<Tokens> {
         let named = self.known.get(model).and_then(|entry| entry.window_tokens);
         named.or_else(|| {

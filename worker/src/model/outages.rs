@@ -1,5 +1,6 @@
-//! What the log says while a provider fails (X8): its name and how calls end, never what it says. A provider that answers some calls
-//! and refuses others is away until no call has failed for a while.
+//! The log lines about failing providers (X8): a provider's name and how calls end, never its
+//! texts. A provider that answers some calls and refuses others is away until no call has failed
+//! for a while.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +13,7 @@ use tokio::time::Instant;
 
 use super::request::{Completion, Error};
 
-/// How long no call has failed when a provider counts as back.
+/// A provider is back after this time without a failed call.
 const QUIET_FOR: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default)]
@@ -25,7 +26,7 @@ struct Failing {
 }
 
 impl Outages {
-    /// A call ended. One that fails for good is no outage: the caller is told why.
+    /// Records the end of a call. A permanent refusal is not an outage: the caller gets the reason.
     pub(super) fn heard(&self, provider: &str, answer: &Result<Completion, Error>) {
         let mut failing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let how = match answer {

@@ -1,5 +1,5 @@
-//! What a model costs: the operator's own prices first, then the price table. A missing price is refused, never
-//! taken as zero. All amounts are integers, rounded up once per call.
+//! The cost of a model: by the operator's own prices first, then by the price table. A missing
+//! price is an error and never zero. All amounts are integers, rounded up once per call.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ pub(crate) enum PriceError {
 )]
 pub(crate) struct NoProvider {
     pub(super) model: ModelName,
-    /// The names of those that there are.
+    /// The names of the configured providers.
     pub(super) known: String,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct Prices {
 /// The price of one model: integer arithmetic, rounded up once per call.
 #[derive(Debug, Clone)]
 pub(crate) struct Price {
-    /// By the number of input tokens, in ascending order; never empty.
+    /// The tiers by their number of input tokens, in ascending order; never empty.
     pub(super) tiers: Vec<Tier>,
     /// The source of the price, and its version.
     pub(crate) version: String,
@@ -92,8 +92,8 @@ impl Price {
         Price { tiers: vec![Tier { from: 0, rates }], version }
     }
 
-    /// The most a call can cost with at most these input and output tokens, however many of them are read from or
-    /// written to a cache.
+    /// The most a call can cost with at most these input and output tokens, for any share of tokens
+    /// that is read from or written to a cache.
     pub(crate) fn worst_case(&self, input_tokens: u64, max_tokens: u32) -> Amount {
         // A tier for fewer tokens could be more expensive, so every reachable tier is compared.
         let reachable = self.tiers.iter().filter(|tier| tier.from <= input_tokens);
@@ -101,7 +101,7 @@ impl Price {
         amount(nanos.unwrap_or(u128::MAX), input_tokens, max_tokens.into())
     }
 
-    /// What a call with this usage costs.
+    /// The cost of a call with this usage.
     pub(crate) fn cost(&self, usage: &Usage) -> Amount {
         let tier = self.tiers.iter().rev().find(|tier| tier.from <= usage.input_tokens);
         let nanos = tier.map_or(u128::MAX, |tier| tier.rates.cost(usage));
@@ -134,7 +134,7 @@ impl Rates {
     }
 
     fn cost(&self, usage: &Usage) -> u128 {
-        // The parts can't exceed the whole, whatever a provider reports.
+        // A provider may report parts that exceed the whole, so they are bounded here.
         let cached = usage.cached_tokens.min(usage.input_tokens);
         let written = usage.cache_write_tokens.min(usage.input_tokens - cached);
         let plain = usage.input_tokens - cached - written;

@@ -1,5 +1,5 @@
-//! Providers: which one serves a model, its address and its key. Keys are read once, from variables or files, and are
-//! never shown: not by `Debug`, not in an error, not in a log.
+//! Providers: which one serves a model, its address and its key. Keys are read once, from variables
+//! or files. No key is ever shown: not by `Debug`, not in an error, not in a log.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -26,13 +26,13 @@ const BUILT_IN: [(&str, Protocol); 4] = [
 ];
 /// The limit for connecting. Nothing has been sent yet when it is exceeded.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Common servers close an idle connection after five seconds. A call on a connection that is just closing has an
-/// unknown end, so connections are dropped earlier.
+/// Common servers close an idle connection after five seconds. A call on a connection that is just
+/// closing has an unknown end, so connections are dropped earlier.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 
 #[derive(Debug)]
 pub(super) struct Providers {
-    /// Makes requests and reads answers; it reaches only relays.
+    /// Makes requests and reads answers. It reaches only relays.
     client: Client,
     /// Reaches the providers.
     http: reqwest::Client,
@@ -45,7 +45,7 @@ struct ProviderConfig {
     protocol: Protocol,
     base_url: Option<String>,
     key: Key,
-    /// The provider in the price table whose prices it charges.
+    /// The name in the price table of the provider whose prices it charges.
     priced_as: Option<String>,
 }
 
@@ -75,7 +75,8 @@ pub(super) struct Route<'a> {
 
 impl Providers {
     pub(super) fn new(settings: &Settings) -> Result<Self, Problems> {
-        // Without it the client panics even for a plain http address. It fails if it is already installed, which is fine.
+        // Without this the client panics even for a plain http address. The error means that it is
+        // installed already.
         rustls::crypto::ring::default_provider().install_default().ok();
         let mut problems = Problems::default();
         let mut by_name: BTreeMap<String, ProviderConfig> = BUILT_IN
@@ -141,7 +142,7 @@ impl Providers {
         })
     }
 
-    /// The provider and the model in the price table. None if the table's prices do not apply.
+    /// The provider and the model in the price table; `None` if the table's prices do not apply.
     pub(super) fn priced_as<'a>(&'a self, model: &'a ModelName) -> Option<(&'a str, &'a str)> {
         let (_, configured, name) = self.find(model)?;
         Some((configured.priced_as.as_deref()?, name))
@@ -151,7 +152,7 @@ impl Providers {
         self.find(model).map(|(provider, _, name)| (provider, name))
     }
 
-    /// Says so if no provider serves this model.
+    /// Returns an error if no provider serves this model.
     pub(super) fn missing(&self, model: &ModelName) -> Option<NoProvider> {
         self.find(model).is_none().then(|| self.no_provider(model))
     }
@@ -171,7 +172,7 @@ impl Providers {
     }
 }
 
-/// The provider of a model whose name gives none, by the beginning of the name.
+/// The provider of a model whose name contains no provider, by the beginning of the name.
 fn infer_provider(model: &str) -> Option<&'static str> {
     let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| model.starts_with(prefix));
     if begins(&["gpt-", "chatgpt-", "o1", "o3", "o4"]) {
@@ -198,7 +199,8 @@ fn base_url_problem(base_url: &str) -> Option<&'static str> {
 
 impl ProviderConfig {
     fn new(provider: &settings::Provider) -> Self {
-        // Without an address the provider's own service is meant, with its default key variable and its prices.
+        // Without an address, the settings mean the provider's own service, with its default key
+        // variable and its prices.
         let own = provider.base_url.is_none();
         let default_variable = if own { provider.protocol.key_variable() } else { None };
         let variable = provider.key_env.as_deref().or(default_variable);
@@ -206,7 +208,7 @@ impl ProviderConfig {
             provider.priced_as.as_deref().or(if own { name_in_price_table(provider.protocol) } else { None });
         ProviderConfig {
             protocol: provider.protocol,
-            // The client appends paths to it.
+            // The client appends paths to the address.
             base_url: provider.base_url.as_ref().map(|url| format!("{}/", url.trim_end_matches('/'))),
             key: variable.map_or(Key::None, Key::read),
             priced_as: priced_as.map(str::to_owned),
@@ -234,7 +236,7 @@ impl Key {
 }
 
 impl Route<'_> {
-    /// The address that the client's paths are appended to: the provider's own if the settings give none.
+    /// The address to which the client appends paths: the provider's own if the settings have none.
     pub(super) async fn base_url(&self) -> Result<String, Error> {
         if let Some(base_url) = self.base_url {
             return Ok(base_url.to_owned());
@@ -244,9 +246,9 @@ impl Route<'_> {
         Ok(default.endpoint.base_url().to_owned())
     }
 
-    /// The target in the client's terms, behind this address.
+    /// The target in the client's types, at this address.
     pub(super) fn target(&self, address: String) -> ServiceTarget {
-        // The client always sends a key header, also to a server that needs none.
+        // The client always sends a key header, even to a server that needs no key.
         let auth = AuthData::from_single(self.key.as_ref().map_or("none", |key| &key.0));
         ServiceTarget { endpoint: Endpoint::from_owned(address), auth, model: self.model() }
     }
@@ -255,7 +257,7 @@ impl Route<'_> {
         ModelIden::new(self.adapter(), written_name::for_client(self.protocol, self.model))
     }
 
-    /// The key as an extra header, for a protocol that has none of its own.
+    /// The key as an extra header, for a protocol without a header for keys.
     pub(super) fn bearer(&self) -> Option<String> {
         match (self.protocol, &self.key) {
             (Protocol::Ollama, Some(key)) => Some(format!("Bearer {}", key.0)),
@@ -272,7 +274,7 @@ impl Route<'_> {
         }
     }
 
-    /// Removes the key: some providers repeat a bad key in their answer.
+    /// Removes the key from a text, since some providers repeat a bad key in their answer.
     pub(super) fn redact(&self, text: String) -> String {
         match &self.key {
             Some(key) => text.replace(&key.0, "[key]"),

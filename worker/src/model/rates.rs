@@ -1,4 +1,4 @@
-//! Rates of a model: what its tokens cost, by the number of input tokens.
+//! Rates of a model: the prices of its tokens, by the number of input tokens.
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Tier {

@@ -20,7 +20,7 @@ pub(crate) struct Request<'a> {
     pub(crate) output_schema: Option<&'a Json>,
     /// After this time the call is dropped.
     pub(crate) timeout: Duration,
-    /// The trace that the call belongs to, if the provider is told.
+    /// The trace that the call belongs to, if the provider may know it.
     pub(crate) traceparent: Option<&'a str>,
     /// Only for the scripted model.
     pub(crate) script: Option<ScriptInput<'a>>,
@@ -48,47 +48,47 @@ pub(crate) struct Completion {
     pub(crate) text: Option<String>,
     /// Each has an id that is unique in the conversation.
     pub(crate) calls: Vec<ToolCall>,
-    /// None if the provider did not report it.
+    /// `None` if the provider did not report it.
     pub(crate) usage: Option<Usage>,
-    /// Whether it ended because of `max_tokens`.
+    /// True if it ended because of `max_tokens`.
     pub(crate) cut_off: bool,
     pub(crate) named: AnswerIdentity,
 }
 
-/// What a provider calls an answer, and the model that gave it, for spans.
+/// A provider's id for an answer, and the model that gave it, for spans.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct AnswerIdentity {
     pub(crate) id: Option<String>,
     pub(crate) model: Option<String>,
 }
 
-/// Why there is no completion.
+/// The errors of a call without a completion.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Error {
-    /// The provider refused the call, or it was not sent: it costs nothing.
+    /// The provider refused the call, or it was not sent. It costs nothing.
     #[error("{message}")]
     Refused { message: String, retryable: bool, retry_after: Option<Duration> },
-    /// The call may have been served; its cost is not known.
+    /// The call may have been served. Its cost is unknown.
     #[error("{message}")]
     Unknown { message: String },
 }
 
-/// The script of the scripted model, and the values that are filled in.
+/// The script of the scripted model, and the values that it contains.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ScriptInput<'a> {
     pub(crate) turns: &'a [Turn],
     pub(crate) goal: &'a str,
     pub(crate) inputs: &'a BTreeMap<ContextKey, Json>,
-    /// How many answers the model has already given.
+    /// The number of answers that the model has already given.
     pub(crate) answered: usize,
-    /// Whether this call asks for the final report.
+    /// True if this call asks for the final report.
     pub(crate) closing: bool,
-    /// Whether it asks for a summary of a full window.
+    /// True if it asks for a summary of a full window.
     pub(crate) summary: bool,
 }
 
 impl Error {
-    /// A refusal that no retry changes.
+    /// A refusal that is the same on every retry.
     pub(super) fn refused(message: String) -> Self {
         Error::Refused { message, retryable: false, retry_after: None }
     }

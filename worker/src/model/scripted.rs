@@ -1,5 +1,6 @@
-//! The model `scripted`: answers with the turns of the script in its agent's profile. It needs no key and no
-//! network, and has usage and a price like any other model, so that examples and demonstrations cost money.
+//! The model `scripted`: answers with the turns of the script in its agent's profile. It needs no
+//! key and no network. It has usage and a price like any other model, so that examples and
+//! demonstrations cost money.
 
 use std::time::Duration;
 
@@ -97,7 +98,7 @@ pub(crate) async fn complete(
     Ok(Completion { text, calls, usage: Some(usage), cut_off, named: AnswerIdentity::default() })
 }
 
-/// The usage if the turn gives none: about four bytes per token.
+/// The usage of a turn without one in the script: about four bytes per token.
 fn estimated_usage(request: &Request<'_>, text: Option<&str>, calls: &[ToolCall]) -> Usage {
     let tokens = |bytes: usize| (bytes as u64).div_ceil(4);
     let sent: usize = request.messages.iter().map(Message::size_bytes).sum();

@@ -1,5 +1,5 @@
-//! Counts the size of an answer while it is streamed. An endless answer would otherwise fill the worker's memory,
-//! and a larger answer does not fit into a journal entry.
+//! Counts the size of an answer while it is streamed. Without a bound an endless answer would fill
+//! the worker's memory, and a larger answer does not fit into a journal entry.
 
 use genai::chat::{ChatStreamEvent, ToolCall};
 use serde_json::Value;
@@ -8,14 +8,15 @@ use crate::settings::Protocol;
 
 /// The most bytes of one answer: its text, its reasoning and the arguments of its calls.
 pub(super) const MAX_ANSWER_BYTES: usize = 4 << 20;
-/// Counted for a piece besides its text, so that endless empty pieces also reach the limit.
+/// Added for each piece, so that endless empty pieces also reach the limit.
 const PIECE_OVERHEAD_BYTES: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Size {
     protocol: Protocol,
     bytes: usize,
-    /// The bytes of the current call's arguments, where each piece repeats the earlier ones.
+    /// The bytes of the current call's arguments, for a client that repeats earlier pieces in each
+    /// piece.
     arguments_so_far: usize,
 }
 
@@ -24,13 +25,13 @@ impl Size {
         Size { protocol, bytes: 0, arguments_so_far: 0 }
     }
 
-    /// Counts one piece. False once the answer is too large.
+    /// Adds the size of one piece. Returns false once the answer is too large.
     pub(super) fn fits(&mut self, event: &ChatStreamEvent) -> bool {
         self.bytes += match event {
             ChatStreamEvent::Chunk(chunk) | ChatStreamEvent::ReasoningChunk(chunk) => chunk.content.len(),
             ChatStreamEvent::ThoughtSignatureChunk(chunk) => chunk.content.len() + PIECE_OVERHEAD_BYTES,
             ChatStreamEvent::ToolCallChunk(chunk) => self.added_by_call(&chunk.tool_call),
-            // The end event repeats what was counted before.
+            // The end event repeats text that was counted before.
             ChatStreamEvent::Start | ChatStreamEvent::Heartbeat | ChatStreamEvent::End(_) => 0,
         };
         self.bytes <= MAX_ANSWER_BYTES
@@ -51,7 +52,7 @@ impl Size {
                 // A new call begins with empty arguments.
                 if arguments == 0 || arguments < before { whole } else { arguments - before }
             }
-            // The client makes up a call id for each piece, which does not count.
+            // The client invents a call id for each piece, which is not part of the answer.
             Protocol::Openai => call.fn_name.len() + arguments,
             Protocol::Gemini | Protocol::Ollama => whole,
         }

@@ -1,6 +1,6 @@
-//! The price table of the crate `genai-prices`, converted to integers. The crate has prices as floats and computes
-//! only the price of a whole call, so the rate is the price of a call divided by its tokens. No other file uses
-//! floats.
+//! The price table of the crate `genai-prices`, converted to integers. The crate has prices as
+//! floats and computes only the price of a whole call. So the rate is the price of a call divided
+//! by its tokens. No other file uses floats.
 
 use domain::Tokens;
 use genai_prices::{Calculator, PriceRequest, Usage, UsageKey};
@@ -13,15 +13,16 @@ pub(super) const VERSION: &str = "genai-prices 0.2.1";
 /// The provider whose tokenizers are known.
 pub(super) const OPENAI: &str = "openai";
 
-/// More than any context window.
+/// More tokens than any context window has.
 const MAX_INPUT_TOKENS: u32 = 1 << 30;
-/// A model has one or two tiers.
+/// More tiers than any model has: they have one or two.
 const MAX_TIERS: usize = 16;
 /// The float error, in nano-dollars, that must not be rounded up to a whole one.
 const FLOAT_ERROR: f64 = 1e-3;
 
-/// The rates of a model by the number of input tokens. None if the table has no price, or a price of zero for
-/// output: such a model does not chat, and a free model must be set in the operator's own prices.
+/// The rates of a model by the number of input tokens. `None` without a price, or with a price of
+/// zero for output: such a model does not chat, and a free model must be in the operator's own
+/// prices.
 pub(super) fn tiers(provider: &str, model: &str) -> Option<Vec<Tier>> {
     let last = rates(provider, model, MAX_INPUT_TOKENS)?;
     let mut tiers = vec![Tier { from: 0, rates: rates(provider, model, 1)? }];
@@ -58,7 +59,7 @@ fn rates(provider: &str, model: &str, tokens: u32) -> Option<Rates> {
             usage.insert(key.clone(), count);
         }
         let request = PriceRequest::new(model, &usage).with_provider_id(provider);
-        // A price with warnings is incomplete, and not used.
+        // A price with warnings is incomplete and not used.
         genai_prices::calculate(&request).ok().filter(|price| price.warnings.is_empty())
     };
     let plain = priced(&[UsageKey::OUTPUT_TOKENS])?;

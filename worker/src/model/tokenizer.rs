@@ -1,12 +1,12 @@
-//! Counts the tokens of a text where the tokenizer of a model is known exactly: the encodings of OpenAI, with their
-//! vocabularies inside the program. The encoder takes time in proportion to the text, whatever the text is. Special
-//! tokens are not recognised in a text: providers do not accept them there either.
+//! Counts the tokens of a text if the tokenizer of a model is known exactly. These are the
+//! encodings of OpenAI, with their vocabularies inside the program. The encoder's time is linear in
+//! the length of any text. Special tokens in a text are encoded as plain text, as providers do.
 
 use bpe_openai::{cl100k_base, o200k_base};
 
 use crate::settings::Tokenizer;
 
-/// What the names of OpenAI's models begin with, by tokenizer; the first that fits counts.
+/// Prefixes of the names of OpenAI's models, with their tokenizers. The first match is used.
 const OPENAI_MODELS: &[(&str, Tokenizer)] = &[
     ("gpt-5", Tokenizer::O200kBase),
     ("gpt-4.5", Tokenizer::O200kBase),
@@ -64,7 +64,7 @@ mod tests {
         }
     }
 
-    /// Long runs, which take some encoders a time that grows with the square of their length.
+    /// Long runs, for which some encoders take quadratic time.
     #[test]
     fn b3_hostile_texts_are_counted_like_any_other() {
         for run in ["a", " ", "\n ", "é", "ab", "\u{0}", "<|endoftext|>"] {

@@ -1,5 +1,6 @@
-//! The names of tools as providers accept them: letters, digits, `_` and `-`, at most 64. Our names have dots and
-//! colons. Each request has a table, so that no two tools get the same name and every name can be mapped back.
+//! The names of tools as providers accept them: letters, digits, `_` and `-`, at most 64. The names
+//! of Trellis have dots and colons. Each request has a table, so that no two tools get the same
+//! name and every name can be mapped back.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +15,8 @@ pub(super) struct ToolNames {
 }
 
 impl ToolNames {
-    /// Adds the offered tools first, then those of earlier calls, so that the name of a tool stays the same during a
-    /// conversation.
+    /// Adds the offered tools first, then the tools of earlier calls, so that the name of a tool
+    /// stays the same during a conversation.
     pub(super) fn new(tools: &[ToolSpec], messages: &[Message]) -> Self {
         let mut names = ToolNames::default();
         for tool in tools {
@@ -60,7 +61,7 @@ impl ToolNames {
         self.to_provider.get(name).map_or(name, String::as_str)
     }
 
-    /// Our name. A name that the model made up stays as it is.
+    /// The name in Trellis. A name that the model invented is returned unchanged.
     pub(super) fn our_name<'a>(&'a self, name: &'a str) -> &'a str {
         self.from_provider.get(name).map_or(name, String::as_str)
     }

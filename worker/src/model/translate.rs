@@ -1,4 +1,4 @@
-//! Translates a request to the client's types, and an answer to ours. Sends nothing.
+//! Translates a request to the client's types, and an answer to the worker's. Sends nothing.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use crate::settings::Protocol;
 /// Providers require a name for the schema.
 const SCHEMA_NAME: &str = "answer";
 
-/// How a provider is made to answer as the schema requires. The caller checks the answer in every case.
+/// The way in which a provider gets the schema. The caller checks the answer in every case.
 enum SchemaMode {
     /// The provider enforces the schema.
     Enforced,
@@ -66,8 +66,9 @@ pub(super) fn options(protocol: Protocol, request: &Request<'_>) -> ChatOptions 
     }
 }
 
-/// With an enforced schema, a model can't call tools at some providers, and other providers refuse a schema together
-/// with tools. Only some of Anthropic's models can enforce one.
+/// Chooses the mode. With an enforced schema, a model can't call tools at some providers, and other
+/// providers reject a schema together with tools. Only some of Anthropic's models can enforce a
+/// schema.
 fn schema_mode(protocol: Protocol, request: &Request<'_>) -> SchemaMode {
     if !request.tools.is_empty() {
         return SchemaMode::PromptOnly;
@@ -79,7 +80,7 @@ fn schema_mode(protocol: Protocol, request: &Request<'_>) -> SchemaMode {
     }
 }
 
-/// None for an empty message, which some providers refuse.
+/// Translates a message. Returns `None` for an empty message, since some providers reject it.
 fn message(protocol: Protocol, message: &Message, names: &ToolNames) -> Option<ChatMessage> {
     Some(match message {
         Message::System(text) => ChatMessage::system(text),
@@ -109,8 +110,8 @@ fn message(protocol: Protocol, message: &Message, names: &ToolNames) -> Option<C
     })
 }
 
-/// After a fallback from one model to another, ids made by another provider are sent as well; Anthropic accepts only
-/// some characters.
+/// The id of a call in a form that the provider accepts. After a fallback between models a request
+/// contains ids of another provider, and Anthropic accepts only some characters.
 fn accepted_id(protocol: Protocol, id: &str) -> String {
     match protocol {
         Protocol::Anthropic => {
@@ -121,13 +122,15 @@ fn accepted_id(protocol: Protocol, id: &str) -> String {
     }
 }
 
-/// Providers accept only an object as arguments, also where the model itself gave something else.
+/// Wraps arguments in an object. Providers accept only an object, even if the model itself gave
+/// another value.
 fn as_object(arguments: &Value) -> Value {
     if arguments.is_object() { arguments.clone() } else { json!({ "arguments": arguments }) }
 }
 
-/// The tool calls of an answer, with our names and with ids that are unique in the conversation: Gemini and Ollama
-/// number the calls of every answer from the start, or not at all. A call that is repeated counts once.
+/// The tool calls of an answer, with the names of Trellis and with ids that are unique in the
+/// conversation. Gemini and Ollama number the calls of every answer from the start, or give no ids.
+/// A repeated call is taken once.
 pub(super) fn calls(
     protocol: Protocol,
     request: &Request<'_>,
@@ -142,7 +145,7 @@ pub(super) fn calls(
                 && other.fn_name == call.fn_name
                 && other.fn_arguments == call.fn_arguments
         };
-        // For Gemini the client makes up ids, and starts at one in each piece.
+        // For Gemini the client invents ids, and starts at one in each piece.
         let is_made_up = protocol == Protocol::Gemini && call.call_id.starts_with("call#");
         if call.call_id.is_empty() || is_made_up || !once.iter().any(is_same) {
             once.push(call);
@@ -154,7 +157,7 @@ pub(super) fn calls(
             let mut number = used.len();
             while own.is_empty() || used.contains(&own) {
                 own = match protocol {
-                    // By this form the client recognizes an id that Gemini did not give.
+                    // The client recognizes an id that Gemini did not give by this form.
                     Protocol::Gemini => format!("call#{}#{number}", call.fn_name),
                     Protocol::Openai | Protocol::Anthropic | Protocol::Ollama => format!("call_{number}"),
                 };
@@ -174,7 +177,8 @@ fn call_ids(message: &Message) -> Vec<String> {
     }
 }
 
-/// The arguments unchanged, so that the tool reports what is wrong; an empty object if there are none.
+/// The arguments unchanged, so that the tool reports their errors; an empty object for missing
+/// arguments.
 fn or_empty(given: Value) -> Value {
     match given {
         Value::Null => Value::Object(Map::new()),

@@ -1,6 +1,6 @@
-//! The tokens of a call as its provider reports them, in one frame or in several. A provider that contradicts itself is
-//! taken at its largest figures, so that no cost is booked below the bill. A number that is missing or impossible is
-//! unknown; none is made up.
+//! The tokens of a call as its provider reports them, in one frame or in several. From
+//! contradictory reports the largest figures are taken, so that no cost is booked below the bill. A
+//! missing or impossible number is unknown; no number is invented.
 
 use domain::wire::Usage;
 use serde_json::Value;
@@ -14,16 +14,16 @@ const MAX_TOKENS: u64 = (1 << 31) - 1;
 #[derive(Debug, Default)]
 pub(super) struct UsageReports {
     largest: Figures,
-    /// A frame at the end of the answer had its output. Earlier frames count only the output so far.
+    /// A frame at the end of the answer had its output. Earlier frames have a partial count.
     is_complete: bool,
 }
 
-/// Each figure at its largest in all usages so far.
+/// The largest value of each figure in all usages so far.
 #[derive(Debug, Default)]
 struct Figures {
-    /// The whole input. Missing at Anthropic, which reports its three parts.
+    /// The whole input. Anthropic reports its three parts instead.
     input: Option<u64>,
-    /// The input at the plain price, where a usage distinguishes it from cached input.
+    /// The input at the plain price, if a usage distinguishes it from cached input.
     plain: Option<u64>,
     cached: Option<u64>,
     written: Option<u64>,
@@ -63,7 +63,8 @@ impl UsageReports {
             Some(input) => input.max(cached + written),
             None => figures.plain? + cached + written,
         };
-        // Cached input is the cheapest: it counts only as far as no usage reports it as plain.
+        // Cached input is the cheapest, so the figure is limited to input that no usage reports as
+        // plain.
         let cached = cached.min(input.saturating_sub(written + figures.plain.unwrap_or(0)));
         // Every request has input tokens, so zero means that they were not counted.
         (input > 0).then(|| Usage {
@@ -133,8 +134,9 @@ impl Figures {
         self.output.or(self.reasoning).is_some() || self.total > self.input
     }
 
-    /// The output with all reasoning. Gemini counts reasoning apart from the output, and so do servers of OpenAI's
-    /// protocol that report more reasoning than output (xAI), or a larger total than input and output (Gemini's own).
+    /// The output with all reasoning. Gemini counts reasoning separately from the output. So do
+    /// servers of OpenAI's protocol that report more reasoning than output (xAI), or a larger total
+    /// than input and output (Gemini's own).
     fn whole_output(&self, protocol: Protocol, input: u64) -> u64 {
         let (output, reasoning) = (self.output.unwrap_or(0), self.reasoning.unwrap_or(0));
         let is_apart = protocol == Protocol::Gemini || reasoning > output;

@@ -1,5 +1,6 @@
-//! Who connects to a relay. Every process of the machine can reach its port, so a connection counts only once it has named the
-//! relay's path: until then it holds up nobody, keeps a few bytes, and has little time.
+//! The connections to a relay. Every process of the machine can reach its port, so a connection is
+//! accepted only after it has named the relay's path. Until then it delays no other connection,
+//! takes only a few bytes, and has little time.
 
 use std::{collections::VecDeque, io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -11,11 +12,11 @@ use tokio::{
 
 use super::request::{self, Head};
 
-/// How long a request may take to name the path. A library sends it at once.
+/// The time in which a request must name the path. A library sends it at once.
 const HEAD_WAIT: Duration = Duration::from_secs(5);
-/// How many connections may be about to name it. One more takes the place of the oldest.
+/// The most connections that have not named it yet. One more replaces the oldest.
 const MAX_WAITING: usize = 256;
-/// The pause when no connection can be accepted, for want of file descriptors for example.
+/// The pause when no connection can be accepted, for example for lack of file descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// A connection of the library, with the head of its request.
@@ -28,10 +29,10 @@ pub(super) struct Caller {
 #[derive(Debug)]
 pub(super) struct Callers {
     listener: TcpListener,
-    /// Begins every path: nobody else knows it.
+    /// The beginning of every path. Only the library knows it.
     path: Arc<str>,
     waiting: JoinSet<Option<Caller>>,
-    /// The connections that wait, the oldest first.
+    /// The connections that wait, oldest first.
     order: VecDeque<AbortHandle>,
 }
 
@@ -48,7 +49,8 @@ impl Callers {
         self.listener.local_addr()
     }
 
-    /// The next connection that knows the path. All others are closed without an answer. Cancel safe.
+    /// Returns the next connection that names the path. All others are closed without an answer.
+    /// Cancel safe.
     pub(super) async fn next(&mut self) -> Caller {
         loop {
             tokio::select! {

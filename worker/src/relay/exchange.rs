@@ -1,4 +1,5 @@
-//! One request of a library and the answer to it, passed on piece by piece: at no time is more of an answer kept here than one frame.
+//! One request of a library and the answer to it, passed on piece by piece. At most one frame of an
+//! answer is in memory.
 
 use std::{
     fmt::Write as _,
@@ -27,34 +28,37 @@ use super::{
 
 /// The most bytes of an error's body that are read.
 const MAX_ERROR_BYTES: usize = 64 << 10;
-/// How long the body of an error is waited for: its status is known already.
+/// The longest wait for the body of an error, whose status is known already.
 const ERROR_WAIT: Duration = Duration::from_secs(5);
-/// A stream that a library opened to listen lasts at least so long, however soon the server ends it: the library opens the next at once.
+/// The shortest duration of a stream that a library opened to listen. A server may end it sooner,
+/// and the library then opens the next one at once.
 const SHORTEST_LISTENING: Duration = Duration::from_secs(1);
-/// The most bytes of one [`SECOND`] of such a stream, which has no end. Then nothing is read until it is over.
+/// The most bytes of such an endless stream in one [`SECOND`]. After that nothing is read until the
+/// second is over.
 const MAX_HEARD_BYTES: usize = 4 << 20;
 const SECOND: Duration = Duration::from_secs(1);
-/// How much room for a frame stays between two.
+/// The capacity for a frame that is kept between two frames.
 const KEPT_BYTES: usize = 64 << 10;
 /// The headers of an answer that a library reads.
 const PASSED_ON: [&str; 4] = ["content-type", "mcp-session-id", "www-authenticate", "retry-after"];
 
-/// Whose answers are passed on, and how much of them.
+/// The server whose answers are passed on, and the limits for them.
 #[derive(Debug, Clone)]
 pub(crate) struct Upstream {
     pub(crate) client: Client,
-    /// What the rest of a request's address is appended to.
+    /// The address to which the rest of a request's address is appended.
     pub(crate) base: String,
-    /// How its successful answers are divided; none: as their content type says.
+    /// The frames of its successful answers; `None`: by their content type.
     pub(crate) shape: Option<Shape>,
-    /// Whether another status than success is a fault, or passed on.
+    /// True if other statuses than success are passed on; otherwise they are a fault.
     pub(crate) passes_errors: bool,
-    /// How long an exchange may take, unless it is a stream that the library opened to listen.
+    /// The longest exchange. The limit does not apply to a stream that the library opened to
+    /// listen.
     pub(crate) longest: Option<Duration>,
     pub(crate) sent: RequestSent,
 }
 
-/// Whether any request has been sent on. What was not sent has cost nothing.
+/// True once a request has been sent on. Without a sent request there is no cost.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RequestSent(Arc<AtomicBool>);
 
@@ -67,7 +71,7 @@ impl RequestSent {
 /// Passes on one exchange.
 pub(super) async fn pass_on(local: &mut TcpStream, head: Head, upstream: &Upstream) -> Result<(), Fault> {
     let request = head.read(local).await?;
-    // A library asks with GET to listen for as long as it lives.
+    // A library uses GET to listen for as long as it lives.
     let listens = request.method == Method::GET;
     let begun = Instant::now();
     match upstream.longest.filter(|_| !listens) {
@@ -121,7 +125,8 @@ async fn answer(
             }
         };
         let ended = frames.take(&piece)?.bytes;
-        // A frame is passed on as a whole: with each piece of it, a library would read it from its beginning.
+        // A frame is passed on as a whole. A library would otherwise parse it from its beginning
+        // again with each piece.
         let (whole, rest) = piece.split_at(if shape == Shape::Whole { piece.len() } else { ended });
         if !whole.is_empty() {
             kept.extend_from_slice(whole);
@@ -169,7 +174,8 @@ fn shape(headers: &HeaderMap) -> Shape {
     }
 }
 
-/// The first line and the headers; the body is chunked, so that the library sees if it breaks off.
+/// The first line and the headers. The body is chunked, so that the library notices if it breaks
+/// off.
 fn head(answer: &Response) -> String {
     let status = answer.status();
     let mut head = format!("HTTP/1.1 {} {}\r\n", status.as_u16(), status.canonical_reason().unwrap_or("So"));
@@ -182,7 +188,7 @@ fn head(answer: &Response) -> String {
     head
 }
 
-/// As much of it as fits and comes in time.
+/// The part of the body that fits and arrives in time.
 async fn error_body(answer: &mut Response) -> String {
     let (until, mut body) = (Instant::now() + ERROR_WAIT, Vec::new());
     while body.len() < MAX_ERROR_BYTES

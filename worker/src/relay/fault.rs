@@ -1,4 +1,4 @@
-//! Why an answer was not passed on, or not as a whole.
+//! The reasons why an answer was not passed on, or only in part.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -9,16 +9,16 @@ use reqwest::{StatusCode, header::HeaderMap};
 
 use super::frames::TooMuch;
 
-/// Why there is no whole answer.
+/// The reason why there is no whole answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Fault {
-    /// Another status than success, with the beginning of its body.
+    /// A status other than success, with the beginning of its body.
     #[error("it answered {status}")]
     Status { status: StatusCode, headers: Box<HeaderMap>, body: String },
-    /// The request was not sent, or there was no answer to it.
+    /// The request was not sent, or got no answer.
     #[error("no answer")]
     Http(#[source] reqwest::Error),
-    /// The body ended before its end.
+    /// The body broke off before its end.
     #[error("the answer broke off")]
     Broken(#[source] reqwest::Error),
     #[error("the answer is encoded (`content-encoding`), which was not asked for")]
@@ -27,12 +27,12 @@ pub(crate) enum Fault {
     TooMuch(#[from] TooMuch),
     #[error("no complete answer within {0:?}")]
     Late(Duration),
-    /// The library closed its side, or asked for what is not served here.
+    /// The library closed its side, or sent a request that the relay does not serve.
     #[error("the library closed its connection")]
     Local(#[source] std::io::Error),
 }
 
-/// The last fault of a relay that goes on after one.
+/// The last fault of a relay that continues after faults.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LastFault(Arc<Mutex<Option<String>>>);
 
@@ -41,7 +41,7 @@ impl LastFault {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(domain::wording::with_causes(fault));
     }
 
-    /// A fault that another found, in its words.
+    /// Sets a fault that other code found, as its text.
     pub(crate) fn tell(&self, why: &str) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.to_owned());
     }

@@ -1,21 +1,23 @@
-//! Counts what an answer makes a library keep at once: the bytes of a frame, and the JSON values in it, each of which takes many times
-//! its bytes. A frame is a line, an event or a whole body. It reads no JSON: it follows texts in quotes, and counts what is outside.
+//! Bounds the memory that an answer takes in a library: the bytes of a frame, and its JSON values,
+//! each of which takes many times its bytes. A frame is a line, an event or a whole body. This
+//! module parses no JSON: it only follows quoted texts and counts the separators outside of them.
 
-/// The most bytes of a frame. As large as the largest answer of a model.
+/// The most bytes of a frame: the size of the largest answer of a model.
 pub(crate) const MAX_FRAME_BYTES: usize = 4 << 20;
-/// The most values of a frame: a small object of a few bytes takes some 600 bytes of memory.
+/// The most values of a frame. A small object of a few bytes takes about 600 bytes of memory.
 const MAX_FRAME_VALUES: usize = 1 << 16;
-/// The most bytes of an answer. Nothing keeps them; a model's answer of [`MAX_FRAME_BYTES`] in small pieces has fewer.
+/// The most bytes of an answer, which are never in memory at once. A model's answer of
+/// [`MAX_FRAME_BYTES`] in small pieces has fewer.
 const MAX_ANSWER_BYTES: u64 = 1 << 30;
 
-/// What a frame is.
+/// The kind of frames in an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// Up to a line feed.
+    /// A frame ends with a line feed.
     Lines,
-    /// Up to an empty line, as server-sent events are.
+    /// A frame ends with an empty line, as server-sent events do.
     Events,
-    /// The whole answer.
+    /// The whole answer is one frame.
     Whole,
 }
 
@@ -29,18 +31,18 @@ pub(crate) enum TooMuch {
     Answer,
 }
 
-/// What ended in a piece of an answer.
+/// The frames that ended in a piece of an answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct EndedFrames {
     pub(super) frames: usize,
-    /// How many bytes of the piece belong to frames that have ended.
+    /// The number of bytes of the piece that belong to ended frames.
     pub(super) bytes: usize,
 }
 
 #[derive(Debug)]
 pub(super) struct Frames {
     shape: Shape,
-    /// Whether the answer as a whole is bounded. A stream that is open for days is not.
+    /// True if the answer as a whole is bounded. A stream that is open for days is not bounded.
     is_bounded: bool,
     answer_bytes: u64,
     bytes: usize,
@@ -83,7 +85,7 @@ impl Frames {
                     (self.bytes, self.values) = (0, 0);
                     ended = EndedFrames { frames: ended.frames + 1, bytes: at + 1 };
                 }
-                // A text in JSON has no line feed.
+                // A text in JSON contains no line feed.
                 (self.line_bytes, self.in_text, self.escaped) = (0, false, false);
             } else {
                 self.line_bytes += 1;
@@ -97,7 +99,8 @@ impl Frames {
     fn ends_frame(&self, byte: u8) -> bool {
         match self.shape {
             Shape::Lines => byte == b'\n',
-            // An empty line ends an event; a line feed behind a carriage return belongs to that.
+            // An empty line ends an event. A line feed after a carriage return belongs to the same
+            // line end.
             Shape::Events => self.line_bytes == 0 && !(byte == b'\n' && self.last == b'\r'),
             Shape::Whole => false,
         }
@@ -128,7 +131,7 @@ mod tests {
 
     fn take(shape: Shape, text: &str) -> Result<usize, TooMuch> {
         let mut frames = Frames::new(shape, true);
-        // In pieces of every small size the count is the same.
+        // The count is the same for pieces of any size.
         let whole = Frames::new(shape, true).take(text.as_bytes()).map(|ended| ended.frames);
         let mut ended = 0;
         for piece in text.as_bytes().chunks(7) {
@@ -170,7 +173,7 @@ mod tests {
         assert_eq!(take(Shape::Events, &format!("data: {many}1")), Err(TooMuch::Values));
         let ended = Frames::new(Shape::Lines, true).take(b"a\nbc\nd");
         assert_eq!(ended, Ok(EndedFrames { frames: 2, bytes: 5 }));
-        // In a text they are characters, also behind a quote in it.
+        // In a text these are plain characters, even after an escaped quote.
         assert_eq!(take(Shape::Events, &format!("data: \"\\\" {many}\"")), Ok(0));
         assert_eq!(take(Shape::Events, &format!("data: \"\\\\\" {many}")), Err(TooMuch::Values));
         assert_eq!(

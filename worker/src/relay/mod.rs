@@ -1,6 +1,7 @@
-//! What servers that others run answer comes through here before a library reads it (S5). Such libraries buffer an error's body, a
-//! frame without an end or a compressed bomb as a whole. Here nothing is decompressed, no redirect is followed, and frames, bodies
-//! and the values in them are counted. A library is given an address on loopback, from which its request is sent on.
+//! The relay: HTTP answers of foreign servers pass through it before a library reads them (S5).
+//! Libraries buffer the body of an error, an endless frame or a decompression bomb as a whole. The
+//! relay decompresses nothing, follows no redirect, and bounds frames, bodies and the values in
+//! them. The library gets an address on loopback, and the relay sends its requests on.
 
 mod callers;
 mod exchange;
@@ -23,7 +24,8 @@ pub(crate) use fault::{Fault, LastFault};
 pub(crate) use frames::{MAX_FRAME_BYTES, Shape};
 pub(crate) use pipe::Pipe;
 
-/// How many exchanges a relay has under way at once. A server of tools has one stream of its own and one exchange a call.
+/// The most exchanges of a relay at the same time. A tool server has one stream of its own, and one
+/// exchange per call.
 const MAX_EXCHANGES: usize = 64;
 
 /// An address on loopback for the requests of one library.
@@ -33,7 +35,7 @@ pub(crate) struct Relay {
     upstream: Upstream,
 }
 
-/// A client for a library, which reaches nothing but a relay, and so needs no authorities.
+/// A client for a library. It reaches only a relay, so it needs no certificate authorities.
 pub(crate) fn local_client() -> ClientBuilder {
     plain_client().tls_certs_only([]).no_proxy().pool_max_idle_per_host(0)
 }
@@ -45,18 +47,19 @@ impl Relay {
         Ok(Relay { callers: Callers::new(listener, path), upstream })
     }
 
-    /// The address that the library is given in place of the server's.
+    /// The address for the library, in place of the server's.
     pub(crate) fn address(&self) -> std::io::Result<String> {
         Ok(format!("http://{}{}", self.callers.local_address()?, self.callers.path()))
     }
 
-    /// Passes on one exchange. A connection that does not know the path is not answered, and delays nothing.
+    /// Passes on one exchange. A connection that does not name the path gets no answer and causes
+    /// no delay.
     pub(crate) async fn pass_on(&mut self) -> Result<(), Fault> {
         let Caller { mut stream, head } = self.callers.next().await;
         exchange::pass_on(&mut stream, head, &self.upstream).await
     }
 
-    /// Passes on every exchange until it is dropped. A fault ends its exchange only.
+    /// Passes on every exchange until the future is dropped. A fault ends only its own exchange.
     pub(crate) async fn serve(mut self, last: LastFault) {
         let mut exchanges = JoinSet::new();
         loop {
@@ -67,7 +70,8 @@ impl Relay {
             while exchanges.try_join_next().is_some() {}
             let (upstream, last) = (self.upstream.clone(), last.clone());
             exchanges.spawn(async move {
-                // The library must not see the end before the fault is known: the stream is dropped after it.
+                // The stream is dropped after the fault is recorded, so that the library sees the
+                // end after that.
                 let passed = exchange::pass_on(&mut stream, head, &upstream).await;
                 if let Err(fault) = passed
                     && !matches!(fault, Fault::Local(_))

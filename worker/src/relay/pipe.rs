@@ -1,5 +1,5 @@
-//! The output of a program that speaks in lines (S5): a line that is too long, or has too many values, ends the pipe, and lines and
-//! bytes that come faster than anybody speaks wait in the program.
+//! The output of a program that writes lines (S5). A line that is too long, or has too many values,
+//! ends the pipe. Lines and bytes above the rate limit wait in the program.
 
 use std::{
     future::Future,
@@ -19,9 +19,9 @@ use super::{
     frames::{Frames, Shape},
 };
 
-/// The most lines of one [`SECOND`]. Then nothing is read until it is over.
+/// The most lines in one [`SECOND`]. After that nothing is read until the second is over.
 const MAX_LINES: usize = 1000;
-/// The most bytes of it, likewise: to read them as JSON takes a part of it.
+/// The most bytes in one second. Parsing so many bytes of JSON takes a part of that second.
 const MAX_BYTES: usize = 16 << 20;
 const SECOND: Duration = Duration::from_secs(1);
 

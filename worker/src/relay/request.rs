@@ -1,4 +1,5 @@
-//! The request of a library, which is our own HTTP client: read as a whole, without its address and its connection.
+//! The request of a library, which uses the worker's own HTTP client. It is read as a whole,
+//! without its address and its connection headers.
 
 use reqwest::{
     Method,
@@ -13,17 +14,17 @@ const MAX_HEAD_BYTES: usize = 64 << 10;
 /// The most bytes of its body: more than any conversation has.
 const MAX_BODY_BYTES: usize = 64 << 20;
 
-/// The most bytes within which a request has named its path: the method, a space and the path.
+/// The most bytes before the path in a request: the method and a space.
 const MAX_BYTES_BEFORE_PATH: usize = 16;
 
 /// The beginning of a request that names the relay's path.
 #[derive(Debug)]
 pub(super) struct Head {
     method: Method,
-    /// What follows the relay's own path.
+    /// The address after the relay's own path.
     rest: String,
     headers: HeaderMap,
-    /// What was read of the body already.
+    /// The part of the body that was read with the head.
     body: Vec<u8>,
 }
 
@@ -35,7 +36,7 @@ pub(super) struct Request {
     pub(super) body: Vec<u8>,
 }
 
-/// The head of a request, or None if it does not begin with this path.
+/// Reads the head of a request; `None` if it does not begin with this path.
 pub(super) async fn head(stream: &mut TcpStream, path: &str) -> Option<Head> {
     let mut bytes = Vec::new();
     let head_bytes = loop {
@@ -60,7 +61,7 @@ pub(super) async fn head(stream: &mut TcpStream, path: &str) -> Option<Head> {
         let Some((name, value)) = line.split_once(':') else { continue };
         let (name, value) = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value.trim()));
         if let (Ok(name), Ok(mut value)) = (name, value) {
-            // Any of them may be a key.
+            // Any header may contain a key.
             value.set_sensitive(true);
             headers.append(name, value);
         }
@@ -68,7 +69,8 @@ pub(super) async fn head(stream: &mut TcpStream, path: &str) -> Option<Head> {
     Some(Head { method, rest, headers, body: bytes.split_off(head_bytes + 4) })
 }
 
-/// Whether the path may follow, as far as the request is known: a stranger is not read to the end of its head.
+/// Returns true if the bytes so far may belong to a request with this path. The head of other
+/// requests is not read to its end.
 fn may_name(bytes: &[u8], path: &str) -> bool {
     match bytes.iter().position(|byte| *byte == b' ') {
         None => bytes.len() <= MAX_BYTES_BEFORE_PATH,

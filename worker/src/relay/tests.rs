@@ -36,7 +36,8 @@ async fn relay(base: String) -> (Relay, String) {
     (relay, address)
 }
 
-/// proves: whoever does not know the path of a relay gets nothing by it, and does not stop it.
+/// proves: a client that does not know the path of a relay gets no answer, and does not stop the
+/// relay.
 #[tokio::test]
 async fn s5_a_relay_serves_only_its_library() {
     let to =
@@ -58,8 +59,8 @@ async fn s5_a_relay_serves_only_its_library() {
     assert_eq!(answer.text().await.unwrap(), "yes");
 }
 
-/// proves: connections that say nothing, or never end their head, hold up neither a single exchange nor a server of tools; and a
-/// flood of them costs nobody but the flooders their connection.
+/// proves: connections that send nothing, or never end their head, delay neither a single exchange
+/// nor a tool server. A flood of connections costs only its own clients their connection.
 #[tokio::test]
 async fn s5_strangers_do_not_delay_a_relay() {
     let to = server("HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nyes").await;
@@ -83,7 +84,8 @@ async fn s5_strangers_do_not_delay_a_relay() {
             }
             strangers
         };
-        // A relay that accepts nobody lets the system's own queue fill, and a connection then waits for minutes.
+        // If a relay stopped accepting, the system's own queue would fill, and a connection would
+        // wait for minutes.
         let come = tokio::time::timeout(Duration::from_secs(20), coming).await;
         let _strangers = come.unwrap_or_else(|_| panic!("strangers are not accepted; serves: {serves}"));
         let asked = local_client().build().unwrap().get(format!("{address}x")).send();
@@ -94,7 +96,7 @@ async fn s5_strangers_do_not_delay_a_relay() {
     }
 }
 
-/// proves: a server that ends every stream at once is not asked again and again, as fast as the library can.
+/// proves: if a server ends every stream at once, the library does not open streams at full speed.
 #[tokio::test]
 async fn s5_a_stream_to_listen_to_is_not_opened_without_a_pause() {
     let to = server(
@@ -138,7 +140,8 @@ async fn s5_a_body_of_a_tool_server_is_bounded_and_a_redirect_is_not_followed() 
     assert_eq!((answer.status().as_u16(), answer.headers().get("location")), (307, None));
 }
 
-/// proves: lines that come without a pause wait in the program, and none is lost; a line without an end ends the pipe.
+/// proves: lines without a pause wait in the program, and none is lost. A line without an end ends
+/// the pipe.
 #[tokio::test(start_paused = true)]
 async fn s5_lines_of_a_program_are_bounded() {
     let begun = tokio::time::Instant::now();

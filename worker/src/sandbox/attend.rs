@@ -1,5 +1,6 @@
-//! Starts the program and waits until it has ended: reaps orphans, passes SIGTERM on, and reports the limit that
-//! the watch found exceeded. Called by the first process of the namespaces, or outside them if there are none.
+//! Starts the program and waits until it has ended: reaps orphans, passes SIGTERM on, and reports a
+//! limit that the watch found exceeded. Runs in the first process of the namespaces, or outside if
+//! there are no namespaces.
 
 use std::process::ExitCode;
 
@@ -45,7 +46,8 @@ pub(super) fn attend(mut handoff: Handoff, signals: &SigSet) -> Result<ExitCode,
     Ok(ExitCode::from(status))
 }
 
-/// Reaps every child that has ended; the program's exit status if it is among them.
+/// Reaps every child that has ended. Returns the program's exit status if the program is among
+/// them.
 fn reap(program: Pid) -> Option<u8> {
     let mut status = None;
     loop {

@@ -1,6 +1,7 @@
-//! A cgroup (version 2) for each program, where the machine lets the worker make some: the kernel itself then bounds the
-//! memory and the number of all its processes together, and kills them together. A worker can make cgroups beneath its own
-//! if that is delegated to it (systemd: `Delegate=yes`), or beneath one that its settings name.
+//! A cgroup (version 2) for each program, if the machine lets the worker create cgroups. The kernel
+//! then bounds the memory and the number of all processes of the program together, and kills them
+//! together. A worker can create cgroups beneath its own if that is delegated to it (systemd:
+//! `Delegate=yes`), or beneath one that its settings name.
 
 use std::{
     fs, io,
@@ -11,20 +12,23 @@ use std::{
 use domain::agent::Resources;
 use host::random::Random;
 
-/// The processes of the sandbox itself, with their threads: they are in the cgroup of their program.
+/// The processes of the sandbox itself, with their threads. They are in the cgroup of their
+/// program.
 const OWN_PROCESSES: u64 = 8;
-/// The cgroup that the worker moves itself to: one with processes can't give controllers to those beneath it.
+/// The cgroup that the worker moves itself to. A cgroup with processes can't give controllers to
+/// the cgroups beneath it.
 const OWN_CGROUP: &str = "trellis-worker";
 /// `PIDS_MAX` of the kernel.
 const MAX_PIDS: u64 = 4 << 20;
 const CONTROLLERS: [&str; 2] = ["memory", "pids"];
-/// The cgroup of a program is called so, with the number of its worker's process and a random number behind it.
+/// The beginning of the name of a program's cgroup. The number of the worker's process and a random
+/// number follow.
 const PREFIX: &str = "trellis-";
-/// How often the removal is tried: killed processes take a moment to end.
+/// The number of tries to remove a cgroup, since killed processes take a moment to end.
 const REMOVE_TRIES: u32 = 100;
 const REMOVE_EVERY: Duration = Duration::from_millis(20);
 
-/// Where a worker makes cgroups.
+/// The cgroup beneath which a worker creates cgroups.
 #[derive(Debug, Clone)]
 pub(super) struct Cgroups {
     parent: PathBuf,
@@ -35,7 +39,8 @@ pub(super) struct Cgroups {
 pub(super) struct Cgroup(PathBuf);
 
 impl Cgroups {
-    /// Prepares the named cgroup, or the worker's own. An error says why there is none.
+    /// Prepares the named cgroup, or the worker's own. The error is the reason why there are no
+    /// cgroups.
     pub(super) fn find(named: Option<&Path>) -> Result<Self, String> {
         let parent = match named {
             Some(named) => named.to_owned(),
@@ -64,17 +69,17 @@ impl Cgroups {
         Ok(Cgroups { parent })
     }
 
-    /// Makes the cgroup of a program, with its limits.
+    /// Creates the cgroup of a program, with its limits.
     pub(super) fn make(&self, resources: &Resources) -> Result<Cgroup, String> {
         let name = format!("{PREFIX}{}-{:032x}", std::process::id(), Random::System.bits());
         let cgroup = Cgroup(self.parent.join(name));
         let set = |name: &str, value: String| fs::write(cgroup.0.join(name), value);
-        // One that is there already is another's.
+        // This fails if the directory exists, since that cgroup belongs to another program.
         let made = fs::create_dir(&cgroup.0).and_then(|()| {
             set("memory.max", resources.memory_bytes.to_string())?;
             set("memory.oom.group", "1".to_owned())?;
             set("pids.max", pids_max(resources.processes))?;
-            // Absent on a kernel without swap.
+            // The file is missing on a kernel without swap.
             match set("memory.swap.max", "0".to_owned()) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
                 Ok(()) | Err(_) => Ok(()),
@@ -90,13 +95,13 @@ impl Cgroup {
         &self.0
     }
 
-    /// Whether the kernel killed the program because it needed more memory.
+    /// Returns true if the kernel killed the program because it needed more memory.
     pub(super) fn ran_out_of_memory(&self) -> bool {
         let events = fs::read_to_string(self.0.join("memory.events")).unwrap_or_default();
         events.lines().any(|line| line.strip_prefix("oom_kill ").is_some_and(|times| times.trim() != "0"))
     }
 
-    /// Kills what is left in it, and removes it.
+    /// Kills the processes that are left in it, and removes it.
     pub(super) async fn remove(self) {
         if let Err(error) = fs::write(self.0.join("cgroup.kill"), "1") {
             tracing::warn!(%error, cgroup = %self.0.display(), "a cgroup could not be killed");
@@ -111,7 +116,8 @@ impl Cgroup {
     }
 }
 
-/// The kernel refuses a larger number than it ever has processes: then they are not bounded.
+/// The value for `pids.max`. The kernel rejects a number above its own maximum, so such a number
+/// becomes no bound.
 fn pids_max(processes: u64) -> String {
     match processes.saturating_add(OWN_PROCESSES) {
         pids @ ..MAX_PIDS => pids.to_string(),
@@ -119,7 +125,8 @@ fn pids_max(processes: u64) -> String {
     }
 }
 
-/// Moves this process into a cgroup, and with it all that it will start. Returns what that bounds, as text.
+/// Moves this process into a cgroup, together with all processes that it will start. Returns the
+/// limits, as text.
 pub(super) fn enter(cgroup: &Path, resources: &Resources) -> Result<String, String> {
     let moved = fs::write(cgroup.join("cgroup.procs"), "0");
     moved.map_err(|error| format!("the cgroup could not be entered: {error}"))?;
@@ -130,8 +137,9 @@ pub(super) fn enter(cgroup: &Path, resources: &Resources) -> Result<String, Stri
     Ok(format!("{} bytes of memory and {processes} for all together", resources.memory_bytes))
 }
 
-/// Moves the worker into a cgroup beneath its own, unless that would not help: with other processes in it, the kernel gives no
-/// controllers to those beneath it.
+/// Moves the worker into a cgroup beneath its own. With other processes in its cgroup that would
+/// not help, since the kernel would still give no controllers to the cgroups beneath; then this is
+/// an error.
 fn move_out(parent: &Path) -> io::Result<()> {
     let own = std::process::id().to_string();
     let inside = fs::read_to_string(parent.join("cgroup.procs"))?;
@@ -146,7 +154,7 @@ fn move_out(parent: &Path) -> io::Result<()> {
     fs::write(beneath.join("cgroup.procs"), own)
 }
 
-/// Moves the worker back. If that fails it stays where it is, which changes nothing for it.
+/// Moves the worker back. After a failure it stays where it is, which does no harm.
 fn move_back(parent: &Path) {
     let moved = fs::write(parent.join("cgroup.procs"), std::process::id().to_string());
     let removed = moved.and_then(|()| fs::remove_dir(parent.join(OWN_CGROUP)));
@@ -155,7 +163,8 @@ fn move_back(parent: &Path) {
     }
 }
 
-/// Removes the cgroups of workers that have ended. One that still has processes can't be removed, and stays.
+/// Removes the cgroups of workers that have ended. A cgroup that still has processes can't be
+/// removed, and stays.
 fn remove_leftovers(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -180,7 +189,8 @@ fn own_cgroup() -> Result<PathBuf, String> {
         kind.starts_with("cgroup2 ").then_some(mount.split(' ').nth(4)?)
     });
     let mount_point = mount_point.ok_or("cgroups of version 2 are not mounted on this machine")?;
-    // In a container with a shared namespace the path is another one's; then there is no such directory.
+    // In a container with a shared namespace the path belongs to another one, and the directory
+    // does not exist.
     Ok(Path::new(mount_point).join(within.trim_end_matches('/')))
 }
 
@@ -188,7 +198,8 @@ fn own_cgroup() -> Result<PathBuf, String> {
 mod tests {
     use super::*;
 
-    /// proves: a worker that moved out in vain is back where its operator put it, and what it made for that is gone.
+    /// proves: after a move that did not help, the worker is back in its operator's cgroup, and its
+    /// own cgroup is removed.
     #[test]
     fn s4_a_worker_that_may_not_divide_its_cgroup_moves_back() {
         let parent = std::env::temp_dir().join(format!("trellis-moved-{}", std::process::id()));
@@ -201,7 +212,8 @@ mod tests {
         move_out(&parent).unwrap();
         let moved = parent.join(OWN_CGROUP).join("cgroup.procs");
         assert_eq!(fs::read_to_string(&moved).unwrap(), own);
-        // The kernel does this: a process is in one cgroup, whose files are no entries.
+        // Imitates the kernel: a process leaves its old cgroup, and the files of a cgroup do not
+        // prevent its removal.
         fs::remove_file(&moved).unwrap();
         fs::write(&procs, "").unwrap();
         move_back(&parent);
@@ -238,12 +250,13 @@ mod tests {
         fs::remove_dir_all(&directory).unwrap();
     }
 
-    /// A plain directory plays a cgroup: the kernel, too, removes one only if nothing is in it.
+    /// A plain directory imitates a cgroup: the kernel, too, removes only one without children and
+    /// processes.
     #[test]
     fn s4_what_a_dead_worker_left_is_removed_and_nothing_else() {
         let directory = std::env::temp_dir().join(format!("trellis-leftovers-{}", std::process::id()));
         let own = format!("trellis-{}-1", std::process::id());
-        // No process has this number: it is beyond the highest.
+        // No process has this number, since it is above the highest.
         let (dead, used) = ("trellis-4194305-0".to_owned(), "trellis-4194305-1".to_owned());
         let others = ["trellis-worker".to_owned(), "other-4194305-0".to_owned(), own, used.clone()];
         for name in others.iter().chain([&dead]) {

@@ -1,5 +1,5 @@
-//! The environment of a program. Of the worker's own variables it gets only those that its profile names, and
-//! never a secret of the worker.
+//! The environment of a program. It gets only those of the worker's variables that its profile
+//! names, and never a secret of the worker.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,8 +12,8 @@ use crate::settings::Settings;
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Variables that are always secret, whether or not the settings name them: keys of the usual providers and
-/// addresses and credentials of the worker's own servers.
+/// Variables that are always secret, even if the settings do not name them: keys of the usual
+/// providers, and addresses and credentials of the worker's own servers.
 const ALWAYS_SECRET: [&str; 15] = [
     "OPENAI_API_KEY",
     "ANTHROPIC_API_KEY",
@@ -32,7 +32,7 @@ const ALWAYS_SECRET: [&str; 15] = [
     VARIABLE,
 ];
 
-/// What every program finds in its environment.
+/// The variables that every program gets.
 pub(crate) fn plain(workspace: &Path) -> BTreeMap<String, String> {
     BTreeMap::from([
         ("PATH".to_owned(), PATH.to_owned()),
@@ -46,7 +46,7 @@ fn text(value: &OsStr) -> String {
     value.to_string_lossy().into_owned()
 }
 
-/// The names of the worker's variables that no program is given.
+/// The names of the worker's variables that no program gets.
 #[derive(Debug, Clone)]
 pub(crate) struct WorkerSecrets(BTreeSet<String>);
 
@@ -68,7 +68,8 @@ impl WorkerSecrets {
         WorkerSecrets(keys.chain(tokens).chain(passed_to_servers).chain(secrets).chain(always).collect())
     }
 
-    /// The whole environment of a program: the variables it is given, and those copied from the worker's own.
+    /// The whole environment of a program: the variables of its profile, and those copied from the
+    /// worker's own.
     pub(crate) fn environment(
         &self,
         env_from: &[String],

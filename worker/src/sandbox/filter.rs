@@ -9,8 +9,9 @@ use seccompiler::{
     SeccompRule, apply_filter,
 };
 
-/// Calls that read other processes, change mounts, make namespaces or use kernel keys, memory that no limit counts or
-/// that outlives its process, and the parts of the kernel in which most security holes were found.
+/// Denied are calls that read other processes, change mounts, create namespaces or use kernel keys.
+/// Also denied are memory that no limit counts or that outlives its process, and the parts of the
+/// kernel with most security holes.
 const DENIED: [libc::c_long; 55] = [
     libc::SYS_memfd_create,
     libc::SYS_memfd_secret,
@@ -69,7 +70,7 @@ const DENIED: [libc::c_long; 55] = [
     libc::SYS_fanotify_init,
 ];
 
-/// Flags of `clone` that make a namespace.
+/// Flags of `clone` that create a namespace.
 const NAMESPACES: [libc::c_int; 7] = [
     libc::CLONE_NEWUSER,
     libc::CLONE_NEWPID,
@@ -89,9 +90,10 @@ const NUMBER_BITS: [libc::c_long; 2] = [0, 0x4000_0000];
 #[cfg(not(target_arch = "x86_64"))]
 const NUMBER_BITS: [libc::c_long; 1] = [0];
 
-/// Applies the filter to this process and every process it will start. Returns what was applied, as text.
+/// Applies the filter to this process and every process that it will start. Returns a description
+/// of the filter.
 ///
-/// `counts_shared`: whether memory that processes share is counted where no process has it mapped.
+/// `counts_shared`: the kernel counts shared memory that no process has mapped.
 pub(super) fn apply(network: bool, counts_shared: bool) -> Result<String, Error> {
     let mut rules: BTreeMap<libc::c_long, Vec<SeccompRule>> = BTreeMap::new();
     for call in DENIED {
@@ -110,15 +112,16 @@ pub(super) fn apply(network: bool, counts_shared: bool) -> Result<String, Error>
     }
     rules.insert(libc::SYS_socket, sockets);
     if !network {
-        // They could send open files through a pair of sockets, where the watch does not find them.
+        // Open files that are sent through a pair of sockets would be hidden from the watch.
         rules.insert(libc::SYS_sendmsg, Vec::new());
         rules.insert(libc::SYS_sendmmsg, Vec::new());
     }
     // A process that is not dumpable hides its open files from the watch.
     rules.insert(libc::SYS_prctl, vec![rule(&[(0, SeccompCmpOp::Eq, number(libc::PR_SET_DUMPABLE))])?]);
-    // With another's limits a program could take the open files from its worker, or from the watch.
+    // With the limits of other processes a program could take the open files from its worker, or
+    // from the watch.
     rules.insert(libc::SYS_prlimit64, vec![rule(&[(0, SeccompCmpOp::Ne, 0)])?]);
-    // With another's priority it could keep the watch from running.
+    // With the priority of other processes it could keep the watch from running.
     for call in [
         libc::SYS_sched_setaffinity,
         libc::SYS_sched_setscheduler,
@@ -134,13 +137,14 @@ pub(super) fn apply(network: bool, counts_shared: bool) -> Result<String, Error>
             others.iter().map(|other| rule(std::slice::from_ref(other))).collect::<Result<_, _>>()?,
         );
     }
-    // The watch counts a socket as large as it usually is.
+    // The watch assumes that a socket's buffer has its usual size.
     let larger = [libc::SO_SNDBUF, libc::SO_SNDBUFFORCE].map(|option| {
         rule(&[(1, SeccompCmpOp::Eq, number(libc::SOL_SOCKET)), (2, SeccompCmpOp::Eq, number(option))])
     });
     rules.insert(libc::SYS_setsockopt, larger.into_iter().collect::<Result<_, _>>()?);
     if !counts_shared {
-        // Its pages stay when they are no longer in the memory of any process, until the last of it is unmapped.
+        // Pages of this memory stay until the last mapping ends, even if they are in the resident
+        // memory of no process.
         let mask = SeccompCmpOp::MaskedEq(number(libc::MAP_TYPE | libc::MAP_ANONYMOUS));
         let shared = rule(&[(3, mask, number(libc::MAP_SHARED | libc::MAP_ANONYMOUS))])?;
         rules.insert(libc::SYS_mmap, vec![shared]);
@@ -153,7 +157,7 @@ pub(super) fn apply(network: bool, counts_shared: bool) -> Result<String, Error>
     Ok(format!("{denied} system calls denied, among them {sockets}"))
 }
 
-/// Denies a call whose arguments, by their places, meet all these conditions.
+/// Denies a call whose arguments, by index, meet all these conditions.
 fn rule(conditions: &[(u8, SeccompCmpOp, u64)]) -> Result<SeccompRule, seccompiler::BackendError> {
     let condition = |(argument, comparison, value): &(u8, SeccompCmpOp, u64)| {
         SeccompCondition::new(*argument, SeccompCmpArgLen::Dword, comparison.clone(), *value)
@@ -161,7 +165,7 @@ fn rule(conditions: &[(u8, SeccompCmpOp, u64)]) -> Result<SeccompRule, seccompil
     SeccompRule::new(conditions.iter().map(condition).collect::<Result<_, _>>()?)
 }
 
-/// A constant of the C library as the kernel gets it.
+/// A constant of the C library in the type of the kernel.
 fn number(constant: libc::c_int) -> u64 {
     u64::from(constant.unsigned_abs())
 }

@@ -1,5 +1,5 @@
-//! The data that the stages of the sandbox pass on: the policy of a program, the layers applied so far, and the
-//! messages that the helper writes for the worker.
+//! The data that the stages of the sandbox pass on: the policy of a program, the layers applied so
+//! far, and the messages of the helper to the worker.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,15 +13,15 @@ use domain::{
 };
 use serde::{Deserialize, Serialize};
 
-/// The executable of this process. The path works whatever the file is called, and after the file was renamed,
-/// removed or replaced.
+/// The executable of this process. The path works for any file name, and after the file was
+/// renamed, removed or replaced.
 pub const OWN_EXECUTABLE: &str = "/proc/self/exe";
 
-/// The environment variable that holds the helper's handoff. Every user of a machine can read arguments, but
-/// not the environment of others.
+/// The environment variable with the helper's handoff. Every user of a machine can read the
+/// arguments of all processes, but not the environment of other users' processes.
 pub const VARIABLE: &str = "TRELLIS_SANDBOX";
 
-/// What to run, and under which limits.
+/// The program to run, and its limits.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Policy {
     pub(crate) command: Vec<String>,
@@ -35,33 +35,35 @@ pub(crate) struct Policy {
     pub(crate) resources: Resources,
     /// The address space of each process: some runtimes reserve much more memory than they use.
     pub(crate) address_space_bytes: u64,
-    /// The most bytes the whole workspace may hold.
+    /// The most bytes of the whole workspace.
     pub(crate) workspace_bytes: u64,
 }
 
-/// What one stage of the sandbox passes to the next.
+/// The data that one stage of the sandbox passes to the next.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Handoff {
     pub(super) policy: Policy,
-    /// The cgroup of the program, or why it has none.
+    /// The cgroup of the program, or the reason why it has none.
     pub(super) cgroup: Result<PathBuf, String>,
     /// Layers the operator has switched off.
     pub(super) without: BTreeSet<Layer>,
-    /// Layers that this machine was found not to have, and why.
+    /// Layers that this machine lacks, with the reasons.
     pub(super) unable: BTreeMap<Layer, String>,
     pub(super) report: SandboxReport,
     /// The process that started this stage, by its number in `/proc`. When it ends, this stage ends.
     pub(super) parent: i32,
-    /// Whether the stage runs in a user namespace, whose rights the program must give up.
+    /// True if the stage runs in a user namespace, whose rights the program must give up.
     pub(super) mapped: bool,
-    /// Whether the worker is root, by its number outside of all namespaces.
+    /// True if the worker is root, by its number outside of all namespaces.
     pub(super) runs_as_root: bool,
-    /// Whether it runs in a pid namespace with its own `/proc`, also if other parts of that layer are missing.
+    /// True if it runs in a pid namespace with its own `/proc`, even if other parts of that layer
+    /// are missing.
     pub(super) own_proc: bool,
 }
 
-/// What the helper reports, each as a line on its standard error; the first one before the program runs. A program
-/// that writes such a line later harms only itself: at worst its own context fails.
+/// The messages of the helper, each as a line on its standard error. The first one comes before the
+/// program runs. A program that writes such a line later harms only itself: at worst its own
+/// context fails.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum HelperMessage {
@@ -69,18 +71,19 @@ pub(super) enum HelperMessage {
     Ready(SandboxReport),
     /// The profile requires a layer that this machine does not have.
     Refused(SandboxReport),
-    /// The program has not run: a layer can't be made here, which shows only after its namespaces exist. The worker
-    /// starts it again without that layer, which then is missing.
+    /// The program has not run: a layer can't be created here, which shows only after the
+    /// namespaces exist. The worker starts it again without that layer, which is then reported as
+    /// missing.
     Unable(Layer, String),
     /// A stage failed, for this reason.
     Broken(String),
-    /// A stage failed for want of something that the machine will have again.
+    /// A stage failed for lack of something that the machine will have again.
     Passing(String),
     /// The program was killed because it exceeded this limit.
     Exceeded(String),
 }
 
-/// Every message of the helper begins with this.
+/// The beginning of every message of the helper.
 const MESSAGE_PREFIX: &str = "trellis-sandbox: ";
 
 impl HelperMessage {
@@ -90,7 +93,8 @@ impl HelperMessage {
     }
 }
 
-/// A line of standard error for people: what the helper says in words, any other line as it is.
+/// A line of standard error for users: a message of the helper as plain text, any other line
+/// unchanged.
 pub(crate) fn readable_message(line: &str) -> String {
     match HelperMessage::parse(line.as_bytes()) {
         Some(
@@ -103,12 +107,13 @@ pub(crate) fn readable_message(line: &str) -> String {
     }
 }
 
-/// Why a stage of the sandbox failed.
+/// The errors of a stage of the sandbox.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     #[error("could not {0}: {1}")]
     System(&'static str, #[source] io::Error),
-    /// Some machines create user namespaces but allow nothing inside. A process can't leave one again.
+    /// Some machines create user namespaces but allow nothing inside. A process can't leave such a
+    /// namespace again.
     #[error(
         "could not map the user into the user namespace: {0}\n\nhint: this machine restricts user namespaces (some by \
          `kernel.apparmor_restrict_unprivileged_userns`); allow them for the worker, or list \
@@ -127,7 +132,7 @@ pub(super) enum Error {
     },
 }
 
-/// What to do about a program that could not be run.
+/// A hint for a program that could not be run.
 fn how_to_run(source: &io::Error) -> &'static str {
     if source.kind() == io::ErrorKind::NotFound {
         "\n\nhint: install it on the worker, in a directory of its PATH, or write its whole path and list that in `reads` of the profile"
@@ -139,7 +144,7 @@ fn how_to_run(source: &io::Error) -> &'static str {
 }
 
 impl Error {
-    /// The message that tells of it.
+    /// The message that reports this error.
     pub(super) fn message(&self) -> HelperMessage {
         match self {
             Error::System(_, source) | Error::Unmapped(source) | Error::Program { source, .. }
@@ -159,7 +164,7 @@ impl Error {
 /// Writes one message to standard error.
 pub(super) fn send(message: &HelperMessage) {
     let line = format!("{MESSAGE_PREFIX}{}\n", serde_json::to_string(message).expect("plain fields"));
-    // If this fails, there is no other channel to report it on.
+    // If this fails, there is no other channel for the report.
     let _ = io::stderr().write_all(line.as_bytes());
 }
 
@@ -167,7 +172,8 @@ pub(super) fn system(doing: &'static str) -> impl Fn(nix::Error) -> Error {
     move |errno| Error::System(doing, errno.into())
 }
 
-/// Whether an error passes: the machine is short of something just now. It says nothing about what the machine can do.
+/// Returns true if an error is temporary: the machine lacks a resource at this moment. Such an
+/// error does not show which features the machine has.
 pub(super) fn passes(errno: nix::Error) -> bool {
     matches!(
         errno,
@@ -181,7 +187,8 @@ pub(super) fn passes(errno: nix::Error) -> bool {
 }
 
 impl Handoff {
-    /// Whether to apply a layer. A layer that the operator switched off is reported as missing.
+    /// Returns true if a layer should be applied. A layer that the operator switched off is
+    /// reported as missing.
     pub(super) fn wants(&mut self, layer: Layer) -> bool {
         let why_not = match self.unable.get(&layer) {
             _ if self.without.contains(&layer) => Some("switched off in the worker's settings".to_owned()),

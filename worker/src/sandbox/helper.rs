@@ -1,5 +1,5 @@
-//! The helper from the worker's side: starts one for a program or a server, waits for its first message, and ends it with
-//! all its processes when it is dropped.
+//! The helper, as the worker sees it. This module starts one for a program or a server and waits
+//! for its first message. A dropped helper ends with all its processes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,30 +35,31 @@ use super::{
 };
 use crate::{files::workspace::Workspace, settings::SandboxSettings};
 
-/// After SIGTERM the helper ends its program within two seconds. One that does not is itself killed, with what is beneath it.
+/// The longest time for the end of a helper. After SIGTERM it ends its program within two seconds.
+/// A helper that takes longer is killed itself, with its descendants.
 const LONGEST_END: Duration = Duration::from_secs(4);
-/// How often what is beneath it is searched: something may have been started since.
+/// The most searches for its descendants, since new ones may start between two searches.
 const MAX_SEARCHES: u32 = 10;
 
-/// How a worker starts programs.
+/// Starts programs for a worker.
 #[derive(Debug, Clone)]
 pub(crate) struct Sandbox {
-    /// The executable that makes the sandbox: `<helper> sandbox`.
+    /// The executable that creates the sandbox: `<helper> sandbox`.
     helper: PathBuf,
     /// Layers the operator has switched off.
     without: BTreeSet<Layer>,
-    /// Layers that every program needs, whatever its profile says. Only the operator takes one away, in the policy or by
-    /// switching it off.
+    /// Layers that every program needs, in addition to those of its profile. Only the operator can
+    /// drop one, in the policy or by switching it off.
     requires: BTreeSet<Layer>,
-    /// Where programs get a cgroup, or why nowhere.
+    /// The cgroup for the cgroups of programs, or the reason why there is none.
     cgroups: Result<Cgroups, String>,
-    /// Layers that this machine was found not to have: the first program finds out for all.
+    /// Layers that this machine lacks. The first program finds them for all others.
     unable: Arc<Mutex<BTreeMap<Layer, String>>>,
-    /// Waits for programs that were dropped and have not ended yet.
+    /// Waits for dropped programs that have not ended yet.
     ending: TaskTracker,
 }
 
-/// Why a program was not started.
+/// The reasons why a program was not started.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotStarted {
     #[error("the helper `{helper}` could not be started")]
@@ -69,10 +70,10 @@ pub(crate) enum NotStarted {
     },
     #[error("the sandbox could not be made: {0}")]
     Broken(String),
-    /// It may work the next time.
+    /// The next start may succeed.
     #[error("the sandbox could not be made now: {0}")]
     Passing(String),
-    /// The policy of a program is handed over in one variable, whose size the kernel bounds.
+    /// The policy of a program is passed in one variable, whose size the kernel bounds.
     #[error(
         "the command and the environment of the program are too large\n\nhint: all its words, variables and secrets together must \
          stay below 128 KiB; hand over more in files"
@@ -98,24 +99,24 @@ fn required_and_missing(report: &SandboxReport, requires: &BTreeSet<Layer>) -> S
 /// The first process of a sandbox. On drop, every process in it gets SIGTERM, and SIGKILL two seconds later.
 #[derive(Debug)]
 pub(crate) struct Helper {
-    /// None once a background task waits for its end.
+    /// `None` once a background task waits for its end.
     child: Option<Child>,
-    /// Stays until all processes have ended.
+    /// Exists until all processes have ended.
     workspace: Option<Arc<Workspace>>,
     cgroup: Option<Cgroup>,
     ending: TaskTracker,
-    /// Until when it must have ended, once it was told to.
+    /// The time at which it must have ended, once it has got SIGTERM.
     ends_until: Option<Instant>,
 }
 
-/// A sandbox whose layers are applied, and whose program begins.
+/// A sandbox with its layers applied, whose program begins.
 #[derive(Debug)]
 pub(crate) struct LaunchedSandbox {
     pub(crate) helper: Helper,
     pub(crate) input: ChildStdin,
     pub(crate) output: ChildStdout,
     pub(crate) errors: ChildStderr,
-    /// What was read of its standard error behind the helper's first message.
+    /// The bytes of its standard error behind the helper's first message.
     pub(crate) read: Vec<u8>,
     pub(crate) report: SandboxReport,
 }
@@ -132,13 +133,13 @@ impl Sandbox {
         Sandbox { helper, without, requires, cgroups, unable: Arc::default(), ending: TaskTracker::new() }
     }
 
-    /// Waits until every program has ended. Call it once no more programs are started.
+    /// Waits until every program has ended. Must be called after the last start of a program.
     pub(crate) async fn ended(&self) {
         self.ending.close();
         self.ending.wait().await;
     }
 
-    /// Makes a sandbox, and starts the program of the policy in it.
+    /// Creates a sandbox, and starts the program of the policy in it.
     pub(crate) async fn launch(
         &self,
         mut policy: Policy,
@@ -174,7 +175,8 @@ impl Sandbox {
         }
     }
 
-    /// Which layers this machine has and which not, by a program that does nothing, in an empty directory.
+    /// Finds the layers that this machine has, with a program that does nothing, in an empty
+    /// directory.
     pub(super) async fn layers(&self, directory: PathBuf) -> Result<SandboxReport, NotStarted> {
         let policy = Policy {
             command: vec!["true".to_owned()],
@@ -272,7 +274,8 @@ impl Helper {
         }
     }
 
-    /// Waits until it should have ended and has not, and kills it. Never returns if it was not told to end. Cancel safe.
+    /// Waits until the helper is late, and kills it. Never returns if it has not got SIGTERM.
+    /// Cancel safe.
     async fn kill_if_late(&mut self) {
         match self.ends_until {
             Some(until) => sleep_until(until).await,
@@ -284,7 +287,7 @@ impl Helper {
         }
     }
 
-    /// Whether the kernel killed it because it needed more memory than it may have.
+    /// Returns true if the kernel killed it because it exceeded its memory limit.
     pub(super) fn ran_out_of_memory(&self) -> bool {
         self.cgroup.as_ref().is_some_and(Cgroup::ran_out_of_memory)
     }
@@ -297,7 +300,7 @@ impl Helper {
         }
     }
 
-    /// The same; if it was told to end and does not, it is killed. Cancel safe.
+    /// Like [`Helper::wait`], but kills a helper that is late after SIGTERM. Cancel safe.
     pub(crate) async fn ended(&mut self) -> ExitStatus {
         if let Some(until) = self.ends_until {
             if let Ok(status) = timeout_at(until, self.wait()).await {
@@ -308,7 +311,8 @@ impl Helper {
         self.wait().await
     }
 
-    /// Its end, once its output `is_complete`. Before that, returns only when it was killed because it did not end. Cancel safe.
+    /// Returns its end, once its output `is_complete`. Before that, returns only after a late
+    /// helper was killed. Cancel safe.
     pub(super) async fn next(&mut self, is_complete: bool) -> Option<ExitStatus> {
         if is_complete {
             return Some(self.ended().await);
@@ -321,7 +325,7 @@ impl Helper {
 impl Drop for Helper {
     fn drop(&mut self) {
         self.terminate();
-        // Without a runtime nothing can wait, and the helper ends with its worker.
+        // Without a runtime no task can wait, and the helper ends with its worker.
         let Ok(runtime) = Handle::try_current() else { return };
         let (child, workspace, cgroup) = (self.child.take(), self.workspace.take(), self.cgroup.take());
         let running = child.filter(|child| child.id().is_some());
@@ -349,7 +353,7 @@ fn pid(child: &Child) -> Option<i32> {
     child.id().and_then(|pid| i32::try_from(pid).ok())
 }
 
-/// Waits for the end of a helper that was told to end.
+/// Waits for the end of a helper that has got SIGTERM.
 async fn ended(child: &mut Child) -> io::Result<ExitStatus> {
     if let Ok(status) = timeout(LONGEST_END, child.wait()).await {
         return status;
@@ -358,8 +362,9 @@ async fn ended(child: &mut Child) -> io::Result<ExitStatus> {
     child.wait().await
 }
 
-/// Kills a helper that does not end, because it was stopped for example. In a pid namespace all end with it; without one, what it
-/// started has to be found while it is still their ancestor.
+/// Kills a helper that does not end, for example because it was stopped. In a pid namespace all
+/// processes end with it. Without one, its descendants have to be found while it is still their
+/// ancestor.
 fn kill_with_descendants(child: &Child) {
     let Some(helper) = pid(child) else { return };
     tracing::warn!(helper, "a sandbox did not end its program, and is killed");

@@ -1,6 +1,6 @@
-//! The first process of the namespaces. It sets up the mounts, starts the program, reaps orphans, and ends when
-//! the program ends: the kernel then kills every other process of the namespace. On SIGTERM it sends SIGTERM to
-//! all processes, and SIGKILL after a short wait.
+//! The first process of the namespaces. It sets up the mounts, starts the program and reaps
+//! orphans. It ends when the program ends, and the kernel then kills every other process of the
+//! namespace. On SIGTERM it sends SIGTERM to all processes, and SIGKILL after a short wait.
 
 use std::process::ExitCode;
 
@@ -16,12 +16,13 @@ use super::{
 
 pub(super) fn run(mut handoff: Handoff) -> Result<ExitCode, Error> {
     prctl::set_pdeathsig(Signal::SIGKILL).map_err(system("follow the process that started it"))?;
-    // `getppid` gives 0 in the first process of a pid namespace; the old `/proc`, still mounted, has the real number.
+    // In the first process of a pid namespace `getppid` returns 0. The old `/proc`, still mounted,
+    // has the real number.
     if watch::own_parent()? != handoff.parent {
         return Ok(ExitCode::FAILURE);
     }
     match mounts::set_up(&handoff.policy)? {
-        // Without a `/proc` of its own this process can neither see nor count the program's processes.
+        // Without its own `/proc` this process can neither see nor count the program's processes.
         Mounts::NoProc(reason) => {
             send(&HelperMessage::Unable(Layer::PidNamespace, reason));
             return Ok(ExitCode::FAILURE);

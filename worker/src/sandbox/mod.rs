@@ -1,14 +1,15 @@
-//! The sandbox around a program that is an agent (I4). `unsafe` is forbidden here, so no code can run between
-//! fork and exec. Instead the worker starts a helper, which is its own executable under a hidden command.
-//! The helper restricts itself stage by stage, and then becomes the program:
+//! The sandbox around a program that is an agent (I4). `unsafe` is forbidden here, so no code can
+//! run between fork and exec. Instead the worker starts a helper, which is its own executable with
+//! a hidden command. The helper restricts itself stage by stage, and then becomes the program:
 //!
-//! 1. [`outside`] makes the namespaces, and waits outside of them;
-//! 2. [`init`] is the first process in them: it mounts its own `/proc`, makes everything but the workspace
-//!    read-only, kills a program that exceeds its limits, and when it ends, all processes end with it;
+//! 1. [`outside`] creates the namespaces, and waits outside of them;
+//! 2. [`init`] is the first process in them: it mounts its own `/proc`, makes everything but the
+//!    workspace read-only, and kills a program that exceeds its limits; when it ends, all processes
+//!    end with it;
 //! 3. [`program`] gives up its rights, and becomes the program.
 //!
-//! A layer that this machine does not have is reported as missing. Whether the program runs without it is decided
-//! by the profile, in the last stage, before the program has run.
+//! A layer that this machine lacks is reported as missing. The profile decides whether the program
+//! runs without it. The last stage checks that before the program runs.
 
 mod attend;
 mod cgroup;
@@ -43,10 +44,11 @@ pub(crate) use start::{Event, MAX_LINE_BYTES, Program};
 
 use handoff::{Error, send};
 
-/// How long a program that does nothing may take.
+/// The longest time for a program that does nothing.
 const LONGEST_TRY: Duration = Duration::from_secs(10);
 
-/// Says in the log which layers of the sandbox this machine has, if its policy or settings let it start programs.
+/// Logs the layers of the sandbox that this machine has, if the policy or the settings allow
+/// programs.
 pub async fn tell_layers(config: &crate::Config) {
     let Some(helper) = config.sandbox.clone() else { return };
     let programs = config.policy.kinds.contains(&AgentKind::Command) || !config.policy.programs.is_empty();
@@ -83,8 +85,8 @@ pub async fn tell_layers(config: &crate::Config) {
 /// The helper's exit code when a stage failed.
 const BROKEN: u8 = 125;
 
-/// Runs the named stage of the helper, the first one if none is named. Returns when every process it waits for has
-/// ended. Must be called while the process has a single thread.
+/// Runs the named stage of the helper, or the first one without a name. Returns when every process
+/// that it waits for has ended. Must be called while the process has a single thread.
 pub fn enter(stage: Option<&str>, handoff: &str) -> ExitCode {
     let entered = serde_json::from_str(handoff).map_err(Error::from).and_then(|handoff| match stage {
         None => outside::run(handoff),

@@ -1,6 +1,6 @@
-//! The mounts that the program sees: a `/proc` with only its own processes, and everything but the workspace
-//! read-only. Landlock restricts what can be opened; read-only mounts also prevent changes that need no open file,
-//! such as modes and times.
+//! The mounts that the program sees: a `/proc` with only its own processes, and everything but the
+//! workspace read-only. Landlock restricts which files can be opened. Read-only mounts also prevent
+//! changes without an open file, such as those of modes and times.
 
 use std::{
     fs,
@@ -11,20 +11,21 @@ use nix::mount::{MsFlags, mount};
 
 use super::handoff::{Error, Policy, passes, system};
 
-/// The lowest `pid_max` that a kernel (since 6.14) accepts for a namespace. The profile's limit is lower, but where
-/// the kernel does not count the processes of root, only the watch checks it, at intervals.
+/// The lowest `pid_max` that a kernel (since 6.14) accepts for a namespace. The profile's limit is
+/// lower. The kernel does not count the processes of root, and for those only the watch checks that
+/// limit, at intervals.
 const LOWEST_PID_MAX: u64 = 301;
 /// No source, type or options: null for `mount(2)`.
 const NONE: Option<&str> = None;
 
-/// What became of the mounts.
+/// The result of setting up the mounts.
 #[derive(Debug)]
 pub(super) enum Mounts {
-    /// All that there is to do was done; as text for the report.
+    /// All mounts are set up; the text is for the report.
     Complete(String),
-    /// These could not be made read-only.
+    /// These mounts could not be made read-only.
     Writable(String),
-    /// There is no `/proc` of its own, for this reason.
+    /// Its own `/proc` could not be mounted, for this reason.
     NoProc(String),
 }
 
@@ -32,7 +33,7 @@ pub(super) enum Mounts {
 pub(super) fn set_up(policy: &Policy) -> Result<Mounts, Error> {
     mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE)
         .map_err(system("make its mounts private"))?;
-    // The list of mounts has the paths that links lead to. One that can't be followed can't be bound either.
+    // The list of mounts has resolved paths. A path that can't be resolved can't be bound either.
     let meant = |path: &PathBuf| fs::canonicalize(path).unwrap_or_else(|_| path.clone());
     let writable: Vec<PathBuf> =
         std::iter::once(&policy.workspace).chain(&policy.writes).map(meant).collect();
@@ -57,7 +58,7 @@ pub(super) fn set_up(policy: &Policy) -> Result<Mounts, Error> {
     })
 }
 
-/// Makes every mount but these read-only. Returns those that could not be changed.
+/// Makes every mount but these read-only. Returns the mounts that could not be changed.
 fn read_only(writable: &[PathBuf]) -> Vec<String> {
     let Ok(mounts) = fs::read_to_string("/proc/self/mountinfo") else { return vec!["/".to_owned()] };
     let mut left = Vec::new();
@@ -96,7 +97,8 @@ fn read_only(writable: &[PathBuf]) -> Vec<String> {
     left
 }
 
-/// `mountinfo` writes spaces and other special characters as a backslash and three octal digits.
+/// Decodes a path: `mountinfo` writes spaces and other special characters as a backslash and three
+/// octal digits.
 fn unescaped(text: &str) -> String {
     let mut parts = text.split('\\');
     let mut plain = parts.next().unwrap_or_default().to_owned();

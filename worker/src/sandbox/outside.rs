@@ -1,6 +1,6 @@
-//! The first stage: makes the namespaces and stays outside of them. The first process of a new pid namespace is
-//! always a child, so this process waits for that child, passes SIGTERM on, and returns its exit code. Without a
-//! pid namespace, this process does the child's work itself.
+//! The first stage: creates the namespaces and stays outside of them. The first process of a new
+//! pid namespace is always a child, so this process waits for that child, passes SIGTERM on, and
+//! returns its exit code. Without a pid namespace, this process does the child's work itself.
 
 use std::{
     fs, io,
@@ -37,14 +37,15 @@ pub(super) fn run(mut handoff: Handoff) -> Result<ExitCode, Error> {
         }
     }
     let inside = make_namespaces(&mut handoff)?;
-    // When the worker dies, its programs end. In a pid namespace SIGKILL ends all processes at once; without one
-    // this process must first find them, so it gets SIGTERM.
+    // The programs of a dead worker must end. In a pid namespace SIGKILL ends all processes at
+    // once. Without one this process must first find them, so it gets SIGTERM.
     prctl::set_pdeathsig(if inside { Signal::SIGKILL } else { Signal::SIGTERM })
         .map_err(system("follow the worker"))?;
     if getppid() != worker {
         return Ok(ExitCode::FAILURE);
     }
-    // Its environment has that of the program. After the namespaces are made, which is done through its `/proc`.
+    // Its environment contains that of the program. This call follows the namespaces, since
+    // creating them uses its `/proc`.
     prctl::set_dumpable(false).map_err(system("protect its own memory"))?;
     handoff.parent = watch::own_pid()?;
     if !inside {
@@ -65,7 +66,7 @@ pub(super) fn run(mut handoff: Handoff) -> Result<ExitCode, Error> {
     }
 }
 
-/// Makes the namespaces. Returns whether the next process will be in a new pid namespace.
+/// Creates the namespaces. Returns true if the next process will be in a new pid namespace.
 fn make_namespaces(handoff: &mut Handoff) -> Result<bool, Error> {
     let processes = handoff.wants(Layer::PidNamespace);
     let network = !handoff.policy.network && handoff.wants(Layer::NetworkNamespace);
@@ -109,7 +110,7 @@ pub(super) fn map_user(inside: u32, uid: Uid, gid: Gid) -> io::Result<()> {
     fs::write("/proc/self/gid_map", format!("{inside} {gid} 1"))
 }
 
-/// Blocks SIGTERM and SIGCHLD, to wait for them instead. They are blocked in the processes it starts as well.
+/// Blocks SIGTERM and SIGCHLD, to wait for them instead. Child processes inherit the blocking.
 pub(super) fn block_signals() -> Result<SigSet, Error> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGTERM);
@@ -118,7 +119,7 @@ pub(super) fn block_signals() -> Result<SigSet, Error> {
     Ok(signals)
 }
 
-/// The program must not get the worker's open files.
+/// Closes the worker's open files, since the program must not get them.
 fn close_inherited() -> Result<(), Error> {
     let listed = fs::read_dir("/proc/self/fd").map_err(|e| Error::System("list its open files", e))?;
     let open: Vec<i32> = listed.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();

@@ -1,11 +1,13 @@
-//! Paths of a profile: they are relative to the worker's directory, and a program runs in its workspace.
+//! Paths of a profile. They are relative to the worker's directory, while a program runs in its
+//! workspace.
 
 use std::path::{Component, Path, PathBuf};
 
 use super::program::SYSTEM_PATHS;
 
-/// Makes a path in a command absolute if it is beneath a path that the profile allows to read: as it is written, or as a file that is
-/// there. A word such as `python3` or `-u` is beneath `.` only if there is such a file.
+/// Makes a path in a command absolute if it is beneath a path that the profile allows to read: by
+/// its text, or as an existing file. A word such as `python3` or `-u` is beneath `.` only if a file
+/// with that name exists.
 pub(crate) fn make_absolute_if_readable(word: &str, reads: &[String]) -> String {
     let is_written_so = |read: &String| Path::new(word).starts_with(read);
     let whole = absolute(word);
@@ -18,7 +20,7 @@ pub(crate) fn make_absolute_if_readable(word: &str, reads: &[String]) -> String 
     if beneath { whole } else { word.to_owned() }
 }
 
-/// Whether the sandbox lets a program read a file, where the profile lists these paths.
+/// Returns true if the sandbox lets a program read a file, for a profile with these paths.
 pub(crate) fn may_read(file: &str, reads: &[String]) -> bool {
     let file = without_dots(file);
     let listed =

@@ -33,10 +33,11 @@ use super::{
 const PROGRAM_USER: u32 = 1000;
 /// The helper's exit code when a required layer is missing, so that the program must not run.
 const REFUSED: u8 = 126;
-/// The newest Landlock ABI whose rights are restricted here; an older kernel restricts those it knows.
+/// The newest Landlock ABI whose rights are restricted here. An older kernel restricts the rights
+/// that it knows.
 const LANDLOCK_ABI: ABI = ABI::V9;
 
-/// Paths that every program may read, needed to run at all. Absent ones are skipped.
+/// Paths that every program may read, since it needs them to run. Missing ones are skipped.
 pub(super) const SYSTEM_PATHS: [&str; 17] = [
     "/usr",
     "/bin",
@@ -60,14 +61,14 @@ pub(super) const SYSTEM_PATHS: [&str; 17] = [
 const NETWORK_PATHS: [&str; 6] =
     ["/etc/resolv.conf", "/etc/hosts", "/etc/host.conf", "/etc/gai.conf", "/etc/services", "/etc/protocols"];
 const DEVICES: [&str; 4] = ["/dev/null", "/dev/full", "/dev/random", "/dev/urandom"];
-/// Who may write to it can share memory by it.
+/// A program that may write to this device can share memory through it.
 const ZEROS: &str = "/dev/zero";
 
 pub(super) fn run(mut handoff: Handoff) -> Result<ExitCode, Error> {
     setsid().map_err(system("start its own session"))?;
     // The parent blocks signals to wait for them, and a child inherits the blocking.
     SigSet::empty().thread_set_mask().map_err(system("unblock signals"))?;
-    // Enter by path, to get the writable mount of the workspace.
+    // Entered by path, to get the writable mount of the workspace.
     std::env::set_current_dir(&handoff.policy.workspace)
         .map_err(|error| Error::System("enter the workspace", error))?;
     if handoff.mapped {
@@ -77,8 +78,8 @@ pub(super) fn run(mut handoff: Handoff) -> Result<ExitCode, Error> {
             .map_err(|error| Error::System("become an ordinary user", error))?;
     }
     prctl::set_no_new_privs().map_err(system("forbid new privileges"))?;
-    // A worker that is root: its program must not have the rights of root, with or without namespaces. After
-    // `no_new_privs` it can't get them back.
+    // If the worker is root, its program must not have the rights of root, with or without
+    // namespaces. After `no_new_privs` it can't get them back.
     let none = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
         .map_err(|errno| Error::System("give up its capabilities", errno.into()))?;
@@ -122,18 +123,18 @@ pub(super) fn run(mut handoff: Handoff) -> Result<ExitCode, Error> {
     Err(Error::Program { program: name, source: program.exec() })
 }
 
-/// What the earlier layers provide, on which the later ones rely.
+/// The results of earlier layers on which later ones rely.
 #[derive(Debug, Clone, Copy)]
 struct OuterLayers {
-    /// It sees, and can signal, only processes of its own.
+    /// The program can see and signal only its own processes.
     own_processes: bool,
-    /// Everything but what it may write is mounted read-only.
+    /// Everything but the program's writable paths is mounted read-only.
     read_only: bool,
     /// The kernel counts the memory that processes share.
     counts_shared: bool,
 }
 
-/// Applies Landlock. Returns what it enforces, or why that is not enough.
+/// Applies Landlock. Returns the rules that it enforces, or the reason why they are not enough.
 fn landlock(policy: &Policy, around: OuterLayers) -> Result<Result<String, String>, RulesetError> {
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
@@ -178,7 +179,7 @@ fn landlock(policy: &Policy, around: OuterLayers) -> Result<Result<String, Strin
     })
 }
 
-/// What Landlock of this version enforces, or what it lacks that no other layer provides.
+/// The rules that Landlock of this version enforces, or its gaps that no other layer closes.
 fn enforced(abi: i32, network: bool, around: OuterLayers) -> Result<String, String> {
     let lacks = [
         (3, around.read_only, "it can empty files that it may only read"),
@@ -194,8 +195,8 @@ fn enforced(abi: i32, network: bool, around: OuterLayers) -> Result<String, Stri
     Ok(format!("ABI {abi}: files{tcp}{scopes}"))
 }
 
-/// Sets the limits of the process. A limit that is larger than the worker's own, which nobody but root may raise, is that of the worker:
-/// the program has less than it asked for, and the report says so.
+/// Sets the limits of the process. Only root may raise a limit above the worker's own. So a larger
+/// limit of the profile becomes that of the worker, and the report mentions it.
 fn rlimits(policy: &Policy, mapped: bool, runs_as_root: bool) -> Result<String, nix::Error> {
     let Resources { memory_bytes: _, cpu_seconds, file_bytes, open_files, processes } = policy.resources;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
@@ -212,8 +213,8 @@ fn rlimits(policy: &Policy, mapped: bool, runs_as_root: bool) -> Result<String, 
     let file_bytes = bound(Resource::RLIMIT_FSIZE, file_bytes)?;
     let open_files = bound(Resource::RLIMIT_NOFILE, open_files)?;
     let address_space_bytes = bound(Resource::RLIMIT_AS, policy.address_space_bytes)?;
-    // Within a user namespace only its own processes count; outside, all processes of the user would. The kernel never
-    // counts those of root.
+    // In a user namespace the kernel counts only the processes of that namespace. Outside of one,
+    // all processes of the user would be counted. Processes of root are never counted.
     let counted = mapped && !runs_as_root;
     let processes = if counted {
         format!("{} processes", bound(Resource::RLIMIT_NPROC, processes)?)
@@ -226,7 +227,7 @@ fn rlimits(policy: &Policy, mapped: bool, runs_as_root: bool) -> Result<String, 
     ))
 }
 
-/// A limit, and what was asked for if that is more than the worker's own.
+/// A limit, and the requested one if that is larger than the worker's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Bound {
     limit: u64,

@@ -1,4 +1,4 @@
-//! Programs from the worker's side: reads the output of one line by line, and writes its input.
+//! Programs, as the worker sees them: reads a program's output line by line, and writes its input.
 
 use std::{process::ExitStatus, sync::Arc};
 
@@ -16,11 +16,11 @@ use crate::{files::workspace::Workspace, secret::Redactor};
 
 /// The longest line that a program may write.
 pub(crate) const MAX_LINE_BYTES: usize = 1 << 20;
-/// How much of the end of its standard error is kept.
+/// The most bytes that are kept of the end of its standard error.
 const STDERR_TAIL_BYTES: usize = 64 << 10;
 const READ_BYTES: usize = 16 << 10;
 
-/// The next thing a program did.
+/// The next event of a program.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// One line of its standard output, with its line feed if it had one.
@@ -30,17 +30,17 @@ pub(crate) enum Event {
     Ended(ExitStatus),
 }
 
-/// A program in its sandbox. It ends when it is dropped, and its workspace stays until then.
+/// A program in its sandbox. It ends when this is dropped, and its workspace stays until then.
 #[derive(Debug)]
 pub(crate) struct Program {
     helper: Helper,
     input: Option<ChildStdin>,
-    /// What is still to be written to its standard input.
+    /// The bytes that are still to be written to its standard input.
     unwritten: Vec<u8>,
-    /// Whether its standard input is closed after `unwritten`.
+    /// True if its standard input is closed after `unwritten`.
     input_complete: bool,
     output: Option<ChildStdout>,
-    /// What it wrote to its standard output, not yet returned as a line.
+    /// The bytes of its standard output that were not returned as a line yet.
     unread: Vec<u8>,
     errors: Option<ChildStderr>,
     /// The end of its standard error.
@@ -130,7 +130,7 @@ impl Program {
         self.helper.terminate();
     }
 
-    /// Which limit it exceeded, if the sandbox killed it for that.
+    /// The limit that it exceeded, if the sandbox killed it for that.
     pub(crate) fn exceeded(&self) -> Option<String> {
         if self.helper.ran_out_of_memory() {
             return Some("its processes needed more memory together than they may have".into());
@@ -145,7 +145,7 @@ impl Program {
         })
     }
 
-    /// Why the program could not be started, if it could not.
+    /// The reason why the program could not be started, if that failed.
     pub(crate) fn broken(&self) -> Option<String> {
         self.messages().find_map(|message| match message {
             HelperMessage::Broken(why) | HelperMessage::Passing(why) => Some(why),
@@ -168,7 +168,7 @@ impl Program {
     }
 }
 
-/// Reads some more of a stream, and sets it to None at its end. Cancel safe.
+/// Reads some more of a stream, and sets it to `None` at its end. Cancel safe.
 async fn read(stream: &mut Option<impl AsyncRead + Unpin>, into: &mut Vec<u8>) {
     let Some(open) = stream else { return };
     into.reserve(READ_BYTES);

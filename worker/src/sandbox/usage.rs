@@ -1,6 +1,7 @@
-//! What the processes of a program use of the machine together, as the kernel shows it in `/proc`: memory, processor time,
-//! threads, and the disk space of files that are deleted and still open. What can't be read, except of a process that has ended, is an
-//! error: then the program can't be bounded.
+//! The resources that the processes of a program use together, as the kernel shows them in `/proc`:
+//! memory, processor time, threads, and the disk space of files that are deleted and still open. A
+//! figure that can't be read is an error, since the program can't be bounded without it. Only a
+//! process that has ended is skipped.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,19 +15,21 @@ use nix::libc;
 
 /// The unit of times in `/proc`: a hundredth of a second on every Linux.
 const TICKS_PER_SECOND: u64 = 100;
-/// The most bytes of the list of a process's mappings. Large runtimes have some hundred KiB.
+/// The most bytes of the list of a process's mappings. Large runtimes have a few hundred KiB.
 const MAX_MAPS_BYTES: u64 = 4 << 20;
-/// What a socket may hold in memory, at the usual limit of its buffer: 208 KiB, and a message that exceeds it.
+/// The bytes that a socket may hold in memory: 208 KiB at the usual limit of its buffer, and a
+/// message that exceeds it.
 const SOCKET_BYTES: u64 = 256 << 10;
 
-/// Bytes of memory that the processes use: in memory, swapped out, and for their page tables. Pages that they share count
-/// once, where the kernel tells.
+/// Bytes of memory that the processes use: in memory, swapped out, and for their page tables.
+/// Shared pages are counted once, if the kernel reports that.
 pub(super) fn memory(pids: &[i32], limit: u64) -> io::Result<u64> {
     let at_most = sum(pids, resident)?;
     if at_most <= limit {
         return Ok(at_most);
     }
-    // Shared pages were counted several times. This takes longer, so it is done only now.
+    // Shared pages were counted several times. Counting them once takes longer, so it is done only
+    // now.
     sum(pids, |pid| proportional(pid).map_or_else(|| resident(pid), Ok))
 }
 
@@ -66,17 +69,18 @@ fn sum_of(text: &str, names: &[&str]) -> u64 {
     text.lines().filter_map(value).fold(0, u64::saturating_add).saturating_mul(1024)
 }
 
-/// The processor time of all processes that a program ever had. Times of children reach their parent when it waits for them; one
-/// that ignores their end never gets them, so what was last seen of each process is kept too.
+/// The processor time of all processes that a program ever had. The time of a child reaches its
+/// parent when the parent waits for it. A parent that ignores the end of its children never gets
+/// their times, so the last figure of each process is kept too.
 #[derive(Debug, Default)]
 pub(super) struct Processor {
     /// Ticks of each process by its number and its start.
     seen: BTreeMap<(i32, u64), u64>,
-    /// Ticks of those that have ended, as last seen.
+    /// Ticks of processes that have ended, as last seen.
     ended: u64,
 }
 
-/// What the processes have used and are, all together.
+/// The processor time and the threads of all processes together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Running {
     pub(super) seconds: u64,
@@ -98,7 +102,8 @@ impl Processor {
         self.ended = gone.map(|(_, ticks)| *ticks).fold(self.ended, u64::saturating_add);
         self.seen = now;
         let alive = self.seen.values().copied().fold(0, u64::saturating_add);
-        // Both count the same processes, so they are not added: each misses what only the other sees.
+        // Both figures are for the same ended processes, and each misses some of them. So the
+        // larger one is taken, and not the sum.
         let ticks = alive.saturating_add(waited_for.max(self.ended));
         Ok(Running { seconds: ticks / TICKS_PER_SECOND, threads })
     }
@@ -107,7 +112,7 @@ impl Processor {
 /// A line `pid (name) state parent …` of numbers.
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
-    /// Ticks of its own.
+    /// Ticks of the process itself.
     own: u64,
     /// Ticks of its children that it has waited for.
     children: u64,
@@ -121,7 +126,8 @@ impl Stat {
     }
 
     fn parse(stat: &str) -> Option<Self> {
-        // The name in front may contain anything; the first field behind it is the third of all.
+        // The name in front may contain any characters. The first field behind it is the third of
+        // the line.
         let behind: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
         let field = |number: usize| behind.get(number - 3)?.trim().parse::<u64>().ok();
         let both = |number: usize| Some(field(number)?.saturating_add(field(number + 1)?));
@@ -129,18 +135,20 @@ impl Stat {
     }
 }
 
-/// What the processes have open.
+/// The open files and sockets of the processes.
 #[derive(Debug, Default)]
 pub(super) struct Open {
-    /// Disk space of files that were deleted while a process has them open or mapped, or that are on their way between processes.
+    /// Disk space of deleted files that a process has open or mapped, or that are in transit
+    /// between processes.
     pub(super) deleted: u64,
-    /// What the sockets may hold in memory.
+    /// The bytes that the sockets may hold in memory.
     pub(super) sockets: u64,
     /// The processes whose open files can't be listed.
     pub(super) hidden: BTreeSet<i32>,
 }
 
-/// `largest` bounds what a file can have of which only the mapping is known, or that it is on its way.
+/// Finds the open files. `largest` is the assumed size of a file that is only mapped, or in
+/// transit.
 pub(super) fn open(pids: &[i32], writable: &[&Path], largest: u64) -> io::Result<Open> {
     let (mut open, mut mapped) = (BTreeMap::new(), BTreeSet::new());
     let (mut hidden, mut sockets) = (BTreeSet::new(), BTreeMap::new());
@@ -154,7 +162,7 @@ pub(super) fn open(pids: &[i32], writable: &[&Path], largest: u64) -> io::Result
             listed => listed?,
         };
         for entry in listed.flatten() {
-            // Follows the kernel's own link to the open file, whatever its name is now.
+            // This follows the kernel's own link to the open file, under any present name.
             let Ok(file) = fs::metadata(entry.path()) else { continue };
             if file.is_file() && file.nlink() == 0 {
                 open.insert((file.dev(), file.ino()), file.blocks().saturating_mul(512));
@@ -174,14 +182,15 @@ pub(super) fn open(pids: &[i32], writable: &[&Path], largest: u64) -> io::Result
     Ok(Open { deleted, sockets: (sockets.len() as u64).saturating_mul(SOCKET_BYTES), hidden })
 }
 
-/// The mappings of a process, empty if it has ended. A list of more than `max` bytes is an error: a part of it would hide the rest.
+/// The mappings of a process; empty if it has ended. A list of more than `max` bytes is an error,
+/// since the rest would stay hidden.
 fn maps(pid: i32, max: u64) -> io::Result<String> {
     let mut bytes = Vec::new();
     let read =
         fs::File::open(format!("/proc/{pid}/maps")).and_then(|file| file.take(max).read_to_end(&mut bytes));
     match read {
         Err(error) if has_ended(&error) => Ok(String::new()),
-        // It hides its open files too, which is told apart.
+        // This process hides its open files too, which `open` records.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(String::new()),
         Err(error) => Err(error),
         Ok(read) if read as u64 >= max => Err(io::Error::other("a process has too many mappings")),
@@ -189,7 +198,8 @@ fn maps(pid: i32, max: u64) -> io::Result<String> {
     }
 }
 
-/// How many open files were sent through a socket and not received yet: they are in no process.
+/// The number of open files that were sent through a socket and not received yet. No process has
+/// them open.
 fn on_their_way(info: &str) -> u64 {
     let line = info.lines().find_map(|line| line.strip_prefix("scm_fds:"));
     line.and_then(|count| count.trim().parse().ok()).unwrap_or(0)

@@ -1,7 +1,7 @@
-//! Enforces the limits that the kernel does not: the number of processes (the kernel's own limit does not count
-//! those of root), the memory and the processor time of all processes together, and the size of the workspace with the
-//! files that are deleted and still open. It checks at intervals, so a limit can be exceeded for a moment; then the
-//! program is killed.
+//! Enforces the limits that the kernel does not enforce: the number of processes (the kernel's own
+//! limit does not count those of root), the memory and the processor time of all processes
+//! together, and the size of the workspace, including files that are deleted and still open. It
+//! checks at intervals, so a program can exceed a limit for a moment before it is killed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -36,12 +36,14 @@ const GRACE_TICKS: u32 = 100;
 const MEASURE_EVERY_TICKS: u32 = 10;
 /// The most files and directories a workspace may have, so that measuring it ends.
 const MAX_ENTRIES: u64 = 100_000;
-/// How many threads the processes may have together, for each process that they may be: a large runtime has some dozens.
+/// The most threads of all processes together, for each process that is allowed. A large runtime
+/// has some dozens.
 const THREADS_PER_PROCESS: u64 = 16;
-/// How many measurements in a row a process may hide its open files: one that begins or ends does so for a moment.
+/// The most measurements in a row in which a process may hide its open files. A process that begins
+/// or ends hides them for a moment.
 const MAX_HIDDEN: u32 = 5;
 
-/// Which processes belong to the program.
+/// The processes that belong to the program.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Reach {
     /// All processes of the pid namespace but this one.
@@ -50,10 +52,10 @@ pub(super) enum Reach {
     Descendants,
 }
 
-/// What earlier checks have seen.
+/// The results of earlier checks.
 #[derive(Debug, Default)]
 struct EarlierSightings {
-    /// How often in a row each process has hidden its open files.
+    /// The number of measurements in a row in which each process has hidden its open files.
     hidden: BTreeMap<i32, u32>,
     processor: Processor,
 }
@@ -134,7 +136,8 @@ impl Watch {
             self.signal(Signal::SIGKILL);
         }
         let own = own_pid().map_err(io::Error::other)?;
-        // Only counted at first: reading each one takes too long while a fork bomb runs.
+        // The processes are only counted at first, since reading each of them takes too long during
+        // a fork bomb.
         let pids: Vec<i32> = match self.reach {
             Reach::Namespace => process_ids()?.filter(|pid| *pid != own).collect(),
             Reach::Descendants => descendants(own)?,
@@ -171,7 +174,7 @@ impl Watch {
         if tick.is_multiple_of(MEASURE_EVERY_TICKS) { self.measure(&pids, memory, seen) } else { Ok(()) }
     }
 
-    /// Whether this much memory is allowed; if not, the program is killed.
+    /// Returns true if this much memory is allowed; otherwise kills the program.
     fn fits(&self, memory: u64) -> bool {
         let max = self.resources.memory_bytes;
         if memory > max {
@@ -181,7 +184,7 @@ impl Watch {
         memory <= max
     }
 
-    /// Checks what takes longer to measure.
+    /// Checks the limits that take longer to measure.
     fn measure(
         &self,
         pids: &[i32],
@@ -220,7 +223,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Kills the program, and keeps the reason: the first, if there are several.
+    /// Kills the program, and records the first reason.
     fn exceed(&self, reason: String) {
         self.exceeded.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(reason);
         self.signal(Signal::SIGKILL);
@@ -256,7 +259,7 @@ fn pid_and_parent() -> Result<(i32, i32), Error> {
     parse_stat(&stat).ok_or(Error::System("read /proc/self", ErrorKind::InvalidData.into()))
 }
 
-/// Reads `pid (name) state parent …`. The name may contain anything, also parentheses.
+/// Reads `pid (name) state parent …`. The name may contain any characters, even parentheses.
 fn parse_stat(stat: &str) -> Option<(i32, i32)> {
     let pid = stat.split_once(' ')?.0.parse().ok()?;
     let parent = stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()?;
@@ -267,7 +270,7 @@ fn parse_stat(stat: &str) -> Option<(i32, i32)> {
 pub(super) fn descendants(of: i32) -> io::Result<Vec<i32>> {
     let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
     for pid in process_ids()? {
-        // A process that ended since it was listed is skipped.
+        // A process that has ended since it was listed is skipped.
         let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
         if let Some((pid, parent)) = parse_stat(&String::from_utf8_lossy(&stat)) {
             children.entry(parent).or_default().push(pid);
@@ -289,15 +292,16 @@ fn process_ids() -> io::Result<impl Iterator<Item = i32>> {
     Ok(listed.filter_map(|entry| entry.file_name().to_str()?.parse().ok()))
 }
 
-/// The bytes and entries beneath a directory. Links are not followed, and a file with several names counts once. What can't be
-/// counted, because its path is too long or it has no permissions, is an error.
+/// The bytes and entries beneath a directory. Links are not followed, and a file with several names
+/// is counted once. A directory that can't be listed, because of its long path or its permissions,
+/// is an error.
 fn extent(directory: &Path) -> io::Result<(u64, u64)> {
     let (mut bytes, mut entries) = (0_u64, 0);
     let mut linked = BTreeSet::new();
     let mut left = vec![directory.to_owned()];
     while let Some(directory) = left.pop() {
         let listed = match fs::read_dir(directory) {
-            // It was removed, or a file has its name now.
+            // The directory was removed, or a file has its name now.
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => continue,
             listed => listed?,
         };

@@ -1,12 +1,13 @@
-//! What connections are secured by: which variables have it, and the passwords in addresses.
+//! The credentials of connections: the variables that contain them, and the passwords in addresses.
 
 use percent_encoding::percent_decode_str;
 
-/// Variables that hold what a connection or a log is secured by, or name its file with `_FILE` behind them.
+/// Variables with the credential of a connection or a log. With `_FILE` appended, they name a file
+/// that contains it.
 pub(super) const PASSWORDS: [&str; 6] =
     ["NATS_PASSWORD", "NATS_TOKEN", "NATS_NKEY", "REDIS_PASSWORD", "TRELLIS_LOG_KEY", "TRELLIS_TOKEN"];
 
-/// Variables with addresses, which may have a login.
+/// Variables with addresses, which may contain a login.
 pub(super) const ADDRESSES: [&str; 2] = ["NATS_URL", "REDIS_URL"];
 
 /// An address without its login, and the login.
@@ -55,7 +56,8 @@ mod tests {
         }
     }
 
-    /// proves: a password is known as it is written and as it is meant; a word that messages themselves have is none.
+    /// proves: a password is recognised in its written and in its decoded form; a word that
+    /// messages contain is not a password.
     #[test]
     fn s8_passwords_of_connections_are_known_in_both_forms() {
         let addresses = "nats://me:p%40ss%2Fword1@h:1,nats://h:2,tls://Tok3n-abc@h,nats://me:children@h,nats://me:short@h,me:n0-Scheme@h";

@@ -1,4 +1,5 @@
-//! A directory of secrets: a file for each, named after its variable. It is read once, before the worker starts.
+//! A directory of secrets with one file for each secret, named after its variable. It is read once,
+//! before the worker starts.
 
 use std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt as _, path::Path, sync::OnceLock};
 
@@ -6,14 +7,14 @@ use super::file;
 
 /// The most files of a directory.
 const MAX_FILES: usize = 1_000;
-/// Permissions that the directory should not give: all of others, and writing of its group.
+/// Permissions that the directory should not have: any for others, and writing for its group.
 const TOO_OPEN: u32 = 0o027;
 
-/// What was read. Written once, before the worker starts.
+/// The values that were read. Set once, before the worker starts.
 static READ: OnceLock<BTreeMap<String, String>> = OnceLock::new();
 
-/// Reads a directory of secrets for this process. Returns what is doubtful about it, or everything that is wrong with it; neither has a
-/// part of a value.
+/// Reads a directory of secrets for this process. Returns warnings about it, or all of its errors.
+/// Neither contains a part of a value.
 pub fn read_secrets(directory: &Path) -> Result<Vec<String>, Vec<String>> {
     let (values, doubts) = read(directory)?;
     let _ = READ.set(values);
@@ -25,7 +26,7 @@ pub(super) fn value(name: &str) -> Option<String> {
     READ.get()?.get(name).cloned()
 }
 
-/// All names and values: whether or not anybody asks for one, it is a secret.
+/// All names and values. Each value is a secret, even if no setting uses it.
 pub(super) fn all() -> impl Iterator<Item = (String, String)> {
     READ.get().into_iter().flatten().map(|(name, value)| (name.clone(), value.clone()))
 }
@@ -33,7 +34,7 @@ pub(super) fn all() -> impl Iterator<Item = (String, String)> {
 /// Names and values.
 type Values = BTreeMap<String, String>;
 
-/// What is doubtful or wrong, a sentence for each.
+/// Warnings or errors, one sentence each.
 type Warnings = Vec<String>;
 
 fn read(directory: &Path) -> Result<(Values, Warnings), Warnings> {
@@ -50,7 +51,7 @@ fn read(directory: &Path) -> Result<(Values, Warnings), Warnings> {
     for entry in fs::read_dir(directory).map_err(unreadable)? {
         let name = entry.map_err(unreadable)?.file_name();
         match name.to_str() {
-            // Kubernetes and editors keep files of their own there.
+            // Kubernetes and editors create hidden files there.
             Some(name) if name.starts_with('.') => {}
             Some(name) if is_variable(name) => names.push(name.to_owned()),
             Some(_) | None => doubts.push(format!(
@@ -82,7 +83,8 @@ fn read(directory: &Path) -> Result<(Values, Warnings), Warnings> {
     if wrong.is_empty() { Ok((values, doubts)) } else { Err(wrong) }
 }
 
-/// Whether a file may be named so: a variable of small letters is rarely one, and a mistake more often.
+/// Returns true if the name of a file is valid for a variable. A name without a capital letter is
+/// rarely a variable, and more often a mistake.
 fn is_variable(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     name.bytes().all(plain) && name.bytes().any(|byte| byte.is_ascii_uppercase())
@@ -129,7 +131,7 @@ mod tests {
         assert_eq!(values, [("GITHUB_TOKEN", "ghp-0123456789"), ("OPENAI_API_KEY", "sk-0123456789")]);
     }
 
-    /// proves: what is doubtful is told and does not stop anybody, and no value is told.
+    /// proves: warnings do not stop the start, and no warning contains a value.
     #[test]
     fn s8_a_directory_of_secrets_that_others_see_is_warned_of() {
         for (mode, is_told) in [(0o755, true), (0o770, true), (0o702, true), (0o750, false), (0o500, false)] {

@@ -1,4 +1,4 @@
-//! A file with a secret, read within bounds; and which values can be found in texts.
+//! Reads a file with a secret within bounds, and decides which values can be found in texts.
 
 use std::{
     fs::OpenOptions,
@@ -9,14 +9,15 @@ use std::{
 
 use nix::libc;
 
-/// A shorter value would occur in texts that have nothing to do with it.
+/// A shorter value would occur in unrelated texts.
 pub(super) const MIN_BYTES: usize = 8;
 pub(super) const MAX_BYTES: usize = 8 * 1024;
-/// A shorter value of nothing but small letters may be a word.
+/// A shorter value of only small letters may be a plain word.
 const MIN_WORD_BYTES: usize = 16;
-/// The most bytes of a file: one of credentials has several values.
+/// The most bytes of a file. A file of credentials has several values.
 const MAX_FILE_BYTES: u64 = 64 << 10;
-/// Permissions that a file with secrets should not give: all of others, and all but reading of its group.
+/// Permissions that a file with secrets should not have: any for others, and all but reading for
+/// its group.
 const TOO_OPEN: u32 = 0o037;
 
 /// The text of a file, without the line feed at its end.
@@ -26,7 +27,7 @@ pub(super) fn file(path: &Path) -> Result<String, String> {
 }
 
 fn read_file(path: &Path) -> Result<String, Error> {
-    // A pipe without a writer must not hold up the start.
+    // A pipe without a writer must not block the start.
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     let metadata = file.metadata()?;
     if !metadata.is_file() {
@@ -50,8 +51,9 @@ fn read_file(path: &Path) -> Result<String, Error> {
     Ok(text)
 }
 
-/// Whether a value is found in texts without finding others: it is long enough, and no plain word. A password such as `children` is also
-/// the name of a field, and messages without it could not be read.
+/// Returns true if a value can be found in texts without false matches: it is long enough, and not
+/// a plain word. A password such as `children` is also the name of a field, and messages without
+/// that name could not be read.
 pub(super) fn is_recognised(value: &str) -> bool {
     (MIN_BYTES..=MAX_BYTES).contains(&value.len()) && !is_plain_word(value)
 }
@@ -64,7 +66,8 @@ pub(super) fn is_plain_word(value: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// proves: one line feed at the end is no part of a value, everything else is; and no file is read without a bound.
+    /// proves: one line feed at the end does not belong to a value, everything else does; and every
+    /// file is read within a bound.
     #[test]
     fn s8_a_file_of_a_secret_is_read_within_bounds() {
         let directory = std::env::temp_dir().join(format!("trellis-source-{}", std::process::id()));

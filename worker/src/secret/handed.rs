@@ -1,5 +1,6 @@
-//! Keeps the keys and passwords of a process out of its environment, which the kernel shows in `/proc` for as long as a process lives: the process
-//! replaces itself by the same program without them, and hands them over in a file that is only in memory.
+//! Removes the keys and passwords of a process from its environment, which the kernel shows in
+//! `/proc` for as long as the process lives. The process replaces itself by the same program
+//! without them, and hands them over in a file that is only in memory.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,11 +23,11 @@ use crate::settings::Settings;
 /// The variable that names the descriptor of the file.
 const VARIABLE: &str = "TRELLIS_KEYS_FD";
 
-/// What was handed over. Written once, before there is a second thread.
+/// The values that were handed over. Set once, before there is a second thread.
 static HANDED: OnceLock<BTreeMap<String, String>> = OnceLock::new();
 
-/// Takes what the process was handed over, if it was. Call it first: the file is found in `/proc`, which a protected process can't
-/// read about itself.
+/// Takes the values that were handed over to this process, if there are any. Must be called first:
+/// the file is found in `/proc`, which a protected process can't read about itself.
 pub fn take_keys() -> io::Result<()> {
     let Some(descriptor) = variable(VARIABLE).and_then(|text| text.parse::<i32>().ok()) else {
         return Ok(());
@@ -37,9 +38,10 @@ pub fn take_keys() -> io::Result<()> {
     Ok(())
 }
 
-/// Replaces this process by itself, without what is secret in its environment: the keys that the settings name, passwords and keys of
-/// connections, and addresses with a login. Whoever needs one asks [`variable`]. Returns if there are none, or if that can't be
-/// done: then they stay where they are, which only root can read.
+/// Replaces this process by itself, without the secrets in its environment: the keys that the
+/// settings name, passwords and keys of connections, and addresses with a login. Later code gets a
+/// secret from [`variable`]. Returns if there are no secrets, or with an error if the replacement
+/// fails. Then they stay in the environment, which only root can read.
 pub fn hide_keys(settings: &Settings) -> io::Result<()> {
     let names: BTreeSet<&str> = settings.secret_variables().into_iter().chain(PASSWORDS).collect();
     let found = names.into_iter().filter_map(|name| Some((name, variable(name)?)));
@@ -56,7 +58,7 @@ pub fn hide_keys(settings: &Settings) -> io::Result<()> {
 }
 
 fn replace(keys: &BTreeMap<&str, String>) -> io::Result<Infallible> {
-    // Without `MFD_CLOEXEC`: the next program inherits it.
+    // Without `MFD_CLOEXEC`, so that the next program inherits it.
     let mut file = File::from(memfd_create(c"trellis-keys", MFdFlags::empty())?);
     file.write_all(&serde_json::to_vec(keys)?)?;
     let mut arguments = std::env::args_os();
@@ -69,7 +71,8 @@ fn replace(keys: &BTreeMap<&str, String>) -> io::Result<Infallible> {
     Err(command.exec())
 }
 
-/// A variable that was handed over, or else of the environment; an empty one counts as unset.
+/// A variable that was handed over, or else of the environment. An empty variable is treated as
+/// unset.
 #[expect(
     clippy::disallowed_methods,
     reason = "the settings name the variable, so that no file holds its value"

@@ -1,6 +1,7 @@
-//! The secrets of a worker (S8). A context names those that it may use; this worker has their values, and gives them to the
-//! programs and tools that its settings list, at the last moment. No value leaves by any other way: what comes back from a
-//! program or a tool, and every message of an attempt, has the names in place of the values.
+//! The secrets of a worker (S8). A context names those that it may use. The worker has their
+//! values, and gives them to the programs and tools in its settings, at the last moment. No value
+//! leaves in any other way: the output of programs and tools, and every message of an attempt, has
+//! the names in place of the values.
 
 mod address;
 mod directory;
@@ -25,8 +26,9 @@ pub(crate) use values::Values;
 
 use crate::settings::Settings;
 
-/// From now on, what the connections of this process are secured by is in no line of its log: the values of its variables, and of these
-/// files, each with the name that is shown in its stead.
+/// Removes the credentials of this process's connections from all further lines of its log: the
+/// values of its variables and of these files. Each file comes with the name that is shown in its
+/// place.
 pub fn hide_in_log(files: &[(String, PathBuf)]) {
     let hidden = Values::read(&Settings::default(), files).redactor().clone();
     if !hidden.is_empty() {

@@ -1,5 +1,6 @@
-//! `{{secret:NAME}}` in the arguments of a tool. The journal and the model have the placeholder; the value is put in when the
-//! tool is called, once: what a value itself says is never read as a placeholder.
+//! `{{secret:NAME}}` in the arguments of a tool. The journal and the model have the placeholder.
+//! The value is inserted once, when the tool is called: a placeholder inside of a value is not
+//! replaced.
 
 use std::{collections::BTreeSet, sync::LazyLock};
 
@@ -9,12 +10,12 @@ use serde_json::Value;
 
 use super::{redactor, values::Values};
 
-/// Whatever begins as a placeholder, and its name if it is a whole one.
+/// The beginning of a placeholder, with its name if it is complete.
 static PLACEHOLDER: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"\{\{\s*secret\s*:(?:(?<name>[A-Z][A-Z0-9_]{0,63})\}\})?").expect("a valid literal")
 });
 
-/// Whether anything in these arguments begins as a placeholder.
+/// Returns true if any text in these arguments has the beginning of a placeholder.
 pub(crate) fn is_in(arguments: &Value) -> bool {
     match arguments {
         Value::String(text) => PLACEHOLDER.is_match(text),
@@ -34,19 +35,21 @@ pub(crate) struct GivenSecrets<'a> {
     pub(crate) tool: &'a str,
 }
 
-/// A text with the values in it, and whose they are. Never shown.
+/// A text with the values in it, and the names of their secrets. Never shown.
 pub(crate) struct FilledText {
     pub(crate) text: String,
     pub(crate) used: BTreeSet<SecretName>,
 }
 
 impl GivenSecrets<'_> {
-    /// The text with values for its placeholders; the error is for the model, and nothing may be sent then.
+    /// The text with values for its placeholders. The error is for the model, and then nothing may
+    /// be sent.
     pub(crate) fn fill(&self, text: &str) -> Result<FilledText, String> {
         self.fill_with(text, str::to_owned)
     }
 
-    /// The same for an address, whose values are escaped. A host must not depend on a secret: it is asked for in clear.
+    /// Like [`GivenSecrets::fill`] for an address, with escaped values. The host must not contain a
+    /// secret, since its name is resolved in clear text.
     pub(crate) fn fill_url(&self, url: &str) -> Result<FilledText, String> {
         let first = PLACEHOLDER.find(url).map_or(url.len(), |found| found.start());
         let after_scheme = url[..first].split_once("://").map(|(_, rest)| rest);

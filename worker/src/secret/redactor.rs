@@ -1,13 +1,15 @@
-//! Replaces secret values by their names, `[NAME]`, in texts that go to models, journals, logs and stores. It finds a value as
-//! it is, and as JSON, URLs, base64 and hexadecimal digits write it, also over several lines. It can't find what was encoded in
-//! another way, or cut to pieces: it guards against mistakes, and not against a program that has a value and wants to give it away.
+//! Replaces secret values by their names, `[NAME]`, in texts that go to models, journals, logs and
+//! stores. It finds a value in its plain form, in the forms of JSON, URLs, base64 and hexadecimal
+//! digits, and across several lines. It can't find a value that was encoded in another way, or cut
+//! to pieces. So it guards against mistakes, and not against a program that gives a value away on
+//! purpose.
 
 use std::{borrow::Cow, collections::BTreeMap, fmt, sync::Arc};
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use serde_json::Value;
 
-/// A shorter part of a value in base64 would occur in texts that have nothing to do with it.
+/// A shorter part of a value in base64 would occur in unrelated texts.
 const MIN_ENCODED_BYTES: usize = 8;
 
 #[derive(Clone, Default)]
@@ -15,7 +17,7 @@ pub(crate) struct Redactor(Option<Arc<Forms>>);
 
 struct Forms {
     finds: AhoCorasick,
-    /// What is written instead, in the order of the forms.
+    /// The replacements, in the order of the forms.
     names: Vec<String>,
     longest: usize,
     /// The forms themselves, in order.
@@ -23,7 +25,7 @@ struct Forms {
 }
 
 impl Redactor {
-    /// For these names and values.
+    /// A redactor for these names and values.
     pub(crate) fn new<N: AsRef<str>, V: AsRef<str>>(secrets: impl IntoIterator<Item = (N, V)>) -> Self {
         let mut forms: BTreeMap<Vec<u8>, String> = BTreeMap::new();
         for (name, value) in secrets {
@@ -33,7 +35,7 @@ impl Redactor {
         }
         let longest = forms.keys().map(Vec::len).max();
         let Some(longest) = longest else { return Redactor(None) };
-        // At each place the longest, since one value may be a part of another.
+        // The longest match at each place is taken, since one value may be a part of another.
         let finds = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(forms.keys());
         let finds = finds.expect("values have at most a few thousand bytes");
         let (sorted, names) = forms.into_iter().unzip();
@@ -52,14 +54,14 @@ impl Redactor {
         self.0.as_ref().and_then(|forms| forms.redacted(&bytes)).map_or(bytes, Cow::Owned)
     }
 
-    /// All texts and numbers of a value.
+    /// Redacts all texts and numbers of a value.
     pub(crate) fn value(&self, mut value: Value) -> Value {
         self.redact(&mut value, true);
         value
     }
 
-    /// A line that a program wrote, which may be JSON: then it stays JSON, and a value may be hidden from the bytes by
-    /// escapes that JSON allows and nobody needs.
+    /// Redacts a line of a program. A line of JSON stays JSON. It is parsed, since escapes that
+    /// JSON allows and does not need may hide a value from a search in the bytes.
     pub(crate) fn line(&self, line: Vec<u8>) -> Vec<u8> {
         let Some(forms) = &self.0 else { return line };
         if !forms.may_be_in(&line) {
@@ -76,7 +78,8 @@ impl Redactor {
         line
     }
 
-    /// A message in JSON. Only texts in it can have a value: its numbers are ours.
+    /// Redacts a message in JSON. Only its texts can contain a value, since its numbers come from
+    /// the worker.
     pub(crate) fn message(&self, message: Vec<u8>) -> Vec<u8> {
         let Some(forms) = &self.0 else { return message };
         if !forms.may_be_in(&message) {
@@ -88,7 +91,8 @@ impl Redactor {
         if self.redact(&mut value, false) { value.to_string().into_bytes() } else { message }
     }
 
-    /// Redacts the texts of a value, and its numbers too if `numbers`. Returns whether there was anything to redact.
+    /// Redacts the texts of a value, and with `numbers` its numbers too. Returns true if anything
+    /// was redacted.
     fn redact(&self, value: &mut Value, numbers: bool) -> bool {
         match value {
             Value::String(text) => {
@@ -128,28 +132,31 @@ impl Redactor {
         self.0.as_ref().is_some_and(|forms| forms.are_in(text.as_bytes()))
     }
 
-    /// The bytes of the longest form: a cut text may begin or end with that much of one.
+    /// The bytes of the longest form. A cut text may begin or end with a part of a form of up to
+    /// this length.
     pub(crate) fn longest(&self) -> usize {
         self.0.as_ref().map_or(0, |forms| forms.longest)
     }
 
-    /// Whether it finds nothing, because there is nothing to find.
+    /// Returns true if there are no values to find.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
-    /// How much of a text can be shown before more of it is known: its end may be the beginning of a value.
+    /// The length of the part of a text that can be shown now. Its end may be the beginning of a
+    /// value, until more of the text is known.
     pub(crate) fn shown(&self, text: &str) -> usize {
         let Some(forms) = &self.0 else { return text.len() };
         let from = text.len().saturating_sub(forms.longest);
         let mut places = (from..text.len()).filter(|at| text.is_char_boundary(*at));
         let begins = places.find(|at| forms.begins_with(&text.as_bytes()[*at..])).unwrap_or(text.len());
-        // Nor is a value cut that is whole.
+        // A whole value must not be cut either.
         let cut = forms.finds.find_iter(text).find(|found| found.start() < begins && begins < found.end());
         cut.map_or(begins, |found| found.start())
     }
 
-    /// The end of a text that was cut, `is_cut`, where it begins: that may be the rest of a value.
+    /// Redacts the end of a text. If the text `is_cut`, its beginning is removed, since that may be
+    /// the rest of a value.
     pub(crate) fn tail(&self, bytes: &[u8], is_cut: bool) -> String {
         let mut text = self.text(String::from_utf8_lossy(bytes).into_owned());
         if is_cut {
@@ -160,7 +167,7 @@ impl Redactor {
 }
 
 impl Forms {
-    /// Whether a value is in JSON: a backslash may hide it.
+    /// Returns true if JSON may contain a value: a backslash may hide one.
     fn may_be_in(&self, json: &[u8]) -> bool {
         json.contains(&b'\\') || self.are_in(json)
     }
@@ -169,13 +176,13 @@ impl Forms {
         self.finds.is_match(bytes) || on_one_line(bytes).is_some_and(|line| self.finds.is_match(&line))
     }
 
-    /// Whether a form begins with these bytes.
+    /// Returns true if a form begins with these bytes.
     fn begins_with(&self, bytes: &[u8]) -> bool {
         let at = self.sorted.partition_point(|form| form.as_slice() < bytes);
         self.sorted.get(at).is_some_and(|form| form.starts_with(bytes))
     }
 
-    /// None if there is nothing to redact.
+    /// Returns `None` if there is nothing to redact.
     fn redacted(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         let found = self.finds.is_match(bytes).then(|| self.finds.replace_all_bytes(bytes, &self.names));
         let bytes = found.as_deref().unwrap_or(bytes);
@@ -198,13 +205,14 @@ fn is_break(byte: u8) -> bool {
     byte == b'\n' || byte == b'\r'
 }
 
-/// Several lines without their breaks, as `base64` makes them of a long value; none if it is one line.
+/// Several lines without their breaks, since `base64` breaks a long value into lines; `None` for a
+/// single line.
 fn on_one_line(bytes: &[u8]) -> Option<Vec<u8>> {
     let broken = bytes.iter().any(|byte| is_break(*byte));
     broken.then(|| bytes.iter().copied().filter(|byte| !is_break(*byte)).collect())
 }
 
-/// How a value may stand in a text.
+/// The forms in which a value may occur in a text.
 fn forms_of(value: &str) -> Vec<Vec<u8>> {
     let quoted = Value::from(value).to_string();
     let in_json = &quoted[1..quoted.len() - 1];
@@ -225,7 +233,7 @@ fn forms_of(value: &str) -> Vec<Vec<u8>> {
     forms.into_iter().map(String::into_bytes).collect()
 }
 
-/// As a part of a URL, with every character escaped that has a meaning there.
+/// A value as a part of a URL: every character with a meaning there is escaped.
 pub(super) fn encoded(value: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     let byte = |byte: u8| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
@@ -241,8 +249,8 @@ fn lower_escapes(text: &str) -> String {
     })
 }
 
-/// In base64 in both alphabets, wherever in the encoded text it begins: without the characters that also depend on what
-/// is around it.
+/// The forms of a value in base64, in both alphabets and for each position in the encoded text. The
+/// characters that also depend on neighbouring bytes are left out.
 fn in_base64(value: &[u8]) -> Vec<String> {
     const STANDARD: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut forms = Vec::new();
@@ -251,7 +259,8 @@ fn in_base64(value: &[u8]) -> Vec<String> {
         bytes.extend_from_slice(value);
         let bit = |at: usize| (bytes[at / 8] >> (7 - at % 8)) & 1;
         let digit = |first: usize| (first..first + 6).fold(0, |digit, at| (digit << 1) | bit(at));
-        // The first character that has no bit of what is before, to the last that has none of what is behind.
+        // From the first character without a bit of the bytes before, to the last one without a bit
+        // of the bytes behind.
         let whole = (before * 8).div_ceil(6)..bytes.len() * 8 / 6;
         let form: String = whole.map(|at| char::from(STANDARD[usize::from(digit(at * 6))])).collect();
         forms.push(form.replace('+', "-").replace('/', "_"));
@@ -300,7 +309,8 @@ mod tests {
         }
     }
 
-    /// As `printf 'user:hunter2hunter2!' | base64` and with one and two characters less before it.
+    /// The output of `printf 'user:hunter2hunter2!' | base64`, and with one and two characters less
+    /// at the beginning.
     #[test]
     fn s8_a_value_is_found_in_base64_wherever_it_begins() {
         for text in
@@ -315,7 +325,7 @@ mod tests {
         }
     }
 
-    /// As `base64`, `openssl` and `xxd -p` write what is longer than a line.
+    /// The output of `base64`, `openssl` and `xxd -p` for a value that is longer than a line.
     #[test]
     fn s8_a_value_is_found_over_several_lines() {
         let value = "0123456789".repeat(30);
@@ -381,7 +391,8 @@ mod tests {
         assert_eq!(Redactor::default().text("any".into()), "any");
     }
 
-    /// proves: wherever a text is cut into pieces, and however small they are, no piece has a part of a value; and nothing is lost.
+    /// proves: for pieces of any size, no piece of a text contains a part of a value, and nothing
+    /// is lost.
     #[test]
     fn s8_a_value_that_is_split_over_pieces_is_found() {
         let secrets = Redactor::new([

@@ -1,4 +1,5 @@
-//! Where values come from: a variable of the worker's environment, or a file. Each is read once, when the worker starts.
+//! The sources of values: a variable of the worker's environment, or a file. Each is read once,
+//! when the worker starts.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +11,8 @@ use super::{
 };
 use crate::settings::Secret;
 
-/// The value of a secret, or why there is none. The reason never has a part of it.
+/// The value of a secret, or the reason why it is missing. The reason never contains a part of the
+/// value.
 pub(super) fn read(secret: &Secret) -> Result<String, String> {
     let (text, from) = match (&secret.env, &secret.file) {
         (Some(name), _) => (variable(name)?, format!("the environment variable {name}")),
@@ -32,8 +34,9 @@ pub(super) fn read(secret: &Secret) -> Result<String, String> {
     }
 }
 
-/// The value of a variable of the worker's environment. If it is not set, that of the file that `NAME_FILE` names, or else of the file
-/// `NAME` in the directory of secrets: a value in a file is in no environment, and no child can inherit it.
+/// The value of a variable of the worker's environment. If it is not set, the value is in the file
+/// that `NAME_FILE` names, or else in the file `NAME` of the directory of secrets. A value in a
+/// file is in no environment, so no child can inherit it.
 pub(crate) fn variable(name: &str) -> Result<String, String> {
     if let Some(value) = handed::variable(name) {
         return Ok(value);
@@ -45,8 +48,8 @@ pub(crate) fn variable(name: &str) -> Result<String, String> {
         .ok_or_else(|| format!("the environment variable {name} is not set, or is not text"))
 }
 
-/// What the connections of this process are secured by: the password of each address, as it is written and as it is meant, other
-/// passwords, and the lines of these files and of a file of credentials.
+/// The credentials of this process's connections: the password of each address in its written and
+/// its decoded form, other passwords, and the lines of these files and of a file of credentials.
 pub(super) fn of_connections(files: &[(String, PathBuf)]) -> Vec<(String, String)> {
     let value = |name: &str| Some((name.to_owned(), variable(name).ok()?));
     let addresses = ADDRESSES.iter().filter_map(|name| value(name));
@@ -57,7 +60,7 @@ pub(super) fn of_connections(files: &[(String, PathBuf)]) -> Vec<(String, String
         .collect();
     let passwords = PASSWORDS.iter().filter_map(|name| value(name));
     let credentials = handed::variable("NATS_CREDS").map(|path| ("NATS_CREDS".to_owned(), path.into()));
-    // A file that can't be read is told of by whoever connects with it.
+    // A file that can't be read is reported by the connection that uses it.
     let of_files = files.iter().cloned().chain(credentials);
     let of_files = of_files.filter_map(|(name, path)| Some((name, file(&path).ok()?)));
     for (name, text) in passwords.chain(of_files) {
@@ -78,7 +81,8 @@ pub(super) fn of_connections(files: &[(String, PathBuf)]) -> Vec<(String, String
     found
 }
 
-/// A text of one line as it is; of several, those that are neither short nor words around the secrets, as in files of credentials and keys.
+/// The secrets in a text. A text of one line is one secret. In a text of several lines, as in files
+/// of credentials and keys, short lines and the words around the secrets are left out.
 fn secret_lines(text: &str) -> impl Iterator<Item = &str> {
     let is_one = text.trim().lines().count() == 1;
     let is_secret =
@@ -90,7 +94,8 @@ fn secret_lines(text: &str) -> impl Iterator<Item = &str> {
 mod tests {
     use super::*;
 
-    /// proves: a file of credentials or of a key has a secret in each line but those around them; one of a password is one.
+    /// proves: each line in a file of credentials or of a key is a secret, except for the frame; a
+    /// password is a single secret.
     #[test]
     fn s8_the_secrets_of_a_file_of_credentials_are_its_lines() {
         for (text, secrets) in [

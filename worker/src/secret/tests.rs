@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{GivenSecrets, Values};
 use crate::settings::{Secret, Settings};
 
-/// Secrets in files of their own, removed at the end.
+/// Secrets in a directory of files, which is removed at the end.
 pub(crate) struct Files {
     directory: PathBuf,
     names: Vec<String>,
@@ -25,7 +25,7 @@ impl Files {
         Files { directory, names: secrets.iter().map(|(name, _)| (*name).to_owned()).collect() }
     }
 
-    /// Settings with these secrets for all agents, and what else `of` sets.
+    /// Settings with these secrets for all agents, each changed by `of`.
     pub(crate) fn settings(&self, of: impl Fn(&mut Secret)) -> Settings {
         let secret = |name: &String| {
             let mut secret = Secret {
@@ -40,7 +40,7 @@ impl Files {
         Settings { secrets, ..Settings::default() }
     }
 
-    /// A context that may use these.
+    /// A context that may use these secrets.
     pub(crate) fn work(secrets: &[&str]) -> Execute {
         let world = world::World::with_root(json!({ "secrets": secrets }));
         world.work(&world::id("root")).unwrap()
@@ -59,7 +59,8 @@ fn fill(values: &Values, work: &Execute, tool: &str, arguments: &Value) -> Resul
     GivenSecrets { values, work, tool }.fill_value(arguments)
 }
 
-/// proves: a value is put in once, in texts only, and what a value says is never read as a placeholder.
+/// proves: a value is inserted once, in texts only, and a placeholder inside of a value is not
+/// replaced.
 #[test]
 fn s8_a_placeholder_is_replaced_once_and_a_value_is_not_read_as_one() {
     let files = Files::new(&[
@@ -127,7 +128,8 @@ fn s8_a_tool_that_is_not_listed_for_a_secret_does_not_get_it() {
     }
 }
 
-/// proves: by default nobody has a secret, each reason is told at once, and no reason shows a value.
+/// proves: by default no agent has a secret, all reasons are reported at once, and no reason
+/// contains a value.
 #[test]
 fn s8_a_worker_refuses_what_it_has_not_or_may_not_give() {
     let files =

@@ -1,4 +1,4 @@
-//! The secrets of this worker by name: who may have each, and its value, if it is there.
+//! The secrets of this worker by name: the rules for each, and its value if it is known.
 
 use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc};
 
@@ -16,11 +16,11 @@ pub(crate) struct Values {
 #[derive(Debug)]
 struct DeclaredSecret {
     settings: Secret,
-    /// The value, or why there is none.
+    /// The value, or the reason why it is missing.
     value: Result<SecretValue, String>,
 }
 
-/// A value. It is neither shown nor serialised.
+/// The value of a secret. It is neither shown nor serialised.
 #[derive(Clone)]
 struct SecretValue(Arc<str>);
 
@@ -31,8 +31,8 @@ impl fmt::Debug for SecretValue {
 }
 
 impl Values {
-    /// Reads them. One that is missing does not stop the worker, and is named in its log: what needs it is refused. The files have what the
-    /// worker's connections are secured by.
+    /// Reads all secrets. A missing one does not stop the worker: its name is logged, and contexts
+    /// that need it are refused. `files` contain the credentials of the worker's connections.
     pub(crate) fn read(settings: &Settings, files: &[(String, PathBuf)]) -> Self {
         let declared = |(name, settings): (&SecretName, &Secret)| {
             let value = source::read(settings).map(|value| SecretValue(value.into()));
@@ -46,7 +46,7 @@ impl Values {
         };
         let all: BTreeMap<SecretName, DeclaredSecret> = settings.secrets.iter().map(declared).collect();
         let values = all.iter().filter_map(|(name, of)| Some((name.as_str(), &*of.value.as_ref().ok()?.0)));
-        // The worker's own keys are given to nobody, and found all the same.
+        // No agent gets the worker's own keys, but they are redacted like all others.
         let own = settings.key_variables().into_iter().filter_map(|name| {
             let value = source::variable(name).ok()?;
             Some((name.to_owned(), value))
@@ -59,12 +59,13 @@ impl Values {
         Values { all, redactor }
     }
 
-    /// Finds all of them, whoever may have them.
+    /// The redactor for all secrets, in texts of any context.
     pub(crate) fn redactor(&self) -> &Redactor {
         &self.redactor
     }
 
-    /// Their names and values, for the redactor of a tool server: it may be sent any of them.
+    /// The names and values of all secrets, for the redactor of a tool server: it may get any of
+    /// them.
     pub(crate) fn pairs(&self) -> impl Iterator<Item = (String, String)> {
         let pair = |(name, of): (&SecretName, &DeclaredSecret)| {
             Some((name.to_string(), of.value.as_ref().ok()?.0.to_string()))
@@ -72,7 +73,8 @@ impl Values {
         self.all.iter().filter_map(pair)
     }
 
-    /// Why this worker does not run a context that names these secrets, each with its reason; none if it may run it.
+    /// The reasons why this worker does not run a context that names these secrets; `None` if it
+    /// may run it.
     pub(crate) fn refusal(&self, work: &Execute) -> Option<String> {
         let agent = work.agent.agent_id.as_str();
         let why = |name: &SecretName| match self.all.get(name) {
@@ -93,7 +95,7 @@ impl Values {
         })
     }
 
-    /// The variables that a program is given: those of its secrets that programs may have.
+    /// The variables for a program: those of its context's secrets that programs may have.
     pub(crate) fn environment(&self, work: &Execute) -> Vec<(String, String)> {
         let for_programs = |name: &SecretName| {
             let of = self.all.get(name).filter(|of| of.settings.programs)?;
@@ -102,7 +104,7 @@ impl Values {
         work.secrets.iter().filter_map(for_programs).collect()
     }
 
-    /// The value for a tool, or why that may not have it.
+    /// The value for a tool, or the reason why the tool may not have it.
     pub(super) fn for_tool(&self, work: &Execute, name: &SecretName, tool: &str) -> Result<&str, String> {
         if !work.secrets.contains(name) {
             let given: Vec<SecretName> = work.secrets.iter().cloned().collect();
@@ -123,7 +125,8 @@ impl Values {
         of.value.as_ref().map(|value| &*value.0).map_err(Clone::clone)
     }
 
-    /// For the prompt of a context: which secrets it may use, where, and how. None if it has none.
+    /// The prompt's text about the secrets that a context may use, where and how; `None` without
+    /// secrets.
     pub(crate) fn describe(&self, work: &Execute) -> Option<String> {
         let one = |name: &SecretName| {
             let settings = &self.all.get(name)?.settings;
@@ -150,7 +153,7 @@ impl Values {
     }
 }
 
-/// Whether a name is the pattern, or begins with what is before its `*`.
+/// Returns true if a name equals the pattern, or begins with the part before its `*`.
 fn fits(pattern: &str, name: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(beginning) => name.starts_with(beginning),

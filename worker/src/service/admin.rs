@@ -1,5 +1,5 @@
-//! What everybody may ask a worker, on `agent.worker`: to describe itself; and what coordinators tell it for an
-//! administrator, on `agent.drain`: to drain.
+//! The requests to a worker. On `agent.worker` any client may ask it to describe itself. On
+//! `agent.drain` a coordinator asks it to drain, for an administrator.
 
 use std::sync::Arc;
 
@@ -12,13 +12,14 @@ use domain::{
 
 use crate::{config::Config, delivery::skew::Skew};
 
-/// What a worker is asked for.
+/// A request to a worker.
 enum AdminRequest {
     Describe,
     Drain(Drain),
 }
 
-/// Only coordinators may send on the subject for drains, so it is taken on no other.
+/// Decodes a request. Only coordinators may send on the subject for drains, so a drain is accepted
+/// on no other.
 fn asked(message: &Message) -> Result<AdminRequest, Problems> {
     message.genuine()?;
     if message.subject == Subject::Drain {
@@ -27,7 +28,7 @@ fn asked(message: &Message) -> Result<AdminRequest, Problems> {
     decode::from_peer(&message.payload).map(|WorkerCall::Describe| AdminRequest::Describe)
 }
 
-/// What a worker reports about itself.
+/// The facts that a worker reports about itself.
 #[derive(Debug)]
 pub(crate) struct Description {
     started_at: Timestamp,
@@ -39,7 +40,8 @@ impl Description {
         Description { started_at: config.clock.now(), skew }
     }
 
-    /// Answers an admin request, and returns whether the worker must drain. A second request to drain changes nothing.
+    /// Answers an admin request. Returns true if the worker must drain. A second request to drain
+    /// has no effect.
     pub(crate) async fn answer(
         &self,
         bus: &Bus,
@@ -84,7 +86,8 @@ impl Description {
         must_drain
     }
 
-    /// Stores no dead letter: every worker receives an admin request, and each would store one.
+    /// Replies with the problems. It stores no dead letter: every worker receives an admin request,
+    /// and each would store one.
     async fn refuse(&self, bus: &Bus, message: &Message, problems: &Problems) {
         let Some(to) = &message.reply_to else { return };
         let refusal = Refusal::invalid(problems);

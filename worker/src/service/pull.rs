@@ -43,8 +43,8 @@ pub async fn run(config: Config, bus: Bus, shutdown: impl Future<Output = ()> + 
     boxed(config, bus, Box::pin(shutdown)).await
 }
 
-/// Everything beneath has one type: a generic function is compiled again, with all it awaits, in each crate that
-/// calls it.
+/// Gives the future one type. A generic function is compiled again, with everything it awaits, in
+/// each crate that calls it.
 fn boxed(config: Config, bus: Bus, shutdown: BoxFuture<'_, ()>) -> BoxFuture<'_, Result<(), Error>> {
     let span = tracing::error_span!("worker", worker_id = %config.id);
     Box::pin(run_until(config, bus, shutdown).instrument(span))
@@ -88,7 +88,7 @@ struct Worker {
     description: admin::Description,
     skew: Arc<Skew>,
     coordinators: Arc<Mutex<Outage>>,
-    /// For metrics: how many slots are busy, and free.
+    /// The numbers of busy and free slots, for metrics.
     slots: GaugeHandle<(u64, u64)>,
 }
 
@@ -96,11 +96,11 @@ struct Worker {
 struct Running {
     trace_id: TraceId,
     child_id: ChildId,
-    /// It is to tick at once.
+    /// Notified when the attempt must tick at once.
     stop_told: Arc<Notify>,
 }
 
-/// Why the loop ends.
+/// The reason why the loop ends.
 enum LoopEnd {
     Drain,
     Closed,
@@ -197,7 +197,8 @@ impl Worker {
         }
     }
 
-    /// Takes no more work. Running attempts may finish within the drain time; then they are handed back.
+    /// Takes no more work. Running attempts may finish within the drain time; after that they are
+    /// handed back.
     async fn end(self) {
         let Worker {
             config,
@@ -291,14 +292,14 @@ impl Worker {
         self.running.remove(&id);
     }
 
-    /// Answers an admin request, and returns whether the worker must drain.
+    /// Answers an admin request. Returns true if the worker must drain.
     async fn answer(&self, message: &Message) -> bool {
         self.description.answer(&self.bus, &self.config, message, self.attempts.len(), false).await
     }
 }
 
-/// Coordinators create the streams. A worker that starts before the first coordinator waits for them, until it is told to
-/// shut down.
+/// Opens the queue. Coordinators create the streams, so a worker that starts before the first
+/// coordinator waits for them, until its shutdown.
 async fn consume(bus: &Bus, consumer: &Consumer) -> Result<Consumption, bus::Error> {
     let mut backoff = Backoff::default();
     let mut outage = Outage::new("the queue of the pool, which a coordinator makes");
@@ -316,15 +317,16 @@ async fn consume(bus: &Bus, consumer: &Consumer) -> Result<Consumption, bus::Err
     }
 }
 
-/// Makes the attempt that a stop message names tick at once: the coordinator's answer says whether it is over. A stop by itself
-/// proves nothing, since it may be forged; if it is lost, the next tick stops the attempt.
+/// Makes the attempt that a stop message names tick at once. The message may be forged, so only the
+/// coordinator's answer to that tick ends the attempt. If the message is lost, the next regular
+/// tick ends it.
 fn stop<'a>(running: impl Iterator<Item = &'a Running>, message: &Message) {
     match message.genuine().and_then(|()| decode::from_peer::<Stop>(&message.payload)) {
         Ok(stop) => running
             .filter(|running| running.trace_id == stop.trace_id && running.child_id == stop.child_id)
             .for_each(|running| running.stop_told.notify_one()),
         Err(problems) => {
-            // Anybody may send one: it is not worth a line each.
+            // Any client may send such a message, so it is logged only at DEBUG.
             tracing::debug!(%problems, "received an invalid stop message");
         }
     }

@@ -1,5 +1,6 @@
-//! Whether a worker is ready: not only that it runs, but that work reaches it. A running worker may have lost its
-//! queue without noticing, so a health check asks the loop when it last heard from the queue.
+//! The readiness of a worker: it runs, and work reaches it. A running worker may have lost its
+//! queue without noticing, so a health check asks the loop for the time since it last heard from
+//! the queue.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -13,13 +14,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
 
-/// How long the queue may send nothing, not even a heartbeat, while the worker has free slots.
+/// The longest silence of the queue, heartbeats included, while the worker has free slots.
 const MAX_SILENCE: Duration = Duration::from_secs(30);
 
 /// The loop's answer to a health check.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pulse {
-    /// How long the queue has sent nothing; zero while no slot is free.
+    /// The time since the queue sent anything; zero while no slot is free.
     pub(crate) silent_for: Duration,
 }
 

@@ -1,5 +1,5 @@
-//! The arguments of a tool: read into a type, with every mistake reported at once; and the JSON Schema made
-//! from the type, which the model is shown.
+//! The arguments of a tool: read into a type, with every mistake reported at once. The JSON Schema
+//! for the model is made from the same type.
 
 use domain::{Json, decode};
 use schemars::{JsonSchema, generate::SchemaSettings};
@@ -22,7 +22,8 @@ pub(super) fn invalid(tool: &str, problems: &impl std::fmt::Display) -> String {
     format!("the arguments of `{tool}` are invalid:\n{problems}")
 }
 
-/// The schema of a tool's arguments, without references and our own keywords: some providers refuse both.
+/// The schema of a tool's arguments, without references and without keywords of Trellis: some
+/// providers reject both.
 pub(super) fn schema<T: JsonSchema>() -> Json {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.meta_schema = None;
@@ -33,12 +34,13 @@ pub(super) fn schema<T: JsonSchema>() -> Json {
     Json::from(schema)
 }
 
-/// Removes keywords that some providers refuse.
+/// Removes keywords that some providers reject.
 fn strip(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {
             fields.remove("x-check");
-            // A title that is a string is the name of a type; one that is a schema is an argument's.
+            // A title that is a string is the name of a type. A title that is a schema belongs to
+            // an argument.
             if fields.get("title").is_some_and(Value::is_string) {
                 fields.remove("title");
             }

@@ -93,7 +93,7 @@ impl BuiltinTool {
 mod tests {
     use super::*;
 
-    /// A coordinator refuses every other name.
+    /// A coordinator rejects every other name.
     #[test]
     fn the_tools_are_those_that_coordinators_know() {
         assert_eq!(BuiltinTool::ALL.map(BuiltinTool::text), domain::tool::BUILTINS);

@@ -1,4 +1,4 @@
-//! One call of a tool: what goes in, and what comes out.
+//! One call of a tool: its input and its outcome.
 
 use domain::{
     ChildId,
@@ -16,11 +16,12 @@ pub(crate) struct Invocation<'a> {
     /// The name of the tool as the model spelled it.
     pub(crate) tool: &'a str,
     pub(crate) arguments: &'a Value,
-    /// Names this call within its context, the same at every attempt: a child it starts is named by it.
+    /// Names this call within its context, with the same text in every attempt. A child of the call
+    /// is named after it.
     pub(crate) place: &'a str,
     /// The messages of the caller's window that a spawn may copy (W3).
     pub(crate) shareable: &'a [SharedMessage],
-    /// How many questions to a human this context asked before this call.
+    /// The number of questions that this context asked a human before this call.
     pub(crate) questions_before: usize,
 }
 
@@ -42,18 +43,18 @@ pub(crate) enum Outcome {
     },
 }
 
-/// What the agent is shown of a call.
+/// The answer to a call, for the agent and for the journal.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Observation {
     /// The tool that was called; `agent:spawn` for every tool that starts a child (I2).
     pub(crate) tool: ToolName,
     pub(crate) text: String,
     pub(crate) is_error: bool,
-    /// For people: what was done.
+    /// A description of the call, for users.
     pub(crate) note: Option<String>,
-    /// What the checks of the call decided (B16).
+    /// The decisions of the checks of the call (B16).
     pub(crate) checks: Vec<CheckedStep>,
-    /// An earlier attempt asked, and a child or a human has answered since.
+    /// An earlier attempt made the call, and a child or a human has answered since.
     pub(crate) is_late: bool,
 }
 
@@ -61,7 +62,7 @@ pub(crate) struct Observation {
 pub(crate) type Output = Result<String, String>;
 
 impl Observation {
-    /// The answer to a call in an answer that reached its limit of tokens: it was not made.
+    /// The answer to a call whose turn was cut off at its limit of tokens. The call is not made.
     pub(crate) fn cut_off(tool: &str, max_tokens: u32) -> Self {
         let text = format!(
             "this call was not made: your answer was cut off after {max_tokens} tokens, so its arguments may be \

@@ -1,5 +1,5 @@
-//! `read_context` and `write_context`: the store that the agents of a trace share (C). The coordinator decides
-//! who may read and write which key. An absent value differs from null.
+//! `read_context` and `write_context`: the store that the agents of a trace share (C). The
+//! coordinator decides which contexts may read and write a key. A missing value differs from null.
 
 use domain::{ChildId, ContextKey, Json};
 use schemars::JsonSchema;
@@ -27,7 +27,7 @@ pub(super) const WRITE_DESCRIPTION: &str = "Writes a value into the store that t
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ReadArguments {
-    /// With no key, the keys that may be read are listed.
+    /// The key to read; if absent, the keys that you may read are listed.
     #[serde(default)]
     key: Option<ContextKey>,
     /// A JSON pointer to a part of the value, such as `/rows/3/name`.
@@ -36,7 +36,7 @@ pub(super) struct ReadArguments {
     /// The first byte to show, counted from 0, of the text (of the JSON, if it is not a text).
     #[serde(default)]
     offset: Option<usize>,
-    /// How many bytes to show; at most 16384.
+    /// The number of bytes to show; at most 16384.
     #[serde(default)]
     length: Option<usize>,
 }
@@ -45,7 +45,7 @@ pub(super) struct ReadArguments {
 #[serde(deny_unknown_fields)]
 pub(super) struct WriteArguments {
     key: ContextKey,
-    /// Any JSON value, also null.
+    /// Any JSON value, including null.
     value: Json,
 }
 
@@ -67,7 +67,7 @@ pub(super) async fn read(invocation: Invocation<'_>) -> Output {
             FoundValue { value: found.value, writer: found.writer, version: Some(found.version) }
         }
         Read::Absent | Read::Refused(_) if attempt.work.inputs.contains_key(&key) => {
-            // Given to this context itself: it is not in the store.
+            // The key is an input of this context, and inputs are not in the store.
             FoundValue { value: attempt.work.inputs[&key].clone(), writer: None, version: None }
         }
         Read::Absent => return Ok(json!({"key": key, "found": false}).to_string()),
@@ -86,7 +86,7 @@ pub(super) async fn read(invocation: Invocation<'_>) -> Output {
     Ok(shown.to_string())
 }
 
-/// A value and who wrote it.
+/// A value and its writer.
 struct FoundValue {
     value: Json,
     writer: Option<ChildId>,

@@ -1,5 +1,5 @@
-//! `fs.read`, `fs.write` and `fs.list`: files of the workspace. The workspace decides which paths are allowed
-//! (I3, I4); this file decides what the agent is shown.
+//! `fs.read`, `fs.write` and `fs.list`: files of the workspace. The workspace decides which paths
+//! are allowed (I3, I4). This file makes the text for the agent.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -40,7 +40,7 @@ pub(super) struct ReadArguments {
     /// The first line to show, counted from 1.
     #[serde(default)]
     first_line: Option<usize>,
-    /// How many lines to show; all if absent.
+    /// The number of lines to show; all if absent.
     #[serde(default)]
     lines: Option<usize>,
 }
@@ -76,8 +76,8 @@ pub(super) fn read(invocation: Invocation<'_>) -> Output {
         .ok_or_else(|| format!("`{path}` has {} lines; line {first} is beyond its end", text.lines().count()))
 }
 
-/// Whole lines from line `first` on, as many as are shown at once, and a last line that says which ones. A first
-/// line that is too long is cut.
+/// Whole lines from line `first` on, as many as a passage may have, and a last line with their
+/// numbers. A first line that is too long is cut.
 fn passage(text: &str, first: usize, lines: usize) -> Option<String> {
     let mut shown = String::new();
     let mut last = first - 1;
@@ -113,7 +113,8 @@ pub(super) async fn write(invocation: Invocation<'_>) -> Output {
     Ok(format!("wrote {} bytes to `{path}`", content.len()))
 }
 
-/// Refuses a file with which the outputs would pass a limit: at the end that would cost the agent its result (L).
+/// Rejects a file with which the outputs would exceed a limit, since that would cost the agent its
+/// result at the end (L).
 fn within_limits(extent: Extent, limits: &Limits) -> Result<(), String> {
     let (files, max_files) = (extent.files, limits.max_output_files);
     if files > max_files {

@@ -1,5 +1,5 @@
-//! `ask_human`: a question to a human (G7). The context parks and holds no worker; the answer comes with its next
-//! attempt, and a question that was answered is not asked again.
+//! `ask_human`: a question to a human (G7). The context parks and holds no worker. The answer comes
+//! with its next attempt, and a question that was answered is not asked again.
 
 use domain::{
     Json, Problems,
@@ -36,10 +36,10 @@ pub(super) struct Arguments {
     /// The answer after `timeout_ms`.
     #[serde(default)]
     default: Option<Text>,
-    /// How often the human is reminded, at most ten times.
+    /// The interval of reminders to the human, in milliseconds; at most ten are sent.
     #[serde(default)]
     remind_every_ms: Option<u64>,
-    /// Who should answer.
+    /// The person or group that should answer.
     #[serde(default)]
     who: Option<Text>,
 }
@@ -54,7 +54,7 @@ pub(super) fn ask(invocation: Invocation<'_>) -> Outcome {
         Ok(asked) => asked,
         Err(problems) => return answered(Err(arguments::invalid(invocation.tool, &problems))),
     };
-    // A call with bad arguments asked no question.
+    // A call with invalid arguments asked no question, so this comes after they are checked.
     match invocation.attempt.answer_to(&question, invocation.questions_before) {
         Some((_, given)) => {
             Outcome::Answered(Observation { is_late: true, ..Observation::new(name(), Ok(told(given))) })

@@ -1,6 +1,6 @@
-//! Tools: what an agent may do besides calling its model. Whether it may is decided at each call, by the set
-//! its context was given, whatever its prompt says (I5). A failure is an observation for the agent, never the
-//! end of it.
+//! Tools: everything an agent may do besides calling its model. Each call is checked against the
+//! set of tools of its context, which no text in its prompt can change (I5). A failure is an
+//! observation for the agent, and never its end.
 
 mod arguments;
 mod builtin;

@@ -1,4 +1,4 @@
-//! Parts of a large value: what a JSON pointer names, and a range of its text.
+//! Parts of a large value: the target of a JSON pointer, and a range of its text.
 
 use domain::{ContextKey, Json};
 use serde_json::Value;
@@ -33,7 +33,7 @@ pub(super) fn part(value: &Json, key: &ContextKey, pointer: &str) -> Result<Json
     Err(format!("`{key}` has no `{pointer}`\n\nhint: {at} is {has}"))
 }
 
-/// Bytes of a text, or of the JSON of another value, and a last line that says which ones.
+/// Bytes of a text, or of the JSON of another value, and a last line with their numbers.
 pub(super) fn cut_out(value: &Value, offset: usize, length: usize) -> Output {
     let text = match value {
         Value::String(text) => text.clone(),

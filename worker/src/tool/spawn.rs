@@ -1,6 +1,7 @@
-//! `spawn` starts one agent, `delegate` hands over to one, `run_pipeline` starts a graph. The coordinator decides
-//! whether the child may exist; a refusal is an observation. The id of a child follows from the place of its call, so
-//! the same call in a later attempt is the same spawn (P). Only its result is returned (I2).
+//! `spawn` starts one agent, `delegate` hands over to one, and `run_pipeline` starts a graph. The
+//! coordinator decides whether the child may exist; a refusal is an observation. The id of a child
+//! is derived from the place of its call, so the same call in a later attempt is the same spawn
+//! (P). Only the child's result is returned (I2).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,7 +50,7 @@ pub(super) const PIPELINE_DESCRIPTION: &str = "Runs several agents as a graph an
      than one step: steps that run at the same time (mode parallel), or that pass results on (a step's \
      output_to is a key that later steps list in input_from). For a single agent use spawn.";
 
-/// How many characters of a goal the parent's journal shows (I2).
+/// The number of characters of a goal that the parent's journal shows (I2).
 const NOTE_CHARACTERS: usize = 50;
 /// The largest result that is fetched from the object store.
 const MAX_RESULT_BYTES: u64 = 8 << 20;
@@ -74,7 +75,7 @@ pub(super) struct Arguments {
     /// The tools that it may call, at most your own; the same as yours if absent.
     #[serde(default)]
     tools: Option<BTreeSet<ToolName>>,
-    /// The names of those of your secrets that it may use too; none if absent.
+    /// The names of your secrets that it may use too; none if absent.
     #[serde(default)]
     secrets: Secrets,
     #[serde(default)]
@@ -93,7 +94,7 @@ pub(super) struct Arguments {
     /// An upper limit of its context window, in tokens.
     #[serde(default)]
     window_tokens: Option<Tokens>,
-    /// Which of your own messages it sees; none if absent.
+    /// The categories of your own messages that it sees; none if absent.
     #[serde(default)]
     share: Vec<ShareCategory>,
     /// The JSON Schema that its result must match.
@@ -124,8 +125,8 @@ impl Arguments {
     }
 }
 
-/// The fields of a graph that are described to a model. docs/graphs.md has all of them; a graph is fully checked
-/// when it is read.
+/// The fields of a graph that are described to a model. docs/graphs.md has all of them. A graph is
+/// fully checked when it is read.
 pub(super) fn pipeline_schema() -> Json {
     let key = || json!({"type": "string", "description": "A key of the shared store."});
     let step = json!({
@@ -171,7 +172,7 @@ pub(super) fn pipeline_schema() -> Json {
     }))
 }
 
-/// Which of the three tools is called.
+/// The tool that is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Spawn,
@@ -199,7 +200,8 @@ pub(super) async fn call(kind: Kind, invocation: Invocation<'_>) -> Outcome {
         Err(mistakes) => return Outcome::Answered(Observation::new(agent_spawn(), Err(mistakes))),
     };
     let hands_over = kind == Kind::Delegate;
-    // After `delegate` the caller does not run again, so it hands over also to a child that has already ended.
+    // After `delegate` the caller does not run again, so it hands over even to a child that has
+    // already ended.
     let ended = if hands_over { Ok(None) } else { attempt.child_result(&child_id).await };
     let ended = match ended {
         Ok(ended) => ended,
@@ -233,8 +235,8 @@ pub(super) async fn call(kind: Kind, invocation: Invocation<'_>) -> Outcome {
     }
 }
 
-/// Stores the files in `outputs/` for the child that takes over, apart from those that the caller leaves at its end: a
-/// program may still change its files.
+/// Stores the files in `outputs/` for the child that takes over. They are separate from the files
+/// that the caller leaves at its end, since a program may still change its files.
 async fn files(invocation: Invocation<'_>) -> Result<Vec<OutputFile>, String> {
     let Invocation { attempt, workspace, .. } = invocation;
     let outputs = workspace.outputs(&attempt.work.limits);
@@ -284,7 +286,7 @@ fn pipeline(invocation: Invocation<'_>, child_id: &ChildId) -> Result<ChildReque
         (None, Some(name)) => format!("run {name}"),
         (None, None) => format!("run a graph of {} steps", graph.steps.len()),
     };
-    // The model does not choose where the graph runs or who gets its answer.
+    // The model chooses neither the place of the graph nor the recipient of its answer.
     let graph = TaskGraph {
         trace_id: None,
         child_id: Some(child_id.clone()),
@@ -324,7 +326,7 @@ async fn result(attempt: &Attempt, kind: Kind, ended: &ChildResult) -> Output {
             let status = serde_json::to_value(status).expect("a unit variant");
             let status = status.as_str().unwrap_or_default().replace('_', " ");
             let why = error.as_deref().unwrap_or("no reason was given");
-            // Its last report, if it wrote one (B7); of a graph, every step.
+            // The child's last report, if it wrote one (B7); for a graph, every step.
             let what = if kind == Kind::Pipeline { "what its steps did" } else { "its last report" };
             let report = value.map(|value| format!("\n\n{what}: {value}")).unwrap_or_default();
             Err(format!("`{child_id}` {status}: {why}{report}"))

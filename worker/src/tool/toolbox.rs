@@ -24,18 +24,18 @@ use crate::{
     settings::Settings,
 };
 
-/// The longest output that is passed on; a window holds far less.
+/// The longest output that is passed on. A window has room for far less.
 const MAX_OUTPUT_BYTES: usize = 1 << 20;
-/// The most agents that are told of because they lack tools.
+/// The most agents whose missing tools are logged.
 const MAX_TOLD: usize = 1_000;
 
 #[derive(Debug)]
 pub(crate) struct Toolbox {
-    /// None if the settings allow no host.
+    /// `None` if the settings allow no host.
     http: Option<http::Getter>,
     servers: mcp::Servers,
     secrets: Arc<Values>,
-    /// The agents that were told of because they lack tools.
+    /// The agents whose missing tools were logged.
     told: Mutex<HashSet<AgentId>>,
 }
 
@@ -46,7 +46,8 @@ enum Tool<'a> {
 }
 
 impl Toolbox {
-    /// MCP servers start in the background: a slow or broken one does not delay the worker.
+    /// Starts the MCP servers in the background, so that a slow or broken one does not delay the
+    /// worker.
     pub(crate) async fn start(
         settings: &Settings,
         secrets: Arc<Values>,
@@ -59,8 +60,9 @@ impl Toolbox {
         Ok(Toolbox { http, servers, secrets, told: Mutex::default() })
     }
 
-    /// Waits until the MCP servers that a context may use have listed their tools, failed, or taken too long.
-    /// Comes before `specs`, so that a worker that has just started offers all its tools.
+    /// Waits until the MCP servers that a context may use have listed their tools, failed, or taken
+    /// too long. Must be called before `specs`, so that a worker that has just started offers all
+    /// its tools.
     pub(crate) async fn ready(&self, work: &Execute) {
         let wanted = |server: &str| match &work.tools {
             None => true,
@@ -69,8 +71,8 @@ impl Toolbox {
         self.servers.ready(wanted).await;
     }
 
-    /// The first tool in a context's list that its server does not have, for people. None if the server is another worker's,
-    /// or has listed nothing yet.
+    /// An error for users about the first tool in a context's list that its server does not have.
+    /// `None` if the server belongs to another worker, or has listed no tools yet.
     pub(crate) fn missing(&self, work: &Execute) -> Option<String> {
         let served = self.servers.specs();
         let is_missing = |tool: &&ToolName| {
@@ -87,14 +89,15 @@ impl Toolbox {
         Some(format!("the tool server has no tool `{name}`\n\nhint: {hint}"))
     }
 
-    /// Says so if a context's list has tools of servers that this worker does not have: the agent runs without them.
+    /// Logs the tools in a context's list whose servers this worker does not have. The agent runs
+    /// without them.
     pub(crate) fn tell_absent(&self, work: &Execute) {
         let is_absent = |tool: &&str| {
             tool.split_once(':').is_some_and(|(server, _)| self.servers.named(server).is_none())
         };
         let names = work.tools.iter().flatten().map(ToolName::as_str);
         let absent: Vec<&str> = names.filter(is_absent).collect();
-        // Once an agent: thousands may run.
+        // Once per agent, since thousands of contexts may run.
         let is_told = |agent: &AgentId| {
             let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
             told.len() >= MAX_TOLD || !told.insert(agent.clone())
@@ -118,8 +121,8 @@ impl Toolbox {
         specs
     }
 
-    /// The tools in a context's list whose server has listed none, because it has not started: whoever calls one is told why, or waits
-    /// for it.
+    /// The tools in a context's list whose server has listed no tools, because it has not started.
+    /// A call of one waits for the server, or gets the reason.
     fn unlisted(&self, work: &Execute) -> impl Iterator<Item = ToolSpec> {
         let is_unlisted = |name: &&ToolName| {
             let server = name.as_str().split_once(':').and_then(|(server, _)| self.servers.named(server));
@@ -132,11 +135,12 @@ impl Toolbox {
         })
     }
 
-    /// Carries out one call. Repeated in a later attempt with the same `place`, it starts no second child.
+    /// Makes one call. Repeated in a later attempt with the same `place`, it starts no second
+    /// child.
     pub(crate) async fn call(&self, invocation: Invocation<'_>) -> Outcome {
         let outcome = AssertUnwindSafe(self.dispatch(invocation)).catch_unwind().await;
         match outcome {
-            // Whatever a tool answers with, it must not show a secret (S8).
+            // The answer of a tool must not contain a secret (S8).
             Ok(Outcome::Answered(observation)) => {
                 let text = cut(self.secrets.redactor().text(observation.text));
                 Outcome::Answered(Observation { text, ..observation })
@@ -152,7 +156,7 @@ impl Toolbox {
         }
     }
 
-    /// Calls a tool of an MCP server for a check (B16), whether or not the context may call it.
+    /// Calls a tool of an MCP server for a check (B16), even if the context may not call it.
     pub(crate) async fn call_server(&self, tool: &ToolName, arguments: &Value) -> Result<String, String> {
         match self.find(tool.as_str()) {
             Some(Tool::Served { server, tool }) => server.call(tool, arguments, None).await,
@@ -181,7 +185,7 @@ impl Toolbox {
                     Ok(arguments) => arguments,
                     Err(why) => return Outcome::Answered(Observation::new(tool_name, Err(why))),
                 };
-                // The tool of a server may change anything, so the lease must be valid.
+                // The tool of a server may have any effect, so the lease must be valid.
                 attempt.lease.live().await;
                 Outcome::Answered(Observation::new(
                     tool_name,
@@ -201,7 +205,8 @@ impl Toolbox {
             BuiltinTool::Spawn => return spawn::call(spawn::Kind::Spawn, invocation).await,
             BuiltinTool::Delegate => return spawn::call(spawn::Kind::Delegate, invocation).await,
             BuiltinTool::RunPipeline => return spawn::call(spawn::Kind::Pipeline, invocation).await,
-            // The text would stay as it is, and the agent would take it for the value.
+            // These tools fill in no values. The placeholder would stay in the text, and the agent
+            // would take it for the value.
             BuiltinTool::AskHuman
             | BuiltinTool::FsRead
             | BuiltinTool::FsWrite
@@ -255,7 +260,7 @@ impl Toolbox {
         format!("`{name}` is not among the tools of this context\n\nhint: {}", list_of(&names))
     }
 
-    /// Finds the worker's secrets in texts.
+    /// The redactor for the worker's secrets.
     pub(crate) fn redactor(&self) -> &Redactor {
         self.secrets.redactor()
     }
@@ -266,12 +271,12 @@ impl Toolbox {
     }
 }
 
-/// Whether a context may call a tool (I5). A context without a list may call all.
+/// Returns true if a context may call a tool (I5). A context without a list may call all tools.
 fn is_allowed(work: &Execute, tool: &ToolName) -> bool {
     work.tools.as_ref().is_none_or(|tools| tools.contains(tool))
 }
 
-/// Whether a context may call one of the worker's own tools.
+/// Returns true if a context may call one of the worker's own tools.
 pub(crate) fn may_call(work: &Execute, tool: &str) -> bool {
     work.tools.as_ref().is_none_or(|tools| tools.contains(tool))
 }

@@ -18,7 +18,8 @@ use super::{
     verdict::{failed, goal},
 };
 
-/// What each agent does and its parameters, shown in the documentation and with the error for an invalid parameter.
+/// Each agent's description and parameters, shown in the documentation and with the error for an
+/// invalid parameter.
 pub const HELP: [(&str, &str); 10] = [
     ("echo", "answers with its goal"),
     ("sleep", "waits, then answers with its goal\n  ms  how long, in milliseconds (1000)"),

@@ -1,5 +1,5 @@
-//! The parameters of a built-in agent, read from its inputs. An absent or null parameter has its default. An invalid
-//! one is an error that names it and is not retryable.
+//! The parameters of a built-in agent, read from its inputs. A missing or null parameter takes its
+//! default. An invalid one ends the context with an error that names it and is not retryable.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -23,7 +23,7 @@ impl fmt::Display for InvalidParameter {
 }
 
 impl Parameters<'_> {
-    /// The parameter, if it is given.
+    /// The parameter; `None` if it is missing or null.
     pub(super) fn get<T: DeserializeOwned>(self, name: &'static str) -> Result<Option<T>, InvalidParameter> {
         match self.0.get(name).map(Json::value) {
             None | Some(serde_json::Value::Null) => Ok(None),

@@ -1,4 +1,5 @@
-//! `share`: writes into the shared store, and shows the values that it may read there (C).
+//! `share`: writes a value into the shared store, then returns the keys and values that it may read
+//! (C).
 
 use domain::{ContextKey, Json, wire::Verdict};
 use serde_json::{Map, Value, json};
@@ -12,7 +13,7 @@ use crate::{
     attempt::shared_store::Read,
 };
 
-/// The most keys that it shows.
+/// The most keys whose values the result shows.
 const MAX_SHOWN: usize = 100;
 
 pub(super) async fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Verdict, InvalidParameter> {
@@ -28,7 +29,7 @@ pub(super) async fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Ver
     };
     let mut read = Map::new();
     for key in keys.iter().take(MAX_SHOWN) {
-        // A listed key may be absent or forbidden by now, since other agents write meanwhile.
+        // Other agents write meanwhile, so a listed key may now be missing or forbidden.
         match run.attempt.read_value(key.clone()).await {
             Read::Value(found) => {
                 read.insert(key.to_string(), found.value.value().clone());

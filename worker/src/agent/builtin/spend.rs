@@ -1,5 +1,5 @@
-//! `spend`: paid calls without a provider. Calls that earlier attempts paid for, as far as the budget shows them, are
-//! not paid again.
+//! `spend`: paid calls without a provider. An attempt skips the calls that earlier attempts paid
+//! for, as far as the budget shows them.
 
 use std::time::Duration;
 
@@ -37,7 +37,8 @@ pub(super) async fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Ver
         let call_id = run.meter.next_call();
         match run.meter.hold(&call_id, hold, false, None).await {
             Hold::Held => {}
-            // There is no cheaper call: it waits for a raise if it may, or stops (B5, B8).
+            // There is no cheaper call to fall back to: the context waits for a raise if it may, or
+            // ends (B5, B8).
             Hold::Crowded(_) => return Ok(Verdict::OutOfBudget),
             Hold::Denied(denied) if denied.pause => return Ok(Verdict::OutOfBudget),
             Hold::Denied(denied) => return Ok(out_of_budget(denied.describe("hold"))),
@@ -63,7 +64,7 @@ pub(super) async fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Ver
     Ok(completed(Json::from(json!({"calls": calls, "spent_usd": spent.trim_start_matches('$')}))))
 }
 
-/// How many calls of this cost the budget already contains.
+/// The number of calls of this cost that the budget already contains.
 fn calls_paid(own: Amount, cost: Amount) -> u32 {
     let times = match (cost.cost_usd.nanos(), cost.tokens.count()) {
         (0, 0) => 0,

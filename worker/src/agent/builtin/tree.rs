@@ -1,6 +1,6 @@
-//! `tree`: a tree of contexts of a given depth and width. It runs twice: once to spawn its children, and again when
-//! they have ended. Each time it spawns every child that has not ended, so that no child is missing after a worker was
-//! lost between two spawns.
+//! `tree`: a tree of contexts of a given depth and width. The agent runs twice: first it spawns its
+//! children, and when they have ended it collects their results. Each run spawns every child that
+//! has not ended. That closes the window in which a worker is lost between two spawns.
 
 use domain::{
     AgentId, ChildId, ContextKey, Json, Usd,
@@ -51,14 +51,15 @@ pub(super) async fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Ver
         }
     }
     if !running.is_empty() {
-        // Together with the children that have already ended.
+        // The context waits for all its children, so the list names the ended ones as well.
         running.extend(ended);
         return Ok(Verdict::Waiting { children: running, hand_over: false });
     }
     Ok(completed(Json::from(json!({"leaves": leaves, "children": shown}))))
 }
 
-/// The goal of a child. Contexts on a path must have different goals, since equal ones would be a cycle (P).
+/// The goal of a child. Contexts on one path need different goals, since an equal goal is rejected
+/// as a cycle (P).
 fn child_goal(run: &Run<'_>, n: u32) -> Result<Text, InvalidParameter> {
     let text = format!("{}, part {n}", run.work().goal);
     Text::new(text).map_err(|reason| InvalidParameter { name: "goal", reason })
@@ -79,8 +80,8 @@ pub(super) fn spawn(
     }
 }
 
-/// The number of leaves beneath a child, and what is shown of it. Of a subtree only the count is shown, otherwise the
-/// result would grow with the whole tree.
+/// The number of leaves beneath a child, and the child's entry in the result. The entry of a
+/// subtree has only the count, otherwise the result would grow with the whole tree.
 fn show(child: &ChildResult, depth: u32) -> (u64, Value) {
     let ChildResult { child_id, status, result, error } = child;
     let result = result.as_ref().map(|payload| payload.to_value());

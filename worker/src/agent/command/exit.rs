@@ -1,18 +1,19 @@
-//! How a program ended, from the exit status of its sandbox. The sandbox ends as its program does: with its exit code, or with
-//! 128 and the number of the signal that ended it. If the sandbox itself is killed, its status has a signal and no code.
+//! The end of a program, read from the exit status of its sandbox. The sandbox exits with the
+//! program's exit code, or with 128 plus the number of the signal that ended the program. If the
+//! sandbox itself is killed, its status has a signal and no code.
 
 use std::{os::unix::process::ExitStatusExt as _, process::ExitStatus};
 
 use nix::sys::signal::Signal;
 
-/// The exit code of a failure that may be tried again, by the convention of `sysexits.h`.
+/// The exit code of a failure that may be retried, by the convention of `sysexits.h`.
 const RETRYABLE_CODE: i32 = 75;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Exit {
     Success,
     Code(i32),
-    /// It was ended by the signal with this number.
+    /// The program was ended by the signal with this number.
     Signal(i32),
 }
 
@@ -23,15 +24,17 @@ impl From<ExitStatus> for Exit {
             (Some(code @ 129..=192), _) => Exit::Signal(code - 128),
             (Some(code), _) => Exit::Code(code),
             (None, Some(signal)) => Exit::Signal(signal),
-            // Neither ended nor killed can't be; it is no success in any case.
+            // A process on Unix ends with a code or a signal, so this is unreachable; it is treated
+            // as a failure.
             (None, None) => Exit::Code(-1),
         }
     }
 }
 
 impl Exit {
-    /// Whether another attempt may succeed: the program says so, or it was killed, which tells nothing about its work.
-    /// Not if it was ended for what it did itself, which it would do again.
+    /// Returns true if another attempt may succeed: the program exited with `RETRYABLE_CODE`, or it
+    /// was killed. A signal that the program's own work caused (processor time, file size, a
+    /// forbidden system call) would come again and is not retried.
     pub(super) fn is_retryable(self) -> bool {
         let own_doing = [Signal::SIGXCPU, Signal::SIGXFSZ, Signal::SIGSYS];
         match self {
@@ -66,7 +69,7 @@ mod tests {
 
     #[test]
     fn i4_a_program_that_was_killed_is_no_success_at_any_stage_of_its_sandbox() {
-        // A raw status: a code in the second byte, or a signal in the first.
+        // A raw status has a code in its second byte, or a signal in its first.
         let exit = |raw| Exit::from(ExitStatus::from_raw(raw));
         assert_eq!(exit(0), Exit::Success);
         assert_eq!(exit(75 << 8), Exit::Code(75));

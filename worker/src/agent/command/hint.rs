@@ -1,5 +1,6 @@
-//! What a program that failed may lack: a file outside of what its profile lets it read, or the network. A guess from its last lines, for
-//! people.
+//! Guesses what a failed program lacked: a file outside of the paths that its profile lets it read,
+//! or the network. The guess comes from the last lines of its standard error, and users see it as a
+//! hint.
 
 use std::path::Path;
 
@@ -7,9 +8,9 @@ use domain::AgentProfile;
 
 use crate::sandbox::may_read;
 
-/// What programs say that may not read a file, or not find it.
+/// Error texts of programs that can't find a file or may not read it.
 const NO_FILE: [&str; 4] = ["Permission denied", "EACCES", "No such file", "ENOENT"];
-/// What programs say that have no network.
+/// Error texts of programs without a network.
 const NO_NETWORK: [&str; 8] = [
     "Operation not permitted",
     "EPERM",
@@ -21,7 +22,7 @@ const NO_NETWORK: [&str; 8] = [
     "resolve host",
 ];
 
-/// How to give it what it may lack, if its last lines tell.
+/// Returns the setting that may help, if the last lines contain a known error text.
 pub(super) fn of(profile: &AgentProfile, errors: &str) -> Option<String> {
     let says = |words: &[&str]| words.iter().any(|word| errors.contains(word));
     let is_barred = |word: &&String| {

@@ -1,4 +1,5 @@
-//! Starts the program of a profile in its sandbox, and decides how a context ends whose program can't be started.
+//! Starts the program of a profile in its sandbox, or chooses the verdict of a context whose
+//! program can't be started.
 
 use std::sync::Arc;
 
@@ -14,7 +15,8 @@ use crate::{
     sandbox::{NotStarted, Policy, Program, absolute, make_absolute_if_readable},
 };
 
-/// The size limit of a workspace: the limit of its outputs times the factor, but at least this much.
+/// The size limit of a workspace: the limit of its outputs times the factor, but at least this many
+/// bytes.
 const MIN_WORKSPACE_BYTES: u64 = 256 << 20;
 const WORKSPACE_PER_OUTPUT: u64 = 16;
 

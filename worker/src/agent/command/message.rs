@@ -33,7 +33,7 @@ pub(super) struct Start<'a> {
     budget: &'a BudgetSnapshot,
     /// The answers of humans so far.
     answers: &'a [GivenAnswer],
-    /// Why its last result was refused; absent if none was.
+    /// The reason why the last result was refused; absent if no result was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<String>,
 }
@@ -70,7 +70,7 @@ impl<'a> Start<'a> {
 #[derive(Debug, Default, Serialize)]
 #[serde(tag = "type", rename = "answer")]
 pub(super) struct Answer {
-    /// The id of the request; absent if it had none.
+    /// The id of the request; absent if the request has no id.
     pub(super) id: Option<String>,
     pub(super) text: String,
     pub(super) is_error: bool,
@@ -80,8 +80,9 @@ pub(super) struct Answer {
     pub(super) cost_usd: Option<Usd>,
 }
 
-/// A message to the program, between two answers: from an operator, or about its budget. Only for a program that says
-/// `listen`, since others take the line behind a request for its answer.
+/// A message to the program between two answers: from an operator, or about its budget. Only a
+/// program that sent `listen` gets it. Another program would read the line after a request as its
+/// answer.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename = "told")]
 pub(super) struct ToldLine {
@@ -93,7 +94,7 @@ pub(super) struct ToldLine {
 }
 
 impl ToldLine {
-    /// The line of a journal entry, if it is one that a program is told of.
+    /// The line for a journal entry; `None` for the kinds of entries that a program does not see.
     pub(super) fn of(step: &HistoryStep) -> Option<Self> {
         match step {
             HistoryStep::Told(told) => Some(ToldLine {
@@ -125,15 +126,15 @@ impl ToldLine {
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum ProgramMessage {
-    /// From here on it reads `told` lines too.
+    /// From here on the program reads `told` lines too.
     Listen,
     Progress {
         message: String,
     },
     Tool(ToolRequest),
     Model(ModelRequest),
-    /// The cost of something the program did itself; booked once per key, as far as something is left (B18). Answered
-    /// if it has an id.
+    /// The cost of the program's own work, booked once per key, as far as the budget lasts (B18).
+    /// The worker answers if the message has an id.
     Cost {
         #[serde(default)]
         id: Option<String>,
@@ -192,12 +193,13 @@ enum Role {
 #[derive(Debug)]
 pub(super) enum ParsedLine {
     Message(ProgramMessage),
-    /// It has the type of a message, but not its form.
+    /// The line has the type of a message, but not its fields.
     Invalid {
         id: Option<String>,
         why: String,
     },
-    /// It looks like a message, and may be plain output: the program is told, so that it does not wait for an answer.
+    /// The line looks like a message and may be plain output. The worker reports the problem, so
+    /// that the program does not wait for an answer.
     Doubtful {
         id: Option<String>,
         why: String,
@@ -235,7 +237,7 @@ pub(super) fn parse_line(line: &[u8]) -> ParsedLine {
     }
 }
 
-/// JSON of an unknown type is plain output, unless it has an id or is nearly a message.
+/// JSON of an unknown type is plain output, unless it has an id or its type resembles a known one.
 fn unknown_type(value: &Value, kind: &str, id: Option<String>) -> ParsedLine {
     let meant = nearest(kind, TYPES);
     let why = match (value.get("type"), meant) {
@@ -253,13 +255,14 @@ fn unknown_type(value: &Value, kind: &str, id: Option<String>) -> ParsedLine {
     ParsedLine::Doubtful { id, why }
 }
 
-/// Whether broken JSON was meant as a message. Without this, JSON over several lines would be answered line by line.
+/// Returns true if invalid JSON was probably meant as a message. Other invalid JSON gets no answer,
+/// since a value over several lines would get an error for each line.
 fn names_a_type(line: &[u8]) -> bool {
     line.windows(br#""type""#.len()).any(|window| window == br#""type""#)
 }
 
 impl ToolRequest {
-    /// Identifies the content of a request: equal for equal requests, whatever their id.
+    /// Identifies the content of a request: equal for equal requests with different ids.
     pub(super) fn fingerprint(&self) -> String {
         fingerprint(&serde_json::json!(["tool", self.tool, self.arguments]))
     }
@@ -290,7 +293,8 @@ pub(super) fn fingerprint(value: &Value) -> String {
 mod tests {
     use super::*;
 
-    /// What a program is told about a line, and the id it is told under; none if the line is plain output or a message.
+    /// The id and the text of the error answer to a line; `None` for plain output and for a valid
+    /// message.
     fn told(line: &str) -> Option<(Option<String>, String)> {
         match parse_line(line.as_bytes()) {
             ParsedLine::Invalid { id, why } | ParsedLine::Doubtful { id, why } => Some((id, why)),

@@ -1,8 +1,8 @@
-//! The answers of earlier attempts. A program that is started again repeats its requests. A request that was answered
-//! before gets the recorded answer, each answer once and in order, and is not paid again.
+//! The answers of earlier attempts. A restarted program repeats its requests. A request that was
+//! answered before gets the recorded answer, each answer once and in order, and is not paid again.
 //!
-//! After a result that was refused, because it does not fit `output_schema`, nothing from before is repeated: the same
-//! answers would lead to the same result. The program then begins anew behind that entry.
+//! A result that does not fit `output_schema` is refused. The answers before it are not replayed,
+//! since they would lead to the same result. The program then begins anew after that entry.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,22 +17,23 @@ use crate::agent::news;
 
 #[derive(Debug, Default)]
 pub(super) struct Replay {
-    /// With the numbers of their entries.
+    /// The recorded answers by fingerprint, each with the number of its entry.
     models: BTreeMap<String, VecDeque<(u32, ModelStep)>>,
     tools: BTreeMap<String, VecDeque<(u32, ToolStep)>>,
-    /// What the program was told, and this attempt of it not yet.
+    /// The messages that this attempt has not sent to the program yet.
     told: VecDeque<(u32, ToldLine)>,
-    /// The last rung of the budget that counts, and the model that the rungs changed to (B21).
+    /// The number of the last rung of the budget, and the model that the rungs changed to (B21).
     pub(super) last_rung: u32,
     pub(super) model: Option<ModelName>,
-    /// How often each request was made: before a refused result, and in this attempt.
+    /// The number of times that each request was made: before a refused result, and in this
+    /// attempt.
     made: BTreeMap<String, u32>,
     pub(super) retries: u32,
     /// The result, if the context has ended. A retryable failure is not an end.
     pub(super) result: Option<ResultStep>,
-    /// Why its last result was refused, if one was.
+    /// The reason why the last result was refused, if it was.
     pub(super) refused: Option<String>,
-    /// How many requests were answered before that.
+    /// The number of requests that were answered before that refusal.
     pub(super) steps: u32,
 }
 
@@ -77,7 +78,7 @@ impl Replay {
         replay
     }
 
-    /// Takes in an entry that the program is told of.
+    /// Records an entry that becomes a `told` line of the program.
     pub(super) fn add_news(&mut self, entry: &HistoryEntry) {
         self.told.extend(ToldLine::of(&entry.step).map(|line| (entry.number, line)));
         if let HistoryStep::Rung(rung) = &entry.step {
@@ -86,14 +87,15 @@ impl Replay {
         }
     }
 
-    /// What the program was told before the entry of this number; without a number, all of it.
+    /// Removes and returns the messages before the entry of this number; without a number, all of
+    /// them.
     pub(super) fn told_before(&mut self, number: Option<u32>) -> Vec<ToldLine> {
         let before = |told: &&(u32, ToldLine)| number.is_none_or(|number| told.0 < number);
         let count = self.told.iter().take_while(before).count();
         self.told.drain(..count).map(|(_, line)| line).collect()
     }
 
-    /// What was answered so far is not given again, but counts.
+    /// Discards the recorded answers, but includes them in the counts of steps and of requests.
     fn begin_anew(&mut self, why: String) {
         let models: usize = std::mem::take(&mut self.models).values().map(VecDeque::len).sum();
         let mut answered = models;
@@ -113,7 +115,7 @@ impl Replay {
         self.tools.get_mut(fingerprint)?.pop_front()
     }
 
-    /// Identifies one request among equal ones, the same in every attempt.
+    /// Identifies one request among equal ones, with the same text in every attempt.
     pub(super) fn place(&mut self, fingerprint: &str) -> String {
         let made = self.made.entry(fingerprint.to_owned()).or_default();
         *made += 1;
@@ -121,10 +123,11 @@ impl Replay {
     }
 }
 
-/// Why the coordinator refuses a result, if it does: it checks the same schema.
+/// The reason why the coordinator refuses a result, if it does. The coordinator checks the same
+/// schema.
 fn refusal(work: &Execute, verdict: &Verdict) -> Option<String> {
     let Verdict::Completed(payload) = verdict else { return None };
-    // An invalid schema was already refused when the work was submitted.
+    // An invalid schema was already rejected when the work was submitted.
     let schema = OutputSchema::compile(work.output_schema.as_ref()?).ok()?;
     match payload {
         Payload::Inline(value) => schema.check(value).err(),

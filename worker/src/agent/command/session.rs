@@ -40,20 +40,20 @@ use crate::{
     tool::call::{Invocation, Outcome},
 };
 
-/// How long a program may continue after it has written its result.
+/// The time for which a program may continue after it has written its result.
 const FINISH_GRACE: Duration = Duration::from_secs(2);
-/// The most it may write to its standard output.
+/// The most bytes that a program may write to its standard output.
 const MAX_OUTPUT_BYTES: usize = 16 << 20;
-/// The most costs of its own that it may report in one attempt.
+/// The most costs of its own that a program may report in one attempt.
 const MAX_COSTS: u32 = 1_000;
-/// How many last lines of its standard error a failure shows.
+/// The number of last lines of standard error that a failure shows.
 const SHOWN_ERROR_LINES: usize = 12;
-/// The most messages that can't be understood: so many are answered, and one more ends the program.
+/// The most invalid messages of a program. Each of them is answered, and one more ends the program.
 const MAX_INVALID: u32 = 100;
 
 pub(in crate::agent) async fn run(run: &Run<'_>) -> Verdict {
     let (journal, workspace) = match journaled::begin(run).await {
-        // The program holds the workspace as well: it is removed when both have dropped it.
+        // The program shares the workspace, which is removed when both owners have dropped it.
         Ok((journal, workspace)) => (journal, Arc::new(workspace)),
         Err(verdict) => return verdict,
     };
@@ -112,17 +112,17 @@ struct Session<'a> {
     workspace: &'a Workspace,
     program: Program,
     replay: Replay,
-    /// How many requests it has made, those before a refused result included.
+    /// The number of requests that it has made, including those before a refused result.
     steps: u32,
-    /// How many costs of its own it has reported in this attempt.
+    /// The number of costs of its own that it has reported in this attempt.
     costs: u32,
-    /// It reads `told` lines.
+    /// The program reads `told` lines.
     listens: bool,
-    /// How many of its messages could not be understood in this attempt.
+    /// The number of its invalid messages in this attempt.
     invalid: u32,
 }
 
-/// What follows from a request of the program.
+/// The worker's reaction to a request of the program.
 enum RequestOutcome {
     With(Answer),
     /// The context ends or parks instead, and the program is ended.
@@ -133,7 +133,8 @@ impl Session<'_> {
     fn begin(&mut self, start: &Start<'_>, tools: &[ToolSpec]) {
         self.program.send_line(&serde_json::to_vec(start).expect("plain fields"));
         if tools.is_empty() && self.run.work().model.is_none() {
-            // It can make no requests, so a program that reads its input to the end must not wait.
+            // Without tools and a model, the program can make no requests. Its input is closed, so
+            // that it can read to the end.
             self.program.close_input();
         }
     }
@@ -147,7 +148,8 @@ impl Session<'_> {
         let mut written = 0;
         loop {
             let line = match self.program.event().await {
-                // Before anything reads it: what follows from it is stored, sent and logged (S8).
+                // The line is redacted before it is parsed, since its content is stored, sent and
+                // logged (S8).
                 Event::Line(line) => self.redactor().line(line),
                 Event::TooLong => {
                     return self
@@ -185,7 +187,8 @@ impl Session<'_> {
                     RequestOutcome::With(error_answer(id, why))
                 }
                 ParsedLine::Doubtful { id, why } => {
-                    // Perhaps the program means it as its result: it is kept, and does not end the program.
+                    // The program may mean the line as its result: it stays in the output, and does
+                    // not end the program.
                     plain.extend(line);
                     if self.invalid == MAX_INVALID {
                         continue;
@@ -261,8 +264,9 @@ impl Session<'_> {
         self.tell(replayed.as_ref().map(|(number, _)| *number));
         if let Some((_, step)) = replayed {
             if request.tool == restore::WRITE_TOOL && !step.is_error {
-                // The answer is from an earlier attempt, the workspace is new. The write is repeated at this
-                // point, since the program may write to the same file itself.
+                // The answer is from an earlier attempt, but the workspace is new. The write is
+                // repeated at this point in the order of requests, since the program may write to
+                // the same file itself.
                 let (tool, arguments) = (&request.tool, &request.arguments);
                 let arguments = self.checker.changed_arguments(tool, &place, arguments);
                 restore::write_again(self.workspace, &arguments);
@@ -327,14 +331,15 @@ impl Session<'_> {
                     if let Some(entry) = self.journal.last() {
                         tool_step::note_in_history(self.workspace, &entry);
                     }
-                    // The call may have outlived the lease: the program must not act before it is valid again.
+                    // The call may have outlived the lease. The program must not act before the
+                    // lease is valid again.
                     self.run.attempt.lease.live().await;
                     RequestOutcome::With(completion(request.id, &step))
                 }
                 CallOutcome::CannotAfford(Shortage { pause: true, .. }) => {
                     RequestOutcome::Ends(Verdict::OutOfBudget)
                 }
-                // The program decides what to do without the answer.
+                // The program decides how to continue without the answer.
                 CallOutcome::CannotAfford(Shortage { why, .. }) => {
                     RequestOutcome::With(error_answer(Some(request.id), why))
                 }
@@ -381,8 +386,8 @@ impl Session<'_> {
         model_call::call(meter, models, self.journal, self.checker, &paid).await
     }
 
-    /// Tells the program what came before the journal entry of this number, as it was told then; without a number,
-    /// everything that it was not told yet.
+    /// Sends the program the messages before the journal entry of this number, in the order of the
+    /// earlier attempt. Without a number, it sends all messages that are left.
     fn tell(&mut self, number: Option<u32>) {
         for line in self.replay.told_before(number) {
             if self.listens {
@@ -391,9 +396,9 @@ impl Session<'_> {
         }
     }
 
-    /// Books a cost of the program's own. Its key names it: it is booked once, however often and in how many
-    /// attempts it is reported. It is held like any paid call; where nothing is left for it, the coordinator books
-    /// what fits and keeps the rest as a disputed charge (B18).
+    /// Books a cost of the program's own. The key identifies the cost: repeated reports, in any
+    /// attempt, are booked once. The cost is held like any paid call. If the budget is too small,
+    /// the coordinator books what fits and records the rest as a disputed charge (B18).
     async fn charge(&self, key: &str, amount: Amount) -> Result<&'static str, String> {
         let name = message::fingerprint(&serde_json::json!(["cost", key]));
         let call_id = CallId::new(&format!("external-{name}")).expect("letters, a dash and hex digits");
@@ -407,7 +412,7 @@ impl Session<'_> {
             Hold::Held => return Ok("booked"),
             Hold::Denied(denied) | Hold::Crowded(denied) => denied.describe("cost"),
             Hold::Halt { context, dimension, .. } => exhausted(&context, dimension),
-            // It was reported before: the first report counts.
+            // The key was reported before, and only the first report is booked.
             Hold::Refused(_) if is_known => {
                 return Ok("this key was reported before, and the first report counts");
             }
@@ -418,8 +423,9 @@ impl Session<'_> {
         Err(format!("{why}; what does not fit is a disputed charge"))
     }
 
-    /// The whole output of a tool. A large one comes from the object store: the copy in the workspace is the
-    /// program's to write, and may be a link to a file that only the worker can read (I4).
+    /// The whole output of a tool. A large output is read from the object store, never from its
+    /// copy in the workspace: the program can replace the copy by a link to a file that only the
+    /// worker can read (I4).
     async fn full_output(&self, output: &ToolOutput) -> String {
         match output {
             ToolOutput::Inline(text) => text.clone(),
@@ -436,7 +442,7 @@ impl Session<'_> {
         }
     }
 
-    /// The program has written its result, and may still clean up for [`FINISH_GRACE`].
+    /// Waits up to [`FINISH_GRACE`] for the program to clean up after its result, then ends it.
     async fn finished(&mut self, verdict: Verdict) -> Verdict {
         self.program.close_input();
         let ended =
@@ -447,7 +453,7 @@ impl Session<'_> {
         self.end_program(verdict).await
     }
 
-    /// Ends the program, and waits until none of its processes is left.
+    /// Ends the program, and waits until all of its processes have ended.
     async fn end_program(&mut self, verdict: Verdict) -> Verdict {
         self.program.terminate();
         self.program.drain().await;
@@ -463,7 +469,8 @@ impl Session<'_> {
             return failed(why);
         }
         if exit == Exit::Success {
-            // A value may have several lines.
+            // Each line was redacted alone. A secret value with several lines is found only in the
+            // whole text.
             let text = self.redactor().text(String::from_utf8_lossy(plain).into_owned());
             return completed(Json::from(text.trim_end()));
         }

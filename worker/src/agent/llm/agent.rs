@@ -98,7 +98,8 @@ impl<'a> Agent<'a> {
         }
     }
 
-    /// Counts steps and retries from the journal, whichever attempt made them.
+    /// Copies steps and retries from the journal to the progress. They include those of earlier
+    /// attempts.
     fn count(&self) {
         let retries = self.conversation.retries();
         let steps = self.conversation.steps();
@@ -156,18 +157,21 @@ impl<'a> Agent<'a> {
         (has >= max).then(|| limit_exceeded(&UsedLimit::new("max_steps", has, max)))
     }
 
-    /// A model that was told that it has no such tool, and calls it again, would do so until its steps are used up.
+    /// Ends an agent whose model calls tools that it was not offered, again after a correction. It
+    /// would continue until its steps are used up.
     fn calls_unoffered(&self) -> Option<Verdict> {
         let tools = self.conversation.called_unoffered_twice()?.join("`, `");
         Some(failed(format!("the model called tools that it was not offered, twice in a row: `{tools}`")))
     }
 
-    /// The model of its calls: its own, or the one that a rung of its budget changed to (B21).
+    /// The model of its calls: the context's own, or the one that a rung of its budget changed to
+    /// (B21).
     pub(super) fn model(&self) -> Option<&ModelName> {
         self.conversation.model().or(self.work().model.as_ref())
     }
 
-    /// The size of the window: what the context was given, and the model's own where its profile names none (W1).
+    /// The size of the window: the limit of the context. If the profile names no size, the model's
+    /// own size is a limit too (W1).
     pub(super) fn size(&self) -> Option<Tokens> {
         let work = self.work();
         let given = work.window_tokens;
@@ -214,7 +218,7 @@ impl<'a> Agent<'a> {
         }
     }
 
-    /// Takes what it has to see before its call into its journal and its window.
+    /// Appends news to the journal and adds them to the window.
     async fn take_news(&mut self, news: News) {
         for entry in news::record(self.run.attempt, self.journal, self.workspace, news).await {
             self.take(&entry);
@@ -274,7 +278,7 @@ impl<'a> Agent<'a> {
         Ok(model_call::call(self.run.meter, models, self.journal, self.checker, &request).await)
     }
 
-    /// The previous call, if this request begins with the messages of that one.
+    /// The previous call, if this request begins with the messages of that call.
     fn earlier(&self, offered: &[ToolSpec]) -> Option<EarlierCall<'_>> {
         let last = self.conversation.last()?;
         let mut window = prompt::first_window(self.work(), &self.run.resources.secrets);
@@ -330,7 +334,7 @@ impl<'a> Agent<'a> {
                 Outcome::HandsOver { child } => {
                     return Some(Verdict::Waiting { children: vec![child], hand_over: true });
                 }
-                // One question at a time: the next one is asked when this one is answered.
+                // Questions are asked one at a time: the next one follows the answer to this one.
                 Outcome::Asks { question: next, form } => question = question.or(Some((next, form))),
             }
         }
@@ -342,11 +346,12 @@ impl<'a> Agent<'a> {
     }
 
     async fn call_tool(&self, invocation: Invocation<'_>, alone: bool) -> Outcome {
-        // Half of the arguments may be missing: the call is answered, so that the conversation stays valid, and not made.
+        // The arguments may be cut off. The call is answered with an error, so that the
+        // conversation stays valid, and not made.
         if let Some(step) = self.conversation.last().filter(|step| step.cut_off) {
             return Outcome::Answered(Observation::cut_off(invocation.tool, step.max_tokens));
         }
-        // Handing over ends the agent: the other calls of the turn would never be answered.
+        // Handing over ends the agent, so the other calls of the turn would stay unanswered.
         if invocation.tool == spawn::DELEGATE && !alone {
             return Outcome::Answered(spawn::delegate_with_others());
         }
@@ -384,7 +389,7 @@ impl<'a> Agent<'a> {
     }
 }
 
-/// A report that a check denied is nobody's result (B16).
+/// A report that a check denied does not become a result (B16).
 fn last_report(step: &ModelStep) -> Verdict {
     if let Some(CheckedStep { check, reason, .. }) = step.denied() {
         let reason = reason.as_deref().unwrap_or_default();

@@ -1,6 +1,6 @@
-//! What a window no longer shows of its journal (W7), and what it says instead: tool outputs as references, the oldest
-//! exchanges as a summary or as a line that names them. Follows from the journal alone, and the journal keeps
-//! everything.
+//! The journal entries that a window no longer shows (W7), and the text that it shows instead. Tool
+//! outputs become references. The oldest exchanges become a summary, or a line that names them. All
+//! of this follows from the journal alone, which still has every entry.
 
 use domain::wire::{CompactionKind, ToolOutput, ToolStep};
 
@@ -8,7 +8,7 @@ use domain::wire::{CompactionKind, ToolOutput, ToolStep};
 pub(super) struct CompactedEntries {
     /// Tool outputs of entries up to this number are references.
     references_to: u32,
-    /// The last summary, and the last entry it tells of.
+    /// The last summary, and the last entry that it covers.
     summary: Option<(u32, String)>,
     /// The entries that were dropped since that summary.
     dropped: Option<(u32, u32)>,
@@ -25,7 +25,8 @@ impl CompactedEntries {
         }
     }
 
-    /// A summary of the entries up to `to`, earlier summaries included. An empty one says nothing: they are dropped.
+    /// Adds a summary of the entries up to `to`, which includes earlier summaries. With an empty
+    /// summary the entries are dropped.
     pub(super) fn summarise(&mut self, to: u32, text: Option<&str>) {
         match text.map(str::trim).filter(|text| !text.is_empty()) {
             Some(text) => {
@@ -36,7 +37,7 @@ impl CompactedEntries {
         }
     }
 
-    /// Whether an exchange that begins with this entry is not shown.
+    /// Returns true if the exchange that begins with this entry is not shown.
     pub(super) fn is_hidden(&self, first: u32) -> bool {
         self.is_dropped(first) || self.summary.as_ref().is_some_and(|(to, _)| first <= *to)
     }
@@ -45,12 +46,12 @@ impl CompactedEntries {
         self.dropped.is_some_and(|(from, to)| (from..=to).contains(&first))
     }
 
-    /// Whether the tool output in this entry is shown as a reference.
+    /// Returns true if the tool output in this entry is shown as a reference.
     pub(super) fn is_reference(&self, number: u32) -> bool {
         number <= self.references_to
     }
 
-    /// What the prompt says of the exchanges that are not shown; `dropped` of them were dropped.
+    /// The prompt's text about the exchanges that are not shown; `dropped` of them were dropped.
     pub(super) fn notice(&self, dropped: usize, reads_files: bool) -> Option<String> {
         let whole = if reads_files {
             "; `fs.read` shows them whole in history/, such as history/step_001.json"
@@ -75,7 +76,7 @@ impl CompactedEntries {
     }
 }
 
-/// A tool output that is no longer shown: its tool, its size, and where it is.
+/// The text in place of a tool output that is no longer shown: its tool, its size, and its path.
 pub(super) fn reference(number: u32, step: &ToolStep, reads_files: bool) -> String {
     let (size_bytes, path) = match &step.output {
         ToolOutput::Inline(text) => (text.len() as u64, format!("history/step_{number:03}.json")),

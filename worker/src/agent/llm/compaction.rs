@@ -1,21 +1,23 @@
-//! What to compact when a window is nearly full (W7): first old tool outputs, then the oldest exchanges, and last the
-//! tool outputs of the newest exchange, which is never removed. Pure: what is decided becomes a journal entry.
+//! Chooses what to compact when a window is nearly full (W7): first old tool outputs, then the
+//! oldest exchanges. The tool outputs of the newest exchange come last, and that exchange itself is
+//! never removed. Pure: the caller records each choice in the journal.
 
 use super::conversation::Exchange;
 
-/// A window is nearly full at so many hundredths of its size, and is brought down to so many, so that it is not
-/// compacted at each step.
+/// Compaction starts at this percentage of the window's size, and reduces the window to the second
+/// one. The gap prevents a compaction at each step.
 const FULL_PERCENT: u64 = 90;
 const GOAL_PERCENT: u64 = 60;
-/// References must free so many hundredths of the window, else exchanges are removed.
+/// References must free at least this percentage of the window, else exchanges are removed.
 const WORTH_PERCENT: u64 = 5;
 
-/// What is done next.
+/// The next compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Plan {
     /// The tool outputs of these entries become references.
     Refer { from: u32, to: u32 },
-    /// These entries are removed from the window: summarised if that is worth its price, else dropped.
+    /// These entries are removed from the window: summarised if the summary is worth its price,
+    /// else dropped.
     Remove { from: u32, to: u32, summarise: bool },
 }
 
@@ -40,8 +42,8 @@ impl Sizes<'_> {
     }
 }
 
-/// The next thing to do; none if the window has room, or nothing is left to do. Each frees something, so repeating it
-/// comes to an end.
+/// Returns the next compaction; `None` if the window has room, or nothing is left to compact. Each
+/// compaction frees something, so a loop over this function ends.
 pub(super) fn next(sizes: Sizes<'_>) -> Option<Plan> {
     let needed = sizes.needed();
     if needed <= sizes.percent(FULL_PERCENT) {

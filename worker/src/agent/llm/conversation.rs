@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{agent::news, model::Message};
 
-/// So many steps before `max_steps` the model is told how many are left (L).
+/// The model sees how many steps are left once at most this many remain (L).
 const LAST_STEPS: u32 = 3;
 
 #[derive(Debug, Default)]
@@ -25,29 +25,29 @@ pub(super) struct Conversation {
     /// Messages to the agent before its first turn.
     first: Vec<String>,
     turns: Vec<Turn>,
-    /// What the rungs of its budget changed (B21).
+    /// The changes that the rungs of its budget made (B21).
     rungs: Rungs,
-    /// What the window no longer shows.
+    /// The entries that the window no longer shows.
     compacted: CompactedEntries,
-    /// How often calls were retried.
+    /// The number of retries of calls.
     retries: u32,
     pub(super) result: Option<ResultStep>,
 }
 
 #[derive(Debug, Default)]
 struct Rungs {
-    /// The number of the last one; 0: none.
+    /// The number of the last rung; 0 before the first.
     last: u32,
     model: Option<ModelName>,
-    /// One asked for a smaller window, and the window was not compacted since.
+    /// A rung asked for a smaller window, and the window has not been compacted since.
     compact: bool,
 }
 
-/// What a window depends on besides the journal.
+/// The inputs of a window besides the journal.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Terms {
     pub(super) max_steps: u32,
-    /// It may call `fs.read`.
+    /// The agent may call `fs.read`.
     pub(super) reads_files: bool,
 }
 
@@ -60,7 +60,7 @@ struct Turn {
     answered: Vec<ToolAnswer>,
     /// The message to the model if its answer was not valid.
     correction: Option<String>,
-    /// Messages to the agent that came behind it.
+    /// Messages to the agent that came after it.
     told: Vec<String>,
 }
 
@@ -71,13 +71,13 @@ struct ToolAnswer {
     step: ToolStep,
 }
 
-/// The size of an exchange, which is an answer of the model and those of the tools it called.
+/// The size of an exchange: an answer of the model, and the answers of the tools it called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Exchange {
     /// The numbers of its first and last journal entry.
     pub(super) first: u32,
     pub(super) last: u32,
-    /// As it is shown, and with its tool outputs as references.
+    /// Its tokens as it is shown, and with its tool outputs as references.
     pub(super) tokens: u64,
     pub(super) as_references: u64,
 }
@@ -86,9 +86,9 @@ pub(super) struct Exchange {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Pending {
     pub(super) call: ToolCall,
-    /// Names the call within its context, the same at every attempt.
+    /// Names the call within its context, with the same text in every attempt.
     pub(super) place: String,
-    /// Whether it is the only call of its turn.
+    /// The turn has no other call.
     pub(super) alone: bool,
 }
 
@@ -97,12 +97,13 @@ pub(super) struct Pending {
 pub(super) enum Next<'a> {
     AskModel,
     CallTools(Vec<Pending>),
-    /// No tool was called: check whether the text is a valid answer.
+    /// No tool was called: check that the text is a valid answer.
     Judge(&'a ModelStep),
 }
 
 impl Conversation {
-    /// Reads a journal. An answer that is followed by another was not valid: `judge` computes again why.
+    /// Reads a journal. An answer without tool calls that is followed by another answer was
+    /// invalid. `judge` computes the reason again.
     pub(super) fn read(entries: &[HistoryEntry], judge: impl Fn(&ModelStep) -> Result<Json, String>) -> Self {
         let mut conversation = Conversation::default();
         for entry in entries {
@@ -122,7 +123,7 @@ impl Conversation {
                 self.retries = self.retries.max(step.retries);
                 let correction = step.denied().map(denied);
                 match step.summary_of {
-                    // A summary that a check denied says nothing.
+                    // A summary that a check denied is ignored.
                     Some(_) if correction.is_some() => {}
                     Some(to) => {
                         self.compacted.summarise(to, step.text.as_deref());
@@ -169,7 +170,7 @@ impl Conversation {
         }
     }
 
-    /// The last rung of the budget that it has seen.
+    /// The number of the last rung of the budget that the agent has seen.
     pub(super) fn last_rung(&self) -> u32 {
         self.rungs.last
     }
@@ -179,7 +180,7 @@ impl Conversation {
         self.rungs.model.as_ref()
     }
 
-    /// Whether a rung of its budget asks for a smaller window.
+    /// Returns true if a rung of the budget asked for a smaller window.
     pub(super) fn wants_compaction(&self) -> bool {
         self.rungs.compact
     }
@@ -199,20 +200,19 @@ impl Conversation {
         Next::AskModel
     }
 
-    /// The last answer was not valid, and this is why.
+    /// Records why the last answer was invalid.
     pub(super) fn correct(&mut self, why: String) {
         if let Some(turn) = self.turns.last_mut() {
             turn.correction = Some(why);
         }
     }
 
-    /// How often the model has answered.
+    /// The number of answers of the model.
     pub(super) fn answers(&self) -> usize {
         self.turns.len()
     }
 
-    /// Every tool call is a step, and every answer that was not valid (L). The final answer does not count as a
-    /// step.
+    /// Each tool call and each invalid answer is a step (L). The final answer is not a step.
     pub(super) fn steps(&self) -> u32 {
         self.turns.iter().map(Turn::steps).fold(0, u32::saturating_add)
     }
@@ -221,7 +221,8 @@ impl Conversation {
         self.retries
     }
 
-    /// The tools that the model called without having been offered any of them, in its last two answers.
+    /// The unoffered tools of the last answer, if the last two answers called only tools that were
+    /// not offered.
     pub(super) fn called_unoffered_twice(&self) -> Option<&[String]> {
         let [.., before, last] = self.turns.as_slice() else { return None };
         (before.only_unoffered() && last.only_unoffered()).then_some(last.step.unoffered.as_slice())
@@ -232,7 +233,7 @@ impl Conversation {
         self.turns.last().map(|turn| &turn.step)
     }
 
-    /// Adds all turns but the last `leave` to a window, as far as they are shown.
+    /// Adds the turns that are shown to a window, except for the last `leave`.
     pub(super) fn show(&self, window: &mut Window, terms: Terms, leave: usize) {
         show_told(&self.first, window);
         let hidden = self.turns.iter().filter(|turn| self.compacted.is_hidden(turn.number));
@@ -268,8 +269,8 @@ impl Conversation {
         shown.map(size).collect()
     }
 
-    /// What a summary of everything up to entry `to` has to tell: the earlier summary and notices, then each message as
-    /// a text of its own, in the words that `as_sent` gives it.
+    /// The texts to summarise, up to entry `to`: the earlier summary and notices, then each message
+    /// as a separate text. `as_sent` changes a message to the form in which it is sent to a model.
     pub(super) fn transcript(&self, terms: Terms, to: u32, as_sent: impl Fn(&mut Message)) -> Vec<String> {
         let mut texts: Vec<String> = self.compacted.notice(0, false).into_iter().collect();
         for turn in self.turns.iter().filter(|turn| turn.number <= to) {
@@ -295,7 +296,7 @@ impl Conversation {
         texts
     }
 
-    /// For each turn, how many steps were left after it, if few.
+    /// For each turn, the number of steps left after it, if it is at most `LAST_STEPS`.
     fn steps_left(&self, max: u32) -> Vec<Option<u32>> {
         let mut steps = 0;
         let left = self.turns.iter().map(|turn| {
@@ -324,14 +325,15 @@ impl Turn {
         self.answered.last().map_or(self.number, |answered| answered.number)
     }
 
-    /// Whether it called tools, and none that it was offered.
+    /// Returns true if it called tools, all of them unoffered.
     fn only_unoffered(&self) -> bool {
         let (step, offered) = (&self.step, |call: &ToolCall| !self.step.unoffered.contains(&call.tool));
         !step.unoffered.is_empty() && !step.tool_calls.iter().any(offered)
     }
 
-    /// Its messages: the answer and those of the tools, then the correction. `left` steps were left after it, if that
-    /// is to be said; `refers` tells which entries are shown as references.
+    /// Its messages: the answer, the answers of the tools, then the correction. With `left`, the
+    /// last of them contains that number of steps. `refers` returns true for an entry that is shown
+    /// as a reference.
     fn messages(
         &self,
         left: Option<u32>,
@@ -377,14 +379,15 @@ impl ToolAnswer {
     }
 }
 
-/// Messages to the agent. Like its task they stay, also where the exchange before them is no longer shown.
+/// Adds messages to the agent. Like its task they stay in the window when the exchange before them
+/// is hidden.
 fn show_told(texts: &[String], window: &mut Window) {
     for text in texts {
         window.add(Category::Dialog, vec![Message::User(text.clone())]);
     }
 }
 
-/// What the model is told of an answer that a check denied (B16).
+/// The message to the model about an answer that a check denied (B16).
 fn denied(step: &CheckedStep) -> String {
     let reason = step.reason.as_deref().unwrap_or_default();
     format!("Your answer was denied by the check `{}`: {reason}. Answer again.", step.check)

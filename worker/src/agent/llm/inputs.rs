@@ -1,5 +1,6 @@
-//! The declared inputs in the first messages (W8): a small one whole, a large one as its key, type, size and beginning,
-//! for `read_context` to read in passages. An agent without that tool is shown every input whole.
+//! The declared inputs in the first messages (W8). A small input is shown whole. A large one is
+//! shown as its key, type, size and beginning, and `read_context` reads it in passages. An agent
+//! without that tool is shown every input whole.
 
 use domain::{
     ContextKey, Json,
@@ -14,9 +15,9 @@ use crate::{
     tool::{READ_CONTEXT, may_call},
 };
 
-/// An input beyond this is shown by reference.
+/// A larger input is shown by reference.
 const LARGE_INPUT_BYTES: u64 = 2048;
-/// The beginning of it that is shown.
+/// The length of the beginning that is shown of a large input.
 const PREVIEW_BYTES: usize = 400;
 
 pub(super) fn show(window: &mut Window, work: &Execute) {
@@ -34,7 +35,8 @@ pub(super) fn show(window: &mut Window, work: &Execute) {
             "Large inputs; `{READ_CONTEXT}` with `key`, `offset` and `length`, or a JSON `pointer`, reads them:\n{}",
             described.join("\n")
         );
-        // A child that gets a copy (W3) may not read these keys: it gets them whole.
+        // A child that gets a copy (W3) may not read these keys, so its copy contains the whole
+        // inputs.
         window.add_shared_as(ShareCategory::Context, shown, whole(&large));
     }
 }

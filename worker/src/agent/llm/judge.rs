@@ -1,4 +1,4 @@
-//! Whether the text of a model is a valid answer: any text, or JSON that matches the required schema.
+//! Checks the text of a model's answer: any text, or JSON that matches the required schema.
 
 use domain::{
     Json,
@@ -7,7 +7,7 @@ use domain::{
 };
 use serde_json::Value;
 
-/// The answer, or a message for the model that says what is wrong.
+/// Returns the answer, or a message for the model that describes the error.
 pub(super) fn judge(work: &Execute, step: &ModelStep) -> Result<Json, String> {
     if !step.unoffered.is_empty() {
         let tools = step.unoffered.join("`, `");
@@ -21,7 +21,7 @@ pub(super) fn judge(work: &Execute, step: &ModelStep) -> Result<Json, String> {
     let value: Value = serde_json::from_str(without_fence(text))
         .map_err(|error| format!("Your answer is not JSON: {error}. Answer only with JSON."))?;
     let value = Json::from(value);
-    // An invalid schema was already refused when the work was submitted.
+    // An invalid schema was already rejected when the work was submitted.
     let Ok(schema) = OutputSchema::compile(schema) else { return Ok(value) };
     match schema.check(&value) {
         Ok(()) => Ok(value),

@@ -1,6 +1,6 @@
-//! LLM agents: a loop of model calls and tool calls, each recorded in the journal when it is done. The next action
-//! follows from the journal alone, so that another worker continues where one was lost, and an agent that waits for a
-//! child or a human holds no worker.
+//! LLM agents: a loop of model calls and tool calls, each recorded in the journal when it is done.
+//! The next action follows from the journal alone, so another worker can continue after a crash. An
+//! agent that waits for a child or a human holds no worker.
 
 mod agent;
 mod compacted;

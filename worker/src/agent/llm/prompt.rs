@@ -1,6 +1,6 @@
-//! The first messages of an agent (I1): its role, who it is and what it may use, its task, its declared inputs. Its
-//! tools are sent with each call, and so is its output schema. Of its parent's messages it gets only the categories that
-//! the spawn names in `share` (W3).
+//! The first messages of an agent (I1): its role, its id and permissions, its task, its declared
+//! inputs. Its tools and its output schema are sent with each call. Of its parent's messages it
+//! gets only the categories that the spawn names in `share` (W3).
 
 use domain::wire::{Execute, ShareCategory};
 
@@ -14,7 +14,7 @@ use crate::{
     tool::{FS_WRITE, READ_CONTEXT, WRITE_CONTEXT, may_call},
 };
 
-/// A ceiling of so many tokens is none that an agent should think of.
+/// The prompt does not mention a ceiling of this many tokens or more.
 const MANY_TOKENS: u64 = 10_000_000;
 
 /// The window of a context before its first step.

@@ -1,5 +1,6 @@
-//! A prompt that is the same as the one before: a model that is sent the same again answers the same again, and is paid
-//! again. It is told once; at the next time its agent ends.
+//! Detects a prompt that is equal to the one before. A model that gets the same prompt gives the
+//! same answer again, for the same price. The model is warned once; the next repetition ends its
+//! agent.
 
 use crate::model::Message;
 
@@ -11,13 +12,13 @@ pub(super) const WHY: &str =
 #[derive(Debug, PartialEq)]
 pub(super) enum Repetition {
     None,
-    /// The messages with a word about it.
+    /// The messages with a warning at their end.
     Once(Vec<Message>),
-    /// It was told already.
+    /// The last prompt contained the warning already.
     Again,
 }
 
-/// `last` is the digest of the last prompt, and `sent` computes the digest of one.
+/// `last` is the digest of the last prompt, and `sent` computes the digest of a prompt.
 pub(super) fn find(
     last: Option<&str>,
     messages: &[Message],

@@ -1,6 +1,6 @@
-//! Makes room in a full window (W7). Each thing that is done is a journal entry, so that any worker goes on from the same
-//! window. A summary is a paid call like any other: after a crash before its entry it is made again, and behind it
-//! never.
+//! Makes room in a full window (W7). Each compaction is a journal entry, so any worker continues
+//! with the same window. A summary is a paid call like any other: it is repeated after a crash
+//! before its entry, and never after that entry.
 
 use domain::{
     agent::Compaction,
@@ -26,7 +26,7 @@ use crate::{
 /// The longest summary, in tokens, and the shortest that is asked for.
 const MAX_SUMMARY_TOKENS: u64 = 1024;
 const MIN_SUMMARY_TOKENS: u64 = 64;
-/// A summary has at most this part of the window.
+/// A summary takes at most this part of the window: one eighth.
 const SUMMARY_PART: u64 = 8;
 
 impl Agent<'_> {
@@ -42,8 +42,9 @@ impl Agent<'_> {
         }
     }
 
-    /// Compacts until the messages and `reserved` tokens beside them take no more than nine tenths of `limit`, as far as
-    /// there is something to compact. A verdict if the context has to wait for money.
+    /// Compacts until the messages and `reserved` tokens beside them take at most nine tenths of
+    /// `limit`, or nothing is left to compact. Returns a verdict if the context ends or waits
+    /// instead.
     async fn make_room(&mut self, limit: u64, reserved: u64) -> Result<(), Verdict> {
         let longest = (limit / SUMMARY_PART).clamp(MIN_SUMMARY_TOKENS, MAX_SUMMARY_TOKENS);
         let max_tokens =
@@ -71,11 +72,13 @@ impl Agent<'_> {
         }
     }
 
-    /// Has everything up to entry `to` summarised, by the cheaper model if there is one. False if there is no summary:
-    /// the money is too little, the provider fails, or the request itself is too large.
+    /// Makes a summary of everything up to entry `to`, by the cheaper model if there is one.
+    /// Returns false without a summary: the money is too little, the provider fails, a check denies
+    /// it, or the request itself is too large.
     async fn summarise(&mut self, to: u32, max_tokens: u32, limit: u64) -> Result<bool, Verdict> {
         let work = self.work();
-        // Its parts are cut: what must not be sent is taken out of them first (B16).
+        // The parts are cut later, so redaction comes first: a pattern would miss a match that is
+        // cut in half (B16).
         let transcript =
             self.conversation.transcript(self.terms(), to, |message| self.checker.as_sent(message));
         let redaction = Redaction::of_messages(&work.agent.checks);

@@ -9,7 +9,8 @@ const INSTRUCTIONS: &str = "You condense the work of an agent whose context wind
      summary alone. Keep what it still needs: facts, names, numbers, paths and decisions word for word, what was done and \
      what failed, what is still to do. Leave out greetings and repetition. Answer with the summary only.";
 
-/// The longest part of the transcript, in bytes: the first that fits the window is used.
+/// The longest part of the transcript, in bytes. The first value with which the request fits is
+/// used.
 const PART_BYTES: [usize; 5] = [4000, 1500, 600, 250, 100];
 
 /// The messages, if they fit into `limit` tokens.

@@ -1,6 +1,7 @@
-//! The window of a context: the messages its model gets, by category (W2). Compaction (W7) makes room among DIALOG and
-//! TOOLS; if that is not enough, CONTEXT is left out here, and the prompt says so. Each context has its own window, built
-//! from its journal; it is never shared (W1).
+//! The window of a context: the messages for its model, by category (W2). Compaction (W7) makes
+//! room among DIALOG and TOOLS. If that is not enough, CONTEXT is left out here, and the prompt
+//! mentions it. Each context builds its own window from its journal, and windows are never shared
+//! (W1).
 
 use domain::{
     Tokens,
@@ -9,7 +10,7 @@ use domain::{
 
 use crate::{billing::token_bound, model::Message, settings::Tokenizer};
 
-/// When there is too much, the last category is left out first. SYSTEM is never left out.
+/// The categories of messages. SYSTEM is never left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Category {
     System,
@@ -18,12 +19,12 @@ pub(crate) enum Category {
     Tools,
 }
 
-/// Messages that are kept or left out together, such as tool calls and their answers.
+/// Messages that are shown or left out together, such as tool calls and their answers.
 #[derive(Debug, Clone)]
 struct Item {
     category: Category,
     messages: Vec<Message>,
-    /// What a child gets if the spawn names its category (W3).
+    /// The text that a child gets if the spawn names its category (W3).
     shared: Option<String>,
 }
 
@@ -45,7 +46,7 @@ impl Estimate {
         }
     }
 
-    /// Of texts that are not counted: three bytes per token is a safe estimate for prose and code.
+    /// Estimates texts that are not tokenized: three bytes per token is safe for prose and code.
     pub(crate) fn bytes(self, bytes: u64) -> u64 {
         bytes.div_ceil(3)
     }
@@ -67,12 +68,12 @@ impl Window {
         self.items.push(Item { category, messages, shared: None });
     }
 
-    /// Adds a message that a child gets a copy of if the spawn names its category (W3).
+    /// Adds a message of which a child gets a copy, if the spawn names its category (W3).
     pub(crate) fn add_shareable(&mut self, category: ShareCategory, text: String) {
         self.add_shared_as(category, text.clone(), text);
     }
 
-    /// The same, where the copy is another text than the one that is shown.
+    /// Adds a message of which a child gets a copy with another text.
     pub(crate) fn add_shared_as(&mut self, category: ShareCategory, text: String, copy: String) {
         let (category, message) = match category {
             ShareCategory::System => (Category::System, Message::System(text)),
@@ -99,8 +100,8 @@ impl Window {
         self.items.iter().map(|item| item.tokens(estimate)).sum()
     }
 
-    /// The messages that fit into `size` with `reserved` tokens for the answer and the tools. CONTEXT is left out, oldest
-    /// first, where it does not fit.
+    /// The messages that fit into `size` with `reserved` tokens for the answer and the tools.
+    /// CONTEXT that does not fit is left out, oldest first.
     pub(crate) fn fit(
         &self,
         size: Option<Tokens>,
@@ -136,8 +137,8 @@ fn left_out(messages: &[Message]) -> String {
     format!("[{bytes} bytes of inputs are left out here: they do not fit into your window]")
 }
 
-/// Joins neighbouring messages of the same role, since not every provider accepts two in a row. SYSTEM messages come
-/// first, as all providers require.
+/// Joins neighbouring messages of the same role, since some providers reject two in a row. SYSTEM
+/// messages come first, as all providers require.
 fn join(messages: impl Iterator<Item = Message>) -> Vec<Message> {
     let (system, rest): (Vec<_>, Vec<_>) =
         messages.partition(|message| matches!(message, Message::System(_)));

@@ -28,7 +28,7 @@ impl Place {
         self.workspace.path().join(path)
     }
 
-    /// Reading and writing are refused, and the secret is unchanged.
+    /// Asserts that reading and writing are rejected, and that the secret is unchanged.
     fn refuses(&self, path: &str) {
         let read = self.workspace.read(path, 1000);
         assert!(matches!(read, Err(Error::Outside { .. })), "{path}: {read:?}");
@@ -117,7 +117,7 @@ fn i4_absolute_paths_and_parent_paths_are_refused() {
     place.refuses("..");
     place.refuses("../../../secret");
     place.refuses("outputs/../../../../secret");
-    // Also if it stays inside.
+    // Even a path that stays inside.
     place.refuses("outputs/../outputs/file");
     place.refuses("");
     place.refuses("outputs/nul\0byte");
@@ -152,7 +152,7 @@ fn i4_a_link_that_appears_after_the_check_does_not_lead_outside() {
     let place = Place::new();
     symlink(&place.outer, place.inner("outputs/directory")).unwrap();
     let through = Path::new("outputs/directory/secret");
-    // As if another program made the link between the check and the opening.
+    // The link of another program appeared between the check and the opening.
     let opened = place.workspace.open("", through, OpenOptions::new().read(true));
     assert!(matches!(opened, Err(Error::File { .. })), "{opened:?}");
 }
@@ -238,7 +238,7 @@ fn i3_files_of_a_killed_worker_are_removed_and_those_of_a_running_one_stay() {
     // The directory of a killed worker has no lock.
     std::fs::create_dir_all(outer.join("dead.worker/1/trace/child")).unwrap();
     std::fs::write(outer.join("dead.worker/.trellis-worker"), "").unwrap();
-    // Directories that no worker made, though two are named like a worker's.
+    // Directories that no worker made, two of them named like a worker's.
     for name in ["theirs.worker", "one.worker"] {
         std::fs::create_dir(outer.join(name)).unwrap();
         std::fs::write(outer.join(name).join("file"), "kept").unwrap();
@@ -265,7 +265,8 @@ fn i3_files_of_a_killed_worker_are_removed_and_those_of_a_running_one_stay() {
     remove(&outer).unwrap();
 }
 
-/// Found: a program that makes a directory in a directory, and so on, ended its worker when that removed them, and the next one.
+/// Regression: a program that nests directories deeply ended its worker when the worker removed
+/// them, and then the next one.
 #[test]
 fn s4_a_tree_of_any_depth_is_removed() {
     let outer = outer();

@@ -38,14 +38,14 @@ async fn b3_text_comes_in_pieces_and_with_its_usage() {
     let models = all(&server);
     for model in ALL {
         let (answer, pieces) = TestRequest::user("hello").send(&models, model).await;
-        // aimock reports no usage over the Ollama protocol, whatever the fixture says.
+        // aimock reports no usage over the Ollama protocol, even if the fixture has one.
         let counted = (model != "ollama/m").then(|| usage(11, 7));
         let answer = answer.unwrap();
         let named = answer.named.clone();
         let said = Some(text.into());
         let whole = Completion { text: said, calls: Vec::new(), usage: counted, cut_off: false, named };
         assert_eq!(answer, whole, "{model}");
-        // Ollama gives its answers no ids, and aimock those of Gemini no names at all.
+        // Ollama gives its answers no ids, and aimock gives those of Gemini no names at all.
         let (id, by) = (answer.named.id.is_some(), answer.named.model.is_some());
         let given =
             (model.starts_with("openai") || model.starts_with("anthropic"), !model.starts_with("gemini"));
@@ -82,7 +82,7 @@ async fn b3_cached_written_and_reasoning_tokens_are_parts() {
 async fn b10_usage_that_is_not_reported_is_unknown() {
     let server = AiMock::start(&json!([{"match": {}, "response": {"content": "yes"}}]));
     let models = all(&server);
-    // For OpenAI, aimock makes up the usage.
+    // For OpenAI, aimock invents the usage.
     for model in ["anthropic/m", "gemini/m", "ollama/m"] {
         let (answer, _) = TestRequest::user("hello").send(&models, model).await;
         assert_eq!(answer.unwrap().usage, None, "{model}");
@@ -101,7 +101,7 @@ async fn i5_two_tool_calls_of_one_answer_keep_our_names_both_ways() {
     let models = all(&server);
     for model in ALL {
         let parameters = json!({"type": "object", "properties": {"path": {"type": "string"}}});
-        // Both would be `fs_read`.
+        // Both names would become `fs_read`.
         let tools = vec![tool("fs.read", parameters.clone()), tool("fs:read", parameters)];
         let mut request = TestRequest { tools, ..TestRequest::user("use them") };
         let (answer, _) = request.send(&models, model).await;
@@ -224,7 +224,7 @@ async fn an_output_schema_is_enforced_or_in_the_prompt() {
             let sent = server.journal().pop().unwrap().body.unwrap();
             let enforced = sent["response_format"]["type"] == "json_schema";
             let in_prompt = sent["messages"].to_string().contains("JSON Schema");
-            // aimock does not record the schema that Gemini is sent.
+            // aimock does not record the schema that Gemini gets.
             let expected = match (model, with_tools) {
                 ("openai/m", false) => (true, false),
                 ("gemini/m", false) => (enforced, false),

@@ -1,4 +1,5 @@
-//! Providers that mean harm (S5): each call ends in a failure of its type within its deadline, and the next call works.
+//! Hostile providers (S5): each call ends within its deadline with a failure of the right type, and
+//! the next call works.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -81,7 +82,7 @@ fn valid(protocol: Protocol) -> String {
     }
 }
 
-/// The answer to an attack; the server answers well afterwards.
+/// The answer to an attack. The server answers correctly afterwards.
 async fn attacked(protocol: Protocol, attack: Attack, within: Duration) -> Result<Completion, Error> {
     let server = Hostile::start(protocol, attack).await;
     let begun = Instant::now();
@@ -99,12 +100,14 @@ fn unknown(answer: Result<Completion, Error>) -> String {
     }
 }
 
-/// proves: a compressed answer is neither asked for nor read; and no part of an answer is buffered beyond its bound, whatever it is.
+/// proves: a compressed answer is neither requested nor read, and no part of any answer is buffered
+/// beyond its bound.
 #[tokio::test(flavor = "multi_thread")]
 async fn s5_an_answer_is_bounded_before_anything_buffers_it() {
     let long = "x".repeat(64 << 10);
     let minute = Duration::from_secs(60);
-    // 2,000 bytes of deflated zeros, which are 2 MB: what follows does not matter, since nothing is inflated.
+    // 2,000 bytes of deflated zeros, which are 2 MB. The exact content does not matter, since it is
+    // never inflated.
     let gzip = format!("{OK}content-encoding: gzip\r\ncontent-length: 2000\r\n\r\n{}", "\x1f".repeat(2000));
     let message = unknown(attacked(Protocol::Openai, Attack::once(gzip), minute).await);
     assert!(message.contains("encoded"), "{message}");
@@ -127,7 +130,7 @@ async fn s5_an_answer_is_bounded_before_anything_buffers_it() {
     let message = unknown(attacked(Protocol::Openai, values, minute).await);
     assert!(message.contains("values"), "{message}");
 
-    // The body of an error, and headers without an end.
+    // The body of an error, and headers that never end.
     let error =
         Attack::endless("HTTP/1.1 400 Bad\r\ncontent-type: application/json\r\n\r\n{\"error\": \"", &long);
     match attacked(Protocol::Openai, error, minute).await {
@@ -140,7 +143,8 @@ async fn s5_an_answer_is_bounded_before_anything_buffers_it() {
     unknown(attacked(Protocol::Openai, informed, SHORT).await);
 }
 
-/// proves: a server that answers drop by drop is left at the deadline of the call; of an error its status is taken earlier.
+/// proves: an answer that drips ends at the deadline of the call. The status of an error is used
+/// before that.
 #[tokio::test(flavor = "multi_thread")]
 async fn s5_a_slow_answer_ends_with_its_call() {
     for attack in [
@@ -164,7 +168,8 @@ async fn s5_a_slow_answer_ends_with_its_call() {
     );
 }
 
-/// proves: what did not leave this machine is not paid: its call is refused, and may be made again.
+/// proves: a request that did not leave this machine costs nothing. Its call is refused, and may be
+/// retried.
 #[tokio::test(flavor = "multi_thread")]
 async fn s5_a_call_that_was_not_sent_costs_nothing() {
     let server = Hostile::start(Protocol::Openai, Attack::drip("", "H")).await;
@@ -173,7 +178,8 @@ async fn s5_a_call_that_was_not_sent_costs_nothing() {
     unknown(server.call(SHORT).await);
 }
 
-/// proves: what is not an answer is a failure, no redirect is followed, and no number that can't be is believed.
+/// proves: an invalid answer is a failure, no redirect is followed, and no impossible number is
+/// used.
 #[tokio::test(flavor = "multi_thread")]
 async fn s5_what_is_no_answer_is_a_failure() {
     let minute = Duration::from_secs(60);
@@ -214,7 +220,8 @@ async fn s5_what_is_no_answer_is_a_failure() {
     }
 }
 
-/// proves: whatever becomes of a valid stream, the call ends with an answer or in a failure, and the next one works.
+/// proves: for any change of a valid stream, the call ends with an answer or a failure, and the
+/// next call works.
 #[tokio::test(flavor = "multi_thread")]
 async fn s5_a_stream_that_was_tampered_with_ends() {
     for protocol in [Protocol::Openai, Protocol::Anthropic, Protocol::Gemini, Protocol::Ollama] {
@@ -230,7 +237,7 @@ async fn s5_a_stream_that_was_tampered_with_ends() {
     }
 }
 
-/// A few seeded changes: bytes replaced, doubled, left out, and pieces moved.
+/// A few seeded changes: bytes are replaced, doubled or removed, and pieces are moved.
 fn mutated(mut body: Vec<u8>, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = |below: usize| {

@@ -29,7 +29,7 @@ async fn b3_a_real_model_matches_the_schema_and_reports_its_usage() {
     let usage = answer.usage.unwrap();
     assert!(usage.input_tokens > 5 && (1..=24).contains(&usage.output_tokens), "{usage:?}");
 
-    // With the schema only in the prompt it may not match; it answers and reports its usage all the same.
+    // With the schema only in the prompt, the answer may not match. It still comes with its usage.
     let (answer, pieces) = request.send(&models, "claude/smollm2").await;
     let answer = answer.unwrap();
     assert!(!pieces.is_empty());

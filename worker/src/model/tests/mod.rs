@@ -1,4 +1,4 @@
-//! Calls over the network: to servers that are not ours, and to recorded bytes of providers.
+//! Calls over the network: to real servers for tests, and to recorded bytes of providers.
 
 mod aimock;
 mod bad_answers;

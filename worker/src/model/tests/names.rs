@@ -1,10 +1,10 @@
-//! The name of a model at its provider is the written one, which is also the priced one.
+//! A model's name at its provider is the name in the settings, which is also the name of its price.
 
 use serde_json::{Value, json};
 
 use super::{Protocol, TestRequest, replay::Replay};
 
-/// Names in which the client reads efforts of reasoning and namespaces, and some in which it reads none.
+/// Names in which the client finds a reasoning effort or a namespace, and some without either.
 const NAMES: [&str; 24] = [
     "gpt-4o-mini",
     "claude-sonnet-5",
@@ -61,7 +61,7 @@ async fn b3_the_name_of_a_model_is_sent_as_it_is_written() {
     }
 }
 
-/// A field that the client chooses by the name is the same as before.
+/// The name still selects the limit field in the client.
 #[tokio::test]
 async fn b3_a_name_still_decides_how_its_limit_is_named() {
     let server = Replay::start("HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n".into()).await;

@@ -1,4 +1,4 @@
-//! What calls cost, and that no call costs more than the hold for it.
+//! The cost of calls, which never exceeds the hold for them.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,8 @@ fn b3_the_table_prices_every_kind_of_token() {
     assert_eq!(nanos(&models, "gpt-4o-mini", plain(0, million)), 600_000_000);
     let cached = Usage { cached_tokens: million, ..plain(million, 0) };
     assert_eq!(nanos(&models, "gpt-4o-mini", cached), 75_000_000);
-    // $3 and $15; a tenth of the input price for cache reads, a quarter more for cache writes; double for long prompts.
+    // $3 and $15. Cache reads cost a tenth of the input price, cache writes a quarter more; long
+    // prompts cost double.
     assert_eq!(nanos(&models, "claude-sonnet-4-5", plain(200_000, 1_000)), 615_000_000);
     assert_eq!(nanos(&models, "claude-sonnet-4-5", plain(200_001, 1_000)), 1_200_006_000 + 22_500_000);
     let mixed = Usage { cached_tokens: 60_000, cache_write_tokens: 40_000, ..plain(100_000, 0) };
@@ -73,7 +74,8 @@ fn an_unknown_price_is_refused_with_a_hint() {
         ("local", provider(Protocol::Openai, "http://127.0.0.1:1/v1")),
         ("openai", provider(Protocol::Openai, "http://127.0.0.1:1/v1")),
     ]);
-    // An own server may use the table's names, but not its prices; an embedding model does not chat.
+    // An operator's server may use the table's names, but its prices do not apply. An embedding
+    // model does not chat.
     for model in
         ["local/gpt-4o-mini", "openai/gpt-4o-mini", "ollama/llama3", "gpt-999", "claude-of-tomorrow", "x"]
     {
@@ -138,7 +140,7 @@ fn price() -> impl Strategy<Value = Price> {
 }
 
 proptest! {
-    /// However many tokens are read from or written to a cache, and however a provider counts.
+    /// For any number of tokens that are read from or written to a cache.
     #[test]
     fn b3_no_usage_that_fits_costs_more_than_the_worst_case(
         price in price(),

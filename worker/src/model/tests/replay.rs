@@ -1,4 +1,4 @@
-//! Calls that get fixed bytes, as providers send them, for cases that no test server produces.
+//! Calls that get fixed bytes in the form of providers, for cases that no test server produces.
 
 use std::{
     io::Write,
@@ -18,7 +18,7 @@ use tokio::{
 use super::{Error, Models, Protocol, TestRequest, is_unknown, models, provider};
 use crate::settings::{Provider, Settings};
 
-/// A variable that cargo sets for every test, used as the key.
+/// A variable that cargo sets for every test. It is used as the key.
 const KEY_ENV: &str = "CARGO_MANIFEST_DIR";
 const KEY: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -79,7 +79,7 @@ impl Drop for Replay {
     }
 }
 
-/// Reads the head, and the body of the length that the head gives.
+/// Reads the head, and a body of the length in the head.
 async fn read_request(stream: &mut TcpStream) -> String {
     let mut request = Vec::new();
     loop {
@@ -123,7 +123,7 @@ async fn b3_usage_is_found_wherever_a_provider_puts_it() {
     let zero = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":0,\"completion_tokens\":0}}\n\n";
     assert_eq!(used(Protocol::Openai, &openai(zero)).await, None);
 
-    // Anthropic's input tokens exclude those read from and written to a cache.
+    // Anthropic's input tokens exclude the tokens that are read from and written to a cache.
     let anthropic = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\
         \"input_tokens\":10,\"cache_creation_input_tokens\":5,\"cache_read_input_tokens\":20,\"output_tokens\":1}}}\n\n\
         event: content_block_start\ndata: {\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n\
@@ -140,7 +140,7 @@ async fn b3_usage_is_found_wherever_a_provider_puts_it() {
     };
     assert_eq!(used(Protocol::Anthropic, anthropic).await, Some(expected));
 
-    // Gemini counts reasoning apart from its answer.
+    // Gemini counts reasoning separately from its answer.
     let gemini = "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"yes\"}]},\"finishReason\":\"STOP\"}],\
         \"usageMetadata\":{\"promptTokenCount\":12,\"cachedContentTokenCount\":4,\"candidatesTokenCount\":5,\
         \"thoughtsTokenCount\":7,\"totalTokenCount\":24}}\n\n";
@@ -258,7 +258,7 @@ async fn b12_a_call_at_its_timeout_closes_its_connection() {
         let (mut stream, _) = listener.accept().await.unwrap();
         read_request(&mut stream).await;
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n").await.unwrap();
-        // Until the other side has closed the connection, properly or not.
+        // Waits until the other side has closed the connection, properly or not.
         stream.read(&mut [0]).await.unwrap_or(0)
     });
     let models = models([("p", provider(Protocol::Openai, &base_url))]);

@@ -1,12 +1,13 @@
-//! Usages that a bill is larger than: reasoning that is reported apart from the output or only in the total, and several
-//! usages in one stream.
+//! Usages that report less than the bill: with reasoning outside of the output, with reasoning only
+//! in the total, or spread over several frames of one stream.
 
 use domain::wire::Usage;
 use serde_json::{Value, json};
 
 use super::{Protocol, replay::used};
 
-/// A stream of OpenAI's protocol with these usages: the first with the end of the answer, the others behind it.
+/// A stream of OpenAI's protocol with these usages: the first is with the end of the answer, the
+/// others follow.
 fn openai(usages: &[Value]) -> String {
     let (first, others) = usages.split_first().unwrap();
     let mut frames = vec![
@@ -18,7 +19,8 @@ fn openai(usages: &[Value]) -> String {
     frames + "data: [DONE]\n\n"
 }
 
-/// A stream of Anthropic's with these usages: the first at its begin, the others at its end.
+/// A stream of Anthropic's protocol with these usages: the first at its beginning, the others at
+/// its end.
 fn anthropic(usages: &[Value]) -> String {
     let (first, others) = usages.split_first().unwrap();
     let event = |name: &str, mut data: Value| {
@@ -36,7 +38,7 @@ fn anthropic(usages: &[Value]) -> String {
         + &event("message_stop", json!({}))
 }
 
-/// A stream of Gemini's with these usages: the last with the end of the answer.
+/// A stream of Gemini's protocol with these usages: the last one with the end of the answer.
 fn gemini(usages: &[Value]) -> String {
     let last = usages.len() - 1;
     let frame = |(at, usage): (usize, &Value)| {
@@ -136,7 +138,7 @@ async fn b3_of_several_usages_each_class_counts_at_its_largest() {
         let ends = [start.clone(), end.clone(), json!({"output_tokens": 3})];
         assert_eq!(used(Protocol::Anthropic, &anthropic(&ends)).await, Some(expected), "{end}");
     }
-    // The output at the begin of a message is only that so far.
+    // The output at the beginning of a message is only a partial count.
     assert_eq!(used(Protocol::Anthropic, &anthropic(&[start])).await, None);
     let so_far = json!({"promptTokenCount": 12, "candidatesTokenCount": 9, "thoughtsTokenCount": 7, "totalTokenCount": 28});
     let last = json!({"promptTokenCount": 12, "candidatesTokenCount": 5, "totalTokenCount": 17});

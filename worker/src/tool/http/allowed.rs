@@ -1,5 +1,5 @@
-//! The hosts that an operator allows, as the settings write them: `example.org`, `example.org:8080`,
-//! `*.example.org`.
+//! The hosts that an operator allows, in the form of the settings: `example.org`,
+//! `example.org:8080`, `*.example.org`.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use reqwest::Url;
 pub(super) struct AllowedHost {
     host: String,
     subdomains: bool,
-    /// None for the default port of the scheme.
+    /// `None` for the default port of the scheme.
     port: Option<u16>,
 }
 
@@ -32,17 +32,18 @@ impl AllowedHost {
         Some(AllowedHost { host, subdomains, port })
     }
 
-    /// Whether it names a port, and so says which protocol is meant.
+    /// Returns true if the entry names a port. A secret may be sent without https only to such an
+    /// entry.
     pub(super) fn names_port(&self) -> bool {
         self.port.is_some()
     }
 
-    /// The port that it names.
+    /// The port that the entry names.
     pub(super) fn port(&self) -> Option<u16> {
         self.port
     }
 
-    /// The address that it is, if it is no name.
+    /// The address of the entry; `None` if the entry is a name.
     pub(super) fn address(&self) -> Option<IpAddr> {
         let host = self.host.trim_start_matches('[').trim_end_matches(']');
         host.parse::<IpAddr>().ok().filter(|_| !self.subdomains).map(|address| address.to_canonical())

@@ -1,5 +1,7 @@
-//! `http.get`: reads a text from a web address, only from hosts that the operator allows, also after a redirect, and only at addresses
-//! of the internet or that the operator lists (S5). It never sends cookies, and a secret only to the hosts that may have it (S8).
+//! `http.get`: reads a text from a web address. It reads only from hosts that the operator allows,
+//! even after a redirect. It connects only to addresses of the internet, or to those that the
+//! operator lists (S5). It never sends cookies, and sends a secret only to the hosts that may have
+//! it (S8).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,13 +33,13 @@ pub(in crate::tool) const NAME: &str = domain::tool::HTTP_GET;
 pub(in crate::tool) const DESCRIPTION: &str = "Reads a text from a web address. Only some hosts are allowed.";
 
 const MAX_HEADERS: usize = 20;
-/// Headers that say where a request goes, how it is sent or who sends it.
+/// Headers that set the target of a request, its transport or its sender.
 const NOT_SET: [&str; 8] =
     ["host", "connection", "content-length", "transfer-encoding", "te", "trailer", "upgrade", "cookie"];
 const MAX_REDIRECTS: usize = 5;
-/// For the whole call, with redirects and the body.
+/// The limit for the whole call, with redirects and the body.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// The most bytes of a body that are read, unless the settings say otherwise.
+/// The most bytes of a body that are read, unless the settings have another limit.
 const DEFAULT_MAX_BYTES: u64 = 1 << 20;
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -59,17 +61,17 @@ struct Request {
 
 #[derive(Debug)]
 pub(in crate::tool) struct Getter {
-    /// A client for each port: the addresses that are listed differ.
+    /// A client for each port, since the listed addresses differ by port.
     clients: BTreeMap<u16, Client>,
     allowed: Vec<AllowedHost>,
     max_bytes: u64,
-    /// Where each secret may be sent.
+    /// The hosts to which each secret may be sent.
     hosts: BTreeMap<SecretName, Vec<AllowedHost>>,
     redactor: Redactor,
 }
 
 impl Getter {
-    /// None if the settings allow no host: then the tool is not offered.
+    /// Returns `None` if the settings allow no host. The tool is then not offered.
     pub(in crate::tool) fn new(
         settings: &Http,
         secrets: &BTreeMap<SecretName, Secret>,
@@ -119,7 +121,7 @@ impl Getter {
         }
     }
 
-    /// The request with its secrets, if the host may have all of them.
+    /// Builds the request with its secrets. Returns an error unless the host may have all of them.
     fn request(
         &self,
         Arguments { url, headers }: Arguments,
@@ -155,7 +157,7 @@ impl Getter {
         Ok(request)
     }
 
-    /// S8: without a port in the settings, a secret goes only by https.
+    /// S8: without a port in the settings, a secret is sent only by https.
     fn check_secret(&self, secret: &SecretName, url: &Url) -> Result<(), String> {
         let hosts = self.hosts.get(secret).map(Vec::as_slice).unwrap_or_default();
         let is_allowed = |allowed: &&AllowedHost| {
@@ -231,7 +233,8 @@ impl Getter {
             return if status.is_success() { Ok(note) } else { Err(note) };
         }
         let max = usize::try_from(self.max_bytes).unwrap_or(usize::MAX);
-        // As much more as a secret may have, so that none is cut before it is found.
+        // The limit is extended by the longest form of a secret, so that a secret is found before
+        // the text is cut.
         let most = max.saturating_add(self.redactor.longest());
         let (mut bytes, mut is_cut) = (Vec::new(), false);
         while !is_cut {
@@ -254,8 +257,9 @@ impl Getter {
     }
 }
 
-/// A client that connects to addresses that may be reached on this port. Redirects are followed here, so that each address is
-/// checked; a proxy would look up names itself, so none is used.
+/// A client that connects only to the addresses that are allowed on this port. It follows no
+/// redirects, so that the caller can check each address. It uses no proxy, since a proxy would look
+/// up names itself.
 fn client(port: u16, allowed: &[AllowedHost], look_up: &LookUp) -> reqwest::Result<Client> {
     let fits = |entry: &&AllowedHost| entry.port().map_or(matches!(port, 80 | 443), |own| own == port);
     let listed: BTreeSet<IpAddr> = allowed.iter().filter(fits).filter_map(AllowedHost::address).collect();

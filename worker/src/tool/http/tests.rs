@@ -49,7 +49,8 @@ async fn server() -> u16 {
                     "/gzip" => answer("200 OK", "content-type: text/plain\r\ncontent-encoding: gzip", "x"),
                     "/loop" => answer("302 Found", "location: /loop", ""),
                     "/redirect" => answer("302 Found", "location: text", ""),
-                    // A redirect to the path as an address; another host name leads to this same server, which would answer.
+                    // A redirect to the address in the path. Another host name leads to this same
+                    // server, which would answer.
                     path => answer("302 Found", &format!("location: {}", &path[1..]), ""),
                 };
                 let _ = stream.write_all(answer.as_bytes()).await;
@@ -74,7 +75,7 @@ fn getter(allow: &[&str]) -> Getter {
         .unwrap()
 }
 
-/// Without secrets.
+/// Makes a request without secrets.
 async fn get(getter: &Getter, url: &str) -> Output {
     let work = tests::script::work("child", "echo", serde_json::json!({}));
     let given = GivenSecrets { values: &Values::default(), work: &work, tool: "http.get" };
@@ -131,7 +132,7 @@ fn http_get_is_not_offered_if_no_host_is_allowed() {
     assert_eq!(paths, ["http.allow[0]", "http.allow[2]"]);
 }
 
-/// Looks up every name as the addresses that it says in turn.
+/// Looks up every name as these addresses, with the next list at each lookup.
 fn says(addresses: &[&[&str]]) -> LookUp {
     let addresses: Vec<Vec<IpAddr>> =
         addresses.iter().map(|all| all.iter().map(|one| one.parse().unwrap()).collect()).collect();
@@ -143,8 +144,9 @@ fn says(addresses: &[&[&str]]) -> LookUp {
     })
 }
 
-/// proves: a name that leads into an internal network reaches nothing there, unless the settings list that very address for that port;
-/// also after a redirect, and if the name is asked for again.
+/// proves: a name of an address in an internal network is not connected to, unless the settings
+/// list that address for that port. The same is true after a redirect, and for a second lookup of
+/// the name.
 #[tokio::test]
 async fn s5_http_get_connects_only_to_addresses_of_the_internet_or_that_are_listed() {
     rustls::crypto::ring::default_provider().install_default().ok();
@@ -169,14 +171,14 @@ async fn s5_http_get_connects_only_to_addresses_of_the_internet_or_that_are_list
     }
     let refused = fetch(&[&named], &[&[]], "/text").await.unwrap_err();
     assert!(refused.contains("has no address"), "{refused}");
-    // Listed for this port, also as IPv6 writes it; not by another address or another port of it.
+    // The address is listed for this port. Another address, or another port of it, is not enough.
     assert_eq!(fetch(&[&named, &listed], &[&["127.0.0.1"]], "/text").await, Ok("hello".into()));
     assert_eq!(fetch(&[&named, &listed], &[&["10.0.0.1", "127.0.0.1"]], "/text").await, Ok("hello".into()));
     for elsewhere in ["127.0.0.2", &other_listed] {
         let refused = fetch(&[&named, elsewhere], &[&["127.0.0.1"]], "/text").await.unwrap_err();
         assert!(refused.contains("internal network"), "{elsewhere}: {refused}");
     }
-    // The name is looked up again for another connection, and is elsewhere by then.
+    // The name is looked up again for another connection, and has another address by then.
     let away = format!("/http://name.example:{port}/text");
     let refused = fetch(&[&named, &listed], &[&["127.0.0.1"], &["10.0.0.1"]], &away).await.unwrap_err();
     assert!(refused.contains("internal network"), "{refused}");
@@ -192,8 +194,9 @@ async fn s5_http_get_takes_no_encoded_answer() {
     assert!(asked.contains("accept-encoding: identity"), "{asked}");
 }
 
-/// proves: a secret reaches the hosts that may have it, in a header and escaped in an address, and no other: not by a redirect, not
-/// by a host that is made of it, and not without the port or https that the settings ask for.
+/// proves: a secret reaches the hosts that may have it, in a header and escaped in an address, and
+/// no other host: not by a redirect, not by a host name that contains the secret, and not without
+/// the port or https that the settings require.
 #[tokio::test]
 async fn s8_http_get_sends_a_secret_only_to_hosts_that_may_have_it() {
     let (port, other) = (server().await, server().await);
@@ -223,7 +226,8 @@ async fn s8_http_get_sends_a_secret_only_to_hosts_that_may_have_it() {
         getter.fetch(Arguments { url: url.into(), headers }, given).await
     };
     let to_here: &[&str] = &[&format!("127.0.0.1:{port}")];
-    // The server answers with what it got: the names are there in place of the values.
+    // The server answers with the request that it got. The answer has the names in place of the
+    // values.
     let echoed =
         call(to_here, &format!("{here}/echo?k={{{{secret:KEY}}}}&l=1"), "a {{secret:KEY}} b").await.unwrap();
     assert!(echoed.contains("GET /echo?k=[KEY]&l=1 HTTP"), "escaped, so that it is one value: {echoed}");
@@ -247,7 +251,8 @@ async fn s8_http_get_sends_a_secret_only_to_hosts_that_may_have_it() {
         assert!(refused.contains(header), "{refused}");
     }
 
-    // A redirect to another port is another host: headers stay behind, and a secret in the address stops it.
+    // Another port is another host: the redirect drops the headers, and a secret in the address
+    // stops it.
     let echoed = call(to_here, &format!("{here}/{there}/echo"), "{{secret:KEY}}").await.unwrap();
     assert!(echoed.contains("GET /echo") && !echoed.to_lowercase().contains("x-key"), "{echoed}");
     let refused = call(to_here, &format!("{here}/{there}/echo?k={{{{secret:KEY}}}}"), "x").await.unwrap_err();
@@ -255,7 +260,7 @@ async fn s8_http_get_sends_a_secret_only_to_hosts_that_may_have_it() {
     let echoed = call(to_here, &format!("{here}/{here}/echo"), "{{secret:KEY}}").await.unwrap();
     assert!(echoed.contains("x-key: [KEY]"), "the same host: {echoed}");
 
-    // The answer is cut within the value: no part of it is left.
+    // The answer is cut within the value, and no part of the value is left.
     let cut = call(to_here, &format!("{here}/long"), "{{secret:KEY}}").await.unwrap();
     assert!(cut.contains("[cut here") || cut.ends_with("[KEY]"), "{cut}");
     assert!(!cut.contains("top&"), "{cut}");

@@ -1,5 +1,6 @@
-//! Messages between a server and the library, in bounds (S5). The library answers every question of a server in a task of its own, and
-//! each answer waits there until the server reads it: a server that asks and does not read would have as many of them as it likes.
+//! Messages between a server and the library, in bounds (S5). The library answers every question of
+//! a server in a separate task, which waits until the server reads the answer. Without a bound, a
+//! server that asks and does not read could create any number of these tasks.
 
 use std::{
     collections::HashMap,
@@ -21,15 +22,19 @@ use tokio::{
 
 use crate::relay::LastFault;
 
-/// The most questions whose answers a server has not read yet. A client that offers nothing is asked a ping now and then.
+/// The most questions whose answers a server has not read yet. A server has few questions for a
+/// client that offers nothing: a ping now and then.
 const MAX_QUESTIONS: usize = 64;
-/// How long it may take to read one of them, before the connection is ended. Until then nothing more of it is read.
+/// The longest wait until a server reads one of them, before the connection is ended. Until then no
+/// more of its messages are read.
 const UNREAD_WAIT: Duration = Duration::from_secs(5);
-/// How long the end of a connection may take: the library waits until the server has read what is being written.
+/// The longest end of a connection. The library waits until the server has read the message that is
+/// being written.
 const CLOSE_WAIT: Duration = Duration::from_secs(1);
-/// The most bytes of a question's id, which its answer repeats. A question with a longer one is not answered.
+/// The most bytes of a question's id, which its answer repeats. A question with a longer id is not
+/// answered.
 const MAX_ID_BYTES: usize = 256;
-/// The most messages of one [`SECOND`]. Then nothing is read until it is over.
+/// The most messages in one [`SECOND`]. After that none is read until the second is over.
 const MAX_MESSAGES: usize = 1000;
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -37,10 +42,10 @@ const SECOND: Duration = Duration::from_secs(1);
 pub(super) struct BoundedTransport<T> {
     transport: T,
     questions: Questions,
-    /// A question for which there is no room yet, and until when it may wait.
+    /// A question for which there is no room yet, and the time until which it may wait.
     held: Option<(RxJsonRpcMessage<RoleClient>, Instant)>,
     messages: usize,
-    /// When the second is over in which they are counted.
+    /// The end of the second in which messages are counted.
     over: Instant,
     last: LastFault,
 }
@@ -55,13 +60,13 @@ struct Questions {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum QuestionState {
-    /// The library has it.
+    /// The library has the question and has not answered it.
     Waits,
-    /// Its answer is being written, which the server can't take back.
+    /// The answer is being written, so the server can't cancel the question any more.
     IsAnswered,
 }
 
-/// What becomes of a message.
+/// The decision about a message.
 #[derive(Debug, PartialEq, Eq)]
 enum TakeOutcome {
     Yes,
@@ -101,7 +106,7 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for BoundedTransport<T> {
         }
     }
 
-    /// Cancel safe, as that of the transport must be.
+    /// Cancel safe, as `receive` of the transport must be.
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         loop {
             let (message, until) = match self.held.take() {
@@ -128,7 +133,7 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for BoundedTransport<T> {
 }
 
 impl<T: Transport<RoleClient>> BoundedTransport<T> {
-    /// The next message, no sooner than anybody speaks.
+    /// The next message, within the limit for messages per second.
     async fn next(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         if self.messages >= MAX_MESSAGES {
             sleep_until(self.over).await;
@@ -156,7 +161,7 @@ impl Questions {
                 asked.insert(question.id.clone(), QuestionState::Waits);
             }
             JsonRpcMessage::Notification(told) => {
-                // The library does not answer what was taken back.
+                // The library does not answer a cancelled question.
                 if let ServerNotification::CancelledNotification(cancelled) = &told.notification
                     && let Some(id) = &cancelled.params.request_id
                     && asked.get(id) == Some(&QuestionState::Waits)

@@ -1,5 +1,5 @@
-//! One connection to a server: through the pipes of a program, or to an HTTP address. Whoever opened it must close
-//! it, which also ends the program.
+//! One connection to a server: through the pipes of a program, or to an HTTP address. The code that
+//! opens it must close it, which also ends the program.
 
 use std::{sync::Arc, time::Duration};
 
@@ -32,12 +32,12 @@ use crate::{
     settings::McpServer,
 };
 
-/// The limit for a start, and for the list of tools. Some servers first download what they run.
+/// The limit for a start, and for the list of tools. Some servers first download their program.
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a server may take to answer a ping.
+/// The longest time for a server to answer a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
-/// The most tools that a server may list, and the most pages on which.
+/// The most tools that a server may list, and the most pages of its list.
 const MAX_TOOLS: usize = 1000;
 const MAX_PAGES: usize = 100;
 
@@ -46,12 +46,12 @@ type UntilClosed = futures_util::future::BoxFuture<'static, Result<QuitReason, J
 pub(super) struct Connection {
     pub(super) link: Link,
     process: Option<Process>,
-    /// Completes when the connection has ended; None after that.
+    /// Completes when the connection has ended; `None` after that.
     until_closed: Option<UntilClosed>,
     /// Closes the connection.
     close: Option<rmcp::service::RunningServiceCancellationToken>,
     changed: Arc<Notify>,
-    /// Passes on what an HTTP server answers; aborted on drop.
+    /// Passes on the answers of an HTTP server; aborted on drop.
     _relay: Option<AbortOnDropHandle<()>>,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct Link {
     /// Cancelled when a caller finds that the connection no longer works.
     pub(super) broken: CancellationToken,
     tail: Tail,
-    /// Why an answer was not passed on.
+    /// The reason why an answer was not passed on.
     fault: LastFault,
 }
 
@@ -147,7 +147,7 @@ impl Connection {
         Connection { link, process, until_closed, close, changed, _relay: relaying }
     }
 
-    /// Waits until the connection has ended, and returns why.
+    /// Waits until the connection has ended, and returns the reason.
     pub(super) async fn ended(&mut self) -> String {
         let why = match &mut self.until_closed {
             Some(until_closed) => {
@@ -181,7 +181,7 @@ impl Connection {
 }
 
 impl Link {
-    /// Adds what the server lists, up to a bound: it may list without end.
+    /// Adds the tools that the server lists, up to a bound, since its list may be endless.
     pub(super) async fn list(&self, listing: &mut Listing<'_>) -> Result<(), String> {
         let adding = async {
             let (mut tools, mut from) = (0, None);
@@ -206,24 +206,25 @@ impl Link {
         listed.map_err(|why| format!("{why}{}", of_fault(&self.fault)))
     }
 
-    /// Whether the connection works, as far as is known.
+    /// Returns true if the connection works, as far as is known.
     pub(super) fn is_usable(&self) -> bool {
         !self.broken.is_cancelled() && !self.peer.is_transport_closed()
     }
 
-    /// Whether the server answers a ping.
+    /// Returns true if the server answers a ping.
     pub(super) async fn answers_ping(&self) -> bool {
         let ping = self.peer.send_request(ClientRequest::PingRequest(PingRequest::default()));
         matches!(tokio::time::timeout(PING_TIMEOUT, ping).await, Ok(Ok(_) | Err(ServiceError::McpError(_))))
     }
 
-    /// Why an answer was not passed on, if one was not, and the end of the program's standard error.
+    /// The reason why an answer was not passed on, if there is one, and the end of the program's
+    /// standard error.
     pub(super) fn last_error_lines(&self) -> String {
         format!("{}{}", of_fault(&self.fault), self.tail.last_lines())
     }
 }
 
-/// The messages of a program, which are lines.
+/// A transport for the messages of a program, which are lines.
 pub(super) fn lines<R, W>(
     (output, input): (R, W),
     fault: &LastFault,
@@ -235,7 +236,7 @@ where
     AsyncRwTransport::new_client(Pipe::new(output, fault.clone()), input)
 }
 
-/// Begins to talk to a server.
+/// Exchanges the first messages with a server.
 pub(super) async fn greet(
     transport: impl Transport<RoleClient> + 'static,
     listener: &Listener,

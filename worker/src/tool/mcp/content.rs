@@ -35,7 +35,7 @@ fn part(block: &ContentBlock) -> String {
     }
 }
 
-/// The data is base64: four characters are three bytes.
+/// A note about data in base64, where four characters are three bytes.
 fn note(what: &str, kind: &str, data: &str) -> String {
     let bytes = data.trim_end_matches('=').len() * 3 / 4;
     format!("[{what}: {kind}, {bytes} bytes]")

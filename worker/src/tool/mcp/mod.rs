@@ -1,6 +1,7 @@
-//! Servers of the Model Context Protocol. Each is started once per worker and kept, since a start takes longer than a
-//! call. Their tools are named `server:tool`. If a server is slow, broken or dead, an agent that calls it gets an error
-//! as its observation, and no other agent is affected: no lock is held during a call.
+//! Servers of the Model Context Protocol. A worker starts each server once and keeps it running,
+//! since a start takes longer than a call. Their tools are named `server:tool`. If a server is slow,
+//! broken or dead, an agent that calls it gets an error as its observation. Other agents are not
+//! affected, since no lock is held during a call.
 
 mod bounded;
 mod connection;

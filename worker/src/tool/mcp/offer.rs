@@ -14,16 +14,16 @@ use crate::{model::ToolSpec, secret::Redactor, tool::arguments};
 
 /// The most mistakes that are reported for one call.
 const MAX_MISTAKES: usize = 20;
-/// The most bytes of a tool's description, which every prompt has; the rest is cut off.
+/// The most bytes of a tool's description, which is in every prompt; the rest is cut off.
 const MAX_DESCRIPTION_BYTES: usize = 8 << 10;
-/// The most bytes of its schema. A tool with a larger one is not offered.
+/// The most bytes of a tool's schema. A tool with a larger one is not offered.
 const MAX_SCHEMA_BYTES: usize = 64 << 10;
-/// The most bytes of the descriptions and schemas of all tools of a server, and the most values in its schemas: each of them takes some
-/// hundred bytes of memory for as long as the worker lives.
+/// The most bytes of the descriptions and schemas of all tools of a server, and the most values in
+/// its schemas. Each value takes a few hundred bytes of memory for as long as the worker lives.
 const MAX_LIST_BYTES: usize = 1 << 20;
 const MAX_LIST_VALUES: usize = 1 << 15;
 
-/// The tools a server listed last; they stay known while it starts again.
+/// The tools in a server's last list. They stay known while the server starts again.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tools(Arc<Mutex<Arc<Vec<Offer>>>>);
 
@@ -32,12 +32,12 @@ pub(super) struct Offer {
     /// Its name at the server.
     pub(super) tool: String,
     pub(super) spec: ToolSpec,
-    /// None if the schema is invalid: the server then finds the mistakes itself.
+    /// `None` if the schema is invalid: the server then finds the mistakes itself.
     wanted: Option<JsonSchema>,
 }
 
 impl Tools {
-    /// Holds the lock only while it copies.
+    /// The current tools. The lock is held only for the copy of the pointer.
     pub(super) fn get(&self) -> Arc<Vec<Offer>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -47,7 +47,7 @@ impl Tools {
     }
 }
 
-/// What a server has listed so far. Of each tool it keeps what is offered, and nothing else.
+/// The tools that a server has listed so far. Only the offered part of each tool is stored.
 #[derive(Debug)]
 pub(super) struct Listing<'a> {
     server: &'a str,
@@ -63,11 +63,11 @@ impl<'a> Listing<'a> {
         Listing { server, secrets, offers: Vec::new(), names: BTreeSet::new(), bytes: 0, values: 0 }
     }
 
-    /// An error says that all together are too large.
+    /// Adds a tool. Returns an error if all tools together are too large.
     pub(super) fn add(&mut self, tool: rmcp::model::Tool) -> Result<(), String> {
         let Some(offer) = Offer::new(self.server, tool, self.secrets) else { return Ok(()) };
         if self.names.contains(&offer.spec.name) {
-            // Providers refuse a request with two tools of one name.
+            // Providers reject a request with two tools of one name.
             tracing::warn!(tool = %offer.spec.name, "a tool is listed twice; the first one is offered");
             return Ok(());
         }
@@ -86,7 +86,7 @@ impl<'a> Listing<'a> {
     }
 }
 
-/// How many values there are in one, itself included.
+/// The number of values in a value, itself included.
 fn values(value: &Value) -> usize {
     let within: usize = match value {
         Value::Array(all) => all.iter().map(values).sum(),
@@ -124,7 +124,7 @@ impl Offer {
         Some(Offer { tool: tool.name.into_owned(), spec, wanted })
     }
 
-    /// The arguments, or every mistake in them.
+    /// Returns the arguments, or every mistake in them.
     pub(super) fn arguments(&self, given: &Value) -> Result<JsonObject, String> {
         let given = if given.is_null() { Value::Object(JsonObject::new()) } else { given.clone() };
         if let Some(wanted) = &self.wanted {
@@ -175,7 +175,8 @@ mod tests {
         for title in ["first", "second"] {
             listing.add(tool("use".into(), json!({"title": title}))).unwrap();
         }
-        // Names as those of the worker's own tools are the server's, behind its name.
+        // A tool with the name of one of the worker's own tools is offered behind the name of its
+        // server.
         for name in ["fs.read", "spawn"] {
             listing.add(tool(name.into(), json!({}))).unwrap();
         }

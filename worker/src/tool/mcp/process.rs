@@ -1,5 +1,5 @@
-//! The program of a server, in a sandbox of its own and with its own environment. Keeps the end of its standard error
-//! for error messages. After `end` none of its processes is left.
+//! The program of a server, in its own sandbox and with its own environment. Stores the end of its
+//! standard error for error messages. After `end` all of its processes have ended.
 
 use std::{
     path::{Path, PathBuf},
@@ -24,7 +24,8 @@ use crate::{
     settings::McpServer,
 };
 
-/// The limits of a server, unless the settings give others: it lives as long as its worker.
+/// The limits of a server, unless the settings have others. It lives as long as its worker, so its
+/// processor time is not limited.
 const RESOURCES: Resources = Resources {
     memory_bytes: 1 << 30,
     cpu_seconds: u64::MAX,
@@ -34,22 +35,22 @@ const RESOURCES: Resources = Resources {
 };
 /// Runtimes such as node reserve much more memory than they use.
 const ADDRESS_SPACE_PER_MEMORY: u64 = 32;
-/// The most bytes that its own directory may hold.
+/// The most bytes of its own directory.
 const DIRECTORY_BYTES: u64 = 1 << 30;
-/// How long a program may take to end by itself once its input is closed.
+/// The longest time for a program to end by itself once its input is closed.
 const END_GRACE: Duration = Duration::from_secs(2);
-/// How much of its standard error is read without a pause.
+/// The bytes of its standard error that are read without a pause.
 const ERRORS_AT_ONCE: usize = 64 << 10;
 const ERRORS_PAUSE: Duration = Duration::from_millis(10);
 const TAIL_BYTES: usize = 2048;
 const TAIL_LINES: usize = 10;
 
-/// What programs of servers are started with.
+/// The environment in which programs of servers start.
 #[derive(Debug, Clone)]
 pub(in crate::tool) struct Confinement {
-    /// None if no executable for the sandbox is configured.
+    /// `None` if no executable for the sandbox is configured.
     pub(in crate::tool) sandbox: Option<Sandbox>,
-    /// Each server has a directory of its own beneath it.
+    /// Each server has its own directory beneath this one.
     pub(in crate::tool) directory: PathBuf,
 }
 
@@ -70,7 +71,7 @@ pub(super) struct Tail {
 #[derive(Debug, Default)]
 struct KeptOutput {
     bytes: Vec<u8>,
-    /// Whether there was more before `bytes`.
+    /// True if there was more before `bytes`.
     is_cut: bool,
 }
 
@@ -111,7 +112,7 @@ impl Process {
                 self.helper.ended().await
             }
         };
-        // The pipe ends with the last process that holds it.
+        // The pipe ends with the last process that has it open.
         let _ = tokio::time::timeout(END_GRACE, &mut self.reading).await;
         self.reading.abort();
         format!(" ({ended}){}", self.tail.last_lines())
@@ -141,8 +142,8 @@ fn policy(settings: &McpServer, directory: PathBuf) -> Result<Policy, String> {
     })
 }
 
-/// Makes a directory that only this user can read, with one for temporary files in it. What an earlier process of the
-/// server left there is removed, without following a link.
+/// Creates a directory that only this user can read, with one for temporary files in it. Files that
+/// an earlier process of the server left there are removed, without following a link.
 fn empty_directory(path: &Path) -> std::io::Result<PathBuf> {
     remove(path)?;
     private().recursive(true).create(path.join("tmp"))?;
@@ -155,7 +156,7 @@ impl Tail {
         while let Ok(count @ 1..) = stderr.read(&mut buffer).await {
             self.keep(&buffer[..count]);
             read += count;
-            // What it writes faster waits in the program.
+            // Faster output waits in the program.
             if read >= ERRORS_AT_ONCE {
                 read = 0;
                 tokio::time::sleep(ERRORS_PAUSE).await;

@@ -1,5 +1,6 @@
-//! The secrets of a server: the values of its environment, its token, and those of the worker's secrets that it may be sent. In every text
-//! that comes from a server or describes it, they are replaced by their names, because such texts go to models, journals and logs.
+//! The secrets of a server: the values of its environment, its token, and the worker's secrets that
+//! it may get. They are replaced by their names in every text from a server or about it, because
+//! such texts go to models, journals and logs.
 
 use crate::{
     secret::{Redactor, Values, variable},
@@ -9,7 +10,7 @@ use crate::{
 /// Shorter values of an environment, such as `1` or `debug`, are not secret and occur in many texts.
 const MIN_SECRET_BYTES: usize = 6;
 
-/// What finds the secrets of a server.
+/// The redactor for the secrets of a server.
 pub(super) fn redactor(settings: &McpServer, values: &Values) -> Redactor {
     let from_worker = settings.env_from.iter().filter_map(|name| Some((name.clone(), variable(name).ok()?)));
     let from_settings = settings.env.iter().map(|(name, value)| (name.clone(), value.clone()));

@@ -1,5 +1,5 @@
-//! One MCP server, from the side of those who call it: waits until it can be used, checks the arguments, and calls
-//! its tools.
+//! One MCP server, as its callers see it: waits until it can be used, checks the arguments, and
+//! calls its tools.
 
 use std::time::Duration;
 
@@ -19,10 +19,11 @@ use super::{
 };
 use crate::{secret::Redactor, tool::call::Output};
 
-/// How long an agent waits for a server that is starting, at its own start and at each call.
+/// The time for which an agent waits for a server that is starting, at its own start and at each
+/// call.
 pub(super) const START_WAIT: Duration = Duration::from_secs(20);
 
-/// One server, from the side of its callers.
+/// One server, as its callers see it.
 #[derive(Debug)]
 pub(in crate::tool) struct Server {
     pub(super) name: String,
@@ -32,17 +33,18 @@ pub(in crate::tool) struct Server {
     pub(super) secrets: Redactor,
     /// Cancelled once the first start has succeeded or failed.
     pub(super) first_start_done: CancellationToken,
-    /// Until when an agent waits for that; after it the agent starts without the server's tools.
+    /// The time until which an agent waits for that. After it the agent starts without the server's
+    /// tools.
     pub(super) wait_until: Instant,
 }
 
 impl Server {
-    /// Whether it has not told yet which tools it has.
+    /// Returns true if the server has not listed any tools yet.
     pub(in crate::tool) fn lists_nothing(&self) -> bool {
         self.tools.get().is_empty()
     }
 
-    /// Calls a tool; the server is told the trace that the call belongs to, if there is one.
+    /// Calls a tool. With `traceparent`, the server gets the trace that the call belongs to.
     pub(in crate::tool) async fn call(
         &self,
         tool: &str,
@@ -97,7 +99,8 @@ impl Server {
     /// The state once a start has succeeded or failed; `Starting` if that takes too long.
     async fn wait_until_started(&self) -> State {
         let mut state = self.state.clone();
-        // A broken connection counts as starting: the supervisor is about to notice it and start the server again.
+        // A broken connection is treated as starting: the supervisor will notice it soon and start
+        // the server again.
         let settled = state.wait_for(|state| match state {
             State::Starting => false,
             State::Up(link) => link.is_usable(),

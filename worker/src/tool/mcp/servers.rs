@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{model::ToolSpec, secret::Values, settings::McpServer};
 
-/// How long one call may take, unless the settings say otherwise.
+/// The limit for one call, unless the settings have another.
 const DEFAULT_CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
@@ -63,8 +63,8 @@ impl Servers {
         Servers { servers, tasks, stop, _guard: guard }
     }
 
-    /// Waits for the first start of each wanted server, never for a later one: a server that hangs must not delay every
-    /// agent.
+    /// Waits for the first start of each wanted server, and never for a later one, since a server
+    /// that hangs must not delay every agent.
     pub(in crate::tool) async fn ready(&self, wanted: impl Fn(&str) -> bool) {
         let all = self.servers.values().filter(|server| wanted(&server.name));
         let all =
@@ -89,7 +89,7 @@ impl Servers {
     }
 }
 
-/// Whether a tool belongs to this server, by its name.
+/// Returns true if a tool belongs to this server, by its name.
 pub(in crate::tool) fn is_tool_of(tool: &str, server: &str) -> bool {
     tool.split_once(':').is_some_and(|(name, _)| name == server)
 }

@@ -19,9 +19,9 @@ use crate::{secret::Redactor, settings::McpServer};
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// The most bytes of the reason why a server is down, which may be in its own words.
+/// The most bytes of the reason why a server is down, which may contain text of the server.
 const MAX_WHY_BYTES: usize = 8 << 10;
-/// Between a notice that the tools have changed and the list of them.
+/// The pause between a notice that the tools have changed and the new list.
 const RELIST_PAUSE: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Clone)]
@@ -70,7 +70,7 @@ impl Supervisor {
             pause = match up_for {
                 Some(up) if up >= STABLE_AFTER => Duration::ZERO,
                 Some(_) => pause,
-                // Callers that wait for the start must see that it failed.
+                // Callers that wait for the start must see the failure.
                 None => pause.max(FIRST_PAUSE),
             };
             if !pause.is_zero() {
@@ -91,7 +91,7 @@ impl Supervisor {
         Connection::open(&self.name, &self.settings, &self.secrets, &self.confinement, &self.stop).await
     }
 
-    /// Keeps a connection as long as it works. Returns why it no longer does.
+    /// Keeps a connection as long as it works. Returns the reason for its end.
     pub(super) async fn keep(&self, mut connection: Connection) -> String {
         let (link, changed) = (connection.link.clone(), connection.changed());
         let why = loop {
@@ -110,11 +110,12 @@ impl Supervisor {
                 () = self.stop.cancelled() => break "the worker is stopping".into(),
                 () = link.broken.cancelled() => break "the server does not answer".into(),
                 why = connection.ended() => break why,
-                // Its list of tools has changed: list them again, though not as often as a server can say so.
+                // The tools have changed and are listed again. The pause limits how often a server
+                // can cause that.
                 () = changed.notified() => tokio::time::sleep(RELIST_PAUSE).await,
             }
         };
-        // Calls from here on wait for the next start.
+        // Calls from now on wait for the next start.
         self.state.send_replace(State::Starting);
         let last = connection.close().await;
         format!("{why}{last}")

@@ -27,14 +27,14 @@ use crate::{
 /// The limit for a test that hangs.
 const TEST_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// Where `scripts/servers` installs the servers.
+/// The directory in which `scripts/servers` installs the servers.
 fn modules() -> PathBuf {
     let modules = std::env::var_os("TRELLIS_NODE_MODULES").map(PathBuf::from);
     let beneath = "../.tools/node/node_modules";
     modules.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join(beneath))
 }
 
-/// The program of a package, to be run by node.
+/// The program of a package, for node to run.
 fn package(name: &str) -> String {
     let program = modules().join("@modelcontextprotocol").join(name).join("dist/index.js");
     assert!(program.exists(), "there is no {}\n\nhint: run scripts/servers once", program.display());
@@ -93,7 +93,7 @@ async fn call(servers: &Servers, tool: &str, arguments: Value) -> Output {
         .unwrap()
 }
 
-/// The processes of the machine that have this word among their arguments.
+/// The processes of the machine with this word among their arguments.
 fn processes(word: &str) -> Vec<i32> {
     let directories = std::fs::read_dir("/proc").unwrap().flatten();
     let ids = directories.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -222,7 +222,8 @@ async fn mcp_a_server_that_cannot_start_is_reported_with_its_error_output() {
     servers.stop().await;
 }
 
-/// proves: what is handed over is bounded by the kernel, and the failure says by what, without what was handed over.
+/// proves: the kernel bounds the size of an environment; the failure names the bound, and no part
+/// of the environment.
 #[tokio::test]
 async fn s4_a_program_whose_environment_is_too_large_is_not_started() {
     let large = (0..12_000).map(|number| (format!("K{number:05}"), "small".to_owned())).collect();
@@ -285,7 +286,8 @@ async fn mcp_secrets_of_a_server_are_never_shown() {
 
     // In the error output, whole or cut in the middle.
     for after in [0, 2040, 2048, 2067, 2080] {
-        // Another test may have come to the same line first, without a log: that would be remembered for all.
+        // Another test may have reached the same line first, without a log, and the result would be
+        // cached for all tests.
         tracing::callsite::rebuild_interest_cache();
         let script =
             format!("console.error(process.env.API_KEY + 'x'.repeat({after})); process.exitCode = 1");

@@ -1,4 +1,4 @@
-//! A conversation as it is read from a journal, and what its window shows.
+//! A conversation read from a journal, and the content of its window.
 
 use domain::{
     Amount, Timestamp,
@@ -184,7 +184,7 @@ fn w7_a_summary_stands_for_its_entries_and_is_neither_a_step_nor_an_answer() {
         !text.contains("asked a") && !text.contains("answer to b") && text.contains("answer to c"),
         "{text}"
     );
-    // The next one tells of it, and replaces it.
+    // The next summary includes this one, and replaces it.
     let transcript = summed.transcript(TERMS, 6, |_| {}).join("\n");
     assert!(transcript.contains("a and b were read") && transcript.contains("answer to c"), "{transcript}");
     let more = exchange("d").to_vec();
@@ -192,7 +192,7 @@ fn w7_a_summary_stands_for_its_entries_and_is_neither_a_step_nor_an_answer() {
         [steps.clone(), vec![summary(4, "a and b were read")], more, vec![summary(6, "all")]].concat();
     let text = shown_text(&conversation(again));
     assert!(text.contains("all") && !text.contains("a and b") && text.contains("answer to d"), "{text}");
-    // An empty summary says nothing: what is gone is said all the same.
+    // With an empty summary, the prompt still names the hidden steps.
     let text = shown_text(&conversation([steps, vec![summary(4, " ")]].concat()));
     assert!(text.contains("steps 1 to 4, 2 answers of yours") && text.contains("no longer shown"), "{text}");
 }

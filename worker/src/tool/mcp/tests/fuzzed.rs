@@ -1,5 +1,5 @@
-//! Conversations with servers of tools that a seed made (S5). `TRELLIS_ATTACK_SECONDS` says how long they go on, `TRELLIS_ATTACK_SEED`
-//! which is the first; a failure names the seed of its own.
+//! Conversations with tool servers that are made from a seed (S5). `TRELLIS_ATTACK_SECONDS` sets
+//! their duration, and `TRELLIS_ATTACK_SEED` the first seed. A failure names its own seed.
 
 use std::{
     cell::Cell,
@@ -35,23 +35,23 @@ use crate::{
     },
 };
 
-/// How many seeds are tried if no time is given.
+/// The number of seeds that are tried if no duration is set.
 const SEEDS: u64 = 300;
 const SEEDS_OVER_HTTP: u64 = 60;
-/// How many of them are tried at once, each with a server of its own.
+/// The number of seeds that are tried at the same time, each with its own server.
 const AT_ONCE: usize = 20;
-/// How long a call may take, by its settings.
+/// The limit for a call in its settings.
 const CALL: Duration = Duration::from_secs(2);
-/// What a call adds to that: it asks the server whether it is there, and closes the connection.
+/// The time that a call takes in addition, for a ping to the server and the end of the connection.
 const MARGIN: Duration = Duration::from_secs(15);
-/// The most bytes of what a call returns: as much as one answer may have.
+/// The most bytes that a call returns: the limit for one answer.
 const MAX_OUTPUT_BYTES: usize = 5 << 20;
 
 thread_local! {
     static PANICS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Counts panics of this thread, those in tasks included.
+/// Counts panics of this thread, including those in tasks.
 fn count_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -68,7 +68,7 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// The seeds of a test: so many, or those of a time.
+/// The seeds of a test: this number of them, or as many as the duration allows.
 fn seeds(count: u64) -> impl Iterator<Item = u64> {
     let first = number("TRELLIS_ATTACK_SEED").unwrap_or(0);
     let seconds = number("TRELLIS_ATTACK_SECONDS").map(Duration::from_secs);
@@ -80,7 +80,7 @@ fn seeds(count: u64) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Says what its seed makes of a conversation, until it is left.
+/// Speaks the conversation of its seed, until the other side leaves.
 async fn speak(stream: DuplexStream, mut tools: FuzzedTools) {
     let (input, mut output) = tokio::io::split(stream);
     let mut input = BufReader::new(input).lines();
@@ -95,7 +95,7 @@ async fn speak(stream: DuplexStream, mut tools: FuzzedTools) {
     }
 }
 
-/// What a call of the tool of such a server returns, and the same a second time.
+/// The outputs of two calls of such a server's tool.
 async fn called(seed: u64) -> [Output; 2] {
     let (ours, theirs) = tokio::io::duplex(64 << 10);
     let speaking = tokio::spawn(speak(theirs, FuzzedTools::new(seed)));
@@ -128,7 +128,7 @@ async fn called(seed: u64) -> [Output; 2] {
             Err(_) => "it did not start in time".into(),
         };
         supervisor.state.send_replace(State::Down(why.into()));
-        // As long as somebody asks why it is down.
+        // The reason must be readable for later calls, until the supervisor stops.
         supervisor.stop.cancelled().await;
     });
     let given = json!({"text": "x"});
@@ -138,7 +138,7 @@ async fn called(seed: u64) -> [Output; 2] {
     outputs
 }
 
-/// A failure is told in our words, with what the server said behind them.
+/// A failure begins with words of the worker, followed by those of the server.
 fn check(seed: u64, output: &Output) {
     let said = match output {
         Ok(said) | Err(said) => said,
@@ -153,7 +153,7 @@ fn check(seed: u64, output: &Output) {
         "the connection to the server `bad` broke during the call; whether the call had an effect is not known: ",
         "`bad:echo` did not answer within ",
         "the arguments of `bad:echo` are invalid",
-        // The server itself says that the call failed.
+        // The server itself reports that the call failed.
         "\u{1b}[2J",
         "[no content]",
     ];
@@ -164,7 +164,8 @@ fn check(seed: u64, output: &Output) {
     );
 }
 
-/// proves: whatever a server of tools says, a call ends in its time with an answer or with an error in plain words, and nothing panics.
+/// proves: for any messages of a tool server, a call ends in time, with an answer or a plain error,
+/// and without a panic.
 #[tokio::test(start_paused = true)]
 async fn s5_whatever_a_server_of_tools_says_a_call_ends() {
     count_panics();
@@ -188,7 +189,7 @@ async fn s5_whatever_a_server_of_tools_says_a_call_ends() {
     assert!(answered > 0 && kinds.len() >= 4, "the seeds reach every part of a conversation: {kinds:?}");
 }
 
-/// proves: the same over HTTP, whatever the server makes of its answers, their heads and the streams of events.
+/// proves: the same over HTTP, for any answers, heads and streams of events.
 #[tokio::test(flavor = "multi_thread")]
 async fn s5_whatever_a_server_of_tools_says_over_http_a_call_ends() {
     let all: Vec<u64> = seeds(SEEDS_OVER_HTTP).take(1000).collect();
@@ -214,7 +215,7 @@ async fn s5_whatever_a_server_of_tools_says_over_http_a_call_ends() {
     assert!(answered.iter().any(|is| *is) && !answered.iter().all(|is| *is), "{answered:?}");
 }
 
-/// An answer as JSON, or as a stream of events, and sometimes neither.
+/// An answer as JSON, or as a stream of events, and sometimes as neither.
 fn over_http(request: &str, dice: &mut Dice, tools: &mut FuzzedTools) -> Attack {
     let Some((_, message)) = request.split_once("\r\n\r\n") else { return Attack::default() };
     if !request.starts_with("POST") {
@@ -254,7 +255,8 @@ fn over_http(request: &str, dice: &mut Dice, tools: &mut FuzzedTools) -> Attack 
     }
 }
 
-/// proves: a server that asks and never reads an answer is left before its questions take memory; one that reads them may ask on.
+/// proves: a server that asks and never reads an answer is left before its questions take memory. A
+/// server that reads the answers may continue to ask.
 #[tokio::test(start_paused = true)]
 async fn s5_a_server_of_tools_that_asks_and_does_not_read_is_left() {
     for (reads, says) in [(false, "it asks questions and does not read the answers"), (true, "")] {
@@ -279,7 +281,7 @@ async fn s5_a_server_of_tools_that_asks_and_does_not_read_is_left() {
     }
 }
 
-/// Greets, and asks five thousand questions.
+/// Greets the client, and asks five thousand questions.
 async fn ask_on(stream: DuplexStream, reads: bool, heard: Arc<Mutex<usize>>) {
     let (input, mut output) = tokio::io::split(stream);
     let mut input = BufReader::new(input).lines();

@@ -1,4 +1,5 @@
-//! Servers of tools that mean harm (S5): they cost bounded memory and time, and other servers go on.
+//! Hostile tool servers (S5): they cost bounded memory and time, and other servers continue to
+//! work.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use super::{McpServer, call, program, start};
 pub(super) const HELLO: &str = r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}}"#;
 const NO_TOOLS: &str = r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[]}}"#;
 
-/// A program that greets, and then runs this.
+/// A program that greets the client, and then runs these commands.
 fn greets(then: &str) -> McpServer {
     let script = format!("read a; echo '{HELLO}'; read a; {then}");
     McpServer {
@@ -22,7 +23,7 @@ fn greets(then: &str) -> McpServer {
     }
 }
 
-/// Why its first start failed.
+/// The reason why the server's first start failed.
 async fn why_down(settings: McpServer) -> String {
     let servers = start("bad", settings);
     servers.ready(|_| true).await;
@@ -48,7 +49,8 @@ async fn s5_a_server_of_tools_that_writes_without_end_is_ended() {
     }
 }
 
-/// proves: what is neither an answer nor a message changes nothing, and a call ends at its time.
+/// proves: output that is neither an answer nor a message has no effect, and a call ends at its
+/// limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn s5_a_server_of_tools_that_talks_past_its_client_is_bounded_in_time() {
     let deep = "[".repeat(50_000);
@@ -83,7 +85,8 @@ async fn s5_tools_are_offered_with_bounded_descriptions_and_schemas() {
     servers.stop().await;
 }
 
-/// proves: the same over HTTP: bodies, compressed ones and redirects; and a good server beside them works.
+/// proves: the same over HTTP, for bodies, compressed bodies and redirects; a good server beside
+/// them works.
 #[tokio::test(flavor = "multi_thread")]
 async fn s5_a_server_of_tools_over_http_is_bounded() {
     let long = "x".repeat(64 << 10);
