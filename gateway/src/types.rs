@@ -1,4 +1,6 @@
-//! What only the gateway says: bodies whose ids stand in the path, pages, and answers that have no message of their own.
+//! The messages that only the gateway has: bodies for routes whose path has the ids, pages of
+//! lists, and answers without a message on the bus. Their doc comments are descriptions in the
+//! OpenAPI document.
 
 use domain::{
     AgentId, AgentProfile, CallId, ChildId, GraphName, ScheduleName, Timestamp, TraceId, WorkerId,
@@ -13,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use trace::{Commit, Event};
 
-/// A submission: one agent, a graph, or an earlier run again.
+/// The schema of a submission: one agent, a graph, or the rerun of an earlier run.
 pub(crate) fn submission(generator: &mut SchemaGenerator) -> Schema {
     json_schema!({"anyOf": [
         generator.subschema_for::<Spawn>(),
@@ -22,7 +24,7 @@ pub(crate) fn submission(generator: &mut SchemaGenerator) -> Schema {
     ]})
 }
 
-/// Any value: the result of an agent.
+/// The schema of any JSON value, such as the result of an agent.
 pub(crate) fn any(_: &mut SchemaGenerator) -> Schema {
     json_schema!({})
 }
@@ -31,7 +33,7 @@ pub(crate) fn object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "object"})
 }
 
-/// One event of a stream.
+/// The schema of one event of a stream.
 pub(crate) fn event(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",

@@ -1,4 +1,4 @@
-//! The files that agents left: all of a run, and the text of one.
+//! The files that agents have left: a list for a run, and the text of one file.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -20,7 +20,7 @@ use crate::{
     routes::{content, named_file},
 };
 
-/// Text that is shown; longer files are only saved.
+/// Longer files can only be downloaded.
 const SHOWN_BYTES: u64 = 256 << 10;
 /// How long reading the journals of a run may take.
 const WITHIN: Duration = Duration::from_secs(30);
@@ -54,7 +54,7 @@ pub(super) async fn list(call: Call) -> ApiResult {
     .await
 }
 
-/// The files of every context that left some: those that its last result lists.
+/// The files of every context, as listed by its last result.
 async fn left(client: &Client, trace_id: TraceId) -> ApiResult<BTreeMap<ChildId, Vec<OutputFile>>> {
     let filter = Filter::HistoriesOf(trace_id);
     let mut files = BTreeMap::new();
@@ -69,7 +69,7 @@ async fn left(client: &Client, trace_id: TraceId) -> ApiResult<BTreeMap<ChildId,
     let until = Instant::now() + WITHIN;
     loop {
         let stored = timeout_at(until, entries.next()).await.map_err(|_| late())??;
-        // Whose it is, the subject says: who may write there is checked.
+        // Takes the context from the subject, because the bus checks which worker may write there.
         if writers.takes(&stored.subject)
             && let Ok(entry) = client::entry(&stored.payload)
             && let Some(result) = entry.step.as_result()
@@ -106,7 +106,7 @@ pub(super) fn of_context(trace_id: TraceId, child: &ChildId, files: &[OutputFile
     }
 }
 
-/// A file whose text is shown.
+/// The page with the text of a file.
 pub(super) async fn show(call: Call) -> ApiResult {
     let (trace_id, child): (TraceId, ChildId) = (call.part("trace")?, call.part("child")?);
     let file = named_file(&call).await?;
@@ -130,7 +130,7 @@ pub(super) async fn show(call: Call) -> ApiResult {
     answer::page(&call, &file.path, Here::Runs, &body)
 }
 
-/// A path as a part of an address.
+/// A path, escaped for an address.
 fn address(path: &str) -> String {
     path.split('/')
         .map(|part| form_urlencoded::byte_serialize(part.as_bytes()).collect::<String>().replace('+', "%20"))
