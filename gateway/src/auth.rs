@@ -52,7 +52,7 @@ pub(crate) struct Door {
     pub(crate) tokens: Option<Tokens>,
     pub(crate) everybody: TokenHolder,
     pub(crate) sessions: Arc<Sessions>,
-    /// How long the body of a sign-in form may take to arrive.
+    /// The most time for the body of a sign-in form to arrive.
     pub(crate) form_within: Duration,
     pub(crate) rate: Rate,
     pub(crate) seen: LastRequest,

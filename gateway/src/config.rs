@@ -31,7 +31,7 @@ pub struct Config {
 
 impl Config {
     /// Listens on this address without tokens. [`crate::Server::bind`] rejects it as long as
-    /// neither tokens nor `is_open` are set.
+    /// `tokens`, `token` and `is_open` are all unset.
     pub fn new(listen: SocketAddr) -> Self {
         let (hosts, origins) = (Vec::new(), Vec::new());
         Config {
@@ -101,10 +101,10 @@ pub struct Limits {
     /// The most connections at once; further ones wait. At most three quarters are streams, and at
     /// most half are streams of one caller.
     pub connections: usize,
-    /// How long the head of a request may take to arrive. An idle connection is closed after this
+    /// The most time for the head of a request to arrive. An idle connection is closed after this
     /// time too.
     pub head_within: Duration,
-    /// How long the body of a request may take to arrive.
+    /// The most time for the body of a request to arrive.
     pub body_within: Duration,
     /// A client that reads nothing of its answer for this time is disconnected.
     pub unread_within: Duration,
@@ -114,7 +114,7 @@ pub struct Limits {
     pub burst: u32,
     /// The interval of the comments that keep a silent event stream open.
     pub heartbeat: Duration,
-    /// How long running answers may continue after the stop.
+    /// The most time that running answers have after the stop.
     pub stop_within: Duration,
 }
 

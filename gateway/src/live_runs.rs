@@ -36,14 +36,14 @@ use crate::{
 
 /// Changes of a run are sent together, at most once in this time.
 pub(crate) const TOGETHER: Duration = Duration::from_millis(250);
-/// How long an answer is returned again before it is computed anew.
+/// The age from which an answer is computed anew.
 const RECENT: Duration = Duration::from_secs(5);
 /// The interval at which a list is requested.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long a run is kept after a page showed it, and how many such runs there are at most.
+/// The time for which a run is kept after a page showed it, and the most runs that are kept.
 const KEPT: Duration = Duration::from_secs(20);
 const MOST_KEPT: usize = 8;
-/// How long a request waits until the log of a run is read.
+/// The most time that a request waits until the log of a run is read.
 const READ: Duration = Duration::from_secs(30);
 /// How many characters of an agent's output are kept, from its end.
 const WORDS: usize = 4000;
@@ -272,7 +272,8 @@ impl Run {
 #[derive(Debug)]
 pub(crate) struct State {
     replay: Replay,
-    /// How often the replay was restarted because another chain of commits replaced the shown one.
+    /// The number of replays from the start of the log. Each one after the first replaced another
+    /// chain of commits.
     chain: u64,
     saw: Saw,
     said: HashMap<ChildId, Words>,

@@ -164,7 +164,7 @@ async fn lags(bus: &ClientBus, findings: &mut Findings) {
     }
 }
 
-/// Warns of recent dead letters.
+/// Reports the newest dead letter, as a warning if it is recent.
 pub(super) async fn dead_letters(bus: &ClientBus, findings: &mut Findings) {
     match bus.last(&Filter::Dead).await {
         Ok(Some(stored)) => {
@@ -181,7 +181,7 @@ pub(super) async fn dead_letters(bus: &ClientBus, findings: &mut Findings) {
     }
 }
 
-/// Warns of runs without recent events that wait for no human.
+/// Reports runs without recent events that wait for no human.
 pub(super) async fn stuck_runs(bus: &ClientBus, after: Duration, findings: &mut Findings) {
     let now = Clock::default().now();
     let query = RunsQuery {

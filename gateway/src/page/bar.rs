@@ -60,7 +60,8 @@ impl Kind {
             () if begins("attempt ") && span.error.is_some() => Some(Kind::Failed),
             () if begins("attempt ") => Some(Kind::Attempt),
             () if begins("chat ") || begins("call ") => Some(Kind::Model),
-            // Calls of humans and of other agents are drawn as waits.
+            // Tool calls without a journal entry wait for a human or another agent: they are drawn
+            // as waits.
             () if begins("execute_tool ") && entry_of(span).is_some() => Some(Kind::Tool),
             () => None,
         }

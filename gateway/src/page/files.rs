@@ -22,7 +22,7 @@ use crate::{
 
 /// Longer files can only be downloaded.
 const SHOWN_BYTES: u64 = 256 << 10;
-/// How long reading the journals of a run may take.
+/// The most time for reading the journals of a run.
 const WITHIN: Duration = Duration::from_secs(30);
 
 pub(super) async fn list(call: Call) -> ApiResult {
@@ -69,7 +69,8 @@ async fn left(client: &Client, trace_id: TraceId) -> ApiResult<BTreeMap<ChildId,
     let until = Instant::now() + WITHIN;
     loop {
         let stored = timeout_at(until, entries.next()).await.map_err(|_| late())??;
-        // Takes the context from the subject, because the bus checks which worker may write there.
+        // Only the pool that wrote a context's journal first counts. The context is taken from the
+        // subject, because the bus restricts each pool to its own subjects.
         if writers.takes(&stored.subject)
             && let Ok(entry) = client::entry(&stored.payload)
             && let Some(result) = entry.step.as_result()

@@ -164,7 +164,7 @@ fn money(ledger: &Ledger, start: Moment, end: Moment) -> Markup {
     }
     let most = sums.iter().copied().max().unwrap_or(0);
     let total = Usd::from_nanos(u64::try_from(sum).unwrap_or(0));
-    // The units are thousandths of a row's: from 9 near the bottom to 1 near the top.
+    // In thousandths of a row's units: y = 9 means no spending, y = 1 the most.
     let line: Vec<String> = sums
         .iter()
         .enumerate()

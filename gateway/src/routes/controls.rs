@@ -1,6 +1,6 @@
-//! Actions on existing runs: cancel, raise, charge, restore, delete, tell, answer. A published
-//! message is answered once it is stored. A command that the core would reject in the present state
-//! of the run is rejected at once.
+//! Actions on existing runs: `cancel`, `raise`, `charge`, `restore`, `delete`, `tell`, `answer`. A
+//! published message is answered once it is stored. A command that the core would reject in the
+//! present state of the run is rejected at once.
 
 use axum::http::StatusCode;
 use domain::{
