@@ -20,7 +20,8 @@ pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
 /// After how many seconds a client may retry what is unavailable now.
 const SOON: u64 = 1;
 
-/// Why a request was refused, as RFC 9457 has it; `code`, `rule`, `message` and `problems` are those of a refusal.
+/// The reason for a failed request (RFC 9457). `code`, `rule`, `message` and `problems` are those
+/// of a refusal.
 #[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 pub(crate) struct ProblemDetails {
     #[serde(rename = "type")]
@@ -28,15 +29,15 @@ pub(crate) struct ProblemDetails {
     /// The status in words.
     title: String,
     status: u16,
-    /// What is wrong, in a sentence.
+    /// The reason, in a sentence.
     detail: String,
     /// A code that programs can match on.
     code: String,
     /// The rule in docs/rules.md, such as `B6`.
     rule: String,
-    /// What is wrong, with the hint.
+    /// The reason with the hint.
     message: String,
-    /// What may help.
+    /// A suggestion that may help.
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
     /// Every problem of the input, with its path.

@@ -103,7 +103,7 @@ pub(super) async fn show(call: Call) -> ApiResult {
 #[serde(deny_unknown_fields)]
 pub(super) struct PlaygroundForm {
     text: String,
-    /// The step whose agent is to fail.
+    /// The step whose agent should fail.
     #[serde(default)]
     fail: Option<String>,
 }
@@ -249,7 +249,7 @@ fn drawn(plan: &Plan) -> Markup {
     lay_out(group, &sketch(plan, group, 0))
 }
 
-/// The body of a request that says nothing.
+/// An empty request body.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Nothing {}
