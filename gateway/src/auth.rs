@@ -99,6 +99,9 @@ impl Door {
         }
     }
 
+    /// A literal address is ours if it is a loopback address, the address that the connection reached,
+    /// or listed; a name only if it is `localhost` or listed. So a name of an attacker that resolves
+    /// to this machine (DNS rebinding) is rejected.
     fn is_ours(&self, host: &str, ends: Option<Ends>) -> bool {
         let Ok(authority) = host.parse::<Authority>() else { return false };
         if host.contains('@') {

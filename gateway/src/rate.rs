@@ -1,5 +1,6 @@
-//! Limits the requests of each caller: an average per second, and a burst. Each caller has only one
-//! timestamp: the time at which its requests so far would have arrived at the average rate.
+//! Limits the requests of each caller: an average per second, and a burst (the generic cell rate
+//! algorithm). Each caller has only one timestamp: the time at which its requests so far would have
+//! arrived at the average rate.
 
 use std::{
     collections::HashMap,

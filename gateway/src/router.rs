@@ -90,6 +90,7 @@ async fn answer(route: &Route, means: AppState, request: Request) -> ApiResult {
             Bytes::new()
         }
     };
+    // The token may have been removed while the body arrived.
     if ends.is_cancelled() {
         return Err(ProblemDetails::no_more());
     }

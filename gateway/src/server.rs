@@ -143,6 +143,7 @@ impl Server {
         let room = Arc::new(Semaphore::new(limits.connections));
         let take = async {
             loop {
+                // Taken before `accept`: connections beyond the limit wait in the backlog.
                 let permit = room.clone().acquire_owned().await.expect("it is never closed");
                 match listener.accept().await {
                     Ok((stream, remote)) => {

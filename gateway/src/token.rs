@@ -179,6 +179,7 @@ impl Tokens {
 
     fn replace(&self, new: Vec<TokenHolder>) {
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
+        // An unchanged holder keeps its `ends`, so that its open streams continue.
         let kept = |known: TokenHolder| all.iter().find(|old| old.is_same(&known)).cloned().unwrap_or(known);
         let new: Vec<TokenHolder> = new.into_iter().map(kept).collect();
         let is_gone = |old: &&TokenHolder| !new.iter().any(|known| known.is_same(old));

@@ -69,8 +69,8 @@ async fn left(client: &Client, trace_id: TraceId) -> ApiResult<BTreeMap<ChildId,
     let until = Instant::now() + WITHIN;
     loop {
         let stored = timeout_at(until, entries.next()).await.map_err(|_| late())??;
-        // Only the pool that wrote a context's journal first counts. The context is taken from the
-        // subject, because the bus restricts each pool to its own subjects.
+        // Reads only the entries of the pool that wrote a context's journal first. The context is
+        // taken from the subject, because the bus restricts each pool to its own subjects.
         if writers.takes(&stored.subject)
             && let Ok(entry) = client::entry(&stored.payload)
             && let Some(result) = entry.step.as_result()

@@ -404,8 +404,8 @@ impl Journal {
     fn read(mut follow: Follow, mut step: u64) -> Self {
         let (sender, entries) = mpsc::channel(READ_AHEAD);
         let task = tokio::spawn(async move {
-            // The pool of the agent is unknown here, so only the pool that wrote first counts:
-            // another one may have written under the agent's name.
+            // The pool of the agent is unknown here, so only the entries of the pool that wrote
+            // first are read. Another pool may have written under the agent's name.
             let (mut writers, mut before) = (FirstWriters::default(), context::Before::default());
             while let Ok(stored) = follow.next().await {
                 let Ok(entry) = client::entry(&stored.payload) else { return };

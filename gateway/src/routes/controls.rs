@@ -20,8 +20,8 @@ use crate::{
     types,
 };
 
-/// Runs the command on a copy of the run, so that the client receives a rejection at once. The
-/// coordinator decides again.
+/// Decides the command on a replay of the run, so that the client receives a rejection at once. The
+/// run may change in between, so the coordinator decides again.
 async fn rehearse(trace: Trace, command: Command) -> ApiResult<Trace> {
     let decided = blocking(move || {
         let decided = trace::decide(&trace, command, Clock::Machine.now()).map(drop);

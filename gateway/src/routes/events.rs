@@ -230,6 +230,7 @@ fn is_of_the_root(stored: &StoredMessage) -> ApiResult<bool> {
 /// finds earlier output in the journals.
 pub(super) async fn words(call: Call) -> ApiResult {
     let trace: TraceId = call.part("trace")?;
+    // Subscribes before the check, so that no output is lost in between.
     let heard = call.client.bus().subscribe(&Filter::StreamsOf(trace)).await?;
     if call.client.bus().last(&Filter::EventsOf(trace)).await?.is_none() {
         return Err(client::Error::NoRun(trace).into());
