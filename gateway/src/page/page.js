@@ -323,8 +323,8 @@ function send(button, url, body) {
 }
 
 /**
- * Builds the body of a form. Fields of one name are joined with a colon, `a.b` is placed within
- * `a`, and empty fields are left out.
+ * Builds the body of a form. Fields of one name are joined with a colon, and `a.b` is placed within
+ * `a`. A form with `data-body` leaves out its empty fields.
  */
 function bodyOf(form, fields) {
     const body = JSON.parse(form.dataset.body ?? "{}");
