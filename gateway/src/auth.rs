@@ -1,5 +1,5 @@
-//! What every request has to pass before a handler sees it: its `Host`, so that a web page can't reach us under a name of its own;
-//! its `Origin`; its token; and how often it asks.
+//! The checks that every request passes before its handler runs: its `Host`, so that a web page
+//! can't reach the server under a DNS name of its own; its `Origin`; its token; and its rate.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -22,17 +22,19 @@ use crate::{
     token::{TokenHolder, Tokens},
 };
 
-/// What a page of another origin may send, and read of an answer.
+/// Methods and headers that a page of another allowed origin may send, and response headers that it
+/// may read.
 const METHODS: &str = "GET, HEAD, POST, PUT, DELETE";
 const SENT: &str =
     "authorization, content-type, idempotency-key, if-none-match, if-range, last-event-id, range";
 const READ: &str = "accept-ranges, content-disposition, content-range, etag, location, retry-after";
-/// The longest form that signs in.
+/// The longest body of the sign-in form.
 const MAX_FORM_BYTES: usize = 4096;
-/// How long a browser may remember that.
+/// How many seconds a browser may cache the answer to a preflight.
 const REMEMBERED: &str = "600";
 
-/// The paths that need no token: whether the process is there is for everybody who reaches it, and so is how the page looks.
+/// The paths that need no token. Health checks are open to every client, and so are the assets of
+/// the page, which `page::ASSETS` names.
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 
 /// The two ends of a connection.
@@ -46,11 +48,11 @@ pub(crate) struct Ends {
 pub(crate) struct Door {
     pub(crate) hosts: Vec<String>,
     pub(crate) origins: Vec<String>,
-    /// None: whoever comes in may do everything.
+    /// None: every client that can connect has all rights.
     pub(crate) tokens: Option<Tokens>,
     pub(crate) everybody: TokenHolder,
     pub(crate) sessions: Arc<Sessions>,
-    /// Within this time a form must have come.
+    /// The most time for the body of a sign-in form to arrive.
     pub(crate) form_within: Duration,
     pub(crate) rate: Rate,
     pub(crate) seen: LastRequest,
@@ -58,7 +60,7 @@ pub(crate) struct Door {
 
 type Refused = Box<ProblemDetails>;
 
-/// Lets a request in, or says why not.
+/// Passes an allowed request to its handler, and answers a rejected one itself.
 pub(crate) async fn pass(State(door): State<Arc<Door>>, request: Request, next: Next) -> Response {
     door.seen.now();
     let other_origin = match door.host(&request).and_then(|host| door.origin(&request, &host)) {
@@ -78,7 +80,7 @@ pub(crate) async fn pass(State(door): State<Arc<Door>>, request: Request, next: 
 }
 
 impl Door {
-    /// The host that a request is for, if it is ours.
+    /// The host that the request is for, in lowercase. Rejects a missing, repeated or foreign one.
     fn host(&self, request: &Request) -> Result<String, Refused> {
         let mut named = request.headers().get_all(header::HOST).iter();
         let (Some(host), None) = (named.next(), named.next()) else {
@@ -97,6 +99,9 @@ impl Door {
         }
     }
 
+    /// A literal address is ours if it is a loopback address, the address that the connection reached,
+    /// or listed; a name only if it is `localhost` or listed. So a name of an attacker that resolves
+    /// to this machine (DNS rebinding) is rejected.
     fn is_ours(&self, host: &str, ends: Option<Ends>) -> bool {
         let Ok(authority) = host.parse::<Authority>() else { return false };
         if host.contains('@') {
@@ -117,7 +122,8 @@ impl Door {
         self.hosts.iter().any(|host| host.eq_ignore_ascii_case(name))
     }
 
-    /// The origin of a page that asks, if it is another and may.
+    /// The `Origin` of the request if it is another origin that the configuration allows; none if
+    /// it is our own or absent. Rejects every other origin.
     fn origin(&self, request: &Request, host: &str) -> Result<Option<HeaderValue>, Refused> {
         let mut named = request.headers().get_all(header::ORIGIN).iter();
         let origin = match (named.next(), named.next()) {
@@ -135,7 +141,8 @@ impl Door {
         if listed { Ok(Some(origin.clone())) } else { Err(foreign()) }
     }
 
-    /// `is_ours`: no page of another origin asks.
+    /// Checks the token or session and the rate, then runs the handler. `is_ours`: the request does
+    /// not come from a page of another origin.
     async fn admit(&self, mut request: Request, next: Next, is_ours: bool) -> Result<Response, Refused> {
         let path = request.uri().path();
         if OPEN.contains(&path) || path.starts_with(page::ASSETS) {
@@ -147,7 +154,7 @@ impl Door {
         let (known, who) = match &self.tokens {
             None => (self.everybody.clone(), address),
             Some(_) if is_ours && path == page::SIGN_IN && request.method() == Method::POST => {
-                // Whoever guesses has as few tries as others have requests.
+                // Sign-in attempts are limited by address, so that tokens can't be guessed quickly.
                 self.rate.take(address).map_err(too_many)?;
                 return self.sign_in(request).await;
             }
@@ -168,7 +175,8 @@ impl Door {
         Ok(next.run(request).await)
     }
 
-    /// Who asks: by a token, or from the page by a session.
+    /// The holder of the token in the `Authorization` header; without that header, the holder of
+    /// the page's session.
     fn known(&self, tokens: &Tokens, request: &Request, is_ours: bool) -> Result<TokenHolder, Refused> {
         let headers = request.headers();
         if is_ours
@@ -181,10 +189,11 @@ impl Door {
         known(tokens, headers)
     }
 
-    /// Begins a session for whoever shows a token, or a code that was made for one.
+    /// Begins a session for a client that sends a valid token, or a code that was made for one.
     async fn sign_in(&self, request: Request) -> Result<Response, Refused> {
         let (parts, body) = request.into_parts();
-        // A form that a page of another origin sends has that origin.
+        // Browsers send the `Origin` with every form, so a form without one does not come from the
+        // page.
         if !parts.headers.contains_key(header::ORIGIN) {
             return Err(foreign());
         }
@@ -216,13 +225,15 @@ impl Door {
     }
 }
 
-/// Whether a browser says that the page itself asks, or that its user opened the address. What changes something says of which origin
-/// it is, and the door has let only ours in.
+/// True if the browser reports that the request comes from the page itself, or that its user opened
+/// the address. A request that changes something must have an `Origin`, and the door has already
+/// rejected foreign ones.
 fn is_of_the_page(request: &Request) -> bool {
     let headers = request.headers();
     let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-    // An image or a link of another server of this machine is of the same site.
+    // `same-site` includes images and links of another server on this machine, so it is rejected
+    // too.
     !matches!(site, Some(b"cross-site" | b"same-site")) && (reads || headers.contains_key(header::ORIGIN))
 }
 
@@ -268,14 +279,14 @@ fn preflight() -> Response {
     (StatusCode::NO_CONTENT, allowed).into_response()
 }
 
-/// What every answer says, whoever made it.
+/// Adds the headers that every answer has, including the answers of the door itself.
 fn finished(mut response: Response, other_origin: Option<HeaderValue>) -> Response {
     let headers = response.headers_mut();
     let mut default = |name: HeaderName, value: &'static str| {
         headers.entry(name).or_insert(HeaderValue::from_static(value));
     };
     default(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
-    // An answer is for whoever asked, and may be another the next time.
+    // The answer depends on the caller and may change with the next request.
     default(header::CACHE_CONTROL, "private, no-cache");
     if let Some(origin) = other_origin {
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);

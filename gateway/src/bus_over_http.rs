@@ -1,4 +1,5 @@
-//! The bus as it is carried over HTTP, for `trellis` itself: a call a request, permitted by the table of roles, answered line by line.
+//! The bus over HTTP, for the `trellis` command: one call per request, checked against the table of
+//! roles and answered as lines of JSON.
 
 use std::sync::Arc;
 
@@ -26,10 +27,11 @@ use crate::{
     token::TokenHolder,
 };
 
-/// The headers that a caller may have carried: who called whom. What a server of NATS says of a sender nobody else may say.
+/// The headers that a caller may set: those of its trace. All others are removed, because on NATS
+/// the server sets the sender's identity and a caller must not forge it.
 const CARRIED: [&str; 2] = ["traceparent", "tracestate"];
 
-/// What a call has around its payload.
+/// The bytes that a call adds around its payload.
 const ENVELOPE_BYTES: usize = 64 << 10;
 
 pub(crate) async fn carry(bus: Bus, limits: Limits, streams: Arc<Streams>, request: Request) -> Response {
@@ -43,7 +45,7 @@ pub(crate) async fn carry(bus: Bus, limits: Limits, streams: Arc<Streams>, reque
         let message = format!("this server is of the namespace `{own}`, and not of the one that is meant");
         return failed(Failure::Refused(message));
     }
-    // Within a call, a payload is longer by a third.
+    // In base64, a payload is a third longer.
     let limits = Limits { body_bytes: limits.body_bytes / 3 * 4 + ENVELOPE_BYTES, ..limits };
     let body = match call::body(&parts.headers, body, true, &limits).await {
         Ok(body) => body,
@@ -61,7 +63,7 @@ async fn carried(bus: &Bus, known: &TokenHolder, streams: &Arc<Streams>, body: &
     if let Err(denied) = role::may_call(&known.caller.kinds, &call) {
         return Ok(failed(denied.into()));
     }
-    // Whatever can't be read at once may be read slowly.
+    // The client may read the answer slowly, so every call takes a place among the streams.
     let place = streams.take(&known.caller.name)?;
     Ok(match answer(bus, with_own_headers(call, known)).await {
         Ok(lines) => lines_of(lines, place, known.ends.clone()),
@@ -69,8 +71,9 @@ async fn carried(bus: &Bus, known: &TokenHolder, streams: &Arc<Streams>, body: &
     })
 }
 
-/// A call without headers that nobody may have carried. Who asks for what only administrators may is whom the token names; without
-/// tokens it is whom the command names.
+/// Removes the headers that a caller may not set, and names the caller in [`BY_HEADER`]. Only the
+/// owner may set that header itself: without tokens, or with the server's own, the command names
+/// its user.
 fn with_own_headers(mut call: Call, known: &TokenHolder) -> Call {
     let own = |headers: &mut Headers| {
         let by = headers.remove(BY_HEADER);
@@ -84,7 +87,8 @@ fn with_own_headers(mut call: Call, known: &TokenHolder) -> Call {
     call
 }
 
-/// What can't be done at all, with the status that fits, for whoever looks at nothing else.
+/// The answer for a call that failed as a whole. The status matches the failure, for clients that
+/// don't read the body.
 fn failed(failure: Failure) -> Response {
     let status = match &failure {
         Failure::Denied { .. } => StatusCode::FORBIDDEN,
@@ -104,7 +108,8 @@ fn failed(failure: Failure) -> Response {
 const CONTENT: (header::HeaderName, HeaderValue) =
     (header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
 
-/// The lines as they come, until the caller's rights end or the server does: the answer is then cut off, and counts for nothing.
+/// Sends the lines as they arrive. If the token ends or the server stops, the answer is cut off,
+/// and the caller treats it as failed.
 fn lines_of(lines: Answer, place: Place, ends: CancellationToken) -> Response {
     let bytes = lines.map(move |next| {
         let _held = &place;

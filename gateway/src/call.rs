@@ -1,4 +1,4 @@
-//! One request as its handler sees it: who asks, and what was read of its path, query and body.
+//! One request as its handler receives it: the caller, and the parsed path, query and body.
 
 use std::{fmt::Display, str::FromStr, sync::Arc};
 
@@ -28,7 +28,7 @@ use crate::{
     token::TokenHolder,
 };
 
-/// Bodies up to this size are read where they are; larger ones where nothing else waits for them.
+/// Larger bodies are parsed on the pool for blocking calls, smaller ones in place.
 const LARGE_BYTES: usize = 256 << 10;
 
 #[derive(Debug)]
@@ -39,27 +39,28 @@ pub(crate) struct Call {
     pub(crate) limits: Limits,
     pub(crate) headers: HeaderMap,
     pub(crate) path: Vec<(String, String)>,
-    /// The path as it came, for links to places on the same page, and the way from there to where all others count from.
+    /// The path of the request, for links to places on the same page, and the relative way from
+    /// there to the root of the server.
     pub(crate) here: String,
     pub(crate) base: String,
     pub(crate) query: Vec<(String, String)>,
     pub(crate) body: Bytes,
-    /// The streams that are open.
+    /// All open streams.
     pub(crate) streams: Arc<Streams>,
     pub(crate) sessions: Arc<Sessions>,
-    /// The runs and lists that somebody looks at.
+    /// The runs and lists that pages show.
     pub(crate) watched: Arc<LiveRuns>,
-    /// Where the spans of runs are seen.
+    /// The viewer of traces that pages link to.
     pub(crate) trace_url: Option<TraceUrl>,
     pub(crate) playground: Option<Playground>,
-    /// The token or session that it came with.
+    /// The holder of the token or session of the request; none on an open route.
     pub(crate) known: Option<TokenHolder>,
-    /// The server stops, or the token does not count any more: a stream ends.
+    /// Cancelled when the server stops or the token is removed; ends a stream.
     pub(crate) ends: CancellationToken,
 }
 
 impl Call {
-    /// The address of a place on the page that is asked for.
+    /// The address of the element `id` on the requested page.
     pub(crate) fn place(&self, id: &str) -> String {
         let query: String =
             form_urlencoded::Serializer::new(String::new()).extend_pairs(&self.query).finish();
@@ -67,29 +68,29 @@ impl Call {
         format!("{}{mark}{query}#{id}", self.here)
     }
 
-    /// Whether the caller may send this: what it may not is not offered.
+    /// True if the caller may send this message. The page does not offer the others.
     pub(crate) fn may_send(&self, subject: &Subject) -> bool {
         senders(subject).iter().any(|kind| self.caller.kinds.contains(kind))
     }
 
-    /// Whether the caller may read what is stored of this.
+    /// True if the caller may read the stored messages of this subject.
     pub(crate) fn may_hear(&self, subject: &Subject) -> bool {
         hearers(subject).iter().any(|kind| self.caller.kinds.contains(kind))
     }
 
-    /// A part of the path.
+    /// A named part of the path, parsed.
     pub(crate) fn part<T: FromStr<Err: Display>>(&self, name: &str) -> ApiResult<T> {
         let text = self.path.iter().find(|(of, _)| of == name).map_or("", |(_, text)| text.as_str());
         text.parse()
             .map_err(|error: T::Err| ProblemDetails::wrong(&format!("path.{name}"), error.to_string(), None))
     }
 
-    /// The values of a parameter of the query.
+    /// All values of a query parameter.
     pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.query.iter().filter(move |(of, _)| of == name).map(|(_, text)| text.as_str())
     }
 
-    /// A parameter that is given at most once.
+    /// The value of a query parameter, parsed; none if absent.
     pub(crate) fn one<T: FromStr<Err: Display>>(&self, name: &str) -> ApiResult<Option<T>> {
         let Some(text) = self.all(name).next() else { return Ok(None) };
         let parsed = text.parse().map_err(|error: T::Err| {
@@ -98,7 +99,7 @@ impl Call {
         Ok(Some(parsed))
     }
 
-    /// A parameter that counts something.
+    /// The query parameter `limit`, between 1 and `most`.
     pub(crate) fn limit(&self, default: u32, most: u32) -> ApiResult<u32> {
         let limit = self.one("limit")?.unwrap_or(default);
         if (1..=most).contains(&limit) {
@@ -107,7 +108,7 @@ impl Call {
         Err(ProblemDetails::wrong("query.limit", format!("{limit} is not between 1 and {most}"), None))
     }
 
-    /// A parameter that is a number as JSON and other languages have it.
+    /// A whole number that JSON can represent exactly.
     pub(crate) fn number(&self, name: &str) -> ApiResult<Option<u64>> {
         let number = self.one(name)?;
         if number.is_some_and(|number| number > MAX_NUMBER) {
@@ -121,7 +122,7 @@ impl Call {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// The key by which a request that is sent again is known.
+    /// The `Idempotency-Key`, by which a repeated request is recognised.
     pub(crate) fn idempotency_key(&self) -> ApiResult<Option<&str>> {
         let Some(given) = self.headers.get("idempotency-key") else { return Ok(None) };
         match given.to_str() {
@@ -133,7 +134,7 @@ impl Call {
         }
     }
 
-    /// The body as a message.
+    /// The body, parsed and checked as a message.
     pub(crate) async fn message<T>(&self) -> ApiResult<T>
     where
         T: DeserializeOwned + JsonSchema + Send + 'static,
@@ -142,13 +143,13 @@ impl Call {
         let read = move || decode::from_outside::<T>(&body);
         let read = if self.body.len() > LARGE_BYTES { blocking(read).await? } else { read() };
         read.map_err(|problems| {
-            // What is no JSON at all is told from JSON that does not fit.
+            // A body that is not JSON is reported with another status than JSON of the wrong form.
             let is_json = serde_json::from_slice::<serde::de::IgnoredAny>(&self.body).is_ok();
             if is_json { ProblemDetails::unfit(&problems) } else { ProblemDetails::malformed(&problems) }
         })
     }
 
-    /// The same for a body that may be left out.
+    /// As [`Call::message`], with the default for an empty body.
     pub(crate) async fn message_or_default<T>(&self) -> ApiResult<T>
     where
         T: DeserializeOwned + JsonSchema + Default + Send + 'static,
@@ -157,7 +158,7 @@ impl Call {
     }
 }
 
-/// Refuses a body that names something else than the path.
+/// Rejects a body whose name differs from the name in the path.
 pub(crate) fn is_named(field: &str, named: &str, path: &str) -> ApiResult<()> {
     if named == path {
         return Ok(());
@@ -177,7 +178,7 @@ pub(crate) fn json_bytes(status: StatusCode, bytes: impl Into<Body>) -> Response
     (status, [(header::CONTENT_TYPE, "application/json")], bytes.into()).into_response()
 }
 
-/// The parameters of a query, if all are known and none but lists is given twice.
+/// The query parameters. Rejects unknown ones, and a repeated one that is not a list.
 pub(crate) fn parameters(query: Option<&str>, known: &[Parameter]) -> ApiResult<Vec<(String, String)>> {
     let mut given: Vec<(String, String)> = Vec::new();
     let mut problems = Problems::default();
@@ -202,7 +203,7 @@ pub(crate) fn parameters(query: Option<&str>, known: &[Parameter]) -> ApiResult<
     problems.or(given).map_err(|problems| ProblemDetails::malformed(&problems))
 }
 
-/// The body of a request, within its bounds, which must be JSON.
+/// The body of a request, within the limits. Rejects one that is not declared as JSON.
 pub(crate) async fn body(
     headers: &HeaderMap,
     body: Body,
@@ -218,7 +219,7 @@ pub(crate) async fn body(
         .with_header(header::ACCEPT, "application/json"))
 }
 
-/// The body of a request, within its bounds.
+/// The body of a request of any type, within the limits of size and time.
 pub(crate) async fn whole(headers: &HeaderMap, body: Body, limits: &Limits) -> ApiResult<Bytes> {
     let most = limits.body_bytes;
     let too_large = || {

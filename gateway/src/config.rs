@@ -1,4 +1,4 @@
-//! What a gateway is started with, the bounds on what a client may cost, and who a client is.
+//! The configuration of a gateway, its limits for a client, and the identity of a caller.
 
 use std::{net::SocketAddr, path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
@@ -6,30 +6,32 @@ use bus::role::Kind;
 use domain::TraceId;
 use tokio::sync::Notify;
 
-/// What a gateway is started with.
+/// The configuration of a gateway.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where it listens; port 0 means any free one.
+    /// The address to listen on; port 0 takes any free port.
     pub listen: SocketAddr,
-    /// The file of tokens: a line for each, as [`crate::token::line`] writes it.
+    /// The file of tokens, with a line for each as [`crate::token::line`] writes it.
     pub tokens: Option<PathBuf>,
-    /// Names besides the address itself that the `Host` of a request may have.
+    /// Names that the `Host` of a request may have, besides the address itself.
     pub hosts: Vec<String>,
-    /// The origins of web pages that may ask from a browser, besides its own: `https://app.example.com`.
+    /// Other origins whose pages may send requests from a browser, such as
+    /// `https://app.example.com`.
     pub origins: Vec<String>,
-    /// One token with all rights, for a server that only the commands of this user know.
+    /// One token with all rights, for a server that only the commands of this user can find.
     pub token: Option<String>,
-    /// Whoever reaches it may do everything, if there are no tokens.
+    /// Allows a server without any tokens, where every client has all rights.
     pub is_open: bool,
-    /// Where the spans of runs are seen: the page links there.
+    /// The viewer of traces that the page links to.
     pub trace_url: Option<TraceUrl>,
-    /// The page has a playground, which may kill the worker of this process.
+    /// Shows the playground on the page, which may kill the worker of this process.
     pub playground: Option<Playground>,
     pub limits: Limits,
 }
 
 impl Config {
-    /// On this address, for whoever reaches it, if it is one of this machine only.
+    /// Listens on this address without tokens. [`crate::Server::bind`] rejects it as long as
+    /// `tokens`, `token` and `is_open` are all unset.
     pub fn new(listen: SocketAddr) -> Self {
         let (hosts, origins) = (Vec::new(), Vec::new());
         Config {
@@ -74,7 +76,7 @@ impl FromStr for TraceUrl {
     }
 }
 
-/// What a playground may do to the process that it runs in.
+/// The actions of a playground on its own process.
 #[derive(Debug, Clone, Default)]
 pub struct Playground(Arc<Notify>);
 
@@ -83,34 +85,36 @@ impl Playground {
         self.0.notify_one();
     }
 
-    /// Waits until the worker of this process is to be killed.
+    /// Waits until the playground asks to kill the worker of this process.
     pub async fn kills_worker(&self) {
         self.0.notified().await;
     }
 }
 
-/// The bounds on what a client may cost.
+/// The limits on the resources that clients use.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// The largest body of a request.
     pub body_bytes: usize,
     /// The largest head of a request: its first line and its headers.
     pub head_bytes: usize,
-    /// Connections at once; further ones wait. Three quarters may be streams, and half may be streams of one caller.
+    /// The most connections at once; further ones wait. At most three quarters are streams, and at
+    /// most half are streams of one caller.
     pub connections: usize,
-    /// Within this time the head of a request must have come; an idle connection is closed then too.
+    /// The most time for the head of a request to arrive. An idle connection is closed after this
+    /// time too.
     pub head_within: Duration,
-    /// Within this time the body of a request must have come.
+    /// The most time for the body of a request to arrive.
     pub body_within: Duration,
-    /// A client that reads nothing of its answer for this time is dropped.
+    /// A client that reads nothing of its answer for this time is disconnected.
     pub unread_within: Duration,
-    /// Requests of one token, or of one address without tokens, in a second, on average.
+    /// Requests per second, on average, of one token; without tokens, of one address.
     pub per_second: u32,
-    /// Requests of one of them at once.
+    /// Requests at once of one token or address.
     pub burst: u32,
-    /// How often an event stream that is silent says that it is there.
+    /// The interval of the comments that keep a silent event stream open.
     pub heartbeat: Duration,
-    /// How long answers may go on after the stop.
+    /// The most time that running answers have after the stop.
     pub stop_within: Duration,
 }
 
@@ -131,7 +135,7 @@ impl Default for Limits {
     }
 }
 
-/// Who asks. It is in the extensions of every request that a handler gets.
+/// The sender of a request. It is in the extensions of every request that a handler receives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     pub name: String,

@@ -1,4 +1,4 @@
-//! When somebody asked last: whoever ends a server may wait until nobody does.
+//! The time of the last request, for a process that stops its server when it is idle.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -15,7 +15,7 @@ impl LastRequest {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
-    /// Whether somebody asked within this time.
+    /// True if a request arrived within the last `time`.
     pub fn within(&self, time: Duration) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|last| last.elapsed() < time)
     }

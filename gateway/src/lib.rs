@@ -1,5 +1,6 @@
-//! The HTTP front door of Trellis: REST and server-sent events over a bus. It keeps nothing: whatever it answers comes from
-//! coordinators, workers and the logs, and any number of gateways may stand before one deployment.
+//! The HTTP server of Trellis: REST and server-sent events over a bus. It stores nothing: every
+//! answer comes from coordinators, workers and the logs, so one deployment may have any number of
+//! gateways.
 
 mod auth;
 mod blocking;

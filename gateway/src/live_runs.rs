@@ -1,5 +1,6 @@
-//! What people look at: a run is replayed once and a list is asked for once, however many look at it. Both go on while somebody looks, a run
-//! also for a short while after.
+//! The runs and lists that people look at. A run is replayed once and a list is requested once, for
+//! all pages that show it. Both continue as long as a page shows them, a run also for a short while
+//! after that.
 
 use std::{
     collections::HashMap,
@@ -33,21 +34,21 @@ use crate::{
     spend_last_24h::Today,
 };
 
-/// Changes of a run are told together, so often at most.
+/// Changes of a run are sent together, at most once in this time.
 pub(crate) const TOGETHER: Duration = Duration::from_millis(250);
-/// How long it is told what was found before it is looked for again.
+/// The age from which an answer is computed anew.
 const RECENT: Duration = Duration::from_secs(5);
-/// How often a list is asked for.
+/// The interval at which a list is requested.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long a run is kept after it was looked at, and how many are.
+/// The time for which a run is kept after a page showed it, and the most runs that are kept.
 const KEPT: Duration = Duration::from_secs(20);
 const MOST_KEPT: usize = 8;
-/// How long the log of a run may take to be read.
+/// The most time that a request waits until the log of a run is read.
 const READ: Duration = Duration::from_secs(30);
-/// The last characters of what an agent says.
+/// How many characters of an agent's output are kept, from its end.
 const WORDS: usize = 4000;
 
-/// What there is one of for each key while somebody has it.
+/// Shares one value per key for as long as a caller holds it.
 #[derive(Debug)]
 struct SharedByKey<K, V>(Mutex<HashMap<K, Weak<V>>>);
 
@@ -70,12 +71,12 @@ impl<K, V> Default for SharedByKey<K, V> {
     }
 }
 
-/// What takes long to find, and is told for a while after.
+/// An answer that takes long to compute and is reused for a while.
 #[derive(Debug)]
 struct RecentAnswer<T>(tokio::sync::Mutex<Option<(Instant, Arc<T>)>>);
 
 impl<T> RecentAnswer<T> {
-    /// Whoever asks while it is looked for waits for that.
+    /// Returns the recent answer, or computes it. Concurrent callers wait for the same computation.
     async fn get<E>(&self, look: impl Future<Output = Result<T, E>>) -> Result<Arc<T>, E> {
         let mut known = self.0.lock().await;
         if let Some((_, found)) = known.as_ref().filter(|(at, _)| at.elapsed() < RECENT) {
@@ -111,7 +112,7 @@ impl LiveRuns {
         Arc::new(LiveRuns { client: client.clone(), runs, lists, kept, examined, today })
     }
 
-    /// What ails the deployment, as of a moment ago.
+    /// The findings of the doctor, at most [`RECENT`] old.
     pub(crate) async fn findings(&self) -> Arc<Findings> {
         let look = async {
             let mut found = Findings::default();
@@ -124,12 +125,12 @@ impl LiveRuns {
         self.examined.get(look).await.unwrap_or_else(|never| match never {})
     }
 
-    /// What was spent in the last 24 hours, as of a moment ago.
+    /// The spend of the last 24 hours, at most [`RECENT`] old.
     pub(crate) async fn today(&self) -> ApiResult<Arc<Today>> {
         self.today.get(Today::of(&self.client)).await
     }
 
-    /// A run as it is now, or a moment later.
+    /// The run, with every event that its log has at the time of the call.
     pub(crate) async fn run(&self, trace_id: TraceId) -> ApiResult<Arc<Run>> {
         let filter = Filter::EventsOf(trace_id);
         let last = self.client.bus().last(&filter).await?.ok_or(client::Error::NoRun(trace_id))?;
@@ -139,7 +140,7 @@ impl LiveRuns {
         let mut news = run.news.clone();
         let read = timeout(READ, news.wait_for(is_read)).await.map(|read| read.map(drop));
         if matches!(read, Ok(Err(_))) {
-            // What is wrong with the log is said by whoever reads it as a whole.
+            // Reading the whole log reports the error that stopped the reader.
             self.client.replay(trace_id).await?;
         }
         if !matches!(read, Ok(Ok(_))) {
@@ -150,14 +151,14 @@ impl LiveRuns {
         Ok(run)
     }
 
-    /// The first page of a list of runs, again and again.
+    /// The first page of a list of runs, requested again and again.
     pub(crate) fn list(&self, query: &RunsQuery) -> Arc<List> {
         let key = serde_json::to_string(query).unwrap_or_default();
         self.lists.get(key, List::is_over, || List::begin(&self.client, query))
     }
 }
 
-/// A list of runs that is asked for while somebody has it.
+/// A list of runs that is requested for as long as a caller holds it.
 #[derive(Debug)]
 pub(crate) struct List {
     /// None before the first answer.
@@ -170,7 +171,7 @@ impl List {
         let (tell, news) = watch::channel(None);
         let (client, query) = (client.clone(), query.clone());
         let task = tokio::spawn(async move {
-            // Without an answer it ends, and whoever looks comes again.
+            // The first failure ends the task. The next request for the list begins a new one.
             while let Ok(Ok(found)) = client.runs(&query).await {
                 tell.send_replace(Some(Arc::new(found)));
                 sleep(LOOK).await;
@@ -183,7 +184,7 @@ impl List {
         self.news.has_changed().is_err()
     }
 
-    /// What was found last, and every time after.
+    /// The latest list, marked as unread, and each one after it.
     pub(crate) fn news(&self) -> watch::Receiver<Option<Arc<RunList>>> {
         let mut news = self.news.clone();
         news.mark_changed();
@@ -191,14 +192,15 @@ impl List {
     }
 }
 
-/// A run that is replayed while somebody has it.
+/// A run that is replayed for as long as a caller holds it.
 #[derive(Debug)]
 pub(crate) struct Run {
     state: Arc<RwLock<State>>,
-    /// The last message of its log that was read. It is told anew whenever the run changes.
+    /// The sequence of the last message that was read from the log. It is sent again at every
+    /// change of the run.
     news: watch::Receiver<u64>,
     is_kept: AtomicBool,
-    /// Somebody has looked at it lately.
+    /// A request used the run since the last check.
     is_looked_at: AtomicBool,
     task: AbortOnDropHandle<Option<()>>,
 }
@@ -222,7 +224,8 @@ impl Run {
         self.task.is_finished()
     }
 
-    /// It stays for a while, so that whoever looks at another part of it need not wait until it is replayed.
+    /// Keeps the run for a while, so that a request for another part of it need not replay it
+    /// again.
     fn keep(self: &Arc<Self>, places: &Arc<Semaphore>) {
         self.is_looked_at.store(true, Ordering::Relaxed);
         if self.is_kept.swap(true, Ordering::Relaxed) {
@@ -242,12 +245,12 @@ impl Run {
         });
     }
 
-    /// Changes whenever the run does. It ends if the run can't be followed any more.
+    /// Notifies at every change of the run. It ends if the run can't be followed any more.
     pub(crate) fn news(&self) -> watch::Receiver<u64> {
         self.news.clone()
     }
 
-    /// Looks at the run where nothing else waits for it: a large run takes a while.
+    /// Reads the run on the pool for blocking calls: a large run takes a while.
     pub(crate) async fn look<T: Send + 'static>(
         &self,
         look: impl FnOnce(&State) -> T + Send + 'static,
@@ -256,7 +259,7 @@ impl Run {
         blocking(move || look(&state.read().unwrap_or_else(PoisonError::into_inner))).await
     }
 
-    /// The same, for what may be refused.
+    /// As [`Run::look`], for a function that may fail.
     pub(crate) async fn show<T: Send + 'static>(
         &self,
         show: impl FnOnce(&Trace) -> ApiResult<T> + Send + 'static,
@@ -265,15 +268,16 @@ impl Run {
     }
 }
 
-/// A run, and what its agents say.
+/// The replayed run and the live output of its agents.
 #[derive(Debug)]
 pub(crate) struct State {
     replay: Replay,
-    /// How often another chain of events took the place of one that was shown.
+    /// The number of replays from the start of the log. Each one after the first replaced another
+    /// chain of commits.
     chain: u64,
     saw: Saw,
     said: HashMap<ChildId, Words>,
-    /// How often an agent said something.
+    /// How many pieces of live output have arrived.
     heard: u64,
 }
 
@@ -282,33 +286,34 @@ impl State {
         self.replay.trace()
     }
 
-    /// Which chain of events this is, and how long it is: both stay as long as nothing changes.
+    /// Identifies the chain of events and its length: the run is unchanged as long as both are
+    /// equal.
     pub(crate) fn version(&self) -> (u64, u64) {
         (self.chain, self.trace().version())
     }
 
-    /// What conditions saw that were not true.
+    /// The values that conditions read when they skipped a step.
     pub(crate) fn saw(&self) -> &Saw {
         &self.saw
     }
 
-    /// What an agent says.
+    /// The live output of an agent.
     pub(crate) fn said(&self, child: &ChildId) -> Option<&Words> {
         self.said.get(child)
     }
 
-    /// How often something was said until now.
+    /// How many pieces of live output have arrived.
     pub(crate) fn heard(&self) -> u64 {
         self.heard
     }
 
-    /// What each agent says that works.
+    /// The live output of each running agent.
     pub(crate) fn words(&self) -> impl Iterator<Item = (&ChildId, &Words)> {
         self.said.iter()
     }
 
     fn hear(&mut self, piece: &StreamPiece) {
-        // Whoever has ended says nothing more.
+        // A piece that arrives after the end of its context is ignored.
         if self.trace().context(&piece.child_id).is_none_or(|node| !node.is_live()) {
             return;
         }
@@ -324,7 +329,7 @@ impl State {
     }
 }
 
-/// Reads the log of a run as it grows, and what its agents say.
+/// Follows the log of a run and the live output of its agents.
 struct Reader {
     client: Client,
     trace_id: TraceId,
@@ -332,14 +337,15 @@ struct Reader {
     tell: watch::Sender<u64>,
 }
 
-/// What came of the messages that were taken.
+/// The result of applying a batch of messages.
 enum TakeOutcome {
     All,
     Superseded,
 }
 
 impl Reader {
-    /// None: the log can't be read. Whoever looks comes again.
+    /// Runs until the log can't be read any more, and returns none then. The next request begins a
+    /// new reader.
     async fn go_on(self) -> Option<()> {
         let mut heard = self.client.live_output(self.trace_id).await.ok()?;
         loop {
@@ -348,10 +354,10 @@ impl Reader {
         }
     }
 
-    /// The run from the start of its log, in the place of what is known of it.
+    /// Replays the run from the start of its log, and replaces the state with it.
     async fn read_again(&self) -> Option<ReadAhead> {
         let filter = Filter::EventsOf(self.trace_id);
-        // It keeps which commits others took the place of.
+        // The old replay is cloned because it knows which commits were superseded.
         let state = self.state.clone();
         let known = blocking(move || state.read().unwrap_or_else(PoisonError::into_inner).replay.clone());
         let mut replay = known.await.ok()?;
@@ -380,7 +386,7 @@ impl Reader {
         }
     }
 
-    /// Waits for the first message, and takes all that come soon after it.
+    /// Waits for the first message, collects those of the next [`TOGETHER`], and applies all.
     async fn take(&self, log: &mut ReadAhead, heard: &mut LiveOutput) -> Option<TakeOutcome> {
         let mut until = None;
         let (mut events, mut pieces) = (Vec::new(), Vec::new());
@@ -416,7 +422,8 @@ impl Reader {
         .await
     }
 
-    /// Changes the run where it may wait for those who look at it, and tells that it has changed.
+    /// Changes the state on the pool for blocking calls, because the lock waits for readers. Then
+    /// it notifies the pages.
     async fn change<T: Send + 'static>(
         &self,
         sequence: u64,
@@ -425,7 +432,7 @@ impl Reader {
         let state = self.state.clone();
         let changed = blocking(move || change(&mut state.write().unwrap_or_else(PoisonError::into_inner)));
         let changed = changed.await.ok()?;
-        // Told although it may be the same: what agents say is no message of the log.
+        // Notifies even if the sequence is the same: live output is not a message of the log.
         self.tell.send_modify(|read| *read = (*read).max(sequence));
         Some(changed)
     }
@@ -440,15 +447,15 @@ async fn next_events(log: &mut ReadAhead) -> Option<(u64, LoggedEvents)> {
     }
 }
 
-/// What an agent says of one answer.
+/// The live output of an agent for one model answer.
 #[derive(Debug, Default)]
 pub(crate) struct Words {
     attempt: u32,
     number: u32,
     text: String,
-    /// The text is what it does, not what it says.
+    /// The text describes an action, such as a tool call, and is not output of the model.
     is_act: bool,
-    /// How often something was said when it last said something.
+    /// The value of [`State::heard`] at the last piece of this agent.
     heard: u64,
 }
 
@@ -457,12 +464,12 @@ impl Words {
         &self.text
     }
 
-    /// The last of it.
+    /// The last characters of the text.
     pub(crate) fn last(&self, most: usize) -> &str {
         last(&self.text, most)
     }
 
-    /// Whether something was said since.
+    /// True if a piece arrived after the count `since`.
     pub(crate) fn is_since(&self, since: u64) -> bool {
         self.heard > since
     }

@@ -1,4 +1,4 @@
-//! The OpenAPI 3.1 document, made from the table of routes and the types of the messages.
+//! The OpenAPI 3.1 document, generated from the table of routes and the types of the messages.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use crate::{
     route::{ResponseSpec, Route},
 };
 
-/// Where it is.
+/// The path of the document.
 pub(crate) const PATH: &str = "/openapi.json";
 
-/// Why a request may not get what it asks for, by status.
+/// The reasons for which a request may fail, by status.
 const REFUSALS: [(u16, &str); 15] = [
     (400, "The request can't be read; `problems` says where."),
     (401, "A token is needed, or the one that was sent is not known."),
@@ -71,7 +71,7 @@ pub(crate) fn document(table: &[Route]) -> Value {
     })
 }
 
-/// Of files only.
+/// The 416 answer, which only routes for files have.
 fn not_satisfiable(problem: &schemars::Schema) -> Option<(String, Value)> {
     let content = json!({PROBLEM_JSON: {"schema": problem}});
     Some(("Refused416".into(), json!({"description": "The range lies behind the end.", "content": content})))

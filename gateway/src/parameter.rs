@@ -1,4 +1,4 @@
-//! A parameter of a route, as it is read and as the OpenAPI document tells of it.
+//! The parameters of routes: the router reads them, and the OpenAPI document describes them.
 
 use domain::{
     AgentId, ChildId, GraphName, ScheduleName, ThreadId, WorkerId,
@@ -7,12 +7,12 @@ use domain::{
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::json;
 
-/// The largest number that JSON and programs in other languages can hold.
+/// The largest integer that JSON represents exactly in programs of other languages.
 pub(crate) const MAX_NUMBER: u64 = (1 << 53) - 1;
 /// The longest `Idempotency-Key`.
 pub(crate) const MAX_KEY_BYTES: usize = 255;
 
-/// The schema of something.
+/// A function that returns a schema.
 pub(crate) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 
 /// The schema of a type.
@@ -39,7 +39,7 @@ const fn many(name: &'static str, about: &'static str, schema: SchemaOf) -> Para
 
 pub(crate) const NONE: &[Parameter] = &[];
 
-/// Which runs are listed (G17).
+/// The filters of the list of runs (G17).
 pub(crate) const RUNS: &[Parameter] = &[
     one("limit", "The most runs of one page; 50 if absent.", |_| count(500)),
     one("after", "The `next` of the page before.", |_| cursor()),
@@ -59,7 +59,7 @@ pub(crate) const RUNS: &[Parameter] = &[
     one("prefix", "Its id begins with these digits.", of::<TracePrefix>),
 ];
 
-/// The same, and from which run on the page shows them.
+/// The same filters, the search, and the newest run that the page shows.
 pub(crate) const LIVE_RUNS: &[Parameter] = &[
     one("limit", "The most runs of one page; 50 if absent.", |_| count(500)),
     one("after", "The `next` of the page before.", |_| cursor()),
@@ -158,12 +158,12 @@ pub(crate) fn part(name: &str) -> SchemaOf {
     }
 }
 
-/// The id of a run: all zeros mean none.
+/// The schema of the id of a run. All zeros are not a valid id.
 fn trace() -> Schema {
     json_schema!({"type": "string", "pattern": "^[0-9a-f]{32}$", "not": {"const": "0".repeat(32)}})
 }
 
-/// A place in the list of runs.
+/// The schema of a position in the list of runs.
 fn cursor() -> Schema {
     json_schema!({"type": "string", "pattern": "^[0-9]{1,16}-(?!0{32}$)[0-9a-f]{32}$"})
 }

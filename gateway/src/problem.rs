@@ -1,5 +1,5 @@
-//! What a client is told that does not get what it asked for: `application/problem+json`, with the code, the rule and all problems
-//! of a refusal. Which status a code has stands here and nowhere else.
+//! The answer to a request that failed: `application/problem+json`, with the code, the rule and all
+//! problems of a refusal. Only this file maps codes to HTTP statuses.
 
 use std::time::Duration;
 
@@ -12,14 +12,16 @@ use bus::{PublishError, RequestError};
 use domain::{Problem, Problems, TraceId, wire::Refusal};
 use serde::Serialize;
 
-/// The result of a handler and of its parts: an answer, or the problem that the client gets in its place.
+/// The result of a handler and of its parts: an answer, or the problem that the client receives
+/// instead.
 pub(crate) type ApiResult<T = Response> = Result<T, Box<ProblemDetails>>;
 
 pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
-/// After how many seconds something that is not there now is tried again.
+/// After how many seconds a client may retry what is unavailable now.
 const SOON: u64 = 1;
 
-/// Why a request was refused, as RFC 9457 has it; `code`, `rule`, `message` and `problems` are those of a refusal.
+/// The reason for a failed request (RFC 9457). `code`, `rule`, `message` and `problems` are those
+/// of a refusal.
 #[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 pub(crate) struct ProblemDetails {
     #[serde(rename = "type")]
@@ -27,15 +29,15 @@ pub(crate) struct ProblemDetails {
     /// The status in words.
     title: String,
     status: u16,
-    /// What is wrong, in a sentence.
+    /// The reason, in a sentence.
     detail: String,
     /// A code that programs can match on.
     code: String,
     /// The rule in docs/rules.md, such as `B6`.
     rule: String,
-    /// What is wrong, with the hint.
+    /// The reason with the hint.
     message: String,
-    /// What may help.
+    /// A suggestion that may help.
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
     /// Every problem of the input, with its path.
@@ -75,7 +77,7 @@ impl ProblemDetails {
         StatusCode::from_u16(self.status).expect("it was made from a status")
     }
 
-    /// What is wrong, and what may help.
+    /// The detail and the hint.
     pub(crate) fn told(&self) -> (&str, Option<&str>) {
         (&self.detail, self.hint.as_deref())
     }
@@ -84,17 +86,17 @@ impl ProblemDetails {
         self.headers.clone()
     }
 
-    /// The request can't be read: every problem of it.
+    /// 400: the request can't be parsed. Lists every problem.
     pub(crate) fn malformed(problems: &Problems) -> Box<Self> {
         Self::of(StatusCode::BAD_REQUEST, Refusal::invalid(problems))
     }
 
-    /// It can be read, and is not what it should be: every problem of it.
+    /// 422: the request can be parsed but is not valid. Lists every problem.
     pub(crate) fn unfit(problems: &Problems) -> Box<Self> {
         Self::of(StatusCode::UNPROCESSABLE_ENTITY, Refusal::invalid(problems))
     }
 
-    /// One problem of it, at a place such as `query.limit`.
+    /// One problem of the request, at a place such as `query.limit`.
     pub(crate) fn wrong(path: &str, message: impl Into<String>, hint: Option<&str>) -> Box<Self> {
         Self::malformed(&Problems::one(path, message, hint.map(Into::into)))
     }
@@ -115,14 +117,14 @@ impl ProblemDetails {
         Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", message).again_after(seconds)
     }
 
-    /// The token was taken off while the request came, or the server stops.
+    /// The token was removed while the request arrived, or the server stops.
     pub(crate) fn no_more() -> Box<Self> {
         let message = "this token does not count any more, or the server stops\n\nhint: nothing was done";
         Self::new(StatusCode::UNAUTHORIZED, "unauthenticated", message)
             .with_header(header::WWW_AUTHENTICATE, "Bearer realm=\"trellis\", error=\"invalid_token\"")
     }
 
-    /// What a coordinator refused.
+    /// The answer for a coordinator's refusal.
     pub(crate) fn refused(refusal: Refusal) -> Box<Self> {
         let status = status_of(&refusal.code);
         let told = Self::of(status, refusal);
@@ -139,7 +141,8 @@ impl ProblemDetails {
         Self::not_found("no_trace", format!("there is no run {trace_id}\n\nhint: {hint}"))
     }
 
-    /// As `refused`, where the body names the context and not the path.
+    /// As [`Self::refused`], for a context that the body names: it is 422, because 404 is about the
+    /// path.
     pub(crate) fn refused_body(refusal: Refusal) -> Box<Self> {
         if refusal.code == "unknown_context" {
             Self::of(StatusCode::UNPROCESSABLE_ENTITY, refusal)
@@ -148,7 +151,8 @@ impl ProblemDetails {
         }
     }
 
-    /// As `refused`, where everything but the name of something was checked before: it is that which there is not.
+    /// As [`Self::refused`], where all but a name was checked before: `malformed` can only mean
+    /// that nothing of this name exists.
     pub(crate) fn refused_name(refusal: Refusal) -> Box<Self> {
         if refusal.code == "malformed" {
             Self::of(StatusCode::NOT_FOUND, refusal)
@@ -157,7 +161,8 @@ impl ProblemDetails {
         }
     }
 
-    /// As `refused`, where what was asked for does not fit what is there.
+    /// As [`Self::refused`], where `malformed` means that the request conflicts with the present
+    /// state.
     pub(crate) fn refused_now(refusal: Refusal) -> Box<Self> {
         if refusal.code == "malformed" {
             Self::of(StatusCode::CONFLICT, refusal)
@@ -166,7 +171,7 @@ impl ProblemDetails {
         }
     }
 
-    /// Something failed that should not have: the log says what, the client does not learn it.
+    /// An unexpected failure. The log has the error; the client does not receive it.
     pub(crate) fn internal(what: &str, error: &dyn std::fmt::Display) -> Box<Self> {
         tracing::error!(%error, "{what}");
         Self::new(
@@ -187,7 +192,7 @@ impl ProblemDetails {
     }
 }
 
-/// The status of a refusal. What is not known here was read and understood, and can't be done: 422.
+/// The status of a refusal. An unknown code is 422: the request was understood and can't be done.
 fn status_of(code: &str) -> StatusCode {
     match code {
         "no_trace" | "unknown_context" | "no_question" | "no_dispute" => StatusCode::NOT_FOUND,

@@ -1,5 +1,5 @@
-//! The part of a file that a `Range` header asks for (RFC 9110): one range of bytes. Several ranges, and what can't be read, are
-//! answered with all of it, as that document allows.
+//! The part of a file that a `Range` header asks for (RFC 9110): one range of bytes. Several ranges
+//! and invalid headers are answered with the whole file, as the RFC allows.
 
 use std::ops::Range;
 
@@ -7,15 +7,15 @@ use std::ops::Range;
 pub(crate) enum RequestedRange {
     All,
     Part(Range<usize>),
-    /// It lies behind the end.
+    /// It begins after the end of the file.
     Nothing,
 }
 
-/// What is wanted of so many bytes.
+/// The range that the header asks for, in a file of `size` bytes.
 pub(crate) fn wanted(header: &str, size: usize) -> RequestedRange {
     let Some(spec) = header.trim().strip_prefix("bytes=") else { return RequestedRange::All };
     let Some((first, last)) = spec.trim().split_once('-') else { return RequestedRange::All };
-    // Digits only: `parse` takes a sign too. What does not fit lies behind every end.
+    // Only digits: `parse` would accept a sign too. A number that overflows is after every end.
     let number = |text: &str| {
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         digits.then(|| text.parse().unwrap_or(usize::MAX))

@@ -1,5 +1,6 @@
-//! How many requests somebody may make: so many a second on average, and so many at once. For each only a time is kept: when all
-//! that was asked for would have been asked for at the average rate.
+//! Limits the requests of each caller: an average per second, and a burst (the generic cell rate
+//! algorithm). Each caller has only one timestamp: the time at which its requests so far would have
+//! arrived at the average rate.
 
 use std::{
     collections::HashMap,
@@ -10,11 +11,11 @@ use std::{
 
 use tokio::time::Instant;
 
-/// Of how many a time is kept. Beyond that, those who are not known share one.
+/// The most callers with a timestamp of their own. Beyond that, new callers share one.
 const MOST: usize = 16_384;
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// Whose requests are counted together.
+/// The caller that a request is counted for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Who {
     Token(String),
@@ -27,7 +28,7 @@ pub(crate) struct Rate {
     pub(crate) per_second: u32,
     /// The time of one request at the average rate.
     each: Duration,
-    /// How far ahead of the average somebody may be.
+    /// How far a caller may be ahead of the average rate.
     ahead: Duration,
     kept: Mutex<Buckets>,
 }
@@ -35,12 +36,13 @@ pub(crate) struct Rate {
 #[derive(Debug, Default)]
 struct Buckets {
     until: HashMap<Who, Instant>,
-    /// When those that are over were last looked for: that takes time, and is done once a second at most.
+    /// The last time that expired timestamps were removed. That takes time, so it happens at most
+    /// once a second.
     swept: Option<Instant>,
 }
 
 impl Buckets {
-    /// Makes room for somebody who is not known; whoever there is no room for shares one time with others.
+    /// The caller whose timestamp is used: `who` itself, or [`Who::Others`] if the map is full.
     fn place(&mut self, who: Who, now: Instant) -> Who {
         if self.until.len() < MOST || self.until.contains_key(&who) {
             return who;
@@ -59,7 +61,7 @@ impl Rate {
         Rate { per_second, each, ahead: each * burst.saturating_sub(1), kept: Mutex::default() }
     }
 
-    /// Counts a request, or says how long to wait before the next.
+    /// Counts a request, or returns how long the caller has to wait.
     pub(crate) fn take(&self, who: Who) -> Result<(), Duration> {
         let now = Instant::now();
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,5 @@
-//! A route: what is asked for, who may, what comes in and what goes out. The router and the OpenAPI document are both made from
-//! these, so that neither says what the other does not.
+//! A route: its path, the rights that it needs, its request and its answers. Both the router and
+//! the OpenAPI document are generated from the routes, so that they can't differ.
 
 use axum::http::{Method, StatusCode};
 use bus::role::{Kind, hearers, senders};
@@ -16,11 +16,12 @@ use crate::{
 
 pub(crate) type Handler = fn(Call) -> BoxFuture<'static, ApiResult>;
 
-/// What a request does on the bus, which says who may make it: `bus::role` and nothing else does.
+/// The action of a request on the bus. The tables of `bus::role` alone decide which roles may do
+/// it.
 #[derive(Debug, Clone)]
 pub(crate) enum Need {
     Send(Subject),
-    /// To hear it, or to read what is stored of it.
+    /// To receive it, or to read its stored messages.
     Hear(Subject),
 }
 
@@ -40,7 +41,7 @@ pub(crate) struct RequestBody {
     pub(crate) required: bool,
 }
 
-/// One way in which a request is answered if all is well.
+/// One successful answer of a route.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ResponseSpec {
     pub(crate) status: StatusCode,
@@ -53,14 +54,14 @@ pub(crate) struct ResponseSpec {
 pub(crate) struct Route {
     pub(crate) method: Method,
     pub(crate) path: &'static str,
-    /// Its name in the document.
+    /// The name of the operation in the OpenAPI document.
     pub(crate) id: &'static str,
     pub(crate) summary: &'static str,
     pub(crate) needs: Vec<Need>,
     /// It needs no token.
     pub(crate) open: bool,
     pub(crate) query: &'static [Parameter],
-    /// Headers that it reads, with what they are for.
+    /// The headers that it reads, with their descriptions.
     pub(crate) headers: &'static [(&'static str, &'static str)],
     pub(crate) taken: Option<RequestBody>,
     pub(crate) given: Vec<ResponseSpec>,
@@ -145,13 +146,13 @@ impl Route {
         self
     }
 
-    /// The roles that may ask for it with a token, each alone.
+    /// The roles of which each alone is enough for this route.
     pub(crate) fn kinds(&self) -> Vec<Kind> {
         let may = |kind: &Kind| self.needs.iter().all(|need| need.kinds().contains(kind));
         [Kind::Client, Kind::Observer, Kind::Admin].into_iter().filter(may).collect()
     }
 
-    /// Refuses whoever has none of the roles for something that is needed.
+    /// Rejects a caller that lacks the roles for one of the needs.
     pub(crate) fn admit(&self, caller: &Caller) -> ApiResult<()> {
         let may = |need: &Need| need.kinds().iter().any(|kind| caller.kinds.contains(kind));
         if self.needs.iter().all(may) {
@@ -166,7 +167,7 @@ impl Route {
         Err(ProblemDetails::new(StatusCode::FORBIDDEN, "denied", message))
     }
 
-    /// The names in its path.
+    /// The names of the parameters in its path.
     pub(crate) fn parts(&self) -> impl Iterator<Item = &'static str> {
         let named = |part: &'static str| part.strip_prefix('{')?.strip_suffix('}');
         self.path.split('/').filter_map(named).map(|name| name.trim_start_matches('*'))

@@ -1,4 +1,4 @@
-//! The router, made from the table of routes.
+//! The router, generated from the table of routes.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use crate::{
     token::TokenHolder,
 };
 
-/// What every request is answered with.
+/// The shared state of all handlers.
 #[derive(Debug, Clone)]
 pub(crate) struct AppState {
     pub(crate) client: Client,
@@ -50,7 +50,7 @@ pub(crate) fn router(means: &AppState, bus: Bus) -> Router {
             move || async move { ([(header::CONTENT_TYPE, "application/json")], document) },
         ),
     );
-    // The page is for browsers: no program is told of it.
+    // The pages are for browsers, so their routes are not in the OpenAPI document.
     for route in table.into_iter().chain(page::table()) {
         let filter = MethodFilter::try_from(route.method.clone()).expect("the table has plain methods");
         let (path, route) = (route.path, Arc::new(route));
@@ -84,12 +84,13 @@ async fn answer(route: &Route, means: AppState, request: Request) -> ApiResult {
     let query = call::parameters(parts.uri.query(), route.query)?;
     let body = match &route.taken {
         Some(taken) => call::body(&parts.headers, body, taken.required, &limits).await?,
-        // Read all the same: a client that is not heard out may not hear the answer.
+        // Read the unused body too: a client that is still sending may not read the answer.
         None => {
             call::whole(&parts.headers, body, &limits).await?;
             Bytes::new()
         }
     };
+    // The token may have been removed while the body arrived.
     if ends.is_cancelled() {
         return Err(ProblemDetails::no_more());
     }

@@ -1,4 +1,5 @@
-//! The server: binds, takes connections within their bounds, and ends every one of them when it is stopped.
+//! The server: it binds, accepts connections within the limits, and ends every one of them when it
+//! stops.
 
 use std::{
     convert::Infallible,
@@ -36,10 +37,10 @@ use crate::{
 
 /// Files that a process has open besides its connections.
 const OTHER_FILES: u64 = 512;
-/// The pause after a connection could not be taken: it may be that there are too many open files.
+/// The pause after a failed accept, for example because of too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Why a gateway can't be started, or had to end.
+/// The reasons for which a gateway can't start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(
@@ -58,16 +59,16 @@ pub enum Error {
     Tokens(#[from] token::Error),
 }
 
-/// What a link to the page has.
+/// The parts of a link that signs in to the page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignIn {
-    /// It stands behind `#in=`, and counts once.
+    /// It follows `#in=` in the link, and is valid once.
     pub code: String,
-    /// The name under which the page is best looked at on this machine.
+    /// The host name to use for the page on this machine.
     pub host: Option<String>,
 }
 
-/// A gateway that listens and does not answer yet.
+/// A gateway that listens but does not answer yet.
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
@@ -75,12 +76,12 @@ pub struct Server {
     router: Router,
     door: Arc<Door>,
     limits: Limits,
-    /// Ends what goes on, such as streams of events.
+    /// Cancelled at the stop; ends streams of events.
     stopping: CancellationToken,
 }
 
 impl Server {
-    /// Listens. An address that other machines reach needs tokens.
+    /// Listens. An address that other machines can reach requires a file of tokens.
     pub async fn bind(config: Config, bus: Bus) -> Result<Server, Error> {
         let Config { listen, tokens, mut hosts, origins, token, is_open, trace_url, playground, limits } =
             config;
@@ -117,29 +118,32 @@ impl Server {
         Ok(Server { listener, address, router, door, limits, stopping })
     }
 
-    /// When somebody asked last.
+    /// The time of the last request.
     pub fn seen(&self) -> LastRequest {
         self.door.seen.clone()
     }
 
-    /// What signs its owner in to the page once; none if nobody needs to.
+    /// A one-time code that signs in the owner of the server's token; none if there is no such
+    /// token.
     pub fn sign_in(&self) -> Option<SignIn> {
         let owner = self.door.tokens.as_ref()?.owner()?;
         Some(SignIn { code: self.door.sessions.code_for(owner), host: self.door.sessions.host.clone() })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Answers until `stop`. Then streams of events end at once, and other answers are finished, for a bounded time.
+    /// Answers until `stop`. Then event streams end at once, and other answers have a bounded time
+    /// to finish.
     pub async fn serve(self, stop: impl Future<Output = ()> + Send + 'static) -> Result<(), Error> {
         let Server { listener, router, door, limits, stopping, .. } = self;
         let (connections, ended) = (TaskTracker::new(), CancellationToken::new());
         let room = Arc::new(Semaphore::new(limits.connections));
         let take = async {
             loop {
+                // Taken before `accept`: connections beyond the limit wait in the backlog.
                 let permit = room.clone().acquire_owned().await.expect("it is never closed");
                 match listener.accept().await {
                     Ok((stream, remote)) => {
@@ -176,7 +180,8 @@ impl Server {
     }
 }
 
-/// Lets this process have so many connections open, besides its files, if it may. Many systems begin with 1,024.
+/// Raises the limit of open files for this many connections, as far as the hard limit allows. Many
+/// systems begin with 1,024.
 fn allow_open_files(connections: usize) {
     let wanted = connections as u64 + OTHER_FILES;
     let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(soft, hard)| {
@@ -201,10 +206,11 @@ struct Connection {
 }
 
 impl Connection {
-    /// Until it is closed; after `stopping` it takes no further request, and after `ended` it is dropped.
+    /// Serves the connection until it is closed. After `stopping` it takes no further request, and
+    /// after `ended` it is dropped.
     async fn serve(self, stopping: CancellationToken, ended: CancellationToken) {
         let Connection { stream, remote, router, limits, permit: _permit } = self;
-        // Answers are written at once, and each event of a stream as it comes.
+        // Without delay, because each answer and each event of a stream is sent at once.
         let (Ok(local), Ok(())) = (stream.local_addr(), stream.set_nodelay(true)) else { return };
         let ends = Ends { local: local.ip(), remote };
         let service = service_fn(move |request: Request<Incoming>| {

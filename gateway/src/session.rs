@@ -1,6 +1,7 @@
-//! Sessions of browsers. Whoever has shown a token gets a cookie that stands for it, for half a day. Nothing is kept of it: the cookie says whose
-//! it is and until when, with a code that only this process can make, and it ends with its token. And codes that sign in once, so that a link
-//! can open the page and no token has to be in it.
+//! Sessions of browsers. A client that sends a valid token receives a cookie, which replaces the
+//! token for half a day. The server stores no sessions: the cookie has the name of the token and
+//! the time of its end, signed by a secret of the server, and it ends with its token. Besides,
+//! one-time codes sign in, so that a link can open the page without a token in it.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -17,18 +18,20 @@ use tokio::time::Instant;
 
 use crate::token::{TokenHolder, Tokens, is_equal};
 
-/// How long a session lasts.
+/// The lifetime of a session.
 const SECONDS: u64 = 12 * 3600;
-/// How long a code may be used, and how many somebody has at most.
+/// The lifetime of a code, and the most codes of one caller.
 const CODE_WITHIN: Duration = Duration::from_secs(600);
 const MOST_CODES: usize = 8;
 
 #[derive(Debug)]
 pub(crate) struct Sessions {
     secret: Secret,
-    /// The name of the cookie: another server of this machine, whose port a browser does not look at, has another.
+    /// The name of the cookie. Browsers send cookies to all ports of a host, so each server of this
+    /// machine needs its own name.
     cookie: String,
-    /// A name of this machine that nobody else can guess: no other server of it is sent the cookie of a page under that name.
+    /// A host name of this machine that others can't guess. Browsers do not send the cookie of this
+    /// host to other servers of the machine.
     pub(crate) host: Option<String>,
     codes: Mutex<Vec<Code>>,
 }
@@ -41,8 +44,8 @@ struct Code {
 }
 
 impl Sessions {
-    /// Those of a server with a token of its own outlast it, as the token does.
-    /// `is_local`: only this machine reaches it.
+    /// Sessions of a server with its own token survive a restart, as the token does, because the
+    /// secret is derived from it. `is_local`: only this machine can reach the server.
     pub(crate) fn new(owner: Option<&str>, is_local: bool) -> Self {
         let secret = owner.map_or_else(fresh_secret, |token| Secret::of(&format!("sessions of {token}")));
         let digest = digest::sha256(signatures(std::slice::from_ref(&secret), "cookie", 0, b""));
@@ -50,8 +53,8 @@ impl Sessions {
         Sessions { secret, cookie: format!("trellis_{}", &digest[..8]), host, codes: Mutex::default() }
     }
 
-    /// The value of `Set-Cookie` that begins a session. Without a path: it counts below the folder of the page that set it, so that the page may
-    /// stand behind any prefix.
+    /// The value of `Set-Cookie` that begins a session. It has no path, so it applies to the folder
+    /// of the page, and a proxy may serve the page under any prefix.
     pub(crate) fn begin(&self, known: &TokenHolder, now: Timestamp, is_secure: bool) -> Option<HeaderValue> {
         let until = now.millis() / 1000 + SECONDS;
         let value = format!("{}.{until}.{}", known.caller.name, self.code(known, until));
@@ -60,18 +63,18 @@ impl Sessions {
         HeaderValue::try_from(cookie).ok()
     }
 
-    /// The value that ends it.
+    /// The value of `Set-Cookie` that ends a session.
     pub(crate) fn end(&self) -> Option<HeaderValue> {
         HeaderValue::try_from(format!("{}=; Max-Age=0; HttpOnly; SameSite=Strict", self.cookie)).ok()
     }
 
-    /// Whose session a request is of.
+    /// The token holder whose session cookie the request has.
     pub(crate) fn find(&self, tokens: &Tokens, headers: &HeaderMap, now: Timestamp) -> Option<TokenHolder> {
         let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
         let mut values = cookies
             .flat_map(|cookies| cookies.split(';'))
             .filter_map(|cookie| cookie.trim().strip_prefix(self.cookie.as_str())?.strip_prefix('='));
-        // Another server of this machine may have set one of the same name.
+        // Another server of this machine may have set a cookie of the same name.
         values.find_map(|value| {
             let mut parts = value.rsplitn(3, '.');
             let (code, until, name) = (parts.next()?, parts.next()?.parse::<u64>().ok()?, parts.next()?);
@@ -105,7 +108,7 @@ impl Sessions {
         code
     }
 
-    /// Whom a code signs in: it counts once.
+    /// The token holder that the code signs in. The code is removed, so it is valid once.
     pub(crate) fn redeem(&self, code: &str) -> Option<TokenHolder> {
         let sha256 = digest::sha256(code);
         let mut codes = self.codes.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,5 @@
-//! What conditions saw because of which steps were skipped. It is in the events of a run, and not in its state.
+//! The values that conditions read when they skipped a step. They are in the events of a run, but
+//! not in its state.
 
 use std::collections::HashMap;
 
@@ -9,12 +10,14 @@ use domain::{
 use serde_json::Value;
 use trace::{Event, LoggedEvents};
 
-/// By the graph, the place of the step, and what was asked: after an amend another step may stand there.
+/// The key is the graph, the index of the step, and the question. After an amend another step may
+/// have the same index.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Saw(HashMap<(ChildId, StepIndex, String), Json>);
 
 impl Saw {
-    /// Remembers what a `when` saw that was not true. A second delivery says the same again.
+    /// Records the values that a false or failed `when` read. A second delivery records the same
+    /// again.
     pub(crate) fn note(&mut self, logged: &LoggedEvents) {
         for event in &logged.events {
             if let Event::ConditionAsked { child_id, step, question, answer, saw } = event
@@ -26,7 +29,8 @@ impl Saw {
         }
     }
 
-    /// What the `when` of a step saw, in words: only what it names. None if nothing tells it, as in a log that has no content.
+    /// The values that the `when` of a step read, as text, limited to the names that it mentions.
+    /// None if they are unknown, as in a log without content.
     pub(crate) fn words(&self, graph: &ChildId, step: StepIndex, when: &Condition) -> Option<String> {
         let saw = self.0.get(&(graph.clone(), step, format!("when: {}", when.source())))?.value();
         if saw.is_null() {

@@ -1,4 +1,5 @@
-//! What the runs that were submitted in the last 24 hours have cost: by the hour in which they began, by agent and by model.
+//! The cost of the runs that were submitted in the last 24 hours: by the hour of submission, by
+//! agent and by model.
 
 use std::collections::BTreeMap;
 
@@ -13,18 +14,18 @@ use crate::problem::ApiResult;
 
 const HOUR_MS: u64 = 60 * 60 * 1000;
 pub(crate) const HOURS: usize = 24;
-/// Pages of runs that are added up; of more, the newest.
+/// The most pages of runs that are added up, the newest first.
 const PAGES: usize = 10;
-/// Those that are not known by name.
+/// The name for spending without a known agent or model.
 const OTHERS: &str = "others";
 
 #[derive(Debug, Default)]
 pub(crate) struct Today {
     /// The oldest hour first.
     pub(crate) hours: [Usd; HOURS],
-    /// Who spent most first.
+    /// The largest sum first.
     pub(crate) agents: Vec<(String, Usd)>,
-    /// What was spent with each model; the rest is estimates, charges, and calls of no model.
+    /// The cost by model; estimates, charges and calls without a model are under [`OTHERS`].
     pub(crate) models: Vec<(String, Usd)>,
     /// There are more runs than were added up.
     pub(crate) is_cut: bool,
@@ -77,7 +78,7 @@ impl Sums {
         *sum = sum.saturating_add(cost.nanos());
     }
 
-    /// What has no name comes last.
+    /// The largest sum first; the sum without a name is last.
     fn most_first(self) -> Vec<(String, Usd)> {
         let mut sums: Vec<(Option<String>, u64)> = self.0.into_iter().filter(|(_, sum)| *sum > 0).collect();
         sums.sort_by_key(|(name, sum)| (name.is_none(), std::cmp::Reverse(*sum)));

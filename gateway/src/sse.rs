@@ -1,5 +1,5 @@
-//! Streams of server-sent events: each ends when the server stops or the token does not count any more, and says that it is there
-//! while it is silent.
+//! Streams of server-sent events. Each ends when the server stops or the token is removed, and
+//! sends comments while it is silent.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use crate::{call::Call, problem::ApiResult};
 
-/// The answer that is a stream of events.
+/// An answer that is a stream of events.
 pub(crate) fn stream(call: &Call, events: impl Stream<Item = Event> + Send + 'static) -> ApiResult {
     let place = call.streams.take(&call.caller.name)?;
     let left = call
@@ -37,11 +37,11 @@ pub(crate) fn stream(call: &Call, events: impl Stream<Item = Event> + Send + 'st
     });
     let events = events.take_until(Box::pin(over));
     let heartbeat = KeepAlive::new().interval(call.limits.heartbeat).text("still here");
-    // Proxies that collect what they pass on would keep events for themselves.
+    // Buffering proxies would hold events back.
     Ok(([("x-accel-buffering", "no")], Sse::new(events).keep_alive(heartbeat)).into_response())
 }
 
-/// The same for a page, which holds a run in memory while it is looked at: of these somebody has few.
+/// As [`stream`], for a page. It holds a run in memory, so a caller may have only a few.
 pub(crate) fn of_page(call: &Call, events: impl Stream<Item = Event> + Send + 'static) -> ApiResult {
     let place = call.streams.take_few(&call.caller.name)?;
     stream(
@@ -53,7 +53,7 @@ pub(crate) fn of_page(call: &Call, events: impl Stream<Item = Event> + Send + 's
     )
 }
 
-/// Whether a client wants a stream of events.
+/// True if the client asks for a stream of events.
 pub(crate) fn is_wanted(call: &Call) -> bool {
     let accept = call.header(axum::http::header::ACCEPT).unwrap_or_default();
     accept.split(',').any(|kind| {

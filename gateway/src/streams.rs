@@ -1,4 +1,5 @@
-//! How many streams there are: a caller has a part of them, and all together leave connections for requests that end.
+//! The number of open streams. It is limited per caller and in total, so that connections remain
+//! free for short requests.
 
 use std::{
     collections::HashMap,
@@ -9,7 +10,7 @@ use axum::http::StatusCode;
 
 use crate::problem::{ApiResult, ProblemDetails};
 
-/// The most pages that change for one caller.
+/// The most live pages of one caller.
 const MOST_PAGES: usize = 64;
 
 #[derive(Debug)]
@@ -27,12 +28,12 @@ pub(crate) struct Place {
 }
 
 impl Streams {
-    /// Of so many connections three quarters may be streams, and half may be one caller's.
+    /// Three quarters of the connections may be streams, and half may be streams of one caller.
     pub(crate) fn of(connections: usize) -> Arc<Self> {
         Arc::new(Streams { most: connections / 4 * 3, most_of_one: connections / 2, open: Mutex::default() })
     }
 
-    /// A place among the few streams of pages that a caller may have. It counts as one more.
+    /// A place among the live pages of a caller. It also counts in the total of all streams.
     pub(crate) fn take_few(self: &Arc<Self>, caller: &str) -> ApiResult<Place> {
         let pages = format!("pages of {caller}");
         let own = self.open.lock().unwrap_or_else(PoisonError::into_inner).get(&pages).copied();

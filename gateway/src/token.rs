@@ -1,5 +1,6 @@
-//! Who may ask: tokens, of which only the SHA-256 is kept, a line for each in a file. The file is read again as it changes; one
-//! that can't be read leaves those that count as they are. Nothing of a token or of the file is ever logged.
+//! The tokens that may send requests. A file has one line per token, with its SHA-256 only, and is
+//! read again when it changes. If it can't be read then, the present tokens stay valid. No part of
+//! a token or of the file is ever logged.
 
 use std::{
     hint::black_box,
@@ -15,17 +16,18 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Caller;
 
-/// How often the file is looked at.
+/// The interval at which the file is read.
 const LOOK: Duration = Duration::from_secs(1);
 /// The largest file, and the most bytes of a name.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 const MAX_NAME_BYTES: usize = 64;
 /// The roles that a token can have.
 const ROLES: [Kind; 3] = [Kind::Client, Kind::Observer, Kind::Admin];
-/// The name of whoever has the one token of [`crate::config::Config::token`], or asks where there are no tokens.
+/// The name of the caller that has the token of [`crate::config::Config::token`], and of every
+/// caller of a server without tokens.
 const OWNER: &str = "local";
 
-/// Why there are no tokens.
+/// The reasons for which tokens can't be read or made.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("can't read the tokens in {}: {reason}\n\nhint: `trellis gateway token` makes a line of the file", .path.display())]
@@ -44,13 +46,14 @@ pub enum Error {
     NoRole,
 }
 
-/// A new token, which nobody can guess: 244 random bits.
+/// A new random token of 244 bits, which can't be guessed.
 pub fn fresh() -> String {
     let random = Random::System;
     format!("trellis_{:032x}{:032x}", random.bits(), random.bits())
 }
 
-/// The line of a token for the file: its name, its roles, and its SHA-256. The token itself is not in it.
+/// The line of a token for the file: its name, its roles, and its SHA-256. The token itself is not
+/// in it.
 pub fn line(name: &str, kinds: &[Kind], token: &str) -> Result<String, Error> {
     if !is_name(name) {
         return Err(Error::Name(name.chars().take(MAX_NAME_BYTES).collect()));
@@ -70,28 +73,28 @@ fn is_name(text: &str) -> bool {
     (1..=MAX_NAME_BYTES).contains(&text.len()) && text.bytes().all(is_plain)
 }
 
-/// Somebody who may ask, until the token is taken off the file or the server stops.
+/// A caller with a valid token, until the token is removed from the file or the server stops.
 #[derive(Debug, Clone)]
 pub(crate) struct TokenHolder {
     pub(crate) caller: Caller,
     pub(crate) ends: CancellationToken,
-    /// Of a session: when it ends.
+    /// The end of a session; none for a token.
     pub(crate) until: Option<Timestamp>,
     sha256: String,
 }
 
 impl TokenHolder {
-    /// Whether it is whoever reaches a server without tokens, or has the token that its own user's commands have.
+    /// True for every caller of a server without tokens, and for the token of the server itself.
     pub(crate) fn is_owner(&self) -> bool {
         self.caller.name == OWNER
     }
 
-    /// For a session, which ends then.
+    /// The same holder in a session that ends at `until`.
     pub(crate) fn until(self, until: Timestamp) -> Self {
         TokenHolder { until: Some(until), ..self }
     }
 
-    /// By which it is told from another token of the same name.
+    /// The SHA-256 of the token, which distinguishes tokens of the same name.
     pub(crate) fn digest(&self) -> &str {
         &self.sha256
     }
@@ -101,7 +104,7 @@ impl TokenHolder {
     }
 }
 
-/// All tokens that count now.
+/// All valid tokens.
 #[derive(Debug)]
 pub(crate) struct Tokens {
     path: Option<PathBuf>,
@@ -111,7 +114,7 @@ pub(crate) struct Tokens {
 }
 
 impl Tokens {
-    /// None: whoever can reach the server may do everything.
+    /// None: there are no tokens, and every client that can connect has all rights.
     pub(crate) async fn read(
         path: Option<PathBuf>,
         owner: Option<&str>,
@@ -128,12 +131,12 @@ impl Tokens {
         Ok(Some(Tokens { path, owner, all: RwLock::new(Arc::new(all)), stop: stop.clone() }))
     }
 
-    /// Who has this token.
+    /// The holder of this token.
     pub(crate) fn find(&self, token: &str) -> Option<TokenHolder> {
         let sha256 = digest::sha256(token);
         let all = self.all.read().unwrap_or_else(PoisonError::into_inner).clone();
         let mut found = None;
-        // All are compared, whichever it is.
+        // Compares all tokens, also after a match, so that the time reveals nothing.
         for known in all.iter().chain(&self.owner) {
             if is_equal(known.sha256.as_bytes(), sha256.as_bytes()) {
                 found = Some(known.clone());
@@ -142,21 +145,21 @@ impl Tokens {
         found
     }
 
-    /// Who has the token of the server itself.
+    /// The holder of the server's own token.
     pub(crate) fn owner(&self) -> Option<TokenHolder> {
         self.owner.clone()
     }
 
-    /// All that have this name: a token that is being changed has two.
+    /// All holders of this name: while a token is being replaced, two tokens have it.
     pub(crate) fn named(&self, name: &str) -> Vec<TokenHolder> {
         let all = self.all.read().unwrap_or_else(PoisonError::into_inner).clone();
         all.iter().chain(&self.owner).filter(|known| known.caller.name == name).cloned().collect()
     }
 
-    /// Reads the file again as it changes, for ever.
+    /// Reads the file again whenever it changes. Never returns.
     pub(crate) async fn follow(&self) {
         let Some(path) = &self.path else { return std::future::pending().await };
-        // Nothing is taken for read: the file may have changed since the start.
+        // The first read is always applied: the file may have changed since the start.
         let mut seen = None;
         loop {
             tokio::time::sleep(LOOK).await;
@@ -176,6 +179,7 @@ impl Tokens {
 
     fn replace(&self, new: Vec<TokenHolder>) {
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
+        // An unchanged holder keeps its `ends`, so that its open streams continue.
         let kept = |known: TokenHolder| all.iter().find(|old| old.is_same(&known)).cloned().unwrap_or(known);
         let new: Vec<TokenHolder> = new.into_iter().map(kept).collect();
         let is_gone = |old: &&TokenHolder| !new.iter().any(|known| known.is_same(old));
@@ -183,13 +187,13 @@ impl Tokens {
         if !gone.is_empty() || new.len() != all.len() {
             tracing::info!(tokens = new.len(), "the tokens were read again");
         }
-        // Whoever listens to a stream hears no more.
+        // Open streams of a removed token end here.
         gone.into_iter().for_each(|old| old.ends.cancel());
         *all = Arc::new(new);
     }
 }
 
-/// Whoever asks where there are no tokens.
+/// The caller of a server without tokens: it has all roles.
 pub(crate) fn everybody(stop: &CancellationToken) -> TokenHolder {
     let caller = Caller { name: OWNER.into(), kinds: ROLES.to_vec() };
     TokenHolder { caller, ends: stop.child_token(), until: None, sha256: String::new() }
@@ -247,7 +251,7 @@ fn parsed(line: &str) -> Result<TokenHolder, &'static str> {
     })
 }
 
-/// In the same time, wherever they differ.
+/// Compares in constant time, independent of the place of the first difference.
 pub(crate) fn is_equal(one: &[u8], other: &[u8]) -> bool {
     let differ = one
         .iter()

@@ -1,4 +1,6 @@
-//! What only the gateway says: bodies whose ids stand in the path, pages, and answers that have no message of their own.
+//! The messages that only the gateway has: bodies for routes whose path has the ids, pages of
+//! lists, and answers without a message on the bus. Their doc comments are descriptions in the
+//! OpenAPI document.
 
 use domain::{
     AgentId, AgentProfile, CallId, ChildId, GraphName, ScheduleName, Timestamp, TraceId, WorkerId,
@@ -13,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use trace::{Commit, Event};
 
-/// A submission: one agent, a graph, or an earlier run again.
+/// The schema of a submission: one agent, a graph, or the rerun of an earlier run.
 pub(crate) fn submission(generator: &mut SchemaGenerator) -> Schema {
     json_schema!({"anyOf": [
         generator.subschema_for::<Spawn>(),
@@ -22,7 +24,7 @@ pub(crate) fn submission(generator: &mut SchemaGenerator) -> Schema {
     ]})
 }
 
-/// Any value: the result of an agent.
+/// The schema of any JSON value, such as the result of an agent.
 pub(crate) fn any(_: &mut SchemaGenerator) -> Schema {
     json_schema!({})
 }
@@ -31,7 +33,7 @@ pub(crate) fn object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "object"})
 }
 
-/// One event of a stream.
+/// The schema of one event of a stream.
 pub(crate) fn event(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
@@ -56,7 +58,7 @@ pub(crate) struct Cancel {
     pub(crate) child_id: Option<ChildId>,
     #[serde(default)]
     pub(crate) reason: Option<Text>,
-    /// Nothing is undone, also if that has begun.
+    /// Skips the undo, even if it has already begun.
     #[serde(default)]
     pub(crate) without_undo: bool,
 }
@@ -67,7 +69,7 @@ pub(crate) struct Cancel {
 pub(crate) struct Delete {
     #[serde(default)]
     pub(crate) child_id: Option<ChildId>,
-    /// Also ends and deletes what is live, and what others still read.
+    /// Also ends and deletes live contexts, and content that other runs still read.
     #[serde(default)]
     pub(crate) force: bool,
 }
@@ -77,9 +79,10 @@ pub(crate) struct Delete {
 #[serde(deny_unknown_fields, rename = "RestoreBody")]
 pub(crate) struct Restore {
     pub(crate) child_id: ChildId,
-    /// The last step that shall count; 0: none.
+    /// The last step that is kept; 0 keeps none.
     pub(crate) to: u32,
-    /// The number of this restore within its context, from 1: one that is already done changes nothing. Absent: the next.
+    /// The number of this restore within its context, from 1. Repeating a completed restore changes
+    /// nothing. Absent: the next number.
     #[serde(default)]
     pub(crate) number: Option<u32>,
 }
@@ -89,11 +92,11 @@ pub(crate) struct Restore {
 #[serde(deny_unknown_fields, rename = "TellBody")]
 pub(crate) struct Tell {
     pub(crate) text: Text,
-    /// The sender's own name for the message: the same id and text again changes nothing. Absent: of the `Idempotency-Key`, or a
-    /// new one.
+    /// The sender's own id for the message. Repeating the same id and text changes nothing. Absent:
+    /// an id derived from the `Idempotency-Key`, or a new one.
     #[serde(default)]
     pub(crate) id: Option<CallId>,
-    /// Who sends it; absent: the name of the token.
+    /// The name of the sender; absent: the name of the token.
     #[serde(default)]
     pub(crate) by: Option<Text>,
 }
@@ -102,14 +105,14 @@ pub(crate) struct Tell {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename = "AnswerBody")]
 pub(crate) struct Answer {
-    /// It must be as the question asks for.
+    /// It must match the form of the question.
     pub(crate) answer: Text,
-    /// Who answers; absent: the name of the token.
+    /// The name of the person who answers; absent: the name of the token.
     #[serde(default)]
     pub(crate) by: Option<Text>,
 }
 
-/// A message for the coordinators is stored; whether it changes anything shows in the run.
+/// Confirms that the message is stored for the coordinators. The run shows its effect.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Stored {
     pub(crate) stored: bool,
@@ -118,10 +121,10 @@ pub(crate) struct Stored {
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct RunsPage {
     pub(crate) runs: Vec<RunSummary>,
-    /// Continues the list, as `after`; absent: this is its end.
+    /// Pass it as `after` to continue the list; absent at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) next: Option<RunsCursor>,
-    /// How many runs are listed without a filter, if none is found with it.
+    /// The number of runs without the filter, if none matches it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) unfiltered: Option<u64>,
 }
@@ -131,7 +134,7 @@ pub(crate) struct QuestionsPage {
     pub(crate) questions: Vec<PendingQuestion>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) next: Option<RunsCursor>,
-    /// How many more questions these runs have: the answer would be too large with them.
+    /// The number of further questions of these runs, which would make the answer too large.
     pub(crate) left_out: u32,
 }
 
@@ -139,9 +142,9 @@ pub(crate) struct QuestionsPage {
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Run {
     pub(crate) trace_id: TraceId,
-    /// The number of its last event.
+    /// The number of the run's last event.
     pub(crate) version: u64,
-    /// How the root ended; null while it is live.
+    /// The outcome of the root; null while the run is live.
     pub(crate) outcome: Option<Outcome>,
     /// Parents before their children.
     pub(crate) contexts: Vec<ContextSnapshot>,
@@ -150,18 +153,18 @@ pub(crate) struct Run {
     pub(crate) deleted: Vec<ChildId>,
 }
 
-/// An event of a run, with its place in the log.
+/// An event of a run, with its position in the log.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct LoggedEvent {
-    /// Of the message in the log; a message may have several events.
+    /// The sequence of the message in the log; a message may have several events.
     pub(crate) sequence: u64,
     pub(crate) message_id: Option<String>,
     pub(crate) stored_at: Timestamp,
     /// The number of the event in the run, from 1.
     pub(crate) event: u64,
-    /// When it was decided.
+    /// The time of the decision.
     pub(crate) at: Timestamp,
-    /// Since the event before it.
+    /// The time since the previous event.
     pub(crate) since_ms: u64,
     pub(crate) child_id: ChildId,
     pub(crate) commit: Commit,
@@ -171,7 +174,7 @@ pub(crate) struct LoggedEvent {
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Agents {
     pub(crate) agents: Vec<AgentProfile>,
-    /// The version of each that was applied; built-in ones have none.
+    /// The version of each applied profile; built-in ones have none.
     pub(crate) versions: BTreeMap<AgentId, u64>,
 }
 
@@ -180,7 +183,7 @@ pub(crate) struct AgentApplied {
     pub(crate) agent_id: AgentId,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) version: Option<u64>,
-    /// It was so before.
+    /// True if the profile was the same before.
     pub(crate) unchanged: bool,
 }
 
@@ -201,10 +204,10 @@ pub(crate) struct SchedulesPage {
 pub(crate) struct ScheduleKept {
     pub(crate) name: ScheduleName,
     pub(crate) revision: u64,
-    /// It was so before.
+    /// True if the schedule was the same before.
     pub(crate) unchanged: bool,
     pub(crate) paused: bool,
-    /// Its next tick; absent if it is paused.
+    /// The next tick; absent if the schedule is paused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) next: Option<Timestamp>,
 }
@@ -232,7 +235,7 @@ pub(crate) struct GraphsPage {
 pub(crate) struct GraphKept {
     pub(crate) name: GraphName,
     pub(crate) version: u64,
-    /// It was so before.
+    /// True if the graph was the same before.
     pub(crate) unchanged: bool,
 }
 
@@ -246,15 +249,17 @@ pub(crate) struct GraphDeleted {
 pub(crate) struct Coordinators {
     pub(crate) coordinators: Vec<WorkerId>,
     pub(crate) policies: Vec<Policy>,
-    /// The partitions of each of them, in the same order.
+    /// The partitions of each coordinator, in the order of `coordinators`.
     pub(crate) partitions: Vec<Vec<u16>>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct SignInCode {
-    /// What follows `#in=` in the address of the page. None: nobody needs to sign in.
+    /// The code that follows `#in=` in the address of the page. Null if the server needs no
+    /// sign-in.
     pub(crate) code: Option<String>,
-    /// The name under which the page is best looked at on the machine of the server: no other server of it is sent the cookie.
+    /// The host name for the page on the server's machine. Browsers do not send the cookie of this
+    /// host to other servers of the machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) host: Option<String>,
 }
@@ -283,7 +288,7 @@ pub(crate) struct Answered {
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct KeptLetter {
-    /// The kind of the message that was refused.
+    /// The kind of the rejected message.
     pub(crate) kind: ChildId,
     pub(crate) sequence: u64,
     pub(crate) stored_at: Timestamp,
@@ -294,7 +299,7 @@ pub(crate) struct KeptLetter {
 pub(crate) struct LettersPage {
     /// The newest first.
     pub(crate) letters: Vec<KeptLetter>,
-    /// Continues the list, as `before`; absent: this is its end.
+    /// Pass it as `before` to continue the list; absent at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) next: Option<u64>,
 }

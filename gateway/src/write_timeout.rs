@@ -1,5 +1,5 @@
-//! A connection whose other side has to read: if nothing of what is to be written can be for a time, it is an error. So a client
-//! that stops reading holds no memory and no connection for ever.
+//! A connection whose writes time out. If the client accepts no byte for a while, the write fails.
+//! So a client that stops reading does not hold memory and a connection for ever.
 
 use std::{
     future::Future,
@@ -27,7 +27,7 @@ impl<S> WriteTimeout<S> {
         WriteTimeout { stream, within, waits: None }
     }
 
-    /// The result of a write; an error if it has waited for too long.
+    /// The result of a write; an error if the write has waited for too long.
     fn weigh<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.waits = None;

@@ -1,13 +1,13 @@
-//! A question to the coordinators, and why it has no answer.
+//! Sends a query to the coordinators and returns the answer, or the reason of its absence.
 
 use bus::ClientBus;
 use client::Client;
 use domain::wire::{Query, QueryAnswer};
 
-/// Why a question to the coordinators has no answer.
+/// The reasons for which a query has no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NotAsked {
-    /// These credentials may not ask.
+    /// The credentials do not allow the query.
     Denied,
     Failed,
 }

@@ -1,4 +1,4 @@
-//! What was found: each with a level, and a hint where something is to be done.
+//! The findings of the doctor: each has a level, and a hint if something should be done.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 #[serde(rename_all = "snake_case")]
 pub enum Level {
     Ok,
-    /// These credentials may not ask.
+    /// The credentials do not allow the check.
     NotChecked,
     Warn,
     Fail,
@@ -15,7 +15,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// In a word.
+    /// The level as one word.
     pub fn word(self) -> &'static str {
         match self {
             Level::Ok => "ok",
@@ -48,12 +48,12 @@ impl Findings {
         self.add(check, Level::NotChecked, "not checked: this role may not ask", None);
     }
 
-    /// Whether something was found in a check.
+    /// True if the check has a finding.
     pub fn has(&self, check: &str) -> bool {
         self.0.iter().any(|finding| finding.check == check)
     }
 
-    /// Whether something was found of a level.
+    /// True if a finding has this level.
     pub fn any(&self, level: Level) -> bool {
         self.0.iter().any(|finding| finding.level == level)
     }

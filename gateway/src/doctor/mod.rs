@@ -1,5 +1,5 @@
-//! What ails a deployment: whether its processes answer, whether work goes on, and whether there is room. Changes nothing. `trellis doctor` and
-//! the page tell it.
+//! Examines a deployment: whether its processes answer, whether work progresses, and whether there
+//! is storage left. It changes nothing. `trellis doctor` and the page show the findings.
 
 mod ask;
 mod findings;
@@ -20,17 +20,17 @@ use self::ask::{NotAsked, ask};
 use crate::problem::ProblemDetails;
 pub use findings::{Finding, Findings, Level};
 
-/// From here on coordinators refuse new runs.
+/// Coordinators reject new runs from this fill level on.
 const REFUSED_FROM_PERCENT: u64 = coordinator::MARK_PERCENT;
-/// A log that drops its oldest is about to.
+/// From this fill level on, a log is about to drop its oldest messages.
 const DROPS_FROM_PERCENT: u64 = 95;
 
-/// What is told of runs.
+/// The limits from which a run is reported.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// A run in which nothing has happened for so long, and that does not wait for a human, stands still.
+    /// A run is stuck after this time without an event, if it does not wait for a human.
     pub stuck_after: Duration,
-    /// A run should have ended so long after its submission.
+    /// A run should have ended this long after its submission.
     pub old_after: Duration,
 }
 
@@ -40,7 +40,7 @@ impl Default for Bounds {
     }
 }
 
-/// What is stored, and what is worked on, where nobody need answer: a directory.
+/// Examines storage and work where no process needs to run: in a directory.
 pub async fn examine_work(bus: &ClientBus, bounds: &Bounds, findings: &mut Findings) {
     storage(bus, findings).await;
     work::dead_letters(bus, findings).await;
@@ -48,7 +48,7 @@ pub async fn examine_work(bus: &ClientBus, bounds: &Bounds, findings: &mut Findi
     work::old_runs(bus, bounds.old_after, findings).await;
 }
 
-/// Coordinators, workers, and what they work on.
+/// Examines coordinators, workers, and their work.
 pub async fn processes(bus: &ClientBus, bounds: &Bounds, findings: &mut Findings) {
     let asked = Instant::now();
     match ask(bus, &Query::Coordinators).await {
@@ -117,7 +117,8 @@ pub async fn processes(bus: &ClientBus, bounds: &Bounds, findings: &mut Findings
     }
 }
 
-/// A wrong clock does not harm a run, but the times in its journal and spans.
+/// Warns of wrong worker clocks. They don't harm a run, but they falsify the times in its journal
+/// and spans.
 fn worker_clocks(workers: &[WorkerState], findings: &mut Findings) {
     let wrong = |worker: &WorkerState| {
         let ahead = worker.clock_ahead_ms? / 1000;
@@ -131,7 +132,7 @@ fn worker_clocks(workers: &[WorkerState], findings: &mut Findings) {
     }
 }
 
-/// Whether all coordinators were started with the same options.
+/// Warns of coordinators that were started with different options.
 fn differences(policies: &[Policy], findings: &mut Findings) {
     let Some((first, others)) = policies.split_first() else { return };
     if policies.iter().any(|one| policies.iter().any(|other| other.keys_are_apart(one))) {
@@ -156,7 +157,7 @@ fn differences(policies: &[Policy], findings: &mut Findings) {
     findings.add("options", Level::Warn, found, Some(hint));
 }
 
-/// Pools whose workers have different policies: which of them refuses a profile is then chance.
+/// Pools whose workers have different policies: then chance decides whether a profile is rejected.
 pub fn policies_apart(workers: &[WorkerState]) -> Vec<String> {
     let mut pools: BTreeMap<&PoolName, BTreeMap<&str, Vec<&str>>> = BTreeMap::new();
     for worker in workers.iter().filter(|worker| !worker.policy_digest.is_empty()) {
@@ -176,7 +177,8 @@ pub fn policies_apart(workers: &[WorkerState]) -> Vec<String> {
     words.collect()
 }
 
-/// Whether somebody changed the streams. A coordinator that runs goes on with them; one that starts may not.
+/// Warns of changed stream settings. A running coordinator continues with them, but one that starts
+/// may not.
 pub async fn stream_settings(bus: &ClientBus, findings: &mut Findings) {
     let Ok(differences) = bus.differences().await else { return };
     if !differences.is_empty() {
@@ -193,7 +195,7 @@ pub async fn streams(bus: &ClientBus, findings: &mut Findings) {
         for filter in stream.filters().iter().take(1) {
             match bus.last(filter).await {
                 Ok(_) => {}
-                // Of this role.
+                // This role may not read the stream.
                 Err(bus::Error::Denied(_)) => hidden += 1,
                 Err(error) => {
                     missing.push(stream.name());
@@ -220,12 +222,12 @@ pub async fn streams(bus: &ClientBus, findings: &mut Findings) {
     findings.add("streams", Level::Fail, format!("can't read {}: {why}", missing.join(", ")), Some(&hint));
 }
 
-/// How full each stream and the bucket are. Full journals and objects refuse new runs, full queues messages; full logs drop
-/// their oldest.
+/// Reports how full the streams and the bucket are. When full, journals and objects reject new
+/// runs, queues reject messages, and logs drop their oldest messages.
 pub async fn storage(bus: &ClientBus, findings: &mut Findings) {
     let fills = match bus.fill().await {
         Ok(fills) => fills,
-        // Said already: the streams don't exist.
+        // The check of the streams reports that they don't exist.
         Err(_) => return,
     };
     let word = |fill: &Fill| format!("{} {} %", fill.storage.name(), fill.percent());
@@ -262,7 +264,7 @@ pub async fn storage(bus: &ClientBus, findings: &mut Findings) {
     }
     if refusing.is_empty() && dropping.is_empty() && queued.is_empty() {
         let reserved: u64 = fills.iter().filter_map(|fill| fill.max_bytes).sum();
-        // Only a server of NATS sets space aside; a directory grows.
+        // Only NATS reserves space; a directory grows.
         let most = match bus {
             ClientBus::Direct(Bus::Nats(_)) => format!("{} reserved", size(reserved)),
             ClientBus::Direct(Bus::Memory(_) | Bus::Disk(_)) | ClientBus::Http(_) => {
@@ -273,7 +275,7 @@ pub async fn storage(bus: &ClientBus, findings: &mut Findings) {
     }
 }
 
-/// What helps where logs drop their oldest messages.
+/// The hint for logs that drop their oldest messages.
 fn hint_for_full_logs(full: impl Iterator<Item = Storage>) -> String {
     let (audit, others): (Vec<Storage>, Vec<Storage>) =
         full.partition(|storage| *storage == Storage::Stream(Stream::Audit));
@@ -284,7 +286,7 @@ fn hint_for_full_logs(full: impl Iterator<Item = Storage>) -> String {
     raise.into_iter().chain(keep).collect::<Vec<_>>().join("; ")
 }
 
-/// A duration as it is told.
+/// A duration in milliseconds, as text.
 pub fn shown(took: Duration) -> String {
     format!("{}.{:03} ms", took.as_millis(), took.subsec_micros() % 1000)
 }

@@ -1,4 +1,5 @@
-//! What ails work: whether somebody takes it, whether it goes on, and whether it is seen.
+//! Examines the work of a deployment: whether workers take it, whether it progresses, and whether
+//! it is exported.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,30 +21,30 @@ use super::{
     findings::{Findings, Level},
 };
 
-/// What waits for so long is worth a warning.
+/// The waiting time from which a queue is reported.
 const LONG_SECONDS: u64 = 60;
-/// A dead letter that is younger is worth a warning.
+/// Dead letters are reported as a warning up to this age.
 const RECENT_MINUTES: u64 = 60;
-/// Of so many MCP servers that nobody has, each is told.
+/// The most missing MCP servers that are reported one by one.
 const TOLD_SERVERS: usize = 10;
-/// Of so many runs, the oldest ones, the newest event is read.
+/// The newest event is read of at most this many runs, the oldest first.
 const RUNS_READ: usize = 50;
 
-/// For how many seconds the oldest has waited.
+/// For how many seconds the oldest message has waited.
 fn waited(backlog: &Backlog) -> u64 {
     backlog.oldest.map_or(0, |oldest| Clock::default().now().millis_since(oldest) / 1_000)
 }
 
-/// Whether somebody takes the work that waits, and whether spans are exported.
+/// Checks that workers take the waiting tasks, and that coordinators and exporters keep up.
 pub(super) async fn queues(bus: &ClientBus, workers: &[WorkerState], findings: &mut Findings) {
     let subjects = match bus.subjects(&Filter::Executes).await {
         Ok(subjects) => subjects,
-        // Over HTTP nobody may read the queues: the runs that wait in them can be found.
+        // Over HTTP the queues can't be read, but the runs that wait in them can be listed.
         Err(bus::Error::Denied(_)) if matches!(bus, ClientBus::Http(_)) => {
             return waiting_runs(bus, workers, findings).await;
         }
         Err(bus::Error::Denied(_)) => return findings.not_checked("queues"),
-        // Said already: the streams don't exist.
+        // The check of the streams reports that they don't exist.
         Err(_) => return,
     };
     let mut waiting = 0;
@@ -79,7 +80,7 @@ pub(super) async fn queues(bus: &ClientBus, workers: &[WorkerState], findings: &
     lags(bus, findings).await;
 }
 
-/// Whether runs wait for their first worker, where the queues can't be read.
+/// Checks that runs do not wait long for their first worker, where the queues can't be read.
 async fn waiting_runs(bus: &ClientBus, workers: &[WorkerState], findings: &mut Findings) {
     let status = vec![ContextStatus::Submitted];
     let query = RunsQuery { limit: 500, status, ..RunsQuery::default() };
@@ -103,7 +104,7 @@ async fn waiting_runs(bus: &ClientBus, workers: &[WorkerState], findings: &mut F
     findings.add("queues", level, found, hint);
 }
 
-/// Whether there are runs that should have ended long ago.
+/// Warns of runs that should have ended long ago.
 pub(super) async fn old_runs(bus: &ClientBus, after: Duration, findings: &mut Findings) {
     let status = vec![
         ContextStatus::Submitted,
@@ -114,7 +115,7 @@ pub(super) async fn old_runs(bus: &ClientBus, after: Duration, findings: &mut Fi
     let until = Some(Clock::default().now().minus_millis(millis(after)));
     let query = RunsQuery { limit: 500, status, until, ..RunsQuery::default() };
     let Ok(QueryAnswer::Runs { runs, .. }) = ask(bus, &Query::Runs(Box::new(query))).await else {
-        // Said already: no coordinator answers, or this role may not ask.
+        // Reported before: no coordinator answers, or this role may not ask.
         return;
     };
     let Some(oldest) = runs.iter().min_by_key(|run| run.started_at) else { return };
@@ -136,7 +137,7 @@ pub(super) async fn old_runs(bus: &ClientBus, after: Duration, findings: &mut Fi
     findings.add("old-runs", Level::Warn, found, Some(&hint));
 }
 
-/// Whether coordinators and exporters are behind.
+/// Warns if coordinators or exporters are behind.
 async fn lags(bus: &ClientBus, findings: &mut Findings) {
     if let Ok(backlog) = bus.backlog(&Consumer::Intake).await
         && waited(&backlog) >= LONG_SECONDS
@@ -163,7 +164,7 @@ async fn lags(bus: &ClientBus, findings: &mut Findings) {
     }
 }
 
-/// Whether messages were refused lately.
+/// Reports the newest dead letter, as a warning if it is recent.
 pub(super) async fn dead_letters(bus: &ClientBus, findings: &mut Findings) {
     match bus.last(&Filter::Dead).await {
         Ok(Some(stored)) => {
@@ -175,12 +176,12 @@ pub(super) async fn dead_letters(bus: &ClientBus, findings: &mut Findings) {
         }
         Ok(None) => findings.add("dead-letters", Level::Ok, "there are none", None),
         Err(bus::Error::Denied(_)) => findings.not_checked("dead-letters"),
-        // Said already: the streams don't exist.
+        // The check of the streams reports that they don't exist.
         Err(_) => {}
     }
 }
 
-/// Whether there are runs in which nothing happens, though they wait for nobody outside.
+/// Reports runs without recent events that wait for no human.
 pub(super) async fn stuck_runs(bus: &ClientBus, after: Duration, findings: &mut Findings) {
     let now = Clock::default().now();
     let query = RunsQuery {
@@ -192,7 +193,7 @@ pub(super) async fn stuck_runs(bus: &ClientBus, after: Duration, findings: &mut 
     };
     let mut runs: Vec<RunSummary> = match ask(bus, &Query::Runs(Box::new(query.clone()))).await {
         Ok(QueryAnswer::Runs { runs, .. }) => runs,
-        // Said already: no coordinator answers, or this role may not ask.
+        // Reported before: no coordinator answers, or this role may not ask.
         Ok(_) | Err(_) => return,
     };
     runs.sort_by_key(|run| run.started_at);
@@ -218,7 +219,8 @@ pub(super) async fn stuck_runs(bus: &ClientBus, after: Duration, findings: &mut 
     findings.add("stuck-runs", Level::Warn, found, Some(&hint));
 }
 
-/// Whether two workers have one name: then it is not clear whom `workers drain` means, or who has lost a context.
+/// Warns of two workers with one id: then `workers drain` and the reports of lost contexts are
+/// ambiguous.
 pub(super) fn twins(workers: &[WorkerState], findings: &mut Findings) {
     let mut seen = BTreeSet::new();
     let twins: BTreeSet<&str> =
@@ -230,18 +232,19 @@ pub(super) fn twins(workers: &[WorkerState], findings: &mut Findings) {
     }
 }
 
-/// Whether agents have tools of MCP servers that no worker of their pool has. Other tools are checked when an agent is applied.
+/// Warns of agents with tools of MCP servers that no worker of their pool has. Other tools are
+/// checked when an agent is applied.
 pub(super) async fn unknown_tools(bus: &ClientBus, workers: &[WorkerState], findings: &mut Findings) {
     let Ok(QueryAnswer::Agents { agents, .. }) = ask(bus, &Query::Agents).await else {
-        // Said already: no coordinator answers, or this role may not ask.
+        // Reported before: no coordinator answers, or this role may not ask.
         return;
     };
     let default_pool = PoolName::default_pool();
-    // By server and pool: the agents.
+    // The agents, by server and pool.
     let mut unknown: BTreeMap<(&str, &str), BTreeSet<&str>> = BTreeMap::new();
     for agent in &agents {
         let pool = agent.pool.as_ref().unwrap_or(&default_pool);
-        // One that does not say may have any.
+        // A worker that does not report its servers may have any of them.
         let of_pool = workers.iter().filter(|worker| worker.pool == *pool);
         let servers: Option<Vec<&Vec<String>>> = of_pool.map(|worker| worker.mcp_servers.as_ref()).collect();
         let Some(servers) = servers.filter(|servers| !servers.is_empty()) else { continue };
@@ -265,7 +268,7 @@ pub(super) async fn unknown_tools(bus: &ClientBus, workers: &[WorkerState], find
     }
 }
 
-/// Whether workers lose spans.
+/// Warns of workers that drop spans.
 pub(super) fn dropped_spans(workers: &[WorkerState], findings: &mut Findings) {
     let dropped = workers.iter().fold(0_u64, |sum, worker| sum.saturating_add(worker.spans_dropped));
     if dropped > 0 {

@@ -1,4 +1,4 @@
-//! Agent profiles: what runs under which name, with which model, tools and ceilings.
+//! Agent profiles: their names, models, tools and ceilings.
 
 use domain::{AgentProfile, agent::AgentKind, id::ToolName, wording::count};
 use maud::{Markup, html};
@@ -58,7 +58,7 @@ fn kind(kind: AgentKind) -> &'static str {
     }
 }
 
-/// What its profile says, if it says it.
+/// The settings that the profile contains.
 fn facts(agent: &AgentProfile) -> Vec<(&'static str, String)> {
     let model = agent.model.as_ref().map(|model| match &agent.fallback_model {
         Some(other) => format!("{model}, else {other} when money is short"),
@@ -68,7 +68,7 @@ fn facts(agent: &AgentProfile) -> Vec<(&'static str, String)> {
         0 => "none".to_owned(),
         _ => tools.iter().map(ToolName::as_str).collect::<Vec<_>>().join(", "),
     });
-    // A built-in agent calls no tools.
+    // A model without a list has all tools of its parent. Agents of other kinds show no tools.
     let tools = tools.or_else(|| (agent.kind == AgentKind::Llm).then(|| "all of who starts it".to_owned()));
     let ceilings = [
         agent.max_cost_usd.map(|usd| usd.to_string()),

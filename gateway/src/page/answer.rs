@@ -1,5 +1,5 @@
-//! How the page answers: as a document that a browser shows and may run nothing in but our script; and what it shows instead of what somebody may
-//! not see, or has to sign in for.
+//! The answers of the page: documents in which a browser runs only our own script. A rejected
+//! request is answered with a page too, for example with the sign-in form.
 
 use axum::{
     extract::Request,
@@ -17,16 +17,17 @@ use crate::{
     routes::{is_known, tagged},
 };
 
-/// Where the page's script and style are.
+/// The folder of the page's script and style.
 pub(crate) const ASSETS: &str = "/assets/";
-/// Where a session begins.
+/// The path that begins a session.
 pub(crate) const SIGN_IN: &str = "/sign-in";
 
-/// Nothing but the script and style of this server counts, and nobody else may show the page within theirs.
+/// Only the script and style of this server are allowed, and no other site may embed the page in a
+/// frame.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
                       form-action 'self'; base-uri 'self'; frame-ancestors 'none'";
 
-/// Where on the page a request was, if it was for the page.
+/// The place of a request on the page, and whether its answer is a page.
 #[derive(Debug)]
 pub(crate) struct Place {
     base: String,
@@ -50,7 +51,8 @@ fn wants_html(headers: &HeaderMap) -> bool {
     accept.contains("text/html")
 }
 
-/// From a path to the folder that all links count from: with it they hold behind any prefix.
+/// The relative path to the folder that all links start from. With it, links also work behind a
+/// proxy with a path prefix.
 pub(crate) fn base(path: &str) -> String {
     match path.matches('/').count() {
         0 | 1 => "./".into(),
@@ -58,7 +60,7 @@ pub(crate) fn base(path: &str) -> String {
     }
 }
 
-/// A refusal, as a page if a browser is to show it.
+/// A rejection, as a page if a browser shows it.
 pub(crate) fn refused(problem: Box<ProblemDetails>, place: Place) -> Response {
     if !place.is_page {
         return problem.into_response();
@@ -87,7 +89,7 @@ fn sign_in((detail, hint): (&str, Option<&str>)) -> Markup {
     html! {
         main id="main" class="alone" {
             h1 { "Sign in to Trellis" }
-            // A link of `trellis page` has a code, which the script sends.
+            // A link of `trellis page` contains a code, which the script submits.
             form method="post" action="sign-in" id="sign-in" {
                 label for="token" { "Token" }
                 input type="password" id="token" name="token" autocomplete="off" required;
@@ -104,7 +106,7 @@ fn sign_in((detail, hint): (&str, Option<&str>)) -> Markup {
     }
 }
 
-/// An answer that is a page.
+/// An answer that is an HTML page.
 pub(super) fn document(status: StatusCode, page: Markup) -> Response {
     let headers = [
         (header::CONTENT_TYPE, "text/html; charset=utf-8"),
@@ -113,7 +115,8 @@ pub(super) fn document(status: StatusCode, page: Markup) -> Response {
         (header::CACHE_CONTROL, "no-store"),
     ];
     let mut response = (status, headers, page.0).into_response();
-    // No page of another origin shares a process with it, or gets hold of its window.
+    // Isolates the page: pages of other origins neither share its process nor get a handle of its
+    // window.
     let own = HeaderValue::from_static("same-origin");
     for name in ["cross-origin-opener-policy", "cross-origin-resource-policy"] {
         response.headers_mut().insert(HeaderName::from_static(name), own.clone());
@@ -128,12 +131,13 @@ pub(super) async fn sign_out(call: Call) -> ApiResult {
     Ok(response)
 }
 
-/// A page of somebody who is signed in.
+/// A page for a signed-in caller.
 pub(super) fn page(call: &Call, title: &str, here: shell::Here, body: &Markup) -> ApiResult {
     Ok(document(StatusCode::OK, shell::whole(call, title, here, body)))
 }
 
-/// The tag of a view that is made from all that is stored of a run: with the same tag it is the same. None while the run goes on by itself.
+/// The `ETag` of a view that depends only on the events of a run. None while an agent works,
+/// because then the view changes with time alone.
 #[derive(Debug)]
 pub(super) struct Tag(Option<String>);
 
@@ -143,7 +147,7 @@ impl Tag {
         Ok(Tag(version.map(|(chain, version)| format!("\"{chain}-{version}\""))))
     }
 
-    /// The answer to whoever has the view already.
+    /// The answer for a browser that has the view already.
     pub(super) fn known(&self, call: &Call) -> Option<Response> {
         let tag = self.0.as_deref().filter(|tag| is_known(call, tag))?;
         Some(tagged(StatusCode::NOT_MODIFIED.into_response(), tag))
@@ -157,7 +161,7 @@ impl Tag {
     }
 }
 
-/// Whether an agent is at work, or in a queue: what it does grows with time, without an event.
+/// True if an agent runs or is in a queue: its elapsed time grows without an event.
 fn is_at_work(trace: &Trace) -> bool {
     trace.contexts().iter().any(|node| match &node.status {
         Status::Submitted { .. } | Status::Working(Phase::Queued { .. } | Phase::Running { .. }) => true,

@@ -1,4 +1,5 @@
-//! The page's style and script. They have the digest of their content in their names' query, so that a browser keeps them until they change.
+//! The page's style and script. Their addresses contain a digest of their content, so that a
+//! browser caches them until they change.
 
 use std::sync::LazyLock;
 
@@ -11,10 +12,10 @@ use crate::{
 };
 
 pub(super) const STYLE: &str = include_str!("page.css");
-/// One script, in two files: the second is that of the timeline.
+/// One script from two files; the second one draws the timeline.
 pub(super) const SCRIPT: &str = concat!(include_str!("page.js"), include_str!("timeline.js"));
 
-/// What is added to the address of either.
+/// The digest of both files, which is part of their addresses.
 pub(super) static VERSION: LazyLock<String> =
     LazyLock::new(|| digest::sha256([STYLE, SCRIPT].concat())[..16].to_owned());
 

@@ -1,4 +1,4 @@
-//! A bar of a timeline: what an agent did from then to then, as it is drawn, and the legend that tells bars apart.
+//! The bars of a timeline: each shows an activity or a wait of an agent. Also their legend.
 
 use domain::{
     span::{Moment, Span},
@@ -8,12 +8,12 @@ use maud::{Markup, html};
 use text::human_time;
 use trace::account::entry_of;
 
-/// The width of a row in its own units.
+/// The width of a row, in its own units.
 pub(super) const WIDTH: u64 = 10_000;
-/// The least width of a bar.
+/// The smallest width of a bar.
 const NARROWEST: u64 = 20;
 
-/// What a bar tells of.
+/// The activity or wait that a bar shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
     Queue,
@@ -42,10 +42,10 @@ impl Kind {
         Kind::Retry,
         Kind::Money,
     ];
-    /// Those that are hatched.
+    /// The waits that are drawn hatched.
     const WAITS: [Kind; 4] = [Kind::Human, Kind::Agents, Kind::Retry, Kind::Money];
 
-    /// What a span is on a row; none if it is drawn by others.
+    /// The kind of bar for a span; none if other bars show it.
     fn of(span: &Span) -> Option<Kind> {
         let name: &str = &span.name;
         let begins = |word: &str| name.starts_with(word);
@@ -60,7 +60,8 @@ impl Kind {
             () if begins("attempt ") && span.error.is_some() => Some(Kind::Failed),
             () if begins("attempt ") => Some(Kind::Attempt),
             () if begins("chat ") || begins("call ") => Some(Kind::Model),
-            // What a human or another agent does is a wait.
+            // Tool calls without a journal entry wait for a human or another agent: they are drawn
+            // as waits.
             () if begins("execute_tool ") && entry_of(span).is_some() => Some(Kind::Tool),
             () => None,
         }
@@ -81,7 +82,7 @@ impl Kind {
         }
     }
 
-    /// In the legend.
+    /// The name in the legend.
     fn word(self) -> &'static str {
         match self {
             Kind::Queue => "in the queue",
@@ -97,7 +98,7 @@ impl Kind {
         }
     }
 
-    /// One of them, where they are counted.
+    /// The singular noun for counting.
     fn counted(self) -> &'static str {
         match self {
             Kind::Queue => "wait in the queue",
@@ -124,7 +125,7 @@ pub(super) struct Bar {
     from: u64,
     width: u64,
     told: String,
-    /// The entry of the journal that tells of it.
+    /// The journal entry of the span.
     pub(super) entry: Option<u64>,
 }
 
@@ -151,7 +152,8 @@ impl Bar {
     }
 }
 
-/// Leaves out short bars that would lie on one of their kind: however long a journal is, a row has a few thousand at most.
+/// Removes short bars that would cover one of their kind. A row has a few thousand bars at most,
+/// even for a long journal.
 pub(super) fn thin(bars: &mut Vec<Bar>) {
     bars.sort_by_key(|bar| (bar.from, !bar.kind.is_attempt()));
     let mut drawn = std::collections::HashMap::new();
@@ -165,7 +167,7 @@ pub(super) fn thin(bars: &mut Vec<Bar>) {
     });
 }
 
-/// A row in words.
+/// The row as text: how many bars it has of each kind.
 pub(super) fn summary(bars: &[Bar]) -> String {
     let told: Vec<String> = Kind::ALL
         .into_iter()
@@ -178,7 +180,7 @@ pub(super) fn summary(bars: &[Bar]) -> String {
     if told.is_empty() { "nothing of its own".into() } else { told.join(", ") }
 }
 
-/// What each bar means.
+/// The legend of all kinds.
 pub(super) fn legend() -> Markup {
     html! {
         p class="legend" {
@@ -189,7 +191,8 @@ pub(super) fn legend() -> Markup {
     }
 }
 
-/// The hatches of waits, once for the legend and once for the rows, whose units the script keeps as wide as they are high.
+/// The hatch patterns of waits: once for the legend, and once for the rows, whose units the script
+/// keeps square.
 pub(super) fn hatches() -> Markup {
     html! {
         svg class="hatches" width="0" height="0" aria-hidden="true" {
@@ -206,7 +209,7 @@ pub(super) fn hatches() -> Markup {
     }
 }
 
-/// The lines of a tile. They go on in the next one.
+/// The lines of one tile; they continue in the next tile.
 fn hatch(kind: Kind) -> &'static str {
     match kind {
         Kind::Human => "M-1 1l2 -2M0 6l6 -6M5 7l2 -2",

@@ -1,4 +1,5 @@
-//! What the cards of a graph say: of a step before it runs, and of one as it is.
+//! The content of the cards of a graph: for steps that are planned, and for steps that run or have
+//! ended.
 
 use domain::{
     graph::{Body, Group, Plan, Step, StepIndex},
@@ -13,12 +14,12 @@ use super::{
 };
 use crate::skipped_conditions::Saw;
 
-/// A group with more steps has a picture of its own, as has one that is deeper within others.
+/// The steps of larger groups, and of groups nested deeper, are not drawn inside the card.
 const MOST_INSIDE: usize = 12;
 const DEEPEST: usize = 2;
-/// Characters of what a step is said to be wrong with, where there is room.
+/// The most characters of a failure reason in a tooltip.
 const REASON: usize = 400;
-/// Failed steps that the card of a group names.
+/// The most failed steps that the card of a group names.
 const MOST_NAMED: usize = 2;
 
 /// The cards of a group before it runs.
@@ -26,7 +27,7 @@ pub(super) fn sketch(plan: &Plan, group: &Group, depth: usize) -> Vec<Card> {
     group.steps.iter().map(|step| planned(plan, step, depth)).collect()
 }
 
-/// A step that has not begun.
+/// The card of a step that has not begun.
 fn planned(plan: &Plan, step: &Step, depth: usize) -> Card {
     let inner = if let Body::Group(inner) = step.body { Some(plan.group(inner)) } else { None };
     let note = match (&step.body, inner) {
@@ -52,7 +53,7 @@ fn planned(plan: &Plan, step: &Step, depth: usize) -> Card {
     }
 }
 
-/// The drawing of a group within its frame, if it is small.
+/// The drawing inside the frame of a group, if the group is small.
 fn inside(group: &Group, depth: usize, cards: impl FnOnce() -> Vec<Card>) -> Option<Drawing> {
     (group.steps.len() <= MOST_INSIDE && depth < DEEPEST).then(|| layout::drawing(group, &cards()))
 }
@@ -61,7 +62,7 @@ fn joined(words: impl IntoIterator<Item = Option<String>>) -> String {
     words.into_iter().flatten().collect::<Vec<_>>().join(" · ")
 }
 
-/// The graph of a context as it is now.
+/// The present state of a context's graph.
 #[derive(Clone, Copy)]
 pub(super) struct Now<'a> {
     pub(super) trace: &'a Trace,
@@ -98,7 +99,7 @@ impl Now<'_> {
             let title = format!("{}, {}", step.id, status::words(&word_of_step(report)));
             return Card { title, is_pale: true, ..planned(plan, step, self.depth) };
         }
-        // A step that runs may wait for somebody.
+        // The context of a running step may wait for a human or for money.
         let word = match context.filter(|node| node.is_live()) {
             Some(node) => trace.word(node),
             None => word_of_step(report),
@@ -145,14 +146,14 @@ impl Now<'_> {
         }
     }
 
-    /// The steps of a group as its last context ran them; none of one that was taken over.
+    /// The steps of a group as its last context ran them; none for a result that was taken over.
     fn inside(&self, node: &ContextNode, steps: &[StepReport]) -> Option<Drawing> {
         let group = self.trace.plan_of(node).filter(|_| !steps.is_empty())?;
         let now = Now { node, group, depth: self.depth + 1, ..*self };
         inside(group, self.depth, || now.cards(steps))
     }
 
-    /// The condition because of which a step was skipped, and what it saw, if the events tell that.
+    /// The condition that skipped a step, and the values that it read if the events have them.
     pub(super) fn skipped(
         &self,
         step: &Step,
@@ -165,7 +166,7 @@ impl Now<'_> {
     }
 }
 
-/// In which round a loop is, or ended.
+/// The last round of a loop.
 fn round(step: &Step, context: Option<&ContextNode>) -> Option<String> {
     let repeat = step.repeat.as_ref()?;
     match context?.identity.step?.ran {
@@ -174,7 +175,7 @@ fn round(step: &Step, context: Option<&ContextNode>) -> Option<String> {
     }
 }
 
-/// How far the steps of a group are, and which of them failed.
+/// The progress of a group, and its failed steps.
 fn within(steps: &[StepReport]) -> Option<String> {
     let is_open = |step: &&StepReport| matches!(step.status, StepStatus::Pending | StepStatus::Running);
     let is_failed = |step: &&StepReport| {
@@ -190,7 +191,7 @@ fn within(steps: &[StepReport]) -> Option<String> {
     (!steps.is_empty()).then(|| format!("{wrong}{ended} of {} steps ended", steps.len()))
 }
 
-/// What an earlier run gave of it (G15).
+/// The results that were taken from an earlier run (G15).
 fn taken_over(report: &StepReport) -> Option<String> {
     match (report.taken_from.len(), report.contexts.len()) {
         (0, _) => None,

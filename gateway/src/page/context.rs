@@ -1,4 +1,5 @@
-//! One agent: its goal and limits, its journal step by step, its files, and what may be done about it.
+//! The page of one agent: its goal and limits, its journal step by step, its files, and its
+//! actions.
 
 use domain::{
     Timestamp, Usd,
@@ -21,11 +22,11 @@ use crate::{
     routes::{context, outputs_of},
 };
 
-/// Entries of one page of a journal.
+/// The entries on one page of a journal.
 const ENTRIES: usize = 200;
-/// Bytes of a part of an entry.
+/// The most bytes of one part of an entry.
 const PART: usize = 16 << 10;
-/// Characters of what an entry says on its line.
+/// The most characters on the line of an entry.
 const SAID: usize = 200;
 
 pub(super) async fn show(call: Call) -> ApiResult {
@@ -33,9 +34,10 @@ pub(super) async fn show(call: Call) -> ApiResult {
     let place = |number: Option<u64>| number.map(|number| usize::try_from(number).unwrap_or(usize::MAX));
     let (before, entry) = (place(call.number("before")?), place(call.number("entry")?));
     let run = call.watched.run(trace_id).await?;
-    // Graphs and built-in agents keep none.
+    // Graphs and built-in agents have no journal.
     let entries = call.client.journal_or_empty(trace_id, &child).await?;
-    // An entry that is on the last page is shown there: that page goes on.
+    // An entry among the newest [`ENTRIES`] is shown on the last page, because only that page is
+    // live.
     let around = entry.filter(|entry| entries.len().saturating_sub(*entry) >= ENTRIES);
     let before = before.or(around.map(|entry| entry.saturating_add(ENTRIES / 2))).unwrap_or(usize::MAX);
     run.show(move |trace| {
@@ -52,24 +54,25 @@ pub(super) async fn show(call: Call) -> ApiResult {
     .await
 }
 
-/// The way from the run to an agent.
+/// The breadcrumbs from the run to an agent.
 fn way(trace: &Trace, node: &ContextNode) -> Markup {
     way_through(trace, node.parent.map(|parent| trace.node(parent)), false)
 }
 
-/// The way from the run to what is beneath an agent.
+/// The breadcrumbs from the run to a page beneath an agent.
 pub(super) fn way_to(trace: &Trace, node: &ContextNode) -> Markup {
     way_through(trace, Some(node), true)
 }
 
-/// `last` is the last agent on it. What is beneath an agent goes up to that, even if it is the run's own.
+/// `last` is the last agent in the breadcrumbs. A page beneath an agent links up to that agent,
+/// even to the root.
 fn way_through(trace: &Trace, last: Option<&ContextNode>, is_beneath: bool) -> Markup {
     let above: Vec<&ContextNode> =
         std::iter::successors(last, |node| node.parent.map(|parent| trace.node(parent))).collect();
     html! {
         nav class="way" aria-label="The way here" {
             a href={ "runs/" (trace.id()) } data-up[!is_beneath] { @match trace.root() { Some(root) => (run::title(root)), None => "run" } }
-            // The root is the run.
+            // The first link is the run, so the root is left out.
             @for (place, parent) in above.iter().enumerate().rev().skip(usize::from(!is_beneath)) {
                 " › " a href={ "runs/" (trace.id()) "/contexts/" (parent.id) } data-up[is_beneath && place == 0] { (parent.id) }
             }
@@ -77,7 +80,7 @@ fn way_through(trace: &Trace, last: Option<&ContextNode>, is_beneath: bool) -> M
     }
 }
 
-/// What changes while an agent works, besides its journal.
+/// The part above the journal that changes while the agent works.
 pub(super) fn head(trace: &Trace, node: &ContextNode) -> Markup {
     let budget = node.budget.snapshot();
     html! {
@@ -136,12 +139,12 @@ fn actions(call: &Call, trace: &Trace, node: &ContextNode) -> Markup {
     }
 }
 
-/// Whether an agent runs in it: neither a graph nor an approval is one.
+/// True if the context runs an agent. Graphs and approvals don't.
 fn is_agent(node: &ContextNode) -> bool {
     node.graph.is_none() && node.spec.agent_id.is_some()
 }
 
-/// What it was asked for, and within which bounds.
+/// Its goal, inputs and limits.
 fn facts(trace: &Trace, node: &ContextNode) -> Markup {
     let model = row::model(trace, node);
     let tools: Vec<&str> =
@@ -186,7 +189,7 @@ fn facts(trace: &Trace, node: &ContextNode) -> Markup {
     }
 }
 
-/// The most that it may spend, and whose money that is.
+/// Its ceiling, and the source of the money.
 fn ceiling(trace: &Trace, node: &ContextNode) -> String {
     let budget = node.budget.snapshot();
     let limit = budget.limit;
@@ -199,7 +202,7 @@ fn ceiling(trace: &Trace, node: &ContextNode) -> String {
     format!("{} and {tokens} tokens{of}", limit.cost_usd)
 }
 
-/// Its other limits that people ask about.
+/// The other limits that are worth showing.
 fn limits(node: &ContextNode) -> String {
     let limits = &node.limits;
     let mut told = vec![
@@ -222,13 +225,14 @@ fn limits(node: &ContextNode) -> String {
     told.join(" · ")
 }
 
-/// A new run that begins with what this agent has done up to an entry.
+/// The form for a new run that begins with a copy of this journal up to an entry.
 fn branch(call: &Call, trace: &Trace, node: &ContextNode, entries: &[HistoryEntry]) -> Markup {
     if !may_branch(call) || entries.is_empty() && !(node.is_live() && is_agent(node)) {
         return Markup::default();
     }
     let last = entries.last().map_or(1, |entry| entry.number);
-    // Before its last answer: behind it, there is nothing left to do otherwise.
+    // Suggests the entry before the last answer: after that answer, nothing is left to do
+    // differently.
     let answer = entries.iter().rev().find(|entry| matches!(entry.step, HistoryStep::Model(_)));
     let before = answer.map_or(last, |answer| answer.number.saturating_sub(1).max(1));
     let fixed = json!({
@@ -258,12 +262,12 @@ fn branch(call: &Call, trace: &Trace, node: &ContextNode, entries: &[HistoryEntr
     }
 }
 
-/// Whether the caller may begin a run from a step.
+/// True if the caller may start a run from an entry.
 fn may_branch(call: &Call) -> bool {
     call.may_send(&Subject::Submit)
 }
 
-/// What the caller may do from a step of a journal.
+/// The actions that the caller may take at a journal entry.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct May {
     restore: bool,
@@ -271,14 +275,14 @@ pub(super) struct May {
 }
 
 impl May {
-    /// Only one that has not ended can be taken back.
+    /// Only a live context can be restored.
     pub(super) fn of(call: &Call, is_live: bool) -> Self {
         let restore = is_live && call.may_send(&Subject::Admin(Action::Restore));
         May { restore, branch: may_branch(call) }
     }
 }
 
-/// The page of an agent, at an entry of its journal.
+/// The address of the agent's page at a journal entry.
 pub(super) fn at_entry(trace: &Trace, node: &ContextNode, number: u64) -> String {
     format!("runs/{}/contexts/{}?entry={number}#e-{number}", trace.id(), node.id)
 }
@@ -309,26 +313,26 @@ fn journal(
     }
 }
 
-/// What was held for the call of an entry, as long as the call is kept in full.
+/// The hold of an entry's call, as long as the trace has the call in full.
 pub(super) fn held(trace: &Trace, entry: &HistoryEntry) -> Option<Usd> {
     let (call, _) = entry.step.paid_call()?;
     let call = trace.context(&entry.child_id)?.calls.kept().get(call)?;
     Some(call.held.cost_usd).filter(|held| *held > Usd::ZERO)
 }
 
-/// What earlier entries say of the next ones.
+/// The state that earlier entries pass on to later ones.
 #[derive(Debug, Default)]
 pub(super) struct Before {
     copies: Copies,
     at: Option<Timestamp>,
 }
 
-/// What is to be known of an entry besides what it says.
+/// Facts about an entry that depend on the entries before it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EntryContext {
-    /// It was copied from the journal that this one branched from, and paid for there (W5).
+    /// The entry was copied from the journal that this one branched from, and paid for there (W5).
     is_copy: bool,
-    /// How long after the entry before it it was written.
+    /// The time since the entry before it.
     after_ms: Option<u64>,
 }
 
@@ -340,7 +344,7 @@ impl Before {
     }
 }
 
-/// An entry of its journal.
+/// A journal entry as a list item.
 pub(super) fn step(trace: &Trace, entry: &HistoryEntry, may: May, around: EntryContext) -> Markup {
     let EntryContext { is_copy, after_ms } = around;
     let whole = format!("runs/{}/contexts/{}/entries/{}", trace.id(), entry.child_id, entry.number);

@@ -1,4 +1,4 @@
-//! Dead letters: messages that were refused for good, the newest first, with why.
+//! Dead letters: messages that were rejected for good, the newest first, with the reasons.
 
 use domain::wire::DeadLetter;
 use host::clock::Clock;
@@ -14,7 +14,7 @@ use crate::{
 };
 
 pub(super) async fn list(mut call: Call) -> ApiResult {
-    // What is empty in the form was not asked for.
+    // The form sends its empty fields too.
     call.query.retain(|(_, value)| !value.trim().is_empty());
     let LettersPage { letters, next } = dead_letters(&call).await?;
     let kind = call.all("kind").next().unwrap_or_default();
@@ -56,7 +56,7 @@ fn table(call: &Call, letters: &[KeptLetter]) -> Markup {
     }
 }
 
-/// Whether the caller may send the message of a letter again, if it came through a queue.
+/// True if the message came through a queue and the caller may send it again.
 fn may_send_again(call: &Call, kept: &KeptLetter) -> bool {
     !kept.letter.payload.is_empty()
         && call.client.queue_of(&kept.letter).is_some_and(|subject| call.may_send(&subject))
@@ -81,7 +81,8 @@ fn line(kept: &KeptLetter, may_send_again: bool) -> Markup {
     }
 }
 
-/// A letter is dropped, or its message is sent again: whoever has it pastes it as it was sent, since a letter does not keep what may be private.
+/// Buttons that drop a letter or send its message again. The user has to paste the message: a
+/// letter does not store its content, which may be private.
 fn actions(kept: &KeptLetter, may_send_again: bool) -> Markup {
     let KeptLetter { kind, sequence, letter, .. } = kept;
     let path = format!("v1/dead/{kind}/{sequence}");

@@ -1,4 +1,5 @@
-//! One entry of a journal, whole: what the model got, part by part, what came of it, and the whole output of a tool.
+//! One journal entry in full: the model's prompt part by part, its answer, or the whole output of a
+//! tool.
 
 use domain::{
     ChildId,
@@ -19,7 +20,7 @@ use crate::{
     routes::{content, context as one_of},
 };
 
-/// A longer output is only saved.
+/// Longer outputs can only be downloaded.
 const SHOWN_BYTES: u64 = 256 << 10;
 
 pub(super) async fn show(call: Call) -> ApiResult {
@@ -59,12 +60,12 @@ pub(super) async fn show(call: Call) -> ApiResult {
     .await
 }
 
-/// Parts that stand among the facts, or in the prompt.
+/// True for parts that the facts or the prompt already show.
 fn is_told_above(name: &str) -> bool {
     ["model", "tool", "cost", "usage", "tools it was offered"].contains(&name) || name.starts_with("prompt, ")
 }
 
-/// With what a tool was called: the model's answer before says so.
+/// The arguments of a tool call, from the model answer that made the call.
 fn arguments(entries: &[HistoryEntry], place: usize) -> Option<String> {
     let HistoryStep::Tool(step) = &entries[place].step else { return None };
     let answers = entries[..place].iter().rev().filter_map(|entry| entry.step.as_model());
@@ -72,12 +73,12 @@ fn arguments(entries: &[HistoryEntry], place: usize) -> Option<String> {
     Some(format!("{:#}", call.arguments.value()))
 }
 
-/// Where an entry is shown whole.
+/// The address of an entry's page.
 pub(super) fn address(node: &ContextNode, trace: &Trace, number: u32) -> String {
     format!("runs/{}/contexts/{}/entries/{number}", trace.id(), node.id)
 }
 
-/// The whole output of a tool whose window got a preview.
+/// The whole output of a tool, of which the model received a preview.
 struct Output {
     size_bytes: u64,
     text: String,
@@ -116,7 +117,7 @@ fn facts(trace: &Trace, entry: &HistoryEntry, before: domain::Timestamp) -> Mark
     }
 }
 
-/// The prompt of a call, in the order in which the model got it.
+/// The prompt of a call, in the order in which the model received it.
 fn prompt(node: &ContextNode, entry: &HistoryEntry, parts: &[Part]) -> Markup {
     let tokens = entry.step.as_model().and_then(|step| step.usage).map(|usage| usage.input_tokens);
     let bytes = parts.iter().map(|part| part.size_bytes).sum();

@@ -1,22 +1,23 @@
-//! The fields of an answer, made from its JSON Schema: one for each property of a flat object, or one for a value that stands alone. Whatever a schema
-//! says besides is checked when the answer arrives.
+//! The form fields for an answer, generated from its JSON Schema: one field per property of a flat
+//! object, or one for a single value. All other rules of the schema are checked when the answer
+//! arrives.
 
 use maud::{Markup, html};
 use serde_json::Value;
 
-/// An object with more properties is written as JSON.
+/// An object with more properties is entered as JSON.
 const MOST: usize = 20;
-/// A longer text is written on several lines.
+/// A longer text has several lines.
 const LINE: u64 = 200;
 
-/// What a form is made of.
+/// The fields of a form.
 pub(super) struct Fields {
-    /// `object` or `value`: what the script makes of the fields.
+    /// `object` or `value`: the JSON that the script builds from the fields.
     pub(super) make: &'static str,
     pub(super) shown: Markup,
 }
 
-/// None: fields can't say such an answer, and it is written as JSON.
+/// None: fields can't express such an answer, so it is entered as JSON.
 pub(super) fn of(schema: &Value, id: &str) -> Option<Fields> {
     if schema.get("type") != Some(&Value::from("object")) {
         let kind = Kind::of(schema)?;
@@ -31,7 +32,7 @@ pub(super) fn of(schema: &Value, id: &str) -> Option<Fields> {
         .flatten()
         .filter_map(Value::as_str)
         .collect();
-    // A property that has no field could not be given.
+    // A required property without a schema would have no field.
     if required.iter().any(|name| !properties.contains_key(*name)) {
         return None;
     }
@@ -47,7 +48,7 @@ pub(super) fn of(schema: &Value, id: &str) -> Option<Fields> {
     Some(Fields { make: "object", shown })
 }
 
-/// What a field takes.
+/// The type of a field.
 enum Kind<'a> {
     Text,
     Number,

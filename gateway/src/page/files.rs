@@ -1,4 +1,4 @@
-//! The files that agents left: all of a run, and the text of one.
+//! The files that agents have left: a list for a run, and the text of one file.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -20,9 +20,9 @@ use crate::{
     routes::{content, named_file},
 };
 
-/// Text that is shown; longer files are only saved.
+/// Longer files can only be downloaded.
 const SHOWN_BYTES: u64 = 256 << 10;
-/// How long reading the journals of a run may take.
+/// The most time for reading the journals of a run.
 const WITHIN: Duration = Duration::from_secs(30);
 
 pub(super) async fn list(call: Call) -> ApiResult {
@@ -54,7 +54,7 @@ pub(super) async fn list(call: Call) -> ApiResult {
     .await
 }
 
-/// The files of every context that left some: those that its last result lists.
+/// The files of every context, as listed by its last result.
 async fn left(client: &Client, trace_id: TraceId) -> ApiResult<BTreeMap<ChildId, Vec<OutputFile>>> {
     let filter = Filter::HistoriesOf(trace_id);
     let mut files = BTreeMap::new();
@@ -69,7 +69,8 @@ async fn left(client: &Client, trace_id: TraceId) -> ApiResult<BTreeMap<ChildId,
     let until = Instant::now() + WITHIN;
     loop {
         let stored = timeout_at(until, entries.next()).await.map_err(|_| late())??;
-        // Whose it is, the subject says: who may write there is checked.
+        // Reads only the entries of the pool that wrote a context's journal first. The context is
+        // taken from the subject, because the bus restricts each pool to its own subjects.
         if writers.takes(&stored.subject)
             && let Ok(entry) = client::entry(&stored.payload)
             && let Some(result) = entry.step.as_result()
@@ -106,7 +107,7 @@ pub(super) fn of_context(trace_id: TraceId, child: &ChildId, files: &[OutputFile
     }
 }
 
-/// A file whose text is shown.
+/// The page with the text of a file.
 pub(super) async fn show(call: Call) -> ApiResult {
     let (trace_id, child): (TraceId, ChildId) = (call.part("trace")?, call.part("child")?);
     let file = named_file(&call).await?;
@@ -130,7 +131,7 @@ pub(super) async fn show(call: Call) -> ApiResult {
     answer::page(&call, &file.path, Here::Runs, &body)
 }
 
-/// A path as a part of an address.
+/// A path, escaped for an address.
 fn address(path: &str) -> String {
     path.split('/')
         .map(|part| form_urlencoded::byte_serialize(part.as_bytes()).collect::<String>().replace('+', "%20"))

@@ -1,4 +1,5 @@
-//! The graph of a run, drawn from left to right: a card for each step, with its state and cost, behind those that it waits for.
+//! The graph of a run, drawn from left to right: a card per step with its state and cost, to the
+//! right of the steps that it waits for.
 
 use domain::{ChildId, wire::StepReport};
 use maud::{Markup, html};
@@ -12,9 +13,9 @@ use crate::{
     routes::context,
 };
 
-/// A graph with more steps is shown by its tree.
+/// A graph with more steps is shown only as a tree.
 const MOST_STEPS: usize = 400;
-/// Characters of a condition, and of what it saw.
+/// The most characters of a condition, and of the values that it read.
 const CONDITION: usize = 600;
 
 pub(super) async fn show(call: Call) -> ApiResult {
@@ -42,7 +43,7 @@ pub(super) async fn show(call: Call) -> ApiResult {
     .await?
 }
 
-/// The graph as it goes on.
+/// The live updates of the graph.
 pub(super) async fn live(call: Call) -> ApiResult {
     let of = call.one::<ChildId>("of")?;
     let draw = move |state: &State| {
@@ -52,7 +53,7 @@ pub(super) async fn live(call: Call) -> ApiResult {
     live::part(call, draw).await
 }
 
-/// The drawing of a graph, with what its signs mean; none of a context that runs an agent.
+/// The drawing of a graph with its legend; none for a context that runs an agent.
 fn part(state: &State, node: &ContextNode) -> Option<Markup> {
     let trace = state.trace();
     let group = trace.plan_of(node)?;
@@ -82,7 +83,8 @@ fn legend() -> Markup {
     }
 }
 
-/// The steps whose condition was not true, with all that it saw: a card has no room for it.
+/// The steps that were skipped by their condition, with the values that it read. A card has no room
+/// for them.
 fn skipped(now: &Now<'_>, steps: &[StepReport]) -> Markup {
     let places = (0u32..).zip(now.group.steps.iter().zip(steps));
     let skipped: Vec<_> = places

@@ -1,21 +1,22 @@
-//! How a graph is laid out: its steps as cards from left to right, each behind those that it waits for. A group is a frame around its own drawing.
+//! The layout of a graph: its steps as cards from left to right, each to the right of the steps
+//! that it waits for. A group is a frame around its own drawing.
 
 use domain::graph::{Group, Source, Step, StepIndex};
 use maud::{Markup, html};
 
 use super::row;
 
-/// The least size of a card, and what a third line adds to it.
+/// The smallest size of a card, and the height of a third line.
 const CARD: (usize, usize) = (180, 58);
 const LINE: usize = 19;
-/// The room between two cards, and between a frame and what is inside.
+/// The space between two cards, and between a frame and its content.
 const GAP: (usize, usize) = (60, 18);
 const INSET: usize = 12;
-/// Where arrows leave and reach a card, beneath its top.
+/// The height at which arrows leave and reach a card, from its top.
 const PORT: usize = 29;
-/// The most characters of a line of a card, which is as wide as they need.
+/// The most characters on a line of a card. The card is as wide as its lines need.
 const MOST_CHARACTERS: usize = 36;
-/// The width of four characters of a line, and of its name.
+/// The width of four characters: of a line, and of the name.
 const FOUR: usize = 28;
 const FOUR_OF_NAME: usize = 36;
 
@@ -27,18 +28,18 @@ pub(super) struct Card {
     pub(super) sign: &'static str,
     pub(super) name: String,
     pub(super) note: String,
-    /// What else is to be said, on a line of its own.
+    /// A third line for everything else.
     pub(super) more: String,
     pub(super) href: Option<String>,
     pub(super) is_pale: bool,
     /// It is a group of steps.
     pub(super) is_frame: bool,
-    /// What is drawn within.
+    /// The drawing inside the frame.
     pub(super) inside: Option<Drawing>,
 }
 
 impl Card {
-    /// Without what is inside.
+    /// The height without the drawing inside.
     fn head_height(&self) -> usize {
         if self.more.is_empty() { CARD.1 } else { CARD.1 + LINE }
     }
@@ -53,7 +54,7 @@ impl Card {
     }
 }
 
-/// A drawing that may stand within another.
+/// A drawing, which may be nested in another one.
 #[derive(Debug)]
 pub(super) struct Drawing {
     width: usize,
@@ -61,15 +62,15 @@ pub(super) struct Drawing {
     content: Markup,
 }
 
-/// The steps of a graph as cards, as a picture of its own.
+/// The steps of a graph as a complete picture.
 pub(super) fn lay_out(group: &Group, cards: &[Card]) -> Markup {
     let Drawing { width, height, content } = drawing(group, cards);
-    // Borders have a width.
+    // The borders extend beyond the cards.
     let (width, height) = (width + 4, height + 4);
     html! { svg width=(width) height=(height) viewBox={ "-2 -2 " (width) " " (height) } { (content) } }
 }
 
-/// The steps of a group, one card for each.
+/// The steps of a group, with one card for each.
 pub(super) fn drawing(group: &Group, cards: &[Card]) -> Drawing {
     let columns = columns(group);
     let mut rows = vec![0; columns.len()];
@@ -102,11 +103,11 @@ pub(super) fn drawing(group: &Group, cards: &[Card]) -> Drawing {
         }
         @for (place, card) in cards.iter().enumerate().take(columns.len()) { (drawn(card, at(place), sizes[place])) }
     };
-    // Arrows may pass beneath the last row.
+    // Arrows may pass below the last row.
     Drawing { width: across.end(), height: down.end() + GAP.1, content }
 }
 
-/// The columns of a drawing, or its rows: each as large as the largest card in it.
+/// The columns or the rows of a drawing: each is as large as its largest card.
 struct Lines {
     starts: Vec<usize>,
     sizes: Vec<usize>,
@@ -132,16 +133,16 @@ impl Lines {
     }
 }
 
-/// Whether a step reads what an earlier one wrote: else it only comes after it.
+/// True if the step reads an output of the earlier step. Otherwise it only runs after that step.
 fn is_data(step: &Step, on: StepIndex) -> bool {
     let is_from = |source| matches!(source, Source::Sibling(from) | Source::UnderSibling(from) if from == on);
     step.inputs.iter().chain(&step.when_reads).any(|input| is_from(input.source))
 }
 
-/// In which column each step stands: behind all that it waits for.
+/// The column of each step: to the right of every step that it waits for.
 fn columns(group: &Group) -> Vec<usize> {
     let mut columns = vec![0; group.steps.len()];
-    // A step waits for earlier ones only; as many rounds as there are steps are enough whatever their order.
+    // One round per step is enough for any order of the steps.
     for _ in 0..group.steps.len() {
         let mut moved = false;
         for (place, step) in group.steps.iter().enumerate() {
@@ -158,7 +159,8 @@ fn columns(group: &Group) -> Vec<usize> {
     columns
 }
 
-/// From the right side of a card to the left side of a later one. Columns in between, from `next` on, are passed beneath the row.
+/// The path from the right side of a card to the left side of a later one. It passes below the row
+/// if there are columns in between, of which `next` is the first.
 fn way((x1, y1): (usize, usize), (x2, y2): (usize, usize), next: usize, lane: usize) -> String {
     let curve = |x: usize, y: usize, x2: usize, y2: usize| {
         let middle = (x + x2) / 2;

@@ -1,5 +1,5 @@
-//! A run and an agent as they go on: rows that changed, lists that grew, and what agents say, a few times a second at most. Only what the page
-//! shows is sent.
+//! Live updates of a run's page and of an agent's page: changed rows, grown lists, and the output
+//! of agents, a few times a second at most. Only the shown parts are sent.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -33,47 +33,49 @@ use crate::{
     sse,
 };
 
-/// Entries that are read before they are shown.
+/// How many entries are read ahead.
 const READ_AHEAD: usize = 256;
-/// Lists of a page that are open, and its rows that change.
+/// The most open lists of a page, and the most rows that are updated.
 const MOST_OPEN: usize = 500;
 const MOST_ROWS: usize = 5_000;
-/// The last characters of what an agent says on its row.
+/// The most characters of an agent's output on its row.
 const TAIL: usize = 120;
-/// A page that takes long to look at is looked at less often: so many times as long passes between.
+/// A page that takes long to update is updated less often: the pause is this many times as long as
+/// the update.
 const REST: u32 = 10;
 const LONGEST_REST: Duration = Duration::from_secs(5);
-/// Of parts that are drawn anew, so many bytes are sent in a second.
+/// The bytes per second for parts that are drawn anew.
 const PART_BYTES: usize = 64 << 10;
 
-/// What a page shows, and what changed of it.
+/// The content that a page shows, and its changes.
 trait View: Send + 'static {
-    /// What changed since it was last asked, for the browser.
+    /// The changes since the last call, as events for the browser.
     fn news(&mut self, state: &State) -> VecDeque<Event>;
 
-    /// Whether anything was told.
+    /// True after the first call of [`View::news`].
     fn is_told(&self) -> bool;
 
-    /// Nothing will change any more.
+    /// True if nothing will change any more.
     fn is_over(&self) -> bool;
 
-    /// How long the browser is left alone after what was told last.
+    /// The least pause after the last events.
     fn rest(&self) -> Duration {
         Duration::ZERO
     }
 }
 
-/// A view, whenever its run changes.
+/// A view that is updated when its run changes.
 struct Watch<V> {
     run: Arc<Run>,
     news: watch::Receiver<u64>,
     view: V,
-    /// The browser is left alone until then.
+    /// No events are sent before then.
     rests_until: Instant,
 }
 
 impl<V: View> Watch<V> {
-    /// What changed of the view. None: the run can't be looked at any more, and the browser comes again.
+    /// The changes of the view. None: the run can't be read any more. The browser then connects
+    /// again.
     async fn look(self) -> Option<(VecDeque<Event>, Self)> {
         let Watch { run, news, mut view, rests_until } = self;
         sleep_until(rests_until).await;
@@ -96,7 +98,7 @@ impl<V: View> Watch<V> {
                 if watch.view.is_over() {
                     return None;
                 }
-                // The first time at once: what changed since the page was made is told.
+                // The first update is immediate: the run may have changed since the page was made.
                 if watch.view.is_told() {
                     watch.news.changed().await.ok()?;
                 }
@@ -127,13 +129,13 @@ pub(super) async fn run(call: Call) -> ApiResult {
     sse::of_page(&call, Watch::of(run, tree).stream())
 }
 
-/// A list that the page has loaded, and how many of its rows.
+/// A list that the page has loaded, and the number of its rows.
 fn opened(text: &str) -> Option<(ChildId, usize)> {
     let (child, rows) = text.split_once(':')?;
     Some((ChildId::new(child).ok()?, rows.parse::<usize>().ok()?.min(MOST_ROWS)))
 }
 
-/// What the page has of a row, and of the rows beneath it.
+/// The versions of a row and of the list beneath it that the page has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ShownRow {
     row: u64,
@@ -142,19 +144,19 @@ struct ShownRow {
 
 /// The tree of a run.
 struct Tree {
-    /// The events that the page was made from.
+    /// The version of the run from which the page was made.
     since: u64,
-    /// Lists that are open, and how many of their rows are loaded: they stay so, however long they become.
+    /// The open lists, and how many of their rows are loaded. They stay open, even if they grow.
     open: HashMap<ChildId, usize>,
     closed: HashSet<ChildId>,
-    /// The rows that are shown.
+    /// How many rows are shown.
     rows: usize,
-    /// The page shows all that there is: it has said which lists are open.
+    /// The run has not changed since the page was made, so `open` names all open lists.
     is_as_shown: bool,
-    /// The chain of events that was told last; 0: none was.
+    /// The chain of the last update; 0 before the first one.
     chain: u64,
     known: HashMap<ChildId, ShownRow>,
-    /// How often something had been said when it was told.
+    /// The value of [`State::heard`] at the last update.
     heard: u64,
     is_over: bool,
 }
@@ -167,7 +169,8 @@ impl Tree {
         }
         let rows = trace.rows(node);
         if !self.open.contains_key(&node.id) {
-            // The page has said which lists it has open. Lists that came later are open while there are few rows.
+            // The page named the lists that it had open. A newer list is open as long as there are
+            // few rows.
             if self.is_as_shown || self.rows + rows.len() > row::OPEN_ROWS {
                 self.closed.insert(node.id.clone());
                 return None;
@@ -183,7 +186,7 @@ impl Tree {
         self.open.get(&node.id).copied().unwrap_or(LOADED_ROWS).max(LOADED_ROWS)
     }
 
-    /// The contexts that the page shows, each before those beneath it.
+    /// The shown contexts, parents before their children.
     fn shown(&mut self, trace: &Trace) -> Vec<(ChildId, ShownRow)> {
         let mut shown = Vec::new();
         let mut beneath: VecDeque<&ContextNode> = trace.root().into_iter().collect();
@@ -204,7 +207,8 @@ impl Tree {
         shown
     }
 
-    /// A context whose list changed: which rows it has, in their order, and those that the page lacks.
+    /// The update of a changed list: the order of its rows, and the HTML of those that the page
+    /// lacks.
     fn list(&mut self, trace: &Trace, node: &ContextNode, told: &mut HashSet<ChildId>) -> Value {
         told.insert(node.id.clone());
         let Some(rows) = self.rows(trace, node) else {
@@ -230,7 +234,7 @@ impl Tree {
         json!({"id": row::id(&node.id), "html": self.item(trace, node), "items": items, "more": more})
     }
 
-    /// A context without the rows beneath it: these are told apart.
+    /// The row of a context, without the rows beneath it, which are sent separately.
     fn item(&mut self, trace: &Trace, node: &ContextNode) -> String {
         let beneath = match self.rows(trace, node) {
             Some(_) => Beneath::Open,
@@ -241,14 +245,14 @@ impl Tree {
     }
 }
 
-/// Of what the page has of a row, nothing is known.
+/// Means that the page's version of a row is unknown.
 const UNKNOWN: ShownRow = ShownRow { row: 0, list: 0 };
 
 impl View for Tree {
     fn news(&mut self, state: &State) -> VecDeque<Event> {
         let (mut events, trace) = (VecDeque::new(), state.trace());
         let (chain, version) = state.version();
-        // Other events took the place of those that were told: nothing that the page has is sure.
+        // Another chain of events replaced the shown one, so the page may show wrong rows.
         if self.chain != 0 && self.chain != chain {
             self.is_over = true;
             return [Event::default().event("reload").data("{}")].into();
@@ -263,7 +267,7 @@ impl View for Tree {
         self.chain = chain;
         let root = trace.root().and_then(|root| shown.iter().find(|(child, _)| *child == root.id));
         let is_changed = root.is_some_and(|(child, print)| self.known.get(child) != Some(print));
-        // What was told with a list is not told again.
+        // A row that was sent with its list is not sent again.
         let (mut told, mut again) = (HashSet::new(), HashSet::new());
         for (child, print) in &shown {
             let Some(node) = trace.context(child) else { continue };
@@ -281,7 +285,7 @@ impl View for Tree {
             events.push_back(named("head", &json!({"id": "head", "html": run::head(trace, root).0})));
         }
         let shown: HashMap<ChildId, ShownRow> = shown.into_iter().collect();
-        // A row that is told anew says what its agent says still.
+        // A row that is drawn anew needs the output of its agent again.
         let is_told = |child: &ChildId, words: &Words| words.is_since(self.heard) || again.contains(child);
         let heard =
             state.words().filter(|(child, words)| shown.contains_key(*child) && is_told(child, words));
@@ -305,7 +309,7 @@ impl View for Tree {
     }
 }
 
-/// A part of a view that is drawn anew when it changes.
+/// Live updates of a part of a view that is drawn as a whole.
 pub(super) async fn part(call: Call, draw: impl Fn(&State) -> Option<Markup> + Send + 'static) -> ApiResult {
     let run = call.watched.run(call.part("trace")?).await?;
     let part = Part { draw, shown: None, head: 0, is_over: false };
@@ -315,7 +319,7 @@ pub(super) async fn part(call: Call, draw: impl Fn(&State) -> Option<Markup> + S
 struct Part<D> {
     draw: D,
     shown: Option<String>,
-    /// What the head says.
+    /// The version of the shown head.
     head: u64,
     is_over: bool,
 }
@@ -355,7 +359,7 @@ impl<D: Fn(&State) -> Option<Markup> + Send + 'static> View for Part<D> {
     }
 }
 
-/// One agent as it works: its money, its journal as it grows, and what it says.
+/// Live updates of one agent: its head, its growing journal, and its output.
 pub(super) async fn context(call: Call) -> ApiResult {
     let (trace_id, child): (TraceId, ChildId) = (call.part("trace")?, call.part("child")?);
     let run = call.watched.run(trace_id).await?;
@@ -387,7 +391,7 @@ pub(super) async fn context(call: Call) -> ApiResult {
     sse::of_page(&call, events.boxed())
 }
 
-/// An entry, with what is to be known of it besides.
+/// An entry, with the facts from the entries before it.
 type NewEntry = (HistoryEntry, context::EntryContext);
 
 /// The journal of an agent, from an entry on.
@@ -400,7 +404,8 @@ impl Journal {
     fn read(mut follow: Follow, mut step: u64) -> Self {
         let (sender, entries) = mpsc::channel(READ_AHEAD);
         let task = tokio::spawn(async move {
-            // Others than its first writer may have written there.
+            // The pool of the agent is unknown here, so only the entries of the pool that wrote
+            // first are read. Another pool may have written under the agent's name.
             let (mut writers, mut before) = (FirstWriters::default(), context::Before::default());
             while let Ok(stored) = follow.next().await {
                 let Ok(entry) = client::entry(&stored.payload) else { return };
@@ -419,12 +424,12 @@ impl Journal {
         Journal { entries, _task: AbortOnDropHandle::new(task) }
     }
 
-    /// Waits until the run or the journal changes, and takes the entries that come soon after.
+    /// Waits until the run or the journal changes, and collects the entries that follow soon.
     async fn wait(&mut self, watch: &mut Watch<Agent>) -> Option<()> {
         tokio::select! {
             biased;
             changed = watch.news.changed() => {
-                // Whatever else has come is told with it.
+                // Entries that have already arrived are sent with the change.
                 while let Ok(entry) = self.entries.try_recv() {
                     watch.view.grown.push(entry);
                 }
@@ -443,7 +448,7 @@ impl Journal {
 struct Agent {
     child: ChildId,
     may: context::May,
-    /// What the page has of it; none before it was told anything.
+    /// The version of the head that the page has; none before the first update.
     print: Option<u64>,
     grown: Vec<NewEntry>,
     heard: u64,
@@ -470,7 +475,7 @@ impl View for Agent {
         let heard = std::mem::replace(&mut self.heard, state.heard());
         let words = state.said(&self.child).filter(|words| words.is_since(heard));
         if has_grown || words.is_some() {
-            // What an entry holds is said no more.
+            // Text that an entry contains is removed from the live output.
             events.push_back(named("said", &json!({"text": words.map_or("", |words| words.text())})));
         }
         if !node.is_live() {

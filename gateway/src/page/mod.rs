@@ -1,5 +1,6 @@
-//! The page: what a browser shows of runs, agents, money and workers. It is made here as HTML and SVG, and kept alive by server-sent events and a
-//! little script. Whatever agents, tools and users say is text on it: every value is escaped, and nothing but this folder makes markup.
+//! The pages for browsers: runs, agents, money, workers and more. They are generated here as HTML
+//! and SVG, and updated by server-sent events and a small script. Text of agents, tools and users
+//! never becomes markup: every value is escaped, and only this folder generates markup.
 
 mod agents;
 mod answer;
@@ -48,7 +49,7 @@ use crate::{
     route::Route,
 };
 
-/// The routes that a browser asks for. They are not in the OpenAPI document.
+/// The routes for browsers. They are not in the OpenAPI document.
 pub(crate) fn table() -> Vec<Route> {
     let (trace, child) = (TraceId::from_u128(1).expect("not all zeros"), ChildId::whole_trace());
     let event = || Subject::Event(trace, child.clone());

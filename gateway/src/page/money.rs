@@ -1,4 +1,5 @@
-//! The money bar, the same everywhere: spent, the estimated part of it, held, granted, the reserve, and what is free.
+//! The bar of a budget, the same on every page: the amounts that are spent, estimated, held,
+//! granted, reserved and free.
 
 use domain::{
     ChildId, TraceId, Usd,
@@ -7,23 +8,23 @@ use domain::{
 use maud::{Markup, html};
 use trace::ContextNode;
 
-/// The width of a bar in its own units.
+/// The width of a bar, in its own units.
 const WIDTH: u64 = 1000;
 
-/// A budget as it is shown.
+/// A budget with the amounts that a bar shows.
 #[derive(Debug)]
 pub(super) struct ShownBudget<'a> {
     budget: &'a BudgetSnapshot,
-    /// Granted to others, and not spent yet: a part of what is held.
+    /// Granted to children and not spent yet; included in the held amount.
     granted: Usd,
-    /// Kept for undos: another part of it.
+    /// Reserved for undos; also included in the held amount.
     for_undos: Usd,
-    /// What the rest is called.
+    /// The word for the rest of the held amount.
     held_word: &'static str,
     is_live: bool,
 }
 
-/// Where the money of a context is shown.
+/// The address of the money view of a context.
 pub(super) fn href(trace: TraceId, child: &ChildId) -> String {
     format!("runs/{trace}/money?of={child}")
 }
@@ -44,7 +45,7 @@ impl<'a> ShownBudget<'a> {
         ShownBudget { budget, granted, for_undos, held_word: "held", is_live: node.is_live() }
     }
 
-    /// The list of runs does not know what is granted.
+    /// The list of runs does not report grants, so held and granted money are one amount.
     pub(super) fn of_run(run: &'a RunSummary) -> Self {
         let (granted, held_word) = (Usd::ZERO, "held or granted");
         ShownBudget {
@@ -56,7 +57,7 @@ impl<'a> ShownBudget<'a> {
         }
     }
 
-    /// What is held for calls, and what is granted or kept for undos.
+    /// The money that is held for calls; the money that is granted or reserved for undos.
     fn held(&self) -> (Usd, Usd) {
         let held = self.budget.held.cost_usd.nanos();
         let others = self.granted.nanos().saturating_add(self.for_undos.nanos()).min(held);
@@ -79,7 +80,7 @@ impl<'a> ShownBudget<'a> {
         Parts { spent, estimated: of(budget.estimated.cost_usd).min(spent), held, granted, reserve }
     }
 
-    /// The amounts in a sentence.
+    /// The amounts as a sentence.
     pub(super) fn told(&self) -> String {
         let (budget, (held, _)) = (self.budget, self.held());
         let mut told = format!("{} spent", budget.spent.cost_usd);
@@ -108,7 +109,7 @@ impl<'a> ShownBudget<'a> {
         told
     }
 
-    /// The bar, which opens the money at its context.
+    /// The bar as a link to the money view of its context.
     pub(super) fn link(&self, trace: TraceId, child: &ChildId) -> Markup {
         html! { a href=(href(trace, child)) { (self.bar()) } }
     }

@@ -1,5 +1,6 @@
-//! The money of a run: who has spent it, who holds it, and who could still. Drawn as nested bars, each as wide as what its context takes of the
-//! one above: what it spent, and what it holds there. A slider goes back through the events of the run.
+//! The money view of a run: the agents that have spent it, that hold it, and that may still spend
+//! it. Each context is a bar, nested below its parent. Its width is the amount that it takes from
+//! its parent's budget: spent and held. A slider shows the view after an earlier event.
 
 use domain::{ChildId, Usd, subject::Filter, wire::Spender, wording::count};
 use maud::{Markup, html};
@@ -14,13 +15,13 @@ const BAR: usize = 30;
 const ROW: usize = 34;
 /// The whole width: thousandths of a percent.
 const WIDTH: u64 = 100_000;
-/// Bars narrower than this are drawn together.
+/// Narrower bars are drawn as one.
 const NARROWEST: u64 = WIDTH / 250;
-/// Bars that are drawn, rows of them, and rows of the table.
+/// The most bars, rows of bars, and rows of the table.
 const MOST_BARS: usize = 300;
 const MOST_ROWS: usize = 12;
 const LISTED: usize = 50;
-/// Bars that are wide enough for a name.
+/// A bar this wide has room for a name.
 const NAMED: u64 = WIDTH / 16;
 
 pub(super) async fn show(call: Call) -> ApiResult {
@@ -65,7 +66,7 @@ pub(super) async fn show(call: Call) -> ApiResult {
     }
 }
 
-/// The run as it was after an event, and how many events there are.
+/// The run as it was after event `at`, and the number of its events.
 async fn earlier(call: &Call, at: u64) -> ApiResult<(Trace, u64)> {
     let trace_id = call.part("trace")?;
     let stored = call.client.bus().read(&Filter::EventsOf(trace_id)).await?;
@@ -98,13 +99,13 @@ fn part(trace: &Trace, of: Option<&ChildId>) -> ApiResult<Markup> {
     })
 }
 
-/// What a context takes of the one above it: what it spent, and what it holds there.
+/// The amount that a context takes from its parent's budget: its spent money, and its hold there.
 fn share(node: &ContextNode) -> u64 {
     let hold = node.budget.parent_hold(node.is_live());
     node.budget.spent.cost_usd.nanos().saturating_add(hold.cost_usd.nanos())
 }
 
-/// What a context itself has spent, and holds for calls in flight.
+/// The amounts of a context without its children: spent, and held for calls in flight.
 fn own(trace: &Trace, node: &ContextNode) -> (Usd, Usd) {
     let children = node.children.iter().map(|child| trace.node(*child));
     let theirs: u64 = children.map(|child| child.budget.parent_hold(child.is_live()).cost_usd.nanos()).sum();
@@ -123,13 +124,13 @@ struct Bar<'a> {
 
 enum Drawn<'a> {
     Context(&'a ContextNode),
-    /// What a context does itself.
+    /// The context itself, without its children: spent and held.
     Own(&'a ContextNode, Usd, Usd),
-    /// Contexts that are too narrow.
+    /// Contexts whose bars are too narrow: their number and sum.
     Many(usize, u64),
 }
 
-/// How wide an amount is, if `whole` is all of the width.
+/// The width of an amount, if `whole` is the whole width.
 fn part_of(nanos: u64, whole: u64) -> u64 {
     let part = u128::from(nanos) * u128::from(WIDTH) / u128::from(whole.max(1));
     u64::try_from(part).unwrap_or(WIDTH).min(WIDTH)
@@ -173,7 +174,7 @@ fn bars<'a>(
 fn picture(trace: &Trace, node: &ContextNode) -> Markup {
     let limit = node.budget.ceilings.limit.cost_usd.nanos();
     let taken = share(node).max(node.budget.spent.cost_usd.nanos() + node.budget.held.cost_usd.nanos());
-    // Where little is taken, that little is what is looked for.
+    // If less than a fifth is taken, the width shows only the taken part, so that it stays visible.
     let whole = if taken.saturating_mul(5) >= limit || taken == 0 { limit.max(taken) } else { taken };
     let mut drawn = Vec::new();
     bars(trace, node, 0, whole, 0, &mut drawn);
@@ -260,7 +261,7 @@ fn one(trace: &Trace, bar: &Bar<'_>) -> Markup {
     }
 }
 
-/// Who spent most, and what they could still.
+/// The contexts that took most, and the money that they may still spend.
 fn table(trace: &Trace) -> Markup {
     let mut rows: Vec<(&ContextNode, Usd, Usd)> = trace
         .contexts()
@@ -301,7 +302,7 @@ fn table(trace: &Trace) -> Markup {
     }
 }
 
-/// What was spent by each agent, with each model.
+/// The spending by agent and model.
 fn spenders(trace: &Trace) -> Markup {
     let mut spent = trace.spent_by();
     spent.sort_by_key(|spender| (spender.others, std::cmp::Reverse(spender.cost_usd.nanos())));

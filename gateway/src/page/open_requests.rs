@@ -1,4 +1,5 @@
-//! What a run waits for people for: questions, which are answered here, and budgets, which are raised here.
+//! The requests of a run to people: questions that can be answered here, and budgets that can be
+//! raised here.
 
 use domain::{subject::Subject, wire::PendingQuestion};
 use host::clock::Clock;
@@ -8,7 +9,7 @@ use trace::{ContextNode, Trace};
 use super::{money, questions, raise, row, waiting_contexts::is_paused};
 use crate::call::Call;
 
-/// A card for each of them.
+/// A card for each context that waits.
 pub(super) fn cards(call: &Call, trace: &Trace, nodes: &[&ContextNode]) -> Markup {
     html! {
         @if !nodes.is_empty() {
@@ -27,7 +28,7 @@ fn card(call: &Call, trace: &Trace, node: &ContextNode) -> Markup {
 }
 
 fn paused(call: &Call, trace: &Trace, node: &ContextNode) -> Markup {
-    // Raised and used up again, it is another card.
+    // The ceiling is part of the id: after a raise that is used up too, it is a new card.
     let id = format!("p-{}-{}", node.id, node.budget.ceilings.limit.cost_usd.nanos());
     html! {
         li class="card" {

@@ -1,4 +1,5 @@
-//! How the deployment is: what ails it, its coordinators and their partitions, its queues, and how full its streams are.
+//! The state of the deployment: findings, coordinators with their partitions, queues, and the fill
+//! of the streams.
 
 use axum::http::StatusCode;
 use bus::{Backlog, ClientBus, Consumer, Fill};
@@ -19,18 +20,18 @@ use crate::{
     types::Coordinators,
 };
 
-/// What is found of these only administrators are told.
+/// The findings of these checks are shown to administrators only.
 const OF_ADMINISTRATORS: [&str; 6] =
     ["dead-letters", "intake", "queues", "spans", "storage", "stream-settings"];
 
 pub(super) async fn show(call: Call) -> ApiResult {
     let (findings, coordinators) = tokio::join!(call.watched.findings(), coordinators_now(&call));
-    // Without a coordinator the rest is what is looked for.
+    // Without a coordinator, the user needs the rest of this page most.
     let coordinators = match coordinators {
         Err(problem) if problem.status() != StatusCode::SERVICE_UNAVAILABLE => return Err(problem),
         told => told,
     };
-    // Queues, sizes and dead letters are for administrators, as they are over HTTP.
+    // Queues, sizes and dead letters are for administrators only, as in the HTTP API.
     let is_admin = Here::Dead.is_for(&call);
     let findings: Vec<&Finding> =
         findings.0.iter().filter(|finding| is_admin || !OF_ADMINISTRATORS.contains(&finding.check)).collect();
@@ -51,7 +52,7 @@ pub(super) async fn show(call: Call) -> ApiResult {
     answer::page(&call, "operations", Here::Operations, &body)
 }
 
-/// All findings in a line.
+/// The number of failures and warnings, in one line.
 fn summary(findings: &[&Finding]) -> Markup {
     let number = |wanted: &[Level]| findings.iter().filter(|finding| wanted.contains(&finding.level)).count();
     let (bad, odd) = (number(&[Level::Fail, Level::Unreachable]), number(&[Level::Warn]));
@@ -64,7 +65,7 @@ fn summary(findings: &[&Finding]) -> Markup {
     }
 }
 
-/// What was found, the worst first.
+/// All findings, the worst first.
 fn told(findings: &[&Finding]) -> Markup {
     let mut all = findings.to_vec();
     all.sort_by_key(|finding| match finding.level {
@@ -132,7 +133,7 @@ fn of_coordinators(coordinators: &ApiResult<Coordinators>) -> Markup {
     }
 }
 
-/// Numbers in order, neighbours together: `0-2, 5`.
+/// The numbers with neighbours joined: `0-2, 5`.
 fn ranges(numbers: &[u16]) -> String {
     let mut ranges: Vec<(u16, u16)> = Vec::new();
     for number in numbers {
@@ -147,14 +148,14 @@ fn ranges(numbers: &[u16]) -> String {
     ranges.iter().map(word).collect::<Vec<_>>().join(", ")
 }
 
-/// What waits, by its queue.
+/// A queue and its waiting messages.
 struct Queue {
     name: String,
     waits: &'static str,
     backlog: Backlog,
 }
 
-/// The queues that can be asked about; none where nobody may.
+/// The backlogs of all queues that the bus allows to read.
 async fn queues(bus: &ClientBus) -> Vec<Queue> {
     let mut asked = vec![
         (Consumer::Intake, "intake".to_owned(), "messages of clients, for a coordinator"),

@@ -1,21 +1,22 @@
-// The page's script: it keeps what the server has drawn up to date, and sends what a button asks for. It makes no markup of its own: whatever is
-// shown comes from the server, as HTML of rows, or is set as text.
+// The page's script: it updates the parts that the server has drawn, and sends the requests of
+// buttons and forms. It generates no markup: everything that it shows is HTML from the server, or
+// is set as text.
 "use strict";
 
 const $ = (id) => document.getElementById(id);
 
-/** The element that a piece of HTML is. */
+/** Returns the first element of a piece of HTML. */
 function parsed(html) {
     const template = document.createElement("template");
     template.innerHTML = html;
     return template.content.firstElementChild;
 }
 
-// A link of `trellis page` has a code behind its `#`, which is sent nowhere but here, once.
+// A link of `trellis page` has a code after its `#`. The code is sent only here, once.
 async function signIn() {
     const code = new URLSearchParams(location.hash.slice(1)).get("in");
     if (!code) return false;
-    // Whoever is signed in stays who they are.
+    // A signed-in user keeps the session.
     const stays = !$("sign-in");
     history.replaceState(null, "", location.pathname + location.search);
     if (stays) return false;
@@ -25,7 +26,7 @@ async function signIn() {
     return true;
 }
 
-// Times that go on.
+// Running times.
 const UNITS = [[86400, "d", 3600, "h"], [3600, "h", 60, "min"], [60, "min", 1, "s"]];
 function lasts(seconds) {
     for (const [unit, name, next, small] of UNITS)
@@ -37,20 +38,20 @@ function tick() {
         time.textContent = lasts(Math.max(0, Math.floor((Date.now() - time.dataset.since) / 1000)));
 }
 
-/** A row changes in place, and glows once. */
+/** Marks a changed row for a moment. */
 function glow(element) {
     element.classList.add("new");
     setTimeout(() => element.classList.remove("new"), 1200);
 }
 
-/** A row without its times, which go on by themselves. */
+/** Returns a copy of a row without its times, which change on their own. */
 function timeless(row) {
     const copy = row.cloneNode(true);
     for (const time of copy.querySelectorAll("time[data-since], .ago")) time.textContent = "";
     return copy;
 }
 
-/** Takes the place of an element. Whoever stands on a link of it, or on a button, stands on it still. */
+/** Replaces an element. A focused link or button inside it keeps the focus. */
 function swap(old, fresh) {
     const on = old.contains(document.activeElement) ? document.activeElement : null;
     const href = on?.getAttribute("href");
@@ -66,18 +67,18 @@ function replace(id, html) {
     const fresh = parsed(html);
     if (timeless(old).isEqualNode(timeless(fresh))) return;
     swap(old, fresh);
-    // The head of a page changes all the time.
+    // The head of a page changes all the time, so it is not marked.
     if (id !== "head") glow(fresh);
     tick();
 }
 
-/** A context whose list changed: its rows stand in their order, and what was opened or loaded stays. */
+/** Updates a list: its rows take their new order, and opened or loaded rows stay. */
 function list({ id, html, items, more }) {
     const old = $(id);
     if (!old) return;
     const fresh = parsed(html);
     const rows = take(old, fresh).querySelector(":scope > ul");
-    // A list that is closed has no rows to be told of.
+    // A closed list has no rows to update.
     if (!items || !rows || rows.dataset.load) return;
     let at = rows.firstElementChild;
     const place = (item) => {
@@ -88,7 +89,7 @@ function list({ id, html, items, more }) {
         const there = $(id);
         const item = html === null ? there : there ? take(there, parsed(html)) : parsed(html);
         if (!item) continue;
-        // It may have taken the place of the one that was there.
+        // The new element may have replaced the one at this position.
         if (there && there === at) at = item;
         if (!there) glow(item);
         place(item);
@@ -102,7 +103,7 @@ function list({ id, html, items, more }) {
     tick();
 }
 
-/** An item of the tree as it is now: what stands beneath it stays. */
+/** Updates an item of the tree; the rows beneath it stay. */
 function take(old, fresh) {
     const row = (item) => item.querySelector(":scope > .row, :scope > .fold > .row");
     const has = (item) => item.querySelector(":scope > ul") !== null;
@@ -110,13 +111,13 @@ function take(old, fresh) {
         old.replaceWith(fresh);
         return fresh;
     }
-    // A step has no news but these.
+    // A step has no id, so it is only replaced if it has changed.
     if (row(old).id) replace(row(old).id, row(fresh).outerHTML);
     else if (!row(old).isEqualNode(row(fresh))) row(old).replaceWith(row(fresh));
     return old;
 }
 
-/** A part that is drawn anew: whoever stands on a link of it stands on it still. */
+/** Replaces the content of a part. A focused link in it keeps the focus. */
 function part(place, html) {
     if (!place) return;
     const at = place.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
@@ -126,7 +127,7 @@ function part(place, html) {
     if (at) [...place.querySelectorAll("a")].find((link) => link.getAttribute("href") === at)?.focus({ preventScroll: true });
 }
 
-// A slider shows the view as it was, without a new page.
+// A slider shows an earlier state of the view without loading a new page.
 let sliding;
 document.addEventListener("input", (event) => {
     const form = event.target.closest("form[data-slide]");
@@ -136,7 +137,7 @@ document.addEventListener("input", (event) => {
     clearTimeout(sliding);
     sliding = setTimeout(async () => {
         stream?.close();
-        // What was is not followed.
+        // An earlier state has no live updates.
         delete $("part").dataset.live;
         $("live").textContent = "";
         const url = `${form.action}?${new URLSearchParams(new FormData(form))}`;
@@ -151,7 +152,10 @@ document.addEventListener("input", (event) => {
 
 let stream;
 let retry;
-/** The events that the rows of the page were made from: they grow older than the head, which is loaded anew without them. */
+/**
+ * The version of the rows on the page. It becomes older than the head, because a refresh loads the
+ * head without the rows.
+ */
 let version = $("head")?.dataset.version;
 function watch() {
     stream?.close();
@@ -159,7 +163,7 @@ function watch() {
     const place = document.querySelector("[data-live^='runs/'], [data-live^='live?']");
     const lamp = $("live");
     if (!place) return;
-    // Lists that are there, and how much of each.
+    // The loaded lists, and the number of rows in each.
     const open = [...document.querySelectorAll("ul[data-rows]:not([data-load])")].map((list) => `${list.dataset.rows}:${list.querySelectorAll(":scope > li:not(.more)").length}`);
     const last = $("journal")?.lastElementChild?.id.slice(2);
     let url = place.dataset.live;
@@ -168,7 +172,8 @@ function watch() {
     stream = new EventSource(open.length ? `${url}&open=${encodeURIComponent(open.join(","))}` : url);
     const on = (name, act) => stream.addEventListener(name, (event) => act(JSON.parse(event.data)));
     stream.onopen = () => { lamp.textContent = "● live"; };
-    // A stream that broke is asked for anew, with what the page has by now. One that is refused: the session may be over, or the server full.
+    // A broken stream is opened again, from the present state of the page. If the server rejects
+    // it, the session may be over or the server full, so the next try waits longer.
     stream.onerror = () => {
         const refused = stream.readyState === EventSource.CLOSED;
         stream.close();
@@ -180,7 +185,7 @@ function watch() {
         const before = asks();
         replace(id, html);
         version = $("head").dataset.version;
-        // A question that was asked, or answered, is shown or taken away.
+        // A question was asked or answered, so the cards are loaded again.
         if ($("asked") && asks() !== before) renew();
     });
     on("list", list);
@@ -194,24 +199,30 @@ function watch() {
     on("end", () => {
         stream.close();
         lamp.textContent = "";
-        // The playground has no run of its own that could be shown again.
+        // The playground's page does not show a run of its own, so there is nothing to refresh.
         if (!$("played")) return void refresh();
         const link = $("played").querySelector("a");
         if (link && url.startsWith(`${link.getAttribute("href")}/`)) $("played").lastChild.textContent = " has ended.";
     });
 }
 
-/** What the run or agent waits for people for, in a number. */
+/** The hash of the open questions and paused budgets in the head. */
 const asks = () => $("head")?.dataset.asks;
 
-/** Whether somebody is at work on a part: a button that was pressed is no work, nor is what was sent. */
+/**
+ * Returns true if the user is typing in a part or reading it. A pressed button or a sent form does
+ * not count.
+ */
 function isBusy(part) {
     const isTyped = [...part.querySelectorAll("input:enabled, textarea:enabled")].some((field) => field.value !== field.defaultValue || field.checked !== field.defaultChecked);
     const isRead = [...part.querySelectorAll("details[open]")].some((details) => !details.closest("[data-sent]") && !details.querySelector("[data-sent]"));
     return isTyped || isRead || part.querySelector(":is(input, select, textarea):focus") !== null;
 }
 
-/** The cards of what is waited for: one that stays is left as it is, with what was typed into it. */
+/**
+ * Replaces the cards of open requests. A card that is still there stays as it is, with the text
+ * typed into it.
+ */
 function keepCards(old, fresh) {
     const on = document.activeElement;
     const key = (card) => card.querySelector("article").getAttribute("aria-labelledby");
@@ -221,12 +232,15 @@ function keepCards(old, fresh) {
     if (old.contains(on)) on.focus({ preventScroll: true });
 }
 
-/** The cards as they are now, however often that has to be asked for. */
+/** Loads the cards again, until that succeeds. */
 async function renew() {
     if (!(await refresh(["asked"]))) setTimeout(renew, 3000);
 }
 
-/** The view again, as it is now: what changes at the end, and not the rows that somebody opened. */
+/**
+ * Loads the view again and replaces the parts that change at the end. Rows that the user opened
+ * stay.
+ */
 async function refresh(parts = ["head", "asked", "actions", "result", "files"]) {
     const answer = await fetch(location.href, { headers: { accept: "text/html" } }).catch(() => null);
     if (answer?.status === 401) return location.reload();
@@ -238,10 +252,10 @@ async function refresh(parts = ["head", "asked", "actions", "result", "files"]) 
         if (part === "asked") keepCards(old, now);
         else if (!isBusy(old)) old.replaceWith(now);
     }
-    // A journal has no holes: what is missing before these comes with the stream.
+    // Appends new entries only if none is missing before them; the stream delivers missing ones.
     const [number, entries] = [(entry) => Number(entry?.id.slice(2) ?? 0), fresh.querySelectorAll("#journal > li")];
     if (number(entries[0]) <= number($("journal")?.lastElementChild) + 1) for (const entry of entries) if (!$(entry.id)) $("journal")?.append(entry);
-    // What has ended can't be taken back.
+    // An ended agent can't be restored.
     const restore = '#journal [data-post$="/restore"]';
     if (!fresh.querySelector(restore)) for (const button of document.querySelectorAll(restore)) button.remove();
     tick();
@@ -249,15 +263,15 @@ async function refresh(parts = ["head", "asked", "actions", "result", "files"]) 
 }
 
 async function again() {
-    // What has ended stays as it is.
+    // An ended run does not change.
     if (!document.querySelector("[data-live]")) return;
-    // Until the stream is there, the rows are as they were.
+    // The rows are outdated until the stream is open.
     $("live").textContent = "○ reconnecting";
     await refresh();
     if (!document.hidden) watch();
 }
 
-// A browser has few connections for one server: a page that nobody sees needs none.
+// A browser has few connections per server, so a hidden page closes its stream.
 document.addEventListener("visibilitychange", () => {
     if (document.hidden) stream?.close();
     else again();
@@ -282,7 +296,8 @@ async function load(list, url) {
     watch();
 }
 
-// What the server can't do is told where it was asked for. What was done is not asked for twice in a form.
+// Sends a request. An error is shown beside its button; after a success, a form can't be sent
+// again.
 async function post(place, controls, url, body, done, go, method = "POST") {
     for (const control of controls) control.disabled = true;
     const answer = await fetch(url, { method, body, headers: { "content-type": "application/json" } }).catch(() => null);
@@ -297,7 +312,7 @@ async function post(place, controls, url, body, done, go, method = "POST") {
     const isLate = url.includes("/answers/") && (answer?.status === 404 || answer?.status === 409);
     const why = told && [isLate && "Somebody has answered it before you, or it is asked no more", told.detail, ...problems, told.hint].filter(Boolean).join(": ");
     said.textContent = answer?.ok ? done ?? "Done." : why ?? "The server can't be reached.";
-    // Whoever pressed what is off now stands on what came of it.
+    // The disabled control had the focus, which moves to the result.
     if (answer?.ok && done) { place.dataset.sent = ""; said.tabIndex = -1; said.focus(); }
     if (answer?.ok) count();
     return Boolean(answer?.ok);
@@ -307,7 +322,10 @@ function send(button, url, body) {
     return post(button.parentNode, [button], url, method === "DELETE" ? undefined : body, method && "Done.", go, method);
 }
 
-/** The body that a form is: fields of one name are one text with a colon between them, `a.b` is within `a`, and what is empty is left out. */
+/**
+ * Builds the body of a form. Fields of one name are joined with a colon, and `a.b` is placed within
+ * `a`. A form with `data-body` leaves out its empty fields.
+ */
 function bodyOf(form, fields) {
     const body = JSON.parse(form.dataset.body ?? "{}");
     for (const name of new Set(fields.keys())) {
@@ -322,7 +340,7 @@ function bodyOf(form, fields) {
     return JSON.stringify(body);
 }
 
-/** The answer that the fields of a schema are, as JSON: what is left empty in an object is left out. */
+/** Builds the JSON answer from the fields of a schema. Empty fields of an object are left out. */
 function answerOf(form) {
     const value = ({ value, dataset: { kind } }) => (kind === "text" ? value : kind === "number" ? Number(value) : JSON.parse(value));
     const fields = [...form.elements].filter((field) => field.dataset.kind);
@@ -331,7 +349,7 @@ function answerOf(form) {
     return JSON.stringify({ answer: JSON.stringify(Object.fromEntries(filled)) });
 }
 
-// What was not asked for is not in the address. The fields are there again if somebody comes back.
+// Empty filters are left out of the address. They are enabled again when the user comes back.
 function leaveOut(form, isSent) {
     for (const field of form.elements) field.disabled = isSent && field.name !== "" && field.value === "";
 }
@@ -347,12 +365,12 @@ document.addEventListener("submit", async (event) => {
     if (ask && !confirm(ask)) return;
     if (raw) return void post(form, form.querySelectorAll("button, textarea"), raw, form.querySelector("textarea").value, "Sent.");
     const fields = new FormData(form, event.submitter);
-    // Forms of one question are answered together.
+    // All forms of one question are disabled together.
     const place = form.closest(".answers") ?? form;
     const controls = place.querySelectorAll("button, input, select, textarea");
     const sent = await post(place, controls, json, form.dataset.fields ? answerOf(form) : bodyOf(form, fields), again === undefined ? done ?? "Done." : undefined, go);
     if (sent && again !== undefined) form.reset();
-    // What was answered is not asked any more.
+    // An answered question hides its forms.
     if (sent && place !== form) for (const answered of place.querySelectorAll("form")) answered.hidden = true;
 });
 
@@ -376,8 +394,8 @@ document.addEventListener("click", (event) => {
     if (more) load(button.closest("ul"), more);
 });
 
-// A view that is made from all that is stored is drawn again while the run goes on: the longer that takes, the less often. Whoever looks closer at
-// a timeline looks at the same time of the run still.
+// Draws the view of a live run again if it has no stream. The longer that takes, the longer the
+// pause. A zoomed timeline keeps its range.
 let drawn;
 function redraw(pause, isThere = true) {
     const isLive = $("part")?.hasAttribute("data-redraw");
@@ -385,11 +403,11 @@ function redraw(pause, isThere = true) {
     if (!isLive) return;
     setTimeout(async () => {
         const began = performance.now();
-        // Nobody drags, or marks words of it to copy them.
+        // Waits while the user drags, or selects text to copy it.
         const isMarked = () => !getSelection().isCollapsed && $("part").contains(getSelection().anchorNode);
         const isFree = () => !document.hidden && !drag && !isMarked();
         if (isFree()) {
-            // What has not changed is not made again.
+            // With an `ETag`, the server does not generate an unchanged view again.
             const answer = await fetch(location.href, { headers: { accept: "text/html", ...(drawn && { "if-none-match": drawn }) }, cache: "no-store" }).catch(() => null);
             if (answer?.status === 401) return void location.reload();
             isThere = answer?.ok || answer?.status === 304;
@@ -405,7 +423,7 @@ function redraw(pause, isThere = true) {
     }, pause);
 }
 
-// The playground: what is typed is checked, drawn and planned by the server.
+// The playground: the server checks, draws and plans the typed graph.
 let checking;
 let typed = 0;
 async function check(fail) {
@@ -423,10 +441,10 @@ async function check(fail) {
     return told;
 }
 async function play() {
-    // It is checked now, and not once more behind that.
+    // The check runs now, so the scheduled one is cancelled.
     clearTimeout(checking);
     const [said, fail] = [$("played"), $("fail-step").value];
-    // It is run once, however often the button is pressed.
+    // A second press of the button does not start a second run.
     $("run-graph").disabled = true;
     const json = { "content-type": "application/json" };
     const told = await check(fail);
@@ -445,7 +463,7 @@ async function play() {
 if ($("playground")) {
     const text = $("graph-text");
     text.addEventListener("input", () => {
-        // What is typed is drawn again, and the run before it is left.
+        // The typed graph is drawn again, and the stream of the last run is closed.
         stream?.close();
         delete $("part").dataset.live;
         $("head").replaceChildren();
@@ -470,10 +488,10 @@ if ($("playground")) {
 }
 
 const KEYS = "Keys:\n/ search\nj, k next and previous row\nEnter open\nEsc up: from an agent to its run, from a run to all\nc cancel the run or agent that is shown (asks)\n? this help\nOn a timeline: + closer, - wider, ← earlier, → later, 0 whole";
-/** To where this view is part of; as it was, if that is where somebody came from. */
+/** Goes to the page above. If the user came from there, the browser goes back to its old state. */
 function up() {
     const link = document.querySelector("[data-up]");
-    // What was typed would be gone.
+    // Leaving would discard the typed graph.
     if (!link || $("playground")) return;
     const cameFrom = document.referrer.split(/[?#]/)[0] === link.href;
     if (cameFrom && globalThis.navigation?.canGoBack) history.back();
@@ -483,7 +501,7 @@ document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea")) return;
     const links = [...document.querySelectorAll(".runs .goal, .tree .name[href], .card .name, .list th a")].filter((link) => link.offsetParent);
     const at = links.indexOf(document.activeElement);
-    // Whoever stands on none begins where they look.
+    // Without a focused link, the first visible one is next.
     const seen = links.findIndex((link) => link.getBoundingClientRect().top >= 0);
     const next = at < 0 ? seen : Math.min(at + 1, links.length - 1);
     const keys = {
@@ -499,7 +517,7 @@ document.addEventListener("keydown", (event) => {
     keys[event.key]();
 });
 
-// What takes the server a while is loaded after the rest.
+// Loads slow parts after the rest of the page.
 async function later() {
     for (const place of document.querySelectorAll("[data-later]")) {
         const answer = await fetch(place.dataset.later, { headers: { accept: "text/html" } }).catch(() => null);
@@ -507,7 +525,7 @@ async function later() {
     }
 }
 
-// Lists that nothing tells of when they change are looked at again, unless somebody is at work on them.
+// Lists without a stream are loaded again from time to time, unless the user is working on them.
 let listed;
 let lookedAt = Date.now();
 async function lookAgain() {
@@ -526,7 +544,8 @@ async function lookAgain() {
     tick();
 }
 
-// How many questions are open, wherever somebody is. Others than before are shown at once.
+// Updates the number of open questions on every page. If they have changed, the list of questions
+// is loaded again at once.
 let waiting;
 async function count() {
     const place = $("open-questions");

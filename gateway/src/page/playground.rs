@@ -1,5 +1,6 @@
-//! The playground of a `trellis dev`: a graph that is drawn and checked as it is typed, its plan and cost, and a run of it that may be broken on
-//! purpose: a step that fails, a worker that is killed.
+//! The playground of a `trellis dev`: an editor that draws and checks a graph, shows its plan and
+//! cost, and runs it. A run can be disturbed on purpose: a step can fail, and the worker can be
+//! killed.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +30,7 @@ use crate::{
     routes::profiles,
 };
 
-/// What stands in the editor at first. Its agents are built in, and their money is not real.
+/// The initial text of the editor. Its agents are built in and spend no real money.
 const EXAMPLE: &str = "\
 name: playground
 max_cost_usd: 1
@@ -52,14 +53,14 @@ steps:
     input_from: [ants, bees]
     fallback: {agent_id: echo, task_description: Nobody knows what they have in common.}
 ";
-/// The same, as it is submitted.
+/// The example, as it is submitted.
 pub(super) fn example() -> Value {
     decode::parse(EXAMPLE.as_bytes(), Format::Yaml).unwrap_or_default()
 }
 
-/// The agent of a step that is to fail.
+/// The agent of a step that should fail.
 const FAILS: &str = "fail";
-/// Steps that are drawn.
+/// The most steps that are drawn.
 const MOST_STEPS: usize = 200;
 
 fn is_here(call: &Call) -> ApiResult<()> {
@@ -102,12 +103,13 @@ pub(super) async fn show(call: Call) -> ApiResult {
 #[serde(deny_unknown_fields)]
 pub(super) struct PlaygroundForm {
     text: String,
-    /// The step whose agent is to fail.
+    /// The step whose agent should fail.
     #[serde(default)]
     fail: Option<String>,
 }
 
-/// Checks what was typed: its mistakes with their lines, or its plan, and the graph as it would be submitted.
+/// Checks the typed graph. Returns its mistakes with their lines, or its plan and the graph to
+/// submit.
 pub(super) async fn check(call: Call) -> ApiResult {
     is_here(&call)?;
     let typed: PlaygroundForm = serde_json::from_slice(&call.body).map_err(|error| {
@@ -154,7 +156,7 @@ fn agent_of(step: &graph::Step) -> Option<&AgentId> {
     if let Body::Agent { agent_id, .. } = &step.body { Some(agent_id) } else { None }
 }
 
-/// Mistakes, each at its line.
+/// The mistakes with their lines.
 fn mistakes(problems: &Problems, lines: &Lines) -> Markup {
     html! {
         @if !problems.is_empty() {
@@ -176,7 +178,7 @@ fn mistakes(problems: &Problems, lines: &Lines) -> Markup {
     }
 }
 
-/// The graph as it would be submitted, with a step that fails.
+/// The graph to submit, with one step replaced by a failing one.
 fn with_failure(mut graph: Value, step: Option<&str>) -> Value {
     let steps = graph.get_mut("steps").and_then(Value::as_array_mut);
     for one in steps.into_iter().flatten().filter(|one| step.is_some() && one["id"].as_str() == step) {
@@ -187,7 +189,7 @@ fn with_failure(mut graph: Value, step: Option<&str>) -> Value {
     graph
 }
 
-/// What it may cost, and what it takes.
+/// Its worst-case cost and its critical path.
 fn planned(definition: &TaskGraph, plan: &Plan, agents: &[AgentProfile]) -> Markup {
     let ceilings: BTreeMap<AgentId, Usd> =
         agents.iter().filter_map(|agent| Some((agent.agent_id.clone(), agent.max_cost_usd?))).collect();
@@ -238,7 +240,7 @@ fn line(step: &StepEstimate) -> Markup {
     }
 }
 
-/// The graph before it runs.
+/// The drawing of the graph before it runs.
 fn drawn(plan: &Plan) -> Markup {
     let group = plan.group(0);
     if group.steps.len() > MOST_STEPS {
@@ -247,7 +249,7 @@ fn drawn(plan: &Plan) -> Markup {
     lay_out(group, &sketch(plan, group, 0))
 }
 
-/// The body of a request that says nothing.
+/// An empty request body.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Nothing {}

@@ -1,5 +1,5 @@
-//! The inbox: open questions, a card each, with what may be answered, and runs that wait for a larger budget. Whoever may not answer sees the question
-//! alone.
+//! The inbox: a card for each open question, with its possible answers, and for each run that waits
+//! for a larger budget. A caller without the right to answer sees only the questions.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -67,14 +67,14 @@ async fn waiting(call: &Call) -> ApiResult<RunList> {
     Ok(call.client.runs(&query).await??)
 }
 
-/// Those that wait for nothing but a larger budget.
+/// The waiting runs without a question: they wait only for a larger budget.
 async fn paused(call: &Call) -> ApiResult<Vec<RunSummary>> {
     let RunList { mut runs, .. } = waiting(call).await?;
     runs.retain(|run| run.questions == 0);
     Ok(runs)
 }
 
-/// A run whose budget, or that of an agent of it, is used up.
+/// A card for a run whose own budget, or the budget of one of its agents, is used up.
 fn budget(call: &Call, run: &RunSummary) -> Markup {
     let (id, trace) = (format!("b-{}", run.trace_id), run.trace_id.to_string());
     let name = run.goal.as_ref().map_or(run.child_id.as_str(), |goal| goal.as_str());
@@ -97,7 +97,7 @@ fn budget(call: &Call, run: &RunSummary) -> Markup {
     }
 }
 
-/// How many questions and budgets wait for somebody, of as many runs as one page lists.
+/// The number of open questions and paused runs, among the runs on one page of the list.
 pub(super) async fn count_open(call: Call) -> ApiResult {
     let found = waiting(&call).await?;
     let questions: u32 = found.runs.iter().map(|run| run.questions.max(1)).sum();
@@ -113,7 +113,7 @@ pub(super) async fn count_open(call: Call) -> ApiResult {
     )
 }
 
-/// A question with its answers.
+/// The card of a question with its answers.
 pub(super) fn card(pending: &PendingQuestion, may_answer: bool) -> Markup {
     let PendingQuestion { question, asked_at, age_ms } = pending;
     let run = question.trace_id.to_string();
@@ -140,7 +140,7 @@ pub(super) fn card(pending: &PendingQuestion, may_answer: bool) -> Markup {
     }
 }
 
-/// What happens without an answer.
+/// The result if no answer arrives in time.
 fn otherwise(question: &Question) -> Option<String> {
     let by = question.answer_by?;
     Some(match &question.form.default {
@@ -149,7 +149,7 @@ fn otherwise(question: &Question) -> Option<String> {
     })
 }
 
-/// The forms of the answers. The script sends them.
+/// The forms of the answers, which the script sends.
 fn answers(question: &Question, id: &str) -> Markup {
     let Question { trace_id, child_id, number, form, .. } = question;
     let url = format!("v1/runs/{trace_id}/contexts/{child_id}/answers/{number}");
@@ -170,7 +170,7 @@ fn answers(question: &Question, id: &str) -> Markup {
             }
             @if form.approval {
                 form method="post" action="questions" data-json=(url) data-done=(done) {
-                    // Fields of one name are one answer: `deny: REASON`.
+                    // The script joins fields of one name: `deny: REASON`.
                     button type="submit" name="answer" value="deny"
                         data-ask="Deny it? What needs the approval is not done, and it can't be taken back." { "deny" }
                     label for={ (id) "-why" } { "Reason, if any" }
@@ -184,7 +184,7 @@ fn answers(question: &Question, id: &str) -> Markup {
     }
 }
 
-/// The forms of an answer that is not chosen: in fields if its schema has some, in words, or as JSON.
+/// The form of a free answer: fields if the schema allows them, text, or JSON.
 fn in_words(question: &Question, id: &str, url: &str, done: &str) -> Markup {
     let ask = "Send this answer? The run goes on with it, and it can't be taken back.";
     let schema = question.form.schema.as_ref().map(|schema| schema.schema());

@@ -13,7 +13,7 @@ pub(super) fn is_allowed(call: &Call) -> bool {
     call.may_send(&Subject::Admin(Action::Raise))
 }
 
-/// With the ceiling as it is.
+/// The form, filled with the present ceiling.
 pub(super) fn form(trace: TraceId, child: &ChildId, limit: Usd) -> Markup {
     let limit = limit.to_string();
     html! {

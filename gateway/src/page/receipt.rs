@@ -1,4 +1,5 @@
-//! What a run cost, as a page: the sums of its agents and models, and what happened in words, with what was booked by it.
+//! The receipt of a run as a page, with sums by agent and model; and the list of its events in
+//! words, with their costs.
 
 use domain::{Amount, TraceId, Usd, wording::count};
 use maud::{Markup, html};
@@ -19,14 +20,14 @@ use crate::{
     problem::{ApiResult, ProblemDetails},
 };
 
-/// Agents that are listed, the first ones of the tree.
+/// The most agents that are listed, in the order of the tree.
 const AGENTS: usize = 500;
-/// Events on one page.
+/// The events on one page.
 const EVENTS: usize = 200;
-/// Characters of what an event says.
+/// The most characters of an event's detail.
 const DETAIL: usize = 300;
 
-/// The receipt of a run, and whether its log is whole.
+/// The receipt of a run, and true if its log is complete.
 async fn made(call: &Call, trace_id: TraceId) -> ApiResult<(Receipt, bool)> {
     let (log, ledger, journals) = call.client.account(trace_id).await?;
     let made = blocking(move || Some((Receipt::of(&log, &ledger, &journals)?, log.findings.is_empty())));
@@ -34,7 +35,7 @@ async fn made(call: &Call, trace_id: TraceId) -> ApiResult<(Receipt, bool)> {
     made.await?.ok_or_else(|| ProblemDetails::not_found("expired", message()))
 }
 
-/// A view of a run that is made from its receipt.
+/// A view that is generated from the receipt of a run.
 async fn view(
     call: Call,
     view: run::View,
@@ -139,7 +140,8 @@ fn account(trace: &Trace, one: &ContextAccount) -> Markup {
         .filter(|(_, millis)| *millis > 0)
         .map(|(whom, millis)| format!("{} for {whom}", human_time::lasts(millis)))
         .collect();
-    // Whoever waits for others goes on in another attempt: that is no try of its own.
+    // A context that waits continues in a new attempt, so attempts do not count its tries; retries
+    // do.
     let tries = trace.context(&one.child_id).map_or(1, |node| node.lifecycle.retried.saturating_add(1));
     html! {
         tr {
@@ -157,7 +159,7 @@ fn account(trace: &Trace, one: &ContextAccount) -> Markup {
     }
 }
 
-/// The events from a place on, the oldest first.
+/// The events from a position on, the oldest first.
 fn happened(trace: &Trace, receipt: &Receipt, from: usize) -> Markup {
     let all = &receipt.lines;
     let until = all.len().min(from.saturating_add(EVENTS));

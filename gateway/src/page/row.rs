@@ -1,4 +1,5 @@
-//! One row of the tree of a run: a context or a step, its money, and what it does now. And the rows beneath one.
+//! A row in the tree of a run: a context or a step, its money, and its present activity. Also the
+//! lists of rows beneath a context.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -15,17 +16,18 @@ use trace::{CallState, ContextIndex, ContextNode, Phase, Row, Status, Trace, wor
 
 use super::{money, status, waiting_contexts};
 
-/// Lists are open, those above first, until so many rows are shown; the others are loaded when somebody opens them.
+/// Lists are open from the top until this many rows are shown. Other lists are loaded when the user
+/// opens them.
 pub(super) const OPEN_ROWS: usize = 200;
-/// Rows that are loaded at once.
+/// The rows that are loaded at once.
 pub(super) const LOADED_ROWS: usize = 200;
-/// Characters of what a context says.
+/// The most characters of a context's activity.
 const SHOWN: usize = 160;
 
-/// Names of a list of names.
+/// The most names in a list of names.
 const NAMED: usize = 3;
 
-/// At most so many characters, on one line.
+/// The text on one line, with at most this many characters.
 pub(super) fn short(text: &str, most: usize) -> String {
     let mut flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if let Some((end, _)) = flat.char_indices().nth(most) {
@@ -35,7 +37,7 @@ pub(super) fn short(text: &str, most: usize) -> String {
     flat
 }
 
-/// A large number, so that its size is seen.
+/// A number with commas between groups of three digits.
 pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let commas = |place: usize| place > 0 && (digits.len() - place).is_multiple_of(3);
@@ -46,13 +48,13 @@ pub(super) fn grouped(number: u64) -> String {
         .collect()
 }
 
-/// At most so many bytes.
+/// At most this many bytes of the text.
 pub(super) fn cut(text: &str, most: usize) -> &str {
     let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     &text[..end]
 }
 
-/// The ways from a page of a long list to the one before and the one after it.
+/// Links to the earlier and later pages of a long list.
 pub(super) fn pages(path: &str, from: usize, size: usize, all: usize) -> Markup {
     let last = all.saturating_sub(1) / size * size;
     html! {
@@ -63,22 +65,22 @@ pub(super) fn pages(path: &str, from: usize, size: usize, all: usize) -> Markup 
     }
 }
 
-/// The print of a list that is loaded when it is opened.
+/// The hash of a list that is loaded when the user opens it.
 pub(super) const CLOSED: u64 = 1;
 
-/// Whether there is anything beneath a context.
+/// True if the context has rows beneath it.
 pub(super) fn has_rows(node: &ContextNode) -> bool {
     node.graph.is_some() || !node.children.is_empty()
 }
 
-/// The first of many names.
+/// The first few names, and the number of the others.
 fn few(names: &[String]) -> String {
     let more = names.len().saturating_sub(NAMED);
     let first = names[..names.len() - more].join(", ");
     if more > 0 { format!("{first}, {more} more") } else { first }
 }
 
-/// What a context does now, or what came of it.
+/// The present activity of a context, or its result.
 pub(super) fn doing(trace: &Trace, node: &ContextNode) -> String {
     let names = |children: &[ContextIndex]| {
         few(&children.iter().map(|child| trace.node(*child).id.to_string()).collect::<Vec<_>>())
@@ -106,7 +108,7 @@ pub(super) fn doing(trace: &Trace, node: &ContextNode) -> String {
                 if live.is_empty() { String::new() } else { format!("waits for {} · ", names(&live)) };
             format!("{waits}{} of {steps} steps ended", steps.saturating_sub(open))
         }
-        // Beside it is a button that does what the command would.
+        // The reason without its command: the page has a button for that next to it.
         Status::Paused { .. } => {
             let why = node.says().unwrap_or_default();
             short(why.split_once("; go on with `").map_or(&*why, |(why, _)| why), SHOWN)
@@ -117,18 +119,18 @@ pub(super) fn doing(trace: &Trace, node: &ContextNode) -> String {
     }
 }
 
-/// The model that a context calls, as far as a log tells.
+/// The model that a context calls, if its submission or profile names it.
 pub(super) fn model<'a>(trace: &'a Trace, node: &'a ContextNode) -> Option<&'a ModelName> {
     let profile = || trace.agent(node.spec.agent_id.as_ref()?)?.model.as_ref();
     node.spec.model.as_ref().or_else(profile)
 }
 
-/// Whether a paid call is in flight.
+/// True if a paid call is in flight.
 fn has_call(node: &ContextNode) -> bool {
     node.calls.kept().values().any(|call| call.state == CallState::Held)
 }
 
-/// The id of a row on the page.
+/// The HTML id of an item in the tree.
 pub(super) fn id(child: &ChildId) -> String {
     format!("c-{child}")
 }
@@ -137,7 +139,7 @@ pub(super) fn id_of_step(node: &ContextNode, step: &StepReport) -> String {
     format!("s-{}-{}", node.id, step.id)
 }
 
-/// How long a context has lasted: what runs is counted by the script.
+/// The duration of a context. The script updates the time of a live one.
 pub(super) fn lasts(from: Timestamp, until: Option<Timestamp>) -> Markup {
     html! {
         @match until {
@@ -147,7 +149,8 @@ pub(super) fn lasts(from: Timestamp, until: Option<Timestamp>) -> Markup {
     }
 }
 
-/// Of a context that is tried again: with whom the attempt before was, and which of its calls nobody knows the end of.
+/// For a context that was tried again: the worker of the attempt before, and the estimated cost of
+/// calls whose end is unknown.
 fn lost(node: &ContextNode) -> String {
     let mut before = node.attempts.iter().rev().skip(1);
     let worker = before
@@ -189,7 +192,7 @@ fn waits_for(trace: &Trace, node: &ContextNode, step: &StepReport) -> String {
     if names.is_empty() { String::new() } else { format!("waits for {}", few(&names)) }
 }
 
-/// The row of a step: why it was skipped or failed, or what it waits for.
+/// The row of a step, with the reason of its skip or failure, or the steps that it waits for.
 pub(super) fn step(trace: &Trace, node: &ContextNode, step: &StepReport) -> Markup {
     let waits = || (step.status == StepStatus::Pending).then(|| waits_for(trace, node, step));
     let reason = step.reason.clone().or_else(waits).unwrap_or_default();
@@ -205,16 +208,16 @@ pub(super) fn step(trace: &Trace, node: &ContextNode, step: &StepReport) -> Mark
     }
 }
 
-/// What is beneath a context on the page.
+/// The list beneath a context on the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Beneath {
     Nothing,
-    /// It is loaded when somebody opens it.
+    /// It is loaded when the user opens it.
     Closed,
     Open,
 }
 
-/// A context without the rows beneath it: these follow.
+/// The item of a context, with the rows beneath it.
 pub(super) fn item(trace: &Trace, node: &ContextNode, beneath: Beneath, rows: &Markup) -> Markup {
     let is_open = beneath == Beneath::Open;
     html! {
@@ -236,7 +239,7 @@ pub(super) fn item(trace: &Trace, node: &ContextNode, beneath: Beneath, rows: &M
     }
 }
 
-/// The lists that are open from the start, with their rows.
+/// The lists that are open at first, with their rows.
 type Open<'a> = HashMap<&'a str, Vec<Row<'a>>>;
 
 fn opened(trace: &Trace) -> Open<'_> {
@@ -257,7 +260,7 @@ fn opened(trace: &Trace) -> Open<'_> {
     open
 }
 
-/// A context with what is beneath it.
+/// The item of a context with everything beneath it.
 fn branch(trace: &Trace, node: &ContextNode, open: &Open<'_>) -> Markup {
     let nothing = Markup::default();
     match open.get(node.id.as_str()) {
@@ -267,7 +270,7 @@ fn branch(trace: &Trace, node: &ContextNode, open: &Open<'_>) -> Markup {
     }
 }
 
-/// Rows of a list from a place on, and how to get the rest.
+/// The rows of a list from a position on, and a button for the rest.
 fn list(trace: &Trace, node: &ContextNode, rows: &[Row<'_>], from: usize, open: &Open<'_>) -> Markup {
     let until = rows.len().min(from.saturating_add(LOADED_ROWS));
     html! {
@@ -281,12 +284,13 @@ fn list(trace: &Trace, node: &ContextNode, rows: &[Row<'_>], from: usize, open: 
     }
 }
 
-/// The rows beneath a context that somebody opens, from a place on. What is beneath these is closed.
+/// The rows beneath a context that the user opens, from a position on. The lists beneath them are
+/// closed.
 pub(super) fn beneath(trace: &Trace, node: &ContextNode, from: usize) -> Markup {
     list(trace, node, &trace.rows(node), from, &Open::new())
 }
 
-/// How to get the rows of a list from a place on.
+/// A button that loads the rest of a list.
 pub(super) fn more(trace: &Trace, node: &ContextNode, from: usize, rows: usize) -> Markup {
     html! {
         li class="more" {
@@ -304,7 +308,7 @@ pub(super) fn tree(trace: &Trace) -> Markup {
     }
 }
 
-/// What a row shows, in a number: the same number is the same row.
+/// A hash of everything that a row shows: equal hashes mean equal rows.
 pub(super) fn print(trace: &Trace, node: &ContextNode) -> u64 {
     let mut hasher = DefaultHasher::new();
     let budget = &node.budget;
@@ -338,7 +342,7 @@ pub(super) fn print(trace: &Trace, node: &ContextNode) -> u64 {
     hasher.finish()
 }
 
-/// Which rows are shown beneath a context, and the state of its steps, in a number; 0 if there are none.
+/// A hash of the rows beneath a context and of the state of its steps; 0 if there are none.
 pub(super) fn print_of_list(node: &ContextNode, shown: Option<&[Row<'_>]>) -> u64 {
     let Some(rows) = shown else { return if has_rows(node) { CLOSED } else { 0 } };
     if rows.is_empty() {

@@ -1,4 +1,4 @@
-//! One run: what it does, what it costs, and its tree.
+//! The page of one run: its state, its money, its actions, and its tree.
 
 use axum::http::StatusCode;
 use domain::{
@@ -14,21 +14,21 @@ use trace::{ContextNode, Trace};
 use super::{answer, money, open_requests, raise, row, shell::Here, status, waiting_contexts};
 use crate::{call::Call, problem::ApiResult, routes::context};
 
-/// Characters of a goal in the title.
+/// The most characters of a goal in the title.
 const TITLE: usize = 80;
 
-/// What a run is called: its goal, else the name of its graph.
+/// The title of a run: its goal, or else the id of its root.
 pub(super) fn title(root: &ContextNode) -> String {
     let goal = root.spec.goal.as_ref().map(Text::as_str).filter(|goal| !goal.is_empty());
     row::short(goal.unwrap_or(root.id.as_str()), TITLE)
 }
 
-/// The first lines of the view: what the run does, what it waits for, and its money.
+/// The head of every view of a run: its title, state, requests to people, and money.
 pub(super) fn head(trace: &Trace, root: &ContextNode) -> Markup {
     head_at(trace, root, None)
 }
 
-/// The same of a run as it was at a time, if it went on then.
+/// The head for the run as it was at `at`; without a time, for the present run.
 pub(super) fn head_at(trace: &Trace, root: &ContextNode, at: Option<Timestamp>) -> Markup {
     let until = root.end().map(|end| end.at).or(at);
     let budget = root.budget.snapshot();
@@ -50,7 +50,7 @@ pub(super) fn head_at(trace: &Trace, root: &ContextNode, at: Option<Timestamp>) 
     }
 }
 
-/// The ways to look at a run.
+/// The views of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum View {
     Tree,
@@ -62,7 +62,7 @@ pub(super) enum View {
     Events,
 }
 
-/// The links between them.
+/// The links to the views.
 pub(super) fn views(trace: &Trace, here: View) -> Markup {
     let path = format!("runs/{}", trace.id());
     let mut views = vec![(View::Tree, "Tree", path.clone())];
@@ -81,7 +81,7 @@ pub(super) fn views(trace: &Trace, here: View) -> Markup {
     }
 }
 
-/// What may be done about a run, by whoever may.
+/// The actions that the caller may take on the run.
 fn actions(call: &Call, trace: &Trace, root: &ContextNode) -> Markup {
     let path = format!("v1/runs/{}", trace.id());
     html! {
@@ -101,7 +101,8 @@ fn actions(call: &Call, trace: &Trace, root: &ContextNode) -> Markup {
     }
 }
 
-/// A new run of the same graph: of what did not succeed, or of chosen steps and what follows from them.
+/// Forms that run the graph again as a new run: the steps that did not succeed, or chosen steps and
+/// those that depend on them.
 fn rerun(trace: &Trace, root: &ContextNode) -> Markup {
     let Some(outcome) = trace.graph_outcome(root) else { return Markup::default() };
     let has_failed = root.end().is_some_and(|end| end.status != EndStatus::Completed);
@@ -151,7 +152,7 @@ pub(super) async fn show(call: Call) -> ApiResult {
     .await
 }
 
-/// The rows beneath a context, when somebody opens it.
+/// The rows beneath a context, which the page loads when the user opens its list.
 pub(super) async fn rows(call: Call) -> ApiResult {
     let from = call.one::<usize>("from")?.unwrap_or(0);
     let child = call.part("child")?;

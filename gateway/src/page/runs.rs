@@ -1,5 +1,5 @@
-//! The list of runs: filters that live in the address, newest first, and changes in place. New runs announce themselves instead of pushing the
-//! rows down.
+//! The list of runs, the newest first. Its filters are part of the address. Changed rows are
+//! updated in place, and new runs are announced, so that the rows do not move.
 
 use std::{
     collections::HashMap,
@@ -31,22 +31,23 @@ use crate::{
     sse,
 };
 
-/// Characters of a goal.
+/// The most characters of a goal.
 const GOAL: usize = 90;
 
-/// Digits from which on a search is for an id.
+/// A search text of hexadecimal digits is an id from this length on.
 const ID_DIGITS: usize = 6;
-/// Runs whose goals are read for one page of a search.
+/// The most runs whose goals are read for one page of a search.
 const SEARCHED: usize = 2_500;
 
-/// What is looked for.
+/// The filters and the search text.
 struct RunSearch {
     query: RunsQuery,
-    /// What a goal has to contain. Nothing lists goals: they are read.
+    /// The text that a goal must contain. Goals have no index, so the runs are read one by one.
     goal: Option<String>,
 }
 
-/// The filters of the form: what is empty was not asked for. What is searched for is an id, a label or a part of a goal.
+/// The filters of the form; empty fields are left out. A search text is an id, a label or a part of
+/// a goal.
 fn wanted(call: &mut Call) -> ApiResult<RunSearch> {
     call.query.retain(|(_, value)| !value.trim().is_empty());
     let mut query = wanted_runs(call)?;
@@ -67,7 +68,7 @@ fn wanted(call: &mut Call) -> ApiResult<RunSearch> {
     Ok(RunSearch { query, goal: Some(text) })
 }
 
-/// A page of the runs that are looked for.
+/// A page of the runs that match.
 async fn find(call: &Call, RunSearch { query, goal }: &RunSearch) -> ApiResult<RunList> {
     let Some(goal) = goal else { return Ok(call.client.runs(query).await??) };
     let most = usize::try_from(query.limit).unwrap_or(usize::MAX);
@@ -86,7 +87,7 @@ async fn find(call: &Call, RunSearch { query, goal }: &RunSearch) -> ApiResult<R
         runs.extend(found.runs.into_iter().filter(fits));
         query.after = found.next;
         if runs.len() > most {
-            // What is left over comes with the next page.
+            // The next page begins after the last run that is shown.
             runs.truncate(most);
             query.after = runs
                 .last()
@@ -145,7 +146,7 @@ fn first_steps(call: &Call) -> Markup {
     }
 }
 
-/// The lists that are asked for most.
+/// The most frequent filters, as links.
 const KINDS: [(&str, &[(&str, &str)]); 4] = [
     ("All", &[]),
     ("At work", &[("status", "submitted"), ("status", "working")]),
@@ -237,7 +238,7 @@ fn line(run: &RunSummary) -> Markup {
     }
 }
 
-/// What a row shows, in a number; times apart, which the script counts.
+/// A hash of everything that a row shows, except times, which the script updates.
 fn print(run: &RunSummary) -> u64 {
     let mut hasher = DefaultHasher::new();
     let budget = &run.budget;
@@ -249,9 +250,9 @@ fn print(run: &RunSummary) -> u64 {
     hasher.finish()
 }
 
-/// Changes of the rows that a page shows, and how many runs are newer than its first.
+/// Updates of the shown rows, and the number of runs that are newer than the first one.
 pub(super) async fn live(mut call: Call) -> ApiResult {
-    // The page says from which run on it shows.
+    // The submission time of the newest shown run.
     let first = call.number("shown")?.unwrap_or(0);
     call.query.retain(|(name, _)| name != "shown");
     let query = wanted(&mut call)?.query;
@@ -271,14 +272,14 @@ pub(super) async fn live(mut call: Call) -> ApiResult {
 struct Watch {
     news: watch::Receiver<Option<Arc<RunList>>>,
     _list: Arc<List>,
-    /// When the newest run that is shown was submitted.
+    /// The submission time of the newest shown run.
     first: u64,
     newer: usize,
     prints: HashMap<TraceId, u64>,
 }
 
 impl Watch {
-    /// None: the cluster can't be asked any more, and the browser comes again.
+    /// None: the list can't be requested any more. The browser connects again.
     async fn look(&mut self) -> Option<Vec<Event>> {
         self.news.changed().await.ok()?;
         let found = self.news.borrow_and_update().clone();
@@ -288,20 +289,21 @@ impl Watch {
             found.runs.iter().partition(|run| run.started_at.millis() > self.first);
         if newer.len() != self.newer {
             self.newer = newer.len();
-            // There may be more than one page of them.
+            // The newer runs may fill more than one page.
             let more = if shown.is_empty() && found.next.is_some() { "+" } else { "" };
             events
                 .push(Event::default().event("new").data(json!(format!("{}{more}", self.newer)).to_string()));
         }
         for run in shown {
             let print = print(run);
-            // What changed since the page was made is not known: the first look tells of all.
+            // The state of the rows on the page is unknown, so the first update sends every row.
             if self.prints.insert(run.trace_id, print) != Some(print) {
                 let data = json!({"id": format!("t-{}", run.trace_id), "html": line(run).0});
                 events.push(Event::default().event("row").data(data.to_string()));
             }
         }
-        // A run that does not fit any more. One that newer runs pushed off the first page fits still, as far as is known.
+        // A shown run is gone if it no longer matches. If there is a next page, newer runs may only
+        // have moved it there.
         let is_gone =
             |trace: &TraceId| found.next.is_none() && !found.runs.iter().any(|run| run.trace_id == *trace);
         let gone: Vec<TraceId> = self.prints.keys().copied().filter(is_gone).collect();

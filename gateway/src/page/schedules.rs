@@ -1,4 +1,4 @@
-//! Schedules: what is run when, its next tick, and what became of the last one.
+//! Schedules: their times, their next tick, and the outcome of the last one.
 
 use domain::{
     Timestamp,

@@ -1,4 +1,4 @@
-//! What stands around every view: head, navigation, and who is signed in.
+//! The frame around every view: the HTML head, the navigation, and the name of the caller.
 
 use domain::{
     ChildId,
@@ -9,7 +9,7 @@ use maud::{DOCTYPE, Markup, html};
 use super::asset;
 use crate::call::Call;
 
-/// Which part of the navigation a view belongs to.
+/// The part of the navigation that a view belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Here {
     Runs,
@@ -47,20 +47,21 @@ impl Here {
         }
     }
 
-    /// After how many seconds a list is looked at again that nothing tells of when it changes: the more there is to be read for it, the later.
+    /// After how many seconds a list without a stream is loaded again. The interval is longer if
+    /// the list is expensive to read.
     fn looked_at_after(self) -> Option<u32> {
         match self {
             Here::Workers => Some(3),
             Here::Operations => Some(5),
             Here::Schedules => Some(10),
             Here::Dead => Some(15),
-            // Sooner if the count of the questions changes.
+            // A changed number of questions reloads it sooner.
             Here::Questions => Some(30),
             Here::Runs | Here::Agents | Here::Playground => None,
         }
     }
 
-    /// Whether the caller may see it: what it may not is not offered.
+    /// True if the caller may see this part. The navigation hides the others.
     pub(super) fn is_for(self, call: &Call) -> bool {
         let may_ask = |topic| call.may_send(&Subject::Query(topic));
         match self {
@@ -91,7 +92,7 @@ fn head(base: &str, title: &str) -> Markup {
     }
 }
 
-/// A page of nobody.
+/// A page without navigation, for a client that is not signed in.
 pub(super) fn bare(base: &str, title: &str, body: &Markup) -> Markup {
     html! {
         (DOCTYPE)

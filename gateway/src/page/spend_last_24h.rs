@@ -1,4 +1,4 @@
-//! What the runs of the last 24 hours have cost, as a small chart.
+//! The cost of the runs of the last 24 hours, as a small chart.
 
 use axum::http::StatusCode;
 use domain::Usd;
@@ -11,13 +11,13 @@ use crate::{
     spend_last_24h::{HOURS, Today},
 };
 
-/// Agents and models that are told by name.
+/// How many agents, and how many models, are listed by name.
 const NAMED: usize = 5;
 /// The size of the chart.
 const WIDTH: usize = 120;
 const HEIGHT: u64 = 24;
 
-/// The chart alone: it is loaded after the list.
+/// Only the chart: the list of runs loads it afterwards.
 pub(super) async fn show(call: Call) -> ApiResult {
     let today = call.watched.today().await?;
     Ok(answer::document(StatusCode::OK, chart(&today)))
@@ -31,7 +31,7 @@ fn chart(today: &Today) -> Markup {
     let Today { hours, agents, models, is_cut } = today;
     let total = sum(hours.iter());
     let most = hours.iter().map(|hour| hour.nanos()).max().unwrap_or(0).max(1);
-    // As high as its part of the most: what was spent is seen, however little.
+    // The height is relative to the largest hour, and at least 1 if anything was spent.
     let height = |hour: Usd| {
         let part = u128::from(hour.nanos()) * u128::from(HEIGHT) / u128::from(most);
         u64::try_from(part).unwrap_or(HEIGHT).max(u64::from(hour > Usd::ZERO))

@@ -1,8 +1,8 @@
-//! The mark of a status: a sign besides its colour, so that it can be told in grey.
+//! The mark of a status: a sign and a colour, so that it is distinct without colour too.
 
 use maud::{Markup, html};
 
-/// The sign and the class of a status in a word.
+/// The sign and the class of a status.
 fn sign(word: &str) -> (&'static str, &'static str) {
     match word {
         "completed" => ("✓", "good"),
@@ -26,7 +26,7 @@ pub(super) fn sign_of(word: &str) -> &'static str {
     sign(word).0
 }
 
-/// A status as people read it.
+/// A status in words for people.
 pub(super) fn words(word: &str) -> &str {
     match word {
         "input_required" => "asks you",
@@ -36,13 +36,13 @@ pub(super) fn words(word: &str) -> &str {
     }
 }
 
-/// The mark, with its word.
+/// The sign with its words.
 pub(super) fn mark(word: &str) -> Markup {
     let (sign, class) = sign(word);
     html! { span class={ "mark " (class) } { span aria-hidden="true" { (sign) } " " (words(word)) } }
 }
 
-/// The sign alone; its word is for those who can't see it.
+/// Only the sign; the words are for screen readers and the tooltip.
 pub(super) fn small(word: &str, is_again: bool) -> Markup {
     let (sign, class) = sign(word);
     let sign = if is_again && class == "busy" { "↻" } else { sign };

@@ -1,12 +1,12 @@
 
-// The timeline: looked at closer by dragging over it, with buttons or with keys, and whole again by a double click. What is looked at is a time of the
-// run, in milliseconds: it stays when the rest is drawn again.
+// The timeline can be zoomed by dragging, with buttons or with keys; a double click shows all of it
+// again. The zoomed range is in milliseconds of the run, so it stays when the rest is drawn again.
 let looked = null;
 let drag;
 const plots = () => [...document.querySelectorAll(".timeline td svg")];
 const lasted = () => Number(document.querySelector(".timeline")?.dataset.lasts ?? 0);
 const seen = () => looked ?? { from: 0, to: lasted() };
-/** Closer than that, bars that are made wider to be seen fill the row. */
+/** The shortest range. In a shorter one, the bars with a minimum width would fill the row. */
 const closest = () => lasted() / 500;
 
 function look(from, to) {
@@ -16,7 +16,10 @@ function look(from, to) {
     showLook(true);
 }
 
-/** Rows, axis, buttons and words follow what is looked at. Only what somebody asked for is read out. */
+/**
+ * Updates rows, axis, buttons and text for the zoomed range. A screen reader announces only a range
+ * that the user chose.
+ */
 function showLook(isAsked = false) {
     $("range")?.setAttribute("aria-live", isAsked ? "polite" : "off");
     const table = document.querySelector(".timeline");
@@ -25,19 +28,19 @@ function showLook(isAsked = false) {
     const [{ from, to }, all, units] = [seen(), lasted(), Number(table.dataset.width)];
     const width = ((to - from) / all) * units;
     for (const plot of plots()) plot.setAttribute("viewBox", `${(from / all) * units} 0 ${width} 10`);
-    // A row is stretched to its place, its hatches are not.
+    // A row is stretched to its width, but its hatches must not be.
     for (const hatch of document.querySelectorAll("pattern[id^='row-']")) hatch.setAttribute("patternTransform", `scale(${width / box.width} ${10 / box.height})`);
     axis(from, to, box.width);
     $("range").textContent = looked ? `${timeOf(from, (to - from) / 10)} to ${timeOf(to, (to - from) / 10)} of ${timeOf(all, all / 10)}` : `all of ${timeOf(all, all / 10)}`;
     const can = { closer: to - from > closest() * 1.01, wider: looked, whole: looked, earlier: from > 0, later: to < all };
     const on = document.activeElement;
     for (const button of $("looks").querySelectorAll("button")) button.disabled = !can[button.dataset.look];
-    // Whoever stands on a button that can do nothing more stands on the next that can.
+    // A disabled button that had the focus passes it to the next enabled one.
     if (on?.dataset.look && on.disabled) $("looks").querySelector("button:enabled")?.focus();
 }
 
 const SIZES = [["d", 86_400_000], ["h", 3_600_000], ["min", 60_000], ["s", 1000]];
-/** A time of the run, as exact as a step needs it. */
+/** Formats a time of the run, as precisely as the step of the axis needs. */
 function timeOf(ms, step) {
     const all = lasted();
     if (all < 1000) return `${Math.round(ms)} ms`;
@@ -56,7 +59,7 @@ function timeOf(ms, step) {
 
 const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, ...[1, 2, 5, 10, 20, 30].map((s) => s * 1000), ...[1, 2, 5, 10, 20, 30].map((min) => min * 60_000),
     ...[1, 2, 3, 6, 12, 24, 48, 120, 240, 480, 1200].map((h) => h * 3_600_000)];
-/** The first step whose times are not too many, and have room for their words. */
+/** Labels the axis with the first step whose labels are few enough and fit. */
 function axis(from, to, room) {
     const ticks = [...document.querySelectorAll(".axis .tick")];
     const timesOf = (step) => Array.from({ length: Math.floor(to / step) - Math.ceil(from / step) + 1 }, (_, place) => (Math.ceil(from / step) + place) * step);
@@ -108,7 +111,7 @@ document.addEventListener("pointerdown", (event) => {
     const plot = event.button === 0 && event.target.closest(".timeline svg");
     drag = plot ? { plot, from: at(plot, event.clientX), x: event.clientX } : undefined;
 });
-// What is looked at when the button is let go stands in a band.
+// A band shows the range that a release of the button would zoom to.
 document.addEventListener("pointermove", (event) => {
     if (!drag) return;
     const [table, box] = [drag.plot.closest(".timeline").getBoundingClientRect(), drag.plot.getBoundingClientRect()];
@@ -127,12 +130,12 @@ document.addEventListener("pointerup", (event) => {
     drag = undefined;
     if (dragged && other - one >= closest()) look(one, other);
 });
-// A finger that moves up or down scrolls.
+// A vertical movement of a finger scrolls.
 document.addEventListener("pointercancel", () => {
     if (drag) $("band").hidden = true;
     drag = undefined;
 });
-// Whoever drags over a bar looks closer, and opens nothing.
+// Dragging over a bar zooms, and does not open its link.
 document.addEventListener("dragstart", (event) => { if (event.target.closest?.(".timeline")) event.preventDefault(); });
 document.addEventListener("click", (event) => { if (dragged && event.target.closest(".timeline svg")) event.preventDefault(); });
 document.addEventListener("dblclick", (event) => { if (event.target.closest(".timeline")) LOOKS.whole(); });

@@ -1,5 +1,5 @@
-//! A run over time: a row for each agent, indented as the tree, with its waits, attempts, calls and tools. Made from the same spans as
-//! `trellis trace` shows.
+//! A run over time: a row for each agent, indented as in the tree, with its waits, attempts, calls
+//! and tools. It is generated from the spans that `trellis trace` shows.
 
 use std::collections::HashMap;
 
@@ -19,11 +19,11 @@ use super::{
 };
 use crate::{blocking::blocking, call::Call, problem::ApiResult};
 
-/// Rows of one page: the rest is a link away.
+/// The most rows of one page; links lead to the others.
 const MOST_ROWS: usize = 500;
-/// Times above the rows.
+/// The most labels of the axis.
 const MOST_TICKS: usize = 8;
-/// Points of the line of what was spent.
+/// The points of the curve of the spent money.
 const POINTS: usize = 200;
 
 pub(super) async fn show(call: Call) -> ApiResult {
@@ -55,13 +55,13 @@ fn text_of<'a>(span: &'a Span, wanted: &str) -> Option<&'a str> {
     if let Value::Text(text) = value { Some(text) } else { None }
 }
 
-/// The bars of each context, by its id.
+/// The bars of each context, by the context's id.
 fn bars(spans: &[Span], start: Moment, end: Moment) -> HashMap<String, Vec<Bar>> {
     let by_id: HashMap<SpanId, &Span> = spans.iter().map(|span| (span.span_id, span)).collect();
     let mut bars: HashMap<String, Vec<Bar>> = HashMap::new();
     for span in spans {
         let Some(bar) = Bar::of(span, start, end) else { continue };
-        // The span of its context is the first above it that has a status.
+        // The span of a context is the first one with a status on the way up.
         let mut above = Some(span);
         let context = loop {
             let Some(one) = above else { break None };
@@ -77,7 +77,8 @@ fn bars(spans: &[Span], start: Moment, end: Moment) -> HashMap<String, Vec<Bar>>
     bars
 }
 
-/// How to look closer without a pointer. It stays when the rest is drawn again: whoever stands on a button stands on it still.
+/// The buttons that zoom without a pointer. They are not part of the redrawn element, so a focused
+/// button keeps the focus.
 fn looks() -> Markup {
     html! {
         div class="looks" id="looks" role="group" aria-label="The time that is shown" {
@@ -90,7 +91,7 @@ fn looks() -> Markup {
     }
 }
 
-/// Times above the rows: the script puts them where they belong, for the part that is looked at.
+/// The labels of the axis, which the script places for the zoomed range.
 fn axis() -> Markup {
     html! {
         svg class="axis" aria-hidden="true" {
@@ -127,7 +128,8 @@ fn draw(trace: &Trace, spans: &[Span], ledger: &Ledger, from: usize) -> Markup {
                             svg viewBox={ "0 0 " (WIDTH) " 10" } preserveAspectRatio="none" role="group" aria-label=(bar::summary(own)) {
                                 @for bar in own {
                                     @match bar.entry {
-                                        // The keys go by way of the agent, whose page has all entries.
+                                        // Not reachable by the Tab key: the link to the agent leads
+                                        // to a page with all its entries.
                                         Some(entry) => a href=(context::at_entry(trace, node, entry)) tabindex="-1" { (bar.drawn()) },
                                         None => (bar.drawn()),
                                     }
@@ -145,7 +147,7 @@ fn draw(trace: &Trace, spans: &[Span], ledger: &Ledger, from: usize) -> Markup {
     }
 }
 
-/// What was spent by then, as a line that rises to all of it.
+/// The curve of the money that was spent until each time.
 fn money(ledger: &Ledger, start: Moment, end: Moment) -> Markup {
     let whole = end.since(start).as_nanos().max(1);
     let mut sums = [0i128; POINTS + 1];
@@ -162,7 +164,7 @@ fn money(ledger: &Ledger, start: Moment, end: Moment) -> Markup {
     }
     let most = sums.iter().copied().max().unwrap_or(0);
     let total = Usd::from_nanos(u64::try_from(sum).unwrap_or(0));
-    // In the units of a row: from its foot, nearly to its top.
+    // In thousandths of a row's units: y = 9 means no spending, y = 1 the most.
     let line: Vec<String> = sums
         .iter()
         .enumerate()
@@ -184,7 +186,7 @@ fn money(ledger: &Ledger, start: Moment, end: Moment) -> Markup {
     }
 }
 
-/// A context and all beneath it, each with its depth in the tree.
+/// A context and all contexts beneath it, with their depths in the tree.
 fn collect<'a>(
     trace: &'a Trace,
     node: &'a ContextNode,

@@ -1,4 +1,4 @@
-//! Who in a run waits for people: for an answer, or for a larger budget.
+//! The contexts of a run that wait for people: for an answer, or for a larger budget.
 
 use std::{
     collections::{VecDeque, hash_map::DefaultHasher},
@@ -7,14 +7,14 @@ use std::{
 
 use trace::{ContextNode, Status, Trace};
 
-/// Those of one run that are told.
+/// The most contexts that are listed.
 const MOST: usize = 20;
 
 pub(super) fn is_paused(node: &ContextNode) -> bool {
     matches!(node.status, Status::Paused { .. })
 }
 
-/// The contexts of a run that wait for somebody, each before those beneath it.
+/// The contexts of a run that wait for people, parents before their children.
 pub(super) fn all(trace: &Trace) -> Vec<&ContextNode> {
     let waits = |node: &&ContextNode| node.lifecycle.waiting_for_humans > 0;
     let mut beneath: VecDeque<&ContextNode> = trace.root().into_iter().filter(waits).collect();
@@ -28,7 +28,7 @@ pub(super) fn all(trace: &Trace) -> Vec<&ContextNode> {
     waiting
 }
 
-/// What is waited for, in a number: the script asks for the cards again when it changes. None: nothing.
+/// A hash of the open requests; none without any. The script loads the cards again when it changes.
 pub(super) fn print<'a>(nodes: impl IntoIterator<Item = &'a ContextNode>) -> Option<String> {
     let mut hasher = DefaultHasher::new();
     let mut count = 0;

@@ -12,7 +12,7 @@ use text::human_time;
 use super::{answer, row, shell::Here};
 use crate::{call::Call, problem::ApiResult};
 
-/// More slots than this are told as a number alone.
+/// With more slots, the row shows only numbers.
 const MOST_DOTS: u32 = 64;
 
 pub(super) async fn list(call: Call) -> ApiResult {
@@ -34,20 +34,20 @@ pub(super) async fn list(call: Call) -> ApiResult {
     answer::page(&call, "workers", Here::Workers, &body)
 }
 
-/// What draining does.
+/// The effect of draining a worker.
 fn ask(bus: &ClientBus) -> &'static str {
     match bus {
         ClientBus::Direct(Bus::Nats(_)) | ClientBus::Http(_) => {
             "It takes no more work, finishes or hands back what it has, and ends."
         }
-        // One process is all there is, and does not go on without its worker.
+        // In one process, `trellis dev` does not continue without its worker.
         ClientBus::Direct(Bus::Disk(_) | Bus::Memory(_)) => {
             "It finishes or hands back what it has, and ends. The `trellis dev` that serves this page ends with it."
         }
     }
 }
 
-/// All of them in a line.
+/// The number of workers, and their slots, in one line.
 fn summary(workers: &[WorkerState]) -> String {
     let sum = |of: fn(&WorkerState) -> u32| workers.iter().map(|worker| u64::from(of(worker))).sum::<u64>();
     let mut told = format!(
@@ -106,7 +106,7 @@ fn line(worker: &WorkerState, drain: Option<&str>) -> Markup {
     }
 }
 
-/// A dot is a slot, and a full one an agent that runs.
+/// The slots as dots: a full dot is a running agent.
 fn dots(worker: &WorkerState) -> Markup {
     let WorkerState { slots, running, .. } = *worker;
     let full = running.min(slots);

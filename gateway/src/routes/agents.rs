@@ -52,7 +52,7 @@ pub(super) async fn delete(call: Call) -> ApiResult {
         Ok(QueryAnswer::Deleted { agent_id, at }) => json(StatusCode::OK, &AgentDeleted { agent_id, at }),
         Ok(_) => Err(ProblemDetails::other_answer()),
         Err(refusal) => {
-            // One that is there and can't be deleted is built in.
+            // An existing profile that can't be deleted is a built-in one.
             let is_there = call.client.query(&Query::Agent { agent_id, version: None }).await?;
             Err(if is_there.is_ok() {
                 ProblemDetails::refused_now(refusal)

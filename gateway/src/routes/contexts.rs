@@ -1,5 +1,5 @@
-//! What a context leaves: its journal and its files. The journal names the files and is not trusted: checksums are compared, and no
-//! browser shows what an agent wrote as a page.
+//! The journal and the files of a context. The journal lists the files, but it is not trusted:
+//! checksums are compared, and a browser never renders the output of an agent as a page.
 
 use axum::{
     http::{HeaderValue, StatusCode, header},
@@ -37,7 +37,7 @@ pub(crate) fn outputs_of(entries: &[HistoryEntry]) -> Option<Vec<OutputFile>> {
     entries.iter().rev().find_map(|entry| Some(entry.step.as_result()?.outputs.clone()))
 }
 
-/// The files listed by the last result; a refusal if the context has not ended.
+/// The files that the last result lists; a refusal if the context has not ended.
 async fn left(client: &Client, trace: TraceId, child: &ChildId) -> ApiResult<Vec<OutputFile>> {
     let entries = client.journal(trace, child).await?;
     if let Some(files) = outputs_of(&entries) {
@@ -58,7 +58,7 @@ async fn left(client: &Client, trace: TraceId, child: &ChildId) -> ApiResult<Vec
     })
 }
 
-/// The file that a request names.
+/// The file that the request names.
 pub(crate) async fn named_file(call: &Call) -> ApiResult<OutputFile> {
     let child: ChildId = call.part("child")?;
     let path: String = call.part("path")?;
@@ -82,7 +82,8 @@ pub(super) async fn output(call: Call) -> ApiResult {
         return Ok(tagged(StatusCode::NOT_MODIFIED.into_response(), &tag));
     }
     let bytes = content(&call.client, &file.object).await?;
-    // A part of something else is of no use.
+    // With another `If-Range` tag the client has an older version of the file, so it receives the
+    // whole file.
     let same = call.header(header::IF_RANGE).is_none_or(|given| given == tag);
     let asked = call.header(header::RANGE).filter(|_| same).unwrap_or_default();
     let (size, mut response) = (bytes.len(), Response::default());
@@ -106,7 +107,7 @@ pub(super) async fn output(call: Call) -> ApiResult {
     set(&mut response, header::CONTENT_TYPE, "application/octet-stream");
     set(&mut response, header::CONTENT_DISPOSITION, &disposition(&file.path));
     set(&mut response, header::ACCEPT_RANGES, "bytes");
-    // Whatever it is, no page of it runs anything.
+    // If a browser renders the file, it runs no scripts of it.
     set(&mut response, header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'");
     Ok(tagged(response, &tag))
 }
@@ -115,7 +116,7 @@ fn set(response: &mut Response, name: header::HeaderName, value: &str) {
     response.headers_mut().extend(HeaderValue::try_from(value).ok().map(|value| (name, value)));
 }
 
-/// To be saved under the last part of its path (RFC 6266).
+/// A header that saves the file under the last part of its path (RFC 6266).
 fn disposition(path: &str) -> String {
     let name = path.rsplit('/').next().unwrap_or_default();
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');

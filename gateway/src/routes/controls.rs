@@ -1,5 +1,6 @@
-//! What is asked for about runs that are there: cancel, raise, charge, restore, delete, tell, answer. What is published is answered
-//! once it is stored; what the core would refuse on the run as it is now is refused at once.
+//! Actions on existing runs: `cancel`, `raise`, `charge`, `restore`, `delete`, `tell`, `answer`. A
+//! published message is answered once it is stored. A command that the core would reject in the
+//! present state of the run is rejected at once.
 
 use axum::http::StatusCode;
 use domain::{
@@ -19,7 +20,8 @@ use crate::{
     types,
 };
 
-/// Refuses what the core would refuse, so that the client learns it at once. The coordinator decides again.
+/// Decides the command on a replay of the run, so that the client receives a rejection at once. The
+/// run may change in between, so the coordinator decides again.
 async fn rehearse(trace: Trace, command: Command) -> ApiResult<Trace> {
     let decided = blocking(move || {
         let decided = trace::decide(&trace, command, Clock::Machine.now()).map(drop);
@@ -32,7 +34,7 @@ fn stored() -> ApiResult {
     json(StatusCode::ACCEPTED, &types::Stored { stored: true })
 }
 
-/// Also for a run that begins later (G8).
+/// Also cancels a run that begins later (G8).
 pub(super) async fn cancel(call: Call) -> ApiResult {
     let trace_id: TraceId = call.part("trace")?;
     let types::Cancel { child_id, reason, without_undo } = call.message_or_default().await?;
@@ -44,7 +46,7 @@ pub(super) async fn cancel(call: Call) -> ApiResult {
     };
     let known = rehearse(known, command).await?;
     let node = child_id.as_ref().map_or_else(|| known.root(), |child| known.context(child));
-    // What undoes may be told to drop that.
+    // `without_undo` may still stop an undo that is running after the end.
     let undoes = without_undo && known.root().is_some_and(|root| root.undoing > 0);
     if let Some((node, end)) = node.and_then(|node| Some((node, node.end()?))).filter(|_| !undoes) {
         let message = format!("`{}` has ended: {}", node.id, end.status);
@@ -112,7 +114,7 @@ pub(super) async fn delete(call: Call) -> ApiResult {
     stored()
 }
 
-/// Who asks, as a text for the record.
+/// The name of the caller, as text for the record.
 fn by(call: &Call) -> Option<Text> {
     Text::new(call.caller.name.as_str()).ok()
 }

@@ -1,4 +1,5 @@
-//! The deployment itself: workers, coordinators, dead letters, and whether the gateway is there.
+//! The deployment itself: workers, coordinators, dead letters, sign-in codes, and the health of the
+//! gateway.
 
 use std::time::Duration;
 
@@ -74,7 +75,7 @@ pub(super) async fn letters(call: Call) -> ApiResult {
     Ok(json_bytes(StatusCode::OK, bytes))
 }
 
-/// The page of dead letters that is asked for.
+/// The requested page of dead letters.
 pub(crate) async fn dead_letters(call: &Call) -> ApiResult<LettersPage> {
     let limit = call.limit(100, 500)? as usize;
     let before = call.number("before")?.unwrap_or(u64::MAX);
@@ -92,7 +93,7 @@ pub(crate) async fn dead_letters(call: &Call) -> ApiResult<LettersPage> {
     page.await
 }
 
-/// The letter that a request names, as it is stored.
+/// The stored letter that the request names.
 async fn named_letter(call: &Call) -> ApiResult<StoredLetter> {
     let (kind, sequence) = (call.part::<ChildId>("kind")?, call.part::<u64>("sequence")?);
     let none = || {
@@ -101,7 +102,7 @@ async fn named_letter(call: &Call) -> ApiResult<StoredLetter> {
     };
     let filter = StoredLetter::filter(Some(kind));
     let last = call.client.bus().last(&filter).await?.ok_or_else(none)?;
-    // Behind the last one nothing would come.
+    // A read from after the last letter would wait for the next one.
     if !(1..=last.sequence).contains(&sequence) {
         return Err(none());
     }
@@ -109,7 +110,8 @@ async fn named_letter(call: &Call) -> ApiResult<StoredLetter> {
     StoredLetter::read(stored).filter(|found| found.stored.sequence == sequence).ok_or_else(none)
 }
 
-/// The first message from this place on. None if none comes: somebody may drop it, and all behind it, while it is looked for.
+/// The first message from `sequence` on. None if none arrives in time: another client may drop it,
+/// and all later ones, during the search.
 async fn first_from(
     bus: &ClientBus,
     filter: Filter,
@@ -123,7 +125,7 @@ pub(super) async fn one_letter(call: Call) -> ApiResult {
     json(StatusCode::OK, &KeptLetter::from(named_letter(&call).await?))
 }
 
-/// Sends the message of a letter again: it is the body.
+/// Sends the message of a letter again. The request's body is the message.
 pub(super) async fn retry_letter(call: Call) -> ApiResult {
     let found = named_letter(&call).await?;
     let StoredLetter { stored, kind, letter } = &found;
@@ -163,9 +165,9 @@ pub(super) async fn drop_letter(call: Call) -> ApiResult {
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// A code that signs whoever asks in to the page, once.
+/// A code that signs the caller in to the page, once.
 pub(super) async fn sign_in_code(call: Call) -> ApiResult {
-    // Where nobody needs to sign in, any code is as good.
+    // A server without tokens needs no code. Its only caller has no digest.
     let known = call.known.clone().filter(|known| !known.digest().is_empty());
     if known.as_ref().is_some_and(|known| known.until.is_some()) {
         let message = "a session makes no further sessions\n\nhint: ask with a token";
@@ -194,7 +196,8 @@ mod tests {
 
     use super::*;
 
-    /// proves: whoever asks for a letter is answered, also if another drops it in between.
+    /// proves: a request for a letter is answered, even if another client drops the letter in
+    /// between.
     #[tokio::test(start_paused = true)]
     async fn a_letter_that_is_dropped_while_it_is_looked_for_is_not_waited_for() {
         let bus = ClientBus::from(Bus::Memory(Memory::new(Default::default())));

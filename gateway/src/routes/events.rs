@@ -1,4 +1,5 @@
-//! The event log of a run, as a list and as a stream that may be resumed anywhere, and what its agents say while they work.
+//! The event log of a run, as a list and as a stream that can be resumed at any event; and the live
+//! output of its agents.
 
 use std::collections::VecDeque;
 
@@ -40,7 +41,7 @@ pub(super) async fn events(call: Call) -> ApiResult {
     }
 }
 
-/// Which events are wanted.
+/// The filters for events.
 #[derive(Debug)]
 struct EventFilter {
     contexts: Vec<ChildId>,
@@ -64,7 +65,7 @@ impl EventFilter {
     }
 }
 
-/// The events of a message of the log. `last` is when the event before was decided.
+/// The events of a message of the log. `last` is the time at which the previous event was decided.
 fn events_of(stored: StoredMessage, last: &mut Option<Timestamp>) -> ApiResult<Vec<LoggedEvent>> {
     let message = client::log_message(stored)?;
     let commit = message.logged.commit();
@@ -101,12 +102,12 @@ async fn listed(call: &Call, trace: TraceId, wanted: EventFilter) -> ApiResult {
     Ok(json_bytes(StatusCode::OK, written.await??))
 }
 
-/// A place in the stream of a run: behind an event of a message of the log.
+/// A position in the stream of a run: after an event of a message in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Place {
-    /// A log that was made anew counts from one again.
+    /// The position names the log too, because sequences start again in a recreated log.
     message: Position,
-    /// None: behind the outcome, and so behind everything.
+    /// None: after the outcome, which is the end of the stream.
     event: Option<u64>,
 }
 
@@ -123,7 +124,7 @@ impl Place {
     }
 }
 
-/// The last event that the client has.
+/// The position of the last event that the client received.
 fn last_seen(call: &Call) -> ApiResult<Option<Place>> {
     let Some(id) = call.headers.get("last-event-id") else { return Ok(None) };
     let place = id.to_str().ok().and_then(Place::parse);
@@ -133,15 +134,15 @@ fn last_seen(call: &Call) -> ApiResult<Option<Place>> {
     })
 }
 
-/// What the id of the outcome has where others have the number of an event.
+/// The last part of the outcome's id, in place of the number of an event.
 const END: &str = "end";
 
 async fn followed(call: &Call, trace: TraceId, wanted: EventFilter, from: Option<Place>) -> ApiResult {
     let end = call.client.bus().end(&Filter::EventsOf(trace)).await?;
-    // The place in a log that was made anew means nothing: the stream begins again.
+    // A position in a log that no longer exists is ignored: the stream starts from the beginning.
     let from = from.filter(|place| place.message.is_in(end));
     if from.is_some_and(|place| place.event.is_none()) {
-        // All of it came: a browser asks no more.
+        // The client has the whole stream. On 204 a browser stops reconnecting.
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     let start = from.map_or(From::Start, |place| From::Sequence(place.message.sequence));
@@ -152,12 +153,12 @@ async fn followed(call: &Call, trace: TraceId, wanted: EventFilter, from: Option
     sse::stream(call, reader.stream())
 }
 
-/// Reads the log of a run and says what is new to a client.
+/// Follows the log of a run and sends the events that the client lacks.
 #[derive(Debug)]
 struct Reader {
     follow: Follow,
     wanted: EventFilter,
-    /// Behind which the client has nothing.
+    /// The position of the last event that the client has.
     from: Option<Place>,
     log: u64,
     last: Option<Timestamp>,
@@ -192,7 +193,7 @@ impl Reader {
         let stored = self.follow.next().await?;
         let message = Position { log: self.log, sequence: stored.sequence };
         if let Subject::Outcome(..) = stored.subject {
-            // The outcome of the root is stored behind all events before it.
+            // The root's outcome is stored after all events of the run, so it ends the stream.
             if is_of_the_root(&stored)? {
                 let id = Place { message, event: None }.id();
                 let text = String::from_utf8_lossy(&stored.payload).replace(['\r', '\n'], " ");
@@ -214,7 +215,7 @@ impl Reader {
     }
 }
 
-/// The last event of a stream that can't go on: the client asks again, behind the last id that it has.
+/// The last event of a failed stream: the client may resume after the last id that it received.
 fn failed(problem: &ProblemDetails) -> Event {
     Event::default().event("error").data(serde_json::to_string(problem).unwrap_or_default())
 }
@@ -225,10 +226,11 @@ fn is_of_the_root(stored: &StoredMessage) -> ApiResult<bool> {
     Ok(outcome.context.parent_id.is_none())
 }
 
-/// What the agents of a run say while they work (G9). It is not stored: a late listener misses what came before, and finds it in the
-/// journals.
+/// Streams the live output of a run's agents (G9). It is not stored: a client that connects late
+/// finds earlier output in the journals.
 pub(super) async fn words(call: Call) -> ApiResult {
     let trace: TraceId = call.part("trace")?;
+    // Subscribes before the check, so that no output is lost in between.
     let heard = call.client.bus().subscribe(&Filter::StreamsOf(trace)).await?;
     if call.client.bus().last(&Filter::EventsOf(trace)).await?.is_none() {
         return Err(client::Error::NoRun(trace).into());
@@ -256,7 +258,7 @@ impl Listener {
     async fn next(&mut self) -> Option<Event> {
         while !self.ended {
             tokio::select! {
-                // What was said before the end comes before it.
+                // Output that arrived before the end is sent before the end.
                 biased;
                 message = self.heard.next() => {
                     let message = message?;
@@ -275,7 +277,7 @@ impl Listener {
     }
 }
 
-/// The end of a run, once it comes.
+/// Waits for the outcome of the run.
 async fn outcome(bus: ClientBus, trace: TraceId) -> Event {
     let found = async {
         let mut follow = bus.follow(&[Filter::OutcomesOf(trace)], From::Start).await?;

@@ -1,4 +1,4 @@
-//! Graphs that are kept under names (G18).
+//! Graphs that are stored under names (G18).
 
 use axum::http::StatusCode;
 use domain::{

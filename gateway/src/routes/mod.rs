@@ -1,4 +1,5 @@
-//! The table of all routes: what each is, who may ask for it by what it does on the bus, and who answers it.
+//! The table of the API's routes: the path of each, the rights on the bus that it requires, and its
+//! handler.
 
 mod agents;
 mod contexts;
@@ -43,10 +44,10 @@ const RANGE: &[(&str, &str)] = &[
     ("If-None-Match", "The `ETag` of an earlier answer: 304 if it is the same file."),
 ];
 
-/// Every route but that of the document itself.
+/// All routes except the OpenAPI document.
 pub(crate) fn table() -> Vec<Route> {
     let (trace, child) = (TraceId::from_u128(1).expect("not all zeros"), ChildId::whole_trace());
-    // Of which run does not matter for who may.
+    // The rights do not depend on the run, so any id will do.
     let event = || Subject::Event(trace, child.clone());
     let history = || Subject::History(PoolName::default_pool(), trace, child.clone());
     let words = || Subject::Stream(trace, child.clone());

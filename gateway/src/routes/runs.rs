@@ -1,4 +1,4 @@
-//! Runs: submitted, listed, shown, with their results and what they cost.
+//! Runs: submission, list, state, results and receipts.
 
 use std::collections::BTreeMap;
 
@@ -25,17 +25,18 @@ use crate::{
     types::{QuestionsPage, Run, RunsPage},
 };
 
-/// Of the ids that are made of an `Idempotency-Key`.
+/// The namespace of the ids that are derived from an `Idempotency-Key`.
 pub(super) const KEYS: Uuid = Uuid::from_u128(0x6b0c_4d1f_9a52_4c0e_8f57_21d3_7e64_b908);
 
-/// An id that is the same for the same key of the same caller, and for nobody else.
+/// An id derived from the key and the caller: equal for a repeated request, different for every
+/// other caller.
 pub(super) fn keyed(call: &Call, what: &str) -> ApiResult<Option<Uuid>> {
     let key = call.idempotency_key()?;
-    // A name has no line breaks, so that no two callers make the same text.
+    // A name has no line breaks, so two callers can't produce the same text.
     Ok(key.map(|key| Uuid::new_v5(&KEYS, format!("{what}\n{}\n{key}", call.caller.name).as_bytes())))
 }
 
-/// What of a submission says who it is; the coordinator reads the rest.
+/// The fields that identify a submission. The coordinator reads the others.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct SubmissionIds {
@@ -49,19 +50,20 @@ struct SubmissionIds {
     rerun: Option<serde::de::IgnoredAny>,
 }
 
-/// A value that is there, which may be null.
+/// Distinguishes `null` from a missing field.
 fn given<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(from).map(Some)
 }
 
-/// The message without ids that are null, which is as if they were not there.
+/// The message without ids that are null, which are equivalent to missing ones.
 fn without_null_ids(body: &[u8]) -> Result<Vec<u8>, serde_json::Error> {
     let mut fields: BTreeMap<String, &RawValue> = serde_json::from_slice(body)?;
     fields.retain(|name, value| !(matches!(name.as_str(), "trace_id" | "child_id") && value.get() == "null"));
     serde_json::to_vec(&fields)
 }
 
-/// Submits; answered after the commit. The run has all its ids before it is sent, so that a second delivery is the same run.
+/// Submits a run, and answers after the commit. The message has all its ids before it is sent, so a
+/// second delivery is the same run.
 pub(super) async fn submit(call: Call) -> ApiResult {
     let key = keyed(&call, "run")?;
     let message = with_ids(&call.body, key)?;
@@ -78,7 +80,7 @@ pub(super) async fn submit(call: Call) -> ApiResult {
     }
 }
 
-/// The message as it came, and the ids that it lacks before the rest.
+/// The unchanged message, with the missing ids inserted before the other fields.
 fn with_ids(body: &[u8], key: Option<Uuid>) -> ApiResult<Vec<u8>> {
     let malformed = |problems: Problems| ProblemDetails::malformed(&problems);
     decode::check_depth(body).map_err(malformed)?;
@@ -97,7 +99,7 @@ fn with_ids(body: &[u8], key: Option<Uuid>) -> ApiResult<Vec<u8>> {
         let trace = TraceId::from_u128(id.as_u128()).expect("a version is not all zeros");
         ids.insert("trace_id".into(), json!(trace));
     }
-    // A rerun is named as the run that it repeats.
+    // A rerun has the `child_id` of the run that it repeats.
     let is_rerun = named.rerun.is_some() && named.steps.is_none();
     if named.child_id.is_none() && !is_rerun {
         let (named, otherwise) =
@@ -125,7 +127,7 @@ fn millis(text: &str) -> Option<u64> {
     text.parse().ok().filter(|millis| *millis <= MAX_NUMBER)
 }
 
-/// The filters, with everything that is wrong with them.
+/// The filters of the list. Reports every invalid one.
 pub(crate) fn wanted(call: &Call) -> ApiResult<RunsQuery> {
     let mut problems = Problems::default();
     let mut query = Map::new();
@@ -183,7 +185,7 @@ pub(super) async fn questions(call: Call) -> ApiResult {
     json(StatusCode::OK, &open_questions(&call).await?)
 }
 
-/// The page of open questions that is asked for.
+/// The requested page of open questions.
 pub(crate) async fn open_questions(call: &Call) -> ApiResult<QuestionsPage> {
     let query = PendingQuery { limit: call.limit(50, 100)?, after: call.one::<RunsCursor>("after")? };
     let answer = call.client.query(&Query::Pending(query)).await??;
@@ -193,7 +195,7 @@ pub(crate) async fn open_questions(call: &Call) -> ApiResult<QuestionsPage> {
     Ok(QuestionsPage { questions, next, left_out })
 }
 
-/// The run with its tree. Its tag is that of its last commit: the same tag is the same state.
+/// The run with its tree. Its tag identifies its last commit, so equal tags mean equal states.
 pub(super) async fn show(call: Call) -> ApiResult {
     let trace = call.client.replay(call.part("trace")?).await?;
     let tag = format!("\"{}-{}\"", trace.version(), trace.made().millis());
@@ -220,7 +222,7 @@ fn run(trace: &Trace) -> Run {
     }
 }
 
-/// Whether a client has what has this tag.
+/// True if the client already has the version with this tag.
 pub(crate) fn is_known(call: &Call, tag: &str) -> bool {
     let given = call.header(header::IF_NONE_MATCH).unwrap_or_default();
     given.split(',').map(str::trim).any(|given| given == "*" || given.trim_start_matches("W/") == tag)
@@ -275,7 +277,7 @@ async fn result_of(client: &Client, node: Option<&ContextNode>) -> ApiResult {
     }
 }
 
-/// An object, if it is what it was.
+/// The content of an object. An expired or altered object is a refusal.
 pub(crate) async fn content(client: &Client, reference: &ObjectReference) -> ApiResult<bytes::Bytes> {
     match client.content(reference).await? {
         Content::Stored(bytes) => Ok(bytes),
@@ -290,7 +292,7 @@ pub(crate) async fn content(client: &Client, reference: &ObjectReference) -> Api
     }
 }
 
-/// What it cost, line by line.
+/// The cost of the run, line by line.
 pub(super) async fn receipt(call: Call) -> ApiResult {
     let trace_id: TraceId = call.part("trace")?;
     let (log, ledger, journals) = call.client.account(trace_id).await?;

@@ -18,7 +18,7 @@ pub(super) async fn list(call: Call) -> ApiResult {
     json(StatusCode::OK, &page(&call).await?)
 }
 
-/// The page of them that is asked for.
+/// The requested page of schedules.
 pub(crate) async fn page(call: &Call) -> ApiResult<SchedulesPage> {
     let query = Query::Schedules { after: call.one("after")?, limit: call.limit(100, 500)? };
     let answer = call.client.query(&query).await??;
@@ -42,7 +42,7 @@ pub(super) async fn put(call: Call) -> ApiResult {
     let revision = call.number("revision")?;
     let schedule: Json = call.message().await?;
     let named = schedule.value().get("name").and_then(serde_json::Value::as_str);
-    // What else is wrong with it the coordinator says, all at once.
+    // Only the name is checked here. The coordinator reports all other problems together.
     if let Some(named) = named {
         is_named("name", named, name.as_str())?;
     }
@@ -91,7 +91,7 @@ pub(super) async fn run(call: Call) -> ApiResult {
     Ok(response)
 }
 
-/// The answer about a schedule of which only the name was given.
+/// The answer to a query that contains only the name of a schedule.
 async fn named(call: &Call, query: impl FnOnce(ScheduleName) -> Query) -> ApiResult<QueryAnswer> {
     let query = query(call.part("schedule")?);
     let refused = |refusal: Refusal| ProblemDetails::refused_name(refusal);
