@@ -1,10 +1,10 @@
-//! How a command ended, and the exit code that says so.
+//! The ending of a command, and its exit code.
 
 use std::process::ExitCode;
 
 use domain::wire::EndStatus;
 
-/// The argument parser exits with it, too.
+/// The exit code of wrong usage, which the argument parser uses too.
 pub(crate) const WRONG_USAGE: u8 = 2;
 
 /// The help text of every command whose exit code tells the outcome.
@@ -19,7 +19,7 @@ pub(crate) enum Ending {
     Refused,
     Cancelled,
     Unreachable,
-    /// The user left, and the run goes on.
+    /// The user left, and the run continues.
     Left,
 }
 
