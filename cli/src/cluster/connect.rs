@@ -84,8 +84,8 @@ const JAEGER: &str = "http://localhost:16686/trace/{trace_id}";
 
 /// The timeout of one request of a command.
 pub(crate) const REQUEST: Duration = Duration::from_secs(10);
-/// How long a request is retried while no coordinator listens. A coordinator may be restarting, and
-/// an embedded one starts at the same time as the command.
+/// The time for which a request is retried while no coordinator listens. A coordinator may be
+/// restarting, and an embedded one starts at the same time as the command.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The client of a command. Its administrative messages carry the user's name.
@@ -367,8 +367,8 @@ impl Servers {
     }
 }
 
-/// How long opening is retried while another process has the directory open. A command that only
-/// reads has it for a moment.
+/// The time for which opening is retried while another process has the directory open. A command
+/// that only reads has it for a moment.
 const IN_USE: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_millis(50);
 

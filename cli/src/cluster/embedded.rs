@@ -30,12 +30,12 @@ const KEPT: Duration = Duration::from_secs(90 * 24 * 3600);
 /// The interval at which the coordinator marks how much of a directory's log is in its store. The
 /// next process reads the log only from the last mark on.
 const MARK_EVERY: Duration = Duration::from_millis(500);
-/// How long open requests may take to finish when the command ends.
+/// The time that open requests get to finish when the command ends.
 const CLIENTS_END: Duration = Duration::from_secs(2);
 /// The longest pause between two requests of one client command. After it, the client is taken to
 /// be done.
 const QUIET: Duration = Duration::from_millis(200);
-/// How long running agents may take to finish when the command ends.
+/// The time that running agents get to finish when the command ends.
 const DRAIN: Duration = Duration::from_secs(5);
 
 /// The error of opening a directory.

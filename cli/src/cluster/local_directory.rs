@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) const DEFAULT_ADDRESS: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7420));
 /// The variable that overrides the default address.
 pub(crate) const LISTEN: &str = "TRELLIS_LISTEN";
-/// How long a server on this machine may take to answer a request before it is reported as hung.
+/// The time in which a server on this machine must answer. A slower one is reported as hung.
 const ANSWERS: Duration = Duration::from_secs(2);
 /// The file in a directory with the address of the process that has it open, and the file's maximum
 /// size.

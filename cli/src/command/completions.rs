@@ -27,7 +27,7 @@ use crate::{
 
 /// The variable that the script sets when it asks for candidates.
 const ASKED: &str = "TRELLIS_COMPLETE";
-/// How long the cluster may take to answer. The user has pressed a key and waits.
+/// The time in which the cluster must answer. The user has pressed a key and waits.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// If the script asks, answers it and ends the process.

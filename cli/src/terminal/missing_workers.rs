@@ -12,7 +12,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use tokio_util::task::AbortOnDropHandle;
 use trace::{Status, Trace};
 
-/// How long a context waits before its workers are looked up, and the interval of the lookups.
+/// The time that a context waits before its workers are looked up, and the interval of the lookups.
 const LOOKED: Duration = Duration::from_secs(2);
 
 /// For each pool without workers, a sentence about the contexts that wait for one.

@@ -111,7 +111,8 @@ pub(crate) fn money(budget: &BudgetSnapshot) -> String {
     text
 }
 
-/// How often the checks of a context decided to change, deny or halt; `None` if they never did.
+/// The number of times that the checks of a context changed, denied or halted something; `None` if
+/// they never did.
 pub(crate) fn checks(node: &ContextNode) -> Option<String> {
     let CheckCounts { changed, denied, halted } = node.lifecycle.checks;
     let counts = [(changed, "changed"), (denied, "denied"), (halted, "halted")];

@@ -40,7 +40,7 @@ use measure::{meter::Usage, options};
 use report::{Figures, Report};
 use trellis_tests::servers::{NatsServer, RedisServer};
 
-/// Jobs at the same time, where many are measured.
+/// The number of simultaneous jobs in the throughput measurements.
 const IN_FLIGHT: usize = 256;
 const WIDE: usize = 1000;
 const LONG: usize = 100;

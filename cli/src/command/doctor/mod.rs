@@ -19,7 +19,7 @@ use crate::{
     terminal::{ending::Ending, output::Output},
 };
 
-/// How long the collector may take to answer.
+/// The time in which the collector must answer.
 const COLLECTOR_WITHIN: Duration = Duration::from_secs(5);
 
 /// Check the servers and processes of a cluster, with a hint for each problem.
