@@ -1,10 +1,12 @@
-//! Two floors. The bare one is the least that any such system must do for a job: a submission, an execution and a result
-//! are JetStream messages, stored and acknowledged; two small scripts run in Redis; a core NATS message tells the end. No
-//! budgets, no state machine, no events, no crash safety.
+//! Two floor programs. The bare one does the least that any such system must do for a job: a
+//! submission, an execution and a result are JetStream messages, stored and acknowledged; two small
+//! scripts run in Redis; a core NATS message announces the end. It has no budgets, state machine,
+//! events or crash safety.
 //!
-//! The one with the duties of Trellis has the same messages and scripts as a job of Trellis: the worker claims before it
-//! runs, by a request that runs a third script; each script is followed by a stored message of a log, on a subject of
-//! its job; the end is a stored message too. It still decides nothing.
+//! The one with the duties of Trellis has the same messages and scripts as a job of Trellis. The
+//! worker claims before it runs, by a request that runs a third script. Each script is followed by
+//! a stored log message on a subject of its job. The outcome is a stored message too. This program
+//! still decides nothing.
 
 use std::{
     collections::HashMap,
