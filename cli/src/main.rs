@@ -1,5 +1,5 @@
-//! The `trellis` binary: reads the command line and the environment, runs the command and turns its ending into the
-//! exit code. Data goes to stdout, everything else to stderr.
+//! The `trellis` binary: reads the command line and the environment, runs the command, and turns
+//! its ending into the exit code. Data goes to stdout, all else to stderr.
 
 mod cluster;
 mod command;

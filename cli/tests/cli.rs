@@ -14,8 +14,8 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// `trellis` in the root of the repository. The variables that name servers are removed, and there
-/// is no home, so no run is stored.
+/// `trellis` in the root of the repository. The variables that name servers are removed, and HOME
+/// does not exist, so no run is stored.
 fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_trellis"));
     command.args(args).current_dir(root()).stdin(Stdio::null());

@@ -106,7 +106,7 @@ fn inner(bytes: &[u8], number: u64) -> Vec<&[u8]> {
     fields(bytes).into_iter().filter(|(at, _)| *at == number).map(|(_, value)| value).collect()
 }
 
-/// request → resource spans → scope spans → span.
+/// Reads the spans of a request: request → resource spans → scope spans → span.
 fn spans(body: &[u8]) -> Vec<Span> {
     let scopes = inner(body, 1).into_iter().flat_map(|resource| inner(resource, 2));
     let read = |span: &[u8]| {
@@ -155,7 +155,8 @@ fn x4_a_collector_gets_the_tree_of_a_run_under_its_trace_id() {
     let all: Vec<Span> = bodies.iter().flat_map(|body| spans(body)).collect();
     let one = |name: &str| -> Vec<&Span> { all.iter().filter(|span| span.name == name).collect() };
     assert!(all.iter().all(|span| span.trace == TRACE), "{all:#?}");
-    // The root has no parent, the step's span is its child, and the step's own spans are children of that.
+    // The root has no parent, the step's span is its child, and the step's own spans are children
+    // of that.
     let root = all.iter().find(|span| span.name.starts_with("invoke_workflow")).expect("the graph's span");
     assert!(root.parent.is_empty(), "{root:?}");
     let context = one("invoke_agent spend")[0];

@@ -110,13 +110,14 @@ fn quoted(subject: &str) -> String {
     format!("\"{subject}\"")
 }
 
-/// The user of connections without a login. It is off and has no password, so no client can be this user. It has all permissions
-/// because Redis replays its append-only file as this user: without them each MULTI/EXEC, and each script with several writes, is
-/// dropped at a restart, and every commit with them.
+/// The user of connections without a login. It is off and has no password, so no client can be this
+/// user. It needs all permissions, because Redis replays its append-only file as this user. Without
+/// them, a restart drops each MULTI/EXEC and each script with several writes, and every commit with
+/// them.
 pub(crate) const DEFAULT_USER: &str = "user default off resetpass allkeys allchannels +@all";
 
-/// The users of Redis: `default`; `coordinator` with its commands and keys; `doctor`, which reads settings and the permissions
-/// of `default`, and has the server read this file again.
+/// The users of Redis: `default`; `coordinator` with its commands and keys; `doctor`, which reads
+/// settings and the permissions of `default`, and makes the server read this file again.
 pub(crate) fn redis(namespace: &Namespace, coordinator: &str, doctor: &str) -> String {
     let commands: Vec<String> = store::COMMANDS.iter().map(|command| format!("+{command}")).collect();
     format!(

@@ -1,4 +1,7 @@
-//! Addresses of the servers, read once from the command line and the environment, and connections to them.
+//! Addresses of the servers, read once from the command line and the environment, and connections
+//! to them. A command uses the first of these that is named: a Trellis server, NATS servers, or a
+//! directory. It reaches a directory through the process that has it open, or else opens the
+//! directory itself.
 
 use std::{
     path::{Path, PathBuf},

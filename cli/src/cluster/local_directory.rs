@@ -1,5 +1,7 @@
-//! The cluster of this user on this machine, which commands use if no server is named: a directory,
-//! and the process that has it open.
+//! The cluster of this user on this machine, which commands use if no server is named. It is a
+//! directory, and the process that has the directory open. That process writes its address and a
+//! token into the file `server`, and other commands send their requests there. The file is trusted
+//! only if this user owns it and a process of this user listens at the address.
 
 use std::{
     fs, io,

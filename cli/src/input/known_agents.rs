@@ -25,7 +25,8 @@ pub(crate) async fn of_graph(
     let is_served = servers.url().is_some() || servers.nats_url().is_some();
     let beside = profiles::beside(graph).filter(|_| file.is_none() && !is_served);
     let known = ask(file.or(beside.as_deref()), servers).await?;
-    // The default directory may contain more agents, so an unknown name is only a doubt.
+    // The default directory may contain more agents, so only a name close to a known one is
+    // reported.
     let may_be_more = beside.is_some() && !servers.has_cluster();
     Ok(if may_be_more { known.map(KnownAgents::or_more) } else { known })
 }

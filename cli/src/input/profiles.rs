@@ -1,4 +1,5 @@
-//! Reads agent profiles from a file: a list, or `agents:` with a list. Reports all mistakes at once.
+//! Reads agent profiles from a file: a list, or `agents:` with a list. Reports all mistakes at
+//! once.
 
 use std::{
     collections::BTreeSet,

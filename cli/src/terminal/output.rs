@@ -1,4 +1,5 @@
-//! Writes to stdout and stderr. A closed pipe or a full disk is an error of the command, never a panic.
+//! Writes to stdout and stderr. A closed pipe or a full disk is an error of the command, never a
+//! panic. Texts of agents lose their control characters before they are printed.
 
 use std::{
     io::{ErrorKind, Write},

@@ -53,7 +53,7 @@ pub async fn run(plan: Plan) -> Report {
     let chance = Chance::new(plan.seed);
     let mut runs = Vec::new();
     let mut profiles = Vec::new();
-    // These are more runs than can be submitted in the time.
+    // These are half again as many runs as are submitted on average in the time.
     let most = plan.lasts.as_millis() / u128::from(SUBMIT_WITHIN_MS / 3) + 10;
     for number in 0..usize::try_from(most).expect("few") {
         let (run, agents) = work::run(number, provider::NAME, &chance);
