@@ -68,7 +68,8 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         Err(ending) => return Ok(ending),
     };
     let home = servers.home(!args.no_keep).await?;
-    // All commands that open a directory see the same agents.
+    // The agents beside the file apply in this process and in a `trellis dev` alike, so that a run
+    // has the same agents in both.
     let of_user = matches!(home, RunTarget::Here(_) | RunTarget::Dev(_));
     if matches!(home, RunTarget::Here(None)) && !args.no_keep {
         output::note("note: this run is not kept: there is no HOME; --data names a directory");
@@ -123,7 +124,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
             return Ok(ending);
         }
         if let Some(begin) = begin {
-            // The note is printed before the worker starts: a short run could end in between.
+            // Earlier runs are counted before the worker starts, because short ones would soon end.
             tell_earlier(&client).await?;
             begin.cancel();
         }

@@ -216,6 +216,7 @@ pub(crate) async fn coordinator(args: CoordinatorArgs, servers: &Servers) -> any
             config.keys = Some(keys.clone().accepting_unsigned());
         }
     }
+    // A missing Redis address is reported before the connection to NATS.
     if servers.redis_url().is_none() && servers.nats_url().is_some() {
         servers.store(args.streams.partitions).await?;
     }

@@ -33,7 +33,8 @@ pub(crate) enum Answerer {
     Terminal,
     /// Another process answers, with `trellis answer`.
     Elsewhere,
-    /// No answer is possible: the run is in this process, and stdin is not a terminal.
+    /// No answer is possible, because the run is in this process and stdin is not a terminal. A
+    /// question cancels the run.
     Nobody,
     /// The user of `trellis dev`, whose terminal also takes submissions. Several runs share it, so
     /// their questions are asked one at a time.
