@@ -203,7 +203,7 @@ impl Deployment {
     }
 
     /// Serves other processes over HTTP until the deployment is closed. Returns the address, and
-    /// the link that signs the owner in to the page if a sign-in is needed.
+    /// the code that signs the owner in to the page if a sign-in is needed.
     pub(crate) async fn serve(
         &mut self,
         mut config: gateway::Config,

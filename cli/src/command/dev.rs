@@ -171,7 +171,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
 /// The address of the HTTP server, and its credentials.
 struct Listening {
     address: SocketAddr,
-    /// The owner's token and the link that signs in to the page. Absent if the server is open to
+    /// The owner's token, and the code that signs in to the page. Absent if the server is open to
     /// all local users.
     token: Option<String>,
     sign_in: Option<gateway::SignIn>,

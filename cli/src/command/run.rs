@@ -139,8 +139,8 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
 }
 
 /// The profiles beside a file that a `trellis dev` does not have. A profile with the same name but
-/// other content is an error, because other runs may use the existing one. So is a missing program:
-/// `dev` runs programs in its own folder, where the same name may be another program.
+/// other content is an error, because other runs may use the existing one. So is a missing agent
+/// that runs a program: `dev` would run it in its own folder, where its name may mean another one.
 async fn missing_in_dev(client: &Client, profiles: Vec<AgentProfile>) -> anyhow::Result<Vec<AgentProfile>> {
     if profiles.is_empty() {
         return Ok(profiles);
