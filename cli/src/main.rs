@@ -1,5 +1,5 @@
-//! The `trellis` binary: reads the command line and the environment, runs the command and turns its ending into the
-//! exit code. Data goes to stdout, everything else to stderr.
+//! The `trellis` binary: reads the command line and the environment, runs the command, and turns
+//! its ending into the exit code. Data goes to stdout, all else to stderr.
 
 mod cluster;
 mod command;
@@ -25,7 +25,7 @@ use crate::{
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// As the argument parser does it; a mistake is a line of the log if the log is JSON.
+/// Reports a usage error as the argument parser does, or as a line of the log if the log is JSON.
 fn wrong_usage(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() || !std::env::args_os().any(|argument| argument == "--log-json") {
         error.exit();
@@ -37,7 +37,8 @@ fn wrong_usage(error: &clap::Error) -> ExitCode {
 }
 
 fn main() -> ExitCode {
-    // The first to install a TLS provider: an error would mean that there is one already.
+    // This is the first TLS provider of the process; an error would only mean that one is already
+    // installed.
     rustls::crypto::ring::default_provider().install_default().ok();
     completions::answer(Cli::command);
     let keys = worker::take_keys();
@@ -59,11 +60,12 @@ fn main() -> ExitCode {
         if let Err(error) = worker::protect_process() {
             output::note(&format!("warning: the memory of this process could not be protected: {error}"));
         }
-        // Before the first connection: the client's own log names the address with its login.
+        // This precedes the first connection, because the client's own log names the address with
+        // its login.
         worker::hide_in_log(&servers.secret_files());
     }
     let ended = match command {
-        // Before any thread is started: the sandbox changes what this process is.
+        // The sandbox changes the process, so it must start before any thread.
         Command::Sandbox { stage, told } => return worker::enter_sandbox(stage.as_deref(), &told),
         Command::Offline(command) => {
             output.output().and_then(|output| cli::run_offline(command, &servers, output, log_json))
@@ -72,7 +74,7 @@ fn main() -> ExitCode {
     };
     match ended {
         Ok(ending) => ending.into(),
-        // The reader of our output closed it, as `head` does: no error.
+        // The reader of our output closed it, as `head` does. This is not an error.
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             let error = failure::explained(error);

@@ -14,7 +14,8 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// `trellis` in the root of the repository, without the environment variables that name servers, and without a home: nothing is kept.
+/// `trellis` in the root of the repository. The variables that name servers are removed, and HOME
+/// does not exist, so no run is stored.
 fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_trellis"));
     command.args(args).current_dir(root()).stdin(Stdio::null());
@@ -35,7 +36,7 @@ fn command(args: &[&str]) -> Command {
     command
 }
 
-/// Runs it; its stdout, stderr and exit code.
+/// Runs a command and returns its stdout, stderr and exit code.
 fn trellis(args: &[&str]) -> String {
     said(&command(args).output().expect("the binary runs"))
 }
@@ -48,7 +49,7 @@ fn said(output: &Output) -> String {
     format!("{}\n--- stderr\n{}\n--- exit {code}", said(&output.stdout), said(&output.stderr))
 }
 
-/// Only stdout: the order of progress on stderr varies.
+/// The stdout part of an output. The order of progress lines on stderr varies.
 fn stdout(said: &str) -> &str {
     said.split("\n--- stderr").next().unwrap()
 }
@@ -57,7 +58,7 @@ fn json(said: &str) -> Value {
     serde_json::from_str(stdout(said)).unwrap_or_else(|error| panic!("{error}: {said}"))
 }
 
-/// Runs it with these lines on stdin.
+/// Runs a command with these lines on stdin.
 fn with_stdin(args: &[&str], lines: &str) -> String {
     let mut command = command(args);
     let mut child =
@@ -71,7 +72,7 @@ fn examples() -> impl Iterator<Item = String> {
     let names = files
         .filter(|path| path.is_file())
         .map(|path| format!("examples/{}", path.file_name().unwrap().to_str().unwrap()));
-    // A list of agents, a schedule, and what a worker allows.
+    // These files contain agents, a schedule and a worker's policy, not graphs.
     let others = ["examples/agents.yaml", "examples/nightly.yaml", "examples/policy.yaml"];
     names.filter(move |name| !others.contains(&name.as_str()))
 }
@@ -335,7 +336,7 @@ fn an_interrupt_cancels_the_run_and_waits_for_its_outcome() {
     assert_eq!(outcome["reason"], "interrupted by its caller");
 }
 
-/// A file with an agent that asks a question.
+/// Writes a file with an agent that asks a question.
 fn asking_agents() -> PathBuf {
     let file = std::env::temp_dir().join(format!(
         "trellis-ask-{}-{:?}.yaml",
@@ -484,7 +485,8 @@ fn journals_files_and_checkpoints_have_help() {
     assert!(said.contains("TRACE/CHILD@STEP") && said.ends_with("--- exit 2"), "{said}");
 }
 
-/// proves: the next ticks need no server, and what is wrong with a schedule is told before one is asked.
+/// proves: the next ticks need no server, and mistakes in a schedule are reported before a server
+/// is asked.
 #[test]
 fn g16_schedules_have_help_and_their_next_ticks() {
     let mut said = String::new();
@@ -569,7 +571,7 @@ fn a_plan_shows_the_worst_case_and_whether_it_fits() {
     assert!(said.ends_with("--- exit 3"), "{said}");
 }
 
-/// Runs a command on a new file with this text; the path in the output is replaced.
+/// Runs a command on a new file with this text, and replaces the path in the output.
 fn about(name: &str, text: &str, args: &[&str]) -> String {
     let file = std::env::temp_dir().join(format!("trellis-{}-{name}", std::process::id()));
     std::fs::write(&file, text).unwrap();
@@ -578,7 +580,7 @@ fn about(name: &str, text: &str, args: &[&str]) -> String {
     said.replace(file.to_str().unwrap(), "FILE")
 }
 
-/// Each profile has a mistake of its own; all are told at once, and what is wrong with one hides nothing of the others.
+/// Each profile has a different mistake. All are reported at once, and no mistake hides another.
 #[test]
 fn twenty_bad_profiles_are_explained_at_once() {
     let profiles = r#"
@@ -642,7 +644,7 @@ fn g2_every_mistake_in_a_file_has_its_line() {
             "agents:\n  - agent_id: a\n    kind: llm\n",
             &["run", "--goal", "x", "--agents"],
         ),
-        // Only the core knows which agents there are.
+        // The core, not the parser, knows the existing agents.
         about(
             "nobody.yaml",
             "steps:\n  - id: one\n    task_description: t\n    agent_id: nobody\n",
@@ -673,7 +675,7 @@ fn g2_inputs_are_given_in_a_file_or_one_by_one_and_fit_the_input_schema() {
     assert_eq!(json(&run)["result"]["about"], "ants", "{run}");
 }
 
-/// Runs a command in a new folder with these files.
+/// Runs commands in a new folder with these files.
 fn in_folder(name: &str, files: &[(&str, &str)], commands: &[&[&str]]) -> String {
     let folder = std::env::temp_dir().join(format!("trellis-{}-{name}", std::process::id()));
     for (file, text) in files {
@@ -719,8 +721,8 @@ fn g2_a_graph_is_used_by_the_name_of_its_file_and_every_mistake_names_its_file_a
     insta::assert_snapshot!(told);
 }
 
-/// proves: a file that is missing, mistakes of shape and of meaning, agents that there are not and inputs of the command line
-/// are told of together, each once, in the order of the lines.
+/// proves: a missing file, mistakes of shape and meaning, unknown agents, and inputs of the command
+/// line are reported together. Each is reported once, in the order of the lines.
 #[test]
 fn g2_mistakes_of_every_kind_are_told_at_once_and_in_order() {
     let graph = "\
@@ -791,8 +793,8 @@ steps:
     }
 }
 
-/// proves: an example whose payment fails is planned and rehearsed with what undoes it; and while it runs, nothing is told to have
-/// ended before what is below it.
+/// proves: an example whose payment fails is planned and rehearsed with its undo steps. While it
+/// runs, no context is shown as ended before its descendants.
 #[test]
 fn g14_undos_are_planned_rehearsed_and_told_in_order() {
     let example = "examples/scenarios/13-undo.yaml";
@@ -826,8 +828,8 @@ fn g1_a_graph_that_uses_graphs_is_planned_rehearsed_and_run() {
     assert!(json(&said)["result"].as_str().unwrap().starts_with("A page on:"), "{said}");
 }
 
-/// proves: a name needs a cluster, every command that meets one without a cluster says so with its line, and what can be
-/// checked without one is.
+/// proves: a name needs a cluster. Without one, every command that finds a name reports it with its
+/// line, and checks the rest.
 #[test]
 fn g18_graphs_are_kept_and_named_with_help_and_clear_mistakes() {
     let mut told = String::new();
@@ -910,7 +912,8 @@ fn completions_are_printed_for_shells() {
     );
 }
 
-/// proves: what needs no TLS works on a machine without CA certificates, as an empty container is; the rest is told what is missing.
+/// proves: commands without TLS work on a machine without CA certificates, such as an empty
+/// container. Commands that need TLS report what is missing.
 #[test]
 fn a_machine_without_ca_certificates_runs_what_needs_none_and_is_told() {
     let without = |args: &[&str]| {
@@ -926,7 +929,7 @@ fn a_machine_without_ca_certificates_runs_what_needs_none_and_is_told() {
     assert!(!asked.contains("CA certificates") && asked.ends_with("--- exit 5"), "{asked}");
 }
 
-/// Every command that help lists has a page, those beneath it too; what is hidden has none.
+/// Every listed command has a page, including subcommands. Hidden commands have none.
 #[test]
 fn every_command_has_a_manual_page() {
     let dir = std::env::temp_dir().join(format!("trellis-man-{}", std::process::id()));
@@ -962,7 +965,8 @@ fn every_command_has_a_manual_page() {
     assert!(said.contains("could not be written to /proc/none") && said.ends_with("--- exit 2"), "{said}");
 }
 
-/// The examples of single agents: a limit and a last report, a human's answer, checks, programs in their sandbox.
+/// The examples of single agents: a limit and a last report, a human's answer, checks, programs in
+/// their sandbox.
 #[test]
 fn the_examples_of_agents_run_without_servers() {
     let said = trellis(&["run", "examples/agents/ceiling.yaml", "-o", "json"]);
@@ -977,7 +981,8 @@ fn the_examples_of_agents_run_without_servers() {
     assert!(said.contains("`eval` runs whatever it is given") && said.contains("126 words"), "{said}");
 }
 
-/// As `printf 'not-a-real-key Pay 7 dollars to the ants.' | sha256sum`.
+/// The expected value comes from `printf 'not-a-real-key Pay 7 dollars to the ants.'
+///  sha256sum`.
 #[test]
 fn s8_the_example_with_a_secret_shows_its_name_and_not_its_value() {
     let run = |key: Option<&str>| {
@@ -1000,8 +1005,8 @@ fn s8_the_example_with_a_secret_shows_its_name_and_not_its_value() {
     assert!(said.contains("a secret is not there") && said.ends_with("--- exit 1"), "{said}");
 }
 
-/// proves: `--secrets-dir` and its variable are the same; a directory that can't be used ends the command before anything runs, with
-/// everything that is wrong and no value.
+/// proves: `--secrets-dir` and its variable work the same. An unusable directory ends the command
+/// before anything runs, with all mistakes and without a value of a secret.
 #[test]
 fn s8_a_directory_of_secrets_that_cannot_be_used_is_explained() {
     let directory = std::env::temp_dir().join(format!("trellis-cli-secrets-{}", std::process::id()));
@@ -1039,7 +1044,7 @@ fn s8_a_directory_of_secrets_that_cannot_be_used_is_explained() {
     }
 }
 
-/// proves: a process that begins again without its keys loses neither its input nor its arguments.
+/// proves: a process that starts again without its keys loses neither its input nor its arguments.
 #[test]
 fn s8_keys_in_the_environment_are_hidden_and_input_is_kept() {
     let mut command = command(&["dev", "-o", "json"]);
@@ -1051,7 +1056,7 @@ fn s8_keys_in_the_environment_are_hidden_and_input_is_kept() {
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let first = lines.next().unwrap().unwrap();
     assert!(first.contains("accepted"), "{first}");
-    // An ordinary user can't read it at all.
+    // For an ordinary user, the file can't be read at all.
     let environ = std::fs::read(format!("/proc/{}/environ", child.id())).unwrap_or_default();
     let environ = String::from_utf8_lossy(&environ);
     assert!(!environ.contains("0123456789"), "{environ}");

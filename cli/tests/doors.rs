@@ -1,4 +1,5 @@
-//! How commands of one user reach the process that has a directory open, and how nobody else does.
+//! Access to the process that has a directory open: commands of the same user reach it, and other
+//! users and agents do not.
 
 #![allow(clippy::unwrap_used, reason = "a test that is surprised shall panic")]
 
@@ -24,7 +25,7 @@ impl Home {
         Home(path)
     }
 
-    /// Where everything is kept if nothing is named.
+    /// The default directory.
     fn data(&self) -> PathBuf {
         self.0.join(".local/share/trellis")
     }
@@ -52,13 +53,13 @@ impl Home {
         runs.as_array().unwrap().len()
     }
 
-    /// A `dev` on a free port, and its address.
+    /// Starts a `dev` on a free port, and returns its address.
     fn dev(&self, more: &[&str]) -> (Child, String) {
         let mut command = self.command(&[&["dev", "--listen", "127.0.0.1:0"], more].concat());
         let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
         let line = said.find(|line| line.contains("http://")).unwrap();
-        // It goes on to write there.
+        // The process writes more to stderr, so the rest is read and dropped.
         thread::spawn(move || said.for_each(drop));
         let at = line.find("http://").unwrap() + "http://".len();
         (child, line[at..].split([',', ' ']).next().unwrap().to_owned())
@@ -76,7 +77,7 @@ fn kill(mut child: Child) {
     child.wait().unwrap();
 }
 
-/// The first line of what a server answers.
+/// The first line of a server's answer.
 fn answered(address: &str, request: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(request.replace('\n', "\r\n").as_bytes()).unwrap();
@@ -85,7 +86,8 @@ fn answered(address: &str, request: &str) -> String {
     answer.lines().next().unwrap_or_default().to_owned()
 }
 
-/// proves: an agent with a network, or another user of the machine, can't raise a budget or apply a profile at somebody's `dev`.
+/// proves: an agent with a network, or another user of the machine, can't raise a budget or apply a
+/// profile at a user's `dev`.
 #[test]
 fn s1_whoever_has_no_token_gets_nothing_of_a_dev() {
     let home = Home::new();
@@ -111,7 +113,8 @@ fn s1_whoever_has_no_token_gets_nothing_of_a_dev() {
     kill(dev);
 }
 
-/// proves: what a file says counts only if its owner wrote it, and if a process of its owner listens there.
+/// proves: the file with the server's address is used only if its owner wrote it and a process of
+/// the owner listens there.
 #[test]
 fn s1_a_door_that_somebody_else_may_have_written_is_not_taken() {
     let home = Home::new();
@@ -150,8 +153,8 @@ fn s1_a_door_that_somebody_else_may_have_written_is_not_taken() {
     assert!(listener.accept().is_err(), "a link was followed");
 }
 
-/// proves: what is run while a `dev` of the same user runs is run by that `dev` and kept there, with the agents that are beside its file;
-/// what can't be taken over is said.
+/// proves: while a `dev` runs, a `run` of the same user runs in that `dev` and is stored there,
+/// with the agents beside its file. Options that the `dev` can't take over are reported.
 #[test]
 fn a_run_goes_to_the_dev_of_its_user() {
     let home = Home::new();
@@ -170,7 +173,8 @@ fn a_run_goes_to_the_dev_of_its_user() {
     assert_eq!(home.kept(), 2);
     assert!(home.says(&["runs", "describe", "@last"]).contains("parrot"));
     assert!(home.says(&["run", graph.to_str().unwrap()]).contains("agents from "), "it has that one");
-    // Agents that others may use stay as they are, programs are not looked for in another folder, and a policy is not left out in silence.
+    // An existing agent is not replaced, a program is not looked up in another folder, and a policy
+    // is not silently ignored.
     let policy = home.0.join("policy.yaml");
     std::fs::write(&policy, "kinds: [llm]\n").unwrap();
     let (graph, policy) = (graph.to_str().unwrap(), policy.to_str().unwrap());
@@ -188,7 +192,7 @@ fn a_run_goes_to_the_dev_of_its_user() {
     kill(dev);
 }
 
-/// proves: those who only look do not keep each other, or a run, from the directory.
+/// proves: commands that only read wait for each other and do not keep a run from the directory.
 #[test]
 fn commands_that_look_at_once_wait_for_each_other() {
     let home = Home::new();
@@ -219,7 +223,7 @@ fn what_is_to_be_kept_nowhere_is_kept_nowhere() {
     assert!(Path::new(&file).is_file());
 }
 
-/// proves: a server of one deployment is not taken for that of another.
+/// proves: a server of one deployment rejects commands for another.
 #[test]
 fn a_server_of_another_namespace_refuses() {
     let home = Home::new();
@@ -237,14 +241,14 @@ fn a_server_of_another_namespace_refuses() {
     kill(dev);
 }
 
-/// The memory of a process, in bytes.
+/// The resident memory of a process, in bytes.
 fn memory(child: &Child) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
     let line = text.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
 }
 
-/// Reads what comes until a text was in it; what came.
+/// Reads until the text arrives, and returns all that was read.
 fn read_until(stream: &mut TcpStream, text: &str) -> String {
     let (mut all, mut part) = (Vec::new(), [0; 4096]);
     stream.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
@@ -259,7 +263,7 @@ fn read_until(stream: &mut TcpStream, text: &str) -> String {
     }
 }
 
-/// proves: a thousand who watch one run cost little, and each sees its end.
+/// proves: a thousand watchers of one run cost little memory, and each sees its end.
 #[test]
 fn a_thousand_watch_one_run() {
     let home = Home::new();
@@ -282,7 +286,7 @@ fn a_thousand_watch_one_run() {
         if said.contains(" 200 ") {
             return stream;
         }
-        // No more than so many in a second.
+        // The server limits requests per second.
         assert!(said.contains(" 429 "), "{said}");
         thread::sleep(std::time::Duration::from_millis(100));
     };
@@ -298,7 +302,8 @@ fn a_thousand_watch_one_run() {
     kill(dev);
 }
 
-/// proves: who applied another `default` has it, whatever runs in that directory; and a directory that is only looked for is not made.
+/// proves: an applied `default` agent stays, also after other runs in its directory. Reading a
+/// missing directory does not create it.
 #[test]
 fn the_default_agent_of_a_directory_stays_as_it_was_applied() {
     let home = Home::new();
@@ -316,7 +321,8 @@ fn the_default_agent_of_a_directory_stays_as_it_was_applied() {
     assert!(home.says(&["agents", "show", "default"]).contains("spend"));
 }
 
-/// proves: a worker that is killed in the middle of its work on the playground is replaced, and what it was at goes on.
+/// proves: a worker that is killed on the playground in the middle of its work is replaced, and its
+/// run continues.
 #[test]
 fn f01_a_worker_killed_on_the_playground_is_replaced_and_its_run_goes_on() {
     let home = Home::new();

@@ -1,5 +1,5 @@
-//! Runs that are kept in a directory: every command shows them afterwards, without a server, and a process that is killed loses nothing
-//! that it accepted.
+//! Runs that are stored in a directory. Every command shows them afterwards without a server, and a
+//! killed process loses no run that it accepted.
 
 #![allow(clippy::unwrap_used, reason = "a test that is surprised shall panic")]
 
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 
-/// A directory of a test, which goes with it.
+/// A directory of a test, which is removed after it.
 struct TestDirectory(PathBuf);
 
 impl TestDirectory {
@@ -28,7 +28,7 @@ impl TestDirectory {
         TestDirectory(path)
     }
 
-    /// `trellis` with this directory and no servers.
+    /// `trellis` with this directory and without servers.
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_trellis"));
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -44,7 +44,7 @@ impl TestDirectory {
         self.command(args).output().unwrap()
     }
 
-    /// What it prints, if it succeeds.
+    /// The stdout of a command that must succeed.
     fn says(&self, args: &[&str]) -> String {
         let output = self.output(args);
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -57,7 +57,7 @@ impl TestDirectory {
         serde_json::from_str(&said).unwrap_or_else(|error| panic!("{args:?}: {error}: {said}"))
     }
 
-    /// `trellis dev` that takes lines and answers with lines.
+    /// Starts a `trellis dev` that reads and writes lines.
     fn dev(&self) -> Dev {
         self.dev_with(&[])
     }
@@ -86,11 +86,11 @@ struct Dev {
 
 impl Dev {
     fn submit(&mut self, submission: &Value) {
-        // It may have been killed.
+        // The process may have been killed.
         writeln!(self.child.stdin.as_mut().unwrap(), "{submission}").ok();
     }
 
-    /// The trace of the next submission that is told as accepted; none if it was killed before.
+    /// The run of the next accepted submission; `None` if the process was killed first.
     fn accepted(&mut self) -> Option<String> {
         self.lines.by_ref().find_map(|line| {
             let said: Value = serde_json::from_str(&line).ok()?;
@@ -148,7 +148,8 @@ fn a_run_that_was_kept_is_shown_by_every_command_without_a_server() {
     let run = &kept.json(&["runs", "list"])[0];
     assert_eq!((&run["trace_id"], &run["status"]), (&json!(TRACE), &json!("completed")));
     assert_eq!(run["budget"]["spent"]["cost_usd"], spent, "{run}");
-    // The same submission again is the same run, which costs nothing more; another takes over its results.
+    // The same submission again is the same run and costs nothing more. A rerun takes over its
+    // results.
     assert_eq!(kept.json(&["run", file, "--agents", agents])["budget"]["spent"]["cost_usd"], spent);
     assert_eq!(kept.json(&["runs", "list"]).as_array().unwrap().len(), 1);
     let rerun = kept.json(&["runs", "rerun", TRACE, "--from", "find"]);
@@ -156,14 +157,14 @@ fn a_run_that_was_kept_is_shown_by_every_command_without_a_server() {
     std::fs::remove_file(graph).ok();
 }
 
-/// proves: a run that waits for a human waits on, whoever opens its directory meanwhile, and goes on when it has its answer:
-/// what was asked and answered is not waited for again.
+/// proves: a run that waits for a human keeps waiting when its directory is opened, and continues
+/// after the answer. An answered question is not waited for again.
 #[test]
 fn a_run_that_waits_for_a_human_is_left_alone_until_it_has_its_answer() {
     let kept = TestDirectory::new();
     let mut dev = kept.dev();
     let ask = json!({"id": "ask", "approve": {"who": "me", "question": "Ship it?"}});
-    // Longer than a process that ends waits for its agents.
+    // This is longer than an ending process waits for its agents.
     let ship = json!({"id": "ship", "agent_id": "careful-model", "task_description": "Ship it.", "input_from": ["ms"], "depends_on": ["ask"]});
     dev.submit(&json!({"trace_id": TRACE, "name": "ship", "inputs": {"ms": 7000}, "steps": [ask, ship]}));
     assert_eq!(dev.accepted().as_deref(), Some(TRACE));
@@ -176,8 +177,8 @@ fn a_run_that_waits_for_a_human_is_left_alone_until_it_has_its_answer() {
     assert_eq!(status(&kept, TRACE), "completed");
 }
 
-/// proves: the files of a directory are all there is: a copy of them has what had ended as it was, goes on with what had not, and needs
-/// nothing of the first. The process that had it open was killed, so nothing was closed.
+/// proves: a copy of a directory's files is complete. Ended runs are unchanged, others continue,
+/// and the original is not needed. The process was killed, so nothing was closed.
 #[test]
 fn n8_a_copy_of_a_directory_has_everything_and_goes_on_elsewhere() {
     let kept = TestDirectory::new();
@@ -222,7 +223,8 @@ fn n8_a_copy_of_a_directory_has_everything_and_goes_on_elsewhere() {
     copy.says(&["audit", TRACE]);
 }
 
-/// proves: a result is printed whole, byte by byte, also one that is too large for the log, and what has none says why.
+/// proves: a result is printed whole, byte by byte, even if it was too large for the log. A missing
+/// result is reported with its reason.
 #[test]
 fn a_result_is_printed_whole() {
     let kept = TestDirectory::new();
@@ -266,7 +268,7 @@ fn a_shell_completes_commands_runs_and_agents() {
         .as_str()
         .expect("a run has an id")
         .to_owned();
-    // As the script asks: which word is completed, and all words.
+    // As the script asks: the index of the word to complete, and all words.
     let completes = |words: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_trellis"));
         command.env_clear().env("TRELLIS_DATA", &kept.0).args(["--", "trellis"]).args(words);
@@ -300,7 +302,7 @@ fn a_directory_is_open_in_one_process_which_others_ask_instead() {
     dev.submit(&json!({"goal": "hello"}));
     dev.accepted().unwrap();
     assert_eq!(kept.json(&["runs", "list"]).as_array().unwrap().len(), 1);
-    // What another runs there, that process runs.
+    // A `run` of another command runs in that process.
     kept.says(&["run", "--goal", "hello"]);
     assert_eq!(kept.json(&["runs", "list"]).as_array().unwrap().len(), 2);
     let refused = kept.output(&["dev"]);
@@ -308,12 +310,12 @@ fn a_directory_is_open_in_one_process_which_others_ask_instead() {
     assert!(!refused.status.success() && said.contains(&dev.child.id().to_string()), "{said}");
     assert!(said.contains("hint: "), "{said}");
     dev.kill();
-    // It could not say that it has ended: what it had said counts for nothing.
+    // The killed process left its address behind, which is ignored.
     assert_eq!(kept.json(&["runs", "list"]).as_array().unwrap().len(), 2);
 }
 
-/// proves: a command that reads lets no time limit of a run pass, and has the directory no longer than it reads: what stands is shown, and
-/// who goes on with it.
+/// proves: a command that only reads does not let a run's time limit pass, and opens the directory
+/// only while it reads. It shows the state, and how to continue the run.
 #[test]
 fn a_directory_that_nobody_serves_is_read_and_left_as_it_is() {
     let kept = TestDirectory::new();
@@ -339,16 +341,16 @@ fn a_directory_that_nobody_serves_is_read_and_left_as_it_is() {
             assert!(code == Some(5) && said.contains(&goes_on), "{args:?}: {code:?}: {said}");
         }
         assert_eq!(status(&kept, TRACE), "working");
-        // Its time is over now.
+        // The time limit of the run is over now.
         thread::sleep(Duration::from_millis(2_500));
     }
     let (code, said) = watched(&["submit", "--goal", "hello", "--wait"]);
     assert!(code == Some(5) && said.contains(&goes_on), "{code:?}: {said}");
-    // Whoever tries again pays once.
+    // The refused submission was not stored, so trying again submits it once.
     assert_eq!(kept.json(&["runs", "list"]).as_array().unwrap().len(), 1);
 }
 
-/// proves: whoever serves a directory waits for those who only look at it.
+/// proves: a `dev` waits for a command that reads its directory.
 #[test]
 fn a_dev_waits_for_a_command_that_has_its_directory() {
     let kept = TestDirectory::new();
@@ -362,8 +364,8 @@ fn a_dev_waits_for_a_command_that_has_its_directory() {
     dev.kill();
 }
 
-/// proves: wherever a process ends, between any two steps of the coordinator and of the worker, what it has accepted goes on from there, and
-/// its books are those of its log.
+/// proves: a process may end between any two steps of the coordinator and of the worker. Its
+/// accepted runs continue from there, and their books agree with the log.
 #[test]
 fn a_process_that_ends_at_a_crash_point_loses_no_run_that_it_accepted() {
     let of_coordinator = ["received", "decided", "committed", "sent", "acknowledged"];
@@ -371,12 +373,12 @@ fn a_process_that_ends_at_a_crash_point_loses_no_run_that_it_accepted() {
     let points = of_coordinator.map(|point| ("--crash-coordinator-at", point)).into_iter();
     for (option, point) in points.chain(of_worker.map(|point| ("--crash-worker-at", point))) {
         let kept = TestDirectory::new();
-        // Not at the first passing: something is on its way then.
+        // The second passing is used, because other messages are on their way then.
         let mut dev = kept.dev_with(&[option, &format!("{point}:2")]);
         for _ in 0..3 {
             dev.submit(&json!({"goal": "Find food.", "agent_id": "researcher", "max_cost_usd": 0.05}));
         }
-        // It would end by itself when all are done.
+        // Without the crash, the process would end after the last run.
         drop(dev.child.stdin.take());
         let accepted: Vec<String> = std::iter::from_fn(|| dev.accepted()).collect();
         let ended = dev.child.wait().unwrap();
@@ -394,8 +396,8 @@ fn a_process_that_ends_at_a_crash_point_loses_no_run_that_it_accepted() {
     }
 }
 
-/// proves: whatever `dev` has accepted ends, is paid within its budget, and its books are those of its log, however often the process is
-/// killed. `TRELLIS_KILLS=200` for a long one.
+/// proves: every run that `dev` accepted ends within its budget, and its books agree with its log,
+/// no matter how often the process is killed. `TRELLIS_KILLS=200` makes it a long test.
 #[test]
 fn a_process_that_is_killed_again_and_again_loses_no_run_that_it_accepted() {
     let kills = std::env::var_os("TRELLIS_KILLS").and_then(|text| text.to_string_lossy().parse().ok());
@@ -408,12 +410,13 @@ fn a_process_that_is_killed_again_and_again_loses_no_run_that_it_accepted() {
             dev.submit(&json!({"goal": "Find food.", "agent_id": "researcher", "max_cost_usd": 0.05}));
         }
         accepted.extend(dev.accepted());
-        // Each time elsewhere: in the first commits, in calls, in the ends.
+        // Each kill is at another time: in the first commits, in calls, at the end of runs.
         thread::sleep(Duration::from_millis(round * 37 % 400));
         dev.kill();
     }
     let last = kept.output(&["dev", "--agents", "examples/agents.yaml"]);
-    // Whoever is killed again and again has no more tries, or has paid its budget for calls whose end nobody knows.
+    // After many kills a run may have no attempts left, or its budget is used up by calls with
+    // unknown ends.
     let is_many = kills > 8;
     assert!(is_many || last.status.success(), "{last:?}");
     assert!(!accepted.is_empty());
@@ -431,7 +434,7 @@ fn a_process_that_is_killed_again_and_again_loses_no_run_that_it_accepted() {
     }
 }
 
-/// Writes files into a folder beside the directory; their paths.
+/// Writes files into a folder beside the directory, and returns their paths.
 fn beside<const N: usize>(kept: &TestDirectory, files: [(&str, &str); N]) -> [String; N] {
     let folder = kept.0.with_extension("files");
     std::fs::create_dir_all(&folder).unwrap();
@@ -442,7 +445,7 @@ fn beside<const N: usize>(kept: &TestDirectory, files: [(&str, &str); N]) -> [St
     })
 }
 
-/// What it prints, with its errors, and its exit code.
+/// The stdout and stderr of a command, and its exit code.
 fn whole(kept: &TestDirectory, args: &[&str]) -> (String, Option<i32>) {
     let output = kept.output(args);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -471,7 +474,7 @@ fn a_directory_that_nobody_serves_has_no_workers_and_says_so() {
     dev.kill();
 }
 
-/// proves: a log that is read from its start tells of no question that has its answer.
+/// proves: `watch` reads a log from its start and does not repeat an answered question.
 #[test]
 fn g7_watch_repeats_no_question_that_was_answered() {
     let kept = TestDirectory::new();
@@ -479,13 +482,13 @@ fn g7_watch_repeats_no_question_that_was_answered() {
     let args = ["run", "--goal", "Ship it?", "--agent", "asks", "--agents", &agents, "--answer", "yes"];
     let (said, code) = whole(&kept, &args);
     assert!(code == Some(0) && said.contains("question from "), "{code:?}: {said}");
-    // It waited for a human, and no try failed.
+    // The run waited for a human, which is not a failed attempt.
     assert!(!said.contains("attempts"), "{said}");
     let (said, code) = whole(&kept, &["runs", "watch", "@last"]);
     assert!(code == Some(0) && !said.contains("question from "), "{code:?}: {said}");
 }
 
-/// proves: if only the result is printed, and there is none, all that is known of why is.
+/// proves: in quiet mode, a run without a result prints the whole reason.
 #[test]
 fn a_quiet_run_that_fails_says_all_of_why() {
     let kept = TestDirectory::new();
@@ -503,7 +506,7 @@ fn g2_what_an_option_gives_is_named_once() {
     assert!(code == Some(3) && said.contains("--max-cost-usd: a ceiling must be more than zero"), "{said}");
 }
 
-/// proves: what a branch copied is told from what it did, and its cost from what the branch cost.
+/// proves: the history of a branch distinguishes copied entries and their costs from its own.
 #[test]
 fn w5_the_history_of_a_branch_marks_what_was_copied() {
     let kept = TestDirectory::new();
@@ -530,7 +533,7 @@ fn every_option_of_every_command_says_what_it_is() {
     assert!(TestDirectory::new().says(&["dev", "--help"]).contains("127.0.0.1:7420 if nothing is said"));
 }
 
-/// proves: a model that can't be reached is told by why, and then how often it was tried.
+/// proves: an unreachable model is reported with the cause first, then the number of attempts.
 #[test]
 fn b15_a_model_that_is_down_is_told_with_its_cause_first() {
     let kept = TestDirectory::new();
@@ -550,7 +553,8 @@ fn b15_a_model_that_is_down_is_told_with_its_cause_first() {
     assert!(cause < tried, "{said}");
 }
 
-/// proves: whoever waits for a worker that does not come is told of which pool, while it waits and when its time is over.
+/// proves: a run that waits for a missing worker reports the pool, while it waits and after its
+/// timeout.
 #[test]
 fn l_a_run_that_waits_for_a_pool_without_workers_says_so() {
     let kept = TestDirectory::new();
@@ -564,7 +568,7 @@ fn l_a_run_that_waits_for_a_pool_without_workers_says_so() {
     assert!(!said.contains("raise `timeout_ms`"), "{said}");
 }
 
-/// proves: a graph is checked with the agents that `run` would take for it.
+/// proves: a graph is checked with the same agents that `run` would use.
 #[test]
 fn g2_a_graph_is_checked_with_the_agents_beside_it() {
     let kept = TestDirectory::new();

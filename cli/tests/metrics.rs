@@ -1,4 +1,5 @@
-//! Metrics of a run for an OTLP collector (X7), which is a small HTTP server here, or one that never answers.
+//! Metrics of a run, sent to an OTLP collector (X7). The collector is a small HTTP server in this
+//! process, or one that never answers.
 
 #![allow(clippy::unwrap_used, reason = "a test that is surprised shall panic")]
 
@@ -15,7 +16,7 @@ const GRAPH: &str =
 
 type Requests = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
 
-/// Starts a collector; its port, and the first lines and bodies of all requests so far.
+/// Starts a collector, and returns its port with the first lines and bodies of all requests so far.
 fn collect(answers: bool) -> (u16, Requests) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -62,7 +63,7 @@ fn serve(mut stream: TcpStream, kept: &Mutex<Vec<(String, Vec<u8>)>>) {
     }
 }
 
-/// Runs the graph; its exit code and its log.
+/// Runs the graph, and returns the exit code and the log.
 fn run(port: u16, more: &[(&str, &str)]) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_trellis"));
     command.args(["run", "-", "-o", "json"]);

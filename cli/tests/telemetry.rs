@@ -1,5 +1,5 @@
-//! Telemetry of a run: spans to an OTLP collector under the run's trace id (X1, X4), and log lines that name their
-//! context. The collector here is a small HTTP server that reads protobuf.
+//! Telemetry of a run: spans to an OTLP collector under the run's trace id (X1, X4), and log lines
+//! with their context. The collector is a small HTTP server in this process that reads protobuf.
 
 #![allow(clippy::unwrap_used, reason = "a test that is surprised shall panic")]
 
@@ -25,7 +25,7 @@ struct Span {
     name: String,
 }
 
-/// Starts a collector; its port and the bodies of all requests so far.
+/// Starts a collector, and returns its port with the bodies of all requests so far.
 fn collect() -> (u16, Arc<Mutex<Vec<Vec<u8>>>>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -106,7 +106,7 @@ fn inner(bytes: &[u8], number: u64) -> Vec<&[u8]> {
     fields(bytes).into_iter().filter(|(at, _)| *at == number).map(|(_, value)| value).collect()
 }
 
-/// request → resource spans → scope spans → span.
+/// Reads the spans of a request: request → resource spans → scope spans → span.
 fn spans(body: &[u8]) -> Vec<Span> {
     let scopes = inner(body, 1).into_iter().flat_map(|resource| inner(resource, 2));
     let read = |span: &[u8]| {
@@ -121,7 +121,7 @@ fn spans(body: &[u8]) -> Vec<Span> {
     scopes.flat_map(|scope| inner(scope, 2)).map(read).collect()
 }
 
-/// Runs the graph; its exit code and its log.
+/// Runs the graph, and returns the exit code and the log.
 fn run(endpoint: Option<u16>, more: &[(&str, &str)]) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_trellis"));
     command.args(["run", "-", "--log-json", "-o", "json"]);
@@ -130,7 +130,7 @@ fn run(endpoint: Option<u16>, more: &[(&str, &str)]) -> (Option<i32>, String) {
     }
     command.env("TRELLIS_NO_KEEP", "1");
     command.env("OTEL_METRICS_EXPORTER", "none");
-    // By default a command that prints its progress logs little.
+    // By default, a command that prints its progress logs little.
     command.env("RUST_LOG", "info,trellis_worker=debug");
     if let Some(port) = endpoint {
         command.env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://127.0.0.1:{port}"));
@@ -155,7 +155,8 @@ fn x4_a_collector_gets_the_tree_of_a_run_under_its_trace_id() {
     let all: Vec<Span> = bodies.iter().flat_map(|body| spans(body)).collect();
     let one = |name: &str| -> Vec<&Span> { all.iter().filter(|span| span.name == name).collect() };
     assert!(all.iter().all(|span| span.trace == TRACE), "{all:#?}");
-    // The root has no parent, the step's span is its child, and the step's own spans are children of that.
+    // The root has no parent, the step's span is its child, and the step's own spans are children
+    // of that.
     let root = all.iter().find(|span| span.name.starts_with("invoke_workflow")).expect("the graph's span");
     assert!(root.parent.is_empty(), "{root:?}");
     let context = one("invoke_agent spend")[0];
@@ -171,8 +172,8 @@ fn x4_a_collector_gets_the_tree_of_a_run_under_its_trace_id() {
     assert!(!leaked, "a goal is in a span");
 }
 
-/// proves: the time that the last spans may take is bounded. The collector takes connections and never answers; the exporter by
-/// itself would wait for ten minutes.
+/// proves: the export of the last spans has a time limit. The collector accepts connections and
+/// never answers; the exporter alone would wait for ten minutes.
 #[test]
 fn x6_a_collector_that_hangs_does_not_keep_a_run_from_ending() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

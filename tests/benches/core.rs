@@ -1,8 +1,8 @@
 //! Benchmarks of the core, on one thread, with no I/O: `cargo bench -p trellis-tests`.
 //!
-//! What they are for: hold and settle at depth 8 (at least 500,000 pairs a second), a parallel graph
-//! from submission to outcome (cost per step at 10,000 steps at most twice that at 100), and memory
-//! per live context (under 2 KiB).
+//! The targets: hold and settle at depth 8 (at least 500,000 pairs a second), a parallel graph from
+//! submission to outcome (cost per step at 10,000 steps at most twice that at 100), and memory per
+//! live context (under 2 KiB).
 
 use std::{collections::HashMap, hint::black_box};
 
@@ -80,7 +80,7 @@ fn spawn(trace: &mut Trace, lease: &Lease, name: &str) {
     take(trace, Command::Spawn(Box::new(spawn)));
 }
 
-/// A trace with a chain of agents, and the lease of the deepest.
+/// A trace with a chain of agents, and the lease of the deepest one.
 fn chain(depth: u32) -> (Trace, Lease) {
     let (mut trace, mut lease) = rooted(1_000_000);
     for level in 1..=depth {
@@ -91,7 +91,7 @@ fn chain(depth: u32) -> (Trace, Lease) {
     (trace, lease)
 }
 
-/// One paid call: hold on nine contexts, settle on nine contexts.
+/// One paid call: a hold on nine contexts, and a settlement on nine contexts.
 #[divan::bench(args = [0, 4, 8], sample_count = 20)]
 fn hold_and_settle_at_depth(bencher: Bencher<'_, '_>, depth: u32) {
     const PAIRS: u64 = 20_000;
@@ -153,13 +153,14 @@ fn played(submit: Submit) -> Rehearsal {
     rehearsal
 }
 
-/// A parallel graph from submission to outcome: admit, claim, hold, settle and report every step.
+/// A parallel graph from submission to outcome: admits, claims, holds, settles and reports every
+/// step.
 #[divan::bench(args = [100, 1_000, 10_000], sample_count = 10)]
 fn parallel_graph_of(bencher: Bencher<'_, '_>, steps: u32) {
     bencher.counter(ItemsCount::new(steps)).with_inputs(|| graph(steps)).bench_local_values(played);
 }
 
-/// Such a graph read from its stored fields.
+/// Reads such a graph from its stored fields.
 #[divan::bench(args = [100, 10_000], sample_count = 10)]
 fn load_graph_of(bencher: Bencher<'_, '_>, steps: u32) {
     let mut trace = played(graph(steps)).trace;
@@ -174,7 +175,7 @@ fn load_graph_of(bencher: Bencher<'_, '_>, steps: u32) {
     });
 }
 
-/// Such a graph rebuilt from its event log: its messages parsed and replayed.
+/// Rebuilds such a graph from its event log: the messages are parsed and replayed.
 #[divan::bench(args = [100, 10_000], sample_count = 10)]
 fn rebuild_graph_of(bencher: Bencher<'_, '_>, steps: u32) {
     let rehearsal = played(graph(steps));
@@ -192,7 +193,7 @@ fn rebuild_graph_of(bencher: Bencher<'_, '_>, steps: u32) {
     });
 }
 
-/// Compiling alone: a definition read and checked.
+/// Compiles a graph: its definition is read and checked.
 #[divan::bench(args = [100, 10_000], sample_count = 10)]
 fn compile_graph_of(bencher: Bencher<'_, '_>, steps: u32) {
     bencher.counter(ItemsCount::new(steps)).bench_local(|| graph(black_box(steps)));

@@ -1,5 +1,6 @@
-//! Finding runs (G17): the first page of each filter, of ten thousand runs in a real Redis, as a ratio to the first page without
-//! a filter. `cargo bench --bench finding`. Nothing is asserted: machines differ.
+//! Finding runs (G17): the first page of each filter, of ten thousand runs in a real Redis, as a
+//! ratio to the first page without a filter. `cargo bench --bench finding`. No limit is asserted,
+//! because machines differ.
 
 #![expect(
     clippy::disallowed_methods,
@@ -63,7 +64,7 @@ fn run(number: u64) -> Write {
     }
 }
 
-/// The median time of a query, and how many runs it found.
+/// The median time of a query, and the number of runs that it returned.
 async fn measure(bus: &Bus, query: &Value) -> (Duration, usize) {
     let payload = serde_json::to_vec(&json!({"runs": query})).expect("JSON");
     let (mut took, mut found) = (Vec::new(), 0);

@@ -1,4 +1,4 @@
-//! Kills everything at random for a while and reports what came of it: `scripts/chaos` calls it.
+//! Kills processes at random for a while and reports the result: `scripts/chaos` calls it.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -30,7 +30,7 @@ fn read(arguments: &[String]) -> Option<Plan> {
     (plan.coordinators > 0 && plan.workers > 0).then_some(plan)
 }
 
-/// Minutes, or seconds: `10` or `30s`.
+/// Parses minutes or seconds: `10` or `30s`. The result is in seconds.
 fn seconds(time: &str) -> Option<u64> {
     match time.strip_suffix('s') {
         Some(seconds) => seconds.parse().ok(),

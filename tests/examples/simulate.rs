@@ -1,10 +1,10 @@
-//! Simulates many seeds, or tells the story of one: `scripts/simulate` calls it.
+//! Simulates many seeds, or prints the story of one: `scripts/simulate` calls it.
 
 use std::process::ExitCode;
 
 use trellis_tests::simulation::{Extra, Extras, simulate};
 
-/// What is asked for on the command line.
+/// The request on the command line.
 struct Asked {
     first: u64,
     count: u64,
@@ -37,7 +37,7 @@ fn read(arguments: &[String]) -> Option<Asked> {
 
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "a command for people")]
 fn run(asked: &Asked) -> ExitCode {
-    // The logs of a seed whose story is told, as RUST_LOG asks for them.
+    // For a single seed with its story, logs are printed as RUST_LOG asks.
     let _logs = asked.tell.then(|| telemetry::start("simulate", false, true));
     let (mut failed, mut messages, mut virtual_seconds) = (Vec::new(), 0, 0);
     for seed in asked.first..asked.first.saturating_add(asked.count) {

@@ -16,11 +16,11 @@ use trace::{Rest, Trace};
 
 use crate::servers::{NatsServer, RedisServer};
 
-/// Timeout for anything that a test waits for. It only bounds a hang: no test passes
-/// or fails by how fast the machine is.
+/// The timeout for anything that a test waits for. It only bounds a hang: no test passes or fails
+/// by the speed of the machine.
 pub const SOON: Duration = Duration::from_secs(180);
 
-/// Waits until something holds; panics with `what` if it does not soon.
+/// Waits until the condition holds, and panics with `what` after [`SOON`].
 pub async fn eventually(what: &str, holds: impl AsyncFn() -> bool) {
     let waited = tokio::time::timeout(SOON, async {
         while !holds().await {
@@ -30,7 +30,8 @@ pub async fn eventually(what: &str, holds: impl AsyncFn() -> bool) {
     assert!(waited.await.is_ok(), "never: {what}");
 }
 
-/// The queue of a pool. Coordinators make it with the first work for the pool.
+/// The queue of a pool. Coordinators create it with the first work for the pool, so this waits for
+/// it.
 pub async fn queue_of(bus: &Bus, pool: &str) -> Consumption {
     let consumer = Consumer::Execute(pool.parse().expect("the name of a pool"));
     let found = async {
@@ -44,25 +45,26 @@ pub async fn queue_of(bus: &Bus, pool: &str) -> Consumption {
     tokio::time::timeout(SOON, found).await.expect("there is work for the pool")
 }
 
-/// A client of a cluster, in this process or on servers. It panics where [`client::Client`] has errors.
+/// A client of a cluster, in this process or on servers. It panics where [`client::Client`] returns
+/// errors.
 #[derive(Debug, Clone)]
 pub struct Client {
     pub bus: Bus,
 }
 
 impl Client {
-    /// The client of the product, which waits for a coordinator as long as a test does.
+    /// The product's client, with the timeouts of a test.
     fn patient(&self) -> client::Client {
         client::Client::new(self.bus.clone(), "test").with_timeout(SOON).with_patience(SOON)
     }
 
-    /// Submits by request; retries until a coordinator answers.
+    /// Submits by request, and retries until a coordinator answers.
     pub async fn submit(&self, message: Value) -> SubmitAnswer {
         let payload = serde_json::to_vec(&message).expect("JSON");
         self.patient().submit_json(payload).await.expect("an answer to a submission")
     }
 
-    /// Asks a coordinator; a refusal is an answer too.
+    /// Sends a query to a coordinator. A refusal is returned as an answer.
     pub async fn query(&self, query: Value) -> QueryAnswer {
         let query = decode::value(&query).unwrap_or_else(|problems| panic!("{problems}"));
         let reply = self.patient().query(&query).await.expect("an answer to a query");
@@ -89,7 +91,7 @@ impl Client {
         self.bus.publish(message).await.expect("published");
     }
 
-    /// The journal of a context as it is now.
+    /// The current journal of a context.
     pub async fn journal(&self, trace: TraceId, child: &ChildId) -> Vec<HistoryEntry> {
         self.patient().journal_or_empty(trace, child).await.expect("the journal can be read")
     }
@@ -108,7 +110,7 @@ impl Client {
         serde_json::from_slice(&stored.payload).expect("an outcome")
     }
 
-    /// Submits and waits for the outcome.
+    /// Submits, and waits for the outcome.
     pub async fn run(&self, message: Value) -> Outcome {
         let accepted = self.accepted(message).await;
         self.outcome(accepted.trace_id, &accepted.child_id).await
@@ -130,7 +132,7 @@ pub struct Cluster {
     pub store: Store,
     stop: CancellationToken,
     tasks: TaskTracker,
-    /// Of each coordinator.
+    /// The keys of each coordinator, with the count of what it refused.
     keys: Vec<Keys>,
 }
 
@@ -162,7 +164,7 @@ impl Cluster {
         Cluster { client: Client { bus }, store, stop, tasks, keys: all_keys }
     }
 
-    /// One coordinator and one worker, on a bus and a store in memory.
+    /// Starts one coordinator and one worker, on a bus and a store in memory.
     pub fn embedded() -> Self {
         let coordinator = coordinator::Config::new(name("coordinator"));
         let bus = Bus::Memory(bus::Memory::new(Default::default()));
@@ -170,18 +172,19 @@ impl Cluster {
         Self::start(bus, store, vec![coordinator], vec![worker::Config::new(name("worker"))])
     }
 
-    /// One coordinator and one worker in this process, on real servers.
+    /// Starts one coordinator and one worker in this process, on real servers.
     pub async fn on(nats: &NatsServer, redis: &RedisServer) -> Self {
         Self::on_with(nats, redis, None).await
     }
 
-    /// The same, with keys.
+    /// As [`Cluster::on`], with keys.
     pub async fn on_with(nats: &NatsServer, redis: &RedisServer, keys: Option<Keys>) -> Self {
         let to = Connect::new(nats.url(), Default::default(), "test");
         let bus = Bus::Nats(Nats::connect(&to).await.expect("NATS is there"));
         let mut coordinator = coordinator::Config::new(name("coordinator"));
         coordinator.keys = keys;
-        // NATS reserves disk space for every stream, and many servers run at once: tests need little.
+        // NATS reserves disk space for every stream, and many servers run at once. Tests need
+        // little.
         coordinator.topology.max_log_bytes = 256 << 20;
         coordinator.topology.max_queue_bytes = 128 << 20;
         let partitions = coordinator.topology.partitions;
@@ -190,35 +193,35 @@ impl Cluster {
         Self::start(bus, store, vec![coordinator], vec![worker::Config::new(name("worker"))])
     }
 
-    /// Stops it. What its coordinators wrote, they have taken for their own.
+    /// Stops the cluster. Panics if a coordinator refused to read what the coordinators wrote.
     pub async fn stop(self) {
         assert_eq!(self.refused(), 0, "a coordinator refused what it read back");
         self.stop_with_refusals().await;
     }
 
-    /// How much its coordinators refused as not authentic.
+    /// The number of messages and values that the coordinators refused as not authentic.
     pub fn refused(&self) -> u64 {
         self.keys.iter().map(Keys::refused).sum()
     }
 
-    /// Stops it, whatever its coordinators refused.
+    /// Stops the cluster without the check for refused messages.
     pub async fn stop_with_refusals(self) {
         self.stop.cancel();
         tokio::time::timeout(SOON, self.tasks.wait()).await.expect("it drains");
     }
 }
 
-/// The key of every deployment that is tested, unless a test is about keys.
+/// The key of every tested deployment, except in tests about keys.
 pub fn keys() -> Keys {
     Keys::parse(KEY).expect("a valid literal")
 }
 
-/// The same, for tests that write what carries no code. A wrong code is refused all the same.
+/// The same key, for tests that write without a signature. A wrong signature is still refused.
 pub fn lenient_keys() -> Option<Keys> {
     Some(keys().accepting_unsigned())
 }
 
-/// The bus as a coordinator has it: for tests that write into its logs.
+/// The bus with a coordinator's keys, for tests that write into its logs.
 pub fn signed(bus: &Bus) -> Bus {
     bus.clone().with_keys(keys())
 }

@@ -1,4 +1,4 @@
-//! A directory that a bus and a store are kept in, removed with the test.
+//! A directory for a bus and a store, removed after the test.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use disk::Disk;
 pub struct Directory(PathBuf);
 
 impl Directory {
-    /// It is not there yet.
+    /// A path that does not exist yet.
     pub fn fresh() -> Directory {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -32,7 +32,7 @@ impl Directory {
         Disk::open(&self.0).expect("nobody else has it open")
     }
 
-    /// A bus and a store in it. What was there before is there.
+    /// Opens a bus and a store in the directory. Data from before is still there.
     pub async fn both(&self, partitions: u16) -> (Bus, Store) {
         let disk = self.open();
         let bus = bus::Disk::open(&disk, Default::default()).await.expect("its namespace is the same");

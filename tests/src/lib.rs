@@ -1,4 +1,5 @@
-//! The tools of the system tests: clusters in this process and as processes, real servers, a simulation, and chaos.
+//! The tools of the system tests: clusters in this process and as processes, real servers, a
+//! simulation, and chaos.
 
 pub mod chaos;
 pub mod checker;

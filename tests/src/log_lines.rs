@@ -1,11 +1,11 @@
-//! Lines of a JSON log, read by a parser that refuses a key that comes twice (X8).
+//! Reads the lines of a JSON log with a parser that rejects duplicate keys (X8).
 
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// An object with no key twice.
+/// An object without duplicate keys.
 struct Object(Map<String, Value>);
 
 impl<'de> Deserialize<'de> for Object {
@@ -34,7 +34,8 @@ impl<'de> Deserialize<'de> for Object {
     }
 }
 
-/// The lines of a log. Panics at one that is no object of plain values, or has a key twice, or lacks what every line has.
+/// The lines of a log. Panics at a line that is not an object of plain values, that has a duplicate
+/// key, or that lacks a required field.
 pub fn read(log: &str) -> Vec<Value> {
     let read = |line: &str| {
         let Object(line) = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));

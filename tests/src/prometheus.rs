@@ -1,4 +1,5 @@
-//! `/metrics` as Prometheus reads it: fetched over HTTP, and parsed by a client library that nobody here wrote.
+//! `/metrics` as Prometheus reads it: fetched over HTTP, and parsed by an independent client
+//! library.
 
 use std::{
     collections::BTreeMap,
@@ -31,7 +32,7 @@ print(json.dumps([
 ]))
 ";
 
-/// Every series of such a text. Panics if it is not one.
+/// Every series of a metrics text. Panics if the text is invalid.
 pub fn parse(text: &str) -> Vec<Series> {
     let path = installed("TRELLIS_PROMETHEUS_PYTHONPATH", Path::new("prometheus"));
     let python = Command::new("python3")
@@ -49,7 +50,7 @@ pub fn parse(text: &str) -> Vec<Series> {
     serde_json::from_slice(&parsed.stdout).expect("the script prints JSON")
 }
 
-/// What a process answers at `/metrics`; none if it does not.
+/// The answer of a process at `/metrics`; `None` if it can't be reached.
 pub fn fetch(port: u16) -> Option<String> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok()?;
     stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").ok()?;

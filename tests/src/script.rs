@@ -1,5 +1,5 @@
-//! A worker on the memory bus, and a coordinator that answers it from a script. The messages are real; the decisions are
-//! the test's.
+//! A worker on the memory bus, and a coordinator that answers it from a script. The messages are
+//! real; the test makes the decisions.
 
 use std::{
     collections::BTreeMap,
@@ -23,10 +23,11 @@ use tokio::{sync::oneshot, task::JoinHandle};
 
 use world::{World, home, id};
 
-/// Decides the answer to an ask, given the answer that lets the worker go on; none means no answer.
+/// Decides the answer to an ask. It gets the answer that lets the worker continue; `None` sends no
+/// answer.
 pub type Script = Box<dyn FnMut(&Ask, Answer) -> Option<Answer> + Send>;
 
-/// The answer that lets the worker go on.
+/// The script whose answers let the worker continue.
 pub fn agreeable() -> Script {
     Box::new(|_, answer| Some(answer))
 }
@@ -69,7 +70,7 @@ impl Bench {
         Bench { bus, clock, worker_id, asks, shutdown: Some(shutdown), worker, coordinator }
     }
 
-    /// As `start`, with the first execute message dispatched.
+    /// As [`Bench::start`], with the first execute message dispatched.
     pub async fn run(work: Execute, script: Script) -> Self {
         let bench = Self::start(vec![work.clone()], script).await;
         bench.dispatch(&work).await;
@@ -111,7 +112,7 @@ impl Bench {
         self.worker.is_finished()
     }
 
-    /// The asks so far, with the milliseconds since the start.
+    /// The asks so far, each with the milliseconds since the start.
     pub fn asks(&self) -> Vec<(u64, Ask)> {
         let start = Timestamp::from_millis(1_000_000);
         let asks = self.asks.lock().expect("no test panics holding it");
@@ -155,7 +156,7 @@ impl Bench {
         stored.iter().map(|stored| decode::json(&stored.payload).unwrap_or_else(|p| panic!("{p}"))).collect()
     }
 
-    /// Waits until a condition holds, at most two minutes.
+    /// Waits until a condition holds, for at most two minutes.
     pub async fn until(&self, what: &str, mut is_so: impl AsyncFnMut(&Self) -> bool) {
         for _ in 0..12_000 {
             if is_so(self).await {
@@ -166,7 +167,7 @@ impl Bench {
         panic!("never: {what}; asked {:#?}", self.asks());
     }
 
-    /// Waits until the queue is empty: everything was acknowledged.
+    /// Waits until the queue is empty, which means that everything was acknowledged.
     pub async fn until_done(&self) {
         self.until("the queue is empty", async |bench| bench.queued().await == 0).await;
     }
@@ -233,13 +234,13 @@ fn agree(
     }
 }
 
-/// An answer a human gave.
+/// A human's answer.
 pub fn given(question: &str, answer: &str) -> GivenAnswer {
     let text = |text: &str| wire::Text::new(text).expect("not empty");
     GivenAnswer { question: text(question), answer: text(answer), by: None, default: false, withdrawn: false }
 }
 
-/// A result as it is given inline.
+/// A completed verdict with an inline result.
 pub fn inline(value: impl Into<Value>) -> Verdict {
     Verdict::Completed(wire::Payload::Inline(Json::from(value.into())))
 }

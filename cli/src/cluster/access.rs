@@ -1,5 +1,6 @@
-//! Who may do what, as the servers read it: accounts and users of nats-server by their public keys, and users of Redis by the
-//! hashes of their passwords. Made from the table of roles, and from nothing else (S1).
+//! The permissions that the servers enforce, written from the table of roles and from nothing else
+//! (S1). For nats-server these are accounts with users by public key; for Redis, users by the hash
+//! of their password. No output contains a secret.
 
 use std::fmt::Write;
 
@@ -7,14 +8,14 @@ use bus::role::{Account, Import, Role, What, imports};
 use coordinator::store;
 use domain::{digest::sha256, subject::Namespace};
 
-/// A user of the NATS server: what it is, and its public nkey.
+/// A user of the NATS server: its role and its public nkey.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct User {
     pub(crate) role: Role,
     pub(crate) public: String,
 }
 
-/// The accounts of nats-server, to be included in its configuration.
+/// The accounts of nats-server, as a file that its configuration includes.
 pub(crate) fn nats(namespace: &Namespace, users: &[User]) -> String {
     let mut text = String::from(
         "# Who may do what on this NATS server, written by `trellis auth`: change it by that command, then reload the server\n\
@@ -39,8 +40,9 @@ pub(crate) fn nats(namespace: &Namespace, users: &[User]) -> String {
             text.push_str("    imports: [\n");
             for import in taken {
                 let (from, subject) = (import.from.name(), quoted(&import.subject));
-                // The server then says who asked, and nobody can say it instead. About itself it would answer for the account
-                // of who asked, which has no streams.
+                // With `share`, the server names the requester in a header, which no client can
+                // forge. Subjects that begin with `$` go without: the server would answer for the
+                // requester's account, which has no streams.
                 let share = if import.subject.starts_with('$') { "" } else { ", share: true" };
                 let to = import
                     .renamed
@@ -77,7 +79,7 @@ pub(crate) fn nats(namespace: &Namespace, users: &[User]) -> String {
     text
 }
 
-/// What an account lets others take: only those that take it.
+/// The services and streams that an account exports, each only to the accounts that import it.
 fn exports(all: &[Import], account: Account) -> Vec<String> {
     let mut lines = Vec::new();
     let mut of: Vec<(&String, What)> = all
@@ -108,13 +110,14 @@ fn quoted(subject: &str) -> String {
     format!("\"{subject}\"")
 }
 
-/// The user of connections without a login. It is off and has no password, so no client can be this user. It has all permissions
-/// because Redis replays its append-only file as this user: without them each MULTI/EXEC, and each script with several writes, is
-/// dropped at a restart, and every commit with them.
+/// The user of connections without a login. It is off and has no password, so no client can be this
+/// user. It needs all permissions, because Redis replays its append-only file as this user. Without
+/// them, a restart drops each MULTI/EXEC and each script with several writes, and every commit with
+/// them.
 pub(crate) const DEFAULT_USER: &str = "user default off resetpass allkeys allchannels +@all";
 
-/// The users of Redis: `default`; `coordinator` with its commands and keys; `doctor`, which reads settings and the permissions
-/// of `default`, and has the server read this file again.
+/// The users of Redis: `default`; `coordinator` with its commands and keys; `doctor`, which reads
+/// settings and the permissions of `default`, and makes the server read this file again.
 pub(crate) fn redis(namespace: &Namespace, coordinator: &str, doctor: &str) -> String {
     let commands: Vec<String> = store::COMMANDS.iter().map(|command| format!("+{command}")).collect();
     format!(

@@ -1,4 +1,7 @@
-//! Addresses of the servers, read once from the command line and the environment, and connections to them.
+//! Addresses of the servers, read once from the command line and the environment, and connections
+//! to them. A command uses the first of these that is named: a Trellis server, NATS servers, or a
+//! directory. It reaches a directory through the process that has it open, or else opens the
+//! directory itself.
 
 use std::{
     path::{Path, PathBuf},
@@ -53,54 +56,57 @@ pub(crate) struct Servers {
     trace_url: Option<String>,
     #[command(flatten)]
     credentials: Credentials,
-    /// The cluster in that directory, once a command has needed it.
+    /// The cluster that this command opened in the directory.
     #[arg(skip)]
     opened: Mutex<Option<Deployment>>,
 }
 
-/// Where something is run.
+/// The place where a command runs a task.
 #[derive(Debug)]
 pub(crate) enum RunTarget {
-    /// In a cluster whose processes are others.
+    /// A cluster of other processes.
     Cluster(ClientBus),
-    /// In the `trellis dev` of this user that has the directory open.
+    /// A `trellis dev` of this user that has the directory open.
     Dev(ClientBus),
     /// In this process, in a directory or in memory.
     Here(Option<PathBuf>),
 }
 
-/// A cluster that was to begin in this process.
+/// The result of starting a cluster in this process.
 #[derive(Debug)]
 pub(crate) enum EmbeddedCluster {
-    /// It has begun. The text says why nothing of it is kept, if nothing is.
+    /// The cluster is running. The text says why its directory could not be used, if nothing is
+    /// stored.
     Here(Deployment, Option<String>),
-    /// A `trellis dev` has the directory open.
+    /// No cluster was started: a `trellis dev` has the directory open, and this is its bus.
     Dev(ClientBus),
 }
 
-/// Where Jaeger shows a trace.
+/// The address at which Jaeger shows a trace.
 const JAEGER: &str = "http://localhost:16686/trace/{trace_id}";
 
-/// Timeout of one request of a command.
+/// The timeout of one request of a command.
 pub(crate) const REQUEST: Duration = Duration::from_secs(10);
-/// A request is retried for this time while no coordinator listens: one may be restarting, and an embedded one starts
-/// together with the command.
+/// The time for which a request is retried while no coordinator listens. A coordinator may be
+/// restarting, and an embedded one starts at the same time as the command.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The client of a command. Its messages as an administrator name the user.
+/// The client of a command. Its administrative messages carry the user's name.
 pub(crate) fn client_of(bus: impl Into<ClientBus>) -> Client {
     Client::new(bus, "cli").sent_by(process_id::user()).with_timeout(REQUEST).with_patience(PATIENCE)
 }
 
 impl Servers {
-    /// Addresses with a login that are no longer in the environment, because [`worker::hide_keys`] took them out of it.
+    /// Restores addresses that contain a login. [`worker::hide_keys`] removed them from the
+    /// environment.
     pub(crate) fn take_handed(&mut self) {
         for (url, variable) in [(&mut self.nats_url, "NATS_URL"), (&mut self.redis_url, "REDIS_URL")] {
             *url = url.take().or_else(|| worker::own_variable(variable));
         }
     }
 
-    /// The files with what connections are secured by, each with a name to be shown in place of its value.
+    /// The files with the secrets of the connections, each with the name that logs show in place of
+    /// its value.
     pub(crate) fn secret_files(&self) -> Vec<(String, PathBuf)> {
         self.credentials.secret_files()
     }
@@ -109,7 +115,8 @@ impl Servers {
         &self.namespace
     }
 
-    /// The id of a run, and where a viewer shows it, if one is named or its spans are exported.
+    /// The id of a run, with its address in a trace viewer if one is configured or spans are
+    /// exported.
     pub(crate) fn trace_link(&self, trace_id: TraceId, is_exported: bool) -> String {
         let named = self.trace_url.as_deref().filter(|url| !url.is_empty());
         match named.or(is_exported.then_some(JAEGER)) {
@@ -120,7 +127,8 @@ impl Servers {
         }
     }
 
-    /// An empty variable counts as unset: shells and compose files unset variables that way.
+    /// The NATS address. An empty variable is treated as unset, because shells and compose files
+    /// unset variables that way.
     pub(crate) fn nats_url(&self) -> Option<&str> {
         self.nats_url.as_deref().filter(|url| !url.is_empty())
     }
@@ -138,12 +146,12 @@ impl Servers {
         self.url.as_deref().filter(|url| !url.is_empty())
     }
 
-    /// Whether a cluster is named.
+    /// True if the options or the environment name a cluster.
     pub(crate) fn has_cluster(&self) -> bool {
         self.url().is_some() || self.nats_url().is_some() || self.directory().is_some()
     }
 
-    /// The bus of the servers that are named, if any are.
+    /// The bus of the server that the options name, or `None` without one.
     async fn named(&self) -> anyhow::Result<Option<ClientBus>> {
         if let Some(url) = self.url() {
             let of_directory = || {
@@ -166,7 +174,8 @@ impl Servers {
         self.bus().await.map(client_of)
     }
 
-    /// The bus of the servers that are named, of the process that has the directory open, or of a directory, which is open until
+    /// The bus for a command: of the named servers, of the process that has the directory open, or
+    /// of the directory itself. This command opens the directory and holds it until
     /// [`Servers::close`].
     async fn bus(&self) -> anyhow::Result<ClientBus> {
         if let Some(bus) = self.named().await? {
@@ -206,7 +215,8 @@ impl Servers {
         }
     }
 
-    /// An error that says who goes on with the runs of a directory that only this command has open.
+    /// An error for a directory that only this command has open: it names the command that
+    /// continues its runs.
     pub(crate) fn nobody_serves(&self, client: &Client) -> Option<Unreachable> {
         let ClientBus::Direct(Bus::Disk(_)) = client.bus() else { return None };
         let named = self.directory().map(|directory| format!(" --data {}", directory.display()));
@@ -214,7 +224,8 @@ impl Servers {
         Some(Unreachable(format!("nothing runs this directory: `trellis dev{named}` goes on with it")))
     }
 
-    /// Where something is to be run: in a cluster that is there, or in this process. `keep`: what runs here is kept.
+    /// The place where a task runs: an existing cluster, or this process. With `keep`, a run in
+    /// this process is stored in a directory.
     pub(crate) async fn home(&self, keep: bool) -> anyhow::Result<RunTarget> {
         if let Some(bus) = self.named().await? {
             return Ok(RunTarget::Cluster(bus));
@@ -230,8 +241,9 @@ impl Servers {
         }
     }
 
-    /// Begins a cluster in this process, in a directory or in memory, whose worker has these settings. A directory that nobody named
-    /// and that can't be opened is done without; the text says why.
+    /// Starts a cluster in this process, in a directory or in memory, with a worker of these
+    /// settings. If the default directory can't be opened, the cluster runs in memory, and the text
+    /// says why. A directory that the user named must open.
     pub(crate) async fn embedded(
         &self,
         directory: Option<&Path>,
@@ -251,8 +263,9 @@ impl Servers {
         }
     }
 
-    /// Begins a cluster in this process. A directory that another command has open is waited for, for a moment. If a `trellis dev` has
-    /// it open, which stays, its bus is told with the error.
+    /// Starts a cluster in this process. While another command has the directory open, the start is
+    /// retried for [`IN_USE`]. A `trellis dev` does not give the directory back soon, so the error
+    /// then comes with its bus.
     pub(crate) async fn once_free(
         &self,
         shape: &Shape<'_>,
@@ -280,8 +293,9 @@ impl Servers {
         }
     }
 
-    /// Ends what [`Servers::cluster`] has begun: what was acknowledged is kept, and others can open the directory. False if it did not
-    /// end in time.
+    /// Ends the cluster that [`Servers::cluster`] opened, so that other processes can open the
+    /// directory. All acknowledged writes are stored. Returns false if the cluster did not end in
+    /// time.
     #[must_use]
     pub(crate) async fn close(&self) -> bool {
         match self.opened.lock().await.take() {
@@ -290,7 +304,7 @@ impl Servers {
         }
     }
 
-    /// The bus of servers, for commands that are part of a cluster.
+    /// The bus of NATS servers, for commands that are part of a cluster.
     pub(crate) async fn nats(&self) -> anyhow::Result<Bus> {
         let Some(url) = self.nats_url() else {
             anyhow::bail!(
@@ -310,7 +324,7 @@ impl Servers {
         Nats::connect(&to).await.map(Bus::Nats).map_err(|error| unreachable(&error))
     }
 
-    /// The store in which coordinators keep traces.
+    /// The store of the coordinators' traces.
     pub(crate) async fn store(&self, partitions: u16) -> anyhow::Result<Store> {
         let Some(url) = self.redis_url() else {
             anyhow::bail!(
@@ -332,7 +346,8 @@ impl Servers {
         })
     }
 
-    /// A connection to Redis with our credentials; the outer error is a mistake in them.
+    /// A connection to Redis with our credentials. The outer error is a mistake in the credentials,
+    /// the inner one a failure of the connection.
     pub(crate) async fn redis(
         &self,
         url: &str,
@@ -343,7 +358,7 @@ impl Servers {
         Ok(Redis::connect_as(url, &login, self.namespace.clone(), partitions).await)
     }
 
-    /// Whether Redis answers whoever reaches it, without a login.
+    /// True if Redis answers a client that sends no login.
     pub(crate) async fn redis_is_open(&self, url: &str, partitions: u16) -> anyhow::Result<bool> {
         let nobody =
             coordinator::store::Login { user: None, password: None, tls: self.credentials.redis()?.tls };
@@ -355,7 +370,8 @@ impl Servers {
     }
 }
 
-/// How long a directory that another process has open is tried again: a command that only looks has it for a moment.
+/// The time for which opening is retried while another process has the directory open. A command
+/// that only reads has it for a moment.
 const IN_USE: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_millis(50);
 

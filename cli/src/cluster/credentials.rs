@@ -1,5 +1,6 @@
-//! Who we are for the servers, and how they are trusted: options, each also a variable. A secret is never an argument,
-//! because everybody on the machine sees those: it comes from a file, or from a variable.
+//! The credentials of this process for the servers, and the certificates that it trusts. Each is an
+//! option and a variable. A secret is never an argument, because every user of the machine can see
+//! those: it comes from a file or a variable.
 
 use std::path::{Path, PathBuf};
 
@@ -85,12 +86,12 @@ impl Credentials {
         })
     }
 
-    /// The token for a server of Trellis.
+    /// The token for a Trellis server.
     pub(crate) fn token(&self) -> anyhow::Result<Option<String>> {
         secret(&self.token_file, "TRELLIS_TOKEN")
     }
 
-    /// The files that have secrets, by the variables that would have them.
+    /// The files that contain secrets, each with the variable that could hold its value instead.
     pub(crate) fn secret_files(&self) -> Vec<(String, PathBuf)> {
         let all = [
             ("TRELLIS_TOKEN", &self.token_file),
@@ -121,7 +122,7 @@ impl Credentials {
         given(&self.js_api)
     }
 
-    /// The prefix of our inbox. It is a part of subjects.
+    /// The prefix of our inbox. It becomes part of subjects, so only plain tokens are accepted.
     pub(crate) fn inbox(&self) -> anyhow::Result<Option<String>> {
         let inbox = given(&self.inbox);
         let plain = |prefix: &String| {
@@ -152,7 +153,8 @@ impl Credentials {
     }
 }
 
-/// Refuses an address that was given as an argument and has a password: everybody on the machine sees it there.
+/// Rejects an address with a password if it was given as an argument: every user of the machine can
+/// see it there.
 pub(crate) fn check_argument(url: &str, option: &str, variable: &str) -> anyhow::Result<()> {
     let logged_in = url.split(',').any(|server| worker::without_login(server).1.is_some());
     let as_argument = |word: std::ffi::OsString| {
@@ -168,7 +170,8 @@ pub(crate) fn check_argument(url: &str, option: &str, variable: &str) -> anyhow:
     Ok(())
 }
 
-/// An empty variable counts as unset: shells and compose files unset variables that way.
+/// The value of an option. An empty variable is treated as unset, because shells and compose files
+/// unset variables that way.
 fn given(option: &Option<String>) -> Option<String> {
     option.clone().filter(|value| !value.is_empty())
 }
@@ -177,7 +180,7 @@ fn file(option: &Option<String>) -> Option<PathBuf> {
     given(option).map(PathBuf::from)
 }
 
-/// A secret from its file, else from its variable.
+/// Reads a secret from its file, or else from its variable.
 fn secret(path: &Option<String>, variable: &str) -> anyhow::Result<Option<String>> {
     if let Some(path) = given(path) {
         let text = std::fs::read_to_string(Path::new(&path)).with_context(|| format!("can't read {path}"))?;

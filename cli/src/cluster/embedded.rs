@@ -1,5 +1,5 @@
-//! A cluster in this process: a coordinator, and a worker if there is work to be done, on a bus and a store in memory, which end with
-//! the command, or in a directory, which outlives it.
+//! A cluster in this process: a coordinator, and a worker if there is work to do. Its bus and store
+//! are in memory and end with the command, or in a directory, which outlives it.
 
 use std::{
     fmt,
@@ -23,20 +23,22 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::{connect::client_of, local_directory::Door, process_id};
 
-/// Agents that run at once in this process. They mostly wait for models and tools.
+/// The most agents that run at once in this process. They mostly wait for models and tools.
 const SLOTS: usize = 64;
-/// How long ended runs are kept.
+/// The retention of ended runs, their logs and journals.
 const KEPT: Duration = Duration::from_secs(90 * 24 * 3600);
-/// How often it is noted how much of the log of a directory is in its store: the next process looks only at what is behind.
+/// The interval at which the coordinator marks how much of a directory's log is in its store. The
+/// next process reads the log only from the last mark on.
 const MARK_EVERY: Duration = Duration::from_millis(500);
-/// How long requests may go on when the command ends.
+/// The time that open requests get to finish when the command ends.
 const CLIENTS_END: Duration = Duration::from_secs(2);
-/// For so long a client may think between two requests of a command.
+/// The longest pause between two requests of one client command. After it, the client is taken to
+/// be done.
 const QUIET: Duration = Duration::from_millis(200);
-/// How long running agents may take to end when the command ends.
+/// The time that running agents get to finish when the command ends.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// A directory could not be opened.
+/// The error of opening a directory.
 #[derive(Debug)]
 pub(crate) struct NotOpened {
     why: String,
@@ -52,16 +54,17 @@ impl fmt::Display for NotOpened {
 
 impl std::error::Error for NotOpened {}
 
-/// How a cluster in this process is begun.
+/// The configuration of a cluster in this process.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Shape<'d> {
-    /// Where everything is kept; nowhere, if there is none.
+    /// The directory with the bus and the store; without one they are in memory.
     pub(crate) directory: Option<&'d Path>,
     /// Address for health checks.
     pub(crate) health: Option<SocketAddr>,
-    /// Whether the runs of schedules are begun when they are due: by who stays.
+    /// True if this process starts the runs of schedules when they are due. Only a process that
+    /// stays up does.
     pub(crate) schedules: bool,
-    /// Who is told of outcomes and questions.
+    /// The receivers of outcomes and questions.
     pub(crate) webhooks: Webhooks,
     pub(crate) crashes: Crashes,
 }
@@ -81,17 +84,17 @@ pub(crate) struct Deployment {
     /// The coordinator and the worker in this process.
     tasks: JoinSet<anyhow::Result<()>>,
     stop: CancellationToken,
-    /// Stops the worker: it hands back what it has not done while the coordinator still answers.
+    /// Stops the worker, which returns unfinished work while the coordinator still answers.
     drain: CancellationToken,
-    /// Tells that the worker has ended, if there is one.
+    /// Cancelled when the worker, if there is one, has ended.
     drained: Option<CancellationToken>,
-    /// The directory that says how others reach this process.
+    /// The directory that publishes the address of this process to other commands.
     door: Option<PathBuf>,
-    /// When others asked it last.
+    /// The time of the last HTTP request from another process.
     seen: Option<gateway::LastRequest>,
-    /// Where the worker in this process may be killed.
+    /// Lets the page kill the worker in this process.
     playground: gateway::Playground,
-    /// Lets the worker begin.
+    /// Starts the worker when it is cancelled.
     begin: CancellationToken,
 }
 
@@ -112,7 +115,8 @@ impl Deployment {
         }
     }
 
-    /// A coordinator and a worker in this process, in a directory or in memory. The worker begins when it is let.
+    /// Starts a coordinator and a worker in this process, in a directory or in memory. The worker
+    /// waits for [`Deployment::begin`].
     pub(crate) async fn embedded(
         namespace: &Namespace,
         shape: Shape<'_>,
@@ -126,7 +130,8 @@ impl Deployment {
             drain: DRAIN,
             crash,
             settings,
-            // Whoever runs it here gives it the profiles as well: nobody else has the token.
+            // The default policy permits everything: the same user starts this worker and writes
+            // its profiles, and only that user has the token.
             policy: policy.unwrap_or_else(AgentPolicy::everything),
             sandbox: Some(worker::OWN_EXECUTABLE.into()),
             ..worker::Config::new(process_id::fresh("worker"))
@@ -148,7 +153,8 @@ impl Deployment {
                     ended = worker::run(config, bus.clone(), drain.clone().cancelled_owned()) => {
                         return ended.context("the worker in this process failed");
                     }
-                    // All that it was at is dropped, as by a power cut: its leases expire.
+                    // The killed worker's attempts are dropped, as by a power cut: their leases
+                    // expire.
                     () = playground.kills_worker() => tracing::warn!("the worker was killed on the playground; another one begins"),
                 }
             }
@@ -156,7 +162,8 @@ impl Deployment {
         Ok(deployment)
     }
 
-    /// A coordinator in this process, which answers about the runs of a directory; nobody works on them, and no time passes in them.
+    /// Starts a coordinator without a worker in this process, which answers about the runs of a
+    /// directory. No agent works on them, and no time passes in them.
     pub(crate) async fn of_directory(namespace: &Namespace, directory: &Path) -> anyhow::Result<Self> {
         Self::coordinated(namespace, Shape { directory: Some(directory), ..Shape::default() }, false).await
     }
@@ -184,8 +191,9 @@ impl Deployment {
         config.crash = crashes.crash_coordinator_at.unwrap_or_default();
         config.retention = KEPT;
         if directory.is_some() {
-            // What the directory has acknowledged it keeps, so what is in the log is in the store; and commands that only look do not live
-            // long enough for a mark that waits.
+            // A directory does not lose acknowledged writes, so the store always has what the log
+            // has, and a mark needs no lag. Commands that only read end before a delayed mark would
+            // be written.
             config.mark_every = MARK_EVERY;
             config.mark_lag = Duration::ZERO;
         }
@@ -194,12 +202,13 @@ impl Deployment {
         Ok(Self::of(bus, tasks, stop))
     }
 
-    /// Serves others over HTTP until it is closed. Returns the address, and what signs its owner in to the page, if that is needed.
+    /// Serves other processes over HTTP until the deployment is closed. Returns the address, and
+    /// the code that signs the owner in to the page if a sign-in is needed.
     pub(crate) async fn serve(
         &mut self,
         mut config: gateway::Config,
     ) -> Result<(SocketAddr, Option<gateway::SignIn>), gateway::Error> {
-        // Whoever waits for the end of this process waits for its clients, too.
+        // The end of this process waits for its clients, so the wait is short.
         config.limits.stop_within = CLIENTS_END;
         let server = gateway::Server::bind(config, self.bus.clone()).await?;
         let told = (server.address(), server.sign_in());
@@ -209,7 +218,7 @@ impl Deployment {
         Ok(told)
     }
 
-    /// Tells those who would open the directory how to reach this process instead.
+    /// Publishes the address of this process in the directory, for processes that would open it.
     pub(crate) fn tell(
         &mut self,
         directory: &Path,
@@ -223,12 +232,12 @@ impl Deployment {
         Ok(())
     }
 
-    /// What lets the worker begin, when it is cancelled: until then nothing is run.
+    /// The token that starts the worker when it is cancelled. Until then no agent runs.
     pub(crate) fn begin(&self) -> CancellationToken {
         self.begin.clone()
     }
 
-    /// What the page of this process may do to its worker.
+    /// The page's control over the worker of this process.
     pub(crate) fn playground(&self) -> gateway::Playground {
         self.playground.clone()
     }
@@ -241,7 +250,7 @@ impl Deployment {
         client_of(self.bus.clone())
     }
 
-    /// Does the work; fails if the coordinator or the worker in this process ends before it.
+    /// Runs `work`. Fails if the coordinator or the worker in this process ends before it.
     pub(crate) async fn while_up<T>(
         &mut self,
         work: impl Future<Output = anyhow::Result<T>>,
@@ -256,12 +265,14 @@ impl Deployment {
         }
     }
 
-    /// Stops the coordinator and the worker in this process; false if they did not end in time.
+    /// Stops the coordinator and the worker in this process. Returns false if they did not end in
+    /// time.
     #[must_use]
     pub(crate) async fn close(mut self) -> bool {
         if let Some(directory) = self.door.take() {
             Door::remove(&directory);
-            // Whoever has just come in asks more than once; nobody comes any more.
+            // A client that just connected sends several requests, so the server stays up until
+            // they pause. New clients no longer find the address.
             let until = Instant::now() + CLIENTS_END;
             while Instant::now() < until && self.seen.as_ref().is_some_and(|seen| seen.within(QUIET)) {
                 sleep(QUIET / 4).await;
@@ -269,7 +280,7 @@ impl Deployment {
         }
         self.drain.cancel();
         if let Some(drained) = &self.drained {
-            // It gives running agents DRAIN, and tells the coordinator of the rest.
+            // The worker gives running agents `DRAIN`, and returns the rest to the coordinator.
             tokio::time::timeout(2 * DRAIN, drained.cancelled()).await.ok();
         }
         self.stop.cancel();
@@ -278,7 +289,7 @@ impl Deployment {
     }
 }
 
-/// The bus and the store of a directory.
+/// Opens the bus and the store of a directory.
 async fn kept(namespace: &Namespace, directory: &Path, partitions: u16) -> anyhow::Result<(Bus, Store)> {
     let disk = Disk::open(directory).map_err(|error| {
         let in_use = matches!(error, disk::Error::InUse { .. });
@@ -301,7 +312,7 @@ async fn kept(namespace: &Namespace, directory: &Path, partitions: u16) -> anyho
     Ok((Bus::Disk(bus), Store::Disk(store)))
 }
 
-/// The address of a server for whoever is on its machine.
+/// The address at which programs on the server's machine reach it.
 pub(crate) fn url_of(address: SocketAddr) -> String {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

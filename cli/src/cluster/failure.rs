@@ -1,4 +1,5 @@
-//! Failures of a cluster as a command reports them: the text, a hint, and the exit code by the type of the error.
+//! Failures of a cluster as a command reports them: the text, a hint, and the type that selects the
+//! exit code.
 
 use std::fmt;
 
@@ -7,7 +8,7 @@ use domain::subject::Namespace;
 
 use crate::cluster::connect::REQUEST;
 
-/// A server or coordinator could not be reached. It has an exit code of its own.
+/// A server or coordinator could not be reached. It has its own exit code.
 #[derive(Debug)]
 pub(crate) struct Unreachable(pub(crate) String);
 
@@ -19,7 +20,7 @@ impl fmt::Display for Unreachable {
 
 impl std::error::Error for Unreachable {}
 
-/// The server does not permit it to these credentials: a refusal.
+/// The server refused a call because these credentials lack the permission.
 #[derive(Debug)]
 pub(crate) struct Denied(String);
 
@@ -31,7 +32,7 @@ impl fmt::Display for Denied {
 
 impl std::error::Error for Denied {}
 
-/// The same error with its hint, if a client of a cluster reported it.
+/// Adds the hint to an error of the cluster's client. Other errors are returned unchanged.
 pub(crate) fn explained(error: impl Into<anyhow::Error>) -> anyhow::Error {
     match error.into().downcast::<client::Error>() {
         Ok(error) => of_client(error),
@@ -94,8 +95,8 @@ pub(crate) const MORE_ROOM: &str = "give nats-server a larger disk, or a larger 
      what is free on the disk), or give smaller sizes to `trellis provision` and every coordinator: --max-log-bytes, --max-queue-bytes, \
      --max-journal-bytes, --max-output-bytes";
 
-/// An error of the bus with a hint, as an error that ends the command with the exit code for "cannot connect", or for "refused" if
-/// the server does not permit it.
+/// Turns an error of the bus into the error that ends the command, with a hint. Its type selects
+/// the exit code: "cannot connect", or "refused" if the server denied permission.
 pub(crate) fn unreachable(error: &bus::Error) -> anyhow::Error {
     let hint = match error {
         bus::Error::Connect { .. } => connecting_hint(&error.to_string()),
@@ -114,7 +115,7 @@ pub(crate) fn unreachable(error: &bus::Error) -> anyhow::Error {
     Unreachable(format!("{error}\n\nhint: {hint}")).into()
 }
 
-/// The hint for a failed connection, by the words of the NATS client.
+/// The hint for a failed connection, chosen by words in the NATS client's message.
 fn connecting_hint(said: &str) -> &'static str {
     let said = said.to_ascii_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
@@ -143,7 +144,7 @@ fn denied_hint(denied: &bus::Denied) -> anyhow::Error {
             "answers come to an inbox of our own: set NATS_INBOX, as `trellis auth` wrote it".to_owned()
         }
         bus::Action::Publish | bus::Action::Subscribe => {
-            // The name of a deployment that shares its servers stands before the subject.
+            // In a deployment with a namespace, the namespace precedes the subject.
             let subject = denied.subject.as_str();
             let rest = subject.split_once('.').map_or(subject, |(_, rest)| rest);
             let may = match denied.action {

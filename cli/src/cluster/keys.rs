@@ -1,5 +1,6 @@
-//! The files of `trellis auth`: seeds and passwords, each readable by its owner only and never overwritten unless asked, and
-//! what the servers read, made anew from the public keys. Every file is written whole or not at all.
+//! The files of `trellis auth`. Seeds and passwords are readable by their owner only, and replaced
+//! only on request. The servers' files are written again from the public keys. Every file is
+//! written whole or not at all.
 
 use std::{
     fs,
@@ -14,11 +15,11 @@ use domain::{id::PoolName, subject::Namespace};
 
 use crate::cluster::access::{self, User};
 
-/// The directory of the secrets, beneath that of all files.
+/// The subdirectory of keys and passwords.
 const KEYS: &str = "keys";
 const SECRET: u32 = 0o600;
 const PUBLIC: u32 = 0o644;
-/// Users of Redis, with a password each.
+/// The users of Redis. Each has a password.
 pub(crate) const REDIS_USERS: [&str; 2] = ["coordinator", "doctor"];
 
 pub(crate) struct Keys {
@@ -40,7 +41,8 @@ impl Keys {
         self.dir.join(KEYS).join(name)
     }
 
-    /// Makes the key of a user, unless it has one. Its public key stays though its seed is moved elsewhere.
+    /// Creates the key pair of a user unless its public key exists. The public key stays here even
+    /// if the seed was moved elsewhere.
     pub(crate) fn make_user(&self, role: &Role, anew: bool) -> anyhow::Result<bool> {
         let public = self.path(&format!("{}.pub", role.name));
         if public.exists() && !anew {
@@ -55,7 +57,7 @@ impl Keys {
         Ok(true)
     }
 
-    /// A secret of 32 random bytes in hexadecimal digits, unless there is one.
+    /// Writes 32 random bytes as hexadecimal digits, unless the file exists.
     pub(crate) fn make_secret(&self, name: &str, anew: bool) -> anyhow::Result<bool> {
         let path = self.path(name);
         if path.exists() && !anew {
@@ -69,8 +71,9 @@ impl Keys {
         Ok(true)
     }
 
-    /// The variables of a user, for a shell: `set -a; . FILE`. Every file sets all of them, an empty one counts as unset: nothing
-    /// stays of the role that the same shell had before.
+    /// The variables of a user, for a shell: `set -a; . FILE`. Every file sets all of them, and an
+    /// empty one is treated as unset. So no variable of a role that the same shell had before
+    /// remains.
     fn write_environment(&self, role: &Role) -> anyhow::Result<()> {
         let absolute = |name: String| {
             let path = self.path(&name);
@@ -95,7 +98,7 @@ impl Keys {
         write(&self.path(&format!("{}.env", role.name)), SECRET, &text)
     }
 
-    /// All users, by the files of their public keys.
+    /// All users, read from the files of their public keys.
     pub(crate) fn users(&self) -> anyhow::Result<Vec<User>> {
         let keys = self.dir.join(KEYS);
         let mut users = Vec::new();
@@ -109,7 +112,7 @@ impl Keys {
         Ok(users)
     }
 
-    /// Writes what the servers read.
+    /// Writes the files that the servers read.
     pub(crate) fn write_configurations(&self) -> anyhow::Result<()> {
         let users = self.users()?;
         write(&self.dir.join("nats-auth.conf"), PUBLIC, &access::nats(&self.namespace, &users))?;
@@ -124,7 +127,7 @@ impl Keys {
     }
 }
 
-/// `<public key> <role>[ <pool>]`.
+/// Reads a user from a line `<public key> <role>[ <pool>]`.
 fn user(path: &Path) -> anyhow::Result<User> {
     let wrong = || format!("{} is not the public key of a user, as `trellis auth` writes it", path.display());
     let name = path.file_stem().and_then(|name| name.to_str()).with_context(wrong)?;
@@ -142,7 +145,7 @@ fn user(path: &Path) -> anyhow::Result<User> {
     Ok(User { role, public })
 }
 
-/// The whole file or nothing: written beside it, then renamed.
+/// Writes the whole file or nothing: to a new file, which is then renamed.
 fn write(path: &Path, mode: u32, text: &str) -> anyhow::Result<()> {
     if fs::read_to_string(path).is_ok_and(|there| there == text) {
         return Ok(());

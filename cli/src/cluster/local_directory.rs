@@ -1,4 +1,7 @@
-//! Where there may be a cluster that nobody named: a directory of this user, and the process that has it open.
+//! The cluster of this user on this machine, which commands use if no server is named. It is a
+//! directory, and the process that has the directory open. That process writes its address and a
+//! token into the file `server`, and other commands send their requests there. The file is trusted
+//! only if this user owns it and a process of this user listens at the address.
 
 use std::{
     fs, io,
@@ -14,40 +17,43 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use domain::subject::Namespace;
 use serde::{Deserialize, Serialize};
 
-/// Where `trellis dev` and `trellis gateway` listen, if they are told nothing else.
+/// The default address of `trellis dev` and `trellis gateway`.
 pub(crate) const DEFAULT_ADDRESS: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7420));
-/// The variable that says it otherwise.
+/// The variable that overrides the default address.
 pub(crate) const LISTEN: &str = "TRELLIS_LISTEN";
-/// How long a server on this machine may take to answer before it counts as gone.
+/// The time in which a server on this machine must answer. A slower one is reported as hung.
 const ANSWERS: Duration = Duration::from_secs(2);
-/// The file of a directory that says how to reach the process that has it open, and how large it may be.
+/// The file in a directory with the address of the process that has it open, and the file's maximum
+/// size.
 const SERVER: &str = "server";
 const MAX_BYTES: u64 = 4096;
-/// The file with the token of its owner.
+/// The file with the token of the directory's owner.
 pub(crate) const TOKEN: &str = "token";
 
-/// How to reach the process that has a directory open. Only the directory's owner can read it.
+/// The address of the process that has a directory open. Only the directory's owner can read it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Door {
     pub(crate) url: String,
     pub(crate) token: Option<String>,
-    /// Whether the process takes what others submit: `dev` does; `run` ends with its own run.
+    /// True if the process accepts submissions of other commands: `dev` does, `run` ends with its
+    /// own run.
     pub(crate) is_open: bool,
 }
 
 impl Door {
-    /// Writes it whole or not at all.
+    /// Writes the file whole or not at all.
     pub(crate) fn put(&self, directory: &Path) -> io::Result<()> {
         write(&directory.join(SERVER), &serde_json::to_vec(self)?)
     }
 
     pub(crate) fn remove(directory: &Path) {
-        // One that is left names a server that does not answer.
+        // A file that stays behind names a server that does not answer.
         fs::remove_file(directory.join(SERVER)).ok();
     }
 
-    /// That of a directory, if the process listens that wrote it: a process of this user. One that was killed leaves it behind, and
-    /// then anybody may listen at its address.
+    /// The door of a directory, if a process of this user listens at its address. A killed process
+    /// leaves its file behind, and any user may then listen at the address: without the check, the
+    /// token would go to that user.
     pub(crate) async fn of(
         directory: &Path,
         namespace: &Namespace,
@@ -63,7 +69,7 @@ impl Door {
         let asked = tokio::time::timeout(ANSWERS, bus.ping()).await;
         match asked {
             Ok(Ok(_)) => Ok(Some((door, bus))),
-            // It may just have ended.
+            // The process may have ended after the first check.
             Ok(Err(_)) | Err(_) if !is_own(address) => Ok(None),
             Ok(Err(error)) => anyhow::bail!("{error}\n\nhint: it has {} open", directory.display()),
             Err(_) => anyhow::bail!(
@@ -73,7 +79,7 @@ impl Door {
         }
     }
 
-    /// What a directory says, if only its owner can have said it.
+    /// Reads the file of a directory, if only its owner could have written it.
     pub(crate) fn read_of(directory: &Path) -> Option<Door> {
         let path = directory.join(SERVER);
         let about = fs::symlink_metadata(&path).ok()?;
@@ -85,7 +91,8 @@ impl Door {
     }
 }
 
-/// The token of whoever owns a directory: the same for every process that serves it.
+/// The token of a directory's owner, created on first use. Every process that serves the directory
+/// uses the same token.
 pub(crate) fn token_of(directory: &Path) -> io::Result<String> {
     let path = directory.join(TOKEN);
     match fs::read_to_string(&path) {
@@ -99,10 +106,10 @@ pub(crate) fn token_of(directory: &Path) -> io::Result<String> {
     Ok(token)
 }
 
-/// Writes a file that only its owner reads, whole or not at all.
+/// Writes a file that only its owner can read, whole or not at all.
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let beside = path.with_extension("new");
-    // One that a process left which was killed just then.
+    // A process that was killed between the write and the rename leaves this file.
     fs::remove_file(&beside).ok();
     let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
     file.write_all(bytes)?;
@@ -114,13 +121,14 @@ fn own_user() -> Option<u32> {
     Some(fs::metadata("/proc/self").ok()?.uid())
 }
 
-/// Whether a process of this user, or of the system, listens on an address of this machine.
+/// True if a process of this user, or of root, listens on an address of this machine. The check
+/// prevents sending the token to another user's server.
 fn is_own(address: SocketAddr) -> bool {
     let listens = || listener(&fs::read_to_string("/proc/net/tcp").ok()?, address);
     address.ip().is_loopback() && listens().is_some_and(|user| Some(user) == own_user() || user == 0)
 }
 
-/// The user who listens on an address, by the kernel's table of sockets.
+/// The user id of the process that listens on an address, from the kernel's table of sockets.
 fn listener(table: &str, address: SocketAddr) -> Option<u32> {
     const LISTENS: &str = "0A";
     let SocketAddr::V4(address) = address else { return None };
@@ -133,14 +141,15 @@ fn listener(table: &str, address: SocketAddr) -> Option<u32> {
     })
 }
 
-/// The directory in which this user's runs are kept if no other is named.
+/// The directory of this user's runs, if no other is named.
 pub(crate) fn default_directory() -> Option<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let data = absolute("XDG_DATA_HOME").or_else(|| Some(absolute("HOME")?.join(".local/share")))?;
     Some(data.join("trellis"))
 }
 
-/// A file or directory. Unlike clap's own parser it takes an empty text, which names none: shells and compose files unset variables that way.
+/// The parser for a file or directory. Unlike clap's own parser it accepts an empty text, which
+/// means no file: shells and compose files unset variables that way.
 pub(crate) fn file() -> impl TypedValueParser<Value = PathBuf> {
     OsStringValueParser::new().map(PathBuf::from)
 }

@@ -1,4 +1,5 @@
-//! What commands need of a cluster: its addresses, a client, and running traces. Prints nothing.
+//! The part of the command line that reaches a cluster: addresses, credentials, a client, and a
+//! cluster in this process. Prints nothing.
 
 pub(crate) mod access;
 pub(crate) mod connect;

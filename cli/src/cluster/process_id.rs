@@ -1,4 +1,4 @@
-//! The name of a coordinator or worker that was given none, and of whoever runs a command.
+//! Default names: of a coordinator or worker, and of the user who runs a command.
 
 use domain::WorkerId;
 use uuid::Uuid;
@@ -7,7 +7,7 @@ fn host() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default()
 }
 
-/// `<user>@<host>`: what an administrator's command says of its sender (S7).
+/// `<user>@<host>`: the sender in an administrator's messages (S7).
 pub(crate) fn user() -> String {
     let named = ["USER", "LOGNAME"].into_iter().find_map(std::env::var_os);
     let user = named.map_or_else(|| "somebody".into(), |user| user.to_string_lossy().into_owned());
@@ -16,7 +16,7 @@ pub(crate) fn user() -> String {
     format!("{}@{}", plain(&user), plain(&host()))
 }
 
-/// `<host>-<pid>-<random>`, with every character that an id can't have replaced.
+/// `<host>-<pid>-<random>`. Characters that an id can't have are replaced.
 pub(crate) fn fresh(fallback: &str) -> WorkerId {
     let host = host();
     let host: String =

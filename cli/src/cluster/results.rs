@@ -1,4 +1,5 @@
-//! The whole result of a context: as it is in the log, or from the object store if it was too large for that.
+//! The whole result of a context: from the log, or from the object store if it was too large for
+//! the log.
 
 use anyhow::{Context, bail};
 use client::{Client, Content};
@@ -15,7 +16,7 @@ pub(crate) async fn whole(client: &Client, result: &Payload) -> anyhow::Result<J
     }
 }
 
-/// The same of an outcome; none if it has none.
+/// The whole result of an outcome; `None` if the outcome has no result.
 pub(crate) async fn of_outcome(client: &Client, context: &ContextOutcome) -> anyhow::Result<Option<Json>> {
     match (&context.result, &context.result_object) {
         (Some(value), _) => Ok(Some(value.clone())),

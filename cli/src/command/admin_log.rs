@@ -1,4 +1,4 @@
-//! `trellis admin-log`: what administrators asked for, and who they were (S7).
+//! `trellis admin-log`: the requests of administrators, each with its sender (S7).
 
 use bus::{StoredMessage, keys::Keys};
 use client::Client;
@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// The digits of a digest in the table.
+/// The digits of a request's digest in the table.
 const DIGITS: usize = 12;
 
 /// Show who changed agents, schedules and kept graphs, and drained workers, the oldest first, and when policies changed.
@@ -71,12 +71,12 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     Ok(Ending::Completed)
 }
 
-/// What the log has.
+/// The content of the log.
 struct Log {
     records: Vec<AdminRecord>,
-    /// How many messages are no records.
+    /// The number of messages that can't be decoded as records.
     unreadable: usize,
-    /// How many messages are not authentic, if there is a key.
+    /// The number of messages without a valid signature, if a key is configured.
     refused: Option<u64>,
 }
 

@@ -121,7 +121,7 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
     }
 }
 
-/// Prints a profile as a file of agents, and about it to stderr.
+/// Prints a profile as a file of agents to stdout, and its version to stderr.
 fn show(found: &AgentVersion, output: Output) -> anyhow::Result<Ending> {
     match output {
         Output::Json => output::print_json(&json!(found))?,
@@ -148,7 +148,7 @@ fn about(found: &AgentVersion) -> String {
     }
 }
 
-/// Applies profiles, if there are any. Returns an ending only if they are refused.
+/// Applies the profiles. Returns an ending only if the cluster refuses them.
 pub(crate) async fn apply(
     client: &Client,
     agents: Vec<AgentProfile>,

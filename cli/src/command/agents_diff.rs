@@ -1,4 +1,5 @@
-//! `trellis agents diff`: what applying a file would change, or what changed between two versions. Changes nothing.
+//! `trellis agents diff`: the changes that a file would make, or the changes between two versions.
+//! Read-only.
 
 use std::path::{Path, PathBuf};
 
@@ -19,10 +20,10 @@ use crate::{
     },
 };
 
-/// A profile before and after.
+/// A profile before and after a change.
 struct Change {
     agent: AgentId,
-    /// Where the two are from, for people.
+    /// The origin of the two profiles, for people.
     between: String,
     from: Option<AgentProfile>,
     to: Option<AgentProfile>,
@@ -34,7 +35,8 @@ pub(crate) async fn run(
     servers: &Servers,
     output: Output,
 ) -> anyhow::Result<Ending> {
-    // No agent's name has a dot or a slash.
+    // A name of an agent has no dot and no slash, so most paths are not names. An existing file is
+    // preferred.
     let name = what.to_str().and_then(|text| AgentId::new(text).ok()).filter(|_| !what.is_file());
     let Some(name) = name else {
         return match profiles::read(&what) {
@@ -55,7 +57,7 @@ pub(crate) async fn run(
     }
 }
 
-/// What applying a file would change.
+/// The changes that applying a file would make.
 async fn with_file(client: &Client, agents: Vec<AgentProfile>, file: &Path) -> anyhow::Result<Vec<Change>> {
     let answer = client.query(&Query::Agents).await?.map_err(client::Error::refused)?;
     let QueryAnswer::Agents { agents: known, .. } = &answer else {
@@ -72,7 +74,7 @@ async fn with_file(client: &Client, agents: Vec<AgentProfile>, file: &Path) -> a
     Ok(agents.into_iter().map(change).collect())
 }
 
-/// Two versions of an agent; without numbers, the last two.
+/// The change between two versions of an agent, by default the last two.
 async fn of_agent(
     client: &Client,
     agent: &AgentId,
@@ -124,7 +126,7 @@ async fn version(
     }
 }
 
-/// The exit code is 1 if anything differs, as that of `diff`.
+/// Prints the differing fields. The exit code is 1 if anything differs, as with `diff`.
 fn show(changes: &[Change], output: Output) -> anyhow::Result<Ending> {
     let differing: Vec<&Change> = changes.iter().filter(|change| change.from != change.to).collect();
     match output {
@@ -151,7 +153,7 @@ fn show(changes: &[Change], output: Output) -> anyhow::Result<Ending> {
     Ok(if differing.is_empty() { Ending::Completed } else { Ending::Failed })
 }
 
-/// The fields that differ, with their values; an absent one has none.
+/// The fields that differ, with both values. An absent field has no value.
 fn fields(change: &Change) -> Vec<(String, Option<Value>, Option<Value>)> {
     let of = |profile: &Option<AgentProfile>| match profile.as_ref().map(|profile| json!(profile)) {
         Some(Value::Object(fields)) => fields,

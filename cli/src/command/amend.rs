@@ -1,4 +1,5 @@
-//! `trellis graph show` and `trellis graph amend`: the definition of a graph that runs, and other steps for it.
+//! `trellis graph show` and `trellis graph amend`: prints the definition of a running graph, and
+//! changes its pending steps.
 
 use std::path::{Path, PathBuf};
 
@@ -121,15 +122,15 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     }
 }
 
-/// A definition, and how often the graph had been amended when it was made.
+/// A definition, and the revision of the graph that it is based on.
 struct Made {
     revision: u32,
     graph: TaskGraph,
-    /// The file that it is from.
+    /// The text of the file, to show the lines of mistakes.
     sources: Sources,
 }
 
-/// The graph as it is now, and its steps that have not begun.
+/// The current graph, and its steps that have not begun.
 fn current(trace: &Trace, child: Option<&ChildId>) -> anyhow::Result<(Made, Vec<StepPath>)> {
     let child = match child {
         Some(child) => child,
@@ -144,7 +145,7 @@ fn current(trace: &Trace, child: Option<&ChildId>) -> anyhow::Result<(Made, Vec<
     Ok((Made { revision, graph, sources: Sources::default() }, pending))
 }
 
-/// `outer`: the step that uses the graph which they are in.
+/// Collects the pending steps. `outer` is the step whose graph contains `steps`.
 fn collect_pending(
     steps: &[StepReport],
     definitions: &[StepDef],
@@ -172,7 +173,8 @@ fn names(steps: &[StepPath]) -> String {
     if names.is_empty() { "none".into() } else { names.join(", ") }
 }
 
-/// What `graph show` printed, or a definition alone, which is taken as made for the graph as it is now.
+/// Reads a definition: the output of `graph show`, or a graph alone, which is taken to be based on
+/// the current revision.
 fn from_file(path: &Path, revision: u32) -> Result<Made, FileError> {
     let document = read_with_graphs(path)?;
     let shown = document.value.get("graph").and(document.value.get("revision")).and_then(Value::as_u64);
@@ -184,7 +186,7 @@ fn from_file(path: &Path, revision: u32) -> Result<Made, FileError> {
     Ok(Made { revision, graph, sources: document.sources })
 }
 
-/// The graph as it is now, with what the options change.
+/// The current graph with the changes of the options.
 fn edited(args: &Args, now: Made) -> Result<TaskGraph, FileError> {
     let mut graph = now.graph;
     let mut problems = Problems::default();
@@ -210,8 +212,8 @@ fn edited(args: &Args, now: Made) -> Result<TaskGraph, FileError> {
     Document::made(json!(graph)).graph_to_send()
 }
 
-/// Replaces or removes a step, in a group too, and in the graph that `outer` uses if the name is `outer/inner`; false if
-/// there is none.
+/// Replaces or removes a step, also in a group. A name `outer/inner` is a step in the graph that
+/// `outer` uses. Returns false if there is no such step.
 fn put(steps: &mut Vec<StepDef>, name: &str, by: Option<StepDef>) -> bool {
     let (first, rest) = name.split_once('/').map_or((name, None), |(first, rest)| (first, Some(rest)));
     if let Some(place) = steps.iter().position(|step| step.id.as_ref().is_some_and(|id| id.as_str() == first))
@@ -221,7 +223,7 @@ fn put(steps: &mut Vec<StepDef>, name: &str, by: Option<StepDef>) -> bool {
                 let step = &mut steps[place];
                 let is_put = step.graph.as_mut().is_some_and(|graph| put(&mut graph.steps, rest, by));
                 if is_put {
-                    // It is not the graph that is kept under the name any more.
+                    // The changed graph is no longer the stored version that the step names.
                     (step.uses, step.latest) = (None, false);
                 }
                 return is_put;
@@ -234,7 +236,7 @@ fn put(steps: &mut Vec<StepDef>, name: &str, by: Option<StepDef>) -> bool {
     steps.iter_mut().any(|step| put(&mut step.steps, name, by.clone()))
 }
 
-/// The step, or the steps, of a file.
+/// Reads one step, or a list of steps, from a file.
 fn steps(path: &Path) -> Result<Vec<StepDef>, FileError> {
     let document = read_with_graphs(path).map_err(|unusable| unusable.in_file(path))?;
     let (at, steps) = match &document.value {

@@ -1,4 +1,4 @@
-//! `trellis answer`: answers a question that an agent has asked.
+//! `trellis answer`: answers a question of an agent.
 
 use client::questions;
 use domain::{
@@ -70,7 +70,8 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     Ok(Ending::Completed)
 }
 
-/// The question that is meant. With two candidates, an error instead of a guess.
+/// The open question that the arguments select. Several matches are an error, because a guess could
+/// answer the wrong one.
 fn choose(open: Vec<Question>, child: Option<&ChildId>, number: Option<u32>) -> anyhow::Result<Question> {
     let listed = open
         .iter()

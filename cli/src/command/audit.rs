@@ -1,4 +1,5 @@
-//! `trellis audit`: proves what a run cost, from its event log, against the store and the journals.
+//! `trellis audit`: proves the cost of a run from its event log, against the store and the
+//! journals.
 
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ use crate::{
     },
 };
 
-/// Pause before the log and the store are read again, because one was ahead of the other.
+/// The pause before the log and the store are read again.
 const PAUSE: Duration = Duration::from_millis(200);
 
 const EXAMPLES: &str = "\
@@ -83,22 +84,22 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     Ok(if audited.audit.is_sound() { Ending::Completed } else { Ending::Failed })
 }
 
-/// An audit, and what it is about.
+/// An audit with the data that it is based on.
 struct AuditedRun {
     log: ReadLog,
     ledger: Ledger,
     journals: Journals,
     store: StoredState,
     audit: Audit,
-    /// How many messages of the log are not authentic, if a key was given.
+    /// The number of messages without a valid signature, if a key is configured.
     refused: Option<usize>,
 }
 
-/// What the coordinators say of the run.
+/// The coordinators' state of the run.
 enum StoredState {
     There(StoreState),
     Gone,
-    /// None answered.
+    /// No coordinator answered, or the query was refused. The text is the reason.
     Unknown(String),
 }
 
@@ -108,7 +109,8 @@ impl StoredState {
     }
 }
 
-/// Audits a run. The log follows the store, so what one has and the other does not is waited for.
+/// Audits a run. The log is written after the store, so a difference is only reported if it is
+/// still there after `TAKES_EFFECT`.
 async fn audit(client: &Client, trace: TraceId, keys: Option<&Keys>) -> anyhow::Result<AuditedRun> {
     let started = Instant::now();
     let mut not_authentic: Vec<ForgedMessage> = Vec::new();
@@ -121,7 +123,7 @@ async fn audit(client: &Client, trace: TraceId, keys: Option<&Keys>) -> anyhow::
         };
         let ledger = Ledger::of(&log);
         let mut audit = Audit::of(&log, &ledger, &journals, store.state());
-        // Each is told once, however often the log is read.
+        // Each message is reported once, although the log may be read several times.
         not_authentic.extend(refused);
         let findings = not_authentic.iter().map(|ForgedMessage { number, why, .. }| Finding {
             sequence: Some(*number),
@@ -144,7 +146,7 @@ async fn audit(client: &Client, trace: TraceId, keys: Option<&Keys>) -> anyhow::
 async fn stored(client: &Client, trace_id: TraceId) -> anyhow::Result<StoredState> {
     let answer = match client.query(&Query::Snapshot { trace_id }).await.map_err(failure::explained) {
         Ok(answer) => answer,
-        // The rest can be proved without a coordinator.
+        // The rest of the audit needs no coordinator.
         Err(error) if error.is::<Unreachable>() || error.is::<Denied>() => {
             let why = error.to_string();
             return Ok(StoredState::Unknown(why.lines().next().unwrap_or_default().to_owned()));
@@ -239,7 +241,7 @@ impl AuditedRun {
     }
 }
 
-/// Every booking with the event behind it, and the sum up to it.
+/// Every booking with its event and the running sum.
 fn bookings(postings: &[Posting]) -> String {
     let mut total = domain::Amount::ZERO;
     let rows: Vec<[String; 9]> = postings
@@ -268,7 +270,7 @@ fn bookings(postings: &[Posting]) -> String {
     format!("{}\n", table::show(heading, &rows))
 }
 
-/// A kind of booking in words.
+/// The kind of a booking in words.
 pub(crate) fn word(why: BookingReason) -> &'static str {
     match why {
         BookingReason::Carried => "carried over",

@@ -1,4 +1,5 @@
-//! `trellis auth`: keys and permissions of a deployment, as files that its servers read (S1). Talks to no server.
+//! `trellis auth`: writes the keys and permissions of a deployment, as files that its servers read
+//! (S1). Connects to no server.
 
 use std::path::{Path, PathBuf};
 
@@ -127,7 +128,8 @@ fn rotate(dir: &Path, name: &str, namespace: &Namespace, output: Output) -> anyh
         }
         None => {
             let users = keys.users()?;
-            // `alice` is `admin-alice`, unless there is another alice.
+            // `alice` is short for `admin-alice`, unless a user of another role is called `alice`
+            // too.
             let short = |user: &&User| {
                 user.role.name.strip_prefix(user.role.kind.name()) == Some(&format!("-{name}"))
             };

@@ -1,4 +1,5 @@
-//! `trellis budget`: shows the budgets of contexts, raises their limits, and decides about disputed charges.
+//! `trellis budget`: shows the budgets of contexts, raises their limits, and decides disputed
+//! charges.
 
 use anyhow::Context;
 use bus::From;
@@ -162,8 +163,8 @@ fn whole(trace: &Trace, output: Output) -> anyhow::Result<Ending> {
     Ok(Ending::Completed)
 }
 
-/// A row for a context and then for its descendants, so that indentation shows the tree. Its `depth` does not: a group of steps has
-/// that of its graph.
+/// Adds a row for a context and then for its descendants, indented as in the tree. `depth` can't be
+/// used for that: a group of steps has the depth of its graph.
 fn rows_of<R>(
     trace: &Trace,
     node: Option<&ContextNode>,
@@ -257,7 +258,8 @@ async fn raise(client: &Client, trace_id: TraceId, raise: Raise, output: Output)
     apply(client, &control, &child, reached, output).await
 }
 
-/// Sends a control, waits until it has taken effect or is refused, and shows the budget of the context.
+/// Sends a control, waits until it takes effect or is refused, and prints the budget of the
+/// context.
 pub(super) async fn apply(
     client: &Client,
     control: &Control,
@@ -265,12 +267,13 @@ pub(super) async fn apply(
     reached: impl Fn(&Trace) -> bool,
     output: Output,
 ) -> anyhow::Result<Ending> {
-    // A refused control becomes a dead letter: subscribe before publishing, so that it is not missed.
+    // A refused control becomes a dead letter. The subscription begins before the control is
+    // published, so the letter can't be missed.
     let mut dead =
         client.bus().follow(&[Filter::Dead], From::Now).await.map_err(|error| unreachable(&error))?;
     client.control(control).await?;
     tokio::select! {
-        // If both are ready, the state counts.
+        // If both are ready, the new state is reported, not the dead letter.
         biased;
         seen = client.until(control.trace_id, reached) => {
             let (trace, reached) = seen?;
@@ -285,7 +288,7 @@ pub(super) async fn apply(
     }
 }
 
-/// The next dead letter of a trace.
+/// Waits for the next dead letter of a trace.
 async fn refusal(dead: &mut bus::Follow, trace_id: TraceId) -> anyhow::Result<DeadLetter> {
     loop {
         let stored = dead.next().await.map_err(|error| unreachable(&error))?;

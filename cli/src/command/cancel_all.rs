@@ -1,4 +1,5 @@
-//! `trellis runs cancel --all`: cancels every live run that fits some filters, once the user has seen how many they are.
+//! `trellis runs cancel --all`: cancels every live run that matches the filters, after the user has
+//! seen their number.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +42,7 @@ pub(crate) struct Filters {
     yes: bool,
 }
 
-/// A status of a run that has not ended.
+/// Parses a status of a live run.
 fn live(text: &str) -> Result<ContextStatus, String> {
     match parse::status(text)? {
         ContextStatus::Ended(_) => Err("a run that has ended can't be cancelled".into()),
@@ -104,7 +105,7 @@ pub(crate) async fn run(
     Ok(Ending::Failed)
 }
 
-/// The live runs that fit.
+/// The live runs that match the filters.
 async fn find(client: &Client, filters: Filters) -> anyhow::Result<Result<Vec<TraceId>, Refusal>> {
     let Filters { status, agent, label, .. } = filters;
     let live = [

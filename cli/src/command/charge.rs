@@ -71,7 +71,8 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         |trace: &Trace| trace.context(&child_id).is_some_and(|node| node.charges.get(&key).is_some());
     let ended = budget::apply(&client, &control, &child_id, booked, output).await;
     if !matches!(ended, Ok(Ending::Refused)) {
-        // Who has to send it again, because nobody knows whether it was booked, needs its key.
+        // A charge without a clear result may have to be sent again, and only the same key prevents
+        // a second booking.
         output::note(&format!("charge {key}"));
     }
     if let Ok(Ending::Completed) = ended {

@@ -1,4 +1,4 @@
-//! The command line as a whole: global options, all commands, and which of them need a runtime.
+//! The whole command line: global options, all commands, and which commands need a runtime.
 
 use std::path::PathBuf;
 
@@ -167,7 +167,7 @@ pub(crate) fn run_online(
 }
 
 async fn talk(command: Online, servers: &Servers, format: Format) -> anyhow::Result<Ending> {
-    // A receipt is also a sheet: it takes the format as it is.
+    // A receipt has more formats than other commands, so it takes the format unchanged.
     let output = if matches!(command, Online::Receipt(_)) { Output::Text } else { format.output()? };
     match command {
         Online::Receipt(args) => receipt::run(args, servers, format).await,
@@ -201,7 +201,8 @@ async fn talk(command: Online, servers: &Servers, format: Format) -> anyhow::Res
     }
 }
 
-/// The service name of a command's spans, and whether it logs little because it prints its progress.
+/// The service name of a command's spans, and true if it logs little because it prints its
+/// progress.
 fn service(command: &Online) -> (&'static str, bool) {
     match command {
         Online::Coordinator(_) => ("trellis-coordinator", false),

@@ -1,5 +1,5 @@
-//! `trellis completions`: a script that completes commands in a shell, and what it asks this program: commands and options, and the ids of
-//! runs and the names of agents that the cluster knows.
+//! `trellis completions`: a script that completes commands in a shell. The script calls this
+//! program for the candidates: commands and options, and the cluster's run ids and agent names.
 
 use std::{
     any::TypeId,
@@ -25,12 +25,12 @@ use crate::{
     terminal::{ending::Ending, output},
 };
 
-/// Set by the script when it asks what a word may be.
+/// The variable that the script sets when it asks for candidates.
 const ASKED: &str = "TRELLIS_COMPLETE";
-/// How long the cluster may take to answer: somebody waits for a key to do something.
+/// The time in which the cluster must answer. The user has pressed a key and waits.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Answers the script, if it asks, and ends the process.
+/// If the script asks, answers it and ends the process.
 pub(crate) fn answer(command: fn() -> clap::Command) {
     CompleteEnv::with_factory(|| completed(command())).var(ASKED).complete();
 }
@@ -45,7 +45,7 @@ pub(crate) fn script(shell: clap_complete::Shell) -> anyhow::Result<Ending> {
     Ok(Ending::Completed)
 }
 
-/// The command with what completes its values, by their types.
+/// Adds completers to the arguments of a command, by the types of their values.
 fn completed(command: clap::Command) -> clap::Command {
     let names: Vec<String> = command.get_subcommands().map(|inner| inner.get_name().to_owned()).collect();
     let command = names.into_iter().fold(command, |command, name| command.mut_subcommand(name, completed));
@@ -68,7 +68,7 @@ struct Run {
     status: ContextStatus,
 }
 
-/// The newest runs, and how they stand.
+/// The newest runs, each with its status and goal.
 fn runs(begins: &OsStr) -> Vec<CompletionCandidate> {
     let runs: Vec<Run> = ask(&["runs", "list", "--limit", "50", "--output", "json"]).unwrap_or_default();
     let candidate = |run: &Run| {
@@ -96,12 +96,12 @@ fn fits(candidate: &CompletionCandidate, begins: &OsStr) -> bool {
     candidate.get_value().as_encoded_bytes().starts_with(begins.as_encoded_bytes())
 }
 
-/// A character that does nothing to a terminal.
+/// Replaces a control character, which could change the terminal.
 fn plain(character: char) -> char {
     if character.is_control() { ' ' } else { character }
 }
 
-/// What this program says to these arguments, if it is soon.
+/// The JSON output of this program for the arguments, if it arrives within `PATIENCE`.
 fn ask<T: DeserializeOwned>(arguments: &[&str]) -> Option<T> {
     let mut command = Command::new(std::env::current_exe().ok()?);
     command

@@ -1,5 +1,6 @@
-//! `trellis dead`: dead letters, the messages that were refused for good. A letter has the digest of its message and not the message,
-//! so whoever sends it again brings it along; the digest says whether it is the same.
+//! `trellis dead`: dead letters, the messages that were refused permanently. A letter contains only
+//! the digest of its message. To send the message again, the user supplies it, and the digest shows
+//! whether it is the same.
 
 use anyhow::Context;
 use client::{Client, RetryRefusal, StoredLetter};
@@ -183,7 +184,7 @@ fn show(found: &StoredLetter, output: Output) -> anyhow::Result<Ending> {
     Ok(Ending::Completed)
 }
 
-/// What helps, by the code of the refusal.
+/// The hint for a refusal code.
 fn hint(refusal: &Refusal) -> Option<&'static str> {
     Some(match refusal.code.as_str() {
         "malformed" => {
@@ -212,7 +213,7 @@ fn hint(refusal: &Refusal) -> Option<&'static str> {
     })
 }
 
-/// Why a letter alone is not enough to send its message again.
+/// The reason why the message of a letter can't be sent again without `--payload`.
 fn without_payload(letter: &DeadLetter) -> String {
     match letter.payload.as_str() {
         "" => "it is not about a message that was sent to a queue".into(),
@@ -230,7 +231,7 @@ async fn retry(
 ) -> anyhow::Result<Ending> {
     let StoredLetter { stored, letter, .. } = found;
     let id = stored.sequence;
-    // The bus decides what this user may send.
+    // The bus checks the permissions of this user.
     match client.retry_letter(found, payload, |_| true).await? {
         Ok(()) => {}
         Err(why @ (RetryRefusal::NoQueue(_) | RetryRefusal::NotAllowed(_))) => {

@@ -1,5 +1,6 @@
-//! `trellis runs delete` and `trellis runs restore`. Both are first decided here, on the replayed trace, so that the
-//! user sees a refusal at once. The coordinator decides again.
+//! `trellis runs delete` and `trellis runs restore`. Each is first decided here, on the replayed
+//! trace, so that the user sees a refusal at once. The coordinator's decision is the one that takes
+//! effect.
 
 use client::{Client, TAKES_EFFECT};
 use domain::{
@@ -51,7 +52,7 @@ fn guarded(code: &str) -> Option<&'static str> {
     (code == "guarded").then_some("--force cancels live contexts, and deletes also what others still read")
 }
 
-/// Takes a live agent back to a step of its journal.
+/// Returns a live agent to a step of its journal.
 pub(crate) async fn restore(
     client: &Client,
     trace_id: TraceId,
@@ -83,7 +84,8 @@ pub(crate) async fn restore(
     report(&format!("`{child}` continues after step {to}"), taken, output)
 }
 
-/// The ending of the command if the core would refuse it.
+/// Decides the command on the replayed trace. If the core refuses it, prints the refusal and
+/// returns the ending.
 pub(super) fn refused(known: &Trace, command: Command, output: Output) -> anyhow::Result<Option<Ending>> {
     match trace::decide(known, command, Clock::Machine.now()) {
         Ok(_) => Ok(None),

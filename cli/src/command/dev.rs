@@ -1,5 +1,6 @@
-//! `trellis dev`: a coordinator and a worker in this process, with submissions from stdin and over HTTP. It uses no
-//! servers, even if `NATS_URL` names one. What is in its directory outlives the process; without one nothing does.
+//! `trellis dev`: a coordinator and a worker in this process, with submissions from stdin and over
+//! HTTP. It uses no servers, even if `NATS_URL` names one. Its directory outlives the process;
+//! without a directory, nothing does.
 
 use std::{
     io::IsTerminal,
@@ -39,7 +40,7 @@ use crate::{
     },
 };
 
-/// Runs at the same time; further lines wait.
+/// The most runs at the same time; further lines wait.
 const MOST_RUNS: usize = 256;
 
 const EXAMPLES: &str = "\
@@ -143,7 +144,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         }
         output::note("each line is a submission: a goal, JSON, or @file; Ctrl-C ends");
         let (sender, asked) = mpsc::channel(MOST_RUNS);
-        // Its human is asked, if there is one.
+        // Questions go to the user at the terminal, if there is one.
         let who = match args.answer {
             Some(text) => Answerer::Told(text),
             None if std::io::stdin().is_terminal() => Answerer::Desk(sender),
@@ -167,15 +168,17 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     ended
 }
 
-/// Where a server listens.
+/// The address of the HTTP server, and its credentials.
 struct Listening {
     address: SocketAddr,
-    /// The token of its owner, and what signs in to the page, unless everybody may come in.
+    /// The owner's token, and the code that signs in to the page. Absent if the server is open to
+    /// all local users.
     token: Option<String>,
     sign_in: Option<gateway::SignIn>,
 }
 
-/// Serves HTTP at the address that is named, or else at the default one, or at any if another process has that.
+/// Serves HTTP at the named address. Without one, serves at the default address, or at a free port
+/// if that address is in use.
 async fn listen(
     deployment: &mut Deployment,
     door: FrontDoor,
@@ -207,23 +210,24 @@ async fn listen(
     Ok(Listening { address, token, sign_in })
 }
 
-/// The address, with a free port if it has port 0, so that the port can be printed.
+/// The address with port 0 replaced by a free port, so that the port can be printed.
 fn with_port(address: SocketAddr) -> std::io::Result<SocketAddr> {
     if address.port() == 0 { std::net::TcpListener::bind(address)?.local_addr() } else { Ok(address) }
 }
 
-/// Reads submissions and prints their outcomes.
+/// Reads submissions and prints the outcomes of their runs.
 struct Desk {
     client: Client,
     who: Answerer,
     output: Output,
-    /// Each gives its outcome, or none if it waits for somebody else now.
+    /// Each task returns an outcome, or `None` if its run waits for an answer from another command.
     runs: JoinSet<anyhow::Result<Option<Outcome>>>,
     worst: Ending,
 }
 
 impl Desk {
-    /// Waits for the runs too that were not over when the directory was last closed, apart from those that wait for a human.
+    /// Continues the runs that had not ended when the directory was last closed. Without a
+    /// terminal, a run that waits for a human is not waited for.
     async fn go_on(&mut self) -> anyhow::Result<()> {
         let runs = self.client.working_runs().await?.map_err(client::Error::refused)?;
         if !runs.is_empty() {
@@ -307,7 +311,7 @@ impl Desk {
         }
     }
 
-    /// A line that was refused. Other lines and runs continue.
+    /// Reports a refused line. Other lines and runs continue.
     fn refuse(&mut self, told: &Value, why: &str) -> anyhow::Result<()> {
         self.worst = Ending::Failed;
         if self.output == Output::Json {
@@ -328,7 +332,7 @@ impl Desk {
     }
 }
 
-/// A line as a submission, or all that is wrong with it.
+/// Reads a line as a submission, or returns all its mistakes.
 fn read(line: &str) -> Result<Submission, String> {
     let document = if let Some(path) = line.strip_prefix('@') {
         read_as_far(path.as_ref()).map_err(|unusable| unusable.to_string())?
@@ -341,11 +345,12 @@ fn read(line: &str) -> Result<Submission, String> {
         .map_err(|unusable| format!("the line is not a valid submission\n\n{unusable}"))
 }
 
-/// Waits for the outcome of a run that others began; none if it asks something, which `trellis answer` answers.
+/// Waits for the outcome of an earlier run. Returns `None` if the run has an open question, for
+/// `trellis answer`.
 async fn await_end(client: &Client, trace_id: TraceId) -> anyhow::Result<Option<Outcome>> {
     let mut watch = client.watch(trace_id).await?;
     while watch.outcome().is_none() {
-        // The log is read from its start: what was asked then may have its answer now.
+        // The watch reads the log from its start, so a question in it may have an answer by now.
         if !watch.questions().is_empty() && !questions(&client.replay(trace_id).await?).is_empty() {
             output::note(&format!("{trace_id} waits for a human: `trellis runs pending` says what it asks"));
             return Ok(None);

@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// Characters of an event that are shown on a line.
+/// The characters of an event that are shown on a line.
 const SHOWN: usize = 120;
 
 const EXAMPLES: &str = "\
@@ -77,7 +77,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     loop {
         match log.next().await? {
             RunMessage::Events(message) => printer.print(&message)?,
-            // The outcome of the root is stored behind all events before it.
+            // The outcome of the root is stored after all its events.
             RunMessage::Outcome(outcome) if outcome.context.parent_id.is_none() => {
                 return Ok(Ending::Completed);
             }
@@ -89,16 +89,16 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
 struct Printer<'a> {
     args: &'a Args,
     output: Output,
-    /// When the event before was decided.
+    /// The time of the previous event.
     last: Option<Timestamp>,
 }
 
-/// An event on one line; on two, if the terminal is narrow.
+/// An event on one line, or on two if the terminal is narrow.
 fn row(cells: [&str; 7], said: &str) -> String {
     let [sequence, version, at, since, stored, child, kind] = cells;
     let laid_out =
         format!("{sequence:>8}  {version:>6}  {at:<20}  {since:>9}  {stored:>8}  {child:<20}  {kind:<16}");
-    // When it was stored, and how long after the one before, is told by a wider terminal.
+    // On two lines, the version, STORED and SINCE are left out.
     display::row(&laid_out, &[sequence, at, child, kind], said, screen::columns_of_stdout())
 }
 

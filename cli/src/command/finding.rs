@@ -1,5 +1,5 @@
-//! `trellis runs list` and `trellis runs pending`: finds runs and open questions (G17). A coordinator answers both from
-//! the store's index.
+//! `trellis runs list` and `trellis runs pending`: finds runs and open questions (G17). A
+//! coordinator answers both from the store's index.
 
 use std::collections::BTreeMap;
 
@@ -156,7 +156,7 @@ fn more(next: Option<RunsCursor>) {
     }
 }
 
-/// Why nothing is listed.
+/// The message for an empty list.
 fn none(after: Option<RunsCursor>, unfiltered: Option<u64>) -> String {
     match (after, unfiltered) {
         (Some(_), _) => "no more runs".into(),
@@ -165,7 +165,8 @@ fn none(after: Option<RunsCursor>, unfiltered: Option<u64>) -> String {
     }
 }
 
-/// The digits of a run's id on a terminal: enough to name it, and never fewer than it takes to tell the listed runs apart.
+/// The digits of a run's id on a terminal: enough to name it. More are shown if the listed runs
+/// need them to differ.
 const DIGITS: usize = 12;
 
 fn rows(runs: &[RunSummary], now: Timestamp, no_trunc: bool) -> String {
@@ -177,7 +178,7 @@ fn rows(runs: &[RunSummary], now: Timestamp, no_trunc: bool) -> String {
             None => format!("{} so far", human_time::age(now.millis_since(run.started_at))),
         };
         let labels: Vec<String> = run.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        // A root without a name of its own is called so: its agent says more.
+        // A root without a name is called `root`; the name of its agent is more useful.
         let agent = run.agent_id.as_ref().filter(|_| run.child_id.as_str() == "root");
         let name = agent.map_or(run.child_id.as_str(), AgentId::as_str);
         let goal = run.goal.as_ref().map_or("", Text::as_str);
@@ -205,7 +206,7 @@ fn rows(runs: &[RunSummary], now: Timestamp, no_trunc: bool) -> String {
     if no_trunc { table::whole(heading, &rows) } else { table::show(heading, &rows) }
 }
 
-/// How many digits tell these runs apart.
+/// The number of digits that distinguish these runs.
 fn digits(runs: &[RunSummary]) -> usize {
     let mut ids: Vec<String> = runs.iter().map(|run| run.trace_id.to_string()).collect();
     ids.sort();

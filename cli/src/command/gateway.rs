@@ -1,4 +1,4 @@
-//! `trellis gateway`: HTTP in front of a cluster, and the tokens that it knows its clients by.
+//! `trellis gateway`: serves HTTP for a cluster, and makes the tokens of its clients.
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -44,7 +44,7 @@ pub(crate) struct FrontDoor {
 }
 
 impl FrontDoor {
-    /// Whether an address is named. An empty variable counts as unset.
+    /// True if an address is named. An empty variable is treated as unset.
     pub(crate) fn is_named(&self) -> bool {
         self.listen.as_ref().is_some_and(|address| !address.is_empty())
     }

@@ -1,4 +1,4 @@
-//! `trellis graph`: checks, plans or rehearses a task graph, and amends one that runs.
+//! `trellis graph`: checks, plans or rehearses a task graph, and amends a running one.
 
 use std::path::{Path, PathBuf};
 
@@ -76,7 +76,7 @@ pub(crate) fn run(
     }
 }
 
-/// Checks every file, whether or not the others are valid.
+/// Checks every file, even after an invalid one.
 async fn validate(
     files: &[PathBuf],
     inputs: &Inputs,
@@ -130,7 +130,7 @@ async fn validate(
             }
         }
     }
-    // A cluster that could not be asked was told of.
+    // If a cluster was named but did not answer, a warning was printed already.
     let asked_nobody = is_unknown && !servers.has_cluster();
     if asked_nobody && found.iter().any(|shown| shown["ok"] == true) {
         output::note("not checked: whether the agents exist (give --agents, or NATS_URL)");
@@ -141,7 +141,7 @@ async fn validate(
     Ok(worst)
 }
 
-/// Steps that run an agent, and groups of steps.
+/// The number of steps that run an agent, and the number of groups.
 fn sizes(plan: &Plan) -> (usize, usize) {
     let groups = plan.groups().len() - 1;
     (plan.step_count() as usize - groups, groups)

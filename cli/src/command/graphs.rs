@@ -1,4 +1,4 @@
-//! `trellis graphs`: keeps graphs under names on a cluster, lists, shows and deletes them (G18).
+//! `trellis graphs`: stores graphs under names on a cluster, lists, shows and deletes them (G18).
 
 use std::path::{Path, PathBuf};
 
@@ -76,7 +76,8 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
         Command::Delete { name } => (Query::DeleteGraph { name }, Default::default()),
     };
     let client = servers.cluster().await?;
-    // Each of them may come again: a coordinator may have died before its answer.
+    // Each query may be sent twice, because a coordinator may die before its answer. Repeating it
+    // changes nothing.
     match client.query(&query).await? {
         Ok(QueryAnswer::GraphKept { name, version, unchanged }) => {
             match output {
@@ -103,7 +104,7 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
     }
 }
 
-/// The graph of a file, and its name; what can be checked without a cluster is.
+/// Reads a graph and its name, and checks all that needs no cluster.
 fn read(file: &Path, name: Option<GraphName>) -> Result<(GraphName, Document), FileError> {
     let document = read_as_far(file)?;
     let mut checked = document.value.clone();
@@ -125,7 +126,7 @@ fn read(file: &Path, name: Option<GraphName>) -> Result<(GraphName, Document), F
     }
 }
 
-/// Prints a graph as a file, and about it to stderr.
+/// Prints a graph as a file to stdout, and its versions to stderr.
 fn show(found: &GraphShown, output: Output) -> anyhow::Result<Ending> {
     match output {
         Output::Json => output::print_json(&json!(found))?,

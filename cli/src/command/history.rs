@@ -1,4 +1,5 @@
-//! `trellis history`: shows the journal of a context, step by step. Reads it from the bus; the worker need not run.
+//! `trellis history`: shows the journal of a context, step by step. Reads it from the bus, so no
+//! worker has to run.
 
 use bus::From;
 use client::Client;
@@ -25,7 +26,7 @@ use crate::{
     },
 };
 
-/// Characters of a text that are shown on a line.
+/// The characters of a text that are shown on a line.
 const SHOWN: usize = 60;
 
 const EXAMPLES: &str = "\
@@ -92,7 +93,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     Ok(Ending::Completed)
 }
 
-/// The own cost of the context, from its event log, against its journal (B19).
+/// The context's own cost, from its event log, compared with its journal (B19).
 async fn statement(
     client: &Client,
     trace: TraceId,
@@ -114,7 +115,7 @@ fn costs(statement: anyhow::Result<Statement>, output: Output) -> anyhow::Result
     Ok(Ending::Completed)
 }
 
-/// The lines beneath the steps: what the journal does not have, and the sum.
+/// The lines below the steps: the differences from the journal, and the sum.
 fn sum(statement: &Statement) -> String {
     let room = screen::columns_of_stdout();
     let line = |what: &str, who: &str, tokens: String, cost: String, said: &str| {
@@ -136,7 +137,8 @@ fn sum(statement: &Statement) -> String {
     text
 }
 
-/// Prints the entries that there are; an error if nobody will write the others.
+/// Prints the existing entries. Returns an error if the context is live, because no process
+/// continues it.
 async fn as_it_stands(
     client: &Client,
     trace: TraceId,
@@ -144,7 +146,7 @@ async fn as_it_stands(
     nobody: Unreachable,
     output: Output,
 ) -> anyhow::Result<Ending> {
-    // It may have written none yet.
+    // A context that has not started has no entries.
     let entries = client.journal_or_empty(trace, child).await?;
     let mut followed = FollowedJournal::default();
     for entry in &entries {
@@ -157,7 +159,7 @@ async fn as_it_stands(
     }
 }
 
-/// A journal that is printed entry by entry.
+/// Prints a journal entry by entry.
 #[derive(Default)]
 struct FollowedJournal {
     first: Option<Timestamp>,
@@ -175,7 +177,8 @@ impl FollowedJournal {
     }
 }
 
-/// Prints entries as they are written, until the context has ended, with or without a last entry of its own.
+/// Prints entries as they are written, until the context ends. Its journal may end without a last
+/// entry.
 async fn follow(client: &Client, trace: TraceId, child: &ChildId, output: Output) -> anyhow::Result<Ending> {
     let journal = Filter::JournalOf(trace, child.clone());
     let outcome = Filter::One(Subject::Outcome(trace, child.clone()));
@@ -183,7 +186,8 @@ async fn follow(client: &Client, trace: TraceId, child: &ChildId, output: Output
     let mut steps = client.bus().follow(std::slice::from_ref(&journal), From::Start).await.map_err(told)?;
     let mut ends = client.bus().follow(&[outcome], From::Start).await.map_err(told)?;
     let mut followed = FollowedJournal::default();
-    // Those of another pool are no entries of it.
+    // The subject contains the pool. Entries under another pool's subject do not belong to this
+    // journal.
     let mut writer = None;
     // The sequence of the last entry, once the context has ended.
     let mut last: Option<u64> = None;
@@ -210,8 +214,8 @@ async fn follow(client: &Client, trace: TraceId, child: &ChildId, output: Output
     Ok(Ending::Completed)
 }
 
-/// Whether the agent ended by this entry. One that hands over ends with its successor. Without this check, `--follow`
-/// would wait for ever where the outcome is kept for a shorter time than the journal.
+/// True if the agent ended with this entry. After a handover, the entry of the successor ends it.
+/// Without this check, `--follow` would wait forever if the outcome expires before the journal.
 fn is_the_end(step: &HistoryStep) -> bool {
     match step {
         HistoryStep::Result(result) => !matches!(result.verdict, Verdict::Waiting { .. }),
@@ -248,17 +252,18 @@ fn all(entries: &[HistoryEntry]) -> String {
     text
 }
 
-/// What is to be known of an entry besides what it says.
+/// A remark about an entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mark {
     None,
-    /// A later restore went back to a step before it.
+    /// A later restore went back to an earlier step.
     TakenBack,
-    /// It was copied from the context that this one branched from, and paid for there (W5).
+    /// The entry was copied from the context that this one branched from, which also paid for it
+    /// (W5).
     Copied,
 }
 
-/// Whether a later restore went back to a step before this one.
+/// True if a later restore went back to a step before this one.
 fn is_taken_back(entry: &HistoryEntry, entries: &[HistoryEntry]) -> bool {
     entries.iter().filter(|later| later.number > entry.number).any(|later| match later.step {
         HistoryStep::Restored { to, .. } => entry.number > to,
@@ -281,7 +286,7 @@ fn line(entry: &HistoryEntry, first: Timestamp, mark: Mark) -> String {
     let Line { what, who, tokens, cost, said } = journal_text::line(&entry.step);
     let at = format!("{} ms", entry.at.millis_since(first));
     let said = display::cut(&display::flat(&said), SHOWN);
-    // What a copy cost is no cost of this context.
+    // The cost of a copied entry was paid by another context, so it is in parentheses.
     let (said, cost) = match mark {
         Mark::None => (said, cost),
         Mark::TakenBack => (format!("(taken back) {said}"), cost),
@@ -315,7 +320,8 @@ mod tests {
 
     use super::*;
 
-    /// proves: a worker that died while it branched leaves an entry of its successor between the copies, which is none of them.
+    /// proves: a worker that dies while it branches leaves an entry of its successor between the
+    /// copies. That entry is not a copy.
     #[test]
     fn w5_a_copy_behind_a_crash_while_branching_is_marked_and_paid_elsewhere() {
         let of = json!({"trace_id": "0af7651916cd43dd8448eb211c80319c", "child_id": "root", "step": 2});

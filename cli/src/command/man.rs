@@ -1,4 +1,5 @@
-//! `trellis man`: writes a manual page for every command that is not hidden, from the same definitions as the help.
+//! `trellis man`: writes a manual page for every listed command, from the same definitions as the
+//! help.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! The commands, a file each: arguments, what is asked of the cluster, what is printed.
+//! The commands, one file each: the arguments, the requests to the cluster, the output.
 
 pub(crate) mod admin_log;
 pub(crate) mod agents;

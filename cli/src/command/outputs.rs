@@ -1,5 +1,6 @@
-//! `trellis outputs`: the output files of a context, from the object store. The journal names them, and is not trusted:
-//! checksums are compared, and no file is written outside the directory that the user named.
+//! `trellis outputs`: the output files of a context, from the object store. The journal names them
+//! and is not trusted: checksums are compared, and no file is written outside the directory that
+//! the user named.
 
 use std::{
     io::Write,
@@ -77,7 +78,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     list(files, output)
 }
 
-/// The files listed by the last result; none if the context has not ended.
+/// The files in the last result; `None` if the context has not ended.
 fn left(entries: &[HistoryEntry]) -> Option<&[OutputFile]> {
     entries.iter().rev().find_map(|entry| Some(entry.step.as_result()?.outputs.as_slice()))
 }
@@ -116,7 +117,7 @@ async fn fetch(client: &Client, file: &OutputFile) -> anyhow::Result<bytes::Byte
     }
 }
 
-/// Checks all paths before the first file is written.
+/// Saves the files. All paths are checked before the first file is written.
 async fn save(client: &Client, files: &[OutputFile], directory: &Path) -> anyhow::Result<()> {
     for file in files {
         let plain = Path::new(&file.path).components().all(|part| matches!(part, Component::Normal(_)));

@@ -19,7 +19,8 @@ use crate::{
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Args {}
 
-/// The address of the page, with the code that signs in, if one is needed, under the name that is best for it.
+/// The address of the page, with the sign-in code if one is needed. On a loopback address, `host`
+/// replaces the IP address.
 pub(crate) fn link(url: &str, code: Option<&str>, host: Option<&str>) -> String {
     let code = code.map_or_else(String::new, |code| format!("#in={code}"));
     let url = url.trim_end_matches('/');

@@ -1,4 +1,4 @@
-//! `trellis graph plan`: what a graph may cost and is expected to cost, before it runs.
+//! `trellis graph plan`: the highest possible and the expected cost of a graph, before it runs.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -95,7 +95,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     Ok(if asked_and_not { Ending::Refused } else { Ending::Completed })
 }
 
-/// The ceilings in the profiles of agents.
+/// The cost ceilings in the agents' profiles.
 fn ceilings(args: &Args) -> Result<BTreeMap<AgentId, Usd>, Ending> {
     let Some(path) = args.agents.clone().or_else(|| profiles::beside(&args.file)) else {
         return Ok(BTreeMap::new());
@@ -104,7 +104,7 @@ fn ceilings(args: &Args) -> Result<BTreeMap<AgentId, Usd>, Ending> {
     Ok(agents.into_iter().filter_map(|agent| Some((agent.agent_id, agent.max_cost_usd?))).collect())
 }
 
-/// Earlier runs of the graph, if there is a cluster to ask.
+/// Earlier runs of the graph, if a cluster is named.
 async fn learn(servers: &Servers, root: &ChildId, most: usize) -> anyhow::Result<Vec<EarlierRun>> {
     if !servers.has_cluster() {
         return Ok(Vec::new());
@@ -123,13 +123,13 @@ struct PlanReport {
 }
 
 impl PlanReport {
-    /// Whether the worst case fits; none without a budget.
+    /// True if the worst case fits the budget; `None` without a budget.
     fn fits(&self) -> Option<bool> {
         let budget = self.budget?;
         Some(self.needs.is_some_and(|needs| needs <= budget))
     }
 
-    /// The most that the run costs, whatever its steps ask for.
+    /// The most that the run can cost: the worst case or the budget, the lower of the two.
     fn bound(&self) -> Option<Usd> {
         self.needs.into_iter().chain(self.budget).min()
     }
@@ -223,7 +223,7 @@ impl PlanReport {
     }
 }
 
-/// What a step is that runs no agent of its own.
+/// The label of a step that runs no agent.
 fn kind(kind: StepKind) -> &'static str {
     match kind {
         StepKind::Agent => "",

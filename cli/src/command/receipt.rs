@@ -1,4 +1,4 @@
-//! `trellis receipt`: what a run cost, line by line, with sums that agree at every level.
+//! `trellis receipt`: the cost of a run, line by line, with sums that agree at every level.
 
 use std::path::PathBuf;
 
@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// Characters of a detail that are shown on a line.
+/// The characters of a detail that are shown on a line.
 const SHOWN: usize = 80;
 
 const EXAMPLES: &str = "\
@@ -201,7 +201,7 @@ const TIMELINE_SHOWN: [&str; 11] = [
     "DETAIL",
 ];
 
-/// The timeline with the columns that fit on a screen.
+/// The columns of the timeline that fit on a screen.
 fn shortened(rows: Vec<[String; 16]>) -> Vec<[String; 11]> {
     let short = |row: [String; 16]| {
         let [
@@ -362,7 +362,7 @@ fn repricing(repriced: &RepricedRun) -> Vec<[String; 6]> {
     rows
 }
 
-/// A time in the largest unit that shows it well; nothing for none.
+/// A time in the largest suitable unit; empty for zero.
 fn time(ms: u64) -> String {
     match ms {
         0 => String::new(),

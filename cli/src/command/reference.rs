@@ -1,5 +1,5 @@
-//! `trellis man --markdown`: the reference of the command line for the book, from the same definitions as the help. A test holds
-//! docs/reference to it.
+//! `trellis man --markdown`: the reference of the command line for the book, from the same
+//! definitions as the help. A test compares docs/reference with it.
 
 use std::path::Path;
 
@@ -11,7 +11,8 @@ use crate::terminal::ending::Ending;
 /// The processes of a deployment, whose options are settings.
 const PROCESSES: [&str; 4] = ["coordinator", "worker", "gateway", "dev"];
 
-/// Writes cli.md, every command, and settings.md, the options of the processes, into a directory.
+/// Writes two files into a directory: cli.md with every command, and settings.md with the options
+/// of the processes.
 pub(crate) fn run(mut command: Command, dir: &Path) -> anyhow::Result<Ending> {
     command.build();
     let mut commands = String::new();
@@ -29,7 +30,7 @@ pub(crate) fn run(mut command: Command, dir: &Path) -> anyhow::Result<Ending> {
     Ok(Ending::Completed)
 }
 
-/// A command and all beneath it.
+/// Writes a command and all its subcommands.
 fn section(command: &Command, name: &str, page: &mut String) {
     let about = command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default();
     let usage = command.clone().bin_name(name).render_usage().to_string();
@@ -93,7 +94,7 @@ fn row(arg: &Arg) -> String {
     format!("| {} |\n", cells.join(" | "))
 }
 
-/// A text of the help as Markdown: outside of code, `<` and `*` are themselves.
+/// Converts a help text to Markdown. Outside of code, `<`, `*` and `_` are escaped.
 fn words(text: &str) -> String {
     let parts = text.split('`').enumerate();
     let kept = parts.map(|(number, part)| match number % 2 {

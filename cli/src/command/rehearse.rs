@@ -1,5 +1,5 @@
-//! `trellis graph rehearse`: runs a graph on the real core with simulated agents. Each answers with what --result
-//! says, or with its task.
+//! `trellis graph rehearse`: runs a graph on the real core with simulated agents. Each agent
+//! answers with its `--result`, or else with its task.
 
 use std::{
     cell::RefCell,
@@ -28,11 +28,11 @@ use crate::{
     },
 };
 
-/// The options that act for agents and humans.
+/// The options that play the parts of agents and humans.
 const FAIL: &str = "--fail";
 const RESULT: &str = "--result";
 const ANSWER: &str = "--answer";
-/// Characters of an event that are shown on a line.
+/// The characters of an event that are shown on a line.
 const EVENT_SHOWN: usize = 210;
 
 #[derive(Debug, clap::Args)]
@@ -124,7 +124,7 @@ fn answers(args: &Args) -> impl Iterator<Item = &StepId> {
     args.answer.iter().map(|(step, _)| step)
 }
 
-/// Refuses names that can match no step: they would have no effect.
+/// Rejects names that match no step, because they would have no effect.
 fn check_names(args: &Args, plan: &Plan, root: &ChildId) -> anyhow::Result<()> {
     let steps = || plan.groups().iter().flat_map(|group| &group.steps);
     let known: Vec<String> = steps()
@@ -145,13 +145,13 @@ fn check_names(args: &Args, plan: &Plan, root: &ChildId) -> anyhow::Result<()> {
     anyhow::bail!("the graph has no step `{name}`\n\nhint: {hint}")
 }
 
-/// Whether a name is the name of a step, or could be the name of one of its contexts.
+/// True if the name is the step's, or could be the name of one of its contexts.
 fn could_be(name: &str, step: &str) -> bool {
     name == step || name.strip_prefix(step).is_some_and(|rest| rest.starts_with('-'))
 }
 
-/// Whether a name means a context: its own name, or the step of which it is an item or a round. The name of a step
-/// does not mean its fallback, which runs when the step has failed.
+/// True if the name selects the context: by its own name, or by the step of which it is an item or
+/// a round. The name of a step does not select its fallback, which runs after the step failed.
 fn means(name: &str, context: &str) -> bool {
     let Some(rest) = context.strip_prefix(name) else { return false };
     let numbered = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit() || c == 'r' || c == 'n');
@@ -160,9 +160,9 @@ fn means(name: &str, context: &str) -> bool {
 
 struct Cast<'a> {
     args: &'a Args,
-    /// The options of the command line that had an effect, with their names.
+    /// The options that had an effect, with their step.
     used: RefCell<BTreeSet<(&'static str, &'a StepId)>>,
-    /// Why answers do not answer their questions.
+    /// The reasons why answers were rejected.
     refused: RefCell<BTreeMap<&'a StepId, String>>,
 }
 
@@ -201,7 +201,7 @@ impl<'a> Cast<'a> {
         question.form.choices.first().cloned().or_else(|| Text::new("yes").ok())
     }
 
-    /// Tells of every option that had no effect, and of every answer that is none.
+    /// Reports every option without an effect, and every rejected answer.
     fn check_all_used(&self) -> anyhow::Result<()> {
         let (used, refused) = (self.used.borrow(), self.refused.borrow());
         let mut told: Vec<String> = refused
@@ -235,7 +235,7 @@ fn events(rehearsal: &Rehearsal) -> String {
     rehearsal.log.iter().map(line).chain(["\n".into()]).collect()
 }
 
-/// All events, as they would be in the log of a cluster.
+/// All events in the form of a cluster's log.
 fn log(rehearsal: &Rehearsal) -> serde_json::Result<Value> {
     let mut replayed = Trace::new(rehearsal.trace.id());
     let log = rehearsal.log.iter().flat_map(|(at, event)| {

@@ -1,4 +1,4 @@
-//! `trellis runs rerun`: a new run of a graph that takes over what succeeded in an earlier one (G15).
+//! `trellis runs rerun`: a new run of a graph that reuses the results of an earlier run (G15).
 
 use client::{Client, Submission, fresh_trace};
 use domain::{

@@ -1,4 +1,5 @@
-//! `trellis result`: the whole result of a run or of one context, and nothing else, on stdout.
+//! `trellis result`: prints the whole result of a run or of one context to stdout, and nothing
+//! else.
 
 use std::io::{IsTerminal, Write};
 
@@ -51,7 +52,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let Some(result) = &end.details.result else {
         let ending = if node.lifecycle.deleted { Ending::Refused } else { Ending::from(end.status) };
         match (ending, output) {
-            // A graph without an output of its own: that is no mistake.
+            // A graph may have no output. This is not a mistake.
             (Ending::Completed, Output::Json) => output::print_json(&serde_json::Value::Null)?,
             (Ending::Completed, Output::Text) => output::note(&without(&trace, node, &named)),
             (_, Output::Json | Output::Text) => output::error(&without(&trace, node, &named)),
@@ -64,7 +65,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         Output::Text if std::io::stdout().is_terminal() => {
             pager::print(&display::of_result(&result), servers).await?
         }
-        // To a file or a program every byte goes as the agent wrote it.
+        // A file or a pipe gets every byte as the agent wrote it.
         Output::Text => write(&result)?,
     }
     Ok(end.status.into())
@@ -79,7 +80,7 @@ fn find<'a>(trace: &'a Trace, child: Option<&ChildId>) -> anyhow::Result<&'a Con
     })
 }
 
-/// Why there is no result.
+/// The reason why there is no result.
 fn without(trace: &Trace, node: &ContextNode, named: &str) -> String {
     let (id, word) = (trace.id(), trace.word(node));
     if node.lifecycle.deleted {

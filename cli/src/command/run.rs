@@ -1,5 +1,5 @@
-//! `trellis run`: submits a task, shows its progress and prints its outcome; in this process, or in the cluster that
-//! `NATS_URL` names.
+//! `trellis run`: submits a task, shows its progress and prints its outcome. The task runs in the
+//! cluster that the environment names, in the `trellis dev` of this user, or in this process.
 
 use std::{
     io::IsTerminal,
@@ -68,7 +68,8 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         Err(ending) => return Ok(ending),
     };
     let home = servers.home(!args.no_keep).await?;
-    // A directory has the same agents, whoever has it open.
+    // The agents beside the file apply in this process and in a `trellis dev` alike, so that a run
+    // has the same agents in both.
     let of_user = matches!(home, RunTarget::Here(_) | RunTarget::Dev(_));
     if matches!(home, RunTarget::Here(None)) && !args.no_keep {
         output::note("note: this run is not kept: there is no HOME; --data names a directory");
@@ -92,7 +93,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         }
         RunTarget::Here(directory) => {
             match servers.embedded(directory.as_deref(), settings, policy).await? {
-                // It has begun just now.
+                // A `trellis dev` opened the directory between the check and this start.
                 EmbeddedCluster::Dev(bus) => {
                     in_dev = true;
                     there(bus)
@@ -123,7 +124,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
             return Ok(ending);
         }
         if let Some(begin) = begin {
-            // Before the worker begins: a moment later, short ones have ended.
+            // Earlier runs are counted before the worker starts, because short ones would soon end.
             tell_earlier(&client).await?;
             begin.cancel();
         }
@@ -137,8 +138,9 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     ended
 }
 
-/// The agents beside a file that a `dev` does not have. One that it has otherwise may be used by others there; and programs run in the folder of
-/// the `dev`, where another one may have the same name.
+/// The profiles beside a file that a `trellis dev` does not have. A profile with the same name but
+/// other content is an error, because other runs may use the existing one. So is a missing agent
+/// that runs a program: `dev` would run it in its own folder, where its name may mean another one.
 async fn missing_in_dev(client: &Client, profiles: Vec<AgentProfile>) -> anyhow::Result<Vec<AgentProfile>> {
     if profiles.is_empty() {
         return Ok(profiles);
@@ -168,7 +170,7 @@ async fn missing_in_dev(client: &Client, profiles: Vec<AgentProfile>) -> anyhow:
     Ok(missing)
 }
 
-/// Says so if runs that were not over go on beside this one.
+/// Warns if earlier runs continue together with this one.
 async fn tell_earlier(client: &Client) -> anyhow::Result<()> {
     let going = client.working_runs().await?.map_err(client::Error::refused)?.len();
     if going > 0 {
@@ -182,15 +184,16 @@ async fn tell_earlier(client: &Client) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What becomes of a run whose command ends before it.
+/// The state of a run after the user detached from it.
 enum Detached {
-    /// Others run it.
+    /// Other processes continue the run.
     GoesOn,
-    /// It is in this directory, and nobody goes on with it.
+    /// The run is stored in this directory, and no process continues it.
     StandsStill(PathBuf),
 }
 
-/// Says which options a `trellis dev` can't take over: its worker has the settings that it began with.
+/// Warns about options that a running `trellis dev` ignores: its worker keeps the settings that it
+/// started with.
 fn tell_unused(config: &WorkerConfig) {
     let given = config.given();
     if !given.is_empty() {
@@ -202,7 +205,8 @@ fn tell_unused(config: &WorkerConfig) {
     }
 }
 
-/// Lets others look at a cluster in this process that has a directory, or says why it has none; and whether it is kept there.
+/// Makes a cluster in this process visible to other commands, or prints why it is not stored.
+/// Returns true if the run is stored in the directory.
 async fn show(deployment: &mut Deployment, directory: Option<&Path>, not_kept: Option<String>) -> bool {
     let is_kept = directory.is_some() && not_kept.is_none();
     match (directory, not_kept) {
@@ -219,7 +223,7 @@ async fn show(deployment: &mut Deployment, directory: Option<&Path>, not_kept: O
     is_kept
 }
 
-/// Lets other commands of this user look at what runs here.
+/// Serves the runs of this process to other commands of this user.
 async fn let_look(deployment: &mut Deployment, directory: &Path) -> anyhow::Result<()> {
     let token = Some(gateway::token::fresh());
     let listen = (Ipv4Addr::LOCALHOST, 0).into();
@@ -250,7 +254,8 @@ async fn perform(
     }
 }
 
-/// A run that is kept elsewhere than in this process can be left; the user is asked, if there is one.
+/// The reaction to Ctrl-C. The user may detach from a run that is stored outside this process.
+/// Without a terminal, Ctrl-C cancels the run.
 fn on_signal(left: Option<Detached>, trace_id: TraceId) -> OnSignal {
     let is_asked = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
     let left = match left.filter(|_| is_asked) {

@@ -1,5 +1,5 @@
 //! `trellis runs`: describes, watches, cancels, restores and deletes runs. Lists are in `finding`;
-//! the rest is replayed from the log.
+//! all else is replayed from the log.
 
 use std::{collections::BTreeSet, fmt::Write};
 
@@ -191,7 +191,8 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
     }
 }
 
-/// Which contexts wait for a worker while none of their pool answers. Whoever may not ask workers is told nothing.
+/// The contexts that wait for a worker of a pool in which none answers. Empty without permission to
+/// list workers.
 async fn waits_for_workers(client: &Client, trace: &Trace) -> String {
     if missing_workers::waits(trace, &[]).is_empty() {
         return String::new();
@@ -207,7 +208,7 @@ async fn waits_for_workers(client: &Client, trace: &Trace) -> String {
     missing_workers::waits(trace, &there).into_iter().map(line).collect()
 }
 
-/// The calls that are booked at their hold, and why, as far as their journals say (B10).
+/// The calls that are booked at their hold, with the reason that their journals give (B10).
 async fn estimates(client: &Client, trace: &Trace) -> String {
     let mut text = String::new();
     for node in trace.contexts() {
@@ -237,7 +238,7 @@ async fn estimates(client: &Client, trace: &Trace) -> String {
     text
 }
 
-/// Why the journal has no certain cost of a call.
+/// The reason why the journal has no certain cost of a call.
 fn cause<'e>(step: &'e HistoryStep, call_id: &CallId) -> Option<&'e str> {
     match step {
         HistoryStep::Lost(lost) if lost.call_id == *call_id => Some(&lost.cause),
@@ -259,7 +260,7 @@ fn cause<'e>(step: &'e HistoryStep, call_id: &CallId) -> Option<&'e str> {
     }
 }
 
-/// What a run is to do, with which model, and when it was submitted, started and ended.
+/// The goal of a run, its models, and the times of submission, start and end.
 fn about(trace: &Trace, started: Option<Timestamp>, now: Timestamp) -> String {
     let Some(root) = trace.root() else { return String::new() };
     let models: BTreeSet<&str> = trace.contexts().iter().filter_map(|node| model(trace, node)).collect();
@@ -285,7 +286,7 @@ fn about(trace: &Trace, started: Option<Timestamp>, now: Timestamp) -> String {
     lines.into_iter().filter_map(line).collect()
 }
 
-/// The model that a context was told to call.
+/// The model of a context: its own, or that of its agent's profile.
 fn model<'t>(trace: &'t Trace, node: &'t ContextNode) -> Option<&'t str> {
     let of_profile = || trace.agent(node.spec.agent_id.as_ref()?)?.model.as_ref();
     node.spec.model.as_ref().or_else(of_profile).map(ModelName::as_str)
@@ -383,7 +384,7 @@ fn agent(trace: &Trace, node: &ContextNode) -> String {
     snapshot.profile_version.map_or(agent.clone(), |version| format!("{agent} v{version}"))
 }
 
-/// What limits the time of a live context, besides its ancestors.
+/// The time limits of a live context, without those of its ancestors.
 fn time_limits(node: &ContextNode) -> String {
     let mut limits = Vec::new();
     match (node.terms.timeout_ms, node.lifecycle.deadline) {
@@ -403,10 +404,10 @@ fn time_limits(node: &ContextNode) -> String {
     format!("\ntime of {}: {}\n", node.id, limits.join(", "))
 }
 
-/// Whether the cancelled context has ended. A cancel that comes before its run is stored, and takes effect when the run
-/// begins.
+/// True if the cancelled context has ended. A cancel that arrives before its run is stored, and
+/// takes effect when the run begins.
 fn stopped(trace: &Trace, child: Option<&ChildId>, without_undo: bool) -> bool {
-    // A graph that undoes is stopped: it only has to do that.
+    // A graph that undoes its steps is stopped: it starts no other steps.
     let is_stopped = |node: &ContextNode| !node.is_live() || (node.is_undoing() && !without_undo);
     match (trace.root(), child) {
         (None, _) => trace.version() > 0,
@@ -415,7 +416,7 @@ fn stopped(trace: &Trace, child: Option<&ChildId>, without_undo: bool) -> bool {
     }
 }
 
-/// Says what became of a cancel. One that cancelled nothing is told by the exit code.
+/// Prints the effect of a cancel. The exit code shows a cancel without an effect.
 fn cancelled(
     trace: &Trace,
     child: Option<&ChildId>,

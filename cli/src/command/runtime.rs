@@ -1,4 +1,4 @@
-//! The runtime of the commands that talk to a cluster, and their telemetry.
+//! The runtime of the commands that connect to a cluster, and their telemetry.
 
 use crate::{
     cluster::connect::Servers,
@@ -13,7 +13,7 @@ pub(crate) fn block_on(
     run("trellis", true, log_json, command)
 }
 
-/// Does the command, and closes what it has opened.
+/// Runs the command, then closes the cluster that it opened.
 pub(crate) async fn closing(
     servers: &Servers,
     command: impl Future<Output = anyhow::Result<Ending>>,
@@ -23,7 +23,7 @@ pub(crate) async fn closing(
     ended
 }
 
-/// Runs a command under the service name of its spans; a quiet one logs little.
+/// Runs a command under the service name of its spans. A quiet command logs little.
 pub(crate) fn run(
     service: &'static str,
     quiet: bool,
@@ -37,7 +37,8 @@ pub(crate) fn run(
         telemetry.stop().await;
         ended
     });
-    // A blocking read of the terminal can't be cancelled: do not wait for it. Nothing else is left to do.
+    // A blocking read of the terminal can't be cancelled, so the shutdown does not wait for it. No
+    // other work is left.
     runtime.shutdown_background();
     ended
 }

@@ -1,5 +1,5 @@
-//! `trellis schedule`: tasks that are run again and again (G16): kept, shown, paused, run and deleted on a cluster, and their
-//! next ticks, which need no server.
+//! `trellis schedule`: tasks that run repeatedly (G16). Schedules are stored, shown, paused, run
+//! and deleted on a cluster; their next ticks are computed here, without a server.
 
 use std::path::{Path, PathBuf};
 
@@ -138,7 +138,8 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
         }
     };
     let client = servers.cluster().await?;
-    // Each of them may come again: a coordinator may have died between its commit and its answer.
+    // Each query may be sent twice, because a coordinator may die between its commit and its
+    // answer. Repeating it changes nothing.
     match client.query(&query).await? {
         Ok(QueryAnswer::ScheduleKept { name, revision, unchanged, paused, next }) => {
             match output {

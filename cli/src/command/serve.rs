@@ -1,5 +1,5 @@
-//! `trellis coordinator` and `trellis worker`: the long-running processes of a cluster. The first signal drains, the
-//! second ends the process at once.
+//! `trellis coordinator` and `trellis worker`: the long-running processes of a cluster. The first
+//! signal drains the process, the second ends it at once.
 
 use std::{error::Error, net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -216,6 +216,7 @@ pub(crate) async fn coordinator(args: CoordinatorArgs, servers: &Servers) -> any
             config.keys = Some(keys.clone().accepting_unsigned());
         }
     }
+    // A missing Redis address is reported before the connection to NATS.
     if servers.redis_url().is_none() && servers.nats_url().is_some() {
         servers.store(args.streams.partitions).await?;
     }
@@ -264,7 +265,7 @@ pub(crate) async fn worker(args: WorkerArgs, servers: &Servers) -> anyhow::Resul
     .await
 }
 
-/// Runs until the first signal, then drains; the second signal ends it at once.
+/// Runs until the first signal, then drains. The second signal ends the process at once.
 pub(crate) async fn until_signal<E: Error + 'static, F: Future<Output = Result<(), E>>>(
     process: impl FnOnce(CancellationToken) -> F,
 ) -> anyhow::Result<Ending> {

@@ -44,7 +44,8 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     send(&client, servers, (&submission, &sources), args.wait, output).await
 }
 
-/// Submits, and prints the ids of the run, or waits for its outcome and prints that.
+/// Submits, and prints the ids of the run. With `wait`, waits for its outcome and prints that
+/// instead.
 pub(super) async fn send(
     client: &Client,
     servers: &Servers,
@@ -52,7 +53,8 @@ pub(super) async fn send(
     wait: bool,
     output: Output,
 ) -> anyhow::Result<Ending> {
-    // Whoever tries again would submit it again.
+    // Without a process that continues the run, waiting would never end. This is checked before the
+    // submission: a user who tries again would submit twice.
     if let Some(nobody) = servers.nobody_serves(client).filter(|_| wait) {
         return Err(nobody.into());
     }
@@ -67,7 +69,7 @@ pub(super) async fn send(
     if wait {
         output::note(&format!("run {}; waiting for its outcome", accepted.trace_id));
         let mut watch = client.watch(accepted.trace_id).await?;
-        // Somebody has to answer with another command: this one says how.
+        // An answer comes from another command; this one prints how to give it.
         let mut asked = Questions::new(Answerer::Elsewhere);
         while watch.outcome().is_none() {
             watch.next().await?;

@@ -85,7 +85,7 @@ fn hint(code: &str) -> Option<&'static str> {
 
 fn stdin() -> anyhow::Result<String> {
     let mut text = String::new();
-    // One byte more than allowed: a longer text differs from one that just fits.
+    // Reads one byte more than allowed, to distinguish a longer text from one that just fits.
     let most = MAX_TEXT_BYTES as u64 + 1;
     std::io::stdin().take(most).read_to_string(&mut text).context("could not read the message from stdin")?;
     Ok(text)

@@ -21,18 +21,18 @@ use crate::{
     },
 };
 
-/// Characters of the bar of time, and of the bar of money.
+/// The lengths of the time bar and the money bar, in characters.
 const TIME_BAR: usize = 32;
 const MONEY_BAR: usize = 8;
-/// A bar of time that would be shorter is left out.
+/// A shorter time bar is left out.
 const LEAST_BAR: usize = 8;
-/// Below so many columns there are no bars of money.
+/// On a terminal with fewer columns, money bars are left out.
 const LEAST_WITH_MONEY: usize = 56;
-/// What is left of a name at least.
+/// The fewest characters of a name.
 const LEAST_NAME: usize = 12;
-/// Characters of a name.
+/// The most characters of a name.
 const SHOWN: usize = 48;
-/// The attributes that hold what a span cost, in the order in which they are looked for.
+/// The attributes with the cost of a span, in the order of preference.
 const COSTS: [&str; 2] = ["gen_ai.usage.cost", "trellis.cost.subtree_usd"];
 
 const EXAMPLES: &str = "\
@@ -74,11 +74,11 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     Ok(Ending::Completed)
 }
 
-/// The spans as a tree, a line each.
+/// The spans as a tree, one line each.
 fn tree(spans: &[Span], depth: usize, columns: Option<usize>) -> String {
     let ids: std::collections::HashSet<SpanId> = spans.iter().map(|span| span.span_id).collect();
     let mut beneath: BTreeMap<Option<SpanId>, Vec<&Span>> = BTreeMap::new();
-    // The first is the root, whatever a caller says that it hangs beneath.
+    // The first span is the root, even if it names a parent span of the caller.
     for (place, span) in spans.iter().enumerate() {
         let parent = span.parent.filter(|parent| place > 0 && ids.contains(parent));
         beneath.entry(parent).or_default().push(span);
@@ -153,7 +153,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Where a row lies in the whole run, in a bar of so many characters.
+    /// The place of a row within the whole run, as a bar of `length` characters.
     fn time_bar(&self, row: &Row, length: usize) -> String {
         let whole = self.end.since(self.start).as_nanos().max(1);
         let place = |at: Moment| {
@@ -173,12 +173,13 @@ impl<'a> Tree<'a> {
         format!("{}{}", "▪".repeat(filled), " ".repeat(MONEY_BAR - filled))
     }
 
-    /// On a narrow terminal the bars of time are shorter or left out, and then names are cut.
+    /// The tree as text. On a narrow terminal the time bars are shorter, or they are left out and
+    /// names are cut.
     fn shown(&self, columns: Option<usize>) -> String {
         let width =
             |of: fn(&Row) -> &str| self.rows.iter().map(|row| of(row).chars().count()).max().unwrap_or(0);
         let (names, times, costs) = (width(|row| &row.name), width(|row| &row.time), width(|row| &row.cost));
-        // Amounts are never cut, their bars are left out.
+        // Amounts are never cut; their bars may be left out.
         let money = if columns.is_none_or(|columns| columns >= LEAST_WITH_MONEY) { MONEY_BAR + 1 } else { 0 };
         let without_names = times + money + costs + 6;
         let room = columns.map_or(TIME_BAR, |columns| columns.saturating_sub(names + without_names + 2));
@@ -202,7 +203,7 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// The name of a span; that of a context with its id, by which other commands know it.
+/// The name of a span. A context's name includes its id, which other commands accept.
 fn name(span: &Span) -> String {
     let context = text_of(span, "trellis.status").and(text_of(span, "trellis.child_id"));
     match context.filter(|id| !span.name.ends_with(id)) {
@@ -223,7 +224,7 @@ fn cost(span: &Span) -> Option<Usd> {
     })
 }
 
-/// How long it took: `12 ms`, `3.2 s`, `4m10s`.
+/// The duration of a span: `12 ms`, `3.2 s`, `4m10s`.
 fn duration(span: &Span) -> String {
     let took = span.end.since(span.start);
     let millis = took.as_millis();

@@ -1,4 +1,5 @@
-//! `trellis webhooks`: checks a file of webhooks, sends each a message to try it, and makes secrets (X9).
+//! `trellis webhooks`: checks a file of webhooks, sends a test message to each, and makes secrets
+//! (X9).
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! `trellis workers`: lists the workers of a cluster, and drains one.
+//! `trellis workers`: lists the workers of a cluster, and drains them.
 
 use bus::{Bus, ClientBus};
 use client::{Client, TAKES_EFFECT, WORKERS_ANSWER};
@@ -47,7 +47,7 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
     }
 }
 
-/// How to start a worker where there is none.
+/// How to start a worker.
 pub(crate) fn start(client: &Client) -> &'static str {
     match client.bus() {
         ClientBus::Direct(Bus::Disk(_)) => "`trellis dev` works on a directory",
@@ -99,7 +99,7 @@ fn list(
     Ok(Ending::Completed)
 }
 
-/// What a worker allows, and by what that is told from others.
+/// A worker's policy, with the digest that distinguishes it from other policies.
 fn policy(worker: &WorkerState) -> String {
     match worker.policy_digest.get(..8) {
         Some(digest) => format!("{} [{digest}]", worker.policy),
@@ -161,11 +161,11 @@ async fn drain_all(client: &Client, yes: bool, output: Output) -> anyhow::Result
     Ok(if still.is_empty() { Ending::Completed } else { Ending::Failed })
 }
 
-/// Tells workers to drain, and returns those that still take work when time is over.
+/// Asks workers to drain. Returns those that still take work after `TAKES_EFFECT`.
 async fn told(client: &Client, ids: &[WorkerId]) -> anyhow::Result<Result<Vec<WorkerId>, Refusal>> {
     let started = Instant::now();
     let mut still = ids.to_vec();
-    // A broadcast may be lost: repeat it until the workers drain.
+    // A broadcast may be lost, so it is repeated until the workers drain.
     loop {
         for id in &still {
             let query = Query::Drain(Drain { worker_id: id.clone() });

@@ -1,5 +1,6 @@
-//! Names of runs, contexts and steps on the command line, the same in every command: `TRACE`, `TRACE/CHILD`,
-//! `TRACE/CHILD@STEP`. A run is named by its id, by a beginning of it that no other run has, or by `@last`.
+//! Names of runs, contexts and steps on the command line, the same in every command: `TRACE`,
+//! `TRACE/CHILD`, `TRACE/CHILD@STEP`. A run is named by its id, by a unique prefix of the id, or by
+//! `@last`.
 
 use std::str::FromStr;
 
@@ -13,9 +14,9 @@ use trace::Trace;
 
 use crate::terminal::display;
 
-/// The most runs that are listed if a beginning fits several.
+/// The most runs that are listed if a prefix matches several.
 const LISTED: u32 = 5;
-/// Names the root, whatever its id is.
+/// The name of the root context, independent of its id.
 const ROOT: &str = "root";
 
 /// A run, as users name it.
@@ -47,7 +48,7 @@ impl FromStr for RunRef {
 }
 
 impl RunRef {
-    /// The id of the run. An id that is given whole is not looked up: its run may not have begun.
+    /// The id of the run. A complete id is not looked up, because its run may not have begun.
     pub(crate) async fn find(&self, client: &Client) -> anyhow::Result<TraceId> {
         let (query, none) = match self {
             RunRef::Id(id) => return Ok(*id),
@@ -83,7 +84,7 @@ fn ambiguous(runs: &[RunSummary]) -> String {
     format!("more than one run begins so:{lines}{more}\n\nhint: give more digits")
 }
 
-/// `TRACE`, `TRACE/CHILD` or `TRACE/CHILD@STEP`, as it is written.
+/// `TRACE`, `TRACE/CHILD` or `TRACE/CHILD@STEP`, as the user wrote it.
 #[derive(Debug, Clone)]
 pub(crate) struct WrittenRef {
     pub(crate) run: RunRef,
@@ -95,7 +96,7 @@ impl FromStr for WrittenRef {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // `@last` begins as a step does.
+        // The `@` of `@last` does not begin a step.
         let skip = usize::from(text.starts_with('@'));
         let (place, step) = match text[skip..].split_once('@') {
             Some((place, step)) => (&text[..skip + place.len()], Some(step)),
@@ -115,7 +116,7 @@ impl FromStr for WrittenRef {
 }
 
 impl WrittenRef {
-    /// The run, and the context if one is named: `root` is the root, whatever its id is.
+    /// Looks up the run, and the context if one is named. `root` names the root context.
     pub(crate) async fn find(&self, client: &Client) -> anyhow::Result<(TraceId, Option<ChildId>)> {
         let trace = self.run.find(client).await?;
         let child = match &self.child {
@@ -125,7 +126,7 @@ impl WrittenRef {
         Ok((trace, child))
     }
 
-    /// As `find`, for a command that takes no step.
+    /// As [`WrittenRef::find`], for a command that accepts no step.
     pub(crate) async fn context(&self, client: &Client) -> anyhow::Result<(TraceId, Option<ChildId>)> {
         if let Some(step) = self.step {
             bail!("`@{step}` names a step, and this command takes a context: leave it out");
@@ -135,7 +136,8 @@ impl WrittenRef {
 }
 
 impl WrittenRef {
-    /// A step that stands for this one until it is looked up.
+    /// A placeholder for the step, until [`find_checkpoint`] looks up the run and the root. It lets
+    /// the rest of the submission be checked without a cluster.
     pub(crate) fn unsettled(&self) -> Checkpoint {
         let trace_id = if let RunRef::Id(id) = self.run { Some(id) } else { TraceId::from_u128(1) };
         let root = || ROOT.parse().expect("a valid literal");
@@ -169,17 +171,17 @@ impl ContextRef {
         }
     }
 
-    /// The step that is named with the context.
+    /// The step after `@`, if one is named.
     pub(crate) fn step(&self) -> Option<u32> {
         self.named.step
     }
 
-    /// The run, and the context if one is named.
+    /// Looks up the run, and the context if one is named. Rejects a step.
     pub(crate) async fn named(&self, client: &Client) -> anyhow::Result<(TraceId, Option<ChildId>)> {
         self.whole()?.context(client).await
     }
 
-    /// The run, and the context: the root if none is named. The name may have a step.
+    /// Looks up the run, and the context or else the root. The name may contain a step.
     pub(crate) async fn find(&self, client: &Client) -> anyhow::Result<(TraceId, ChildId)> {
         match self.whole()?.find(client).await? {
             (trace, Some(child)) => Ok((trace, child)),
@@ -193,7 +195,7 @@ async fn root(client: &Client, trace: TraceId) -> anyhow::Result<ChildId> {
     Ok(known.root().context("the run has no root")?.id.clone())
 }
 
-/// The context that a user means by a name, in a run that is known: `root` is the root.
+/// The context that a name refers to in a loaded run: `root` is the root context.
 pub(crate) fn meant<'c>(trace: &'c Trace, child: &'c ChildId) -> &'c ChildId {
     match trace.root() {
         Some(root) if child.as_str() == ROOT => &root.id,
@@ -201,7 +203,7 @@ pub(crate) fn meant<'c>(trace: &'c Trace, child: &'c ChildId) -> &'c ChildId {
     }
 }
 
-/// `TRACE[/CHILD]@STEP`: a step of a journal.
+/// Parses `TRACE[/CHILD]@STEP`, a step of a journal.
 pub(crate) fn checkpoint(text: &str) -> Result<WrittenRef, String> {
     let named: WrittenRef = text.parse()?;
     match named.step {
@@ -210,7 +212,7 @@ pub(crate) fn checkpoint(text: &str) -> Result<WrittenRef, String> {
     }
 }
 
-/// The step of a journal that is named.
+/// Looks up the step of a journal.
 pub(crate) async fn find_checkpoint(client: &Client, named: &WrittenRef) -> anyhow::Result<Checkpoint> {
     let (trace_id, child) = named.find(client).await?;
     let child_id = match child {

@@ -1,4 +1,5 @@
-//! What a file has, as a JSON value that knows its lines, or why it can't be used.
+//! The content of a file as a JSON value with line numbers, or the mistakes that make the file
+//! unusable.
 
 use std::path::Path;
 
@@ -17,54 +18,56 @@ use crate::{
     },
 };
 
-/// What a file has.
+/// The content of a file.
 pub(crate) struct Document {
     pub(crate) value: Value,
     pub(crate) sources: Sources,
     pub(crate) unread: UnreadableGraphs,
 }
 
-/// Graphs that steps use and that can't be read. Something else stands in their places, so that the mistakes in the rest are
-/// found too.
+/// Graphs that steps use and that can't be read. A stand-in replaces each of them, so that the
+/// mistakes in the rest of the file are found too.
 #[derive(Default)]
 pub(crate) struct UnreadableGraphs {
-    /// The paths of the stand-ins.
+    /// The paths of the stand-ins in the value.
     pub(crate) places: Vec<String>,
-    /// Why each can't be read, at the step that uses it; and what only a cluster or another file can tell.
+    /// The reason for each graph, at the step that uses it. Also mistakes that only a cluster or
+    /// another file reveals, such as unknown agents.
     pub(crate) problems: Problems,
-    /// What is wrong in files that can be read.
+    /// The mistakes in files that can be read.
     pub(crate) inside: Vec<Mistakes>,
 }
 
-/// Why a file can't be used.
+/// The reason why a file can't be used.
 pub(crate) enum FileError {
     /// The file can't be read.
     Unreadable(anyhow::Error),
-    /// Its content is not valid: all mistakes, each with where it is.
+    /// The content is invalid: all mistakes, each with its place.
     Wrong(Mistakes),
 }
 
 impl From<Problems> for FileError {
-    /// Mistakes that are in no file.
+    /// Mistakes without a place in a file.
     fn from(problems: Problems) -> Self {
         FileError::Wrong(Mistakes::new(problems, &Sources::default()))
     }
 }
 
 impl Document {
-    /// A value that no file has.
+    /// A document from a value that is in no file.
     pub(crate) fn made(value: Value) -> Self {
         Document { value, sources: Sources::default(), unread: UnreadableGraphs::default() }
     }
 
-    /// A part of it.
+    /// The document of one field. Mistakes in it still show the lines of the whole file.
     pub(crate) fn part(self, name: &str) -> Self {
         let Document { mut value, sources, unread } = self;
         let value = value.get_mut(name).map(Value::take).unwrap_or_default();
         Document { value, sources: sources.within(name), unread }
     }
 
-    /// Why it can't be used: everything, with the graphs that could not be read.
+    /// All mistakes of the document: `problems`, and those in the graphs that it uses. Mistakes
+    /// within a stand-in are left out.
     pub(crate) fn wrong(&self, problems: Problems) -> FileError {
         let UnreadableGraphs { places, problems: unread, inside } = &self.unread;
         let mut all = Problems::default();
@@ -82,7 +85,8 @@ impl Document {
         FileError::Wrong(mistakes)
     }
 
-    /// What was read of it, if nothing is wrong with it.
+    /// Returns the decoded value if neither decoding nor reading the used graphs failed, else all
+    /// mistakes.
     pub(crate) fn checked<T>(&self, read: Result<T, Problems>) -> Result<T, FileError> {
         match read {
             Ok(read) if self.unread.places.is_empty() && self.unread.problems.is_empty() => Ok(read),
@@ -95,7 +99,8 @@ impl Document {
         self.checked(graph::read(self.text().as_bytes(), Format::Json))
     }
 
-    /// A graph for a cluster, which has the graphs that it uses by name: what can be checked without them is.
+    /// A graph for a cluster that stores the graphs used by name. Stand-ins replace those graphs,
+    /// so that the rest can be checked here.
     pub(crate) fn graph_to_send(&self) -> Result<TaskGraph, FileError> {
         if graph::references(&self.value).is_empty() {
             return self.graph().map(|(graph, _)| graph);
@@ -108,7 +113,7 @@ impl Document {
         self.checked(problems.or(()).and_then(|()| decode::value(&self.value)))
     }
 
-    /// As `graph`; if it has no inputs, those that it needs are given later.
+    /// As [`Document::graph`]. A graph without `inputs` is accepted: its inputs come later.
     pub(crate) fn graph_to_check(&self) -> Result<(TaskGraph, Plan), FileError> {
         if self.value.get("inputs").is_some() {
             return self.graph();
@@ -122,7 +127,7 @@ impl Document {
 }
 
 impl FileError {
-    /// The same, in another file than the one that the command names.
+    /// The same error for a file that the command does not name.
     pub(crate) fn in_file(self, path: &Path) -> Self {
         match self {
             FileError::Unreadable(_) => self,
@@ -130,12 +135,12 @@ impl FileError {
         }
     }
 
-    /// Prints the mistakes in a task graph to stderr; the ending of the command.
+    /// Prints the mistakes in a task graph to stderr and returns the ending of the command.
     pub(crate) fn explain(&self, path: &Path) -> Ending {
         self.explain_as(path, "a valid task graph")
     }
 
-    /// As `explain`, for a file that should be `what`.
+    /// As [`FileError::explain`], for a file that should be `what`.
     pub(crate) fn explain_as(&self, path: &Path, what: &str) -> Ending {
         match self {
             FileError::Unreadable(error) => {

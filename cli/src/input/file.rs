@@ -40,14 +40,16 @@ fn from_toml(text: &[u8]) -> Result<Value, Problems> {
     let wrong = |what: String| Problems::one("", what, None);
     let text = str::from_utf8(text).map_err(|error| wrong(format!("not valid UTF-8: {error}")))?;
     let table: toml::Table = toml::from_str(text).map_err(|error| {
-        // The message without the source excerpt that `Display` draws: it would not fit in a list.
+        // This message leaves out the source excerpt that `Display` draws, which would not fit in a
+        // list.
         let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].lines().count().max(1));
         wrong(format!("not valid TOML: {} at line {line}", error.message()))
     })?;
     plain("", toml::Value::Table(table))
 }
 
-/// The value as JSON. JSON has no dates, which become texts, and no infinite numbers, which are refused.
+/// Converts a TOML value to JSON. JSON has no dates and no infinite numbers: dates become texts,
+/// infinite numbers are rejected.
 fn plain(at: &str, value: toml::Value) -> Result<Value, Problems> {
     Ok(match value {
         toml::Value::String(text) => text.into(),
@@ -84,7 +86,7 @@ fn format_of(path: &Path, text: &[u8]) -> Format {
 
 pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     let mut text = Vec::new();
-    // One byte more than allowed: a longer file differs from one that just fits.
+    // Reads one byte more than allowed, to distinguish a longer file from one that just fits.
     let most = u64::try_from(MAX_MESSAGE_BYTES).unwrap_or(u64::MAX) + 1;
     if path == "-" {
         std::io::stdin().take(most).read_to_end(&mut text).context("could not read stdin")?;

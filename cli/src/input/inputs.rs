@@ -33,14 +33,14 @@ pub(crate) struct Inputs {
     inputs: Option<PathBuf>,
 }
 
-/// The inputs, and the file that some of them are from.
+/// The inputs, and the file that contains some of them.
 struct InputValues {
     values: Map<String, Value>,
     from: Option<(PathBuf, Sources)>,
 }
 
 impl Inputs {
-    /// Puts the inputs into a submission.
+    /// Inserts the inputs into a submission.
     pub(crate) fn put(&self, document: &mut Document) -> Result<(), FileError> {
         let InputValues { values, from } = self.read()?;
         for (key, _) in &self.input {
@@ -58,15 +58,16 @@ impl Inputs {
         Ok(())
     }
 
-    /// A graph with these inputs, to be planned or run.
+    /// Reads a graph and inserts the inputs, for a plan or a run.
     pub(crate) fn document(&self, path: &Path) -> Result<Document, FileError> {
         let mut document = read_as_far(path)?;
         self.put(&mut document)?;
         Ok(document)
     }
 
-    /// A graph with these inputs and with the graphs that it uses by name, its agents compared with those that there are; the
-    /// ending of the command if it has mistakes, which are told then.
+    /// Reads a graph with these inputs and with the graphs that it uses by name. Its agents are
+    /// compared with the known ones. If it has mistakes, they are printed and the ending of the
+    /// command is returned.
     pub(crate) async fn graph(
         &self,
         file: &Path,
@@ -92,7 +93,7 @@ impl Inputs {
         }
     }
 
-    /// The inputs alone, by checked keys.
+    /// The inputs alone, by checked key.
     pub(crate) fn read_checked(&self) -> Result<BTreeMap<ContextKey, Json>, FileError> {
         let InputValues { values, from } = self.read()?;
         let (mut inputs, mut problems) = (BTreeMap::new(), Problems::default());
@@ -107,12 +108,12 @@ impl Inputs {
         problems.or(inputs).map_err(|problems| FileError::Wrong(Mistakes::new(problems, &sources)))
     }
 
-    /// The file of inputs, to name it.
+    /// The path that errors name: the file of inputs, or `--input`.
     pub(crate) fn path(&self) -> &Path {
         self.inputs.as_deref().unwrap_or(Path::new("--input"))
     }
 
-    /// What they give, and the file that some of it is from.
+    /// All inputs, and the file that contains some of them.
     fn read(&self) -> Result<InputValues, FileError> {
         let (mut given, mut from) = (Map::new(), None);
         if let Some(path) = &self.inputs {

@@ -1,5 +1,5 @@
-//! The agents that a graph may name, as far as somebody says which there are: a file of profiles, or a cluster. Without either
-//! nobody knows, and names are not checked.
+//! The agents that a graph may name: those of a file of profiles and of the connected cluster.
+//! Without either, the names are not checked.
 
 use std::path::Path;
 
@@ -15,7 +15,8 @@ use crate::{
     terminal::{ending::Ending, output},
 };
 
-/// As `ask`; without a file, the one in the folder of the graph counts, as it does for `run`, unless a server is named.
+/// As [`ask`]. Without a file and a server, the agents file in the graph's folder is used, as in
+/// `run`.
 pub(crate) async fn of_graph(
     graph: &Path,
     file: Option<&Path>,
@@ -24,13 +25,15 @@ pub(crate) async fn of_graph(
     let is_served = servers.url().is_some() || servers.nats_url().is_some();
     let beside = profiles::beside(graph).filter(|_| file.is_none() && !is_served);
     let known = ask(file.or(beside.as_deref()), servers).await?;
-    // A directory may keep others.
+    // The default directory may contain more agents, so only a name close to a known one is
+    // reported.
     let may_be_more = beside.is_some() && !servers.has_cluster();
     Ok(if may_be_more { known.map(KnownAgents::or_more) } else { known })
 }
 
-/// Those of a file and of the cluster that `NATS_URL` names; none if neither is given. A cluster that can't be asked is
-/// told of: a graph is right or wrong without it too. So is a file that can't be used, which ends the command.
+/// The agents of a file and of the named cluster; `None` without either. A cluster that does not
+/// answer only causes a warning, because most of a graph can be checked without it. An unusable
+/// file ends the command.
 async fn ask(file: Option<&Path>, servers: &Servers) -> Result<Option<KnownAgents>, Ending> {
     let mut known = Vec::new();
     if let Some(file) = file {
@@ -52,7 +55,8 @@ async fn ask(file: Option<&Path>, servers: &Servers) -> Result<Option<KnownAgent
     Ok(Some(KnownAgents::new(known)))
 }
 
-/// Compares the agents that a graph names with those that there are, if that is known.
+/// Reports agents that the graph names and that do not exist. Does nothing if the agents are
+/// unknown.
 pub(crate) fn check(known: Option<&KnownAgents>, document: &mut Document) {
     if let Some(known) = known {
         known.check(&document.value, &mut document.unread.problems);

@@ -1,4 +1,5 @@
-//! The keys that coordinators sign with (S3), read once from a file or a variable. Never shown.
+//! The keys that coordinators sign with (S3), read once from a file or a variable. They are never
+//! printed.
 
 use std::path::PathBuf;
 
@@ -9,7 +10,7 @@ use crate::{
     terminal::{ending::Ending, output},
 };
 
-/// Not an option: everybody on the machine sees the arguments of a process.
+/// The key itself is not an option: every user of the machine can see the arguments of a process.
 const VARIABLE: &str = "TRELLIS_LOG_KEY";
 
 #[derive(Debug, clap::Args)]
@@ -27,9 +28,10 @@ impl LogKeys {
         Some((VARIABLE.to_owned(), file))
     }
 
-    /// None: there is no key.
+    /// Reads the keys; `None` if no key is configured.
     pub(crate) fn read(&self) -> Result<Option<Keys>, Ending> {
-        // An empty variable counts as unset: shells and compose files unset variables that way.
+        // An empty variable is treated as unset, because shells and compose files unset variables
+        // that way.
         let file = self.log_key_file.as_ref().filter(|path| !path.as_os_str().is_empty());
         let text = worker::own_variable(VARIABLE)
             .or_else(|| std::env::var_os(VARIABLE).map(|text| text.to_string_lossy().into_owned()));

@@ -1,4 +1,5 @@
-//! What users give a command: files, values, names of contexts. Read once, checked, with all mistakes at once.
+//! The input of commands: files, values, names of contexts. Each is read once and checked, and all
+//! mistakes are reported together.
 
 pub(crate) mod context_ref;
 pub(crate) mod document;

@@ -1,4 +1,5 @@
-//! Graphs that a file uses by name (G18): the cluster that keeps them is asked, so that the file can be checked with them.
+//! Graphs that a file uses by name (G18). They are fetched from the cluster that stores them, so
+//! that the file can be checked together with them.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -10,11 +11,11 @@ use domain::{
 
 use crate::{cluster::connect::Servers, input::document::Document};
 
-/// What a name is, or why it is nothing.
+/// The graph of each name and version, or the reason why none was found.
 type Answers = BTreeMap<(GraphName, Option<u64>), Result<FoundGraph, NotFound>>;
 
-/// Puts the graphs of the cluster in the place of their names; what is wrong with the names is told with all else that is
-/// wrong with the document.
+/// Replaces the names by the cluster's graphs. Mistakes in the names are reported together with all
+/// others of the document.
 pub(crate) async fn put(document: &mut Document, servers: &Servers) -> anyhow::Result<()> {
     let references = graph::references(&document.value);
     if references.is_empty() {

@@ -1,4 +1,4 @@
-//! Parsers for values on the command line. Errors say what is accepted.
+//! Parsers for values on the command line. Each error names the accepted form.
 
 use std::{str::FromStr, time::Duration};
 
@@ -12,14 +12,15 @@ use domain::{
 use host::clock::Clock;
 use serde_json::Value;
 
-/// One message may have 8 MiB: a smaller stream would hold hardly any.
+/// The smallest size of a stream. One message may have 8 MiB, so a smaller stream would hold hardly
+/// any.
 const MIN_STREAM_BYTES: i64 = 16 << 20;
 
 pub(crate) fn usd(text: &str) -> Result<Usd, String> {
     text.strip_prefix('$').unwrap_or(text).parse().map_err(|error: domain::money::Error| error.to_string())
 }
 
-/// A ceiling: nothing could run under one of zero.
+/// A cost ceiling. Zero is rejected, because nothing could run under it.
 pub(crate) fn ceiling(text: &str) -> Result<Usd, String> {
     let above_zero = |usd: &Usd| *usd > Usd::ZERO;
     usd(text).and_then(|usd| Some(usd).filter(above_zero).ok_or("a ceiling must be more than zero".into()))
@@ -68,7 +69,8 @@ pub(crate) fn bytes(text: &str) -> Result<i64, String> {
         .ok_or_else(|| "the size of a stream must be at least 16MiB, and less than 8EiB".into())
 }
 
-/// A time before now (`2h`), a day (`2026-11-01`) or a time of one (`2026-11-01T08:00Z`), in UTC.
+/// Parses a time before now (`2h`), a day (`2026-11-01`) or a time of day (`2026-11-01T08:00Z`), in
+/// UTC.
 pub(crate) fn moment(text: &str) -> Result<Timestamp, String> {
     if let Some(at) = Timestamp::parse(text) {
         return Ok(at);
@@ -97,7 +99,7 @@ pub(crate) fn input(text: &str) -> Result<(ContextKey, Value), String> {
     key_json(text, "write it as key=json, such as topic='\"ants\"'")
 }
 
-/// A name and a JSON value; `usage` is the error if there is no `=`.
+/// Parses a name and a JSON value. `usage` is the error if there is no `=`.
 pub(crate) fn key_json<K: FromStr<Err = domain::id::Error>>(
     text: &str,
     usage: &str,

@@ -1,4 +1,4 @@
-//! `--reprice TABLE`: a settings file of a worker, of which only the prices count.
+//! `--reprice TABLE`: a worker's settings file, of which only the prices are used.
 
 use std::path::Path;
 
@@ -7,7 +7,8 @@ use worker::PriceTable;
 
 use crate::{input::file::read_value, terminal::ending::Ending};
 
-/// The checked prices; or, if they are not valid, the ending, after the mistakes were printed.
+/// The checked prices. If they are invalid, prints the mistakes and returns the ending of the
+/// command.
 pub(crate) fn read(path: &Path) -> Result<PriceTable, Ending> {
     let table = read_value(path).and_then(|document| {
         let settings = decode::value::<worker::Settings>(&document.value);

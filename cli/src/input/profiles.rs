@@ -1,4 +1,5 @@
-//! Reads agent profiles from a file: a list, or `agents:` with a list. Reports all mistakes at once.
+//! Reads agent profiles from a file: a list, or `agents:` with a list. Reports all mistakes at
+//! once.
 
 use std::{
     collections::BTreeSet,
@@ -45,7 +46,8 @@ fn profiles(value: Value) -> Result<Vec<AgentProfile>, Problems> {
     let Value::Array(items) = &value else {
         return decode::value(&value).map_err(|problems| under(name, &problems));
     };
-    // One by one: what is wrong with one profile hides nothing of the others.
+    // Profiles are checked one by one, so that a mistake in one profile hides no mistakes in the
+    // others.
     let (mut agents, mut problems, mut seen) = (Vec::new(), Problems::default(), BTreeSet::new());
     for (index, item) in items.iter().enumerate() {
         let at = format!("{name}[{index}]");
@@ -63,7 +65,7 @@ fn profiles(value: Value) -> Result<Vec<AgentProfile>, Problems> {
     problems.or(agents)
 }
 
-/// The problems with `name` put before their paths.
+/// The problems with `name` before their paths.
 fn under(name: &str, problems: &Problems) -> Problems {
     let mut moved = Problems::default();
     for problem in problems.iter() {

@@ -1,4 +1,4 @@
-//! Where in which files the parts of a value are: mistakes are shown with their lines.
+//! The lines of a file at which each part of a value is. Mistakes are shown with these lines.
 
 use std::{
     fmt,
@@ -13,7 +13,7 @@ use domain::{
 };
 use serde_json::{Value, json};
 
-/// How a text is written.
+/// The format of a text.
 #[derive(Clone, Copy)]
 pub(crate) enum Form {
     Plain(Format),
@@ -22,16 +22,16 @@ pub(crate) enum Form {
     Option(&'static str),
 }
 
-/// The texts that a value was read from. Its parts may be from several files.
+/// The texts that a value was read from. Parts of one value may come from several files.
 #[derive(Default)]
 pub(crate) struct Sources(Vec<Source>);
 
 struct Source {
-    /// The path in the value that the text stands at.
+    /// The path in the value at which the content of the text begins.
     at: String,
-    /// Where the value begins in the text: it may be a part of what the file has.
+    /// The path in the text at which the value begins, if the value is only a part of the file.
     part: String,
-    /// None for the file that the command names.
+    /// `None` for the file that the command names.
     file: Option<PathBuf>,
     text: Vec<u8>,
     form: Form,
@@ -42,7 +42,7 @@ impl Sources {
         Sources(vec![Source { at: String::new(), part: String::new(), file: None, text, form }])
     }
 
-    /// The texts of another file, whose value stands at `at`.
+    /// Adds the texts of another file whose value was inserted at `at`.
     pub(crate) fn add(&mut self, at: &str, file: PathBuf, other: Sources) {
         for source in other.0 {
             let file = Some(source.file.unwrap_or_else(|| file.clone()));
@@ -50,13 +50,13 @@ impl Sources {
         }
     }
 
-    /// What an option of the command line gives.
+    /// Adds a value that an option of the command line sets.
     pub(crate) fn option(&mut self, at: &str, name: &'static str) {
         let (part, text) = (String::new(), Vec::new());
         self.0.push(Source { at: at.to_owned(), part, file: None, text, form: Form::Option(name) });
     }
 
-    /// A refusal with the lines of the mistakes that it tells of.
+    /// Adds the lines of the mistakes to a refusal.
     pub(crate) fn locate(&self, mut refusal: Refusal) -> Refusal {
         let mut problems = Problems::default();
         for problem in &refusal.problems {
@@ -73,7 +73,7 @@ impl Sources {
         refusal
     }
 
-    /// For a part of what the file has.
+    /// The same texts for one field of the value.
     pub(crate) fn within(mut self, part: &str) -> Self {
         for source in &mut self.0 {
             match source.at.strip_prefix(part).and_then(|rest| rest.strip_prefix('.')) {
@@ -95,12 +95,12 @@ impl Source {
     }
 }
 
-/// Everything that is wrong with a value, each with its place in a file.
+/// All mistakes in a value, each with its place in a file.
 #[derive(Clone, Default)]
 pub(crate) struct Mistakes {
-    /// In the order of their files and lines.
+    /// Ordered by file and line.
     found: Vec<(Problem, Option<SourcePlace>)>,
-    /// How many further ones there are.
+    /// The number of mistakes beyond those in `found`.
     unlisted: usize,
 }
 
@@ -111,7 +111,7 @@ enum SourcePlace {
 }
 
 impl SourcePlace {
-    /// Whether it says all that the path of the problem says: an option that gives the whole field.
+    /// True if the place replaces the path of the problem: an option that sets the whole field.
     fn names(&self, problem: &Problem) -> bool {
         matches!(self, SourcePlace::Option(_)) && !problem.path.contains(['.', '['])
     }
@@ -131,7 +131,7 @@ impl Mistakes {
     pub(crate) fn new(problems: Problems, sources: &Sources) -> Self {
         let mut texts: Vec<(usize, &Source, Lines)> =
             sources.0.iter().enumerate().map(|(number, of)| (number, of, of.lines())).collect();
-        // The innermost first; of two at the same place the later one, which overrides.
+        // The innermost text comes first. At the same path a later text overrides an earlier one.
         texts.sort_by_key(|(number, source, _)| std::cmp::Reverse((source.at.len(), *number)));
         let find = |problem: &Problem| {
             texts.iter().find_map(|(number, source, lines)| {
@@ -146,7 +146,7 @@ impl Mistakes {
                 Some((*number, SourcePlace::Line { file: source.file.clone(), at }))
             })
         };
-        // What is missing in the whole is told of its first line.
+        // A field that is missing in the whole value is reported at its first line.
         let whole = || {
             let (number, source, lines) = texts.last()?;
             Some((*number, SourcePlace::Line { file: source.file.clone(), at: lines.begin()? }))
@@ -163,7 +163,7 @@ impl Mistakes {
         Mistakes { found: found.collect(), unlisted }
     }
 
-    /// A text that can't be parsed: the parser says the line.
+    /// The mistakes in a text that can't be parsed. The parser's message contains the line.
     pub(crate) fn of_syntax(problems: Problems) -> Self {
         let found = problems.iter().map(|problem| {
             let at = place_in(&problem.message);
@@ -172,7 +172,7 @@ impl Mistakes {
         Mistakes { found: found.collect(), unlisted: problems.unlisted() }
     }
 
-    /// The same, in another file than the one that the command names.
+    /// The same mistakes for a file that the command does not name.
     pub(crate) fn in_file(mut self, path: &Path) -> Self {
         for (_, found) in &mut self.found {
             if let Some(SourcePlace::Line { file, .. }) = found {
@@ -182,7 +182,7 @@ impl Mistakes {
         self
     }
 
-    /// Adds those of another file.
+    /// Adds the mistakes of another file.
     pub(crate) fn extend(&mut self, more: &Mistakes) {
         self.found.extend(more.found.iter().cloned());
         self.unlisted += more.unlisted;
@@ -229,13 +229,13 @@ impl fmt::Display for Mistakes {
     }
 }
 
-/// Whether a path is another, or within it.
+/// True if the paths are equal or `path` is within `above`.
 pub(crate) fn is_within(path: &str, above: &str) -> bool {
     let rest = path.strip_prefix(above);
     rest.is_some_and(|rest| above.is_empty() || rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
-/// The place that a parser's message names: `… at line 3 column 5`.
+/// Reads the place from a parser's message: `… at line 3 column 5`.
 fn place_in(message: &str) -> Option<LinePlace> {
     let number = |word: &str| {
         let rest = message.split(word).nth(1)?.trim_start();
@@ -246,7 +246,7 @@ fn place_in(message: &str) -> Option<LinePlace> {
     Some(LinePlace { line, column: number("column ").unwrap_or(1) })
 }
 
-/// A path within another.
+/// Joins a path to the path above it.
 pub(crate) fn join(above: &str, path: &str) -> String {
     if path.is_empty() || path.starts_with('[') {
         format!("{above}{path}")

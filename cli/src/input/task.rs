@@ -69,8 +69,8 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    /// The submission, and where it was read from; or, if there is none, the ending, after the mistakes were printed. `alone`: nobody
-    /// keeps graphs that it could name.
+    /// Reads the submission and its sources. If there are mistakes, prints them and returns the
+    /// ending. With `alone`, no server stores graphs that the task could use by name.
     pub(crate) fn read(
         &self,
         alone: bool,
@@ -101,7 +101,7 @@ impl Task {
         }
     }
 
-    /// The options of the command line override the file.
+    /// Applies the options of the command line, which override the file.
     fn merged(&self, mut document: Document) -> Result<Document, FileError> {
         let Some(fields) = document.value.as_object_mut() else { return Ok(document) };
         if let Some(usd) = self.max_cost_usd {
@@ -120,7 +120,7 @@ impl Task {
             document.sources.option("timeout_ms", "--timeout");
         }
         if let Some(from) = &self.branch_from {
-            // Which run it is may have to be asked for: `settle` says it.
+            // The run's id may need a lookup; [`Task::settle`] sets it.
             fields.insert("branch_from".into(), json!(from.unsettled()));
         }
         if !self.label.is_empty()
@@ -135,7 +135,7 @@ impl Task {
         Ok(document)
     }
 
-    /// Completes a submission with what only a cluster knows: which run is meant.
+    /// Looks up the run of `--branch-from`, which only a cluster can do.
     pub(crate) async fn settle(&self, submission: &mut Submission, client: &Client) -> anyhow::Result<()> {
         if let (Some(named), Submission::Spawn(spawn)) = (&self.branch_from, submission) {
             spawn.branch_from = Some(context_ref::find_checkpoint(client, named).await?);
@@ -143,12 +143,13 @@ impl Task {
         Ok(())
     }
 
-    /// Whether the user names the file of agents.
+    /// True if the user names the file of agents.
     pub(crate) fn names_agents(&self) -> bool {
         self.agents.is_some()
     }
 
-    /// The profiles to apply first; or, if they can't be read, the ending, after the mistakes were printed.
+    /// The profiles to apply first. If they can't be read, prints the mistakes and returns the
+    /// ending.
     pub(crate) fn profiles(&self, embedded: bool) -> anyhow::Result<Result<Vec<AgentProfile>, Ending>> {
         let agents = match &self.agents {
             Some(path) => match profiles::read(path) {
@@ -179,7 +180,7 @@ fn submission(document: &Document) -> Result<Submission, FileError> {
     }
 }
 
-/// As `submission`, for a cluster: it has the graphs that are used by name.
+/// As [`submission`], for a cluster that stores the graphs used by name.
 pub(crate) fn submission_to_send(document: &Document) -> Result<Submission, FileError> {
     match spawn(document) {
         Some(spawn) => spawn,

@@ -1,5 +1,5 @@
-//! `use: FILE` on a step: the graph of the file is put in its place, as `graph`. A file is named relative to the file that
-//! names it. Names of graphs that a cluster keeps stay as they are.
+//! `use: FILE` on a step: the graph of the file replaces the name, as `graph`. The path is relative
+//! to the file that contains it. Names of graphs that a cluster stores are left unchanged.
 
 use std::path::{Path, PathBuf};
 
@@ -16,19 +16,20 @@ use crate::input::{
     sources::{Mistakes, Sources, join},
 };
 
-/// A file, with the graphs that its steps use.
+/// Reads a file and the graphs that its steps use.
 pub(crate) fn read_with_graphs(path: &Path) -> Result<Document, FileError> {
     let document = read_as_far(path)?;
     document.checked(Ok(()))?;
     Ok(document)
 }
 
-/// As `read_with_graphs`; a graph that can't be read is told of with all that is wrong in the rest, once that is checked.
+/// As [`read_with_graphs`]. An unreadable graph is reported later, together with the mistakes in
+/// the rest.
 pub(crate) fn read_as_far(path: &Path) -> Result<Document, FileError> {
     let mut document = read_value(path)?;
     let mut files = Files { open: vec![named(path)], bytes: 0, unread: UnreadableGraphs::default() };
     let Document { value, sources, .. } = &mut document;
-    // What `graph show` prints has the graph in it, and a schedule its task.
+    // The output of `graph show` contains its graph in `graph`, and a schedule its task in `task`.
     let (at, graph) = if value.get("steps").is_none() && value.get("graph").is_some() {
         ("graph", &mut value["graph"])
     } else if value.get("cron").is_some() && value.get("task").is_some() {
@@ -46,11 +47,11 @@ pub(crate) fn read_as_far(path: &Path) -> Result<Document, FileError> {
     Ok(document)
 }
 
-/// The files that are read.
+/// The files read so far.
 struct Files {
-    /// The file that is read, and those that use it.
+    /// The file that is being read, and the files that use it.
     open: Vec<PathBuf>,
-    /// The size of all of them together.
+    /// The size of all files together.
     bytes: usize,
     unread: UnreadableGraphs,
 }
@@ -70,7 +71,7 @@ impl Files {
 
     fn step(&mut self, step: &mut Value, at: &str, file: &Path, sources: &mut Sources) {
         let used = step.get("use").and_then(Value::as_str).map(str::to_owned);
-        // A name is for the cluster.
+        // A name is left for the cluster.
         if let Some(used) = used.filter(|used| Reference::new(used) == Reference::File) {
             self.put(step, &used, at, file, sources);
         } else if let Some(graph) = step.get_mut("graph") {
@@ -79,7 +80,7 @@ impl Files {
         self.graph(step, at, file, sources);
     }
 
-    /// Puts the graph of a file in the place of its name; one that only stands there if it can't be read.
+    /// Inserts the graph of a file into the step, or a stand-in if the file can't be read.
     fn put(&mut self, step: &mut Value, used: &str, at: &str, file: &Path, sources: &mut Sources) {
         let graph = match self.read(step, used, at, file, sources) {
             Ok(graph) => graph,
@@ -99,7 +100,7 @@ impl Files {
         }
     }
 
-    /// A graph that takes whatever it is given.
+    /// A stand-in that accepts the inputs of this step.
     fn stand_in(&mut self, step: &Value, at: &str) -> Value {
         self.unread.places.push(join(at, "graph"));
         let given = step.get("with").and_then(Value::as_object);
@@ -108,7 +109,7 @@ impl Files {
         json!({"inputs": inputs, "steps": [{"agent_id": "default", "task_description": "-"}]})
     }
 
-    /// The graph of a file.
+    /// Reads the graph of a file.
     fn read(
         &mut self,
         step: &Value,
@@ -150,7 +151,7 @@ impl Files {
     }
 }
 
-/// The file itself, whatever it is called.
+/// The canonical path of a file, so that one file under two names is recognized.
 fn named(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }

@@ -1,5 +1,5 @@
-//! The files of a worker: its settings (models, prices, tools, workspaces), and the policy of what profiles may ask for. Used
-//! by `worker`, and by the worker inside `run` and `dev`.
+//! The files of a worker: its settings (models, prices, tools, workspaces), and the policy that
+//! bounds profiles. Used by `worker`, and by the worker inside `run` and `dev`.
 
 use std::path::{Path, PathBuf};
 
@@ -29,7 +29,7 @@ pub(crate) struct WorkerConfig {
 }
 
 impl WorkerConfig {
-    /// The options that give the worker settings of its own.
+    /// The options that configure the worker of this command.
     pub(crate) fn given(&self) -> Vec<&'static str> {
         let options =
             [("--config", &self.config), ("--policy", &self.policy), ("--secrets-dir", &self.secrets_dir)];
@@ -37,14 +37,15 @@ impl WorkerConfig {
         given.map(|(option, _)| option).collect()
     }
 
-    /// Whether a policy was named for this command, and not for all by a variable.
+    /// True if the policy was named for this command, not for all commands by a variable.
     pub(crate) fn names_policy(&self) -> bool {
         let of_all = std::env::var_os("TRELLIS_WORKER_POLICY").filter(|file| !file.is_empty());
         named(self.policy.as_deref()).is_some_and(|file| Some(file.as_os_str()) != of_all.as_deref())
     }
 
-    /// The checked settings, and the policy if there is one; or, if they are not valid, the ending, after the mistakes were
-    /// printed. Call it before stdin is read: if there are keys in the environment, the process begins again without them.
+    /// Reads and checks the settings, and the policy if there is one. If they are invalid, prints
+    /// the mistakes and returns the ending. Call it before reading stdin: if the environment
+    /// contains keys, the process starts again without them.
     pub(crate) fn read(&self) -> Result<(worker::Settings, Option<AgentPolicy>), Ending> {
         let settings = match named(self.config.as_deref()) {
             Some(path) => {
@@ -61,7 +62,7 @@ impl WorkerConfig {
     }
 }
 
-/// Takes keys and passwords out of the environment of this process.
+/// Removes keys and passwords from the environment of this process.
 pub(crate) fn hide_keys(settings: &worker::Settings) {
     if let Err(error) = worker::hide_keys(settings) {
         output::note(&format!("warning: the keys of this process stay in its environment: {error}"));
@@ -87,12 +88,12 @@ fn read_secrets(directory: &Path) -> Result<(), Ending> {
     }
 }
 
-/// An empty variable names no file.
+/// The path of a file. An empty variable names no file.
 fn named(path: Option<&Path>) -> Option<&Path> {
     path.filter(|path| !path.as_os_str().is_empty())
 }
 
-/// A checked policy file.
+/// Reads and checks a policy file.
 pub(crate) fn read_policy(path: &Path) -> Result<AgentPolicy, Ending> {
     read(path, "a valid policy file", decode::value, AgentPolicy::check)
 }

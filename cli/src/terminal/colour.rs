@@ -1,5 +1,6 @@
-//! Colours, if stdout is a terminal and `NO_COLOR` is not set. A text that is to have one carries a mark that nobody else can write, so
-//! that no agent colours the screen: marks become colours when the text is printed.
+//! Colours, if stdout is a terminal and `NO_COLOR` is not set. A coloured text carries a mark with
+//! a random part, and printing turns marks into colours. An agent can't guess the mark, so its
+//! output can't colour the screen.
 
 use std::{fmt, io::IsTerminal, sync::LazyLock};
 
@@ -15,7 +16,7 @@ enum Colour {
     Cyan,
 }
 
-/// The end of a coloured text.
+/// The mark at the end of a coloured text.
 const PLAIN: char = '0';
 
 impl Colour {
@@ -39,7 +40,7 @@ impl Colour {
         }
     }
 
-    /// That of a status: what needs somebody stands out.
+    /// The colour of a status. A status that needs a user's action has the strongest colour.
     fn of(status: &str) -> Option<Self> {
         match status {
             "completed" => Some(Colour::Green),
@@ -51,7 +52,7 @@ impl Colour {
     }
 }
 
-/// What begins a mark; it is drawn anew in every process.
+/// The beginning of every mark, random in each process.
 static MARK: LazyLock<String> = LazyLock::new(|| format!("\u{1b}{}", Uuid::new_v4().simple()));
 
 static IS_ON: LazyLock<bool> = LazyLock::new(|| {
@@ -59,7 +60,7 @@ static IS_ON: LazyLock<bool> = LazyLock::new(|| {
     unset && std::env::var_os("TERM").is_none_or(|term| term != "dumb") && std::io::stdout().is_terminal()
 });
 
-/// A status, perhaps with blanks or words behind it, in the colour of its first word.
+/// Colours the first word of a text by the status that it names. Blanks or words may follow.
 pub(crate) fn status(shown: &str) -> String {
     let word = shown.split(' ').next().unwrap_or_default();
     match Colour::of(word).filter(|_| *IS_ON) {
@@ -73,7 +74,7 @@ fn painted(colour: Colour, word: &str, rest: impl fmt::Display) -> String {
     format!("{mark}{}{word}{mark}{PLAIN}{rest}", colour.letter())
 }
 
-/// A text that can be printed: no control characters but those of our own colours.
+/// Makes a text safe to print: only the control characters of our own colours remain.
 pub(crate) fn printable(text: &str) -> String {
     let mut parts = text.split(MARK.as_str());
     let mut shown = display::printable(parts.next().unwrap_or_default());
@@ -90,7 +91,7 @@ pub(crate) fn printable(text: &str) -> String {
     shown
 }
 
-/// The same without colours, for whoever counts columns.
+/// The same text without colour marks, to measure its width.
 pub(crate) fn without(text: &str) -> String {
     let mut parts = text.split(MARK.as_str());
     let first = parts.next().unwrap_or_default().to_owned();

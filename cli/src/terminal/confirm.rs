@@ -1,4 +1,4 @@
-//! Asks the user before what can't be taken back.
+//! Asks the user before an action that can't be undone.
 
 use std::io::{IsTerminal, Write};
 
@@ -7,8 +7,9 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::terminal::{display, ending::Ending, output, signals::Signals};
 
-/// Whether to go on: with `--yes` at once, at a terminal if the user says so. The ending, if the user does not. Where nobody can be
-/// asked, it is wrong usage to leave `--yes` out.
+/// Returns `None` if the command may continue: at once with `--yes`, or if the user agrees at the
+/// terminal. Returns the ending of the command if the user declines. Without a terminal, a missing
+/// `--yes` is an error.
 pub(crate) async fn asked(what: &str, yes: bool) -> anyhow::Result<Option<Ending>> {
     if yes {
         return Ok(None);
@@ -18,7 +19,8 @@ pub(crate) async fn asked(what: &str, yes: bool) -> anyhow::Result<Option<Ending
             "this {what}, and nobody can be asked, because stdin or stderr is no terminal\n\nhint: add --yes"
         );
     }
-    // Before the question is seen: a Ctrl-C that answers it ends the command as a no does.
+    // Signals are caught before the question appears, so that a Ctrl-C at the question ends the
+    // command as a no does.
     let mut signals = Signals::listen()?;
     std::io::stderr().write_all(format!("this {}; go on? [y/N] ", display::printable(what)).as_bytes()).ok();
     let mut line = String::new();

@@ -4,20 +4,21 @@ use domain::{Json, Usd};
 use serde_json::Value;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// The least room for what is said at the end of a row.
+/// The fewest columns for the free text at the end of a row.
 const LEAST_SAID: usize = 18;
 
-/// A status or kind as the word it has in JSON.
+/// The JSON name of a status or kind.
 pub(crate) fn plain(word: serde_json::Result<Value>) -> String {
     word.ok().and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
-/// On one line, without control characters.
+/// The text on one line, without control characters.
 pub(crate) fn flat(text: &str) -> String {
     printable(text).replace('\r', "").replace(['\n', '\t'], " ")
 }
 
-/// Without control characters: no text may move the cursor, colour the screen or reverse the reading direction.
+/// The text without control characters, so that it can't move the cursor, colour the screen or
+/// reverse the reading direction.
 pub(crate) fn printable(text: &str) -> String {
     let is_control = |character: char| match character {
         '\n' | '\t' => false,
@@ -27,14 +28,14 @@ pub(crate) fn printable(text: &str) -> String {
     let mut characters = text.chars().peekable();
     let mut out = String::with_capacity(text.len());
     while let Some(character) = characters.next() {
-        // The end of a line of CSV is no more than an end of a line.
+        // CRLF, the line ending of CSV, is left in.
         let ends_line = character == '\r' && characters.peek() == Some(&'\n');
         out.push(if is_control(character) && !ends_line { '\u{fffd}' } else { character });
     }
     out
 }
 
-/// A result with nothing cut: a text as it is, anything else as JSON on lines of its own. It ends with its line.
+/// A result in full: a text unchanged, any other value as indented JSON. It ends with a newline.
 pub(crate) fn of_result(result: &Json) -> String {
     let mut text = match result.value() {
         Value::String(text) => text.clone(),
@@ -48,12 +49,12 @@ pub(crate) fn of_result(result: &Json) -> String {
     text
 }
 
-/// The columns of a terminal that a line takes.
+/// The number of terminal columns that a line takes.
 pub(crate) fn width(line: &str) -> usize {
     line.width()
 }
 
-/// At most so many columns of a terminal, with `…` in place of what is cut.
+/// Shortens a line to the given columns, with `…` in place of the rest.
 pub(crate) fn fit(line: &str, columns: usize) -> String {
     if width(line) <= columns {
         return line.to_owned();
@@ -73,8 +74,8 @@ pub(crate) fn fit(line: &str, columns: usize) -> String {
     kept
 }
 
-/// A row whose last cell is free text. On a terminal with too little room for the row as it is laid out, its cells stand one after another,
-/// and the text below them.
+/// A row whose last cell is free text. If the terminal is too narrow for the laid out row, its
+/// cells follow one another and the free text is below them.
 pub(crate) fn row(laid_out: &str, cells: &[&str], said: &str, room: Option<usize>) -> String {
     let line = format!("{laid_out}  {said}");
     let Some(room) = room.filter(|room| width(laid_out) + LEAST_SAID > *room) else {
@@ -95,7 +96,7 @@ pub(crate) fn row(laid_out: &str, cells: &[&str], said: &str, room: Option<usize
     lines.iter().map(|line| format!("{}\n", fit(line, room))).collect()
 }
 
-/// At most so many characters.
+/// Shortens a text to `most` characters.
 pub(crate) fn cut(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -103,7 +104,7 @@ pub(crate) fn cut(text: &str, most: usize) -> String {
     }
 }
 
-/// What an amount changes by, with a minus if it falls.
+/// The difference of two amounts, with a minus if the amount falls.
 pub(crate) fn change(to: Usd, from: Usd) -> String {
     match to.nanos().checked_sub(from.nanos()) {
         Some(more) => Usd::from_nanos(more).to_string(),
@@ -111,7 +112,7 @@ pub(crate) fn change(to: Usd, from: Usd) -> String {
     }
 }
 
-/// A hint for a name that is not known: the nearest one, or something else if none is near.
+/// A hint for an unknown name: the nearest known name, or `otherwise` if no name is near.
 pub(crate) fn did_you_mean<'a>(
     name: &str,
     known: impl Iterator<Item = &'a str>,

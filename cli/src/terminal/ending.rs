@@ -1,13 +1,13 @@
-//! How a command ended, and the exit code that says so.
+//! The ending of a command, and its exit code.
 
 use std::process::ExitCode;
 
 use domain::wire::EndStatus;
 
-/// The argument parser exits with it, too.
+/// The exit code of wrong usage, which the argument parser uses too.
 pub(crate) const WRONG_USAGE: u8 = 2;
 
-/// The help text of every command whose exit code tells the outcome.
+/// The help text of every command whose exit code is the outcome.
 pub(crate) const EXIT_CODES: &str = "Exit codes: 0 completed (wholly or in part), 1 failed or aborted, 2 wrong usage or \
                                      a file that can't be read, 3 refused (also by a server's permissions), 4 cancelled or timed out, 5 cannot connect, 130 left before it ended.";
 
@@ -19,7 +19,7 @@ pub(crate) enum Ending {
     Refused,
     Cancelled,
     Unreachable,
-    /// The user left, and the run goes on.
+    /// The user left, and the run continues.
     Left,
 }
 

@@ -1,6 +1,7 @@
-//! Shows a run while it runs: on a terminal as a tree that is redrawn in place, elsewhere as a line for each change.
-//! Ctrl-C leaves a run that the command only watches. One that it has begun it cancels, or asks the user at the terminal, who may
-//! leave a run that goes on without the command. A second Ctrl-C ends the command.
+//! Shows a run while it runs: on a terminal as a tree that is redrawn in place, elsewhere as a line
+//! for each change. Ctrl-C on a run that the command only watches ends the watching. Ctrl-C on a
+//! run that the command began cancels the run, or asks the user, who may detach from a run that
+//! continues without the command. A second Ctrl-C ends the command.
 
 use std::{cmp::Reverse, collections::BTreeMap, io::Write, time::Duration};
 
@@ -25,17 +26,18 @@ use crate::terminal::{
 
 /// Time between two drawings of the tree.
 const REDRAW: Duration = Duration::from_millis(100);
-/// The most lines of a frame; the rest of the terminal is for what was there before.
+/// The most lines of a frame. Earlier output stays visible above it.
 const MOST_LINES: usize = 30;
 
-/// What a signal, such as Ctrl-C, does.
+/// The reaction to a signal such as Ctrl-C.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum OnSignal {
     Leave,
     Cancel,
-    /// Ctrl-C asks the user at the terminal, who may leave a run that goes on elsewhere; another signal cancels.
+    /// Ctrl-C asks the user at the terminal, who may detach from a run that continues elsewhere.
+    /// Other signals cancel the run.
     Ask {
-        /// What becomes of a run that is left.
+        /// The text that explains how the detached run continues.
         left: String,
     },
 }
@@ -44,16 +46,16 @@ pub(crate) enum OnSignal {
 pub(crate) enum WatchEnd {
     /// The root's outcome is known.
     Ended(Box<Watch>),
-    /// The user left, and the run goes on.
+    /// The user left, and the run continues.
     Left,
-    /// The user left a run that is being cancelled.
+    /// The user left while the run was being cancelled.
     LeftCancelled,
 }
 
-/// The text that asks whether to leave or to cancel.
+/// The question whether to detach or to cancel.
 const CHOICE: &str = "detach or cancel? type d or c and press enter (Ctrl-C again detaches)";
 
-/// What Ctrl-C has led to.
+/// The state after Ctrl-C.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Interrupted {
     No,
@@ -61,7 +63,8 @@ enum Interrupted {
     Cancelling,
 }
 
-/// Watches until the root's outcome is known, with the agents' live output if `words` is set, or the user leaves.
+/// Watches until the root's outcome is known or the user leaves. With `words`, prints the agents'
+/// live output.
 pub(crate) async fn follow(
     client: &Client,
     trace_id: TraceId,
@@ -142,7 +145,7 @@ pub(crate) async fn follow(
     Ok(WatchEnd::Ended(Box::new(watch)))
 }
 
-/// A run as it stands, with nobody who goes on with it, and what it asks.
+/// Shows a run that no process continues, and its open questions.
 pub(crate) async fn stands(
     client: &Client,
     trace: &Trace,
@@ -157,7 +160,7 @@ pub(crate) async fn stands(
     Questions::new(who).ask(client, questions(trace)).await
 }
 
-/// The next piece of live output; never, if there is none. Cancel-safe.
+/// Waits for the next piece of live output, forever if live output is off. Cancel-safe.
 async fn next_piece(live_output: &mut Option<LiveOutput>) -> StreamPiece {
     let next = match live_output {
         Some(live_output) => live_output.next().await,
@@ -179,7 +182,7 @@ async fn cancel(client: &Client, trace_id: TraceId) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What becomes of a run in a cluster that is left.
+/// The note about a detached run that continues in a cluster.
 pub(crate) fn goes_on(trace_id: TraceId) -> String {
     format!(
         "left, and the run goes on: `trellis runs watch {trace_id}` shows it again, `trellis runs cancel {trace_id}` ends it"
@@ -187,14 +190,15 @@ pub(crate) fn goes_on(trace_id: TraceId) -> String {
 }
 
 enum Display {
-    /// On a terminal: the widths of the lines to redraw, and the last frame with the terminal's size.
+    /// On a terminal: the widths of the drawn lines, and the last frame with the terminal's size.
     Tree { drawn: Vec<usize>, last: (String, Size) },
-    /// Elsewhere: the last line printed for each context.
+    /// Elsewhere: the last printed line of each context.
     Lines(BTreeMap<ChildId, String>),
 }
 
 impl Display {
-    /// Live output between two drawings would break the tree, so that lines are printed instead.
+    /// With live output, lines are printed instead of a tree, because output between two drawings
+    /// would break the tree.
     fn new(words: bool) -> Self {
         match screen::of_stderr() {
             Some(size) if !words && !output::logs_json() && !output::is_quiet() => {
@@ -217,7 +221,8 @@ impl Display {
                 news.push((node, word));
             }
         }
-        // One commit may end a context and those above it: what has ended comes first, and the deepest of that.
+        // One commit may end a context and the contexts above it. Ended contexts are printed first,
+        // the deepest of them at the start.
         let below = |node: &ContextNode| {
             std::iter::successors(node.parent, |above| trace.node(*above).parent).count()
         };
@@ -241,7 +246,7 @@ impl Display {
         if (&text, size) == (&last.0, last.1) {
             return;
         }
-        // In a terminal that was made narrower the lines of the last frame are wrapped, and take more lines than before.
+        // In a terminal that became narrower, the lines of the last frame wrap and take more rows.
         let rows: usize = drawn.iter().map(|width| width.div_ceil(size.columns).max(1)).sum();
         let mut screen = over(rows.min(size.lines));
         for line in &lines {
@@ -253,7 +258,7 @@ impl Display {
         *last = (text, size);
     }
 
-    /// Keeps the tree on the screen; the next drawing goes below it.
+    /// Leaves the tree on the screen; the next drawing is below it.
     fn leave_standing(&mut self) {
         if let Display::Tree { drawn, last } = self {
             drawn.clear();
@@ -271,8 +276,9 @@ impl Display {
     }
 }
 
-/// The tree as it fits a terminal. One that is too long would scroll, and lines that have scrolled can't be redrawn: what runs now is shown
-/// first, then what waits, and the rest is told in one line.
+/// The tree cut to the size of a terminal. Lines that scrolled out of view can't be redrawn, so a
+/// longer tree is shortened: running contexts are shown first, then waiting ones, and one line
+/// summarizes the rest.
 fn frame(tree: &[Line], size: Size) -> Vec<String> {
     // The last line is for the cursor.
     let room = size.lines.saturating_sub(1).clamp(1, MOST_LINES);
@@ -280,7 +286,7 @@ fn frame(tree: &[Line], size: Size) -> Vec<String> {
         return tree::lay_out(tree, Some(size.columns));
     }
     let mut places: Vec<usize> = (0..tree.len()).collect();
-    // The root says how the whole is.
+    // The root always comes first, because its line is about the whole run.
     places.sort_by_key(|place| (*place > 0, tree[*place].now));
     let (mut shown, folded) = (places[..room - 1].to_vec(), &places[room - 1..]);
     shown.sort_unstable();
@@ -290,7 +296,7 @@ fn frame(tree: &[Line], size: Size) -> Vec<String> {
     lines
 }
 
-/// How many lines are folded, and how many of each status.
+/// The summary of the folded lines: their number, and the number of each status.
 fn more<'a>(words: impl Iterator<Item = &'a str>) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     words.for_each(|word| *counts.entry(word).or_default() += 1);
@@ -299,12 +305,12 @@ fn more<'a>(words: impl Iterator<Item = &'a str>) -> String {
     format!("… {all} more ({})", each.join(", "))
 }
 
-/// Moves the cursor up so many lines and clears the screen from there.
+/// The escape sequence that moves the cursor up by `drawn` rows and clears the screen from there.
 fn over(drawn: usize) -> String {
     if drawn == 0 { String::new() } else { format!("\x1b[{drawn}A\r\x1b[J") }
 }
 
-/// A piece of live output on a line.
+/// A piece of live output as one line.
 fn line(piece: &StreamPiece) -> String {
     let said = match &piece.said {
         Said::Text(text) => display::flat(text),

@@ -1,4 +1,5 @@
-//! Who waits for workers that are not there. The coordinators do not know the workers: they are asked.
+//! Contexts that wait for a worker although no worker of their pool exists. Coordinators don't know
+//! the workers, so this module asks the workers themselves.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,10 +12,10 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use tokio_util::task::AbortOnDropHandle;
 use trace::{Status, Trace};
 
-/// How long a context may wait before it is looked whether a worker is there, and how often that is done.
+/// The time that a context waits before its workers are looked up, and the interval of the lookups.
 const LOOKED: Duration = Duration::from_secs(2);
 
-/// The contexts that wait for a worker while none of their pool is there, by pool, in words.
+/// For each pool without workers, a sentence about the contexts that wait for one.
 pub(crate) fn waits(trace: &Trace, there: &[WorkerState]) -> BTreeMap<PoolName, String> {
     let mut pools: BTreeMap<PoolName, Vec<String>> = BTreeMap::new();
     let waiting = trace.contexts().iter().filter(|node| matches!(node.status, Status::Submitted { .. }));
@@ -32,7 +33,7 @@ pub(crate) fn waits(trace: &Trace, there: &[WorkerState]) -> BTreeMap<PoolName, 
     pools.into_iter().map(said).collect()
 }
 
-/// Looks for workers while a run is watched, as long as something waits for one. A pool is told of once.
+/// Looks up workers while a watched run waits for one. Each pool is reported once.
 pub(crate) struct Lookout {
     client: Client,
     every: Interval,
@@ -47,7 +48,7 @@ impl Lookout {
         Lookout { client: client.clone(), every, asked: None, told: BTreeSet::new() }
     }
 
-    /// The workers that are there, each time that they have been looked for. Cancel-safe.
+    /// Waits for the next lookup and returns the workers that answered. Cancel-safe.
     pub(crate) async fn seen(&mut self) -> Vec<WorkerState> {
         loop {
             match &mut self.asked {
@@ -60,7 +61,7 @@ impl Lookout {
                 Some(asked) => {
                     let answered = asked.await;
                     self.asked = None;
-                    // Whoever may not ask workers is told nothing.
+                    // A client without permission to list workers gets no report.
                     if let Ok(Ok(there)) = answered {
                         return there;
                     }
@@ -69,7 +70,7 @@ impl Lookout {
         }
     }
 
-    /// What is new about those who wait.
+    /// The pools without workers that were not reported before.
     pub(crate) fn news(&mut self, trace: &Trace, there: &[WorkerState]) -> Vec<String> {
         let waits = waits(trace, there);
         let news = waits.into_iter().filter(|(pool, _)| self.told.insert(pool.clone()));

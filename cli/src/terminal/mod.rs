@@ -1,4 +1,4 @@
-//! What users see: output, tables, the tree of a run, questions and signals.
+//! The output of the command line: text, tables, the tree of a run, questions and signals.
 
 pub(crate) mod colour;
 pub(crate) mod confirm;

@@ -1,14 +1,15 @@
-//! Messages to an agent and the ladder of its budget, as text.
+//! The messages to an agent and the ladder of its budget, as text.
 
 use domain::ladder::Rung;
 use trace::{ContextNode, Trace};
 
 use super::display::{cut, flat};
 
-/// Characters of a message that are shown on a line.
+/// The characters of a message that are shown on a line.
 const SHOWN: usize = 60;
 
-/// How many messages a context got, and how many of them it has not seen; empty if it got none.
+/// The number of messages to a context, and how many of them it has not read. Empty without
+/// messages.
 pub(crate) fn counts(node: &ContextNode) -> String {
     let (told, unseen) = (node.told.len(), node.unseen());
     let messages = if told == 1 { "message" } else { "messages" };
@@ -20,7 +21,7 @@ pub(crate) fn counts(node: &ContextNode) -> String {
     }
 }
 
-/// The messages to a context and its ladder, a line each.
+/// The messages to a context and the rungs of its ladder, one line each.
 pub(crate) fn describe(trace: &Trace, node: &ContextNode) -> String {
     let mut text = String::new();
     for (number, message) in (1..).zip(node.told.iter()) {

@@ -1,4 +1,4 @@
-//! The outcome of a run, printed for people or programs.
+//! Prints the outcome of a run as text or JSON.
 
 use client::{Client, Watch};
 use domain::{
@@ -27,7 +27,7 @@ pub(crate) async fn print(
     let Some(outcome) = watch.outcome() else { return Ok(Ending::Failed) };
     match output {
         Output::Json => output::print_json(&json!(outcome))?,
-        // The result was asked for, and nothing else.
+        // In quiet mode the result is the only output.
         Output::Text if output::is_quiet() => {
             if let Some(result) = results::of_outcome(client, &outcome.context).await? {
                 pager::print(&display::of_result(&result), servers).await?;
@@ -37,7 +37,7 @@ pub(crate) async fn print(
             }
         }
         Output::Text => {
-            // The outcome may be kept longer than the log.
+            // The outcome may be stored longer than the log.
             let shown = match watch.trace().root() {
                 Some(_) => tree::show(watch.trace()),
                 None => one_line(outcome),
@@ -49,7 +49,7 @@ pub(crate) async fn print(
     Ok(outcome.context.status.into())
 }
 
-/// The whole result below a tree, if the tree has no room for it.
+/// The whole result, unless the tree already shows all of it.
 pub(crate) async fn result(client: &Client, outcome: &Outcome, shown: &str) -> String {
     match results::of_outcome(client, &outcome.context).await {
         Ok(Some(result)) if is_shown(&result.to_text(), shown) => String::new(),
@@ -59,12 +59,12 @@ pub(crate) async fn result(client: &Client, outcome: &Outcome, shown: &str) -> S
     }
 }
 
-/// Whether the first line of a tree, which is that of the root, has all of a result.
+/// True if the first line of the tree, the root's, ends with the whole result.
 fn is_shown(result: &str, tree: &str) -> bool {
     !result.contains('\n') && tree.lines().next().is_some_and(|line| line.ends_with(result))
 }
 
-/// How a run ended, with all that is said of it.
+/// The status and the reasons of a run's end.
 fn why(outcome: &Outcome) -> String {
     let context = &outcome.context;
     let ended = match context.status {

@@ -1,4 +1,5 @@
-//! Writes to stdout and stderr. A closed pipe or a full disk is an error of the command, never a panic.
+//! Writes to stdout and stderr. A closed pipe or a full disk is an error of the command, never a
+//! panic. Texts of agents lose their control characters before they are printed.
 
 use std::{
     io::{ErrorKind, Write},
@@ -13,14 +14,14 @@ use tracing::Level;
 
 use crate::terminal::{colour, display, ending::Ending};
 
-/// What a command prints: text for people, JSON for programs.
+/// The output format: text for people, JSON for programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Output {
     Text,
     Json,
 }
 
-/// What `-o` may name. Every command knows the first two; a receipt is also a sheet.
+/// The values of `-o`. Every command accepts the first two; only a receipt accepts the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Format {
     Text,
@@ -32,7 +33,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// For a command that prints no sheet.
+    /// The format of a command that prints no sheet.
     pub(crate) fn output(self) -> anyhow::Result<Output> {
         match self {
             Format::Text => Ok(Output::Text),
@@ -44,7 +45,7 @@ impl Format {
     }
 }
 
-/// Data, to stdout. Much of it comes from agents, so control characters are replaced.
+/// Prints data to stdout. Much of it comes from agents, so control characters are replaced.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
     stdout
@@ -57,15 +58,15 @@ pub(crate) fn print_json(value: &Value) -> anyhow::Result<()> {
     print(&format!("{value:#}\n"))
 }
 
-/// A value on one line, for streams of values.
+/// Prints a value on one line, for streams of values.
 pub(crate) fn print_json_line(value: &Value) -> anyhow::Result<()> {
     print(&format!("{value}\n"))
 }
 
-/// Whether everything on stderr is a line of a JSON log (X8).
+/// True if every line on stderr is a JSON log line (X8).
 static LOGS_JSON: AtomicBool = AtomicBool::new(false);
 
-/// From now on, what is written to stderr is a line of a JSON log.
+/// Makes every later line on stderr a JSON log line.
 pub(crate) fn log_json() {
     LOGS_JSON.store(true, Ordering::Relaxed);
 }
@@ -74,7 +75,7 @@ pub(crate) fn logs_json() -> bool {
     LOGS_JSON.load(Ordering::Relaxed)
 }
 
-/// Whether only what was asked for is printed: no progress, no hints, and of a list the ids alone.
+/// True in quiet mode: no progress or hints, and lists print ids only.
 static IS_QUIET: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn be_quiet() {
@@ -85,19 +86,19 @@ pub(crate) fn is_quiet() -> bool {
     IS_QUIET.load(Ordering::Relaxed)
 }
 
-/// Ids alone, a line each.
+/// Prints ids, one per line.
 pub(crate) fn print_ids(ids: impl Iterator<Item = impl std::fmt::Display>) -> anyhow::Result<()> {
     print(&ids.map(|id| format!("{id}\n")).collect::<String>())
 }
 
-/// Progress, to stderr; warnings also if it is to be quiet. Failing to write it is no error.
+/// Prints progress to stderr. Quiet mode prints only warnings. A failed write is ignored.
 pub(crate) fn note(what: &str) {
     if !is_quiet() || what.starts_with("warning: ") {
         ask(what);
     }
 }
 
-/// What the user is asked, or has to know, to stderr.
+/// Prints to stderr even in quiet mode: a question, or a fact that the user needs.
 pub(crate) fn ask(what: &str) {
     if logs_json() {
         return match what.strip_prefix("warning: ") {
@@ -108,7 +109,7 @@ pub(crate) fn ask(what: &str) {
     std::io::stderr().write_all(format!("{}\n", display::printable(what)).as_bytes()).ok();
 }
 
-/// An error, to stderr. If it can't be written, the exit code still tells it.
+/// Prints an error to stderr. If the write fails, the exit code still reports the error.
 pub(crate) fn error(what: &str) {
     if logs_json() {
         return json_line(Level::ERROR, what);
@@ -116,7 +117,7 @@ pub(crate) fn error(what: &str) {
     std::io::stderr().write_all(format!("error: {}\n", display::printable(what)).as_bytes()).ok();
 }
 
-/// Says so if what ran in this process did not end in time.
+/// Warns if the cluster in this process did not end in time.
 pub(crate) fn tell_closed(in_time: bool) {
     if !in_time {
         note("warning: the coordinator and the worker in this process did not end in time");
@@ -128,12 +129,12 @@ pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     cause.is_some_and(|cause| cause.kind() == ErrorKind::BrokenPipe)
 }
 
-/// Tells which limits are lower than the submission asked for, also if it is to be quiet.
+/// Lists the limits that were lowered from the submission's values, even in quiet mode.
 pub(crate) fn adjusted(accepted: &Acceptance) {
     accepted.adjusted.iter().for_each(|adjusted| ask(&adjusted.to_string()));
 }
 
-/// Prints a refusal with all its problems. The rule is only for programs (`-o json`).
+/// Prints a refusal with all its problems. Only JSON output contains the rule.
 pub(crate) fn refuse(refusal: &Refusal, output: Output) -> anyhow::Result<Ending> {
     if output == Output::Json {
         print_json(&json!({"refusal": refusal}))?;
@@ -142,7 +143,7 @@ pub(crate) fn refuse(refusal: &Refusal, output: Output) -> anyhow::Result<Ending
     Ok(Ending::Refused)
 }
 
-/// As `refuse`, with what to do about a refusal of this code, if that is known.
+/// As [`refuse`], with a hint for the refusal's code if there is one.
 pub(crate) fn refuse_with(
     refusal: &Refusal,
     hint: fn(&str) -> Option<&'static str>,

@@ -1,5 +1,5 @@
-//! Long texts on a terminal, a page at a time: with the program that `PAGER` names, or `less -FRX`. A text that fits, or that goes to
-//! a file or a program, is printed as it is.
+//! Long texts on a terminal, page by page: with the program in `PAGER`, or `less -FRX`. A text that
+//! fits, or that goes to a file or a pipe, is printed directly.
 
 use std::process::Stdio;
 
@@ -15,7 +15,8 @@ use crate::{
     },
 };
 
-/// Prints a text, a page at a time if it does not fit the terminal. Meanwhile others can open the directory that was read.
+/// Prints a text, page by page if it does not fit the terminal. The directory is closed first, so
+/// that other commands can open it while the user reads.
 pub(crate) async fn print(text: &str, servers: &Servers) -> anyhow::Result<()> {
     match screen::of_stdout() {
         Some(size) if !fits(&colour::without(text), size) => {
@@ -26,7 +27,7 @@ pub(crate) async fn print(text: &str, servers: &Servers) -> anyhow::Result<()> {
     }
 }
 
-/// Whether a text and the prompt below it have room. A long line takes several lines of the terminal.
+/// True if the text and the prompt below it fit the terminal. A long line takes several rows.
 fn fits(text: &str, size: Size) -> bool {
     let taken: usize = text.lines().map(|line| display::width(line).div_ceil(size.columns).max(1)).sum();
     taken < size.lines
@@ -49,7 +50,7 @@ async fn page(text: &str) -> anyhow::Result<()> {
     let _signals = Signals::listen()?;
     let Ok(mut pager) = command.stdin(Stdio::piped()).spawn() else { return output::print(text) };
     if let Some(mut stdin) = pager.stdin.take() {
-        // Whoever leaves the pager early closes it: no error.
+        // A user who leaves the pager early closes the pipe. This is not an error.
         stdin.write_all(colour::printable(text).as_bytes()).await.ok();
         stdin.shutdown().await.ok();
     }

@@ -1,4 +1,4 @@
-//! The questions of a run, answered at the terminal, by `--answer`, or elsewhere.
+//! The questions of a run, answered at the terminal, by `--answer`, or by another process.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -18,29 +18,31 @@ use tokio::{
 
 use crate::terminal::{display::flat, output};
 
-/// The refusal of an answer to a question that another answer came before.
+/// The refusal code of an answer to a question that already has one.
 const NO_LONGER_OPEN: &str = "no_question";
 
-/// The most characters of a choice that are shown as a word to type.
+/// The longest choice, in characters, that is suggested as a word to type.
 const MAX_SHOWN: usize = 40;
 
-/// Who answers the questions of a run.
+/// The source of the answers to a run's questions.
 #[derive(Clone)]
 pub(crate) enum Answerer {
     /// `--answer`: the same text for every question.
     Told(Text),
     /// The user at this terminal.
     Terminal,
-    /// Somebody else, with `trellis answer`.
+    /// Another process answers, with `trellis answer`.
     Elsewhere,
-    /// Nobody: the run is in this process, and stdin is no terminal.
+    /// No answer is possible, because the run is in this process and stdin is not a terminal. A
+    /// question cancels the run.
     Nobody,
-    /// The user at a terminal that takes submissions, too: of several runs, one question at a time.
+    /// The user of `trellis dev`, whose terminal also takes submissions. Several runs share it, so
+    /// their questions are asked one at a time.
     Desk(mpsc::Sender<Question>),
 }
 
 impl Answerer {
-    /// `stdin_taken`: stdin holds the task, not answers.
+    /// Chooses the source. `stdin_taken`: stdin contains the task, not answers.
     pub(crate) fn is(told: Option<Text>, embedded: bool, stdin_taken: bool) -> Self {
         match told {
             Some(text) => Answerer::Told(text),
@@ -53,7 +55,7 @@ impl Answerer {
 
 pub(crate) struct Questions {
     who: Answerer,
-    /// Questions that were shown or answered.
+    /// The questions that were shown or answered.
     seen: BTreeSet<(ChildId, u32)>,
     /// The question that the user is asked now.
     asking: Option<Question>,
@@ -73,14 +75,14 @@ impl Questions {
         questions.iter().any(|question| !self.seen.contains(&(question.child_id.clone(), question.number)))
     }
 
-    /// Shows or answers new questions. A second answer to the same question changes nothing.
+    /// Shows or answers new questions. Each question is handled once.
     pub(crate) async fn ask(&mut self, client: &Client, questions: Vec<Question>) -> anyhow::Result<()> {
         let is_open = |asked: &Question| questions.iter().any(|open| is_same(open, asked));
         if self.asking.as_ref().is_some_and(|asking| !is_open(asking)) {
             output::ask("(the question was answered elsewhere, or is no longer open)");
             self.asking = None;
         }
-        // A log is read from its start: what was asked then may have its answer now.
+        // A log is read from its start, so a question in it may have an answer by now.
         let mut still_open = None;
         for question in questions {
             let key = (question.child_id.clone(), question.number);
@@ -98,7 +100,7 @@ impl Questions {
                 continue;
             }
             if let Answerer::Desk(desk) = &self.who {
-                // Whoever has left the desk asks nobody any more.
+                // The receiver of a closed desk is gone; the question is dropped.
                 desk.send(question).await.ok();
                 continue;
             }
@@ -138,12 +140,13 @@ impl Questions {
         Ok(())
     }
 
-    /// From now on lines that the user types can be read.
+    /// Starts reading the lines that the user types.
     pub(crate) fn listen(&mut self) {
         self.lines.get_or_insert_with(|| BufReader::new(tokio::io::stdin()).lines());
     }
 
-    /// The line that the user typed; never, if no question is asked and it is not wanted for something else. Cancel-safe.
+    /// Waits for a line from the user. Waits forever if no question is open and `wanted` is false.
+    /// Cancel-safe.
     pub(crate) async fn typed(&mut self, wanted: bool) -> anyhow::Result<Option<String>> {
         match &mut self.lines {
             Some(lines) if self.asking.is_some() || wanted => {
@@ -175,13 +178,13 @@ impl Questions {
     }
 }
 
-/// The questions that are open at the end of the log of a run; none if it can't be replayed.
+/// The questions that are open at the end of a run's log; `None` if the log can't be replayed.
 async fn open_now(client: &Client, trace_id: TraceId) -> anyhow::Result<Option<Vec<Question>>> {
     let trace = client.find(trace_id).await?;
     Ok(trace.filter(|trace| trace.root().is_some()).map(|trace| questions(&trace)))
 }
 
-/// The question with its path, and what an answer must be.
+/// Prints the question with its path, and the form of its answer.
 fn show(question: &Question) {
     let path: Vec<&str> = question.path.iter().map(ChildId::as_str).collect();
     output::ask(&format!("question from {}: {}", path.join(" › "), question.question));
@@ -191,14 +194,14 @@ fn show(question: &Question) {
     }
 }
 
-/// The questions of several runs at one terminal, one after the other.
+/// The questions of several runs at one terminal, asked one after another.
 #[derive(Default)]
 pub(crate) struct Desk {
     waiting: VecDeque<Question>,
 }
 
 impl Desk {
-    /// Asks it, or keeps it until those before it are answered.
+    /// Asks the question, or queues it behind the open ones.
     pub(crate) fn take(&mut self, question: Question) {
         self.waiting.push_back(question);
         if self.waiting.len() == 1 {
@@ -217,8 +220,8 @@ impl Desk {
         }
     }
 
-    /// Takes a line as the answer to the question that is asked. One that does not fit is asked for again; one that came too late
-    /// is dropped.
+    /// Sends a line as the answer to the current question. An invalid answer is asked for again; an
+    /// answer to a closed question is dropped.
     pub(crate) async fn answer(&mut self, client: &Client, typed: &str) -> anyhow::Result<()> {
         let Some(question) = self.waiting.front() else { return Ok(()) };
         let why = match Text::new(typed) {
@@ -244,16 +247,16 @@ impl Desk {
     }
 }
 
-/// Whether they are one question: a reminder asks the same again.
+/// True if both are the same question. A reminder repeats a question.
 pub(crate) fn is_same(one: &Question, other: &Question) -> bool {
     (&one.child_id, one.number) == (&other.child_id, other.number)
 }
 
-/// What an answer must be, and what happens without one, in lines; empty if any text will do.
+/// The form of an answer, and what happens without one, in lines. Empty if any text will do.
 pub(crate) fn expected(question: &Question) -> String {
     let Question { form, answer_by, .. } = question;
     let mut text = String::new();
-    // What agents wrote may have lines and control characters.
+    // Agents wrote these texts, which may contain line breaks and control characters.
     let shown = flat;
     if let Some(who) = &form.who {
         text.push_str(&format!("  for {}\n", shown(who.as_str())));
@@ -274,9 +277,10 @@ pub(crate) fn expected(question: &Question) -> String {
     text
 }
 
-/// An answer as it is typed in a shell, with the others that may be given.
+/// An answer as it is typed in a shell, with the alternatives.
 pub(crate) fn example(form: &Form) -> String {
-    // What is shown is to be typed: a choice with other characters is named by its number.
+    // The user types the answer in a shell, so a choice with special characters is given by its
+    // number.
     let is_plain = |text: &str| {
         text.chars().count() <= MAX_SHOWN
             && text.chars().all(|c| c.is_alphanumeric() || matches!(c, ' ' | '.' | ',' | '-' | '_'))
@@ -299,7 +303,7 @@ pub(crate) fn example(form: &Form) -> String {
     }
 }
 
-/// The answer that a user means: a choice may be given by its number, and in small or capital letters.
+/// The answer that the user means. A choice may be given by its number, and its case is ignored.
 pub(crate) fn in_form(form: &Form, typed: Text) -> Text {
     let is_typed = |choice: &&Text| choice.as_str().eq_ignore_ascii_case(typed.as_str().trim());
     let numbered = || form.choices.get(typed.as_str().trim().parse::<usize>().ok()?.checked_sub(1)?);

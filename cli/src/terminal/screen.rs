@@ -1,4 +1,4 @@
-//! The terminal that stdout or stderr is, if it is one: how wide and high it is, and whether it shows colours.
+//! The terminal of stdout or stderr, if there is one: its width and height.
 
 use std::io::IsTerminal;
 
@@ -11,21 +11,21 @@ pub(crate) struct Size {
     pub(crate) lines: usize,
 }
 
-/// What is assumed of a terminal that does not say its size.
+/// The assumed size of a terminal that does not report one.
 const USUAL: Size = Size { columns: 80, lines: 24 };
 
-/// The size of the terminal that stdout is; none if it is none, so that nothing is cut there.
+/// The size of stdout's terminal; `None` if stdout is not a terminal, so that nothing is cut.
 pub(crate) fn of_stdout() -> Option<Size> {
     let stdout = std::io::stdout();
     stdout.is_terminal().then(|| size(terminal_size_of(stdout)))
 }
 
-/// The columns of that terminal.
+/// The columns of stdout's terminal.
 pub(crate) fn columns_of_stdout() -> Option<usize> {
     of_stdout().map(|size| size.columns)
 }
 
-/// The same of stderr.
+/// The size of stderr's terminal; `None` if stderr is not a terminal.
 pub(crate) fn of_stderr() -> Option<Size> {
     let stderr = std::io::stderr();
     stderr.is_terminal().then(|| size(terminal_size_of(stderr)))

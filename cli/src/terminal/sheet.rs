@@ -1,8 +1,9 @@
-//! A table in a format of its own: CSV for spreadsheets, Markdown for reports.
+//! A table in a file format: CSV for spreadsheets, Markdown for reports.
 
 use crate::terminal::display;
 
-/// Rows as CSV (RFC 4180). A spreadsheet takes a text that begins like a formula for one: such a text gets an apostrophe.
+/// Rows as CSV (RFC 4180). A spreadsheet would evaluate a text that begins like a formula, so such
+/// a text gets an apostrophe.
 pub(crate) fn csv<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> String {
     let mut out = line(heading.map(str::to_owned).as_ref());
     rows.iter().for_each(|row| out.push_str(&line(row)));

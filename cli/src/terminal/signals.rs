@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM, one after another.
+//! SIGINT and SIGTERM, in the order in which they arrive.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -15,7 +15,7 @@ impl Signals {
         })
     }
 
-    /// The same, and whether it was Ctrl-C.
+    /// Waits for the next signal; true if it was Ctrl-C.
     pub(crate) async fn next_is_interrupt(&mut self) -> bool {
         tokio::select! {
             _ = self.interrupt.recv() => true,
@@ -23,7 +23,7 @@ impl Signals {
         }
     }
 
-    /// Waits for the next of either. Cancel-safe.
+    /// Waits for the next signal of either kind. Cancel-safe.
     pub(crate) async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}

@@ -1,5 +1,6 @@
-//! Rows under a heading, in columns as wide as their longest cell. On a terminal that is too narrow free texts are cut, and nothing else;
-//! if that is not enough, each row becomes a list of its cells. Where stdout is no terminal nothing is cut.
+//! Rows under a heading, in columns as wide as their longest cell. On a terminal that is too
+//! narrow, only free texts are cut. If that is not enough, each row becomes a list of its cells. If
+//! stdout is not a terminal, nothing is cut.
 
 use crate::terminal::{colour, display, screen};
 
@@ -21,19 +22,19 @@ const FREE: [&str; 15] = [
     "WORKER",
     "AGENT",
 ];
-/// What is left of a free text at least.
+/// The fewest columns of a free text.
 const LEAST: usize = 8;
 /// Blanks between two columns.
 const GAP: usize = 2;
 const STATUS: &str = "STATUS";
 const GOAL: &str = "GOAL";
 
-/// For stdout as it is.
+/// The table for the current stdout.
 pub(crate) fn show<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> String {
     fit(heading, rows, screen::columns_of_stdout())
 }
 
-/// With nothing cut.
+/// The table with nothing cut.
 pub(crate) fn whole<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> String {
     fit(heading, rows, None)
 }
@@ -47,7 +48,7 @@ fn fit<const N: usize>(heading: [&str; N], rows: &[[String; N]], columns: Option
     if let Some(columns) = columns
         && !shrink(&heading, &mut widths, columns)
     {
-        // Without the goals, which are told elsewhere, the rest may fit.
+        // The goals are shown elsewhere; without them the rest may fit.
         let goals = heading.iter().position(|name| *name == GOAL);
         goals.into_iter().for_each(|goals| widths[goals] = 0);
         if !shrink(&heading, &mut widths, columns) {
@@ -74,7 +75,7 @@ fn fit<const N: usize>(heading: [&str; N], rows: &[[String; N]], columns: Option
     text
 }
 
-/// Makes the widest columns of free text narrower until the table fits; false if it can't.
+/// Narrows the widest columns of free text until the table fits. Returns false if it can't fit.
 fn shrink(heading: &[&str], widths: &mut [usize], columns: usize) -> bool {
     loop {
         let shown = widths.iter().filter(|width| **width > 0).count();

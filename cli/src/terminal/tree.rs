@@ -12,10 +12,10 @@ use super::{
     news, screen,
 };
 
-/// Characters of an answer or a reason that are shown on a line.
+/// The characters of an answer or a reason that are shown on a line.
 const SHOWN: usize = 70;
 
-/// The tree, the reason of its end, and the values of the shared store, for stdout as it is.
+/// The tree, the reason of its end, and the values of the shared store, for the current stdout.
 pub(crate) fn show(trace: &Trace) -> String {
     let columns = screen::columns_of_stdout();
     let mut text: String = lay_out(&lines(trace), columns).iter().map(|line| format!("{line}\n")).collect();
@@ -32,10 +32,10 @@ pub(crate) fn show(trace: &Trace) -> String {
     text
 }
 
-/// A line of the tree: a context, or a step without one.
+/// A line of the tree: a context, or a step without a context.
 #[derive(Debug, Clone)]
 pub(crate) struct Line {
-    /// With the branches before it.
+    /// The name, with the branches of the tree before it.
     name: String,
     pub(crate) word: String,
     money: String,
@@ -52,13 +52,13 @@ pub(crate) fn lines(trace: &Trace) -> Vec<Line> {
     lines
 }
 
-/// The columns of name, status and money where nothing is cut.
+/// The widths of name, status and money if nothing is cut.
 const USUAL: [usize; 3] = [32, 14, 20];
-/// The least columns of a name, and of what a context says.
+/// The fewest columns of a name, and of a context's text.
 const LEAST: usize = 8;
 
-/// The lines as text, none wider than the columns that there are. Names and what contexts say are cut; a status or an amount that there
-/// is no room for is left out whole.
+/// The lines as text, none wider than `columns`. Names and texts of contexts are cut. A status or
+/// an amount that does not fit is left out whole.
 pub(crate) fn lay_out(lines: &[Line], columns: Option<usize>) -> Vec<String> {
     let widest = |of: fn(&Line) -> &str| lines.iter().map(|line| width(of(line))).max().unwrap_or(0);
     let (names, words, amounts) =
@@ -73,7 +73,7 @@ pub(crate) fn lay_out(lines: &[Line], columns: Option<usize>) -> Vec<String> {
         return lines.iter().map(usual).collect();
     };
     let room = |taken: usize| columns.saturating_sub(taken);
-    // What is left for the name decides what else there is room for.
+    // The columns left for the name decide which other cells are shown.
     let (has_money, has_word) = (room(words + amounts + 2) >= LEAST, room(words + 1) >= LEAST);
     let taken = match (has_money, has_word) {
         (true, _) => words + amounts + 2,
@@ -102,7 +102,7 @@ fn padded(text: &str, columns: usize) -> String {
     format!("{text}{}", " ".repeat(columns.saturating_sub(width(text))))
 }
 
-/// What was spent, of how much, and what is disputed.
+/// The amount spent, the limit, and the disputed amount.
 pub(crate) fn money(budget: &BudgetSnapshot) -> String {
     let mut text = format!("{} of {}", budget.spent.cost_usd, budget.limit.cost_usd);
     if !budget.disputed.is_zero() {
@@ -111,7 +111,8 @@ pub(crate) fn money(budget: &BudgetSnapshot) -> String {
     text
 }
 
-/// How often its checks decided other than to pass; none if they never did.
+/// The number of times that the checks of a context changed, denied or halted something; `None` if
+/// they never did.
 pub(crate) fn checks(node: &ContextNode) -> Option<String> {
     let CheckCounts { changed, denied, halted } = node.lifecycle.checks;
     let counts = [(changed, "changed"), (denied, "denied"), (halted, "halted")];
@@ -128,7 +129,7 @@ fn branch(trace: &Trace, node: &ContextNode, stem: &str, fork: &str, lines: &mut
     let uses = trace.used_as(node).map_or_else(String::new, |uses| format!("uses {uses}  "));
     let undoes =
         node.identity.undoes.map_or_else(String::new, |of| format!("undoes {}  ", trace.node(of).id));
-    // Whoever waited for a child, a human or a budget goes on in a new attempt: that is no further try.
+    // A new attempt after waiting for a child, a human or a budget is not a retry.
     let tries = node.lifecycle.retried.saturating_add(1);
     let tries = if tries > 1 { format!("{tries} attempts  ") } else { String::new() };
     let messages = news::counts(node);

@@ -1,4 +1,5 @@
-//! What the command line asks at a terminal before it does it, and what it says where nobody can be asked.
+//! The questions of the command line at a terminal before it acts, and its errors without a
+//! terminal.
 
 use serde_json::Value;
 
@@ -65,14 +66,14 @@ fn b11_a_cost_is_booked_by_hand_once_for_each_key() {
     assert_eq!(charge(&[]).2, Some(2));
     let (_, why, code) = kept.says(&["charge", "@last/rot", "--cost-usd", "1"]);
     assert!(code == Some(2) && why.contains("did you mean `root`?"), "{why}");
-    // Without a key every charge is another; what there is no room for is disputed.
+    // Without a key, every charge is a new one. An amount beyond the budget is disputed.
     assert_eq!(charge(&["--cost-usd", "0.5"]).2, Some(0));
     let (out, _, code) = charge(&["--cost-usd", "0.5", "--by", "accounts"]);
     assert!(code == Some(0), "{out}");
     assert_eq!((spent().0, spent().2["cost_usd"].clone()), (1.0.into(), 0.25.into()), "{:?}", spent());
 }
 
-/// proves: of many runs those are cancelled that fit, after the user has seen how many they are.
+/// proves: the runs that match the filters are cancelled, after the user has seen their number.
 #[test]
 fn g8_all_runs_that_fit_are_cancelled_once_the_user_says_yes() {
     let kept = TestDirectory::new();

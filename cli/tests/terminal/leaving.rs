@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::pty::{Terminal, TestDirectory};
 
-/// A graph that asks a human, in a file.
+/// Writes a file with a graph that asks a human.
 fn asks(kept: &TestDirectory) -> String {
     let approve = json!({"who": "me", "question": "Ship it?"});
     kept.file("ship.json", &json!({"name": "ship", "steps": [{"id": "ask", "approve": approve}]}).to_string())
@@ -18,7 +18,8 @@ fn status(kept: &TestDirectory) -> String {
     runs[0]["status"].as_str().unwrap().to_owned()
 }
 
-/// proves: at a terminal Ctrl-C asks once; a run that is kept can be left, by a word or by a second Ctrl-C, or cancelled.
+/// proves: at a terminal, the first Ctrl-C asks. The user may detach from a stored run by a word or
+/// a second Ctrl-C, or cancel it.
 #[test]
 fn g8_ctrl_c_asks_whether_to_leave_a_run_or_to_cancel_it() {
     for (word, code, says, then) in [
@@ -45,7 +46,7 @@ fn g8_ctrl_c_asks_whether_to_leave_a_run_or_to_cancel_it() {
     }
 }
 
-/// proves: a run that nobody keeps can't be left.
+/// proves: the user can't detach from a run that is not stored.
 #[test]
 fn g8_ctrl_c_cancels_a_run_that_is_kept_nowhere() {
     let kept = TestDirectory::new();
@@ -59,7 +60,7 @@ fn g8_ctrl_c_cancels_a_run_that_is_kept_nowhere() {
     assert!(code == Some(4) && said.contains("cancelling") && !said.contains("detach"), "{said}");
 }
 
-/// proves: `dev` asks its human, one question after the other, and goes on taking submissions.
+/// proves: `dev` asks its user one question after another, and still takes submissions.
 #[test]
 fn g7_dev_asks_its_human_at_the_terminal() {
     let kept = TestDirectory::new();
@@ -80,7 +81,7 @@ fn g7_dev_asks_its_human_at_the_terminal() {
     assert_eq!(code, Some(0), "{said}");
 }
 
-/// proves: whoever waits for a submission is told what it asks, and how to answer.
+/// proves: a `submit --wait` prints the question of its run, and how to answer it.
 #[test]
 fn g7_submit_tells_of_questions_while_it_waits() {
     let kept = TestDirectory::new();

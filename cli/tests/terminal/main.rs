@@ -1,4 +1,4 @@
-//! The command line at a terminal: what it asks, and what it shows in one of any size.
+//! The command line at a terminal: its questions, and its output in terminals of several sizes.
 
 #![allow(clippy::unwrap_used, reason = "a test that is surprised shall panic")]
 

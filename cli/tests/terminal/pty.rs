@@ -1,4 +1,4 @@
-//! A terminal of a chosen size, with a program in it, and what its screen shows.
+//! A program on a pseudo-terminal of a chosen size, and the content of its screen.
 
 use std::{
     fs::File,
@@ -20,11 +20,12 @@ use nix::{
     unistd::Pid,
 };
 
-/// How often it is looked whether something has happened, and the pause between two looks: half a minute in all.
+/// The number of checks for an expected state, and the pause between two checks: half a minute in
+/// all.
 const LOOKS: u32 = 3_000;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A directory of a test, which goes with it.
+/// A directory of a test, which is removed after it.
 pub(crate) struct TestDirectory(pub(crate) PathBuf);
 
 impl TestDirectory {
@@ -37,7 +38,7 @@ impl TestDirectory {
         TestDirectory(path)
     }
 
-    /// `trellis` with a directory of its own in this one, and no servers.
+    /// `trellis` with a data directory within this one, and without servers.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_trellis"));
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -46,14 +47,14 @@ impl TestDirectory {
         command
     }
 
-    /// Stdout, stderr and the exit code, without a terminal.
+    /// Runs a command without a terminal, and returns its stdout, stderr and exit code.
     pub(crate) fn says(&self, args: &[&str]) -> (String, String, Option<i32>) {
         let output = self.command(args).output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         (text(&output.stdout), text(&output.stderr), output.status.code())
     }
 
-    /// The same, at a terminal of this size.
+    /// Starts a command at a terminal of this size.
     pub(crate) fn at_terminal(&self, args: &[&str], columns: u16, lines: u16) -> Terminal {
         Terminal::start(self.command(args), columns, lines)
     }
@@ -71,7 +72,7 @@ impl Drop for TestDirectory {
     }
 }
 
-/// A program whose stdin, stdout and stderr are a terminal.
+/// A program whose stdin, stdout and stderr are a pseudo-terminal.
 pub(crate) struct Terminal {
     child: Child,
     keyboard: File,
@@ -86,7 +87,7 @@ impl Terminal {
         let end = |fd: &OwnedFd| Stdio::from(fd.try_clone().unwrap());
         command.stdin(end(&pty.slave)).stdout(end(&pty.slave)).stderr(end(&pty.slave));
         let child = command.spawn().unwrap();
-        // The other ends are the program's alone: when it has ended, there is nothing more to read.
+        // Only the program holds the other end now, so reading stops when the program has ended.
         drop((command, pty.slave));
         let said = Arc::new(Mutex::new(Vec::new()));
         let (mut screen, keyboard) = (File::from(pty.master.try_clone().unwrap()), File::from(pty.master));
@@ -104,7 +105,7 @@ impl Terminal {
         String::from_utf8_lossy(&self.said.lock().unwrap()).into_owned()
     }
 
-    /// Waits until something is shown.
+    /// Waits until a text is shown.
     pub(crate) fn until(&self, what: &str) {
         for _ in 0..LOOKS {
             if self.said().contains(what) {
@@ -119,12 +120,12 @@ impl Terminal {
         writeln!(self.keyboard, "{line}").unwrap();
     }
 
-    /// As Ctrl-C does.
+    /// Sends the signal of Ctrl-C.
     pub(crate) fn interrupt(&self) {
         kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), Signal::SIGINT).unwrap();
     }
 
-    /// Waits for the end: everything that was shown, and the exit code.
+    /// Waits for the end, and returns all output and the exit code.
     pub(crate) fn ended(mut self) -> (String, Option<i32>) {
         let mut ended: Option<ExitStatus> = None;
         for _ in 0..LOOKS {

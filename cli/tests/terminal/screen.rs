@@ -1,6 +1,7 @@
-//! What a terminal shows of what was written to it: lines wrap, scroll away, and are written over.
+//! The screen that results from a program's output: lines wrap, scroll away, and are overwritten.
 
-/// Every line that there ever was on the screen, as it is in the end: those that scrolled away first.
+/// All lines that were ever on the screen, in their final state, beginning with those that scrolled
+/// away.
 pub(crate) fn show(written: &str, columns: usize, lines: usize) -> Vec<String> {
     let mut screen = Screen { columns, lines, rows: vec![Vec::new()], row: 0, column: 0 };
     let mut rest = written.chars();
@@ -30,7 +31,7 @@ pub(crate) fn show(written: &str, columns: usize, lines: usize) -> Vec<String> {
 struct Screen {
     columns: usize,
     lines: usize,
-    /// All rows; only the last `lines` of them can be reached.
+    /// All rows; the cursor can reach only the last `lines` of them.
     rows: Vec<Vec<char>>,
     row: usize,
     column: usize,

@@ -1,4 +1,5 @@
-//! What is shown in terminals of several sizes: everything fits, numbers are whole, and no frame of the tree is left behind.
+//! The output in terminals of several sizes: every line fits, no number is cut, and no frame of the
+//! tree is left behind.
 
 use serde_json::json;
 
@@ -7,7 +8,7 @@ use crate::{pty::TestDirectory, screen};
 const SIZES: [u16; 4] = [40, 60, 80, 200];
 const GOAL: &str = "Find out how ants find their food, how they tell each other, and how long a trail lasts.";
 
-/// A run with labels and a long goal, in a directory.
+/// A directory with a run that has labels and a long goal.
 fn kept() -> TestDirectory {
     let kept = TestDirectory::new();
     let file = kept.file("ants.json", &json!({"goal": GOAL, "labels": {"env": "test"}}).to_string());
@@ -16,7 +17,7 @@ fn kept() -> TestDirectory {
     kept
 }
 
-/// Without its colours.
+/// The text without colours.
 fn plain(said: &str) -> String {
     let mut parts = said.split("\u{1b}[");
     let first = parts.next().unwrap_or_default().to_owned();
@@ -44,7 +45,7 @@ fn g17_lists_fit_the_terminal_and_cut_no_number() {
     command.env("NO_COLOR", "1");
     let (said, _) = crate::pty::Terminal::start(command, 80, 24).ended();
     assert!(!said.contains('\u{1b}'), "{said}");
-    // Elsewhere nothing is cut or coloured.
+    // Without a terminal, nothing is cut or coloured.
     let (said, _, _) = kept.says(&["runs", "list"]);
     assert!(said.contains(GOAL) && !said.contains('\u{1b}'), "{said}");
     let (ids, notes, _) = kept.says(&["runs", "list", "--quiet"]);
@@ -82,7 +83,7 @@ fn g17_journals_events_and_spans_fit_the_terminal_and_cut_no_number() {
             for part in parts {
                 assert!(said.contains(part), "{command} {columns}: no {part} in {said}");
             }
-            // What is said of an event is free text.
+            // The text of an event may be cut.
             assert!(command == "events" || cost(&said) == cost(&whole), "{command} {columns}: {said}");
         }
     }
@@ -102,7 +103,8 @@ fn g17_a_run_is_described_with_its_goal_times_and_whole_result() {
     assert_eq!((said.as_str(), notes.as_str()), ("Say hello.\n", ""), "the result alone");
 }
 
-/// proves: in a terminal of any size each frame takes the place of the one before, and what waits for somebody is shown.
+/// proves: in a terminal of any size, each frame replaces the one before, and a step that waits for
+/// a human is shown.
 #[test]
 fn g9_no_frame_of_the_live_tree_is_left_behind() {
     for (columns, lines) in [(40, 10), (60, 8), (80, 24), (200, 50)] {
@@ -141,7 +143,7 @@ fn g9_no_frame_of_the_live_tree_is_left_behind() {
         terminal.type_line("approve");
         let (said, code) = terminal.ended();
         assert_eq!(code, Some(0), "{said}");
-        // The tree of the end fits the width, too.
+        // The final tree fits the width too.
         let end = plain(&said);
         let end = end.rsplit("press enter:").next().unwrap();
         for line in end.lines().filter(|line| line.contains("completed")) {

@@ -1,4 +1,4 @@
-//! Model calls one after another: by an agent, and by a client that sends the same prompts.
+//! Successive model calls: by an agent, and by a client that sends the same prompts.
 
 use std::{
     sync::{Arc, Mutex},
@@ -23,14 +23,14 @@ use crate::{
     submission,
 };
 
-/// Model calls of one agent.
+/// The model calls of one agent.
 pub(crate) const CALLS: usize = 16;
 const SLOW: Duration = Duration::from_millis(200);
 
-/// What an agent does; the model answers by its goal.
+/// The behaviour of an agent. The model answers by the agent's goal.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Kind {
-    /// Until the last call the model does not return the JSON it is asked for, so calls follow each other directly.
+    /// Every answer but the last fails its schema, so the calls follow each other directly.
     InARow,
     WithTools,
     Slow,
@@ -43,7 +43,7 @@ pub(crate) struct Measured {
     pub(crate) calls: usize,
 }
 
-/// The times at which calls came.
+/// The times at which calls arrived.
 type Arrivals = Arc<Mutex<Vec<Instant>>>;
 
 pub(crate) struct Calls {
@@ -91,7 +91,7 @@ impl Calls {
         Calls { cluster, model, arrivals, http, last: None }
     }
 
-    /// Floor and Trellis in turns, so that other load of the machine affects both.
+    /// Measures the floor and Trellis in turns, so that other load of the machine affects both.
     pub(crate) async fn measure(&mut self, kind: Kind, rounds: usize) -> Measured {
         let known = self.model.prompts().len();
         self.run(kind).await;

@@ -1,6 +1,7 @@
-//! A cancel of a run with a thousand agents, on four workers, that are all in a model call (G8): how long after the cancel is
-//! stored each call is given up, by the model server's own log, and that no call begins after it. The floor is a program
-//! that has as many calls open, in four parts, and gives them up when a message tells it to.
+//! A cancel of a run with a thousand agents, on four workers, all in a model call (G8). The model
+//! server's log shows how long after the stored cancel each call is closed, and that no call begins
+//! after it. The floor is a program with as many open calls, in four parts, that closes them on a
+//! message.
 
 use std::{fmt, time::Duration};
 
@@ -17,9 +18,9 @@ use crate::{cluster, measure::meter::Latencies};
 
 const WORKERS: usize = 4;
 const AGENTS: usize = 1000;
-/// Items that wait for a free slot when the cancel comes.
+/// The items that wait for a free slot when the cancel arrives.
 const QUEUED: usize = 100;
-/// Timeout for a thousand agents on a busy machine.
+/// The timeout for a thousand agents on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 pub(crate) struct Cancels {

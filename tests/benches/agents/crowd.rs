@@ -1,5 +1,5 @@
-//! Many agents at once in one worker, all in a model call: the memory of each, and that all end with the model server's
-//! bill booked (b5).
+//! Many agents at once in one worker, all in a model call: the memory of each. At the end, all must
+//! have completed, and the bookings must equal the model server's bill (b5).
 
 use std::{
     fmt,
@@ -26,7 +26,7 @@ use crate::{
 };
 
 const WARM_UP: usize = 50;
-/// Timeout for a thousand agents on a busy machine.
+/// The timeout for a thousand agents on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 pub(crate) struct Crowd {
@@ -43,7 +43,7 @@ pub(crate) async fn measure(agents: usize) -> Crowd {
     let gate = Gate::default();
     let (at_gate, mut all_there) = watch::channel(0);
     let held = gate.clone();
-    // Each has made a model call and a tool call when it reaches the gate.
+    // Each agent has made a model call and a tool call when it reaches the gate.
     let model = ModelServer::start_unsynced(move |prompt| {
         let reply = Reply { input_tokens: 100, output_tokens: 20, ..Reply::default() };
         match (prompt.turn(), prompt.task().as_str()) {
@@ -84,7 +84,7 @@ async fn begin(cluster: &Processes, goal: &str, agents: usize) {
     futures_util::stream::iter(0..agents).map(begin).buffer_unordered(64).count().await;
 }
 
-/// Waits until so many have completed; their cost in nano-dollars.
+/// Waits until all agents have completed, and returns their cost in nano-dollars.
 async fn all(outcomes: &mut Subscription, agents: usize) -> u64 {
     let mut spent = 0;
     for n in 0..agents {

@@ -1,7 +1,8 @@
-//! What Trellis adds to a model call: the same prompts are sent to the same server in the same run by a client that does
-//! nothing else (the floor), and by an agent that holds, journals and settles each call. Also the parts of that time, the
-//! memory of a worker with a thousand agents, and how long a cancel takes to reach them all. The model server measures the
-//! time from one call to the next, and when a call is given up.
+//! The overhead of Trellis for a model call. The same prompts are sent to the same server in the
+//! same run by two clients: one that does nothing else (the floor), and an agent that holds,
+//! journals and settles each call. Other measurements are the parts of that time, the memory of a
+//! worker with a thousand agents, and the time until a cancel reaches them all. The model server
+//! measures the time from one call to the next, and the time at which a call is closed.
 //!
 //!   cargo build --release -p trellis && cargo bench -p trellis-tests --bench agents
 //!   … -- --rounds 20 --agents 5000 --cancels 10     more of each; 0 skips one
@@ -103,9 +104,9 @@ fn shown(time: Duration) -> String {
     format!("{:.2} ms", time.as_secs_f64() * 1e3)
 }
 
-/// A coordinator and workers with an agent `bench` that calls this model.
+/// Starts a coordinator and workers with an agent `bench` that calls this model.
 async fn cluster(model: &ModelServer, workers: usize, slots: usize) -> Processes {
-    // The default settings, not those of the tests.
+    // These are the default settings, not those of the tests.
     let settings = json!({"lease_ms": 10_000, "limits": {"max_steps": 1000, "max_children": 1100}});
     let shape = || Shape { slots, settings, worker: model.settings(), ..Shape::new(1, workers) };
     let cluster = Processes::start_as(shape).await;

@@ -1,4 +1,5 @@
-//! The parts of a paid call besides the call itself: the benchmark acts as the worker of a context, and times each part.
+//! The parts of a paid call besides the call itself. The benchmark acts as the worker of a context,
+//! and measures each part.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ use trellis_tests::{cluster::queue_of, processes::Processes};
 use crate::measure::meter::Latencies;
 
 const TIMES: usize = 200;
-/// Parts between two ticks; they take far less time than a lease.
+/// The parts between two ticks, which take far less time than a lease.
 const TICKS: usize = 20;
 
 struct Part<'a> {
@@ -85,7 +86,7 @@ impl<'a> Part<'a> {
         ask(self.bus, &self.work.report_to.ask, self.work.trace_id, question).await
     }
 
-    /// Keeps the lease.
+    /// Renews the lease.
     async fn tick(&self, n: usize) {
         if n.is_multiple_of(TICKS) {
             let ticked = self.ask(json!({"tick": {"lease": self.lease, "progress": {}}})).await;

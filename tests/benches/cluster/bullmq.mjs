@@ -1,5 +1,6 @@
-// BullMQ as a peer of the benchmark: one process with a worker, and one that submits and waits for the ends, as in the
-// measurements of Trellis. Redis keeps what it acknowledges (the benchmark starts it with appendfsync always).
+// BullMQ as a peer of the benchmark: one process with a worker, and one that submits jobs and waits
+// until they end, as in the measurements of Trellis. Redis does not lose acknowledged writes (the
+// benchmark starts it with appendfsync always).
 //
 //   node bullmq.mjs worker <redis port>
 //   node bullmq.mjs client <redis port> <jobs> <in flight> <singles> <wide>     prints one line of JSON

@@ -1,10 +1,12 @@
-//! Two floors. The bare one is the least that any such system must do for a job: a submission, an execution and a result
-//! are JetStream messages, stored and acknowledged; two small scripts run in Redis; a core NATS message tells the end. No
-//! budgets, no state machine, no events, no crash safety.
+//! Two floor programs. The bare one does the least that any such system must do for a job: a
+//! submission, an execution and a result are JetStream messages, stored and acknowledged; two small
+//! scripts run in Redis; a core NATS message announces the end. It has no budgets, state machine,
+//! events or crash safety.
 //!
-//! The one with the duties of Trellis has the same messages and scripts as a job of Trellis: the worker claims before it
-//! runs, by a request that runs a third script; each script is followed by a stored message of a log, on a subject of
-//! its job; the end is a stored message too. It still decides nothing.
+//! The one with the duties of Trellis has the same messages and scripts as a job of Trellis. The
+//! worker claims before it runs, by a request that runs a third script. Each script is followed by
+//! a stored log message on a subject of its job. The outcome is a stored message too. This program
+//! still decides nothing.
 
 use std::{
     collections::HashMap,
@@ -27,7 +29,7 @@ const STATE: &str =
 
 type Waiting = Arc<Mutex<HashMap<String, oneshot::Sender<()>>>>;
 
-/// What stored messages say, in bytes: of the log, and of the end.
+/// The sizes of stored messages in bytes: of the log, and of the outcome.
 const EVENT_BYTES: usize = 400;
 const OUTCOME_BYTES: usize = 500;
 
@@ -140,7 +142,7 @@ impl Floor {
         latencies
     }
 
-    /// One submission, a thousand executions, a thousand results.
+    /// Measures one submission with `wide` executions and results.
     pub(crate) async fn wide(&self, wide: usize) -> Duration {
         let began = Instant::now();
         self.job("wide".into(), "intake").await;
@@ -157,7 +159,8 @@ impl Floor {
         began.elapsed()
     }
 
-    /// The least that a hold and a settlement need: a request that runs a script, and a stored message that runs another.
+    /// The least work of a hold and a settlement: a request that runs a script, and a stored
+    /// message that runs another.
     pub(crate) async fn pairs(&self, pairs: usize) -> Latencies {
         let mut asked = self.client.subscribe("floor.ask").await.unwrap();
         let (client, redis) = (self.client.clone(), self.redis.clone());
@@ -232,7 +235,7 @@ async fn stage(
     messages.map(handle).buffer_unordered(256).for_each(|()| async {}).await;
 }
 
-/// Stores a message under an id of its own.
+/// Stores a message under its own id.
 async fn keep(context: &jetstream::Context, subject: String, what: &str, bytes: usize) {
     let mut headers = async_nats::HeaderMap::new();
     headers.insert("Nats-Msg-Id", format!("{subject}.{what}"));

@@ -1,6 +1,8 @@
-//! What it costs to be safe and to be seen: the same load on several deployments in the same run. To be safe: one plain, one whose
-//! coordinators sign what they store (`--log-key-file`), one over TLS, one with a role for every process. To be seen: one plain, one
-//! with a collector of metrics, and two with a collector of spans, for no run and for all. As ratios to the plain one.
+//! The cost of security and of telemetry: the same load on several deployments in the same run. For
+//! security: a plain one, one whose coordinators sign what they store (`--log-key-file`), one with
+//! TLS, one with a role for every process. For telemetry: a plain one, one with a collector of
+//! metrics, and two with a collector of spans, for no run and for all. The figures are ratios to
+//! the plain deployment.
 
 use std::{
     path::{Path, PathBuf},
@@ -24,7 +26,7 @@ pub(crate) enum Guard {
     Roles,
     /// Metrics are exported.
     Metrics,
-    /// A collector is named, and no run is exported.
+    /// A collector is configured, but no run is exported.
     Unsampled,
     /// Every run is exported.
     Spans,
@@ -47,7 +49,7 @@ impl Guard {
     }
 }
 
-/// How the processes of a deployment, and this one as a client, get in.
+/// The addresses and credentials of a deployment, for its processes and for this one as a client.
 pub(crate) struct Access {
     dir: PathBuf,
     pub(crate) nats: NatsServer,
@@ -113,7 +115,7 @@ impl Access {
         access
     }
 
-    /// Without any.
+    /// A deployment without a guard.
     pub(crate) fn plain(nats: NatsServer, redis: RedisServer) -> Self {
         let (dir, redis_url) = (PathBuf::new(), redis.url());
         Access { dir, nats, redis, redis_url, rotel: None, guard: Guard::None }
@@ -146,7 +148,7 @@ impl Access {
                 let who = if process == "worker" { "worker-default" } else { process };
                 let text = std::fs::read_to_string(self.dir.join(format!("keys/{who}.env"))).unwrap();
                 let pairs = text.lines().filter_map(|line| line.split_once('='));
-                // The key of the log has a row of its own.
+                // The log key is measured by its own guard.
                 let others = pairs.filter(|(name, _)| *name != "TRELLIS_LOG_KEY_FILE");
                 all.extend(others.map(|(name, value)| (name.to_owned(), value.to_owned())));
             }
@@ -154,7 +156,7 @@ impl Access {
         all
     }
 
-    /// The options of a coordinator, besides.
+    /// Further options of a coordinator.
     pub(crate) fn sizes(&self) -> &'static [&'static str] {
         if self.guard == Guard::Roles { &SIZES } else { &[] }
     }
@@ -183,7 +185,7 @@ impl Drop for Access {
     }
 }
 
-/// What the provisioner made, coordinators compare.
+/// The sizes of the streams. Coordinators compare them with the streams that the provisioner made.
 const SIZES: [&str; 4] = ["--max-log-bytes", "512MiB", "--max-queue-bytes", "256MiB"];
 
 fn run(command: &mut Command) {
@@ -191,7 +193,7 @@ fn run(command: &mut Command) {
     assert!(done.status.success(), "{command:?}\n{}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// A CA, and a server's certificate for 127.0.0.1, made by openssl.
+/// Makes a CA and a server certificate for 127.0.0.1, with openssl.
 fn certificates(dir: &Path) {
     let openssl = |arguments: &str| {
         run(Command::new("openssl").args(arguments.split_whitespace()).current_dir(dir));
@@ -207,7 +209,7 @@ fn certificates(dir: &Path) {
     );
 }
 
-/// Each guard in turn, as often as asked, so that what the machine does besides spreads over all.
+/// Measures each guard in turn, `rounds` times, so that other load of the machine spreads over all.
 pub(crate) async fn show(options: &Options, guards: &[Guard], rounds: usize) {
     rustls::crypto::ring::default_provider().install_default().ok();
     let mut figures = vec![[0.0; 3]; guards.len()];

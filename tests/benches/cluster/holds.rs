@@ -1,5 +1,5 @@
-//! Hold and settle at depth 8: the benchmark acts as the worker of a context seven levels below its root, and every pair
-//! changes the whole chain of budgets.
+//! Hold and settle at depth 8. The benchmark acts as the worker of a context seven levels below its
+//! root, and every pair changes the whole chain of budgets.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use crate::{measure::meter::Latencies, trellis::Trellis};
 
 const DEPTH: usize = 8;
 
-/// The lease of the deepest context. The leases of its ancestors are not renewed: they last long enough.
+/// The lease of the deepest context. The leases of its ancestors last long enough without renewal.
 struct Deep {
     work: Execute,
     lease: Value,
@@ -81,7 +81,7 @@ async fn pair(trellis: &Trellis, deep: &Deep, call: usize) {
     assert!(matches!(settled, Answer::Done), "{settled:?}");
 }
 
-/// One pair after another.
+/// Measures pairs one after another.
 pub(crate) async fn pairs(trellis: &Trellis, pairs: usize) -> Latencies {
     let deep = descend(trellis).await;
     let mut latencies = Latencies::default();
@@ -93,7 +93,7 @@ pub(crate) async fn pairs(trellis: &Trellis, pairs: usize) -> Latencies {
     latencies
 }
 
-/// Pairs each second, 64 at once on one context.
+/// Measures pairs per second, 64 at once on one context.
 pub(crate) async fn at_once(trellis: &Trellis, pairs: usize) -> f64 {
     let deep = descend(trellis).await;
     let began = Instant::now();

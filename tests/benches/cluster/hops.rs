@@ -1,5 +1,6 @@
-//! The hops of one job: who sends which message when. A listener on the same server hears every message, and the time since
-//! the job was submitted is noted for each; the middle of many jobs is shown. The listener costs a little itself.
+//! The messages of one job, with their times. A listener on the same server receives every message,
+//! and the time since the submission is noted for each. The median of many jobs is shown. The
+//! listener itself costs a little.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use serde_json::json;
 
 use crate::{measure::meter::Latencies, trellis::Trellis};
 
-/// What a message is, by its subject and what it says.
+/// One message of a job, recognized by its subject and its content.
 struct Hop {
     what: &'static str,
     subject: &'static str,
@@ -42,7 +43,7 @@ impl Hop {
     }
 }
 
-/// Runs jobs one at a time, and prints when each hop was made.
+/// Runs jobs one at a time, and prints the time of each hop.
 pub(crate) async fn show(trellis: &Trellis, url: &str, jobs: usize) {
     let listener = async_nats::connect(url).await.unwrap();
     let mut heard = listener.subscribe("agent.>").await.unwrap();

@@ -1,5 +1,6 @@
-//! The time of a job: of a floor program that does the least any such system must do (publishes, acks and Redis scripts),
-//! of one with the duties of Trellis, of BullMQ and of Trellis on the same servers, and of Restate, in the same run, as ratios.
+//! The time of a job in several systems in the same run, as ratios. The floor program does the
+//! least that any such system must do (publishes, acks and Redis scripts), and a second one has the
+//! duties of Trellis. Both run on the same servers as BullMQ and Trellis; Restate has its own.
 //!
 //!   cargo build --release -p trellis && cargo bench -p trellis-tests --bench cluster
 //!   … -- --jobs 20000 --pending 100000     more jobs; how 100,000 pending ones change a job
@@ -9,8 +10,9 @@
 //!   … -- --seen 3                       only what metrics and spans cost, three times each
 //!   … -- --minutes 60 --rate 100           only a load for an hour, while processes are killed
 //!
-//! `TRELLIS_BENCH_JSON` names a file for the figures; `TRELLIS_BULLMQ` and `TRELLIS_RESTATE` the folders of their modules,
-//! without which they are left out. `scripts/bench` sets all three.
+//! `TRELLIS_BENCH_JSON` names a file for the figures; `TRELLIS_BULLMQ` and `TRELLIS_RESTATE` name
+//! the folders of their modules. A system without a folder is left out. `scripts/bench` sets all
+//! three.
 
 #![allow(
     clippy::unwrap_used,
@@ -40,7 +42,7 @@ use measure::{meter::Usage, options};
 use report::{Figures, Report};
 use trellis_tests::servers::{NatsServer, RedisServer};
 
-/// Jobs at the same time, where many are measured.
+/// The number of simultaneous jobs in the throughput measurements.
 const IN_FLIGHT: usize = 256;
 const WIDE: usize = 1000;
 const LONG: usize = 100;

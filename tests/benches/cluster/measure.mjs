@@ -1,4 +1,5 @@
-// What is measured of a peer, the same for all: `one` runs a job to its end, `wide` a job with so many children.
+// The measurements of a peer, the same for all: `one` runs a job to its end, `wide` a job with many
+// children.
 
 export async function measure(one, wide, [jobs, inFlight, singles, children]) {
   const many = async (count) => {

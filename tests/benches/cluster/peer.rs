@@ -1,5 +1,5 @@
-//! Peers: BullMQ, a job queue on Redis (`bullmq.mjs` in two processes, one that works and one that submits and waits), and
-//! Restate, which has a server and a log of its own (`restate.mjs`).
+//! Peers: BullMQ, a job queue on Redis (`bullmq.mjs` in two processes, a worker and a client), and
+//! Restate, which has its own server and log (`restate.mjs`).
 
 use std::{
     io::{BufRead, BufReader},
@@ -37,14 +37,14 @@ pub(crate) async fn restate(options: &Options) -> Option<Figures> {
     let measured = tokio::task::spawn_blocking(move || {
         let mut all = node("restate.mjs", &with(&[], &numbers));
         let measured = line(&mut all);
-        // It ends its processes before it ends.
+        // The script stops its processes before it exits.
         all.wait().unwrap();
         measured
     });
     Some(figures(&measured.await.unwrap()))
 }
 
-/// What is measured, as its last arguments.
+/// The sizes of the measurements, as the last arguments of a script.
 fn numbers(options: &Options) -> [String; 4] {
     [options.jobs, IN_FLIGHT, options.singles, WIDE].map(|number| number.to_string())
 }
@@ -77,7 +77,7 @@ fn node(script: &str, arguments: &[&str]) -> Child {
     command.spawn().unwrap_or_else(|error| panic!("node can't be started: {error}"))
 }
 
-/// The one line that it prints.
+/// The only line that the process prints.
 fn line(process: &mut Child) -> String {
     let mut text = String::new();
     BufReader::new(process.stdout.take().unwrap()).read_line(&mut text).unwrap();

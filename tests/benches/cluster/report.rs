@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::measure::meter::UsedPerJob;
 
-/// What was measured of one program; none where it has no such thing.
+/// The measurements of one program. A field is `None` if the program has no such feature.
 #[derive(Default)]
 pub(crate) struct Figures {
     pub(crate) jobs_a_second: Option<f64>,
@@ -16,12 +16,12 @@ pub(crate) struct Figures {
     pub(crate) chain: Option<Duration>,
     pub(crate) pair_p50: Option<Duration>,
     pub(crate) pairs_a_second: Option<f64>,
-    /// By the processes that were measured, with 256 in flight.
+    /// Resources used by the measured processes, with 256 jobs in flight.
     pub(crate) used: Option<UsedPerJob>,
 }
 
 impl Figures {
-    /// Times in milliseconds.
+    /// Each figure with its key and label. Times are in milliseconds.
     fn named(&self) -> [(&'static str, &'static str, Option<f64>); 7] {
         let millis = |time: Option<Duration>| time.map(|time| time.as_secs_f64() * 1e3);
         [
@@ -52,7 +52,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// To the file that `TRELLIS_BENCH_JSON` names.
+    /// Writes the figures to the file that `TRELLIS_BENCH_JSON` names.
     pub(crate) fn write_json(&self) {
         let Some(path) = std::env::var_os("TRELLIS_BENCH_JSON") else { return };
         let all = json!({
@@ -66,7 +66,7 @@ impl Report {
     }
 }
 
-/// Each figure, and after it Trellis's as a multiple of it.
+/// Prints each figure, followed by Trellis's figure as a multiple of it.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let peers = [Some(&self.bare), Some(&self.duties), self.bullmq.as_ref(), self.restate.as_ref()];
@@ -98,7 +98,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// A figure in so many columns.
+/// A figure, and the width of its column.
 struct Shown(f64, usize);
 
 impl fmt::Display for Shown {

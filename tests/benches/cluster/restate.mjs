@@ -1,5 +1,6 @@
-// Restate as a peer of the benchmark: its server, one process with a service, and this one, which submits and waits for the
-// ends as in the measurements of Trellis. Its server stores a call durably in its own log before it runs it.
+// Restate as a peer of the benchmark: its server, a process with a service, and this process, which
+// submits jobs and waits until they end, as in the measurements of Trellis. The server stores each
+// call durably in its own log before it runs the call.
 //
 //   node restate.mjs <jobs> <in flight> <singles> <wide>     prints one line of JSON
 //
@@ -17,7 +18,7 @@ import { measure } from "./measure.mjs";
 const modules = process.env.TRELLIS_RESTATE;
 
 async function serve() {
-  // The SDK needs it, and node has it from 22 on.
+  // The SDK needs this function, which node has only from version 22 on.
   Promise.withResolvers ??= function () {
     const parts = {};
     parts.promise = new this((resolve, reject) => Object.assign(parts, { resolve, reject }));

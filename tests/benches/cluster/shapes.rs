@@ -1,6 +1,7 @@
-//! Graphs of each shape at two sizes: the time, messages and bytes of a step, and how they grow from the small to the large one.
+//! Graphs of each shape at two sizes: the time, messages and bytes of a step, and their growth from
+//! the small to the large size.
 //!
-//! Messages are those that NATS stored, bytes what both servers read from their sockets.
+//! Messages are those that NATS stored. Bytes are those that both servers read from their sockets.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ const SMALL: usize = 100;
 const LARGE: usize = 1_000;
 const WIDEST: usize = 10_000;
 
-/// The graph of about this many steps.
+/// Builds the graph of about this many steps.
 type Shape = fn(usize) -> Value;
 
 const SHAPES: [(&str, Shape); 11] = [
@@ -153,7 +154,7 @@ async fn measure(trellis: &Trellis, graph: Value, steps: usize) -> Used {
     let began = Instant::now();
     trellis.job(Subject::Graph, graph).await;
     let took = began.elapsed();
-    // What is sent after the outcome belongs to the graph too.
+    // Messages after the outcome belong to the graph too.
     tokio::time::sleep(Duration::from_millis(500)).await;
     let now = so_far(trellis).await;
     Used { steps, took, messages: now.0 - messages, nats: now.1 - nats, redis: now.2 - redis }

@@ -1,5 +1,5 @@
-//! A load for a long time, with processes that are killed at random and started again: does a job cost the same after an
-//! hour, and does memory stay as it is?
+//! A load for a long time, while processes are killed at random and restarted. It shows whether the
+//! cost of a job and the memory stay the same after an hour.
 
 use std::time::{Duration, Instant};
 
@@ -9,11 +9,12 @@ use serde_json::json;
 
 use crate::trellis::{Spent, Trellis};
 
-/// A process is killed so often.
+/// The time between two kills.
 const KILL_EVERY: Duration = Duration::from_secs(30);
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Submits jobs at a rate, and prints the processor time of a job and the memory of each kind of process, minute by minute.
+/// Submits jobs at a fixed rate, and prints each minute the processor time of a job and the memory
+/// of each kind of process.
 pub(crate) async fn run(trellis: &Trellis, minutes: usize, rate: usize) {
     println!(
         "\n{rate} jobs a second for {minutes} minutes; every {KILL_EVERY:?} a coordinator or worker is killed:"

@@ -1,4 +1,4 @@
-//! Trellis as processes on the same servers: one coordinator and one worker, as a user starts them.
+//! Trellis as processes on the same servers: a coordinator and a worker, as a user starts them.
 
 use std::{
     collections::HashMap,
@@ -33,7 +33,7 @@ pub(crate) struct Trellis {
     listener: JoinHandle<()>,
     processes: Mutex<Vec<Process>>,
     servers: Vec<(String, u32)>,
-    /// Of a server that lets everybody in.
+    /// Present only for a server that needs no login.
     streams: Option<async_nats::jetstream::Context>,
 }
 
@@ -41,7 +41,7 @@ struct Process {
     name: String,
     command: Command,
     child: Child,
-    /// The processor time of those before it that were killed.
+    /// The processor time of its killed predecessors.
     before: Duration,
 }
 
@@ -57,7 +57,7 @@ impl Process {
     }
 }
 
-/// What all processes of one name have used.
+/// The resources that all processes of one name have used.
 pub(crate) struct Spent {
     pub(crate) name: String,
     pub(crate) cpu: Duration,
@@ -154,7 +154,7 @@ impl Trellis {
         began.elapsed()
     }
 
-    /// Submits jobs for a pool without workers; the number admitted each second.
+    /// Submits jobs for a pool without workers, and returns the number admitted per second.
     pub(crate) async fn pile_up(&self, jobs: usize) -> f64 {
         self.client
             .apply(json!([{"agent_id": "nobody", "kind": "builtin", "builtin": "echo", "pool": "nobody"}]))
@@ -165,7 +165,7 @@ impl Trellis {
             self.publish(Subject::Spawn, &message).await;
         };
         futures_util::stream::iter(0..jobs).map(job).buffer_unordered(256).count().await;
-        // The last job is behind all others in the queue.
+        // This job is behind all others in the queue, so its outcome shows that they were admitted.
         self.job(Subject::Spawn, json!({"goal": "hello"})).await;
         jobs as f64 / began.elapsed().as_secs_f64()
     }
@@ -180,7 +180,7 @@ impl Trellis {
         self.servers.iter().find(|(server, _)| server == name).expect("it was started").1
     }
 
-    /// The messages that every stream has stored so far, removed ones too.
+    /// The number of messages that all streams have stored so far, including removed ones.
     pub(crate) async fn stored_messages(&self) -> u64 {
         let streams = self.streams.as_ref().expect("measured on a plain server only");
         let names: Vec<String> = streams.stream_names().map(Result::unwrap).collect().await;
@@ -191,7 +191,7 @@ impl Trellis {
         stored
     }
 
-    /// What was used so far, also by processes that were killed.
+    /// The resources used so far, including those of killed processes.
     pub(crate) fn spent(&self) -> Vec<Spent> {
         let processes = self.processes.lock().unwrap();
         let ours = processes.iter().map(|process| (&process.name, process.child.id(), process.before));
@@ -207,7 +207,7 @@ impl Trellis {
         spent
     }
 
-    /// Kills a process, and starts it again.
+    /// Kills a process and restarts it.
     pub(crate) fn kill_one(&self, number: usize) {
         let mut processes = self.processes.lock().unwrap();
         let place = number % processes.len();
@@ -229,7 +229,7 @@ impl Drop for Trellis {
     }
 }
 
-/// Beside this benchmark, in the directory of its profile.
+/// The binary beside this benchmark, in the directory of its profile.
 pub(crate) fn binary() -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let binary = own.parent().unwrap().parent().unwrap().join("trellis");

@@ -1,5 +1,6 @@
-//! A cluster of one process in a directory, as `trellis dev` and `trellis run` have it: jobs a second with every commit synced, against
-//! SQLite with the same duties; how long a command takes to open a directory with many kept runs; and what HTTP adds to a request.
+//! A cluster of one process in a directory, as in `trellis dev` and `trellis run`. It measures jobs
+//! per second with every commit synced, against SQLite with the same duties; the time in which a
+//! command opens a directory with many stored runs; and the overhead of HTTP for a request.
 //!
 //!   scripts/bench disk --jobs 5000 --kept 100000
 
@@ -38,9 +39,9 @@ use trellis_tests::{
     directory::Directory,
 };
 
-/// As `trellis dev` has it.
+/// The number of partitions in `trellis dev`.
 const PARTITIONS: u16 = 4;
-/// What SQLite writes of a job, as Trellis writes it: its state, and a message.
+/// The bytes that SQLite writes for a job, the same as Trellis: its state, and a message.
 const STATE_BYTES: usize = 900;
 const MESSAGE_BYTES: usize = 500;
 const REQUESTS: usize = 2_000;
@@ -115,7 +116,7 @@ impl Dev {
         Dev { client, stop, coordinator, worker }
     }
 
-    /// Jobs a second, from the first submission to the last outcome.
+    /// Jobs per second, from the first submission to the last outcome.
     async fn run(&self, jobs: usize, in_flight: usize) -> f64 {
         let mut outcomes = self.client.bus.follow(&[Filter::Outcomes], From::Now).await.expect("a log");
         let begun = Instant::now();
@@ -141,7 +142,7 @@ impl Dev {
     }
 
     async fn close(self) {
-        // A mark of where the log ends.
+        // This leaves time for the mark of the log's end.
         tokio::time::sleep(Duration::from_secs(1)).await;
         self.stop.cancel();
         self.coordinator.await.expect("it ends");
@@ -161,7 +162,7 @@ fn sqlite(jobs: usize, in_flight: usize) -> f64 {
     text.trim().parse().unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&said.stderr)))
 }
 
-/// How long a command of a new process takes that lists one run.
+/// The time that a command in a new process takes to list one run.
 fn opens(directory: &Directory) -> Duration {
     let binary = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/release/trellis");
     let begun = Instant::now();
@@ -172,7 +173,7 @@ fn opens(directory: &Directory) -> Duration {
     begun.elapsed()
 }
 
-/// What HTTP adds to a request that a coordinator answers.
+/// Measures the overhead of HTTP for a request that a coordinator answers.
 async fn requests(bus: &Bus) {
     let config = gateway::Config {
         is_open: true,

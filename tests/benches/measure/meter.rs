@@ -17,7 +17,7 @@ impl Latencies {
     }
 }
 
-/// Processor time so far and memory now, of named processes.
+/// The processor time so far and the current memory of named processes.
 pub(crate) struct Usage(Vec<(String, Duration, u64)>);
 
 impl Usage {
@@ -81,7 +81,7 @@ pub(crate) fn rss(pid: u32) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
 }
 
-/// What it has read so far, from sockets and files.
+/// The bytes that a process has read so far, from sockets and files.
 #[allow(dead_code, reason = "not every benchmark counts bytes")]
 pub(crate) fn read_bytes(pid: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/io")).unwrap();

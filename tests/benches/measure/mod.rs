@@ -1,4 +1,4 @@
-//! What the benchmarks share: measuring, and options on the command line.
+//! Shared parts of the benchmarks: measuring, and options on the command line.
 
 pub(crate) mod meter;
 pub(crate) mod options;

@@ -1,6 +1,6 @@
 //! Numbers on the command line of a benchmark: `--jobs 20000`.
 
-/// Sets each number that is named. Anything else on the command line is cargo's, and is ignored.
+/// Sets each number that the command line names. All other arguments are cargo's and are ignored.
 pub(crate) fn read(options: &mut [(&str, &mut usize)]) {
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {

@@ -1,7 +1,7 @@
-//! Chaos on real processes and servers: coordinators, workers, NATS and Redis are killed, stopped and started again at
-//! random, while people submit runs of all shapes to a provider that keeps its own bill. Then the faults stop, all runs must
-//! end, and the books are compared with the bill. The seed decides the runs and the faults; what happens in between depends
-//! on the machine.
+//! Chaos on real processes and servers. Coordinators, workers, NATS and Redis are killed, stopped
+//! and restarted at random, while simulated people submit runs of all shapes to a provider that
+//! keeps its own bill. Then the faults stop, all runs must end, and the books are compared with the
+//! bill. The seed decides the runs and the faults; the events in between depend on the machine.
 
 mod provider;
 mod report;
@@ -30,14 +30,14 @@ use crate::{
     },
 };
 
-/// The largest time between two submissions, in milliseconds.
+/// The longest time between two submissions, in milliseconds.
 const SUBMIT_WITHIN_MS: u64 = 2_500;
-/// Once the faults have stopped, all runs end within this time, or do not end.
+/// The time in which all runs must end after the last fault.
 const REST: Duration = Duration::from_secs(300);
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// People raise the budgets of what is paused after so many looks.
+/// The number of looks after which people raise the budgets of paused contexts.
 const RAISE_EVERY: u32 = 6;
-/// Profiles that are applied at once.
+/// The number of profiles that are applied at once.
 const PROFILES: usize = 100;
 
 #[derive(Debug, Clone, Copy)]
@@ -48,12 +48,12 @@ pub struct Plan {
     pub workers: usize,
 }
 
-/// Brings the chaos about, and reports what came of it.
+/// Runs the plan, and reports the result.
 pub async fn run(plan: Plan) -> Report {
     let chance = Chance::new(plan.seed);
     let mut runs = Vec::new();
     let mut profiles = Vec::new();
-    // More than can be submitted in the time.
+    // These are half again as many runs as are submitted on average in the time.
     let most = plan.lasts.as_millis() / u128::from(SUBMIT_WITHIN_MS / 3) + 10;
     for number in 0..usize::try_from(most).expect("few") {
         let (run, agents) = work::run(number, provider::NAME, &chance);
@@ -96,7 +96,7 @@ fn billed(model: &ModelServer, run: &Run) -> Usd {
     Usd::from_nanos(model.bill().iter().filter(|line| line.model == name).map(|line| line.nanos).sum())
 }
 
-/// The people, and the runs they have submitted and will submit.
+/// The people, with the runs that they have submitted and will submit.
 struct Crowd {
     people: People,
     chance: Chance,
@@ -105,7 +105,7 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// Submits, cancels, charges, answers and raises until it is over.
+    /// Submits, cancels, charges, answers and raises until the time is over.
     async fn use_it(&mut self, over: Instant) {
         while Instant::now() < over {
             tokio::time::sleep(self.chance.millis(0, SUBMIT_WITHIN_MS)).await;
@@ -131,7 +131,7 @@ impl Crowd {
         }
     }
 
-    /// Waits until all runs have ended; people answer and raise what is needed.
+    /// Waits until all runs have ended, while people answer questions and raise budgets.
     async fn come_to_rest(&mut self, cluster: &mut Processes, trouble: &trouble::Trouble) -> Ended {
         let over = Instant::now() + REST;
         let mut open = std::mem::take(&mut self.submitted);
@@ -161,14 +161,14 @@ fn ids(runs: &[Run]) -> Vec<TraceId> {
     runs.iter().map(|run| run.trace_id).collect()
 }
 
-/// How the runs have ended, or not.
+/// The ended runs, the others, and the mistakes found.
 struct Ended {
     resting: Vec<Trace>,
     moving: Vec<String>,
     wrong: Vec<String>,
 }
 
-/// The status of a run, as on the wire.
+/// The wire name of a run's status.
 fn status(trace: &Trace) -> String {
     let end = trace.root().and_then(|root| root.end().cloned());
     match end.map(|end| serde_json::to_value(end.status)) {

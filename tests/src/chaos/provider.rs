@@ -1,4 +1,4 @@
-//! The model provider of the chaos: slow, sometimes failing, and with a bill of its own.
+//! The model provider of the chaos: slow, sometimes failing, and with its own bill.
 
 use std::{sync::Mutex, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::{
 
 pub(super) const NAME: &str = "test";
 
-/// Settings of a worker that knows the price of the model of each run.
+/// The settings of a worker, with a price for the model of each run.
 pub(super) fn settings(model: &ModelServer, runs: usize) -> Value {
     let mut settings = model.settings();
     let price = settings["prices"]["test/model"].clone();
@@ -21,7 +21,8 @@ pub(super) fn settings(model: &ModelServer, runs: usize) -> Value {
     settings
 }
 
-/// An agent that may spawn has two others do the work; the others take a note and answer.
+/// Decides the answers. An agent that may spawn lets two others do the work; those write a note and
+/// answer.
 pub(super) fn answers(chance: Chance) -> impl Fn(&Prompt) -> Reply + Send + Sync {
     let chance = Mutex::new(chance);
     move |prompt: &Prompt| {

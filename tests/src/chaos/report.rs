@@ -1,4 +1,4 @@
-//! What came of a chaos, for people.
+//! The result of a chaos run, for people.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -15,13 +15,13 @@ pub struct Report {
     runs: BTreeMap<String, usize>,
     contexts: usize,
     attempts: usize,
-    /// The model calls that were made, and those that were billed.
+    /// The number of model calls that arrived at the provider, and the number that were billed.
     pub(super) prompts: usize,
     pub(super) calls: usize,
-    /// How long it took after the last fault until all runs had ended.
+    /// The time from the last fault until all runs had ended.
     pub(super) rested_after: Duration,
     billed: u64,
-    /// What the runs that have a bill spent, and how much of that is estimated.
+    /// The amounts that runs with a bill spent, and the estimated part of them.
     booked: u64,
     estimated: u64,
     cap: u64,
@@ -49,7 +49,7 @@ impl Report {
         }
     }
 
-    /// Whether all runs have ended, and nothing is wrong.
+    /// True if all runs have ended without a mistake.
     pub fn is_well(&self) -> bool {
         self.unended.is_empty() && self.wrong.is_empty()
     }

@@ -1,4 +1,5 @@
-//! What goes wrong: processes and servers are killed, stopped and started again, one after the other or together.
+//! The faults of the chaos: processes and servers are killed, stopped and restarted, one after
+//! another or together.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -6,11 +7,11 @@ use tokio::time::Instant;
 
 use crate::{processes::Processes, simulation::chance::Chance};
 
-/// The longest time that all is well, in milliseconds.
+/// The longest time without a fault, in milliseconds.
 const CALM_MS: u64 = 2_500;
-/// The longest time that something is away, in milliseconds: two leases and more.
+/// The longest outage of a process, in milliseconds: more than two leases.
 const AWAY_MS: u64 = 9_000;
-/// The longest time that a server is away.
+/// The longest outage of a server, in milliseconds.
 const SERVER_AWAY_MS: u64 = 4_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -82,7 +83,7 @@ impl Trouble {
         self.counted.clone()
     }
 
-    /// Faults, until it is over. Then everything runs.
+    /// Causes faults until the time is over. At the end, all processes run.
     pub(super) async fn brew(&mut self, over: Instant, cluster: &mut Processes) {
         while Instant::now() < over {
             tokio::time::sleep(self.chance.millis(0, CALM_MS)).await;
@@ -93,7 +94,8 @@ impl Trouble {
         }
     }
 
-    /// Starts what has been killed, or has ended by itself because a server was away while it started.
+    /// Starts the processes that were killed, or that ended because a server was unavailable during
+    /// their start.
     pub(super) fn revive(&self, cluster: &mut Processes) {
         for name in cluster.names("") {
             if !cluster.is_running(&name) {

@@ -1,11 +1,12 @@
-//! b5: the books of a run against the bill of its provider, which does not know them.
+//! b5: compares the books of a run with the bill of its provider, which is kept independently.
 
 use domain::Usd;
 use trace::Trace;
 
-/// What is wrong with the books of a run that was billed this much, under this cap: the bill is within the cap, and in the
-/// books to the cent where the end of every call is known, and not above them where some are estimated. What was charged from
-/// outside stays within the cap too: the rest is disputed (B18).
+/// The mistakes in the books of a run, given its bill, its cap and its charges. The bill must be
+/// within the cap. It must equal the books if the end of every call is known, and must not exceed
+/// them if some calls are estimated. Charges from outside stay within the cap too, because the rest
+/// is disputed (B18).
 pub fn against_bill(trace: &Trace, billed: Usd, cap: Usd, charged: Usd) -> Vec<String> {
     let Some(root) = trace.root() else { return vec!["it has no root".into()] };
     let (spent, estimated) = (root.budget.spent.cost_usd, root.budget.estimated.cost_usd);
@@ -23,7 +24,7 @@ pub fn against_bill(trace: &Trace, billed: Usd, cap: Usd, charged: Usd) -> Vec<S
     wrong
 }
 
-/// Whether its books are within its cap.
+/// The mistakes in the books of a run, given only its cap.
 pub fn within(trace: &Trace, cap: Usd) -> Vec<String> {
     let spent = trace.root().map_or(Usd::ZERO, |root| root.budget.spent.cost_usd);
     if spent > cap { vec![format!("b1: spent {spent} of {cap}")] } else { Vec::new() }

@@ -1,15 +1,17 @@
-//! B19: the costs in a context's journal, and what its statement lists beside them, are its own cost.
+//! B19: the costs in a context's journal, together with the differences that its statement lists,
+//! equal its own cost.
 
 use domain::wire::EndStatus;
 use trace::{ContextNode, Difference, Statement, Trace, Why};
 
 use crate::cluster::Client;
 
-/// Where the journals of a run at rest and its books don't agree. A statement must account for every cost by name.
+/// Reports differences between the journals and the books of a run at rest that its statements
+/// don't explain.
 pub(super) async fn unaccounted(client: &Client, trace: &Trace) -> Result<(), String> {
     differences(client, trace, |_, statement, why| match why {
         Why::Older => true,
-        // A cost, or a hold, of a commit that was lost is booked under an id of its own.
+        // The cost or hold of a lost commit is booked under another id.
         Why::NotBookedYet => !statement.differences.iter().any(is_of_lost_commit),
         Why::Corrected | Why::NotJournaled | Why::Estimated | Why::OfProgram | Why::Charge | Why::Dispute => {
             false
@@ -23,8 +25,8 @@ fn is_of_lost_commit(line: &Difference) -> bool {
         && line.call_id.as_ref().is_some_and(|id| id.as_str().starts_with("lost-"))
 }
 
-/// Where no attempt was fenced, every paid call is in the journal at what is booked for it, unless its context was ended
-/// from outside.
+/// For runs in which no attempt was fenced. Every paid call is in the journal with its booked
+/// amount, unless its context was ended from outside.
 pub async fn assert_journals_are_complete(client: &Client, trace: &Trace) {
     let is_wrong = |node: &ContextNode, _: &Statement, why| match why {
         Why::Older | Why::NotBookedYet | Why::Corrected | Why::NotJournaled => true,
@@ -44,7 +46,7 @@ async fn differences(
     for node in trace.contexts().iter().filter(|node| !node.budget.own.is_zero()) {
         let journal = client.journal(trace.id(), &node.id).await;
         let statement = node.statement(&journal);
-        // Built-in agents keep no journal.
+        // Built-in agents have no journal.
         let wrong = !journal.is_empty()
             && statement.differences.iter().any(|line| is_wrong(node, &statement, line.why));
         if wrong {

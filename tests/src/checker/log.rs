@@ -1,4 +1,4 @@
-//! Checks the order of events, from the event log alone.
+//! Checks the order of events in an event log, without other sources.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -12,15 +12,15 @@ use super::ensure;
 
 #[derive(Debug, Default)]
 struct Log {
-    /// Of the settings: those of a root that has no others.
+    /// The limits of the settings, for a root without its own.
     limits: Arc<Limits>,
     plans: Vec<Arc<Plan>>,
     contexts: HashMap<ChildId, Seen>,
-    /// The contexts whose undo was begun, or refused (G14).
+    /// The contexts whose undo began or was refused (G14).
     undone: HashSet<ChildId>,
 }
 
-/// The state of a context so far, from its events.
+/// The state of a context after the events so far.
 #[derive(Debug, Default)]
 struct Seen {
     parent: Option<ChildId>,
@@ -28,7 +28,7 @@ struct Seen {
     is_approval: bool,
     limits: Arc<Limits>,
     live_children: u32,
-    /// The number of the last claim, and whether that attempt runs.
+    /// The number of the last claim, and whether that attempt is running.
     attempt: u32,
     runs: bool,
     tokens: HashSet<TokenHash>,
@@ -140,7 +140,7 @@ impl Log {
             Event::Amended { child_id, plan, .. } => {
                 self.live(child_id)?;
                 self.plans.push(plan.clone());
-                // Steps have other places from here on, in the groups of this graph too.
+                // Steps have new indexes from here on, also in the groups of this graph.
                 for seen in self.contexts.values_mut() {
                     (seen.graph, seen.steps_ended) = (None, Default::default());
                 }
@@ -201,7 +201,7 @@ impl Log {
         if let Some(undoes) = &admitted.undoes {
             self.undone(undoes)?;
         }
-        // An undo was promised when its step began.
+        // The context of an undo was reserved when its step began.
         let count = (self.contexts.len() - self.undone.len()) as u64 + u64::from(admitted.undoes.is_none());
         ensure(count <= u64::from(limits.max_contexts), || format!("t7: {count} contexts"))?;
         if let Some(parent) = &admitted.parent_id {
@@ -230,7 +230,7 @@ impl Log {
         ensure(self.contexts.insert(id, seen).is_none(), || "admitted twice".into())
     }
 
-    /// G14: each run of a step is undone at most once, and only if it has succeeded.
+    /// G14: each run of a step is undone at most once, and only if it succeeded.
     fn undone(&mut self, of: &ChildId) -> Result<(), String> {
         let seen = self.contexts.get(of).ok_or("it undoes what never was")?;
         ensure(seen.ended, || format!("G14: {of} has not ended"))?;
@@ -259,7 +259,7 @@ impl Log {
             if seen.ended {
                 return true;
             }
-            // What undoes may pay, whatever became of those above it (G14).
+            // Undo steps may pay even after their ancestors ended (G14).
             if seen.undoing {
                 return false;
             }

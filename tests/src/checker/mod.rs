@@ -1,5 +1,6 @@
-//! The checker of a cluster, run after every test that uses one. It waits until the runs are at rest, then reads their
-//! event logs, outcomes, dead letters and stored state, and compares them with each other. It trusts none of them.
+//! The checker of a cluster, run after every test that uses one. It waits until the runs are at
+//! rest, then reads their event logs, outcomes, dead letters and stored state, and compares them
+//! with each other. None of these sources is trusted.
 
 mod bill;
 mod journal;
@@ -27,20 +28,22 @@ use world::invariants;
 
 use crate::cluster::Client;
 
-/// t8: faults healed, everything is terminal within two leases, a backoff and 30 s. Runs may have some
-/// work of their own left to do, and the machine may be busy: this only bounds a hang.
+/// t8: after the faults are healed, all runs end within two leases, a backoff and 30 s. Runs may
+/// still have work to do, and the machine may be busy, so this time is longer and only bounds a
+/// hang.
 const REST: Duration = crate::cluster::SOON;
-/// Traces checked in one batch.
+/// The number of traces checked in one batch.
 const AT_ONCE: usize = 200;
 
-/// Panics with all violations.
+/// Checks the runs, and panics with all violations.
 pub async fn check(client: &Client, store: &Store, runs: &[TraceId]) {
     let versions = |traces: &[Trace]| -> Vec<u64> { traces.iter().map(Trace::version).collect() };
     loop {
         let stored = at_rest(client, store, runs).await;
         let before = versions(&stored);
         let wrong = violations(client, stored).await;
-        // A late cost may have been booked while the logs were read.
+        // A late cost may have been booked while the logs were read, so a violation is reported
+        // only if no version changed.
         if wrong.is_empty() || versions(&at_rest(client, store, runs).await) == before {
             let all = runs.len();
             assert!(wrong.is_empty(), "{} of {all} runs are wrong:\n{}", wrong.len(), wrong.join("\n"));
@@ -49,7 +52,7 @@ pub async fn check(client: &Client, store: &Store, runs: &[TraceId]) {
     }
 }
 
-/// The runs that are at rest, and why the others are not.
+/// The runs at rest, and for each other run the reason why it is not.
 pub async fn look(store: &Store, runs: &[TraceId]) -> (Vec<Trace>, Vec<String>) {
     let (mut resting, mut moving) = (Vec::new(), Vec::new());
     let loaded = match store.load(runs).await {
@@ -66,7 +69,7 @@ pub async fn look(store: &Store, runs: &[TraceId]) -> (Vec<Trace>, Vec<String>) 
     (resting, moving)
 }
 
-/// What is wrong with runs at rest.
+/// The violations in runs at rest.
 pub async fn violations(client: &Client, stored: Vec<Trace>) -> Vec<String> {
     let dead = dead_letters(client).await;
     let mut wrong = Vec::new();
@@ -79,7 +82,8 @@ pub async fn violations(client: &Client, stored: Vec<Trace>) -> Vec<String> {
     wrong
 }
 
-/// The stored traces, once all have ended and have nothing left to send or to wait for.
+/// Waits until all runs have ended with nothing left to send or wait for, and returns their stored
+/// traces.
 async fn at_rest(client: &Client, store: &Store, runs: &[TraceId]) -> Vec<Trace> {
     let deadline = Instant::now() + REST;
     let mut traces = Vec::with_capacity(runs.len());
@@ -129,8 +133,8 @@ async fn check_one(client: &Client, stored: Trace, dead: Option<&Vec<String>>) -
     for (number, logged) in log.iter().enumerate() {
         replay.add(logged.clone()).expect("what does not count is left out");
         let replayed = replay.trace();
-        // Events that were decided together have one time; the state after each time was visible to others, so it is
-        // checked. Large traces are checked only at rest.
+        // Events of one decision have the same time. The state after each decision was visible
+        // outside, so it is checked. Large traces are checked only at rest.
         let together = log.get(number + 1).is_some_and(|next| next.at == logged.at);
         if !together && replayed.contexts().len() <= 32 {
             invariants::check(replayed)
@@ -152,7 +156,8 @@ async fn check_one(client: &Client, stored: Trace, dead: Option<&Vec<String>>) -
         )
     })?;
     invariants::check_at_rest(&replayed)?;
-    // What a log with a gap says is not known from the start, if it goes on from a copy.
+    // A log may begin with a copy of the state after a gap. Its earlier events are missing, so
+    // their order can't be checked.
     if log.first().is_some_and(|first| first.version == 1) {
         log::check(&log)?;
     }
@@ -164,7 +169,8 @@ async fn check_one(client: &Client, stored: Trace, dead: Option<&Vec<String>>) -
     ensure(twice.is_none(), || format!("t2: two dead letters say {twice:?}"))
 }
 
-/// G13: the journal of every agent has each message once, in order; those it was seen with are among them.
+/// G13: the journal of every agent contains each message once and in order, including the messages
+/// that the agent has seen.
 async fn messages(client: &Client, trace: &Trace) -> Result<(), String> {
     for node in trace.contexts().iter().filter(|node| !node.told.is_empty() && !node.lifecycle.deleted) {
         let journal = client.journal(trace.id(), &node.id).await;
@@ -197,7 +203,7 @@ async fn messages(client: &Client, trace: &Trace) -> Result<(), String> {
     Ok(())
 }
 
-/// The messages that count, sorted by version. A message may be stored twice if both copies are equal.
+/// The valid messages, sorted by version. A message may be stored twice if both copies are equal.
 async fn read_log(client: &Client, id: TraceId) -> Result<Vec<LoggedEvents>, String> {
     let read = |stored: &StoredMessage| serde_json::from_slice::<LoggedEvents>(&stored.payload);
     let stored = client.bus.read(&Filter::EventsOf(id)).await.map_err(|error| error.to_string())?;
@@ -211,7 +217,7 @@ async fn read_log(client: &Client, id: TraceId) -> Result<Vec<LoggedEvents>, Str
     Ok(in_order(messages))
 }
 
-/// t2: each context has one outcome. Equal copies of a message count as one.
+/// t2: each context has one outcome, which may be stored in equal copies.
 async fn outcomes(client: &Client, trace: &Trace) -> Result<(), String> {
     let mut told: HashMap<ChildId, bytes::Bytes> = HashMap::new();
     for stored in client.bus.read(&Filter::OutcomesOf(trace.id())).await.map_err(|error| error.to_string())? {
@@ -226,7 +232,7 @@ async fn outcomes(client: &Client, trace: &Trace) -> Result<(), String> {
     }
     let untold = trace.contexts().iter().find(|node| !told.contains_key(&node.id));
     ensure(untold.is_none(), || format!("t2: no outcome of {:?}", untold.map(|node| &node.id)))?;
-    // A context that was lost with its commits has an outcome too.
+    // A context that was lost together with its commits has an outcome too.
     let log = client.bus.read(&Filter::EventsOf(trace.id())).await.map_err(|error| error.to_string())?;
     let messages =
         log.iter().filter_map(|stored| serde_json::from_slice::<LoggedEvents>(&stored.payload).ok());
@@ -245,7 +251,7 @@ async fn dead_letters(client: &Client) -> HashMap<TraceId, Vec<String>> {
     let mut found: HashMap<TraceId, Vec<String>> = HashMap::new();
     for stored in client.bus.read(&Filter::Dead).await.expect("the letters can be read") {
         let letter: DeadLetter = serde_json::from_slice(&stored.payload).expect("a dead letter");
-        // What a client published twice is refused twice.
+        // A message that a client published twice is refused twice.
         let by_client = letter.subject.contains("agent.admin.");
         if let Some(trace_id) = letter.trace_id.filter(|_| !by_client) {
             found.entry(trace_id).or_default().push(format!("{letter:?}"));

@@ -1,4 +1,5 @@
-//! A client that goes on while servers fail: it sends each message again until it is stored.
+//! A client that continues while servers fail: it sends each message again until the message is
+//! stored.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ pub fn fresh_trace() -> TraceId {
 }
 
 impl Processes {
-    /// Publishes until it is stored, with the same message id each time.
+    /// Publishes until the message is stored, with the same message id each time.
     pub async fn tell(&self, subject: Subject, message: &Value) {
         let id = Some(fresh_trace().to_string());
         let payload = serde_json::to_vec(message).expect("JSON");
@@ -36,7 +37,7 @@ impl Processes {
         }
     }
 
-    /// Submits a run under an id of our own, so that repeated submissions are one run.
+    /// Submits a run under a fixed id, so that repeated submissions are one run.
     pub async fn begin(&self, message: Value) -> TraceId {
         let trace_id = fresh_trace();
         self.begin_as(trace_id, message).await;

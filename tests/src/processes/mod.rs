@@ -1,6 +1,6 @@
-//! A cluster of processes of the `trellis` binary with its own NATS and Redis: a small deployment with short timeouts.
-//! Processes are started, stopped, killed and paused by name, and end when the cluster is dropped.
-//! `cargo build -p trellis` builds the binary.
+//! A cluster of `trellis` processes with its own NATS and Redis: a small deployment with short
+//! timeouts. Processes are started, stopped, killed and paused by name, and end when the cluster is
+//! dropped. `cargo build -p trellis` builds the binary.
 
 mod load;
 mod node;
@@ -38,43 +38,43 @@ use crate::{
 };
 
 const PARTITIONS: u16 = 16;
-/// How long a process may take to start or to end.
+/// The time in which a process must start or end.
 const PATIENCE: Duration = SOON;
 
 /// The lease in these tests; the default is 10 s.
 pub const LEASE: Duration = Duration::from_millis(4_000);
 
-/// How a cluster is started.
+/// The configuration of a cluster.
 #[derive(Debug)]
 pub struct Shape {
     pub coordinators: usize,
     pub workers: usize,
     pub slots: usize,
-    /// How long a worker that is drained lets its attempts run.
+    /// The time for which a drained worker lets its attempts run.
     pub drain: &'static str,
-    /// Settings of the deployment; they override those of all tests.
+    /// Settings of the deployment, which override those of all tests.
     pub settings: Value,
     /// Settings of every worker: models and tools.
     pub worker: Value,
-    /// The policy file of every worker; if none is named, one that allows everything.
+    /// The policy file of every worker. Without one, everything is allowed.
     pub policy: Option<PathBuf>,
-    /// Environment variables of every worker.
+    /// The environment variables of every worker.
     pub environment: Vec<(String, String)>,
-    /// Environment variables of every coordinator.
+    /// The environment variables of every coordinator.
     pub coordinators_environment: Vec<(String, String)>,
     pub nats: NatsServer,
     pub redis: RedisServer,
-    /// The key of its coordinators.
+    /// The key of the coordinators.
     pub key: Option<&'static str>,
-    /// Where the processes reach Redis, if not at its own address.
+    /// The address of Redis for all processes, if another than the server's.
     pub redis_url: Option<String>,
-    /// Where coordinators reach NATS, if not at its own address.
+    /// The address of NATS for coordinators, if another than the server's.
     pub coordinators_nats: Option<String>,
-    /// Where workers reach NATS, if not at its own address.
+    /// The address of NATS for workers, if another than the server's.
     pub workers_nats: Option<String>,
-    /// Their logs are JSON.
+    /// If set, logs are JSON.
     pub json_logs: bool,
-    /// The program of all processes at first, if not the one that was built with the tests.
+    /// The first program of all processes, if another than the one built with the tests.
     pub program: Option<PathBuf>,
 }
 
@@ -122,7 +122,8 @@ impl Processes {
         Self::in_room(Shape::new(coordinators, workers), room).await
     }
 
-    /// Starts a cluster of this shape. `shape` is called only once fewer than the most clusters run.
+    /// Starts a cluster of this shape. `shape` starts servers, so it is called only after a place
+    /// among the running clusters is free.
     pub async fn start_as(shape: impl FnOnce() -> Shape) -> Self {
         let room = room().await;
         Self::in_room(shape(), room).await
@@ -160,7 +161,8 @@ impl Processes {
         for number in 1..=coordinators {
             let name = format!("c{number}");
             let file = file.to_string_lossy();
-            // NATS reserves disk space for every stream, and many servers run at once: tests need little.
+            // NATS reserves disk space for every stream, and many servers run at once. Tests need
+            // little.
             let [log, queue] = ["--max-log-bytes", "--max-queue-bytes"];
             let arguments =
                 ["coordinator", "--id", &name, "--settings", &file, log, "256MiB", queue, "128MiB"];
@@ -199,50 +201,50 @@ impl Processes {
         cluster
     }
 
-    /// The processes whose names begin so: `c` for coordinators, `w` for workers.
+    /// The processes whose names have this prefix: `c` for coordinators, `w` for workers.
     pub fn names(&self, prefix: &str) -> Vec<String> {
         self.nodes.keys().filter(|name| name.starts_with(prefix)).cloned().collect()
     }
 
-    /// SIGTERM; then the same process of the program that was built with the tests.
+    /// Sends SIGTERM, then starts the process again with the program that was built with the tests.
     pub async fn upgrade(&mut self, name: &str) {
         self.stop(name).await;
         self.node(name).become_program(&binary());
         self.run(name);
     }
 
-    /// Starts it again with its first arguments.
+    /// Starts the process again with its first arguments.
     pub fn run(&mut self, name: &str) {
         self.run_with(name, &[]);
     }
 
-    /// Starts it again with more arguments, such as `["--crash-at", "committed:2"]`.
+    /// Starts the process again with more arguments, such as `["--crash-at", "committed:2"]`.
     pub fn run_with(&mut self, name: &str, flags: &[&str]) {
         self.node(name).run(flags);
     }
 
-    /// Other settings of the deployment, for coordinators that are started from now on.
+    /// Changes the deployment's settings for coordinators that start from now on.
     pub fn configure(&self, settings: Value) {
         settings_file(&self.dir, settings);
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL.
     pub fn kill(&mut self, name: &str) {
         self.node(name).kill();
     }
 
-    /// SIGTERM; waits until it has ended.
+    /// Sends SIGTERM, and waits until the process has ended.
     pub async fn stop(&mut self, name: &str) {
         self.node(name).terminate();
         self.gone(name).await;
     }
 
-    /// SIGSTOP: its connections stay open, but it does nothing.
+    /// Sends SIGSTOP: the connections stay open, but the process does nothing.
     pub fn pause(&mut self, name: &str) {
         self.node(name).pause();
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT.
     pub fn resume(&mut self, name: &str) {
         self.node(name).resume();
     }
@@ -255,12 +257,12 @@ impl Processes {
         self.node(name).pid().as_raw().unsigned_abs()
     }
 
-    /// What it has written to its log so far.
+    /// The log of the process so far.
     pub fn log(&self, name: &str) -> String {
         self.nodes.get(name).unwrap_or_else(|| panic!("no process {name}")).read_log()
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until the process has ended by itself.
     pub async fn gone(&mut self, name: &str) {
         let deadline = Instant::now() + PATIENCE;
         while self.node(name).is_running() {
@@ -274,8 +276,8 @@ impl Processes {
         let deadline = Instant::now() + PATIENCE;
         let mut running = self.names("");
         running.retain(|name| self.is_running(name));
-        // How long answers are collected: all of that time passes, so it is short at first, and longer each
-        // time for a machine that has much else to do.
+        // Collecting answers always takes this whole time. It starts short, and doubles with each
+        // round for a busy machine.
         let mut collect = Duration::from_millis(25);
         loop {
             let heard = self.heard(collect).await;
@@ -289,7 +291,7 @@ impl Processes {
         }
     }
 
-    /// Who answers within `wait`.
+    /// The processes that answer within `wait`.
     async fn heard(&self, wait: Duration) -> Vec<String> {
         let bus = &self.client.bus;
         let asker = client::Client::new(bus.clone(), "test").with_timeout(wait);
@@ -338,13 +340,13 @@ impl Drop for Processes {
                 node.show_log();
             }
         }
-        // Files left in the temporary directory are no reason to panic in a drop.
+        // Remaining files in the temporary directory must not cause a panic in a drop.
         let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
 
-/// One cluster more than there are cores at once: each is half a dozen processes, which mostly wait, and a
-/// starved one looks like a broken one.
+/// Limits the clusters at once to the number of cores plus one. Each has half a dozen processes,
+/// which mostly wait, but a starved process looks like a broken one.
 async fn room() -> OwnedSemaphorePermit {
     static ROOM: OnceLock<Arc<Semaphore>> = OnceLock::new();
     let room = ROOM.get_or_init(|| {
@@ -354,7 +356,7 @@ async fn room() -> OwnedSemaphorePermit {
     room.clone().acquire_owned().await.expect("it is never closed")
 }
 
-/// Writes the settings of the deployment, over those of every test.
+/// Writes the settings of the deployment, merged over those of every test.
 fn settings_file(dir: &Path, settings: Value) -> PathBuf {
     let file = dir.join("settings.json");
     std::fs::write(&file, over(test_settings(), settings).to_string()).expect("the directory is ours");
@@ -367,7 +369,7 @@ fn test_settings() -> Value {
     json!({"lease_ms": lease_ms, "hold_grace_ms": 5_000, "retry_base_ms": 200, "retry_max_ms": 2_000})
 }
 
-/// `base` with the fields of `more` in place of its own.
+/// `base` with the fields of `more` replaced, recursively.
 fn over(base: Value, more: Value) -> Value {
     match (base, more) {
         (Value::Object(mut base), Value::Object(more)) => {

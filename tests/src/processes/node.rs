@@ -14,7 +14,7 @@ use nix::{
     unistd::Pid,
 };
 
-/// Bytes of a log that are shown when a test fails.
+/// The lines of a log that are shown when a test fails.
 const SHOWN_LINES: usize = 40;
 
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl Node {
         Node { name: name.to_owned(), program, arguments, environment, log, child: None }
     }
 
-    /// It is this program from its next start on.
+    /// Replaces the program from the next start on.
     pub(super) fn become_program(&mut self, program: &Path) {
         program.clone_into(&mut self.program);
     }
@@ -111,12 +111,12 @@ impl Node {
     }
 }
 
-/// The top of the repository, where the paths of the examples begin.
+/// The root of the repository, where the paths of the examples begin.
 pub fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in it")
 }
 
-/// The `trellis` binary: beside the directory of the test's own executable.
+/// The `trellis` binary, in the directory above the test's own executable.
 pub fn binary() -> PathBuf {
     let own = std::env::current_exe().expect("a process knows its executable");
     let profile = own.parent().and_then(Path::parent).expect("target/<profile>/deps/<test>");

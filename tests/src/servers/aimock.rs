@@ -1,5 +1,5 @@
-//! aimock: a server with the protocols of OpenAI, Anthropic, Gemini and Ollama. It answers from the test's fixtures, and
-//! keeps a list of all requests, which is the bill.
+//! aimock: a server with the protocols of OpenAI, Anthropic, Gemini and Ollama. It answers from the
+//! test's fixtures, and lists all requests, which are the bill.
 
 use std::{
     ffi::OsString,
@@ -26,13 +26,13 @@ const PROGRAM: &str = "@copilotkit/aimock/dist/cli.js";
 #[derive(Debug)]
 pub struct AiMock(Process);
 
-/// One request as the server saw it.
+/// One request as the server received it.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Billed {
     pub path: String,
-    /// The server removes API keys from them.
+    /// The server removes API keys from the headers.
     pub headers: Value,
-    /// In OpenAI's form, whatever the protocol of the request.
+    /// The body in OpenAI's form, for every protocol of the request.
     pub body: Option<Value>,
     response: Answered,
 }
@@ -47,12 +47,13 @@ struct Answered {
 }
 
 impl AiMock {
-    /// With fixtures as in its documentation: `[{"match": …, "response": …}]`. The first that matches is the answer.
+    /// Starts the server with fixtures as in its documentation: `[{"match": …, "response": …}]`.
+    /// The first match is the answer.
     pub fn start(fixtures: &Value) -> AiMock {
         AiMock::start_with(fixtures, &[])
     }
 
-    /// With more arguments, such as `["--chaos-latency", "100"]`.
+    /// Starts the server with more arguments, such as `["--chaos-latency", "100"]`.
     pub fn start_with(fixtures: &Value, extra: &[&str]) -> AiMock {
         let words = extra.iter().map(|&word| word.to_owned());
         let extra = std::iter::once(json!({ "fixtures": fixtures }).to_string()).chain(words).collect();
@@ -63,12 +64,12 @@ impl AiMock {
         self.0.port()
     }
 
-    /// The base for OpenAI's and Anthropic's protocol.
+    /// The base URL for OpenAI's and Anthropic's protocols.
     pub fn v1(&self) -> String {
         format!("http://127.0.0.1:{}/v1/", self.port())
     }
 
-    /// OpenAI's protocol with usage in every detail, as OpenRouter gives it.
+    /// The base URL for OpenAI's protocol with detailed usage, as OpenRouter reports it.
     pub fn openrouter(&self) -> String {
         format!("http://127.0.0.1:{}/api/v1/", self.port())
     }
@@ -81,7 +82,7 @@ impl AiMock {
         format!("http://127.0.0.1:{}/", self.port())
     }
 
-    /// SIGSTOP: connections stay open and nobody answers.
+    /// Sends SIGSTOP: connections stay open, and requests get no answer.
     pub fn pause(&self) {
         self.0.pause();
     }
@@ -94,24 +95,24 @@ impl AiMock {
         self.0.kill();
     }
 
-    /// With the same port and fixtures. Its list of requests starts empty.
+    /// Restarts the server with the same port and fixtures. Its list of requests is empty then.
     pub fn restart(&mut self) {
         self.0.restart();
     }
 
-    /// Every request since it was started, in order.
+    /// Every request since the start, in order.
     pub fn journal(&self) -> Vec<Billed> {
         serde_json::from_str(&self.get("/__aimock/journal")).expect("the journal is as documented")
     }
 
-    /// The requests it would bill: those that were answered, wholly or in part.
+    /// The requests that the server would bill: those that were answered, wholly or in part.
     pub fn bill(&self) -> Vec<Billed> {
         self.journal().into_iter().filter(|call| call.response.status == 200).collect()
     }
 
     fn get(&self, path: &str) -> String {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port())).expect("it listens");
-        // Of this version, so that the answer is in one piece and ends with the connection.
+        // HTTP/1.0 makes the answer unchunked; it ends with the connection.
         write!(stream, "GET {path} HTTP/1.0\r\n\r\n").expect("it reads");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("it answers");
@@ -126,12 +127,12 @@ impl Billed {
         self.response.status
     }
 
-    /// Cut off before its end.
+    /// True if the answer was cut off before its end.
     pub fn is_interrupted(&self) -> bool {
         self.response.interrupted
     }
 
-    /// Tokens in and out, as the fixture says; none if it does not.
+    /// Input and output tokens of the fixture; `None` if it has no usage.
     pub fn tokens(&self) -> Option<(u64, u64)> {
         let usage = self.response.fixture.as_ref()?.pointer("/response/usage")?;
         Some((usage.get("prompt_tokens")?.as_u64()?, usage.get("completion_tokens")?.as_u64()?))

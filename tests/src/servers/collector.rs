@@ -1,5 +1,5 @@
-//! A collector of spans in this process: it takes OTLP over HTTP, decodes it with OpenTelemetry's own types, and can be away, slow or
-//! unwilling.
+//! A collector of spans in this process. It receives OTLP over HTTP and decodes it with
+//! OpenTelemetry's own types. It can refuse requests, limit their size, or hang.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -43,20 +43,20 @@ pub struct Received {
     pub events: Vec<(String, BTreeMap<String, Value>)>,
     /// Span ids.
     pub links: Vec<String>,
-    /// The message of its status, if that is an error.
+    /// The message of the span's status, if that is an error.
     pub error: Option<String>,
-    /// Of the process that sent it.
+    /// The resource of the process that sent the span.
     pub resource: BTreeMap<String, Value>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     spans: Mutex<Vec<Received>>,
-    /// Everything that was sent, for a search for what must not be in it.
+    /// All received bodies, to search them for forbidden texts.
     bodies: Mutex<Vec<Bytes>>,
     requests: AtomicUsize,
     refuses: AtomicBool,
-    /// The most bytes of a request; 0 if there is no limit.
+    /// The largest accepted request in bytes; 0 if there is no limit.
     most_bytes: AtomicUsize,
     hangs: AtomicBool,
 }
@@ -72,7 +72,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Collector {
-    /// Listens until the runtime of the test ends.
+    /// Starts the collector, which listens until the runtime of the test ends.
     pub async fn start() -> Self {
         let state: Arc<State> = Arc::default();
         let of_route = state.clone();
@@ -91,7 +91,7 @@ impl Collector {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// The environment of a process that exports everything here, at once.
+    /// The environment of a process that exports everything to this collector, at once.
     pub fn environment(&self) -> Vec<(String, String)> {
         exporting_to(&self.url(), "http/protobuf")
     }
@@ -100,12 +100,12 @@ impl Collector {
         self.state.refuses.store(refuses, SeqCst);
     }
 
-    /// From now on it refuses requests that are larger, as gRPC servers do.
+    /// From now on, refuses larger requests, as gRPC servers do.
     pub fn refuse_above(&self, bytes: usize) {
         self.state.most_bytes.store(bytes, SeqCst);
     }
 
-    /// From now on it takes requests and never answers.
+    /// From now on, accepts requests and never answers.
     pub fn hang(&self) {
         self.state.hangs.store(true, SeqCst);
     }
@@ -114,13 +114,13 @@ impl Collector {
         self.state.requests.load(SeqCst)
     }
 
-    /// All spans so far. A span that came twice is here once: it must be the same.
+    /// All spans so far, without duplicates. Panics if two spans with one id differ.
     pub fn spans(&self) -> Vec<Received> {
         let mut once: BTreeMap<(String, String), Received> = BTreeMap::new();
         for span in locked(&self.state.spans).iter() {
             let key = (span.trace.clone(), span.id.clone());
             if let Some(before) = once.get(&key) {
-                // Which process exports a context's spans again is not the same.
+                // Another process may export a context's spans again, so the resource may differ.
                 let same = Received { resource: before.resource.clone(), ..span.clone() };
                 assert_eq!(before, &same, "two spans have one id");
             }
@@ -133,14 +133,14 @@ impl Collector {
         self.spans().into_iter().filter(|span| span.trace == trace).collect()
     }
 
-    /// Whether a text is anywhere in what was sent.
+    /// True if a text occurs in any received body.
     pub fn has(&self, text: &str) -> bool {
         let found = |body: &Bytes| body.windows(text.len()).any(|part| part == text.as_bytes());
         locked(&self.state.bodies).iter().any(found)
     }
 }
 
-/// The environment of a process that exports to an address, and takes its time to send the last spans.
+/// The environment of a process that exports to an address, with a long timeout for the last spans.
 pub fn exporting_to(url: &str, protocol: &str) -> Vec<(String, String)> {
     let set = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     vec![
@@ -173,7 +173,7 @@ impl State {
     }
 }
 
-/// The body of a request, which may be compressed.
+/// The body of a request, decompressed if needed.
 fn unpacked(headers: &HeaderMap, body: Bytes) -> Bytes {
     if headers.get(CONTENT_ENCODING).is_none_or(|encoding| encoding != "gzip") {
         return body;
@@ -235,11 +235,13 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// How much a child may lie outside of its parent: the clocks of processes differ, and coordinators count in milliseconds.
+/// The tolerance for a child outside its parent's time: the clocks of processes differ, and
+/// coordinators use milliseconds.
 const SLACK_NANOS: u64 = 50_000_000;
 
-/// Checks a whole trace: one root, every parent is there, children lie within their parents, links lead somewhere. `caller` is
-/// the span of whoever asked for it, if there is one.
+/// Checks a whole trace: it has one root, every parent exists, children are within their parents'
+/// times, and links point to known spans. `caller` is the span of the client that submitted, if
+/// there is one.
 pub fn check_tree(spans: &[Received], caller: Option<&str>) {
     let by_id: BTreeMap<&str, &Received> = spans.iter().map(|span| (span.id.as_str(), span)).collect();
     assert_eq!(by_id.len(), spans.len(), "ids are unique");
@@ -282,8 +284,8 @@ fn names(spans: &[Received]) -> Vec<&str> {
     spans.iter().map(|span| span.name.as_str()).collect()
 }
 
-/// A trace as text: a line for each span, children beneath their parents, in the order of their names and starts. Equal trees
-/// give equal texts, whatever the ids and times.
+/// A trace as text: a line for each span, children below their parents, ordered by name and start.
+/// Equal trees give equal texts, independent of ids and times.
 pub fn drawn(spans: &[Received]) -> String {
     let ids: BTreeSet<&str> = spans.iter().map(|span| span.id.as_str()).collect();
     let mut beneath: BTreeMap<&str, Vec<&Received>> = BTreeMap::new();

@@ -1,6 +1,6 @@
-//! A small disk of a server's own, which can be filled up and whose power can be cut: an ext4 on a loop device, mounted
-//! in a mount namespace that ends with the server. It needs root and a loop device; [`Disk::allowed`] tells whether
-//! there are any.
+//! A small disk for one server, which can be filled up or lose power: an ext4 on a loop device,
+//! mounted in a mount namespace that ends with the server. It needs root and a loop device;
+//! [`Disk::allowed`] checks for both.
 
 use std::{
     ffi::OsString,
@@ -11,13 +11,14 @@ use std::{
     sync::OnceLock,
 };
 
-/// The file that fills the disk up. It is deleted when the disk is mounted again.
+/// The file that fills the disk. It is deleted when the disk is mounted again.
 const FILLER: &str = "filler";
 
-/// Mounts the image `$0` at `$1` and becomes the program that follows.
+/// Mounts the image `$0` at `$1`, then executes the program that follows.
 const MOUNT: &str = r#"mount -o loop "$0" "$1" && rm -f "$1/filler" && shift && exec "$@""#;
 
-/// EXT4_IOC_SHUTDOWN without flushing the log: what was not synced is lost, and nothing can be read or written any more.
+/// EXT4_IOC_SHUTDOWN without flushing the log: unsynced writes are lost, and no more reads or
+/// writes are possible.
 const CUT: &str = "import fcntl, os, struct, sys
 fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587D, struct.pack('I', 2))";
 
@@ -28,7 +29,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Whether this process may have disks.
+    /// True if this process has the rights to create disks.
     pub fn allowed() -> bool {
         static ALLOWED: OnceLock<bool> = OnceLock::new();
         *ALLOWED.get_or_init(|| {
@@ -43,7 +44,7 @@ impl Disk {
         })
     }
 
-    /// Makes the image in `dir`; it will be mounted at `at`.
+    /// Creates the image in `dir`; it will be mounted at `at`.
     pub(super) fn create(dir: &Path, at: &Path, megabytes: u64) -> Option<Disk> {
         fs::create_dir_all(at).ok()?;
         let image = dir.join("disk.img");
@@ -52,7 +53,7 @@ impl Disk {
         made.status.success().then(|| Disk { image, at: at.to_owned() })
     }
 
-    /// The program and arguments that start `program` with the disk mounted.
+    /// The command that starts `program` with the disk mounted.
     pub(super) fn start(&self, program: PathBuf, arguments: Vec<OsString>) -> (PathBuf, Vec<OsString>) {
         let mut all: Vec<OsString> = ["--mount", "sh", "-c", MOUNT].map(OsString::from).into();
         all.extend([self.image.clone().into(), self.at.clone().into(), program.into()]);
@@ -60,7 +61,7 @@ impl Disk {
         ("unshare".into(), all)
     }
 
-    /// Writes until nothing more fits.
+    /// Writes until the disk is full.
     pub(super) fn fill(&self, server: u32) {
         let mut file = File::create(self.seen_by(server).join(FILLER)).expect("the disk can be written");
         for size in [1 << 20, 4096, 1] {
@@ -68,13 +69,13 @@ impl Disk {
         }
     }
 
-    /// What was not synced to it is lost, and the server can't use it any more.
+    /// Cuts the power: unsynced writes are lost, and the server can't use the disk any more.
     pub(super) fn cut_power(&self, server: u32) {
         let cut = run(Command::new("python3").args(["-c", CUT]).arg(self.seen_by(server)));
         assert!(cut.as_ref().is_some_and(|cut| cut.status.success()), "the power was not cut: {cut:?}");
     }
 
-    /// Where it is mounted, through the namespace of the server.
+    /// The mount point, through the namespace of the server.
     fn seen_by(&self, server: u32) -> PathBuf {
         let at = self.at.strip_prefix("/").expect("an absolute path");
         Path::new("/proc").join(server.to_string()).join("root").join(at)

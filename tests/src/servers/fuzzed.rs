@@ -1,15 +1,16 @@
-//! A server of tools that talks as the protocol says, but for what a seed makes of it: with the same seed it says the same again.
+//! A tool server that follows the protocol except where a seed makes it fail. The same seed gives
+//! the same conversation.
 
 use serde_json::{Value, json};
 
 use world::dice::Dice;
 
-/// A line this long is no longer taken.
+/// The length of a line that a client must reject.
 const TOO_LONG: usize = (4 << 20) + 1;
-/// The tool that a server lists when nothing is wrong with its list.
+/// The tool in a correct list.
 pub const TOOL: &str = "echo";
 
-/// What a server does with a message.
+/// The server's reaction to a message.
 #[derive(Debug)]
 pub struct Said {
     pub bytes: Vec<u8>,
@@ -19,7 +20,7 @@ pub struct Said {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
     GoesOn,
-    /// It reads nothing any more, and says no more.
+    /// The server stops reading and writing, but stays connected.
     IsDeaf,
     Ends,
 }
@@ -28,7 +29,7 @@ pub enum Then {
 #[derive(Debug)]
 pub struct FuzzedTools {
     dice: Dice,
-    /// How many messages of the client are answered well before the first that is not.
+    /// The number of client messages that are answered correctly at first.
     well: usize,
 }
 
@@ -39,7 +40,7 @@ impl FuzzedTools {
         FuzzedTools { dice, well }
     }
 
-    /// What it says to this message of the client.
+    /// The reaction to a message of the client.
     pub fn answer(&mut self, message: &str) -> Said {
         let asked: Value = serde_json::from_str(message).unwrap_or_default();
         let valid = valid(&asked);
@@ -47,7 +48,8 @@ impl FuzzedTools {
             self.well -= 1;
             return goes_on(valid.map_or_else(Vec::new, |answer| line(&answer)));
         }
-        // Most of what it says stays well: what is wrong must reach every part of a conversation.
+        // A third of the answers stay correct, so that wrong ones reach every part of a
+        // conversation.
         match self.dice.below(3) {
             0 => goes_on(valid.map_or_else(Vec::new, |answer| line(&answer))),
             _ => self
@@ -93,7 +95,7 @@ fn line(value: &Value) -> Vec<u8> {
     format!("{value}\n").into_bytes()
 }
 
-/// What a good server answers; nothing to a notification.
+/// The answer of a correct server; `None` to a notification.
 fn valid(asked: &Value) -> Option<Value> {
     let id = asked.get("id")?;
     let result = match asked["method"].as_str()? {
@@ -119,7 +121,7 @@ fn with_id(answer: &Value, id: Value) -> Value {
     answer
 }
 
-/// A value where another is expected.
+/// A value of an unexpected type or size.
 fn strange(dice: &mut Dice) -> Value {
     match dice.below(10) {
         0 => Value::Null,
@@ -135,7 +137,7 @@ fn strange(dice: &mut Dice) -> Value {
     }
 }
 
-/// Answers to questions that nobody asked.
+/// Answers to requests that the client never sent.
 fn unasked(dice: &mut Dice) -> Vec<u8> {
     let answer = |id: usize| line(&json!({"jsonrpc": "2.0", "id": 1000 + id, "result": {"tools": []}}));
     (0..=dice.below(500)).flat_map(answer).collect()
@@ -146,7 +148,8 @@ fn nested(dice: &mut Dice) -> Vec<u8> {
     format!("{}\n", open.repeat(deep)).into_bytes()
 }
 
-/// A list of tools that is too long, too large, or names the same tool twice, a tool of the worker or what is no name.
+/// A wrong list of tools: too long, too large, with duplicate names, names of the worker's tools,
+/// or invalid names.
 fn tools(dice: &mut Dice) -> Value {
     let listed: Vec<Value> = match dice.below(6) {
         0 => (0..1001).map(|number| tool(&format!("t{number}"), "")).collect(),
@@ -208,7 +211,7 @@ fn cancelled(asked: &Value, dice: &mut Dice) -> Vec<u8> {
     )
 }
 
-/// A result of another kind than was asked for.
+/// A result of another kind than the requested one.
 fn result(dice: &mut Dice) -> Value {
     match dice.below(8) {
         0 => json!({"content": [{"type": "text", "text": "x".repeat(2 << 20)}]}),
@@ -231,7 +234,7 @@ fn error(dice: &mut Dice) -> Value {
     }
 }
 
-/// A few changes: bytes replaced, doubled, left out, and pieces moved.
+/// Makes a few changes: bytes are replaced, doubled or removed, and pieces are moved.
 pub fn mutated(mut body: Vec<u8>, dice: &mut Dice) -> Vec<u8> {
     for _ in 0..=dice.below(6) {
         if body.is_empty() {

@@ -1,4 +1,5 @@
-//! A server that means harm: it reads a request over HTTP and writes what the test decides, byte by byte if need be.
+//! A malicious server: it reads a request over HTTP and writes what the test decides, byte by byte
+//! if needed.
 
 use std::{fmt, net::Ipv4Addr, sync::Arc, time::Duration};
 
@@ -8,7 +9,8 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// What it does with a connection: it writes `first`, then `again` until that fails, with a pause after each.
+/// The reaction to a connection. The server writes `first`, then `again` until that fails, with a
+/// pause after each.
 #[derive(Debug, Clone, Default)]
 pub struct Attack {
     pub first: Vec<u8>,
@@ -36,7 +38,7 @@ pub struct HostileServer {
 }
 
 impl HostileServer {
-    /// Answers each request, its head and its body, with what `decide` makes of it.
+    /// Starts a server that answers each request (head and body) with the attack of `decide`.
     pub async fn start(decide: impl Fn(&str) -> Attack + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
         let port = listener.local_addr().expect("it is bound").port();
@@ -67,7 +69,7 @@ async fn serve(mut stream: TcpStream, decide: &(dyn Fn(&str) -> Attack + Send + 
     let _ = stream.shutdown().await;
 }
 
-/// The head, and the body of the length that the head gives.
+/// Reads the head, and the body of the length that the head gives.
 async fn read(stream: &mut TcpStream) -> Option<String> {
     let mut request = Vec::new();
     loop {

@@ -1,5 +1,5 @@
-//! A small real model: SmolLM2-135M on llama.cpp's server, with the protocols of OpenAI and Anthropic. It can answer by a
-//! JSON Schema, and can't call tools.
+//! A small real model: SmolLM2-135M on llama.cpp's server, with the protocols of OpenAI and
+//! Anthropic. It can answer by a JSON Schema, but can't call tools.
 
 use std::{ffi::OsString, path::Path};
 
@@ -9,11 +9,11 @@ static LLAMA: Program = Program {
     name: "llama",
     place: Place::Path("python3"),
     arguments,
-    // While it loads the model it answers 503.
+    // The server answers 503 while it loads the model.
     greeting: (b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n", &[b"HTTP/1.1 200"]),
 };
 
-/// One answer at a time, the same for the same question. It ends by a signal.
+/// Serves one request at a time, with the same answer to the same question. It ends on a signal.
 const SERVE: &str = r#"
 import glob, signal, sys
 packages, port = sys.argv[1], int(sys.argv[2])
@@ -43,7 +43,7 @@ impl Llama {
         Llama(Process::start(&LLAMA, Vec::new()))
     }
 
-    /// The base for both protocols.
+    /// The base URL for both protocols.
     pub fn v1(&self) -> String {
         format!("http://127.0.0.1:{}/v1/", self.0.port())
     }

@@ -1,5 +1,6 @@
-//! Real servers for tests, each with its own directory and loopback port, killed and deleted when dropped.
-//! `scripts/servers` installs them; a test that needs one fails without it.
+//! Real servers for tests, each with its own directory and loopback port. A server is killed and
+//! its files are deleted when it is dropped. `scripts/servers` installs them; without an installed
+//! server, its tests fail.
 
 mod aimock;
 mod collector;

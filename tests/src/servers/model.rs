@@ -1,6 +1,7 @@
-//! A model server that keeps its own bill: OpenAI's chat completions over HTTP, with answers that the test decides. Tests
-//! of b5 compare its bill with the costs that Trellis booked. The bill is synced to disk line by line, except in
-//! benchmarks. A call is billed when it is answered, whether or not the client is still connected.
+//! A model server that keeps its own bill: OpenAI's chat completions over HTTP, with answers that
+//! the test decides. Tests of b5 compare the bill with the costs that Trellis booked. The bill is
+//! synced to disk line by line, except in benchmarks. A call is billed when it is answered, even if
+//! the client has disconnected.
 
 use std::{
     fmt,
@@ -28,11 +29,12 @@ use tokio::{
     time::Instant,
 };
 
-/// Its prices in nano-dollars a token. The worker gets the same as dollars for a million tokens.
+/// The prices in nano-dollars per token. The worker gets the same prices as dollars per million
+/// tokens.
 pub const INPUT_NANOS: u64 = 1_000;
 pub const OUTPUT_NANOS: u64 = 2_000;
 
-/// A request as it came over the wire.
+/// A request as it was received.
 #[derive(Debug, Clone)]
 pub struct Prompt {
     pub body: Value,
@@ -45,36 +47,36 @@ pub struct Reply {
     /// Tool calls: names as on the wire, and arguments.
     pub calls: Vec<(String, Value)>,
     pub input_tokens: u64,
-    /// The output that is billed, with all reasoning.
+    /// The billed output tokens, including all reasoning.
     pub output_tokens: u64,
-    /// The part of the output that is reasoning.
+    /// The reasoning part of the output tokens.
     pub reasoning_tokens: u64,
     pub usage: UsageForm,
     /// The answer waits at this gate.
     pub gate: Option<Gate>,
     /// Delay before the answer.
     pub takes: Duration,
-    /// The answer has no usage.
+    /// If set, the answer has no usage.
     pub no_usage: bool,
-    /// The call is refused with this HTTP status; the text says why.
+    /// If set, the call is refused with this HTTP status, and the text is the reason.
     pub status: Option<u16>,
-    /// The answer breaks off in the middle. It is billed.
+    /// If set, the answer breaks off in the middle. It is billed.
     pub breaks_off: bool,
-    /// The answer reached its limit of tokens.
+    /// If set, the answer reached its token limit.
     pub cut_off: bool,
 }
 
-/// How a provider reports the output of an answer.
+/// The form in which a provider reports the output tokens of an answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum UsageForm {
     /// Reasoning is part of `completion_tokens` (OpenAI).
     #[default]
     Inside,
-    /// Reasoning is reported beside `completion_tokens`, and the total excludes it.
+    /// Reasoning is reported separately from `completion_tokens`, and the total excludes it.
     Beside,
-    /// Reasoning is in `total_tokens` alone (Gemini by OpenAI's protocol).
+    /// Reasoning is only in `total_tokens` (Gemini by OpenAI's protocol).
     InTotal,
-    /// A smaller usage comes before the whole one.
+    /// A smaller usage precedes the complete one.
     Twice,
 }
 
@@ -83,7 +85,7 @@ pub enum UsageForm {
 pub struct Line {
     /// The task of the context that called: the text after `Your task: `.
     pub task: String,
-    /// The model that was asked for, without its provider.
+    /// The requested model, without its provider.
     pub model: String,
     /// The number of model answers in the prompt.
     pub turn: usize,
@@ -91,7 +93,7 @@ pub struct Line {
     pub tokens: u64,
 }
 
-/// Calls wait here until the test opens it.
+/// A gate at which calls wait until the test opens it.
 #[derive(Debug, Clone)]
 pub struct Gate(Arc<(Notify, Semaphore)>);
 
@@ -102,12 +104,12 @@ impl Default for Gate {
 }
 
 impl Gate {
-    /// Waits until a call has come.
+    /// Waits until a call has arrived at the gate.
     pub async fn reached(&self) {
         tokio::time::timeout(crate::cluster::SOON, self.0.0.notified()).await.expect("a call comes");
     }
 
-    /// Lets all waiting and later calls through.
+    /// Lets all waiting and later calls pass.
     pub fn open(&self) {
         self.0.1.add_permits(Semaphore::MAX_PERMITS / 2);
     }
@@ -149,7 +151,8 @@ impl ModelServer {
         Self::serve(Box::new(answer), true).await
     }
 
-    /// Without syncing the bill line by line, for benchmarks, which would measure the disk.
+    /// Starts the server without syncing the bill, for benchmarks, which would otherwise measure
+    /// the disk.
     pub async fn start_unsynced(answer: impl Fn(&Prompt) -> Reply + Send + Sync + 'static) -> Self {
         Self::serve(Box::new(answer), false).await
     }
@@ -168,12 +171,12 @@ impl ModelServer {
         ModelServer { url, shared, path, task }
     }
 
-    /// Its base URL, with a slash at the end.
+    /// The base URL, with a slash at the end.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Settings for a worker that calls it as `test/<anything>`, with its prices.
+    /// The settings of a worker that calls this server as `test/<anything>`, with its prices.
     pub fn settings(&self) -> Value {
         let usd = |nanos: u64| format!("{}.{:03}", nanos / 1_000, nanos % 1_000);
         let price = json!({"input": usd(INPUT_NANOS), "output": usd(OUTPUT_NANOS)});
@@ -197,12 +200,12 @@ impl ModelServer {
         self.shared.prompts.lock().expect("no test panics with it").clone()
     }
 
-    /// When each call came, answered or not.
+    /// The arrival times of all calls, answered or not.
     pub fn arrived(&self) -> Vec<Instant> {
         self.shared.arrived.lock().expect("no test panics with it").clone()
     }
 
-    /// When each call was given up by its client, before it was answered.
+    /// The times at which clients closed calls before the answer.
     pub fn given_up(&self) -> Vec<Instant> {
         self.shared.given_up.lock().expect("no test panics with it").clone()
     }
@@ -230,12 +233,12 @@ impl Prompt {
         self.body["messages"].as_array().map_or(&[], Vec::as_slice)
     }
 
-    /// The model it is for, without its provider.
+    /// The requested model, without its provider.
     pub fn model(&self) -> String {
         self.body["model"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// The number of model answers in it.
+    /// The number of model answers in the prompt.
     pub fn turn(&self) -> usize {
         self.messages().iter().filter(|message| message["role"] == "assistant").count()
     }
@@ -250,7 +253,8 @@ impl Prompt {
         task.into_iter().next().unwrap_or_default()
     }
 
-    /// All bytes of messages, tool calls and tool descriptions: no tokenizer makes more tokens of them.
+    /// The size of all messages, tool calls and tool descriptions in bytes: an upper bound of the
+    /// tokens of any tokenizer.
     pub fn size_bytes(&self) -> u64 {
         let text = |value: &Value| match value {
             Value::Null => 0,
@@ -274,7 +278,7 @@ impl Prompt {
         sum as u64
     }
 
-    /// The most tokens the answer may have.
+    /// The most tokens that the answer may have.
     pub fn max_tokens(&self) -> u64 {
         let asked = [&self.body["max_tokens"], &self.body["max_completion_tokens"]];
         asked.into_iter().find_map(Value::as_u64).expect("a worker names a bound")
@@ -307,7 +311,7 @@ async fn complete(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: B
     if let Some(traceparent) = headers.get("traceparent").and_then(|value| value.to_str().ok()) {
         shared.traceparents.lock().expect("no test panics with it").push(traceparent.to_owned());
     }
-    // A task of its own: the call is billed even if the client has disconnected.
+    // A separate task bills the call even if the client has disconnected.
     let answered = tokio::spawn(async move {
         let prompt = Prompt { body };
         let reply = (shared.answer)(&prompt);
@@ -342,7 +346,7 @@ async fn complete(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: B
     }
 }
 
-/// A call that is not answered yet. It is dropped with its connection.
+/// A call without an answer so far. It is dropped with its connection.
 struct Unanswered(Option<Arc<Shared>>);
 
 impl Drop for Unanswered {
@@ -388,7 +392,7 @@ impl Reply {
         usage
     }
 
-    /// The usage in the frame that ends the answer, before the whole one.
+    /// The smaller usage that precedes the complete one, in the frame that ends the answer.
     fn early_usage(&self) -> Option<Value> {
         let early = Reply { output_tokens: 1, reasoning_tokens: 0, ..self.clone() };
         (self.usage == UsageForm::Twice).then(|| early.usage())

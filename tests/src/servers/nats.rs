@@ -20,30 +20,32 @@ static NATS: Program = Program {
 pub struct NatsServer(Process);
 
 impl NatsServer {
-    /// With the default settings: a power cut may lose writes that were acknowledged shortly before; a killed process
-    /// loses none.
+    /// Starts a server with the default settings. A power cut may lose recently acknowledged
+    /// writes; a killed process loses none.
     pub fn start() -> NatsServer {
         NatsServer::start_with("", "")
     }
 
-    /// Syncs every write to disk before it answers, as a deployment should.
+    /// Starts a server that syncs every write to disk before it answers, as a deployment should.
     pub fn start_synced() -> NatsServer {
         NatsServer::start_with("sync_interval: always", "")
     }
 
-    /// With more settings for JetStream and for the server.
+    /// Starts a server with more settings, for JetStream and for the server.
     pub fn start_with(jetstream: &str, server: &str) -> NatsServer {
         NatsServer(Process::start(&NATS, vec![jetstream.to_owned(), server.to_owned()]))
     }
 
-    /// On a disk of its own, of so many megabytes; syncs every write.
+    /// Starts a server on its own disk of this size. It syncs every write.
     pub fn start_on_disk(megabytes: u64) -> NatsServer {
-        // By default it takes three quarters of the disk, and reserves room for the largest size of every stream.
+        // By default, JetStream uses three quarters of the disk, and reserves the maximum size of
+        // every stream.
         let settings = vec!["sync_interval: always, max_file_store: 8GB".to_owned(), String::new()];
         NatsServer(Process::start_on(&NATS, settings, Some(megabytes)))
     }
 
-    /// One server for all tests of this process that run at the same time; it ends with the last of them.
+    /// One server for all tests of this process that run at the same time. It ends with the last of
+    /// them.
     pub fn shared() -> Arc<Self> {
         static SHARED: Mutex<Weak<NatsServer>> = Mutex::new(Weak::new());
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -73,7 +75,7 @@ impl DerefMut for NatsServer {
     }
 }
 
-/// nats-server reads most settings from a file only.
+/// nats-server reads most settings only from a file.
 fn arguments(settings: &Settings) -> Vec<OsString> {
     let [jetstream, server] = settings.extra.as_slice() else { panic!("two kinds of settings") };
     let (port, store) = (settings.port, settings.dir.join(DATA));

@@ -1,4 +1,4 @@
-//! A server process of a test: started, killed, paused, and started again with its data.
+//! A server process of a test: started, killed, paused, and restarted with its data.
 
 use std::{
     ffi::OsString,
@@ -24,10 +24,11 @@ use nix::{
 use super::disk::Disk;
 use crate::processes::binary;
 
-/// Time between two checks of a starting server, and how many checks: three minutes, to bound a hang.
+/// The pause between two checks of a starting server, and the number of checks: three minutes, to
+/// bound a hang.
 const LOOK: Duration = Duration::from_millis(20);
 const LOOKS: u32 = 9_000;
-/// Tries with different ports: a free port may be taken before the server binds it.
+/// The number of ports to try: a free port may be taken before the server binds it.
 const PORTS: u32 = 5;
 
 /// The folder of a server's data, below its directory.
@@ -39,14 +40,15 @@ pub(super) struct Program {
     pub(super) name: &'static str,
     pub(super) place: Place,
     pub(super) arguments: fn(&Settings) -> Vec<OsString>,
-    /// Bytes to send, and the possible first bytes of the answer of a ready server, all of one length.
+    /// The bytes to send, and the possible first bytes of a ready server's answer, all of one
+    /// length.
     pub(super) greeting: (&'static [u8], &'static [&'static [u8]]),
 }
 
-/// Where the program is found.
+/// The location of the program.
 #[derive(Debug)]
 pub(super) enum Place {
-    /// At the path in this environment variable, else where `scripts/servers` installed it.
+    /// The path in this environment variable, or else the installation of `scripts/servers`.
     Variable(&'static str),
     /// An interpreter of this name on the PATH.
     Path(&'static str),
@@ -60,7 +62,7 @@ pub(super) struct Settings {
     pub(super) port: u16,
     /// Arguments of the test.
     pub(super) extra: Vec<String>,
-    /// Where its data is, if not in a plain folder.
+    /// The disk of the data, if it is not in a plain folder.
     pub(super) disk: Option<Disk>,
 }
 
@@ -76,7 +78,7 @@ impl Process {
         Self::start_on(program, extra, None)
     }
 
-    /// With its data on a disk of so many megabytes.
+    /// Starts the program with its data on a disk of this size in megabytes, or in a plain folder.
     pub(super) fn start_on(program: &'static Program, extra: Vec<String>, disk: Option<u64>) -> Process {
         let mut tried = String::new();
         for _ in 0..PORTS {
@@ -98,17 +100,17 @@ impl Process {
         self.settings.port
     }
 
-    /// Where everything is that it keeps.
+    /// The directory with all files of the server.
     pub fn directory(&self) -> &Path {
         &self.settings.dir
     }
 
-    /// What it has written to its log so far.
+    /// The log of the server so far.
     pub fn log(&self) -> String {
         fs::read_to_string(self.settings.dir.join("log")).unwrap_or_default()
     }
 
-    /// SIGKILL, as a crash of the process: nothing is flushed.
+    /// Sends SIGKILL, like a crash of the process: nothing is flushed.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().expect("the child is ours");
@@ -116,7 +118,7 @@ impl Process {
         }
     }
 
-    /// SIGTERM, as an operator stops it: it may finish and flush. Waits until it has ended.
+    /// Sends SIGTERM, like an operator: the server may finish and flush. Waits until it has ended.
     pub fn stop(&mut self) {
         self.signal(Signal::SIGTERM);
         if let Some(mut child) = self.child.take() {
@@ -124,7 +126,7 @@ impl Process {
         }
     }
 
-    /// Starts it again with the same port and directory.
+    /// Restarts the server with the same port and directory.
     pub fn restart(&mut self) {
         self.kill();
         if let Err(log) = self.run() {
@@ -132,7 +134,7 @@ impl Process {
         }
     }
 
-    /// SIGSTOP: connections stay open and nobody answers, as with a hung host.
+    /// Sends SIGSTOP: connections stay open and requests get no answer, as with a hung host.
     pub fn pause(&self) {
         self.signal(Signal::SIGSTOP);
         // The signal is sent, but may not have reached every thread yet.
@@ -144,19 +146,19 @@ impl Process {
         self.signal(Signal::SIGCONT);
     }
 
-    /// Kills it, deletes its data and starts it again.
+    /// Kills the server, deletes its data and restarts it.
     pub fn wipe(&mut self) {
         self.kill();
         fs::remove_dir_all(self.settings.dir.join(DATA)).expect("the directory is ours");
         self.restart();
     }
 
-    /// Copies what it has on disk to a new directory, as it is now.
+    /// Copies the current files of the server to a new directory.
     pub fn back_up(&self, to: &Path) {
         copy_all(&self.settings.dir.join(DATA), to);
     }
 
-    /// Kills it, puts a copy of what was backed up in place of its data, and starts it again.
+    /// Kills the server, replaces its data by a copy of the backup, and restarts it.
     pub fn restore(&mut self, from: &Path) {
         self.kill();
         let data = self.settings.dir.join(DATA);
@@ -165,14 +167,15 @@ impl Process {
         self.restart();
     }
 
-    /// Fills its disk up. It has room again when the server is restarted.
+    /// Fills the disk of the server. The restart of the server frees it again.
     pub fn fill_disk(&self) {
         self.disk().fill(self.pid());
     }
 
-    /// What it did not sync to disk is lost. Kills it.
+    /// Cuts the power of the disk, so that unsynced writes are lost, and kills the server.
     pub fn cut_power(&mut self) {
-        // Without power it does nothing any more: it must not acknowledge what the disk did not take.
+        // The server is paused first, so that it can't acknowledge a write that the disk did not
+        // take.
         self.pause();
         self.disk().cut_power(self.pid());
         self.kill();
@@ -194,7 +197,7 @@ impl Process {
         Pid::from_raw(i32::try_from(self.pid()).expect("a pid fits"))
     }
 
-    /// Starts it and waits until it answers. The error is the end of its log.
+    /// Starts the server and waits until it answers. The error is the end of its log.
     #[allow(
         clippy::disallowed_methods,
         reason = "a server starts in real time, also where a test's clock is paused"
@@ -210,7 +213,7 @@ impl Process {
         if let Place::Built = self.program.place {
             command.env_clear();
         }
-        // A `trellis dev` ends with what it reads.
+        // A `trellis dev` ends when its stdin closes, so stdin is a pipe.
         let child = command
             .args(arguments)
             .current_dir(&self.settings.dir)
@@ -238,7 +241,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
-        // Files left in the temporary directory are no reason to panic in a drop.
+        // Remaining files in the temporary directory must not cause a panic in a drop.
         let _ = fs::remove_dir_all(&self.settings.dir);
     }
 }
@@ -251,7 +254,7 @@ fn locate(program: &Program) -> PathBuf {
     }
 }
 
-/// The path in the environment variable, else below the folder of `scripts/servers`.
+/// The path in the environment variable, or else a path below the folder of `scripts/servers`.
 pub fn installed(variable: &str, beneath: &Path) -> PathBuf {
     let named = std::env::var_os(variable).map(PathBuf::from);
     let path = named.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools").join(beneath));
@@ -263,7 +266,8 @@ pub fn installed(variable: &str, beneath: &Path) -> PathBuf {
     path
 }
 
-/// The whole path of the `node` of the PATH: a sandbox has a PATH of its own, without the folder of `scripts/servers`.
+/// The full path of `node` on the PATH. A sandbox has its own PATH, without the folder of
+/// `scripts/servers`.
 pub fn node() -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).find_map(|folder| folder.join("node").canonicalize().ok());
@@ -280,8 +284,9 @@ fn answers(port: u16, (hello, welcomes): (&[u8], &[&[u8]])) -> bool {
         && welcomes.contains(&answer.as_slice())
 }
 
-/// A port below the range from which the kernel chooses ports for outgoing connections, so that no connection takes a
-/// server's port while it is down. The nodes of a Redis cluster also use the port 10,000 above theirs.
+/// A port below the kernel's range for outgoing connections, so that no connection takes a server's
+/// port while the server is down. The nodes of a Redis cluster also use the port 10,000 above
+/// theirs.
 pub fn free_port() -> u16 {
     const PORTS: Range<u16> = 10_000..20_000;
     static TRIED: AtomicU32 = AtomicU32::new(0);
@@ -306,7 +311,7 @@ fn fresh_dir(name: &str) -> PathBuf {
     dir
 }
 
-/// Copies a directory with everything beneath it.
+/// Copies a directory with all its content.
 fn copy_all(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("the temporary directory can be written");
     for entry in fs::read_dir(from).expect("it is there").map(|entry| entry.expect("it can be read").path()) {

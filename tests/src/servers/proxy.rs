@@ -1,7 +1,8 @@
-//! A TCP proxy on the loopback, for what no signal to a server does. Its connections can be frozen: they stay open and carry
-//! nothing, as after a firewall forgot them, while new ones work. The network can be cut, also one way: bytes wait until it
-//! is healed. Or it hangs up, also on some of those who connect next, as a server does that is starting again. It can lead
-//! to another server. Before a Redis it can also set the server's clock: it changes the answers to TIME.
+//! A TCP proxy on the loopback, for faults that a signal to a server can't cause. It can freeze its
+//! connections: they stay open and carry nothing, as if a firewall forgot them, while new ones
+//! work. It can cut the network, also in one direction: bytes wait until it is healed. It can close
+//! connections, also some of the next ones, as a restarting server does. It can switch to another
+//! server. Before a Redis it can change the answers to TIME, which sets the server's clock.
 
 use std::{
     future,
@@ -26,7 +27,7 @@ pub struct Proxy {
     accepting: JoinHandle<()>,
 }
 
-/// What a proxy was told.
+/// The current orders of a proxy.
 #[derive(Debug)]
 struct Told {
     server: AtomicU16,
@@ -42,7 +43,7 @@ pub enum Way {
     FromServer,
 }
 
-/// What happens to the open connections.
+/// The fate of the open connections.
 #[derive(Debug, Clone, Copy)]
 enum Fate {
     Frozen,
@@ -69,7 +70,7 @@ impl Proxy {
         self.port
     }
 
-    /// Leads to the server at another port from now on.
+    /// Connects to the server at another port from now on.
     pub fn lead_to(&self, server: u16) {
         self.told.server.store(server, Ordering::SeqCst);
         self.hang_up(0);
@@ -80,7 +81,7 @@ impl Proxy {
         self.told.fate.send_replace(Fate::Frozen);
     }
 
-    /// Carries nothing in these ways, until it is healed. What was sent meanwhile arrives then.
+    /// Carries nothing in these directions until [`Proxy::heal`]. Bytes sent meanwhile arrive then.
     pub fn cut(&self, ways: &[Way]) {
         self.told.cut.send_replace(ways.to_vec());
     }
@@ -89,18 +90,19 @@ impl Proxy {
         self.cut(&[]);
     }
 
-    /// Closes the connections there are, and as many of the next ones.
+    /// Closes the open connections, and as many of the next ones.
     pub fn hang_up(&self, next: usize) {
         self.told.refusing.store(next, Ordering::SeqCst);
         self.told.fate.send_replace(Fate::Closed);
     }
 
-    /// Sets the clock of the Redis behind it ahead by so many seconds, or behind if negative.
+    /// Sets the clock of the Redis behind the proxy ahead by this many seconds, or back if
+    /// negative.
     pub fn set_clock(&self, ahead_seconds: i64) {
         self.told.ahead.store(ahead_seconds, Ordering::SeqCst);
     }
 
-    /// How many of the next connections will still be closed.
+    /// The number of next connections that will still be closed.
     pub fn refusing(&self) -> usize {
         self.told.refusing.load(Ordering::SeqCst)
     }
@@ -117,7 +119,7 @@ async fn accept(listener: TcpListener, told: Arc<Told>) {
     while let Ok((client, _)) = listener.accept().await {
         let left = told.refusing.load(Ordering::SeqCst);
         if left > 0 {
-            // Only this task counts it down.
+            // Only this task decreases the number.
             told.refusing.store(left - 1, Ordering::SeqCst);
         } else {
             connections.spawn(carry(client, told.clone()));
@@ -137,7 +139,7 @@ async fn carry(client: TcpStream, told: Arc<Told>) {
     };
     match fate {
         Fate::Closed => {}
-        // Both sides stay open: neither side notices.
+        // Both sides stay open, so that neither side notices.
         Fate::Frozen => future::pending().await,
     }
 }
@@ -164,8 +166,8 @@ async fn copy(
     }
 }
 
-/// Changes the answers to TIME among these bytes: two bulk strings, of which the first has ten digits. They are short and
-/// come in one piece.
+/// Changes the answers to TIME in these bytes: two bulk strings, the first with ten digits. An
+/// answer is short and arrives in one piece.
 fn set_times(bytes: &mut [u8], ahead: i64) {
     const BEFORE: &[u8] = b"*2\r\n$10\r\n";
     for start in 0..bytes.len().saturating_sub(BEFORE.len() + 10) {

@@ -14,7 +14,7 @@ static REDIS: Program = Program {
     greeting: (b"PING\r\n", &[b"+PONG", b"-NOAU"]),
 };
 
-/// The same program with a configuration file, which alone decides what is kept on disk.
+/// The same program with a configuration file, which alone decides the persistence.
 static CONFIGURED: Program = Program {
     name: "redis-server",
     place: Place::Variable("TRELLIS_REDIS_SERVER"),
@@ -22,7 +22,7 @@ static CONFIGURED: Program = Program {
     greeting: (b"PING\r\n", &[b"+PONG", b"-NOAU"]),
 };
 
-/// The same program as a sentinel. It keeps its state in its configuration file.
+/// The same program as a sentinel. It stores its state in its configuration file.
 static SENTINEL: Program = Program {
     name: "redis-server",
     place: Place::Variable("TRELLIS_REDIS_SERVER"),
@@ -38,24 +38,25 @@ impl RedisServer {
         RedisServer::start_with(&[])
     }
 
-    /// With more arguments, such as `["--maxmemory", "8mb"]`; they come last and override the others.
+    /// Starts a server with more arguments, such as `["--maxmemory", "8mb"]`. They come last and
+    /// override the others.
     pub fn start_with(extra: &[&str]) -> RedisServer {
         RedisServer(Process::start(&REDIS, extra.iter().map(|&word| word.to_owned()).collect()))
     }
 
-    /// With this configuration file; the arguments after it override its settings.
+    /// Starts a server with this configuration file. The arguments override its settings.
     pub fn start_from(configuration: &str, extra: &[&str]) -> RedisServer {
         let words = [&[configuration], extra].concat();
         RedisServer(Process::start(&CONFIGURED, words.into_iter().map(str::to_owned).collect()))
     }
 
-    /// On a disk of its own, of so many megabytes.
+    /// Starts a server on its own disk of this size.
     pub fn start_on_disk(extra: &[&str], megabytes: u64) -> RedisServer {
         let extra = extra.iter().map(|&word| word.to_owned()).collect();
         RedisServer(Process::start_on(&REDIS, extra, Some(megabytes)))
     }
 
-    /// A sentinel that alone decides, after half a second, that `master` is down.
+    /// Starts a sentinel whose vote alone decides, after 5 s, that `master` is down.
     pub fn start_sentinel(name: &str, master: &RedisServer) -> RedisServer {
         RedisServer(Process::start(&SENTINEL, vec![name.to_owned(), master.port().to_string()]))
     }
@@ -79,7 +80,7 @@ impl DerefMut for RedisServer {
     }
 }
 
-/// Where the server listens, and where its data is.
+/// The arguments for the server's address and the directory of its data.
 fn place(settings: &Settings) -> Vec<OsString> {
     let data = settings.dir.join(DATA);
     std::fs::create_dir_all(&data).expect("the directory is ours");
@@ -110,7 +111,7 @@ fn configured_arguments(settings: &Settings) -> Vec<OsString> {
 fn sentinel_arguments(settings: &Settings) -> Vec<OsString> {
     let [name, master] = settings.extra.as_slice() else { panic!("a name and a port") };
     let (port, dir) = (settings.port, settings.dir.display());
-    // A master is down after 5 s: one that only waits for a core must not be replaced.
+    // A master is down after 5 s. A master that only waits for a core must not be replaced.
     let text = format!(
         "port {port}\nbind 127.0.0.1\ndir \"{dir}\"\nsentinel monitor {name} 127.0.0.1 {master} 1\n\
          sentinel down-after-milliseconds {name} 5000\nsentinel failover-timeout {name} 10000\n"

@@ -1,5 +1,5 @@
-//! Rotel, a collector that nobody here wrote: it takes OTLP over HTTP and gRPC, and passes on what it understood to the
-//! collector of the test.
+//! Rotel, an independent collector: it receives OTLP over HTTP and gRPC, and forwards what it
+//! decoded to the test's collector.
 
 use std::ffi::OsString;
 
@@ -27,7 +27,7 @@ impl Rotel {
         Rotel { process: Process::start(&ROTEL, vec![grpc.to_string(), collector.url()]), grpc }
     }
 
-    /// Drops what it was sent.
+    /// Starts a Rotel that drops what it receives.
     pub fn start_without_collector() -> Rotel {
         let grpc = free_port();
         Rotel { process: Process::start(&ROTEL, vec![grpc.to_string()]), grpc }

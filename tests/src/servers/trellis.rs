@@ -1,4 +1,4 @@
-//! A `trellis dev`, or a `trellis gateway` before a cluster: what browsers reach.
+//! A `trellis dev`, or a `trellis gateway` before a cluster: the servers for browsers.
 
 use std::ffi::OsString;
 
@@ -15,12 +15,12 @@ static TRELLIS: Program = Program {
 pub struct Trellis(Process);
 
 impl Trellis {
-    /// A process that keeps everything itself.
+    /// Starts a process that has its own cluster in a directory.
     pub fn dev(words: &[&str]) -> Trellis {
         Self::start("dev", words)
     }
 
-    /// A gateway of the cluster on a NATS server.
+    /// Starts a gateway of the cluster on a NATS server.
     pub fn gateway(nats_url: &str, words: &[&str]) -> Trellis {
         Self::start("gateway", &[&["--nats-url", nats_url], words].concat())
     }
@@ -38,7 +38,7 @@ impl Trellis {
         self.0.stop();
     }
 
-    /// With the same port, and with what it kept.
+    /// Restarts the process with the same port and its stored data.
     pub fn restart(&mut self) {
         self.0.restart();
     }

@@ -1,4 +1,4 @@
-//! The choices of a simulation, all from one seed.
+//! The choices of a simulation, all derived from one seed.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ impl Chance {
         Chance(Random::seeded(seed))
     }
 
-    /// A chance of its own, whose choices do not depend on how often this one is asked.
+    /// An independent sequence. Its choices do not depend on later calls of this one.
     pub(crate) fn fork(&self) -> Self {
         Self::new(self.number())
     }

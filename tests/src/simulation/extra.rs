@@ -1,5 +1,5 @@
-//! What a simulation does or checks only on demand, because it fails today. What is mended moves to `MENDED`, and is part
-//! of every seed.
+//! Faults and checks of a simulation that run only on demand, because they fail today. A mended one
+//! moves to `MENDED` and becomes part of every seed.
 
 use std::collections::BTreeSet;
 
@@ -7,13 +7,15 @@ use std::collections::BTreeSet;
 pub enum Extra {
     /// The store loses acknowledged writes, and the log ends inside a commit.
     LostWrites,
-    /// Nobody is paused or failed for a budget that would have sufficed.
+    /// No context is paused or failed for a budget that would have sufficed.
     NobodyStarves,
-    /// The clocks of workers differ by minutes, and nobody fails for time that it has.
+    /// The clocks of workers differ by minutes, and no agent fails for lack of time while it has
+    /// time left.
     SkewedClocks,
-    /// A context's own timeout does not run while it waits for a slot.
+    /// A context's own timeout does not run while the context waits for a slot.
     QueuedTimeouts,
-    /// Runs that have expired do not come back. It holds, and is left out because it takes hours of virtual time.
+    /// Expired runs do not come back. The check passes, but is left out because it takes hours of
+    /// virtual time.
     ExpiredRuns,
     /// A charge may have any key.
     ChargeKeys,
@@ -32,7 +34,7 @@ impl Extra {
         Extra::FinalOutcomes,
     ];
 
-    /// Those that every seed has.
+    /// The extras that every seed has.
     pub const MENDED: [Extra; 6] = [
         Extra::LostWrites,
         Extra::NobodyStarves,
@@ -42,7 +44,7 @@ impl Extra {
         Extra::FinalOutcomes,
     ];
 
-    /// As the command line names it.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Extra::LostWrites => "lost-writes",
@@ -71,7 +73,7 @@ impl Extras {
         self.0.contains(&extra)
     }
 
-    /// Switches one on by its name; false if there is none.
+    /// Switches an extra on by its name. Returns false if the name is unknown.
     pub fn add(&mut self, name: &str) -> bool {
         let found = Extra::ALL.into_iter().find(|extra| extra.name() == name);
         self.0.extend(found);

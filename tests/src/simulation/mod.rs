@@ -1,6 +1,6 @@
-//! A deterministic simulation: real coordinators and workers on the bus and the store in memory, in one thread, on
-//! virtual time that passes only while everybody waits, with one seed for everything random. A seed that fails fails again, with
-//! the same story.
+//! A deterministic simulation: real coordinators and workers on the bus and the store in memory, in
+//! one thread. Virtual time passes only while all tasks wait, and one seed decides everything
+//! random. A failing seed fails again, with the same story.
 
 pub(crate) mod chance;
 mod extra;
@@ -39,34 +39,35 @@ use work::Run;
 
 use crate::checker;
 
-/// t8: once everything is well again, all runs end within this time. Two leases, a backoff and 30 s would be enough for a fault;
-/// the runs have work of their own to do.
+/// t8: after the last fault, all runs end within this time. Two leases, a backoff and 30 s would be
+/// enough for a fault; the rest is for the work of the runs.
 const REST: Duration = Duration::from_secs(600);
-/// How often it looks whether the runs have ended.
+/// The interval at which it checks whether the runs have ended.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// People raise the budgets of what is paused after so many looks.
+/// The number of looks after which people raise the budgets of paused contexts.
 const RAISE_EVERY: u32 = 30;
-/// When the first process starts.
+/// The time at which the first process starts.
 const BEGAN_AT: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 
-/// What came of one seed.
+/// The result of one seed.
 #[derive(Debug)]
 pub struct Report {
     pub seed: u64,
-    /// Everything that is wrong; empty if nothing is.
+    /// All mistakes; empty if there are none.
     pub wrong: Vec<String>,
     pub story: Story,
-    /// Every message that was sent, and everything that was stored in the end.
+    /// Every message that was sent, and every message that was stored at the end.
     pub carried: Vec<Carried>,
     pub stored: Vec<StoredMessage>,
-    /// How long it took, in virtual time.
+    /// The duration in virtual time.
     pub took: Duration,
 }
 
-/// From this seed on, live runs are copied into the log. Those before are as they were when some of them failed.
+/// From this seed on, live runs are copied into the log. Earlier seeds stay as they were when some
+/// of them failed.
 pub const COPIES_FROM: u64 = 500_000;
 
-/// From this seed on, agents get messages too, and their budgets have ladders.
+/// From this seed on, agents also get messages, and their budgets have ladders.
 pub const MESSAGES_FROM: u64 = 600_000;
 
 /// Simulates one seed.
@@ -133,7 +134,7 @@ impl Simulation {
             process.start(&self.ground);
         }
         self.in_trouble().await;
-        // While the queues were full, some may not have been submitted.
+        // Full queues may have prevented some submissions.
         self.people.submit_rest(&self.runs).await;
         let mut wrong = self.come_to_rest(&store).await;
         if wrong.is_empty() && self.extras.has(Extra::ExpiredRuns) {
@@ -152,7 +153,7 @@ impl Simulation {
         Report { seed: self.seed, wrong, story, carried: network.carried(), stored, took }
     }
 
-    /// Makes the runs; returns the profiles of their agents, as the store keeps them.
+    /// Makes the runs. Returns the profiles of their agents, as the store has them.
     fn make_runs(&mut self) -> Vec<AgentVersion> {
         let mut profiles = Vec::new();
         for number in 0..usize::try_from(self.chance.between(1, 5)).expect("few") {
@@ -176,7 +177,7 @@ impl Simulation {
         profiles
     }
 
-    /// Submits the runs while things go wrong.
+    /// Submits the runs while faults occur.
     async fn in_trouble(&mut self) {
         let lasts = self.chance.millis(0, 60_000) + Duration::from_secs(50);
         let mut trouble = Trouble::new(self.chance.fork(), &self.extras, self.ground.store.snapshot());
@@ -219,7 +220,7 @@ impl Simulation {
         }
     }
 
-    /// Waits until all runs have ended; people answer and raise what is needed.
+    /// Waits until all runs have ended, while people answer questions and raise budgets.
     async fn come_to_rest(&mut self, store: &Store) -> Vec<String> {
         let ids: Vec<_> = self.runs.iter().map(|run| run.trace_id).collect();
         let over = self.ground.story.elapsed() + REST;
@@ -249,7 +250,7 @@ impl Simulation {
         }
     }
 
-    /// Waits until the runs have expired, and starts the coordinators again.
+    /// Waits until the runs have expired, and restarts the coordinators.
     async fn outlive(&mut self, store: &Store) -> Vec<String> {
         tokio::time::sleep(processes::SHORT_RETENTION * 2).await;
         for process in &mut self.processes {

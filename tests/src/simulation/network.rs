@@ -1,5 +1,5 @@
-//! The network between the processes of a simulation and their servers. In calm weather messages take a moment and
-//! keep their order; in bad weather they are late, lost, doubled and out of order.
+//! The network between the processes of a simulation and their servers. In calm weather, messages
+//! take a moment and arrive in order. In bad weather they are late, lost, doubled and reordered.
 
 use std::{
     collections::BTreeMap,
@@ -18,9 +18,10 @@ use tokio::{
 
 use super::chance::Chance;
 
-/// Messages of one simulation: more mean that something sends without end while no time passes.
+/// The most messages of one simulation. More indicate an endless loop of messages while no time
+/// passes.
 const MAX_CARRIED: usize = 3_000_000;
-/// How long a message takes in calm weather, in milliseconds.
+/// The delay of a message in calm weather, in milliseconds.
 const CALM_MS: u64 = 3;
 
 #[derive(Debug, Clone)]
@@ -37,26 +38,26 @@ struct Inner {
 struct State {
     weather: BTreeMap<String, Weather>,
     store: Weather,
-    /// When the last message of each direction arrives, so that the next one does not overtake it.
+    /// The arrival of the last message in each direction. The next message must not overtake it.
     last: BTreeMap<(String, Way), Instant>,
     traps: BTreeMap<String, Trap>,
     carried: Vec<Carried>,
 }
 
-/// Every message of a simulation, to compare two of them.
+/// Every message of a simulation, to compare two simulations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Carried {
     pub at: Duration,
     pub process: String,
     pub what: String,
-    /// When it arrives: nothing if it is lost, two times if it is doubled.
+    /// The arrival times: none if the message is lost, two if it is doubled.
     pub arrives: Vec<Duration>,
 }
 
-/// What the messages of a process suffer.
+/// The faults that affect the messages of a process.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Weather {
-    /// Nothing gets out, and nothing gets in.
+    /// If set, no message leaves the process, or none reaches it.
     pub(super) no_way_out: bool,
     pub(super) no_way_in: bool,
     pub(super) lost_percent: u64,
@@ -65,8 +66,8 @@ pub(super) struct Weather {
     pub(super) shuffled: bool,
 }
 
-/// Whether a process is paused. Those who wait go on in the order in which they began to wait; the waiters of tokio's
-/// `watch` would go on in an order by chance.
+/// The paused state of a process. Its waiting tasks continue in the order in which they began to
+/// wait. The order of waiters of tokio's `watch` is random, which would break determinism.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Paused(Arc<(AtomicBool, Notify)>);
 
@@ -90,7 +91,7 @@ impl Paused {
     }
 }
 
-/// Says so when a process has sent this many more messages.
+/// A notification after a process has sent this many more messages.
 #[derive(Debug)]
 struct Trap {
     left: u64,
@@ -121,7 +122,7 @@ impl Network {
         Network(Arc::new(Inner { began: Instant::now(), chance, state: Mutex::default() }))
     }
 
-    /// The link of a process, which carries nothing while the process is paused.
+    /// The link of a process. It carries nothing while the process is paused.
     pub(super) fn link(&self, process: &str, paused: Paused) -> Arc<dyn Link> {
         Arc::new(Cable { network: self.clone(), process: process.into(), paused })
     }
@@ -130,7 +131,7 @@ impl Network {
         self.state().weather.insert(process.into(), weather);
     }
 
-    /// The weather between everybody and the store.
+    /// Sets the weather between all processes and the store.
     pub(super) fn set_store(&self, weather: Weather) {
         self.state().store = weather;
     }
@@ -142,7 +143,7 @@ impl Network {
         state.traps.clear();
     }
 
-    /// Resolves when the process sends its n-th message from now.
+    /// Notifies when the process sends its n-th message from now.
     pub(super) fn trap(&self, process: &str, left: u64) -> Arc<Notify> {
         let sprung = Arc::new(Notify::new());
         self.state().traps.insert(process.into(), Trap { left, sprung: sprung.clone() });
@@ -157,7 +158,7 @@ impl Network {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// When it arrives.
+    /// The arrival times of a message.
     fn arrivals(&self, process: &str, what: Crossing<'_>) -> Vec<Instant> {
         let (way, text) = Way::of(what);
         let (chance, now) = (&self.0.chance, Instant::now());

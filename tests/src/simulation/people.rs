@@ -1,5 +1,6 @@
-//! The people of a simulation, and of chaos on real processes: they submit runs, answer questions, cancel, and raise budgets.
-//! Their messages always arrive; what a coordinator does with them is what is tested.
+//! The people of a simulation, and of chaos on real processes: they submit runs, answer questions,
+//! cancel, and raise budgets. Their messages always arrive, because the test is about the
+//! coordinators' reactions.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +21,7 @@ use trace::{ContextNode, Status, Trace};
 use super::{chance::Chance, story::Story, work::Run};
 use crate::{cluster::Client, subjects::admin_of};
 
-/// By how much each paused context is raised: more than any call holds.
+/// The raise of each paused context: more than any call holds.
 const MORE_NANOS: u64 = 50_000_000;
 const TRY_AGAIN: Duration = Duration::from_millis(500);
 
@@ -30,12 +31,12 @@ pub(crate) struct People {
     client: Client,
     store: Store,
     story: Story,
-    /// The questions that were answered, and where the log had each.
+    /// The answered questions, with the positions of each in the log.
     answered: BTreeMap<(TraceId, ChildId, u32), BTreeSet<u64>>,
     submitted: BTreeSet<TraceId>,
-    /// How often budgets were raised.
+    /// The number of raises.
     raises: u64,
-    /// How many messages were sent: each has an id, so that it can be sent again.
+    /// The number of messages sent. It gives each message an id, so that it can be sent again.
     sent: u64,
 }
 
@@ -49,7 +50,7 @@ impl People {
         &self.client
     }
 
-    /// Publishes until it is stored: a full queue is tried again.
+    /// Publishes until the message is stored. A full queue is retried.
     async fn publish(&mut self, subject: Subject, message: &Value) {
         let payload: bytes::Bytes = serde_json::to_vec(message).expect("JSON").into();
         self.sent += 1;
@@ -66,7 +67,7 @@ impl People {
         self.submitted.insert(run.trace_id);
     }
 
-    /// Submits what could not be submitted yet.
+    /// Submits the runs that could not be submitted before.
     pub(crate) async fn submit_rest(&mut self, runs: &[Run]) {
         for run in runs {
             if !self.submitted.contains(&run.trace_id) {
@@ -75,7 +76,7 @@ impl People {
         }
     }
 
-    /// Answers open questions: now and then one, or all.
+    /// Answers open questions: each with a chance, or all of them.
     pub(crate) async fn answer(&mut self, runs: &[Run], all: bool) {
         for run in runs {
             let asked = self.client.bus.read(&Filter::QuestionsOf(run.trace_id)).await;
@@ -92,7 +93,7 @@ impl People {
                 }
                 self.story.note("human", format!("answers {} of {}", question.number, question.child_id));
                 let (child_id, number) = (&question.child_id, question.number);
-                // No two answers are the same: each may become a letter of its own.
+                // No two answers are the same, because each may become a separate dead letter.
                 let text = match (again, question.form.approval) {
                     (false, _) => "left".into(),
                     (true, false) => format!("left, for the {}th message", self.sent),
@@ -106,7 +107,8 @@ impl People {
         }
     }
 
-    /// Whether an answer is waited for: one that was given may be lost, and the question asked again.
+    /// True if the question is open. A given answer may be lost, and then the question is asked
+    /// again.
     async fn is_open(&self, question: &Question) -> bool {
         let trace = self.stored(question.trace_id).await;
         let open = trace.and_then(|trace| trace.question(&question.child_id));
@@ -119,9 +121,9 @@ impl People {
         self.publish(Subject::Cancel, &message).await;
     }
 
-    /// Charges something from outside, twice: it is booked once.
+    /// Charges an amount from outside, twice under one key. It must be booked once.
     pub(crate) async fn charge(&mut self, run: &mut Run, key: &str) {
-        // What does not exist yet is refused.
+        // A charge on a run without a root would be refused.
         if self.stored(run.trace_id).await.is_none_or(|trace| trace.root().is_none()) {
             return;
         }
@@ -135,7 +137,7 @@ impl People {
         }
     }
 
-    /// Tells the agent of some live context of a run something.
+    /// Sends a message to the agent of a live context of a run.
     pub(crate) async fn tell(&mut self, run: &Run) {
         let Some(trace) = self.stored(run.trace_id).await else { return };
         let agents = trace.contexts().iter().filter(|node| node.is_live() && node.graph.is_none());
@@ -144,13 +146,13 @@ impl People {
             return;
         }
         let child_id = self.chance.pick(&agents).id.clone();
-        // No two messages are the same: each may become a letter of its own.
+        // No two messages are the same, because each may become a separate dead letter.
         let told = json!({"child_id": child_id, "id": format!("m{}", self.sent), "text": format!("hint {}", self.sent)});
         self.story.note("human", format!("tells {child_id} of {} something", run.trace_id));
         self.publish(Subject::Input, &json!({"trace_id": run.trace_id, "told": told})).await;
     }
 
-    /// Gives every paused context of a run, and all above it, more money.
+    /// Raises the budgets of every paused context of a run and of its ancestors.
     pub(crate) async fn raise(&mut self, run: &mut Run) {
         let Some(trace) = self.stored(run.trace_id).await else { return };
         let Some(root) = trace.root() else { return };
@@ -169,8 +171,9 @@ impl People {
                 }
             }
         }
-        // Room for all of them at once: grants are carved out.
-        // The same raise twice would be refused twice, with the same letter: no two rounds raise by the same amount.
+        // The root's raise has room for all of them at once, because grants are carved out. No two
+        // rounds raise by the same amount: the same raise again would be refused again, with an
+        // equal dead letter.
         self.raises += 1;
         let by = MORE_NANOS + self.raises;
         let more = by * raised.len() as u64 + root.budget.ceilings.limit.cost_usd.nanos();

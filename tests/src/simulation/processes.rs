@@ -1,5 +1,5 @@
-//! The processes of a simulation: real coordinators and workers, which are started, paused, stopped and killed. A killed
-//! process ends at the await it stands at; what it had sent may still arrive.
+//! The processes of a simulation: real coordinators and workers, which are started, paused, stopped
+//! and killed. A killed process ends at its current await; its sent messages may still arrive.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -18,13 +18,13 @@ use super::{
 };
 use crate::cluster::{lenient_keys, name};
 
-/// Whoever starts processes starts one that ended by itself again, after this.
+/// The time after which a process that ended by itself is restarted, as by a supervisor.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 
-/// How long ended runs are kept where they expire.
+/// The retention of ended runs in simulations where they expire.
 pub(super) const SHORT_RETENTION: Duration = Duration::from_secs(900);
 
-/// What all processes share.
+/// The parts that all processes share.
 #[derive(Debug)]
 pub(super) struct Ground {
     pub(super) bus: bus::Memory,
@@ -36,9 +36,9 @@ pub(super) struct Ground {
     pub(super) chance: Chance,
     pub(super) began_at: Timestamp,
     pub(super) workspaces: PathBuf,
-    /// Ended runs expire soon.
+    /// If set, ended runs expire soon.
     pub(super) runs_expire: bool,
-    /// Live runs are copied into the log so often.
+    /// The interval at which live runs are copied into the log.
     pub(super) copy_after: Duration,
 }
 
@@ -47,7 +47,7 @@ pub(super) enum Kind {
     Coordinator,
     Worker {
         slots: usize,
-        /// How far its clock is ahead, or behind.
+        /// The difference of its clock from the true time; positive if it is ahead.
         ahead_ms: i64,
     },
 }
@@ -126,7 +126,8 @@ impl Process {
         }
     }
 
-    /// Asks it to stop, as on a rolling restart. It drains meanwhile, and others may already be started in its place.
+    /// Asks the process to stop, as in a rolling restart. While it drains, its successor may
+    /// already run.
     pub(super) fn stop(&mut self, ground: &Ground) {
         if let Some(running) = self.running.take() {
             ground.story.note(&self.name, "is told to stop");
@@ -154,10 +155,12 @@ fn coordinator_config(name_: &str, ground: &Ground) -> coordinator::Config {
     config.keys = lenient_keys();
     config.clock = Clock::simulated(ground.store_now());
     config.random = ground.chance.source();
-    // Work whose message was lost is sent again; a quarter of an hour would only make simulations longer.
+    // Work whose message was lost is sent again. The default interval of a quarter of an hour would
+    // only lengthen simulations.
     config.settings.redispatch_ms = 60_000;
     config.copy_after = ground.copy_after;
-    // A simulation is over in minutes. But the lag is longer than it takes to send a message and to be missed.
+    // A simulation ends within minutes, so marks are frequent. The lag is still longer than it
+    // takes to send a message and to notice its loss.
     (config.mark_every, config.mark_lag) = (Duration::from_secs(1), Duration::from_secs(20));
     if ground.runs_expire {
         config.retention = SHORT_RETENTION;

@@ -1,5 +1,6 @@
-//! The provider of the simulated models. It keeps its own bill, the only account of money that does not come from
-//! Trellis. In trouble it is slow, refuses, and breaks off, with and without charging.
+//! The provider of the simulated models. Its bill is the only account of money that does not come
+//! from Trellis. In trouble it is slow, refuses calls, and breaks them off, with and without
+//! charging.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +13,7 @@ use worker::{CallEnd, SimulatedProvider};
 
 use super::chance::Chance;
 
-/// The prices of the scripted model, in nano-dollars a token.
+/// The prices of the scripted model, in nano-dollars per token.
 const INPUT_NANOS: u64 = 3_000;
 const OUTPUT_NANOS: u64 = 15_000;
 
@@ -40,7 +41,7 @@ impl Provider {
         self.with(|state| state.in_trouble = in_trouble);
     }
 
-    /// What all calls of a model cost so far, in nano-dollars.
+    /// The cost of all calls of a model so far, in nano-dollars.
     pub(super) fn billed(&self, model: &str) -> u64 {
         self.with(|state| {
             state.bill.iter().find(|(name, _)| name.as_str() == model).map_or(0, |(_, nanos)| *nanos)
@@ -58,7 +59,8 @@ impl Provider {
 }
 
 impl SimulatedProvider for Provider {
-    /// Its choices are made when the call begins, so that they don't depend on which call ends first.
+    /// All choices are made when the call begins, so that they don't depend on the order in which
+    /// calls end.
     fn call(&self, model: &ModelName, usage: Usage) -> BoxFuture<'static, CallEnd> {
         let (provider, model, chance) = (self.clone(), model.clone(), &self.0.chance);
         let in_trouble = self.with(|state| state.in_trouble);
@@ -74,7 +76,7 @@ impl SimulatedProvider for Provider {
             CallEnd::Refused => false,
             CallEnd::BrokenOff => chance.percent(50),
         };
-        // A call that is cut off while it runs may be on the bill already.
+        // A call that is cut off while it runs may already be on the bill.
         let at_once = chance.percent(50);
         async move {
             if charges && at_once {

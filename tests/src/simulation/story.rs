@@ -1,4 +1,4 @@
-//! What happened in a simulation, in plain words, one line an event: when, who, what.
+//! The story of a simulation in plain words, one line per event: when, who, what.
 
 use std::{
     fmt,
@@ -8,7 +8,7 @@ use std::{
 
 use tokio::time::Instant;
 
-/// Cuts what would fill more than a line or two.
+/// The longest text of a line, in characters. Longer texts are cut.
 const MAX_TEXT: usize = 240;
 
 #[derive(Debug, Clone)]
@@ -46,7 +46,8 @@ impl Story {
         self.began.elapsed()
     }
 
-    /// In the order of time; what happened at the same time stays in the order it was told.
+    /// The lines in the order of time. Lines with the same time stay in the order in which they
+    /// were added.
     pub fn lines(&self) -> Vec<Line> {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner).clone();
         lines.sort_by_key(|line| line.at);

@@ -1,4 +1,4 @@
-//! The faults of a simulation: for a while, one after another and several at a time, something goes wrong.
+//! The faults of a simulation. For a while they occur one after another, and several at a time.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::{
     processes::{Ground, Process},
 };
 
-/// What is over later.
+/// The end of a fault, at a later time.
 #[derive(Debug)]
 enum Later {
     Start(usize),
@@ -27,9 +27,9 @@ enum Later {
 pub(super) struct Trouble {
     chance: Chance,
     lost_writes: bool,
-    /// A store that has only the agents' profiles.
+    /// A snapshot of the store with only the agents' profiles.
     as_new: Snapshot,
-    /// What the store had some time ago.
+    /// An earlier snapshot of the store.
     remembered: Option<Snapshot>,
     later: Vec<(Duration, Later)>,
 }
@@ -40,7 +40,7 @@ impl Trouble {
         Trouble { chance, lost_writes, as_new, remembered: None, later: Vec::new() }
     }
 
-    /// Goes on for this long; afterwards everything is well again.
+    /// Causes faults for this long, then ends them all.
     pub(super) async fn brew(&mut self, lasts: Duration, ground: &Ground, processes: &mut [Process]) {
         let over = ground.story.elapsed() + lasts;
         let calm_ms = *self.chance.pick(&[2_000, 6_000, 15_000]);
@@ -129,7 +129,7 @@ impl Trouble {
         }
     }
 
-    /// Kills a process right when it sends its n-th message, or after a while if it does not send that many.
+    /// Kills a process exactly at its n-th message from now, or after 5 s if it sends fewer.
     async fn kill_at(&self, messages: u64, who: usize, ground: &Ground, processes: &mut [Process]) {
         let sprung = ground.network.trap(&processes[who].name, messages);
         let waited = tokio::time::timeout(Duration::from_secs(5), sprung.notified()).await;
@@ -143,7 +143,8 @@ impl Trouble {
         match self.remembered.take() {
             None => self.remembered = Some(ground.store.snapshot()),
             Some(_) if self.chance.percent(30) => {
-                // If no coordinator lives that remembers the profiles, people have to apply them again. They have.
+                // The snapshot contains the profiles. Without it, and without a coordinator that
+                // remembers them, people would have to apply the profiles again.
                 ground.story.note("store", "is wiped");
                 ground.store.restore(self.as_new.clone());
             }

@@ -1,5 +1,5 @@
-//! What must be true once a simulation has come to rest: the invariants of docs/rules.md, the provider's bill, and that
-//! nobody was denied what the budget would have paid.
+//! The checks of a simulation that has come to rest: the invariants of docs/rules.md, the
+//! provider's bill, and that no call was denied although the budget would have paid it.
 
 use bus::StoredMessage;
 use domain::{
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{checker, cluster::Client};
 
-/// Everything that is wrong with runs at rest.
+/// All mistakes in runs at rest.
 pub(super) async fn wrong(
     ground: &Ground,
     people: &People,
@@ -45,7 +45,7 @@ pub(super) async fn wrong(
     wrong
 }
 
-/// The books of a run, against the provider's bill if its calls are paid to one.
+/// The mistakes in the books of a run, compared with the provider's bill if the run has one.
 fn bill(ground: &Ground, run: &Run, trace: &Trace) -> Vec<String> {
     let wrong = match &run.model {
         Some(model) => {
@@ -57,10 +57,10 @@ fn bill(ground: &Ground, run: &Run, trace: &Trace) -> Vec<String> {
     wrong.into_iter().map(|what| format!("{}: {what}", run.trace_id)).collect()
 }
 
-/// Item 3: contexts that are paused, or have failed, for want of a budget, though a call of this run would fit everywhere
-/// above them and nothing is held.
+/// Item 3: contexts that are paused or failed for lack of budget, although a call of this run would
+/// fit all budgets above them and nothing is held.
 fn starved(run: &Run, trace: &Trace) -> Vec<String> {
-    // What was granted to others may have ruled it out, and has returned since.
+    // A grant to another context may have ruled the call out, and was returned since.
     if trace.contexts().iter().any(|node| node.budget.ceilings.granted.cost) {
         return Vec::new();
     }
@@ -81,7 +81,8 @@ fn starved(run: &Run, trace: &Trace) -> Vec<String> {
     starved.map(|node| format!("{}: {} was denied what its budget pays", run.trace_id, node.id)).collect()
 }
 
-/// Whether an estimate was corrected: until then, the estimate may have ruled out what would fit today.
+/// True if an estimate was corrected. Until then, the higher estimate may have ruled out a call
+/// that fits today.
 async fn was_corrected(people: &People, run: &Run) -> bool {
     let log = people.client().bus.read(&Filter::EventsOf(run.trace_id)).await.expect("in memory");
     let events = |stored: &StoredMessage| {
@@ -90,7 +91,8 @@ async fn was_corrected(people: &People, run: &Run) -> bool {
     log.iter().flat_map(events).any(|event| matches!(event, Event::Corrected { .. }))
 }
 
-/// As [`starved`], while runs are not at rest. While a place in the line is kept for somebody, the others wait for that.
+/// As [`starved`], for runs that are not at rest. Runs with a hold that keeps its place in the
+/// queue are skipped, because other holds wait for it.
 pub(super) async fn starved_now(people: &People, runs: &[Run]) -> Vec<String> {
     let mut all = Vec::new();
     for run in runs {
@@ -101,7 +103,8 @@ pub(super) async fn starved_now(people: &People, runs: &[Run]) -> Vec<String> {
     all
 }
 
-/// Item 5: agents that failed because no time was left, before any deadline of theirs or above them.
+/// Item 5: agents that failed because no time was left, before any deadline of theirs or of their
+/// ancestors.
 fn short_of_time(run: &Run, trace: &Trace) -> Vec<String> {
     let hurried = |node: &&ContextNode| {
         let Some(end) = node.end() else { return false };
@@ -116,7 +119,8 @@ fn short_of_time(run: &Run, trace: &Trace) -> Vec<String> {
     hurried.map(|node| format!("{}: {} had time left", run.trace_id, node.id)).collect()
 }
 
-/// Item 7: contexts that timed out before any attempt, though nothing above them did.
+/// Item 7: contexts that timed out before their first attempt, although none of their ancestors
+/// did.
 fn timed_out_in_the_queue(run: &Run, trace: &Trace) -> Vec<String> {
     let timed_out =
         |node: &ContextNode| matches!(&node.status, Status::Ended(end) if end.status == EndStatus::TimedOut);
@@ -129,7 +133,7 @@ fn timed_out_in_the_queue(run: &Run, trace: &Trace) -> Vec<String> {
     never_ran.map(|node| format!("{}: {} timed out in the queue", run.trace_id, node.id)).collect()
 }
 
-/// Item 12: outcomes that hold something.
+/// Item 12: outcomes that still hold something.
 pub(crate) async fn open_outcomes(client: &Client, run: &Run) -> Vec<String> {
     let told = client.bus.read(&Filter::OutcomesOf(run.trace_id)).await.expect("the outcomes can be read");
     let outcomes = told.iter().map(|stored| {
@@ -143,12 +147,12 @@ pub(crate) async fn open_outcomes(client: &Client, run: &Run) -> Vec<String> {
     .collect()
 }
 
-/// A context and all above it.
+/// A context and its ancestors.
 fn path<'a>(trace: &'a Trace, from: &'a ContextNode) -> impl Iterator<Item = &'a ContextNode> {
     std::iter::successors(Some(from), |node| node.parent.map(|up| trace.node(up)))
 }
 
-/// Adds what happened in a run to the story.
+/// Adds the events of a run to the story.
 pub(super) async fn tell(ground: &Ground, people: &People, run: &Run) {
     let log = people.client().bus.read(&Filter::EventsOf(run.trace_id)).await.expect("in memory");
     for StoredMessage { payload, .. } in log {
@@ -162,7 +166,7 @@ pub(super) async fn tell(ground: &Ground, people: &People, run: &Run) {
     }
 }
 
-/// Adds what was refused to the story.
+/// Adds the dead letters to the story.
 pub(super) async fn tell_dead_letters(ground: &Ground, people: &People) {
     for stored in people.client().bus.read(&Filter::Dead).await.expect("in memory") {
         let letter: DeadLetter = serde_json::from_slice(&stored.payload).expect("a dead letter");

@@ -1,6 +1,6 @@
-//! The runs of a simulation, and of chaos on real processes: trees and graphs of random shape, with tight budgets, humans, large results and agents that
-//! fail. An agent's calls are paid in one of two ways: by `spend`, whose cost is known, or by a simulated model, whose
-//! provider keeps a bill.
+//! The runs of a simulation, and of chaos on real processes: trees and graphs of random shape, with
+//! tight budgets, humans, large results and agents that fail. An agent's calls are paid in one of
+//! two ways: by `spend`, whose cost is known, or by a simulated model, whose provider keeps a bill.
 
 use domain::{TraceId, Usd, subject::Subject};
 use serde_json::{Value, json};
@@ -12,11 +12,11 @@ pub(crate) struct Run {
     pub(crate) trace_id: TraceId,
     pub(crate) subject: Subject,
     pub(crate) message: Value,
-    /// The ceiling of its root, with all raises.
+    /// The ceiling of the root, including all raises.
     pub(crate) cap: Usd,
-    /// What is charged to it from outside at most.
+    /// The most that is charged to the run from outside.
     pub(crate) charged: Usd,
-    /// The model that all its paid calls use.
+    /// The model of all its paid calls.
     pub(crate) model: Option<String>,
     /// The most that one of its calls holds.
     pub(crate) largest_hold: Usd,
@@ -25,7 +25,7 @@ pub(crate) struct Run {
 /// The provider whose models follow the scripts of their agents.
 pub(crate) const SCRIPTED: &str = "scripted";
 
-/// A run and the profiles that it needs, with a model of its own of this provider.
+/// A run and the profiles that it needs. It has its own model of this provider.
 pub(crate) fn run(number: usize, provider: &str, chance: &Chance) -> (Run, Vec<Value>) {
     let trace_id = TraceId::from_u128(chance.bits() | 1).expect("not zero");
     let cents = *chance.pick(&[1, 2, 5, 10, 20, 100]);
@@ -61,7 +61,7 @@ pub(crate) fn run(number: usize, provider: &str, chance: &Chance) -> (Run, Vec<V
     (run, profiles)
 }
 
-/// What a call of `spend` holds, and what it costs, in nano-dollars.
+/// The hold and the cost of a call of `spend`, in nano-dollars.
 const HOLD_NANOS: u64 = 5_000_000;
 const COST_NANOS: u64 = 3_000_000;
 
@@ -169,7 +169,7 @@ impl Maker<'_> {
         step
     }
 
-    /// A step that a human approves, or nobody, in time.
+    /// A step that a human approves. It may have a timeout with a default.
     fn approval(&self, n: u64) -> Value {
         let mut approve = json!({"who": "anybody", "choices": ["left", "right"], "remind_every_ms": 20_000});
         if self.chance.percent(30) {
@@ -179,7 +179,7 @@ impl Maker<'_> {
         json!({"id": format!("s{n}"), "output_to": format!("out{n}"), "approve": approve})
     }
 
-    /// Agents with a model: one that notes something and answers, and one that has two of them do the work.
+    /// Agents with a model: one writes a note and answers, the other lets two of them do the work.
     fn profiles(&self, model: &str) -> Vec<Value> {
         let thinker = format!("thinker-{}", self.number);
         let write = json!({"tool": "fs.write", "arguments": {"path": "outputs/note", "content": "noted"}});

@@ -1,4 +1,4 @@
-//! How `trellis doctor` tells what it found.
+//! Adds errors of commands to the findings of `trellis doctor`, and prints the findings.
 
 use gateway::doctor::{Finding, Findings, Level};
 use serde_json::json;
@@ -11,7 +11,7 @@ use crate::{
     },
 };
 
-/// An error of a command: its text, and the hint after it.
+/// Adds an error of a command: its text, and the hint in it.
 pub(super) fn add_error(findings: &mut Findings, check: &'static str, error: &anyhow::Error) {
     if error.is::<Denied>() {
         return findings.not_checked(check);

@@ -1,4 +1,4 @@
-//! `trellis doctor`: checks each server and process, and says what to do. Changes nothing.
+//! `trellis doctor`: checks each server and process, with a hint for each problem. Read-only.
 
 mod findings;
 mod secrets;
@@ -19,7 +19,7 @@ use crate::{
     terminal::{ending::Ending, output::Output},
 };
 
-/// How long the collector may take to answer.
+/// The time in which the collector must answer.
 const COLLECTOR_WITHIN: Duration = Duration::from_secs(5);
 
 /// Check the servers and processes of a cluster, with a hint for each problem.
@@ -52,7 +52,8 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let are_named = servers.nats_url().is_some() || servers.redis_url().is_some();
     if servers.url().is_some() || !are_named {
         if !servers.has_cluster() {
-            // What nobody named and is not there can't be ill.
+            // A default directory that does not exist is not a failed check, so this error ends the
+            // command.
             servers.cluster().await?;
         }
         one_address(&args, servers, &mut findings).await;
@@ -71,7 +72,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     print(&findings, output)
 }
 
-/// A cluster that is one address for us: a server of Trellis, or a directory, and the work in it.
+/// Checks a cluster behind one address, which is a Trellis server or a directory, and its work.
 async fn one_address(args: &Args, servers: &Servers, findings: &mut Findings) {
     let named = if servers.url().is_some() { "server" } else { "directory" };
     let asked = Instant::now();
@@ -124,7 +125,7 @@ async fn nats(args: &Args, servers: &Servers, findings: &mut Findings) {
     doctor::processes(&bus, &args.bounds(), findings).await;
 }
 
-/// Who we are, and whether that is more than anybody needs.
+/// Reports the role of these credentials, and permissions that no role needs.
 async fn role(bus: &ClientBus, findings: &mut Findings) {
     let identity = match bus.identity().await {
         Ok(Some(identity)) => identity,
@@ -173,7 +174,7 @@ async fn role(bus: &ClientBus, findings: &mut Findings) {
     }
 }
 
-/// Whether the collector takes spans, if the environment names one here.
+/// Checks that the collector accepts spans, if the environment names one.
 async fn collector(findings: &mut Findings) {
     if !telemetry::is_on() {
         return;
@@ -192,7 +193,7 @@ async fn collector(findings: &mut Findings) {
 }
 
 async fn redis(url: &str, servers: &Servers, findings: &mut Findings) {
-    // Any number will do: nothing is written, and no trace is read.
+    // Any number of partitions will do: nothing is written, and no trace is read.
     let partitions = Topology::default().partitions;
     let connected = match servers.redis(url, partitions).await {
         Ok(connected) => connected,
@@ -240,7 +241,7 @@ async fn redis(url: &str, servers: &Servers, findings: &mut Findings) {
     }
 }
 
-/// Reports a user `default` of Redis whose permissions make a restart drop commits.
+/// Reports a Redis user `default` whose permissions make a restart drop commits.
 async fn replay(store: &Store, findings: &mut Findings) {
     let check = "redis-replay";
     match store.default_user().await {
@@ -261,7 +262,7 @@ async fn replay(store: &Store, findings: &mut Findings) {
     }
 }
 
-/// What the settings of Redis guarantee, with the name of the profile that they fit.
+/// Reports the guarantees of the Redis settings, with the name of the matching profile.
 fn judge(durability: &Durability, findings: &mut Findings) {
     let check = "redis-durability";
     let always = "for `single`: appendonly yes, appendfsync always; for `ha`, replicas as well";

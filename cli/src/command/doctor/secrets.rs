@@ -1,14 +1,14 @@
-//! What `trellis doctor` finds out about secrets: whether others on this machine can read their files, and whether they cross a network
-//! in the clear. Never reads one.
+//! The checks of `trellis doctor` on secrets: whether other users of the machine can read their
+//! files, and whether they cross a network unencrypted. No check reads a secret.
 
 use std::{net::IpAddr, os::unix::fs::MetadataExt as _, path::PathBuf};
 
 use gateway::doctor::{Findings, Level};
 
-/// Of the mode of a file: others than its owner may read it.
+/// The mode bits that let users other than the owner read a file.
 const READABLE_BY_OTHERS: u32 = 0o044;
 
-/// Whether the files of keys, passwords and tokens are their owner's alone.
+/// Reports files of keys, passwords and tokens that other users can read.
 pub(super) fn files(files: &[(String, PathBuf)], findings: &mut Findings) {
     let is_open = |path: &PathBuf| {
         std::fs::metadata(path).is_ok_and(|metadata| metadata.mode() & READABLE_BY_OTHERS != 0)
@@ -26,7 +26,8 @@ pub(super) fn files(files: &[(String, PathBuf)], findings: &mut Findings) {
     }
 }
 
-/// Whether an address beyond this machine is used without TLS. NATS tells by itself whether it encrypts.
+/// Reports addresses beyond this machine that are used without TLS. NATS is not among them: the
+/// server itself reports its encryption.
 pub(super) fn plain_connections<'a>(
     urls: impl IntoIterator<Item = Option<&'a str>>,
     findings: &mut Findings,
