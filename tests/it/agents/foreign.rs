@@ -71,7 +71,8 @@ async fn b3_a_loop_of_tools_over_every_protocol() {
         assert_eq!(context.status, EndStatus::Completed, "{agent}: {:?}", context.error);
         assert_eq!(context.result.unwrap().value(), "it is noted", "{agent}");
         let known = context.budget.spent.saturating_sub(context.budget.estimated);
-        // Two calls with 200 input tokens at $1 and 30 output tokens at $2 a million; aimock's Ollama reports no usage.
+        // Two calls with 200 input tokens at $1 and 30 output tokens at $2 a million; aimock's
+        // Ollama reports no usage.
         let expected = if agent["model"] == "l/m" { 0 } else { 2 * (200 * 1_000 + 30 * 2_000) };
         assert_eq!(known.cost_usd.nanos(), expected, "{agent}");
         assert_eq!(context.budget.estimated.is_zero(), agent["model"] != "l/m", "{agent}");

@@ -1,6 +1,6 @@
-//! Random commands on random trees, in any order and repeated: the invariants are checked after every command.
-//! `TRELLIS_PROPERTY_CASES` sets the number of cases (about 350 commands each; 3,000 cases are more than a million
-//! commands).
+//! Random commands on random trees, in any order and repeated: the invariants are checked after
+//! every command. `TRELLIS_PROPERTY_CASES` sets the number of cases (about 350 commands each; 3,000
+//! cases are more than a million commands).
 
 use std::collections::HashSet;
 

@@ -1,5 +1,5 @@
-//! The form of a stored trace (t9). A trace in another form is rejected before the rest of it is read; a context of
-//! each status reads back as it was.
+//! The form of a stored trace (t9). A trace in another form is rejected before the rest of it is
+//! read; a context of each status reads back unchanged.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,6 @@
-//! The references are whole: every command and option, every variable, every key of the settings files, every code of an error, every event.
-//! `TRELLIS_WRITE_SCHEMAS=1` writes anew what is made from the program.
+//! The reference pages are complete: every command and option, every variable, every key of the
+//! settings files, every error code, every event. `TRELLIS_WRITE_SCHEMAS=1` rewrites the generated
+//! parts.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

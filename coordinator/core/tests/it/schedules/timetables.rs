@@ -57,8 +57,8 @@ const TABLE: &[Row] = &[
         ("30 0 * * *", "Africa/Cairo", "2026-04-23T00:00:00Z", &["2026-04-24T01:00:00+03:00", "2026-04-25T00:30:00+03:00", "2026-04-26T00:30:00+03:00"]),
 ];
 
-/// proves: gaps and repeated hours of Berlin, New York, Lord Howe, Santiago and Cairo; leap years, also over 2100; names, ranges,
-/// steps and lists; days of the month and of the week.
+/// proves: gaps and repeated hours of Berlin, New York, Lord Howe, Santiago and Cairo; leap years,
+/// also across 2100; names, ranges, steps and lists; days of the month and of the week.
 #[test]
 fn g16_every_expression_has_its_next_ticks_in_its_zone() {
     assert!(TABLE.len() >= 40);
