@@ -1,5 +1,5 @@
-// The figures of a deployment with 10,000 runs (docs/performance.md). Not a test: `scripts/bench
-// page` runs it.
+// The figures of a deployment with 10,000 runs (docs/performance.md). Not a test:
+// `scripts/bench page` runs it.
 import { Measure } from "./measure.mjs";
 import { Client, until } from "./page.mjs";
 

@@ -112,9 +112,9 @@ export class Person {
         return await this.find(selector).count();
     }
 
-    /** Asserts that no rule of axe is broken, in light and dark, on a wide and a narrow screen; in dark
-     *  only the contrast of colours is checked. Motion is reduced, so that colours in the middle of a
-     *  transition are not measured. */
+    /** Asserts that no rule of axe is broken, in light and dark, on a wide and a narrow screen. In
+     *  dark only the contrast of colours is checked. Motion is reduced, so that colours in the
+     *  middle of a transition are not measured. */
     async isAccessible() {
         const { page } = this;
         const colours = { runOnly: ["color-contrast"] };

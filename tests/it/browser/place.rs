@@ -1,4 +1,4 @@
-//! The deployment behind the page: a `trellis dev`, or a gateway before a cluster of processes.
+//! The deployment behind the page: a `trellis dev`, or a gateway and a cluster of processes.
 //! Also the actions that a script may request on it.
 
 use std::process::Command;

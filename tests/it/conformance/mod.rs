@@ -1,4 +1,5 @@
-//! Tests that run on all implementations of the bus and the store: in memory, on a disk and on real servers.
+//! Tests that run on all implementations of the bus and the store: in memory, on a disk and on real
+//! servers.
 
 mod authentic;
 mod bus_contract;

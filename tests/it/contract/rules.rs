@@ -136,7 +136,8 @@ fn cited(source: &Source) -> Ids {
     found
 }
 
-/// The tests of a Rust source: a function below `#[test]` or `#[tokio::test…]`, and its doc comment.
+/// The tests of a Rust source: a function below `#[test]` or `#[tokio::test…]`, and its doc
+/// comment.
 fn tests(text: &str) -> Vec<Test> {
     let mut found = Vec::new();
     let (mut doc, mut marked) = (String::new(), false);

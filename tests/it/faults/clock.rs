@@ -23,7 +23,8 @@ use super::{running, sleep};
 const HOURS: i64 = 5 * 3600;
 const TEN_MINUTES: u64 = 600_000;
 
-/// A profile of the pool `pool` whose model calls have a deadline.
+/// A profile in the pool `pool` whose scripted model calls one tool. The steps of the test have
+/// deadlines.
 fn agent(pool: &str) -> Value {
     let script = json!([{"say": "half of it", "call": [{"tool": "fs.list", "arguments": {}}], "ms": 50}, {"say": "done"}]);
     json!({"agent_id": pool, "kind": "llm", "model": "scripted", "pool": pool, "tools": ["fs.list"], "script": script})

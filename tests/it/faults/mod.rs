@@ -1,6 +1,7 @@
-//! Real faults: processes and servers are killed, stopped and started again, and the checker runs after each. The f-number
-//! of a test is that of its fault; `proves:` names the mechanism without which the test fails.
-//! `TRELLIS_FAULT_REPEATS` repeats the fault within a test; CI runs each once.
+//! Real faults: processes and servers are killed, stopped and started again, and the checker runs
+//! after each. The f-number of a test is that of its fault; `proves:` names the mechanism without
+//! which the test fails. `TRELLIS_FAULT_REPEATS` repeats the fault within a test; CI runs each
+//! once.
 
 mod chaos;
 mod clock;

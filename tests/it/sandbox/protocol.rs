@@ -245,7 +245,7 @@ say(type="result", result=[first["text"], answer["text"], second["text"]])
 }
 
 /// A program whose result does not fit `output_schema` runs again: with the reason, with its
-/// outputs as it left them, and its requests are made anew. The old answers would lead to the same
+/// outputs as it left them, and its requests are repeated. The old answers would lead to the same
 /// result.
 #[tokio::test(flavor = "multi_thread")]
 async fn g1_a_program_whose_result_was_refused_begins_anew_behind_it() {

@@ -1,4 +1,5 @@
-//! Dead letters on the command line, on real servers: they are listed, shown, sent again and dropped.
+//! Dead letters on the command line, on real servers: they are listed, shown, sent again and
+//! dropped.
 
 use std::{io::Write, process::Command};
 

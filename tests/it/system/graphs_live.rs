@@ -1,6 +1,6 @@
 //! Every construct of a task graph (G1) that needs no model, run by real coordinators and workers,
-//! in memory and on real servers. `core/graph_flow` proves the rules; this proves them from the
-//! submission to the outcome.
+//! in memory and on real servers. `coordinator/core/tests/it/graph_flow` proves the rules; this
+//! proves them from the submission to the outcome.
 
 use std::time::Duration;
 

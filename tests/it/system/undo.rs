@@ -1,5 +1,5 @@
-//! Undos on real servers (G14): the prompts in the log of the model server, their cost, and `runs
-//! cancel`.
+//! Undos on real servers (G14): the prompts in the log of the model server, their cost, and
+//! `runs cancel`.
 
 use std::process::Command;
 

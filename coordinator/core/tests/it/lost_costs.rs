@@ -16,8 +16,8 @@ fn begun() -> (World, Lease) {
     (world, lease)
 }
 
-/// The rebuilt trace, and the costs that it lacks. The log has the commits of `lost`, and five
-/// seconds later those of `stands`.
+/// The world of `stands`, and the lost costs that a replay of the log reports. The log has the
+/// commits of `lost`, and five seconds later those of `stands`.
 fn rebuilt(
     lost: impl FnOnce(&mut World, &Lease),
     stands: impl FnOnce(&mut World, &Lease),

@@ -348,7 +348,8 @@ impl Player {
         graph
     }
 
-    /// Mostly the lease of a running attempt; sometimes any earlier lease, stale or of an ended context.
+    /// Mostly the lease of a running attempt; sometimes any earlier lease, stale or of an ended
+    /// context.
     fn lease(&self, pick: u16) -> Option<Lease> {
         let runs = |node: &&ContextNode| matches!(node.status, Status::Working(Phase::Running { .. }));
         let running: Vec<_> = self.trace.contexts().iter().filter(runs).collect();

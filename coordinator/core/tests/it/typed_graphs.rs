@@ -1,4 +1,5 @@
-//! Graphs whose inputs and results have types (G1, G2): `input_schema`, `output` and `output_schema`.
+//! Graphs whose inputs and results have types (G1, G2): `input_schema`, `output` and
+//! `output_schema`.
 
 use domain::{
     decode::{self, Format},

@@ -207,8 +207,8 @@ async fn run(name: &str, text: &str) -> Vec<String> {
     Vec::new()
 }
 
-/// One test for each page with commands: `cargo test -p trellis-tests --test it --
-/// book::commands::http`.
+/// One test for each page with commands. To run one:
+/// `cargo test -p trellis-tests --test it -- book::commands::http`.
 macro_rules! pages {
     ($($name:ident = $path:literal,)*) => {
         const PAGES: &[&str] = &[$($path),*];

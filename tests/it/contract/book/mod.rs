@@ -1,8 +1,8 @@
 //! The documents are a book that builds, whose links have targets, and whose commands do what the
 //! book promises.
 //!
-//! The first word after the backticks of a fence selects the treatment of its block. A fence without
-//! a word contains no commands.
+//! The first word after the backticks of a fence selects the treatment of its block. A fence
+//! without a word contains no commands.
 //!
 //! | fence | action of the test |
 //! |---|---|
@@ -12,16 +12,17 @@
 //! | `yaml file=a.yaml`, `toml file=…` | writes the block to the file |
 //! | other words (`text`, `json`, …) | nothing |
 //!
-//! - `…` within a line of output matches any text, and a line of `…` matches any lines. The number of
-//!   spaces is ignored.
+//! - `…` within a line of output matches any text, and a line of `…` matches any lines. The number
+//!   of spaces is ignored.
 //! - `<!-- not run: WHY -->` on the line above a block: the block is only shown.
 //! - `<!-- run: COMMANDS -->`: commands that readers do not see, such as waiting for a server
 //!   (`eventually COMMAND`). They must succeed.
 //! - `<!-- servers: nats redis -->`: the page has these servers at their usual addresses.
 //!
-//! One shell runs the blocks of a page in their order, in a fresh directory with the examples, which
-//! is also the home. Addresses of this machine on a page, such as 127.0.0.1:7420, are replaced by free
-//! ones. `cargo run --` is replaced by the built program. To run one page: `-- book::commands::http`.
+//! One shell runs the blocks of a page in their order, in a fresh directory with the examples,
+//! which is also the home. Addresses of this machine on a page, such as 127.0.0.1:7420, are
+//! replaced by free ones. `cargo run --` is replaced by the built program. To run one page:
+//! `-- book::commands::http`.
 
 mod built;
 mod commands;
