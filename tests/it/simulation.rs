@@ -1,14 +1,15 @@
-//! The simulation: one seed twice is the same, and many seeds keep the rules.
+//! The simulation: the same seed gives the same run, and many seeds keep the rules.
 
 use trellis_tests::simulation::{COPIES_FROM, Extras, MESSAGES_FROM, Report, simulate};
 
-/// Seeds that the test command runs, with those below. `scripts/test simulation` runs more.
+/// The number of seeds in the test command, besides those below. `scripts/test simulation` runs
+/// more.
 const SEEDS: u64 = 20;
 
-/// And with copies in the log.
+/// Further seeds, with copies in the log.
 const WITH_COPIES: u64 = 10;
 
-/// And with messages to agents and ladders of budgets (G13, B21).
+/// Further seeds, with messages to agents and ladders of budgets (G13, B21).
 const WITH_MESSAGES: u64 = 10;
 
 /// Seeds that failed once: most lose the writes of the store twice.
@@ -17,10 +18,11 @@ const FOUND: [u64; 25] = [
     15303, 15855, 16955, 20308, 41839, 42655, 44537, 308626,
 ];
 
-/// Nothing but the seed decides: the same messages at the same times, and the same events in the end.
+/// Only the seed decides: the same messages at the same times, and the same events in the end.
 #[test]
 fn a_seed_replays_exactly() {
-    // Not MESSAGES_FROM itself: on a busy machine that one has looked up a trace sooner in one of two runs, and why is not known yet.
+    // Not MESSAGES_FROM itself: on a busy machine one of its two runs has looked up a trace sooner,
+    // for an unknown reason.
     for seed in (0..5).chain([COPIES_FROM, MESSAGES_FROM + 1, MESSAGES_FROM + 2]) {
         let once = || simulate(seed, &Extras::default());
         let (one, other) = (once(), once());
@@ -33,8 +35,8 @@ fn a_seed_replays_exactly() {
     }
 }
 
-/// b1–b5 and t1–t9 after every seed; t8: once the faults are over, every run ends. Returns how many seeds set marks, and how
-/// many began a sweep at one.
+/// Checks b1–b5 and t1–t9 after every seed; t8: once the faults are over, every run ends. Returns
+/// the number of seeds that set marks, and of those that began a sweep at one.
 fn keeps_the_rules(seeds: impl IntoIterator<Item = u64>) -> (usize, usize) {
     let (mut marked, mut swept_from_marks) = (0, 0);
     let mut failed: Vec<Report> = Vec::new();

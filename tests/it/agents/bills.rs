@@ -1,5 +1,5 @@
-//! Bills of providers that report reasoning in different places, and of models whose names look like syntax. The server's
-//! own bill is compared with the books.
+//! Bills of providers that report reasoning in different places, and of models whose names look
+//! like syntax. The server's bill is compared with the books.
 
 use domain::Usd;
 use serde_json::{Value, json};
@@ -12,7 +12,8 @@ use super::{call, cluster_with, finished, frugal, say};
 
 const CAP_NANOS: u64 = 20_000_000;
 
-/// A cluster whose agents are called like their models, and call the model until the budget ends.
+/// A cluster with one agent per model, under the model's name, that calls the model until its
+/// budget ends.
 async fn cluster(model: &ModelServer, names: &[&str]) -> Processes {
     let mut settings = model.settings();
     let mut agents = Vec::new();
@@ -30,9 +31,9 @@ fn lines_of(model: &ModelServer, task: &str) -> Vec<Line> {
     model.bill().into_iter().filter(|line| line.task == task).collect()
 }
 
-/// A loop of calls under a ceiling of $0.02, for each place in which a provider reports its reasoning. The books equal the
-/// bill. A provider whose reasoning keeps to the limit of an answer stays under the ceiling; `overspent` is by how much the
-/// last call of another passes it.
+/// A loop of calls under a ceiling of $0.02, for each place in which a provider reports its
+/// reasoning. The books equal the bill. A provider whose reasoning stays within the answer's limit
+/// stays under the ceiling; for others `overspent` is the amount by which the last call exceeds it.
 #[tokio::test(flavor = "multi_thread")]
 async fn b3_b11_the_books_equal_the_bill_wherever_reasoning_is_reported() {
     let forms = [
@@ -73,8 +74,8 @@ async fn b3_b11_the_books_equal_the_bill_wherever_reasoning_is_reported() {
     }
 }
 
-/// Reasoning of several times the limit of an answer. The cost is booked up to twice the hold, also past the ceiling, and
-/// the rest is disputed (B18). Together they are the bill.
+/// Reasoning of several times the answer's limit. The cost is booked up to twice the hold, even
+/// above the ceiling, and the rest is disputed (B18). Together they equal the bill.
 #[tokio::test(flavor = "multi_thread")]
 async fn b11_b18_reasoning_far_beyond_the_hold_is_booked_or_disputed() {
     let model = ModelServer::start(|prompt: &Prompt| {
@@ -94,7 +95,8 @@ async fn b11_b18_reasoning_far_beyond_the_hold_is_booked_or_disputed() {
     assert!(!budget.overspent.is_zero() && !budget.disputed.is_zero(), "{budget:?}");
 }
 
-/// The model that is called is the one that is priced, under names in which a client could read an effort or a namespace.
+/// The called model is the priced one, also for names that a client could read as an effort or a
+/// namespace.
 #[tokio::test(flavor = "multi_thread")]
 async fn b3_the_model_that_is_priced_is_the_one_that_is_called() {
     let names = ["qwen3-max", "mistral-medium", "gpt-5.1-codex-max", "ft:gpt-4o-mini-2024-07-18:acme::Ab1"];

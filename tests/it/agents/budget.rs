@@ -9,8 +9,8 @@ use trellis_tests::servers::{INPUT_NANOS, ModelServer, OUTPUT_NANOS, Prompt, Rep
 
 use super::{call, check_bill, cluster, finished, frugal, known, say};
 
-/// Fifty agents at once under one cap that is enough for some of them: the bill never passes it, and
-/// every dollar of it is in the books (b5).
+/// Fifty concurrent agents share one cap that suffices for some of them. The bill never exceeds the
+/// cap, and the books contain the whole bill (b5).
 #[tokio::test(flavor = "multi_thread")]
 async fn b3_fifty_agents_at_once_never_pass_one_cap() {
     let model = ModelServer::start(|prompt: &Prompt| match prompt.turn() {
@@ -23,7 +23,8 @@ async fn b3_fifty_agents_at_once_never_pass_one_cap() {
     let steps: Vec<_> = (0..50)
         .map(|n| json!({"id": format!("s{n}"), "agent_id": "one", "task_description": format!("task {n}")}))
         .collect();
-    // A call holds about $0.006 and costs $0.00014: fifty holds at once do not fit, and agents compete for the rest.
+    // A call holds about $0.006 and costs $0.00014. Fifty holds do not fit at once, so agents
+    // compete for the rest.
     let cap = 0.012;
     let graph =
         json!({"mode": "parallel", "steps": steps, "max_cost_usd": cap, "on_partial_success": "best_effort"});
@@ -40,12 +41,12 @@ async fn b3_fifty_agents_at_once_never_pass_one_cap() {
     }
 }
 
-/// After a denial an agent asks for a shorter answer before it gives up.
+/// After a denial an agent requests a shorter answer before it gives up.
 #[tokio::test(flavor = "multi_thread")]
 async fn b5_a_hold_that_does_not_fit_makes_the_answer_shorter() {
     let model = ModelServer::start(|_: &Prompt| say("short")).await;
     let cluster = cluster(1, &model, json!([frugal("frugal")])).await;
-    // An answer of two thousand tokens alone would cost $0.004.
+    // The hold for an answer of two thousand tokens would already be $0.004.
     let run = cluster.begin(json!({"goal": "be brief", "agent_id": "frugal", "max_cost_usd": 0.003})).await;
     let (outcome, trace) = finished(&cluster, run).await;
     assert_eq!(outcome["result"], "short", "{outcome:#}");
@@ -56,7 +57,8 @@ async fn b5_a_hold_that_does_not_fit_makes_the_answer_shorter() {
     check_bill(&model, &[&trace], 0);
 }
 
-/// If even a short answer is too expensive, the cheaper model is called; no call is made without a hold.
+/// If even a short answer is too expensive, the cheaper model is called; no call is made without a
+/// hold.
 #[tokio::test(flavor = "multi_thread")]
 async fn b5_a_cheaper_fallback_is_taken_or_nothing_is_called() {
     let model = ModelServer::start(|_: &Prompt| say("cheaply")).await;
@@ -85,7 +87,7 @@ async fn b5_a_cheaper_fallback_is_taken_or_nothing_is_called() {
     assert_eq!(model.bill().len(), 1);
 }
 
-/// At its limit an agent writes its last report from the closing reserve, and ends as aborted.
+/// At its ceiling an agent writes its last report from the closing reserve, and ends as aborted.
 #[tokio::test(flavor = "multi_thread")]
 async fn b7_the_last_report_is_paid_from_the_closing_reserve() {
     let model = ModelServer::start(|prompt: &Prompt| {
@@ -114,7 +116,7 @@ async fn b7_the_last_report_is_paid_from_the_closing_reserve() {
     assert!(ordinary <= 14_000_000, "the reserve was left alone: {ordinary}");
 }
 
-/// Without reported usage the hold is charged, and marked as estimated.
+/// A call without reported usage is booked at its hold and marked as estimated.
 #[tokio::test(flavor = "multi_thread")]
 async fn b10_f32_unknown_usage_is_charged_at_the_hold() {
     let model = ModelServer::start(|_: &Prompt| Reply { no_usage: true, ..say("secretly") }).await;
@@ -129,7 +131,7 @@ async fn b10_f32_unknown_usage_is_charged_at_the_hold() {
     assert!(budget.spent.cost_usd.nanos() >= model.billed_nanos(), "{budget:?}");
 }
 
-/// A refused call costs nothing, counts as a retry, and is tried again after a while.
+/// A call that the provider refuses is free, uses one retry, and is made again later.
 #[tokio::test(flavor = "multi_thread")]
 async fn b15_refused_calls_are_tried_again_counted_and_not_paid() {
     let calls = std::sync::atomic::AtomicU32::new(0);
@@ -162,8 +164,8 @@ async fn b3_an_unknown_price_is_refused_and_never_taken_for_nothing() {
     assert!(model.prompts().is_empty());
 }
 
-/// A provider that counts a token for every byte and answers as long as allowed: each hold covers the call, the first
-/// and those that are estimated from the usage of earlier ones.
+/// The provider charges one token per byte and answers as long as it may. Each hold covers its
+/// call: the first, and later ones, which are estimated from reported usage.
 #[tokio::test(flavor = "multi_thread")]
 async fn b3_a_hold_covers_every_byte_that_is_sent_and_the_longest_answer() {
     let model = ModelServer::start(|prompt: &Prompt| {
@@ -172,7 +174,7 @@ async fn b3_a_hold_covers_every_byte_that_is_sent_and_the_longest_answer() {
             1..4 => call("fs_read", json!({"path": "outputs/a", "first_line": 1})),
             _ => say("done"),
         };
-        // One token less than allowed, or the answer would count as truncated.
+        // One token less than allowed, because a full answer looks truncated.
         Reply { input_tokens: prompt.size_bytes(), output_tokens: prompt.max_tokens() - 1, ..reply }
     })
     .await;
@@ -190,13 +192,15 @@ async fn b3_a_hold_covers_every_byte_that_is_sent_and_the_longest_answer() {
         let trace::CallState::Settled(cost) = call.state else { panic!("{call:?}") };
         assert!(cost.exceeds(call.held).is_none(), "{cost:?} of {:?}", call.held);
     }
-    // The last hold is computed from the reported usage and the new bytes, not from all bytes again.
+    // The last hold is computed from the reported usage plus the new bytes, not from all bytes
+    // again.
     let last = root.calls.kept().values().map(|call| call.held.tokens.count()).max().unwrap();
     let sent = model.prompts().iter().map(|body| Prompt { body: body.clone() }.size_bytes()).max().unwrap();
     assert!(last < 2 * sent + 2_500, "{last} held for {sent} bytes");
 }
 
-/// B8: with `on_exhausted: pause` an agent pauses instead of answering in part; after a raise it continues.
+/// B8: with `on_exhausted: pause` an agent pauses instead of giving a partial answer; after a raise
+/// it continues.
 #[tokio::test(flavor = "multi_thread")]
 async fn b8_an_agent_that_may_pause_parks_and_goes_on_when_its_budget_is_raised() {
     let model = ModelServer::start(|_: &Prompt| say("a whole answer")).await;
@@ -217,7 +221,7 @@ async fn b8_an_agent_that_may_pause_parks_and_goes_on_when_its_budget_is_raised(
     check_bill(&model, &[&trace], 0);
 }
 
-/// L: a turn with more tool calls than steps are left gets only as many.
+/// L: a turn with more tool calls than remaining steps makes only as many calls as there are steps.
 #[tokio::test(flavor = "multi_thread")]
 async fn l_max_steps_holds_within_one_turn() {
     let model = ModelServer::start(|_: &Prompt| {

@@ -1,4 +1,5 @@
-//! Full windows (W7): what a model is sent, what the journal has, what is paid, and what a killed worker leaves.
+//! Full windows (W7): the prompts of the model, the journal, the cost, and the state after a killed
+//! worker.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -24,7 +25,8 @@ pub(super) fn is_summary(body: &Value) -> bool {
     body["messages"][0]["content"].as_str().unwrap_or_default().starts_with("You condense")
 }
 
-/// A model that calls a tool `calls` times, whatever its window shows, then answers; and writes summaries.
+/// A model that makes `calls` tool calls regardless of its window, then answers; it also writes
+/// summaries.
 pub(super) async fn looping(
     calls: usize,
     tool: impl Fn(usize) -> Reply + Send + Sync + 'static,
@@ -45,7 +47,7 @@ pub(super) async fn looping(
     .await
 }
 
-/// A call whose arguments are long, and whose output is short.
+/// A call with long arguments and a short output.
 pub(super) fn long_call(n: usize) -> Reply {
     let content = format!("note {n}: {}", "words and more words ".repeat(45));
     call("fs_write", json!({"path": "outputs/note.txt", "content": content}))
@@ -81,7 +83,7 @@ pub(super) fn compacted(entries: &[HistoryEntry], how: CompactionKind) -> usize 
     entries.iter().filter(is).count()
 }
 
-/// The prompts of the agent itself, and of its summaries.
+/// The prompts of the agent itself, and the prompts for its summaries.
 fn prompts(model: &ModelServer) -> (Vec<String>, Vec<String>) {
     let (summaries, own): (Vec<Value>, Vec<Value>) = model.prompts().into_iter().partition(is_summary);
     let text = |body: &Value| {
@@ -91,7 +93,7 @@ fn prompts(model: &ModelServer) -> (Vec<String>, Vec<String>) {
     (own.iter().map(text).collect(), summaries.iter().map(text).collect())
 }
 
-/// The role, the task and the newest exchange are in every prompt, and none is larger than its window.
+/// Every prompt contains the role, the task and the newest exchange, and fits into the window.
 fn check_prompts(own: &[String]) {
     for (n, prompt) in own.iter().enumerate() {
         assert!(prompt.contains("You loop.") && prompt.contains("Your task: loop for long"), "{prompt}");
@@ -100,7 +102,7 @@ fn check_prompts(own: &[String]) {
     }
 }
 
-/// The window is far from full: only the rung asks for it, once.
+/// The window is far from full: only the rung triggers the compaction, once.
 #[tokio::test(flavor = "multi_thread")]
 async fn b21_a_rung_of_the_budget_compacts_the_window() {
     let model = looping(12, long_call).await;
@@ -135,7 +137,8 @@ async fn w7_the_oldest_exchanges_become_a_summary_that_is_paid_and_summarised_in
         "a summary tells of the one before: {}",
         summed[1]
     );
-    // The cheaper model writes it; a summary is neither a step nor an answer, and is paid like any call.
+    // The cheaper model writes the summary; a summary is neither a step nor an answer, and is paid
+    // like any call.
     let cheap =
         |entry: &&HistoryEntry| entry.step.as_model().is_some_and(|step| step.model.as_str() == "test/cheap");
     assert_eq!(entries.iter().filter(cheap).count(), to.len());
@@ -145,7 +148,8 @@ async fn w7_the_oldest_exchanges_become_a_summary_that_is_paid_and_summarised_in
         entries.iter().filter_map(|entry| Some(entry.step.as_model()?.cost.amount.cost_usd.nanos())).sum();
     assert_eq!(spent, model.billed_nanos());
 
-    // A branch behind the first summary begins with it; one before it begins with everything.
+    // A branch from after the first summary begins with the summary; a branch from before it begins
+    // with all entries.
     let at = |number: u32| json!({"branch_from": {"trace_id": outcome["trace_id"], "child_id": "root", "step": number}});
     let first = entries
         .iter()
@@ -224,8 +228,8 @@ async fn w7_old_tool_outputs_become_references_first_and_can_be_read_again() {
     cluster.stop().await;
 }
 
-/// The newest exchange stays; its tool outputs become references if it does not fit, and if that is not enough the agent
-/// ends with the reason.
+/// The newest exchange stays. If it does not fit, its tool outputs become references; if it still
+/// does not fit, the agent ends with the reason.
 #[tokio::test(flavor = "multi_thread")]
 async fn w7_a_newest_exchange_that_does_not_fit_is_shown_by_reference_or_ends_the_agent() {
     let model = looping(2, |n| match n {
@@ -262,7 +266,7 @@ async fn w7_a_newest_exchange_that_does_not_fit_is_shown_by_reference_or_ends_th
     cluster.stop().await;
 }
 
-/// After a restore to before a compaction, the window is whole again.
+/// A restore to before a compaction makes the window complete again.
 #[tokio::test(flavor = "multi_thread")]
 async fn w7_a_restore_to_before_a_compaction_brings_the_window_back() {
     let model = looping(8, |n| match n {
@@ -288,8 +292,8 @@ async fn w7_a_restore_to_before_a_compaction_brings_the_window_back() {
     cluster.stop().await;
 }
 
-/// A worker is killed around the call that writes a summary: it is paid once, or its hold is booked, and the agent goes
-/// on with one summary of the same entries.
+/// A worker is killed around the call that writes a summary. The call is paid once or its hold is
+/// booked, and the agent continues with one summary of the same entries.
 #[tokio::test(flavor = "multi_thread")]
 async fn w7_killed_before_in_and_after_a_summary() {
     const CALLS: usize = 8;
@@ -324,7 +328,7 @@ async fn w7_killed_before_in_and_after_a_summary() {
     }
 }
 
-/// A real small model writes the summaries; a loop whose window overflows three times goes on from each of them.
+/// A real small model writes the summaries; the agent continues after each of three full windows.
 #[tokio::test(flavor = "multi_thread")]
 async fn w7_a_real_model_summarises_three_times_and_the_agent_goes_on() {
     let llama = Llama::start();

@@ -1,5 +1,5 @@
-//! A worker is killed before and after each kind of step: the result is the same, finished steps are not repeated, and
-//! the model server's bill equals the booked cost.
+//! A worker is killed before and after each kind of step: the result is the same, finished steps
+//! are not repeated, and the model server's bill equals the booked cost.
 
 use std::time::Duration;
 
@@ -29,37 +29,38 @@ fn author(prompt: &Prompt) -> Reply {
     }
 }
 
-/// Runs the author with a worker that aborts at `point`, and another that takes over.
+/// Runs the author with a worker that aborts at `point`, then with a second worker.
 async fn author_survives(point: &str, unseen: u64) {
     let agents = json!([agent("author"), agent("helper")]);
     let story = Story { agents, model: author, result: json!("the plan was: ask, then tell"), calls: 5 };
     survives(story, point, unseen).await;
 }
 
-/// proves: the hold of a call that was not made, or whose answer was lost, is booked as estimated (B10).
+/// proves: the hold of a call that was not made, or whose answer was lost, is booked as estimated
+/// (B10).
 #[tokio::test(flavor = "multi_thread")]
 async fn b10_killed_before_a_call_and_between_its_answer_and_the_journal() {
     author_survives("held:2", 0).await;
     author_survives("answered:2", 1).await;
 }
 
-/// proves: what is written down is booked from there, and the call is not made again: the model server's
-/// bill is what was booked (b5).
+/// proves: a journaled answer is booked from the journal and its call is not repeated: the bill
+/// equals the booked cost (b5).
 #[tokio::test(flavor = "multi_thread")]
 async fn b10_killed_when_an_answer_is_written_down() {
     author_survives("written:1", 0).await;
     author_survives("written:4", 0).await;
 }
 
-/// proves: a tool that has answered may be called again, its turn is not paid for again, and a child is
-/// started once.
+/// proves: after a tool has answered, the tool may run again, but its turn is not paid again; a
+/// child is started once.
 #[tokio::test(flavor = "multi_thread")]
 async fn p_killed_after_a_tool_and_after_a_spawn() {
     author_survives("called:1", 0).await;
     author_survives("called:2", 0).await;
 }
 
-/// Writes a file and hands over to another, which reads it and returns its text.
+/// Writes a file and hands over to another agent, which reads it and returns its text.
 fn heir(prompt: &Prompt) -> Reply {
     match (prompt.task().as_str(), prompt.turn()) {
         ("go on", 0) => call("fs_read", json!({"path": "outputs/plan.md"})),
@@ -69,12 +70,12 @@ fn heir(prompt: &Prompt) -> Reply {
     }
 }
 
-/// proves: the files that are handed over are there whichever attempt of the caller or of the child goes on, and there is
-/// one child.
+/// proves: handed-over files exist for every later attempt of the caller or the child, and only one
+/// child exists.
 #[tokio::test(flavor = "multi_thread")]
 async fn g10_killed_around_files_that_are_handed_over() {
-    // The child is admitted, and the caller's last entry is not written; it is; the child has copied the files; it has
-    // read one.
+    // In order: the child is admitted before the caller's last entry is written; the entry is
+    // written; the child has copied the files; the child has read one.
     for point in ["called:2", "finished:1", "received:1", "called:3"] {
         let agents = json!([agent("author"), agent("helper")]);
         let story = Story { agents, model: heir, result: json!("the plan was: ask, then tell"), calls: 4 };
@@ -82,14 +83,16 @@ async fn g10_killed_around_files_that_are_handed_over() {
     }
 }
 
-/// proves: the journal's last entry is the result: it is reported again, and nothing else is done.
+/// proves: if the journal's last entry is the result, it is reported again and nothing else is
+/// done.
 #[tokio::test(flavor = "multi_thread")]
 async fn f03_killed_after_the_result_was_written_down_and_after_it_was_told() {
     author_survives("finished:3", 0).await;
     author_survives("reported:3", 0).await;
 }
 
-/// proves: a call in flight ends with its worker and its hold is booked; the next attempt makes the call again.
+/// proves: a call in flight ends with its worker and its hold is booked; the next attempt makes the
+/// call again.
 #[tokio::test(flavor = "multi_thread")]
 async fn f02_a_worker_killed_in_a_model_call() {
     let gate = Gate::default();
@@ -113,8 +116,9 @@ async fn f02_a_worker_killed_in_a_model_call() {
     check_bill(&model, &[&trace], A_CALL);
 }
 
-/// proves: the journal's fence. A worker is stopped in a model call until its lease has expired, then resumed, and the
-/// call is answered: its step and its result are refused, and its cost is booked.
+/// proves: the journal's fence. A worker is stopped in a model call until its lease has expired,
+/// then resumed. When its call is answered, its entry and its result are refused, and its cost is
+/// booked.
 #[tokio::test(flavor = "multi_thread")]
 async fn f05_a_worker_stopped_in_a_model_call_and_resumed_after_its_lease() {
     let gate = Gate::default();
@@ -138,8 +142,8 @@ async fn f05_a_worker_stopped_in_a_model_call_and_resumed_after_its_lease() {
     assert_eq!((outcome.context.status, outcome.context.attempts), (EndStatus::Completed, 2));
     tokio::time::sleep(LEASE).await;
     cluster.resume(worker.as_str());
-    // On SIGTERM it first sends the cost of its call, if it has read the answer; otherwise its hold is booked (B10).
-    // The check waits until no cost report is in the queue.
+    // On SIGTERM the worker first publishes the cost of its call if it has read the answer;
+    // otherwise the hold is booked (B10). The check waits until the queue has no cost reports.
     cluster.stop(worker.as_str()).await;
     let raw = async_nats::jetstream::new(async_nats::connect(cluster.nats.url()).await.unwrap());
     for tries in 0.. {
@@ -159,7 +163,7 @@ async fn f05_a_worker_stopped_in_a_model_call_and_resumed_after_its_lease() {
     check_bill(&model, &[&cluster.client.trace(run).await], unseen);
 }
 
-/// A journal entry of an attempt that no longer runs can't be stored.
+/// A journal entry of a superseded attempt can't be stored.
 #[tokio::test(flavor = "multi_thread")]
 async fn t5_an_entry_behind_a_step_that_is_not_the_last_is_refused() {
     let model = ModelServer::start(author).await;

@@ -18,7 +18,7 @@ pub(super) async fn embedded(settings: Value, agents: Value) -> Cluster {
     worker.settings = domain::decode::value(&settings).unwrap();
     worker.sandbox = Some(trellis_tests::processes::binary());
     let cluster = Cluster::start(bus, store, vec![coordinator], vec![worker]);
-    // The answer shows that the coordinator runs.
+    // An outcome shows that the coordinator runs.
     cluster.client.run(json!({"goal": "are you there?"})).await;
     let query = Query::ApplyAgents { agents: serde_json::from_value(agents).unwrap() };
     let payload = serde_json::to_vec(&query).unwrap().into();
@@ -39,7 +39,8 @@ fn settings(providers: Value, models: &[&str]) -> Value {
     json!({"providers": providers, "prices": prices})
 }
 
-/// A tool call, its answer and a final answer with each protocol; the booked cost is that of the server's requests.
+/// A tool call, its answer and a final answer with each protocol; the booked cost is that of the
+/// server's requests.
 #[tokio::test(flavor = "multi_thread")]
 async fn b3_a_loop_of_tools_over_every_protocol() {
     let used = json!({"prompt_tokens": 200, "completion_tokens": 30, "total_tokens": 230});
@@ -70,7 +71,8 @@ async fn b3_a_loop_of_tools_over_every_protocol() {
         assert_eq!(context.status, EndStatus::Completed, "{agent}: {:?}", context.error);
         assert_eq!(context.result.unwrap().value(), "it is noted", "{agent}");
         let known = context.budget.spent.saturating_sub(context.budget.estimated);
-        // Two calls with 200 input tokens at $1 and 30 output tokens at $2 a million; aimock's Ollama reports no usage.
+        // Two calls with 200 input tokens at $1 and 30 output tokens at $2 a million; aimock's
+        // Ollama reports no usage.
         let expected = if agent["model"] == "l/m" { 0 } else { 2 * (200 * 1_000 + 30 * 2_000) };
         assert_eq!(known.cost_usd.nanos(), expected, "{agent}");
         assert_eq!(context.budget.estimated.is_zero(), agent["model"] != "l/m", "{agent}");
@@ -79,8 +81,8 @@ async fn b3_a_loop_of_tools_over_every_protocol() {
     cluster.stop().await;
 }
 
-/// 429s with a retry time, then a stream that breaks off, then an answer: retries are counted, the broken call is booked
-/// at its hold, and the agent's conversation does not change.
+/// 429s with a retry time, then a broken stream, then an answer: retries are recorded, the broken
+/// call is booked at its hold, and the agent's conversation does not change.
 #[tokio::test(flavor = "multi_thread")]
 async fn b15_f32_rate_limits_and_broken_streams_are_lived_through() {
     let server = AiMock::start(&json!([

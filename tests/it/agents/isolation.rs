@@ -1,5 +1,5 @@
-//! Isolation of LLM agents (seed 001, T1 and T2): nothing of a parent is in a child's prompt or workspace, nor the other
-//! way round. Only the goal goes to the child, and only the result to the parent.
+//! Isolation of LLM agents (seed 001, T1 and T2): a child's prompt and workspace contain nothing of
+//! its parent, and the reverse. Only the goal goes to the child, and only the result to the parent.
 
 use domain::subject::Filter;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use super::{agent, call, cluster, finished, say};
 const PARENTS: &str = "parent-marker-7f3a";
 const CHILDS: &str = "child-marker-9c1e";
 
-/// Parent and child each put their own marker wherever an agent can put one.
+/// Parent and child each write their own marker to every place that an agent can write to.
 fn marked(prompt: &Prompt) -> trellis_tests::servers::Reply {
     let is_parent = prompt.task().starts_with("lead");
     let own = if is_parent { PARENTS } else { CHILDS };
@@ -62,7 +62,7 @@ async fn i1_i2_nothing_of_a_parents_is_in_its_childs_prompts_and_the_other_way_r
         .collect();
     assert_eq!(said, ["system", "user"]);
     assert_eq!(first["messages"][1]["content"], "Your task: follow up on it");
-    // No marker is in the other's journal, or in the coordinator's state and messages.
+    // Neither marker is in the other's journal, nor in the coordinator's state and messages.
     for stored in cluster.client.bus.read(&Filter::HistoriesOf(run)).await.unwrap() {
         let text = String::from_utf8_lossy(&stored.payload).into_owned();
         let other = if stored.subject.to_string().ends_with(".root") { CHILDS } else { PARENTS };
@@ -72,7 +72,7 @@ async fn i1_i2_nothing_of_a_parents_is_in_its_childs_prompts_and_the_other_way_r
     assert!(!outcome.contains(CHILDS), "{outcome}");
 }
 
-/// W3: the categories that the spawn names are copied once, and nothing else.
+/// W3: only the categories that the spawn names are copied, once.
 #[tokio::test(flavor = "multi_thread")]
 async fn w3_a_share_copies_the_role_and_the_inputs_and_no_dialog() {
     let model = ModelServer::start(|prompt: &Prompt| match (prompt.task().as_str(), prompt.turn()) {
@@ -96,7 +96,7 @@ async fn w3_a_share_copies_the_role_and_the_inputs_and_no_dialog() {
     assert!(!text.contains("dialog-marker") && !text.contains("Your task: lead"), "{child:#}");
 }
 
-/// I5: a child has no tool that its parent does not have, whatever its prompt says and whatever it calls.
+/// I5: a child has no tool that its parent lacks, regardless of its prompt and its calls.
 #[tokio::test(flavor = "multi_thread")]
 async fn i5_a_tool_outside_the_set_is_refused_at_the_call() {
     let model = ModelServer::start(|prompt: &Prompt| match prompt.turn() {

@@ -1,4 +1,5 @@
-//! Mistakes of a model: it calls tools it was not offered, and its answer is cut off in a tool call.
+//! Mistakes of a model: it calls tools that it was not offered, or its answer is cut off inside a
+//! tool call.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,7 +9,7 @@ use trellis_tests::servers::{ModelServer, Prompt, Reply};
 
 use super::{call, foreign::embedded, say};
 
-/// Runs the agent `a` with these tools; the model answers by the number of its call.
+/// Runs the agent `a` with these tools; the model's answers depend on the number of the call.
 async fn run(
     tools: Value,
     more: Value,
@@ -33,19 +34,19 @@ fn write(n: usize) -> Reply {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn i5_a_model_that_calls_tools_it_was_not_offered_is_told_once_and_then_ended() {
-    // It was offered none.
+    // No tools were offered.
     let (outcome, _, model) = run(json!([]), json!({}), |n, _| write(n)).await;
     assert_eq!(model.prompts().len(), 2, "told once");
     let told = model.prompts()[1].to_string();
     assert!(told.contains("You called `fs_write`, and you have no tools"), "{told}");
     let why = outcome["error"]["message"].as_str().unwrap();
     assert!(why.contains("tools that it was not offered, twice in a row: `fs_write`"), "{why}");
-    // It was offered others.
+    // Other tools were offered.
     let (outcome, _, model) = run(json!(["fs.list"]), json!({}), |n, _| write(n)).await;
     assert_eq!(model.prompts().len(), 2, "{outcome:#}");
     assert!(model.prompts()[1].to_string().contains("its tools are fs.list"), "{:#}", model.prompts()[1]);
     assert!(outcome["error"]["message"].as_str().unwrap().contains("not offered"), "{outcome:#}");
-    // It corrects itself.
+    // The model corrects itself.
     let (outcome, _, model) =
         run(json!([]), json!({}), |n, _| if n == 0 { write(n) } else { say("so be it") }).await;
     assert_eq!((&outcome["result"], model.prompts().len()), (&json!("so be it"), 2), "{outcome:#}");
@@ -79,7 +80,7 @@ async fn l_a_cut_off_answer_with_tool_calls_is_not_run_and_the_model_is_asked_ag
     let HistoryStep::Result(result) = &entries.last().unwrap().step else { panic!("{entries:#?}") };
     let paths: Vec<&str> = result.outputs.iter().map(|file| file.path.as_str()).collect();
     assert_eq!(paths, ["1"], "the first call was not made");
-    // Within its steps.
+    // The repetition is bounded by the agent's steps.
     let more = json!({"limits": {"max_steps": 4}});
     let (outcome, _, model) =
         run(json!(["fs.write"]), more, |n, _| Reply { cut_off: true, ..write(n) }).await;

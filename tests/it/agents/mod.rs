@@ -1,4 +1,5 @@
-//! LLM agents in worker processes on real NATS and Redis servers, with a model server that keeps its own bill (b5).
+//! LLM agents in worker processes on real NATS and Redis servers, with a model server that keeps a
+//! bill of its own (b5).
 
 mod bills;
 mod budget;
@@ -41,7 +42,8 @@ pub(crate) fn agent(agent_id: &str) -> Value {
     json!({"agent_id": agent_id, "kind": "llm", "model": "test/model", "system_prompt": "You are a test."})
 }
 
-/// The same with few tools, for small holds: descriptions of tools are part of the prompt, and a hold covers every byte.
+/// The same with few tools, for small holds: tool descriptions are part of the prompt, and a hold
+/// covers every byte.
 fn frugal(agent_id: &str) -> Value {
     let mut agent = agent(agent_id);
     agent["tools"] = json!(["fs.read", "fs.write", "fs.list"]);
@@ -56,8 +58,8 @@ pub(crate) fn call(tool: &str, arguments: Value) -> Reply {
     Reply { calls: vec![(tool.into(), arguments)], input_tokens: 100, output_tokens: 20, ..Reply::default() }
 }
 
-/// b5: the bill equals the booked cost, except for calls whose answer was lost, which are booked as estimated; and the
-/// limit is not exceeded.
+/// b5: the bill equals the booked cost, except for calls whose answer was lost, which are booked as
+/// estimated; and the ceiling is not exceeded.
 pub(crate) fn check_bill(model: &ModelServer, traces: &[&Trace], unseen_nanos: u64) {
     let booked: u64 = traces.iter().map(|trace| known(trace)).sum();
     let billed = model.billed_nanos();

@@ -1,4 +1,4 @@
-//! Agents that wait for a child or a human hold no slot, and continue where they were.
+//! Agents that wait for a child or a human use no slot, and later continue at the same place.
 
 use domain::subject::{Filter, Subject};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use trellis_tests::{
 
 use super::{agent, call, check_bill, cluster, finished, frugal, say};
 
-/// Three levels with one slot: each waits for the next one and holds no slot meanwhile.
+/// Three levels with one slot: each waits for the next and uses no slot meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn p_waiting_for_a_child_holds_no_slot() {
     let model = ModelServer::start(|prompt: &Prompt| {
@@ -33,7 +33,7 @@ async fn p_waiting_for_a_child_holds_no_slot() {
     assert_eq!(trace.contexts().len(), 4);
     assert_eq!(model.bill().len(), 7, "each turn is paid for once");
     check_bill(&model, &[&trace], 0);
-    // I2: the parent's journal has one step for it.
+    // I2: the parent's journal has one step for the child.
     let filter = Filter::One(Subject::History(trellis_tests::subjects::pool(), run, "root".parse().unwrap()));
     let entries = cluster.client.bus.read(&filter).await.unwrap();
     let entries: Vec<Value> =
@@ -45,7 +45,8 @@ async fn p_waiting_for_a_child_holds_no_slot() {
     assert!(note.starts_with("Spawned ") && note.ends_with("with goal: dig deeper..."), "{note}");
 }
 
-/// An agent that asks a human parks. All workers may end meanwhile; the answer resumes it on another worker.
+/// An agent that asks a human parks. All workers may end meanwhile; the answer resumes it on
+/// another worker.
 #[tokio::test(flavor = "multi_thread")]
 async fn g7_an_agent_that_asks_a_human_is_parked_and_resumed_on_another_worker() {
     let model = ModelServer::start(|prompt: &Prompt| match prompt.turn() {
@@ -80,7 +81,8 @@ async fn g7_an_agent_that_asks_a_human_is_parked_and_resumed_on_another_worker()
     check_bill(&model, &[&trace], 0);
 }
 
-/// A parent that hands over has ended: the child's result is its result, and its model is not called again.
+/// A parent that hands over has ended: the child's result becomes its result, and its model is not
+/// called again.
 #[tokio::test(flavor = "multi_thread")]
 async fn g10_delegate_makes_the_childs_result_its_own() {
     let model = ModelServer::start(|prompt: &Prompt| match prompt.task().as_str() {
@@ -96,8 +98,9 @@ async fn g10_delegate_makes_the_childs_result_its_own() {
     check_bill(&model, &[&trace], 0);
 }
 
-/// A hung call is cut off at the context's deadline, and its hold is booked, which is all of the budget. Several runs, so
-/// that the worker's clock and the coordinator's timer come first in turn; each ends for the same reason.
+/// A hung call is cut off at the context's deadline, and its hold, the whole budget, is booked.
+/// Several runs, so that either the worker's clock or the coordinator's timer comes first; all end
+/// for the same reason.
 #[tokio::test(flavor = "multi_thread")]
 async fn l_a_hung_call_is_cut_off_at_the_deadline_and_never_ends_otherwise() {
     let gate = trellis_tests::servers::Gate::default();

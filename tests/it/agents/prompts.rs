@@ -1,5 +1,5 @@
-//! Prompts as the model server gets them, as snapshots: nothing is in one twice, and the agent learns its id, its keys
-//! and its limits.
+//! Prompts as the model server receives them, as snapshots: nothing appears twice, and the agent
+//! learns its id, its keys and its limits.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use trellis_tests::servers::{ModelServer, Prompt};
 
 use super::{agent, call, foreign::embedded, say};
 
-/// A prompt for people to read: its messages, the names of its tools, and its schema.
+/// A readable prompt: its messages, the names of its tools, and its schema.
 fn rendered(body: &Value) -> String {
     let mut text = String::new();
     for message in body["messages"].as_array().unwrap() {
@@ -29,7 +29,7 @@ fn rendered(body: &Value) -> String {
     text
 }
 
-/// Runs of one letter are told by their length.
+/// Replaces a run of one letter by its length.
 fn shortened(text: &str) -> String {
     let mut short = String::new();
     let mut letters = text.chars().peekable();
@@ -111,7 +111,7 @@ async fn i1_c_w8_prompts_are_as_in_their_snapshots() {
     cluster.stop().await;
 }
 
-/// A large input is read in passages, whether it comes from the store or was given to the context itself.
+/// A large input is read in passages, from the store as well as from the context's own inputs.
 #[tokio::test(flavor = "multi_thread")]
 async fn w8_a_large_input_is_read_in_passages_and_by_pointer() {
     let model = ModelServer::start(|prompt: &Prompt| match prompt.turn() {

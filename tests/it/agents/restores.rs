@@ -1,4 +1,4 @@
-//! Restoring an agent while its model answers (W5): what is paid for is finished.
+//! Restoring an agent during a model call (W5): a paid call is finished.
 
 use domain::{
     subject::{Action, Subject},
@@ -22,7 +22,7 @@ async fn restore(cluster: &Processes, run: domain::TraceId, to: u32) {
     .await;
 }
 
-/// The hold of the call in flight is nearly all of the budget: booked whole, it would end the run.
+/// The hold of the call in flight is nearly the whole budget: booking all of it would end the run.
 #[tokio::test(flavor = "multi_thread")]
 async fn w5_a_restore_during_a_model_call_lets_it_finish_and_books_its_cost() {
     let gate = Gate::default();

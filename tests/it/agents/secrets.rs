@@ -1,5 +1,6 @@
-//! Secrets by name only (S8), on a cluster of processes: an LLM agent sends one through two tools, and a program that has it
-//! writes it wherever it can. Then every byte that the cluster kept, logged, exported and sent to a model is searched.
+//! Secrets by name only (S8), on a cluster of processes: an LLM agent sends one through two tools,
+//! and a program with secrets writes them to every place it can. Then every byte that the cluster
+//! stored, logged, exported and sent to a model is searched.
 
 use std::{
     path::{Path, PathBuf},
@@ -20,7 +21,7 @@ use trellis_tests::{
 
 use super::{agent, call, finished, say};
 
-/// A server that keeps every request as it came, and answers with it.
+/// A server that keeps every request unchanged, and echoes it.
 async fn echo() -> (u16, Arc<Mutex<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (port, kept) = (listener.local_addr().unwrap().port(), Arc::<Mutex<Vec<u8>>>::default());
@@ -49,7 +50,7 @@ async fn echo() -> (u16, Arc<Mutex<Vec<u8>>>) {
     (port, kept)
 }
 
-/// An MCP server whose tool keeps what it was sent in a file, repeats it, and complains about it.
+/// An MCP server whose tool stores its arguments in a file, repeats them, and complains about them.
 const SERVER: &str = r#"
 import base64, json, sys
 for line in sys.stdin:
@@ -72,7 +73,8 @@ for line in sys.stdin:
     print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
 "#;
 
-/// A program that gives its secrets away in every way it has, and says by a digest that it had them.
+/// A program that leaks its secrets in every way it can, and reports a digest to show that it had
+/// them.
 const TELLS: &str = r#"
 import base64, hashlib, json, os, sys, urllib.parse
 start = json.loads(sys.stdin.readline())
@@ -124,7 +126,7 @@ fn program(agent_id: &str, body: &str) -> Value {
     json!({"agent_id": agent_id, "kind": "command", "command": ["python3", "-c", body], "model": "test/model"})
 }
 
-/// What the model does: it uses its secret well twice, and then as it may not.
+/// The model's script: it uses its secret correctly twice, then in forbidden ways.
 fn model_of(port: u16) -> impl Fn(&Prompt) -> Reply + Send + Sync {
     let url = format!("http://127.0.0.1:{port}");
     move |prompt: &Prompt| match (prompt.task().as_str(), prompt.turn()) {
@@ -149,7 +151,7 @@ fn model_of(port: u16) -> impl Fn(&Prompt) -> Reply + Send + Sync {
     }
 }
 
-/// The files beneath a directory, as one text for each.
+/// The files beneath a directory, with their contents.
 fn files(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()) {
@@ -166,7 +168,7 @@ fn has(bytes: &[u8], text: &str) -> bool {
     bytes.windows(text.len()).any(|window| window == text.as_bytes())
 }
 
-/// Whatever of these values stands anywhere, as it is or encoded.
+/// The values found in the bytes, in plain or encoded form.
 fn leaks(bytes: &[u8], values: &[&str]) -> Vec<String> {
     let forms = values.iter().flat_map(|value| {
         let quoted = json!(value).to_string();
@@ -186,7 +188,7 @@ struct Found {
     live: Vec<u8>,
 }
 
-/// Runs all of it, with workers that log everything.
+/// Runs the whole test, with workers that log everything.
 async fn run(a: &str, b: &str, c: &str) -> Found {
     let (port, got) = echo().await;
     let (collector, spans) = echo().await;
@@ -259,8 +261,8 @@ fn step<'a>(outcome: &'a Value, id: &str) -> &'a Value {
     steps.unwrap_or_else(|| panic!("{outcome:#}")).iter().find(|step| step["id"] == id).unwrap()
 }
 
-/// proves: values reach the tools and programs that may have them, and are nowhere else: not in streams, objects or keys, not in
-/// logs at any level, not in spans, not in what a model is sent, not in live output, not in the answer of the run.
+/// proves: values reach only the tools and programs that may have them. Streams, objects, keys,
+/// logs at any level, spans, prompts, live output and the run's answer contain none.
 #[tokio::test(flavor = "multi_thread")]
 async fn s8_a_secret_reaches_tools_and_programs_and_nothing_that_is_kept() {
     let fresh = || fresh_trace().to_string();
@@ -270,7 +272,7 @@ async fn s8_a_secret_reaches_tools_and_programs_and_nothing_that_is_kept() {
     let Found { mut cluster, outcome, model, got, spans, directory, live } = run(&a, &b, &c).await;
 
     let text = outcome.to_string();
-    // They arrived.
+    // The values arrived.
     let got = String::from_utf8_lossy(&got.lock().unwrap()).into_owned();
     let escaped = a.replace('+', "%2B").replace('/', "%2F");
     assert!(got.contains(&format!("GET /get?k={escaped} ")), "{got}");
@@ -296,7 +298,7 @@ async fn s8_a_secret_reaches_tools_and_programs_and_nothing_that_is_kept() {
     assert!(step(&outcome, "fails").to_string().contains("broken: [A_KEY]"), "{:#}", step(&outcome, "fails"));
     assert!(text.contains("it is [A_KEY]\\n[B_KEY]"), "{text}");
 
-    // The model was told the names, and why its bad calls were refused.
+    // The model received the names, and the reasons why its forbidden calls were refused.
     let prompts = model.prompts().iter().map(Value::to_string).collect::<String>();
     for says in [
         "Your secrets: `A_KEY` (for `http.get` to 127.0.0.1:",
@@ -311,13 +313,13 @@ async fn s8_a_secret_reaches_tools_and_programs_and_nothing_that_is_kept() {
         assert!(prompts.contains(says), "{says}\nis not in\n{prompts}");
     }
 
-    // And they are nowhere else.
+    // No other place has them.
     let mut places: Vec<(String, Vec<u8>)> = Vec::new();
     places.push(("the outcome".into(), text.into_bytes()));
     places.push(("what the model was sent".into(), prompts.into_bytes()));
     assert!(has(&live, "now [A_KEY]"), "{}", String::from_utf8_lossy(&live));
     places.push(("live output".into(), live));
-    // Ended in order, so that all is written.
+    // Stopped in order, so that everything is written.
     for name in ["w1", "c1"] {
         cluster.stop(name).await;
         places.push((format!("the log of {name}"), cluster.log(name).into_bytes()));
@@ -349,7 +351,7 @@ async fn s8_a_secret_reaches_tools_and_programs_and_nothing_that_is_kept() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// A provider that gives away the key it was sent: in an answer, cut to pieces and encoded, and in an error.
+/// A provider that leaks the key it was sent: in an answer, in pieces, encoded, and in an error.
 fn gives_away(request: &str, says: &str) -> Attack {
     let key =
         request.lines().find_map(|line| line.strip_prefix("authorization: Bearer ")).unwrap_or_default();
@@ -369,7 +371,7 @@ fn gives_away(request: &str, says: &str) -> Attack {
     ))
 }
 
-/// Tells what it was given, and what it sees of its parent.
+/// Prints its own environment, and the data of its parent that it can see.
 const LOOKS: &str = r#"
 import glob, json, os
 seen = [dict(os.environ)]
@@ -381,8 +383,9 @@ for path in ["/proc/%d/environ" % os.getppid(), "/proc/%d/cmdline" % os.getppid(
 print(json.dumps(seen).encode().hex())
 "#;
 
-/// proves: a worker's own keys, from a variable and from a file, are in no channel, whatever a provider and a program make of them; and
-/// what a user asks and a provider says is in no span, and in no log that is shown by default.
+/// proves: a worker's own keys, from a variable and from a file, appear in no channel, even if a
+/// provider and a program leak them. Texts of users and providers appear in no span, and in no log
+/// at the default level.
 #[tokio::test(flavor = "multi_thread")]
 async fn t10_a_planted_secret_is_found_in_no_channel() {
     let fresh = || fresh_trace().to_string();
@@ -451,7 +454,7 @@ async fn t10_a_planted_secret_is_found_in_no_channel() {
     }
     let spans = spans.lock().unwrap().clone();
     assert!(has(&spans, "error.type"), "the coordinator's spans say what failed");
-    // What users and providers say.
+    // Texts of users and providers.
     let shown = |name: &str| -> String {
         let log = cluster.log(name);
         log.lines()
@@ -483,7 +486,7 @@ async fn t10_a_planted_secret_is_found_in_no_channel() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// Says this, as an answer or, if the task is to refuse, as an error.
+/// Sends this text as an answer or, if the task is to refuse, as an error.
 fn says(request: &str, text: &str) -> Attack {
     if request.contains("Your task: refuse") {
         let body = json!({"error": {"message": text}}).to_string();
@@ -497,8 +500,9 @@ fn says(request: &str, text: &str) -> Attack {
     ))
 }
 
-/// proves: passwords of connections, from an address, a variable and a file that an option names, and keys in a directory of secrets, are in
-/// no process's environment and in no channel, whoever says them; and each is used.
+/// proves: passwords of connections (in an address, in a variable, in a file that an option names)
+/// and keys in a directory of secrets appear in no process's environment and in no channel, even if
+/// a peer repeats them; and each of them is used.
 #[tokio::test(flavor = "multi_thread")]
 async fn t10_what_connections_are_secured_by_is_found_in_no_channel() {
     let fresh = |kind: &str| format!("{kind}-{}", fresh_trace());
@@ -550,7 +554,7 @@ async fn t10_what_connections_are_secured_by_is_found_in_no_channel() {
     };
     let mut cluster = Processes::start_as(shape).await;
     let environment = |cluster: &mut Processes, name: &str| {
-        // An ordinary user can't read it at all.
+        // An ordinary user can't read the file at all.
         let environ = std::fs::read(format!("/proc/{}/environ", cluster.pid(name))).unwrap_or_default();
         assert!(environ.is_empty() || has(&environ, "NO_COLOR=1"), "{name}");
         environ
@@ -572,7 +576,7 @@ async fn t10_what_connections_are_secured_by_is_found_in_no_channel() {
         let run = fresh_trace();
         cluster.begin_as(run, json!({"goal": task, "agent_id": "one", "max_cost_usd": 1})).await;
         let text = serde_json::to_string(&cluster.outcome(run).await).unwrap();
-        // An error of a provider names its own key as that.
+        // An error of a provider names the provider's own key as `key`.
         let key = if task == "give" { "THE_KEY" } else { "key" };
         let names = format!("you said [{key}] and [NOBODY_ASKS] and [NATS_URL] and [NATS_PASSWORD].");
         assert!(text.contains(&names), "{task}: {text}");
@@ -586,7 +590,7 @@ async fn t10_what_connections_are_secured_by_is_found_in_no_channel() {
     cluster.nats.stop();
     cluster.redis.stop();
     for path in [cluster.nats.directory(), cluster.redis.directory()] {
-        // The server's own configuration has the passwords that it asks for.
+        // The server's own configuration contains the passwords that it requires.
         let all = files(path).into_iter().filter(|(path, _)| !path.ends_with("nats.conf"));
         places.extend(all.map(|(path, bytes)| (path.display().to_string(), bytes)));
     }

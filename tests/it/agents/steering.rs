@@ -1,4 +1,5 @@
-//! Messages to running agents (G13) and the ladder of their budget (B21): what their model is sent.
+//! Messages to running agents (G13) and the ladder of their budget (B21), as seen in the prompts of
+//! their model.
 
 use domain::{
     TraceId,
@@ -13,7 +14,7 @@ use trellis_tests::{
 
 use super::{call, check_bill, cluster, finished, frugal, say, survives::A_CALL};
 
-/// Sends a message by request; what is answered after the commit.
+/// Sends a message by request and returns the answer, which follows the commit.
 pub(crate) async fn tell(cluster: &Processes, run: TraceId, key: &str, text: &str) -> QueryAnswer {
     cluster.client.query(json!({"tell": {"trace_id": run, "told": {"id": key, "text": text}}})).await
 }
@@ -31,7 +32,7 @@ pub(crate) fn told(journal: &[HistoryEntry]) -> Vec<Option<u32>> {
     journal.iter().filter_map(number).collect()
 }
 
-/// The texts of a prompt that an operator sent, in order.
+/// The texts of the operator's messages in a prompt, in order.
 fn messages(prompt: &Value) -> Vec<String> {
     let text = prompt["messages"].to_string();
     text.split("A message from the operator: ")
@@ -50,7 +51,8 @@ fn waiting(gate: &Gate) -> impl Fn(&Prompt) -> Reply + Send + Sync + 'static {
     }
 }
 
-/// The message waits for the answers of the tools, is in every call from then on, and is not sent twice.
+/// The message is sent after the tools' answers, is part of every later call, and is not sent
+/// twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn g13_a_running_agent_sees_messages_before_its_next_call_in_order() {
     let gate = Gate::default();
@@ -93,7 +95,7 @@ async fn g13_a_running_agent_sees_messages_before_its_next_call_in_order() {
     assert_eq!(refusal.code, "ended");
 }
 
-/// A message that is sent in the agent's last call has come too late, and its outcome says so.
+/// A message during the agent's last call comes too late, and the outcome reports it as unseen.
 #[tokio::test(flavor = "multi_thread")]
 async fn g13_what_the_last_call_does_not_see_is_in_the_outcome() {
     let gate = Gate::default();
@@ -108,8 +110,8 @@ async fn g13_what_the_last_call_does_not_see_is_in_the_outcome() {
     assert_eq!((&outcome["status"], &outcome["unseen"]), (&json!("completed"), &json!(1)), "{outcome:#}");
 }
 
-/// proves: what was written to the journal is not asked for again, and what was not is: a worker is killed when a message is
-/// committed and no call was made behind it, and when the message is in its journal.
+/// proves: a journaled message is not requested again, an unjournaled one is. A worker is killed
+/// when a message is committed and no later call was made, and when the message is in its journal.
 #[tokio::test(flavor = "multi_thread")]
 async fn g13_killed_before_and_after_a_message_is_written_down() {
     for killed_at in ["in the call before", "told:1"] {
@@ -147,7 +149,7 @@ async fn g13_killed_before_and_after_a_message_is_written_down() {
     }
 }
 
-/// A restore takes messages back that came later, and those that were not seen still come (W5).
+/// A restore revokes messages that came later; unseen messages are still delivered (W5).
 #[tokio::test(flavor = "multi_thread")]
 async fn g13_w5_a_restore_revokes_seen_messages_and_a_branch_keeps_them() {
     let gate = Gate::default();
@@ -194,8 +196,8 @@ async fn g13_w5_a_restore_revokes_seen_messages_and_a_branch_keeps_them() {
     assert_eq!(outcome["result"], "done", "{outcome:#}");
 }
 
-/// Two rungs: the agent is told what is left, and goes on with the cheaper model. Every rung counts once, and exactly from
-/// the call on that follows it.
+/// Two rungs: the agent receives the remaining budget, and continues with the cheaper model. Each
+/// rung applies once, from exactly the next call on.
 #[tokio::test(flavor = "multi_thread")]
 async fn b21_an_agent_is_told_what_is_left_and_goes_on_with_a_cheaper_model() {
     let model = ModelServer::start(|prompt: &Prompt| match prompt.turn() {
@@ -226,7 +228,7 @@ async fn b21_an_agent_is_told_what_is_left_and_goes_on_with_a_cheaper_model() {
     check_bill(&model, &[&trace], 0);
 }
 
-/// The tool's answer has every step of a pipeline that failed.
+/// The tool's answer contains every step of the failed pipeline.
 #[tokio::test(flavor = "multi_thread")]
 async fn g5_g10_an_agent_gets_every_step_of_a_pipeline_that_failed() {
     let graph = json!({"steps": [

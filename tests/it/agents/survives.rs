@@ -1,4 +1,5 @@
-//! A worker is killed at one point of a run and another takes over: what must hold for every kind of agent.
+//! A worker is killed at one point of a run and another continues: the assertions for every kind of
+//! agent.
 
 use domain::wire::{HistoryEntry, HistoryStep};
 use serde_json::{Value, json};
@@ -18,8 +19,8 @@ pub(crate) struct Story {
     pub(crate) calls: u64,
 }
 
-/// Runs it with a worker that aborts at `point`, and another that takes over. `unseen` calls were answered, and the
-/// answers lost with the worker. Returns the root's journal.
+/// Runs the story with a worker that aborts at `point`, then with a second worker. `unseen` calls
+/// were answered, but the answers were lost with the worker. Returns the root's journal.
 pub(crate) async fn survives(story: Story, point: &str, unseen: u64) -> Vec<HistoryEntry> {
     let model = ModelServer::start(story.model).await;
     let mut cluster = cluster(1, &model, story.agents).await;

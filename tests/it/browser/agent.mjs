@@ -1,4 +1,5 @@
-// The page of one agent: its journal grows, it is told something, taken back to a step, and cancelled.
+// The page of one agent: its journal grows; the agent gets a message, is restored to a step, and is
+// cancelled.
 import assert from "node:assert/strict";
 import { Person, until } from "./page.mjs";
 
@@ -24,7 +25,7 @@ export default async function agent(place) {
 
     await anna.find("#e-1 summary").click();
     for (const seen of ["Let me look.", "Your task: Paint the fence", "fs.list, ask_human"]) await anna.sees(`#e-1 pre:has-text('${seen}')`);
-    // What the model got, part by part; what is long is shown whole.
+    // The prompt, part by part; long parts are shown whole.
     await anna.go(`runs/${trace}/contexts/paints/entries/3`, "h1:text('Entry 3 of paints')", ".prompt summary:has-text('system')", ".prompt summary:has-text('assistant calls fs.list')", "section[aria-label='The entry'] pre:has-text('Let me ask.')");
     await anna.find(".prompt summary:has-text('assistant')").first().click();
     await anna.sees(".prompt pre:text('Let me look.')");
@@ -36,7 +37,7 @@ export default async function agent(place) {
     await anna.sees("form.tell .told:text('Done.')");
     assert.equal(await anna.find("#tell").inputValue(), "", "the next words may be written");
 
-    // Taken back to its first step, it asks again.
+    // Restored to its first step, the agent asks again.
     const restore = () => anna.find("#e-2 button:has-text('Restore')").click();
     assert.match(await anna.replying(undefined, restore), /back to entry 2\?/);
     await anna.replying("", restore);
@@ -49,7 +50,7 @@ export default async function agent(place) {
     const { number } = await question();
     await anna.sees("#journal > li:has-text('Mind the roses')");
 
-    // It goes on before her eyes, to its end; what was opened stays open.
+    // The page follows the agent to its end; opened parts stay open.
     await anna.sees(`#asked article[aria-labelledby$='-${number}']`);
     await anna.find("#asked textarea").fill("green");
     await anna.replying("", () => anna.find("#asked button").click());
@@ -60,7 +61,7 @@ export default async function agent(place) {
     assert.equal(await anna.count("#asked .card"), 0, "what is answered is not asked any more");
     await anna.isAccessible();
 
-    // Another run goes on from a step of this one.
+    // Another run branches from a step of this one.
     await anna.find("#e-2 button:has-text('Branch')").click();
     assert.equal(await anna.find("[name='branch_from.step']").inputValue(), "2");
     await anna.find("details.branch [name=goal]").fill("Paint the gate");
@@ -73,7 +74,7 @@ export default async function agent(place) {
     await anna.replying("", () => anna.find(".actions button:text('Cancel')").click());
     await anna.sees("#head .mark:has-text('cancelled')");
     await until("the button that she pressed is gone", async () => (await anna.count("#actions button")) === 0);
-    // The way back is there.
+    // The link back to the run exists.
     await anna.find(".way a").first().click();
     await anna.sees("h1:text('Paint it again')");
     await anna.leave();

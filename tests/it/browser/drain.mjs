@@ -1,4 +1,5 @@
-// A worker is drained: the button asks first. Then the worker takes no more work, and is gone once what it runs has ended. It has to be the only one.
+// Draining the only worker: the button asks for confirmation. Then the worker takes no more work,
+// and disappears once its runs have ended.
 import assert from "node:assert/strict";
 import { Person, until } from "./page.mjs";
 
@@ -26,12 +27,12 @@ export default async function drain(place) {
     await row.getByText("ends soon").waitFor();
     assert.equal(await row.getByRole("button").count(), 0, "it is not drained twice");
     await anna.isAccessible();
-    // It runs on what it has, and what comes now waits for another.
+    // The worker continues its current run; new work waits for another worker.
     const late = await client.submit({ goal: "Come too late", agent_id: "echo" });
     await anna.go(`runs/${late}`, "#head .state:has-text('waits for a worker')");
     assert.equal((await client.found(sleeps)).status, "working");
 
-    // The list is looked at again by itself.
+    // The list updates by itself.
     await anna.go("workers", `th:text-is('${worker_id}')`);
     await client.ask("POST", `runs/${sleeps}/cancel`, {});
     await anna.sees("main :text('No worker answers')");

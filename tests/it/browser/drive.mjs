@@ -1,6 +1,8 @@
-// node drive.mjs --url URL [--quick] SCRIPT…: runs scripts in one browser, one after the other, against the page at URL. The first that fails is the last. A line
-// `ask …` on stdout asks whoever started it to do something about the server; the answer is a line on stdin.
-// Quick: what is the same wherever the page stands is left out.
+// node drive.mjs --url URL [--quick] SCRIPT…: runs scripts in one browser, one after the other,
+// against the page at URL, and stops at the first failure.
+// A line `ask …` on stdout requests an action on the server from the parent process; the answer is
+// a line on stdin.
+// --quick: skips checks that do not depend on the deployment.
 import { createInterface } from "node:readline";
 import { parseArgs } from "node:util";
 import { Client, launch } from "./page.mjs";
@@ -9,7 +11,7 @@ const { values: { url, quick: isQuick }, positionals: scripts } = parseArgs({ al
 const answers = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 const browser = await launch();
 
-/** Where the page is, and who may sign in there. */
+/** The address of the page, and the people who may sign in. */
 const place = {
     url,
     browser,

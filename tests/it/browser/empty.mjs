@@ -1,4 +1,4 @@
-// A place where nothing has happened yet says what to do first.
+// A new deployment shows the first steps to do.
 import assert from "node:assert/strict";
 import { Person } from "./page.mjs";
 
@@ -14,7 +14,8 @@ export default async function empty(place) {
         await anna.go(path, `.empty :text('${words}')`);
         await anna.isAccessible();
     }
-    // Whoever may begins an example there, and sees it run to its end. It announces itself to who looks at the list.
+    // A client can start an example there and watch it to its end. Observers of the list see it
+    // appear.
     const button = (person) => person.page.getByRole("button", { name: "Run an example" });
     const olga = await Person.enter(place, place.tokens.olga);
     await olga.go("", "#live:text('● live')");

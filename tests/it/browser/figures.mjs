@@ -1,9 +1,10 @@
-// The figures of a large run on the page (docs/performance.md): 5,000 agents, 200 of them at work. No test: `scripts/bench page` runs it.
+// The figures of a large run on the page (docs/performance.md): 5,000 agents, 200 of them working.
+// Not a test: `scripts/bench page` runs it.
 import { Measure } from "./measure.mjs";
 import { until } from "./page.mjs";
 
 const WATCHED = 30_000;
-/** An agent that calls a tool between two answers, each of which takes two seconds. */
+/** An agent that calls a tool between two answers of two seconds each. */
 const LEAF = {
     agent_id: "leaf", kind: "llm", model: "scripted", tools: ["fs.list"],
     script: [
@@ -18,7 +19,7 @@ export default async function figures(place) {
     const trace = await client.submit({ goal: "A tree of 5,000 agents", agent_id: "tree", child_id: "root", max_cost_usd: 500, timeout_ms: 900_000, inputs: { depth: 2, width: 70, leaf: "leaf" } });
     const measure = await Measure.begin(place);
     const { anna, say, told } = measure;
-    // All of the second level is spawned, and as many work as there are slots.
+    // The whole second level is spawned, and every slot is in use.
     const workers = async () => (await client.ask("GET", "workers")).reduce((sum, one) => sum + one.running, 0);
     await until("200 agents are at work", async () => (await workers()) >= 190);
     await measure.floor();

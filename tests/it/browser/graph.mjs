@@ -1,5 +1,6 @@
-// The graph of a run: groups are frames, loops tell their round, races their winner and fan-outs their items; what was skipped says why, and arrows say
-// whether something is read.
+// The graph of a run: groups are frames, loops show their round, races their winner and fan-outs
+// their items. A skipped step shows the reason, and the style of an arrow shows whether a value is
+// read.
 import assert from "node:assert/strict";
 import { Person, until } from "./page.mjs";
 
@@ -22,7 +23,7 @@ const BOARD = {
 export default async function graph(place) {
     const { client } = place;
     const anna = await Person.enter(place, place.tokens.anna);
-    // What has not begun is no link.
+    // A step that has not begun has no link.
     const card = (id) => {
         const name = `text.step:text-matches("^. ${id}( ×\\\\d+)?$")`;
         return anna.find(`.graph > svg g:has(> a > ${name}, > ${name})`);
@@ -48,12 +49,12 @@ export default async function graph(place) {
     assert.match(await card("group").locator("> a").getAttribute("href"), /graph\?of=/);
     assert.match(await card("good").locator("> a").getAttribute("href"), /contexts\//);
 
-    // What was skipped, and what its condition saw.
+    // A skipped step, and the values that its condition saw.
     await says("never", 'when outputs.found == "nothing"');
     await says("never", 'saw found = "Do read"');
     await anna.sees(".skipped li:has(strong:text-is('never')):has-text('it saw found = \"Do read\"')");
 
-    // What is read, and what is only waited for.
+    // Edges that carry a value, and edges that only order steps.
     assert.equal(await anna.count(".graph > svg > .edge.order"), 1);
     assert.equal(await anna.count(".graph > svg > .edge:not(.order)"), 2, "use and never read it");
     const dashes = (selector) => anna.find(selector).first().evaluate((edge) => getComputedStyle(edge).strokeDasharray);
@@ -67,7 +68,7 @@ export default async function graph(place) {
     await anna.sees(".graph text.step:has-text('bad')");
     assert.equal(await anna.count(".graph text.step"), 2);
 
-    // What is taken over, and what was undone.
+    // A step that is taken over, and a step that was undone.
     const again = await client.finish({ rerun: { trace_id: trace, from: ["use"] } });
     await anna.go(`runs/${again}/graph`);
     await says("read", "taken over");
@@ -77,7 +78,7 @@ export default async function graph(place) {
     await says("book", "undone");
     assert.equal(await anna.count(".graph > svg > .edge.order"), 1);
 
-    // It follows the run: a group that waits is drawn as it will be, and its steps as they are.
+    // The graph follows the run: a waiting group is drawn as planned, and a running group as it is.
     const live = await client.submit({ name: "live", mode: "sequential", steps: [
         step("ask", { agent_id: "ask" }),
         { id: "then", steps: [step("one"), { ...step("two"), agent_id: "ask" }] },

@@ -1,4 +1,5 @@
-// A run that is looked at from its start: at its end the page shows what a page shows that is made then, whatever came in between.
+// A run that is watched from its start: at its end the page equals a freshly loaded page,
+// independent of the updates in between.
 import assert from "node:assert/strict";
 import { Person, until } from "./page.mjs";
 
@@ -18,7 +19,7 @@ const GRAPH = {
     ],
 };
 
-/** The tree without what passes: glow and times. */
+/** The tree without its transient parts: glow and times. */
 const tree = (anna) => anna.page.evaluate(() => {
     const copy = document.querySelector("ul.tree").cloneNode(true);
     for (const one of copy.querySelectorAll(".new")) one.classList.remove("new");
@@ -27,7 +28,7 @@ const tree = (anna) => anna.page.evaluate(() => {
     return copy.outerHTML;
 });
 
-/** The page of a run is told that it is looked at, or is not. */
+/** Makes the page believe that its tab is hidden or visible. */
 const isHidden = (anna, hidden) => anna.page.evaluate((hidden) => {
     Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
     document.dispatchEvent(new Event("visibilitychange"));
@@ -40,7 +41,7 @@ export default async function grows(place) {
     const watched = async (what, run, act) => {
         await anna.go(`runs/${run}`, "#head");
         const isOver = async () => !/working|queued/.test(await anna.find("#head .state").textContent());
-        // Before its first word the stream says nothing, as behind its last.
+        // Before the first event and after the last one the stream's lamp is empty.
         await until(`${what} is looked at`, async () => (await anna.find("#live").textContent()) === "● live" || (await isOver()));
         await act?.(run);
         await until(`${what} has ended`, isOver);
@@ -66,7 +67,7 @@ export default async function grows(place) {
         await isHidden(anna, false);
     });
 
-    // The slider shows what was, and nothing that comes later takes its place.
+    // The slider shows a past state, and later updates do not replace it.
     const paid = await client.submit({ goal: "Pay", agent_id: "spend", child_id: "p", inputs: { usd: 0.01, calls: 4, ms: 700 } });
     await anna.go(`runs/${paid}/money`, "#live:text('● live')");
     await until("something is spent", async () => !(await anna.find("#head .money").textContent()).includes("$0.00 spent"));

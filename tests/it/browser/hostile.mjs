@@ -1,4 +1,5 @@
-// What agents, tools and users say is text, whatever it says: it opens no dialog, makes no element, follows no link, runs nothing.
+// Texts of agents, tools and users are shown as plain text: they open no dialog, create no element,
+// follow no link and run no script.
 import assert from "node:assert/strict";
 import { Person } from "./page.mjs";
 
@@ -18,7 +19,7 @@ const WORDS = [
     "x".repeat(100_000),
     `${"<b>".repeat(300)}${"é".repeat(3000)}`,
 ];
-/** Elements that no view makes. */
+/** Elements that a view never creates. */
 const MADE = "main script, main img, main iframe, main style, main link, main meta, main object, main embed, main b, main animate, main [onload], main [onerror], a[href^='javascript:'], [href*='evil.example'], [src*='evil.example'], [action*='evil.example'], main base";
 
 export default async function hostile(place) {
@@ -29,7 +30,7 @@ export default async function hostile(place) {
         assert.equal(await anna.count(MADE), 0, `${anna.page.url()} has made ${await anna.find(MADE).evaluateAll((all) => all.map((one) => one.outerHTML.slice(0, 200)))}`);
         await anna.fits();
     };
-    // Signs that nobody sees are not compared.
+    // Invisible characters are not compared.
     const said = (text) => text.replace(/[\s\p{C}]+/gu, "");
     const shows = async (selector, words) => {
         const found = await anna.find(selector).first().evaluate((one) => one.textContent);
@@ -37,7 +38,7 @@ export default async function hostile(place) {
         assert.ok(said(found).includes(begins), `${anna.page.url()} ${selector}: ${said(found).slice(0, 200)}, not ${begins}`);
     };
     const bad = { agent_id: "bad", kind: "llm", model: "scripted", tools: ["fs.write", "ask_human"], limits: { max_tokens_per_step: 100_000 } };
-    // Long words cost no more than short ones.
+    // The usage is fixed, so that long texts cost no more than short ones.
     const usage = { input_tokens: 100, output_tokens: 10 };
     const runs = [];
     for (const words of WORDS) {
@@ -57,7 +58,7 @@ export default async function hostile(place) {
     }
     for (const { trace } of asking) await client.reaches(trace, "input_required");
 
-    // While they ask: live rows, cards, and the words on their buttons.
+    // While the agents ask: live rows, cards, and the labels of their buttons.
     await anna.go("", "#live:text('● live')");
     await harmless();
     for (const { trace, words } of asking) await shows(`#t-${trace} .goal`, words);
@@ -73,7 +74,7 @@ export default async function hostile(place) {
         for (const one of await anna.find("summary").all()) await one.evaluate((summary) => { summary.parentNode.open = true; });
         await harmless();
         await shows("#e-1 details", words);
-        // Whoever looks sees the end come by itself.
+        // A page that is already open shows the end by itself.
         const { questions } = await client.ask("GET", "questions?limit=100");
         const asked = questions.find((one) => one.trace_id === trace);
         if (number % 2) await anna.go(`runs/${trace}`, "#live:text('● live')");
@@ -85,11 +86,11 @@ export default async function hostile(place) {
             await harmless();
         }
         await shows(".result pre", words);
-        // What it wrote is a file to keep, not a page.
+        // A file that the agent wrote is downloaded, not opened as a page.
         const [download] = await Promise.all([anna.page.waitForEvent("download"), anna.find(".files a[download]").click()]);
         assert.equal(download.suggestedFilename(), "page.html");
     }
-    // In the address, too.
+    // In the address too.
     anna.allow("status of 400");
     for (const words of MARKUP) {
         await anna.go(`?label=${encodeURIComponent(`a=${words}`)}`, "h1:text(\"This can't be shown\")");

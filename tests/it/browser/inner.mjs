@@ -1,4 +1,5 @@
-// What is within something else has a view of its own, with a way back: the graph of a group, and the money of an agent that has others.
+// Nested parts have their own view with a link back: the graph of a group, and the money of an
+// agent with children.
 import assert from "node:assert/strict";
 import { Person, until } from "./page.mjs";
 
@@ -28,7 +29,7 @@ export default async function inner(place) {
     await until("the group is shown", async () => (await steps()).join() === "draft,edit");
     await anna.sees("#live:text('● live')");
     await anna.isAccessible();
-    // It goes on there.
+    // The view updates there.
     const { questions } = await client.ask("GET", "questions?limit=100");
     const { child_id, number } = questions.find(({ trace_id }) => trace_id === book);
     await client.ask("POST", `runs/${book}/contexts/${child_id}/answers/${number}`, { answer: "yes" });
@@ -41,7 +42,7 @@ export default async function inner(place) {
     await link("The whole graph").click();
     await until("the whole graph is shown", async () => (await steps()).join() === "plan,chapter,draft,edit");
 
-    // Money: into an agent that has others, and to one that has none.
+    // Money: the view of an agent with children, and of an agent without.
     await client.apply(LEAF);
     const tree = await client.finish({ goal: "grow", agent_id: "tree", child_id: "t", max_cost_usd: 1, inputs: { depth: 2, width: 2, leaf: "spend", usd: 0.01 } });
     await anna.go(`runs/${tree}/money`, "#part .books");

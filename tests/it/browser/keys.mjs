@@ -11,7 +11,7 @@ export default async function keys(place) {
     await anna.go("?label=part%3Dkeys", ".run .goal:text('Key three')");
     await press("/");
     assert.equal(await anna.page.evaluate(() => document.activeElement.id), "search");
-    // In a field a key is a letter.
+    // Inside a field a key types a letter.
     await press("j");
     assert.equal(await anna.find("#search").inputValue(), "j");
     await anna.find("#search").blur();
@@ -21,7 +21,8 @@ export default async function keys(place) {
     }
     await press("Enter");
     await anna.sees("h1:text('Key one')");
-    // From an agent to its run, from there to all; and who came by a link does not leave the page.
+    // Escape leads from an agent to its run, then to the list. A further Escape does not leave the
+    // page.
     await anna.find(".tree .name").first().click();
     await anna.sees(".way a[data-up]:text('Key one')");
     await press("Escape");
@@ -40,7 +41,7 @@ export default async function keys(place) {
     await anna.replying("", () => press("c"));
     await anna.sees("#head .mark:has-text('cancelled')");
     await until("whoever stood on a row stands on it still", async () => (await at()) === "s");
-    // The first link leads past the navigation.
+    // The first link skips the navigation.
     await anna.go("");
     await press("Tab");
     assert.equal(await at(), "To the content");

@@ -1,4 +1,4 @@
-// Dead letters: one is dropped, which asks first; the message of another is sent again, which has to be the same, byte by byte.
+// Dead letters: one is dropped after a confirmation; another is sent again, byte by byte the same.
 import assert from "node:assert/strict";
 import { Person, until } from "./page.mjs";
 
@@ -37,7 +37,7 @@ export default async function letters(place) {
     assert.ok((await numbers()).includes(other.number));
     await send(other.message, "Sent.");
     assert.ok(await again.getByRole("textbox").isDisabled(), "it is not sent twice");
-    // It is refused again, which is another letter.
+    // It is refused again, as a new letter.
     const { payload } = (await until("it is refused again", async () => (await letters()).find(({ sequence }) => sequence > other.number))).letter;
     assert.ok(payload.startsWith(`(${other.message.length} bytes`), payload);
 

@@ -1,8 +1,9 @@
-// A worker that dies in the middle of a run: the page shows the next attempt, and then that the run was completed all the same.
+// A worker dies in the middle of a run: the page shows the next attempt, and then that the run
+// still completed.
 import assert from "node:assert/strict";
 import { Person, until } from "./page.mjs";
 
-/** It takes long enough to be killed, and goes on from its journal. */
+/** An agent slow enough to be killed; the next attempt continues from its journal. */
 const SLOW = {
     agent_id: "slow", kind: "llm", model: "scripted", tools: ["fs.list"],
     script: [...Array(12)].map((_, number) => ({ say: `Look ${number}.`, call: [{ tool: "fs.list", arguments: {} }], ms: 500 })).concat([{ say: "Seen all." }]),

@@ -1,4 +1,5 @@
-// The figures of a place with 10,000 runs (docs/performance.md). No test: `scripts/bench page` runs it.
+// The figures of a deployment with 10,000 runs (docs/performance.md). Not a test:
+// `scripts/bench page` runs it.
 import { Measure } from "./measure.mjs";
 import { Client, until } from "./page.mjs";
 
@@ -7,7 +8,7 @@ const AT_ONCE = 30;
 const WATCHED = 30_000;
 const NEW_A_SECOND = 20;
 
-/** Every tenth has spent something. */
+/** A submission; every tenth one spends money. */
 const run = (number) => ({
     goal: `Look at house ${number} and say which colour it has`, labels: { street: `s${number % 100}` },
     ...(number % 10 ? { agent_id: "echo" } : { agent_id: "spend", inputs: { usd: 0.01 } }),
@@ -21,7 +22,7 @@ export default async function many(place) {
 
     let next = 0;
     const began = performance.now();
-    // A gateway takes 100 a second of one caller.
+    // A gateway accepts 100 requests a second from one caller.
     const callers = Object.values(place.tokens).map((token) => new Client(place.url, token));
     const submits = async (caller) => {
         for (let number = next++; number < RUNS; number = next++)
@@ -57,7 +58,7 @@ export default async function many(place) {
     await shown(`a search for one of the newest 2,500`, `?q=house+${RUNS - 2000}`);
     await shown("a search for what no goal has", "?q=nowhere");
 
-    // The first look tells of all rows.
+    // The first update contains all rows, so measuring begins after it.
     const looks = async (what) => {
         await anna.go("", "#live:text('● live')");
         await rest();

@@ -1,8 +1,9 @@
-// What scripts of figures measure: how soon a page is painted, what comes while it is looked at, and what that takes.
+// Measurements for the scripts of figures: the time until a page is painted, the bytes that arrive
+// while it is open, and the work that they cause.
 import { readFileSync } from "node:fs";
 import { Person } from "./page.mjs";
 
-/** What is measured of the page, and said. */
+/** Measures the page and prints the figures. */
 export class Measure {
     bytes = 0;
 
@@ -30,7 +31,7 @@ export class Measure {
         return `${((await asked("JSHeapUsedSize")) / 2 ** 20).toFixed(1)} MiB, ${await asked("Nodes")} nodes`;
     }
 
-    /** That of the gateway. */
+    /** The memory of the gateway. */
     memory() {
         return `${Math.round(Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${process.env.TRELLIS_BENCH_PID}/status`, "utf8"))[1]) / 1024)} MiB`;
     }
@@ -43,7 +44,7 @@ export class Measure {
         });
     }
 
-    /** The least that the same server and browser can show. */
+    /** The fastest page of the same server and browser: one without data. */
     async floor() {
         await this.anna.go("");
         this.anna.allow("status of 404");
@@ -51,7 +52,7 @@ export class Measure {
         this.say("the floor, a page without data: first paint, page", this.told(await this.painted()));
     }
 
-    /** What comes while a page is looked at for so long, and how long it keeps the browser busy. */
+    /** Prints the bytes that arrive while a page is open, and the longest block of the browser. */
     async watched(what, lasts, also = async () => "") {
         await this.anna.page.evaluate(() => { window.longest = 0; new PerformanceObserver((list) => { for (const { duration } of list.getEntries()) window.longest = Math.max(window.longest, duration); }).observe({ type: "longtask" }); });
         this.bytes = 0;

@@ -1,5 +1,6 @@
-//! The page in a real browser: a headless Chromium that Playwright drives, before a `trellis dev` and before a real cluster. What is done in it is in
-//! the scripts beside this file; `views.mjs` has the table of all views.
+//! The page in a real browser: Playwright drives a headless Chromium, against a `trellis dev` and
+//! against a real cluster. The scripts beside this file contain the actions; `views.mjs` has the
+//! table of all views.
 
 mod place;
 
@@ -17,7 +18,8 @@ use place::Place;
 /// A browser is half a dozen processes: one at a time.
 static ONE: Semaphore = Semaphore::const_new(1);
 
-/// Runs scripts in one browser, one after the other (`drive.mjs`). A line of theirs that begins with `ask ` is a request to `Place::act`.
+/// Runs scripts in one browser, one after the other (`drive.mjs`). A printed line that begins with
+/// `ask ` is a request to `Place::act`.
 async fn drive(place: impl Future<Output = Place>, words: &[&str]) {
     let _alone = ONE.acquire().await.unwrap();
     let mut place = place.await;
@@ -105,7 +107,7 @@ async fn x10_what_failed_runs_again_and_what_is_within_something_else_or_on_anot
     drive(Place::dev(), &["rerun", "inner", "pages"]).await;
 }
 
-/// What is the same wherever the page stands is not looked at again here.
+/// Checks that do not depend on the deployment are skipped here.
 #[tokio::test(flavor = "multi_thread")]
 async fn x10_on_a_cluster_every_view_and_button_works() {
     let all = ["--quick", "views", "runs", "tree", "agent", "questions", "session", "roles", "letters"];

@@ -1,5 +1,6 @@
-// What every script uses: a browser, people in it, and what none of them may ever see: an error of the console or of the page, something that the
-// content security policy refused, a request to another server, a dialog that nobody asked for, and whatever axe finds.
+// The parts that every script uses: a browser and its people. Each person fails on an error of the
+// console or of the page, a violation of the content security policy, a request to another server,
+// an unexpected dialog, and any finding of axe.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -8,7 +9,7 @@ const require = createRequire(`${process.env.TRELLIS_BROWSER_MODULES}/`);
 const { chromium } = require("playwright-core");
 const AXE = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
 
-/** It only bounds a hang: nothing passes or fails by how fast the machine is. */
+/** Only bounds a hang: no test depends on the speed of the machine. */
 export const PATIENCE = 120_000;
 export const WIDE = { width: 1280, height: 900 };
 export const NARROW = { width: 390, height: 844 };
@@ -19,7 +20,7 @@ export async function launch() {
     return browser;
 }
 
-/** Waits until something holds. */
+/** Waits until `holds` returns a true value, and returns it. */
 export async function until(what, holds, patience = PATIENCE) {
     const deadline = Date.now() + patience;
     for (;;) {
@@ -30,13 +31,13 @@ export async function until(what, holds, patience = PATIENCE) {
     }
 }
 
-/** Somebody with a window of their own. */
+/** A person with a separate browser window. */
 export class Person {
     faults = [];
     allowed = [];
     replies = [];
 
-    /** Signed in by a token; without one, nobody yet. `base` is where the page begins. */
+    /** Opens a window, signed in if a token is given. `base` is the address of the page. */
     static async enter(place, token, base = place.url) {
         const person = new Person();
         Object.assign(person, { base, isQuick: place.isQuick });
@@ -76,14 +77,14 @@ export class Person {
         reply?.told(dialog.message());
     }
 
-    /** Does something about which a dialog asks; `undefined` says no to it. What the dialog said. */
+    /** Does `act` and answers its dialog; `undefined` dismisses it. Returns the dialog's text. */
     async replying(answer, act) {
         const told = new Promise((told) => this.replies.push({ answer, told }));
         await act();
         return await told;
     }
 
-    /** What the browser itself may say of a request that fails, as it has to: the status of an answer, or that nobody answered. */
+    /** Allows the browser's own error about a request that is expected to fail. */
     allow(words) {
         this.allowed.push(words);
     }
@@ -92,7 +93,7 @@ export class Person {
         return this.page.locator(selector, options);
     }
 
-    /** A view, with everything that must be visible on it. */
+    /** Opens a view and waits until these elements are visible. */
     async go(path, ...visible) {
         await this.page.goto(this.base + path);
         for (const selector of visible) await this.sees(selector);
@@ -111,8 +112,9 @@ export class Person {
         return await this.find(selector).count();
     }
 
-    /** No rule of axe is broken, by day and by night, on a wide screen and a narrow one; only colours are different by night. What glows is looked at as
-     *  those see it who want less motion: colours that are on their way from day to night are nobody's. */
+    /** Asserts that no rule of axe is broken, in light and dark, on a wide and a narrow screen. In
+     *  dark only the contrast of colours is checked. Motion is reduced, so that colours in the
+     *  middle of a transition are not measured. */
     async isAccessible() {
         const { page } = this;
         const colours = { runOnly: ["color-contrast"] };
@@ -130,7 +132,7 @@ export class Person {
         await page.emulateMedia({ colorScheme: "light", reducedMotion: null });
     }
 
-    /** Nothing is wider than the screen. */
+    /** Asserts that no element is wider than the screen. */
     async fits() {
         const wider = await this.page.evaluate(() => {
             if (document.documentElement.scrollWidth <= innerWidth) return [];
@@ -140,14 +142,14 @@ export class Person {
         assert.deepEqual(wider, [], `${this.page.url()} is wider than the screen`);
     }
 
-    /** Closes the window. Nothing was wrong in it. */
+    /** Closes the window, and asserts that it had no faults. */
     async leave() {
         await this.context.close();
         assert.deepEqual(this.faults, []);
     }
 }
 
-/** What a client asks a server for, without a browser. */
+/** A client of the HTTP interface, without a browser. */
 export class Client {
     constructor(url, token) {
         Object.assign(this, { url, token });
@@ -161,7 +163,7 @@ export class Client {
         return text ? JSON.parse(text) : null;
     }
 
-    /** Submits a run; its id. */
+    /** Submits a run and returns its id. */
     async submit(run) {
         return (await this.ask("POST", "runs", run)).trace_id;
     }
@@ -174,12 +176,12 @@ export class Client {
         return await this.ask("GET", `runs/${trace}`);
     }
 
-    /** A run as the list has it. */
+    /** A run as the list of runs shows it. */
     async found(trace) {
         return (await this.ask("GET", `runs?prefix=${trace}`)).runs[0];
     }
 
-    /** Submits a run, and waits for its end. */
+    /** Submits a run and waits for its end. */
     async finish(run) {
         const trace = await this.submit(run);
         await until(`${trace} ends`, async () => (await this.found(trace))?.ended_at);

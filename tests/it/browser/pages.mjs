@@ -1,8 +1,9 @@
-// Lists that are longer than a page, and the ways between their pages: runs, the agents of a timeline, events, and the entries of a journal.
+// Lists that are longer than one page, and the links between their pages: runs, the agents of a
+// timeline, events, and journal entries.
 import assert from "node:assert/strict";
 import { Person, until } from "./page.mjs";
 
-/** Its journal has an entry for each answer and one for each tool: 10 times 26. */
+/** An agent whose journal has an entry for each answer and for each tool call: 10 times 26. */
 const BUSY = {
     agent_id: "busy", kind: "llm", model: "scripted", tools: ["fs.list"], limits: { max_steps: 300 },
     script: [...Array(10).fill({ say: "I look.", call: Array(25).fill({ tool: "fs.list", arguments: {} }) }), { say: "All is there." }],
@@ -14,7 +15,7 @@ export default async function pages(place) {
     const link = (name) => anna.page.getByRole("link", { name, exact: true });
     const follow = (name) => Promise.all([anna.page.waitForEvent("load"), link(name).click()]);
 
-    // The list of runs, the newest first. What is new pushes nothing from one page to the next.
+    // The list of runs, newest first. New runs do not shift rows from one page to the next.
     const numbers = [1, 2, 3, 4, 5, 6, 7];
     for (const number of numbers) await client.finish({ goal: `Number ${number}`, agent_id: "echo", labels: { part: "pages" } });
     const goals = () => anna.find("li.run .goal").allTextContents();
@@ -50,7 +51,7 @@ export default async function pages(place) {
     await follow("Earlier");
     assert.deepEqual(await agents(), first);
 
-    // Its events, by their places in the log.
+    // The run's events, by their numbers in the log.
     const events = () => anna.find("[id^=event-]").evaluateAll((rows) => rows.map((row) => Number(row.id.slice(6))));
     await anna.go(`runs/${wide}/events`, "[id^=event-]");
     const shown = await events();
@@ -60,7 +61,7 @@ export default async function pages(place) {
     await follow("Earlier");
     assert.deepEqual(await events(), shown);
 
-    // A long journal: the last 200 entries, and those before.
+    // A long journal: the last 200 entries, and the ones before.
     await client.apply(BUSY);
     const long = await client.finish({ goal: "Look everywhere", agent_id: "busy", child_id: "looks" });
     const entries = () => anna.find("#journal > li").evaluateAll((all) => all.map((one) => Number(one.id.slice(2))));
@@ -73,12 +74,12 @@ export default async function pages(place) {
     assert.deepEqual(await entries(), from(1, length - 200));
     assert.equal(await anna.page.getByText("earlier entries").count(), 0);
     await anna.isAccessible();
-    // A link to an entry finds it, wherever it is.
+    // A link to an entry opens the page that contains it.
     for (const entry of [2, length]) {
         await anna.go(`runs/${long}/contexts/looks?entry=${entry}#e-${entry}`, `#e-${entry}:target`);
         assert.ok(await anna.find(`#e-${entry}`).evaluate((one) => one.getBoundingClientRect().top < innerHeight), `entry ${entry} is seen`);
     }
-    // A bar of its timeline opens it there.
+    // A bar of its timeline opens the entry in the journal.
     await anna.go(`runs/${long}/timeline`, ".timeline a:has(rect.tool)");
     await anna.find(".timeline a:has(rect.tool)").first().click({ force: true });
     await anna.sees("#journal > li:target .what:text('tool')");

@@ -1,4 +1,5 @@
-//! Where the page is: a `trellis dev`, or a gateway before a cluster of processes. And what a script may ask to be done about it.
+//! The deployment behind the page: a `trellis dev`, or a gateway and a cluster of processes.
+//! Also the actions that a script may request on it.
 
 use std::process::Command;
 
@@ -12,14 +13,15 @@ use trellis_tests::{
     servers::Trellis,
 };
 
-/// Who may sign in: somebody who may do everything, a client, and somebody who may only look. The token of each is its name and `-token`.
+/// The people who may sign in: anna may do everything, bert is a client, olga may only look. Each
+/// token is the name plus `-token`.
 const PEOPLE: [(&str, &[Kind]); 3] = [
     ("anna", &[Kind::Client, Kind::Observer, Kind::Admin]),
     ("bert", &[Kind::Client, Kind::Observer]),
     ("olga", &[Kind::Observer]),
 ];
 
-/// Where the traces of runs are said to be seen.
+/// The configured address of an external trace viewer.
 const TRACES: &str = "http://traces.example/{trace_id}";
 
 pub(super) struct Place {
@@ -50,7 +52,7 @@ impl Place {
         self.server.log()
     }
 
-    /// Does what a script asks for. What it is told.
+    /// Does the requested action and returns its answer.
     pub(super) async fn act(&mut self, asked: &str) -> String {
         match asked.split_whitespace().collect::<Vec<_>>().as_slice() {
             ["link"] => {
@@ -73,7 +75,7 @@ impl Place {
                 self.cluster.as_mut().expect("a worker of its own").kill(worker);
                 String::new()
             }
-            // What it is told is the message, which nobody can read.
+            // Returns the message, which no coordinator can decode.
             ["nonsense", word] => {
                 let message = json!({"nonsense": word});
                 self.cluster.as_ref().expect("a bus").client.publish(Subject::Cancel, &message).await;

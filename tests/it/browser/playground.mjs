@@ -1,4 +1,5 @@
-// The playground of a `trellis dev`: what is typed is checked and drawn, runs, and goes on although a step fails and the worker is killed.
+// The playground of a `trellis dev`: the typed graph is checked, drawn and run, and the run
+// continues after a failed step and a killed worker.
 import assert from "node:assert/strict";
 import { Person, until } from "./page.mjs";
 
@@ -21,14 +22,14 @@ export default async function playground(place) {
     await anna.find("#checked button:text('line 4')").click();
     const chosen = await text.evaluate((area) => area.value.slice(area.selectionStart, area.selectionEnd));
     assert.match(chosen, /id: pay/);
-    // All mistakes are told at once.
+    // All mistakes are shown at once.
     await text.fill(GRAPH.replace("spend", "spennd").replace("usd]", "euros]"));
     for (const seen of ["#checked .mark.bad:text('2 mistakes')", "text=did you mean `spend`?", "#checked li:has-text('euros')"]) await anna.sees(seen);
     await text.fill("name: [");
     await anna.sees("#checked .mark.bad");
     await text.fill(GRAPH);
     for (const seen of ["#checked .mark.good", "#part text:has-text('pay')", "#checked dd:text('pay → say')"]) await anna.sees(seen);
-    // A file is opened into the editor.
+    // A file is opened in the editor.
     await text.fill("");
     await anna.find("#open-file").setInputFiles({ name: "played.yaml", mimeType: "application/yaml", buffer: Buffer.from(GRAPH) });
     await until("it is there", async () => (await text.inputValue()) === GRAPH);

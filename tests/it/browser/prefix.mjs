@@ -1,4 +1,5 @@
-// The page behind another server, which has it under a prefix and takes that off: every view, the live stream and buttons.
+// The page behind a reverse proxy that serves it under a prefix and removes the prefix: every view,
+// the live stream and buttons.
 import assert from "node:assert/strict";
 import { Agent, createServer, request } from "node:http";
 import { Person, until } from "./page.mjs";
@@ -7,7 +8,7 @@ import { VIEWS, furnish } from "./views.mjs";
 
 const PREFIX = "/team/trellis/";
 
-/** What is not under the prefix is not there. */
+/** A reverse proxy for the prefix; it answers 404 for every other path. */
 async function proxy(to) {
     const { hostname, port } = new URL(to);
     const agent = new Agent({ keepAlive: true });
@@ -43,7 +44,7 @@ export default async function prefix(place) {
         const hrefs = await anna.find("a[href]:not([href^='http://traces.example']), form[action]").evaluateAll((links) => links.map((link) => new URL(link.getAttribute("href") ?? link.getAttribute("action"), document.baseURI).href));
         assert.deepEqual(hrefs.filter((href) => !href.startsWith(before.base)), [], `links of ${path}`);
     }
-    // Links, filters, buttons, and what changes by itself.
+    // Links, filters, buttons, and live updates.
     await anna.go("", `#t-${made.sleeps}`);
     await anna.find("header.top nav a:text('Workers')").click();
     await anna.sees("h1:text('Workers')");

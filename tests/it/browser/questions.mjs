@@ -1,4 +1,5 @@
-// Questions are answered in every form that they have. Of two people the first counts, and the other is told.
+// Questions are answered in all their forms. Of two answers the first applies, and the second
+// person is notified.
 import assert from "node:assert/strict";
 import { Person, until } from "./page.mjs";
 
@@ -13,7 +14,7 @@ export default async function questions(place) {
     const card = (person, question) => person.find(`.card:has(h2:text-is('${question}'))`);
     const result = (trace) => until(`${trace} has ended`, async () => (await client.run(trace)).outcome?.result);
 
-    // Two people have the same question before them.
+    // Two people have the same question open.
     const trace = await ask("Red or blue?", { choices: ["red", "blue"] });
     for (const person of [anna, bert]) await person.go("questions", "h2:text-is('Red or blue?')");
     assert.match(await anna.replying(undefined, () => card(anna, "Red or blue?").locator("button:text('red')").click()), /Answer “red”\?/);
@@ -56,12 +57,12 @@ export default async function questions(place) {
     await anna.replying("", send);
     await anna.sees(".told:has-text('Answered')");
     assert.deepEqual(JSON.parse(await result(feast)), { day: "Sunday", guests: 7, outside: true });
-    // After an answer in words, a question that comes later shows up on the same page.
+    // After an answer in words, a later question appears on the same page.
     await anna.page.evaluate(() => { document.isTheSame = true; });
     await ask("And then?");
     await anna.sees("h2:text-is('And then?')");
     assert.ok(await anna.page.evaluate(() => document.isTheSame));
-    // An approval, and one that is denied with a reason.
+    // An approval, and a denial with a reason.
     for (const [button, reason, verdict] of [["approve", "", "succeeded"], ["deny", "too late", "denied by anna: too late"]]) {
         const question = `May I? ${button}`;
         const asked = await client.submit({ name: "approval", steps: [{ id: "release", approve: { who: "the editor", question } }] });
@@ -73,7 +74,7 @@ export default async function questions(place) {
         const { graph } = await until("it has ended", async () => (await client.run(asked)).outcome);
         assert.ok([graph.verdict, graph.steps[0].reason].includes(verdict), JSON.stringify(graph));
     }
-    // What does not fit is told, and may be put right.
+    // An answer that does not fit shows its mistake, and can be corrected.
     const number = await ask("How many more?", { schema: { type: "integer" } });
     await anna.go("questions", "h2:text-is('How many more?')");
     const asked = card(anna, "How many more?");

@@ -1,4 +1,5 @@
-// A graph that failed runs again: what did not succeed, or chosen steps and what follows from them. Both are new runs.
+// A failed graph runs again: its unsuccessful steps, or chosen steps and all that follow them. Both
+// are new runs.
 import assert from "node:assert/strict";
 import { Person, until } from "./page.mjs";
 
@@ -28,12 +29,12 @@ export default async function rerun(place) {
 
     const { page } = anna;
     const named = (name) => page.getByRole("button", { name, exact: true });
-    /** Which run is shown that is not this one. */
+    /** The id of the shown run, once it is not this one. */
     const another = async (trace) => {
         await until("another run is shown", () => /runs\/\w+$/.test(page.url()) && !page.url().endsWith(trace));
         return page.url().split("/").at(-1);
     };
-    /** Which of its steps took over what an earlier run had done. */
+    /** The steps that were taken over from an earlier run. */
     const taken = async (trace) => {
         const { contexts } = (await client.ask("GET", `runs/${trace}/receipt`)).receipt;
         return contexts.filter((one) => one.taken_from).map((one) => one.child_id);
@@ -49,14 +50,14 @@ export default async function rerun(place) {
     await anna.sees("#head .mark.good");
     assert.deepEqual(await taken(second), ["build", "notes"]);
 
-    // Nothing of this one failed: only chosen steps run again.
+    // This run has no failed step, so only chosen steps can run again.
     await anna.go(`runs/${second}`, "#head .mark.good");
     assert.equal(await named("Rerun").count(), 0);
     await page.getByText("Rerun from a step").click();
     await page.getByRole("listbox", { name: "Steps" }).selectOption(["notes", "publish"]);
     assert.match(await anna.replying("", () => named("Rerun").click()), /Run these steps/);
     const third = await another(second);
-    // An approval counts for the run in which it was given.
+    // An approval is valid only for the run in which it was given.
     await answer(third, "approve");
     await anna.sees("#head .mark.good");
     assert.deepEqual(await taken(third), ["build"]);

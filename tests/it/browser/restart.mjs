@@ -1,4 +1,5 @@
-// A server that is stopped and started again: the lamp says so, and the page goes on by itself, with the same session.
+// A server is stopped and started again: the lamp shows it, and the page reconnects by itself, with
+// the same session.
 import { Person } from "./page.mjs";
 
 export default async function restart(place) {
@@ -11,12 +12,12 @@ export default async function restart(place) {
     await bert.go("", "#live:text('● live')");
     await place.ask("stop");
     for (const person of [anna, bert]) await person.sees("#live:text('○ reconnecting')");
-    // A button says that nobody answers.
+    // A button shows that the server does not answer.
     await anna.replying("", () => anna.find("#actions button:text('Cancel')").click());
     await anna.sees(".told:text(\"The server can't be reached.\")");
     await place.ask("start");
     for (const person of [anna, bert]) await person.sees("#live:text('● live')");
-    // What happens from now on is seen.
+    // Later changes are shown again.
     await anna.replying("", () => anna.find("#actions button:text('Cancel')").click());
     await anna.sees("#head .mark:has-text('cancelled')");
     await bert.sees(`#t-${trace} .mark:has-text('cancelled')`);

@@ -1,8 +1,8 @@
-// Each role has the buttons for what it may do, and no others.
+// Each role has only the buttons for its permitted actions.
 import assert from "node:assert/strict";
 import { Person } from "./page.mjs";
 
-/** Buttons that do something, besides those that everybody has. */
+/** Buttons with an action, except those that every role has. */
 const BUTTONS = "main button:not([aria-controls]):not(form.filters button):not(form.slider button)";
 
 export default async function roles(place) {

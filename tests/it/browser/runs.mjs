@@ -1,4 +1,4 @@
-// The list of runs: each filter, rows that change in place, and new runs that announce themselves.
+// The list of runs: each filter, rows that change in place, and the notice of new runs.
 import assert from "node:assert/strict";
 import { Person } from "./page.mjs";
 
@@ -21,7 +21,7 @@ export default async function runs(place) {
     const anna = await Person.enter(place, place.tokens.anna);
     const rows = async () => (await anna.find("li.run").evaluateAll((rows) => rows.map((row) => row.id.slice(2)))).sort();
     const names = (traces) => traces.map((trace) => Object.keys(made).find((name) => made[name] === trace) ?? trace).sort();
-    /** Fills the form in, and leaves the rest of it empty; what is listed then. */
+    /** Filters by these fields, with the other fields empty. Returns the listed runs. */
     const filtered = async (fields) => {
         const wanted = { status: "", agent_id: "", label: "part=filters", q: "", min_cost_usd: "", thread_id: "", since: "", ...fields };
         for (const [name, value] of Object.entries(wanted)) {
@@ -36,7 +36,7 @@ export default async function runs(place) {
     };
     await anna.go("");
     assert.deepEqual(await filtered({}), Object.keys(made).sort());
-    // The address is the view: somebody else sees the same.
+    // The address contains the whole view: another person sees the same.
     const bert = await Person.enter(place, place.tokens.bert);
     await bert.page.goto(anna.page.url());
     assert.equal(await bert.count("li.run"), Object.keys(made).length);
@@ -52,7 +52,7 @@ export default async function runs(place) {
         [{ min_cost_usd: "0.03" }, "paused"],
     ]) assert.deepEqual(await filtered(fields), [found], JSON.stringify(fields));
     assert.deepEqual(await filtered({ thread_id: "talk-2" }), []);
-    // Since a day: midnight in UTC.
+    // Filter by day: midnight in UTC.
     const day = (days) => new Date(Date.now() + days * 86_400_000).toISOString().slice(0, 10);
     assert.deepEqual(await filtered({ since: day(-1) }), Object.keys(made).sort());
     assert.equal(await anna.find("[name=since]").inputValue(), day(-1), "what was chosen is shown");
@@ -60,11 +60,11 @@ export default async function runs(place) {
     assert.deepEqual(await filtered({ waiting_for_human: true }), ["input_required", "paused"]);
     await Promise.all([anna.page.waitForURL(anna.base), anna.find("a:text('Clear')").click()]);
 
-    // Who spent it, and with which model.
+    // The spenders, by agent and by model.
     for (const by of ["by agent", "by model"]) await anna.sees(`.today ul:has-text('${by}') li:has-text('$')`);
     await anna.sees(".today li:has-text('spend')");
 
-    // A row changes in place, others stay as they are, and what is new waits to be asked for.
+    // A row changes in place, other rows stay, and new runs wait behind a notice.
     await anna.go("?label=part%3Dfilters", "#live:text('● live')");
     const same = `#t-${made.completed}`;
     for (const row of [same, `#t-${made.paused}`]) await anna.find(row).evaluate((row) => { row.isAsItWas = true; });
@@ -76,11 +76,11 @@ export default async function runs(place) {
     assert.equal(await anna.count(".goal:text('It is new')"), 0);
     await anna.find("#news a").click();
     await anna.sees(".goal:text('It is new')");
-    // A run that does not fit any more is still there to be read.
+    // A row that no longer matches the filter stays readable.
     await anna.go("?label=part%3Dfilters&status=input_required", "#live:text('● live')", `#t-${made.input_required}`);
     const { questions } = await client.ask("GET", "questions?limit=100");
     const asked = questions.find(({ trace_id }) => trace_id === made.input_required);
-    // The list was looked at again when it knows of a new one.
+    // Once the list shows the new run, it has been reloaded.
     await submit({ goal: "It asks as well", agent_id: "ask" });
     await anna.sees("#news a:text('1 new')");
     await client.ask("POST", `runs/${made.input_required}/contexts/${asked.child_id}/answers/${asked.number}`, { answer: "yes" });

@@ -21,7 +21,7 @@ export default async function session(place) {
     await anna.go("", "#sign-in");
     assert.deepEqual(await anna.context.cookies(), []);
 
-    // A link signs in once, and leaves nothing of itself in the address.
+    // A link signs in once, and its token does not stay in the address.
     const link = await place.ask("link");
     const open = async () => {
         const person = await Person.enter(place);

@@ -1,4 +1,5 @@
-// Sessions of a gateway end when it is restarted: whoever looks at its page is asked to sign in again, and is then where they were.
+// A restarted gateway has no sessions: its visitors must sign in again, and then return to the same
+// view.
 import { Person } from "./page.mjs";
 
 export default async function signedOut(place) {

@@ -1,4 +1,5 @@
-// The graph of a run, and its timeline: a part of it is looked at closer by dragging over it, with buttons and with keys, and all of it by a double click.
+// The graph of a run and its timeline. Dragging, buttons and keys zoom into a part; a double click
+// shows everything again.
 import assert from "node:assert/strict";
 import { Person, until } from "./page.mjs";
 import { WRITER } from "./views.mjs";
@@ -21,7 +22,7 @@ export default async function timeline(place) {
     await anna.sees(".journal #e-1");
     await anna.page.goBack();
 
-    // Chosen steps of it run again, and what they need is taken over.
+    // Chosen steps of the run run again, and their inputs are taken over.
     await anna.go(`runs/${trace}`);
     assert.equal(await anna.count("#actions > button:text-is('Rerun')"), 0, "nothing of it failed");
     await anna.find("#actions summary").click();
@@ -30,7 +31,7 @@ export default async function timeline(place) {
     await until("another run is shown", () => !anna.page.url().includes(trace) && anna.page.url().includes("runs/"));
     await anna.sees("#head .mark.good");
 
-    // The timeline of a run that goes on is drawn again.
+    // The timeline of a running agent is redrawn.
     const asks = await client.submit({ goal: "Wait for me", agent_id: "ask", child_id: "asks", inputs: { question: "Now?" } });
     await client.reaches(asks, "input_required");
     await anna.go(`runs/${asks}/timeline`, "#head .mark.asks", "#live:text('● live')");
@@ -40,7 +41,8 @@ export default async function timeline(place) {
     assert.match(await anna.find(".timeline rect.human title").textContent(), /^waits for a human, /);
     await client.ask("POST", `runs/${asks}/contexts/asks/answers/1`, { answer: "yes" });
     await anna.sees("#head .mark.good");
-    // Whoever looks closer looks at the same time still when it is drawn again, and stands where they stood. It is drawn again while an agent works.
+    // A zoomed view keeps its time range and its focus across redraws. It is redrawn while an agent
+    // works.
     const works = await client.submit({ goal: "Sleep", agent_id: "sleep", child_id: "sleeps", inputs: { ms: 3_600_000 } });
     await client.reaches(works, "working");
     await anna.go(`runs/${works}/timeline`, "#head .mark.busy", "#live:text('● live')");
@@ -57,7 +59,7 @@ export default async function timeline(place) {
     await client.ask("POST", `runs/${works}/cancel`, {});
     await anna.sees("#head .mark:has-text('cancelled')");
 
-    // An attempt that failed was not lost, and what stands beneath a graph is shown beneath it.
+    // A failed attempt is not shown as lost, and the children of a graph are shown below it.
     const fails = await client.finish({ name: "fails", steps: [{ id: "never", agent_id: "fail", task_description: "Fail" }] });
     await anna.go(`runs/${fails}/timeline`, ".timeline rect.failed", ".timeline tr:has(th.d0) rect.agents", ".timeline tr:has(th.d1) rect.retry", ".timeline th.d1:has-text('never')");
     assert.equal(await anna.count(".timeline rect.lost:not(.key rect)"), 0);
@@ -67,7 +69,7 @@ export default async function timeline(place) {
 
     await anna.go(`runs/${trace}/timeline`);
     await anna.sees(".timeline rect.chat");
-    // A call and a tool open their entries.
+    // A call and a tool open their journal entries.
     const bars = anna.find(".timeline a:has(rect.tool)");
     assert.equal(await bars.count(), 1, "the script calls one tool");
     await bars.click({ force: true });
@@ -89,7 +91,7 @@ export default async function timeline(place) {
     await drag(0.25, 0.75);
     near(await shown(), [2500, 5000]);
     assert.ok(anna.page.url().endsWith("/timeline"), "whoever drags over a bar opens nothing");
-    // To the left as to the right, and closer still.
+    // Drags work in both directions, and a second drag zooms further.
     await drag(0.5, 0);
     near(await shown(), [2500, 2500]);
     const all = new Set(await anna.find(".timeline td svg").evaluateAll((plots) => plots.map((plot) => plot.getAttribute("viewBox"))));
@@ -97,7 +99,8 @@ export default async function timeline(place) {
     await plot.dblclick();
     await until("all is shown again", async () => (await shown())[2] === 10000);
     await looksWithoutAPointer(anna, shown);
-    // What the legend shows is what the rows show: a lost attempt has a red edge, and each wait a hatch of its own.
+    // The legend matches the rows: a lost attempt has a red edge, and each kind of wait its own
+    // hatch.
     const style = (kind, name) => anna.find(`.legend rect.${kind}`).evaluate((key, name) => getComputedStyle(key)[name], name);
     assert.equal(await style("lost", "stroke"), await style("lost", "fill"));
     for (const kind of ["human", "agents", "retry", "paused"]) assert.match(await style(kind, "fill"), new RegExp(`#key-${kind}`));
@@ -105,10 +108,10 @@ export default async function timeline(place) {
     await anna.leave();
 }
 
-/** The buttons that can do something. */
+/** The enabled buttons. */
 const able = (anna) => anna.find("#looks button:enabled").evaluateAll((buttons) => buttons.map((button) => button.dataset.look));
 
-/** The times above the rows. */
+/** The labels of the time axis above the rows. */
 const axis = (anna) => anna.find(".axis .tick:not([hidden]) text").allTextContents();
 
 async function looksWithoutAPointer(anna, shown) {

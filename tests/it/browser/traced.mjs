@@ -1,4 +1,4 @@
-// Where a server knows where traces are seen, a run has a link to its own.
+// With a configured trace viewer, each run has a link to its trace there.
 import assert from "node:assert/strict";
 import { Person } from "./page.mjs";
 

@@ -1,8 +1,9 @@
-// A run: its tree is folded, loaded, and changes as the run does; it is cancelled and raised.
+// A run: its tree is folded, loaded, and updated with the run; the run is cancelled and its budget
+// raised.
 import assert from "node:assert/strict";
 import { Person, until } from "./page.mjs";
 
-/** A graph of so many steps that all wait for the first, which asks. */
+/** A graph whose steps all wait for the first one, which asks a human. */
 export function longGraph(steps) {
     const step = (number) => ({ id: `n${number}`, agent_id: number === 1 ? "ask" : "echo", task_description: `Do ${number}`, depends_on: number === 1 ? [] : ["n1"] });
     return { name: "long", mode: "parallel", steps: [...Array(steps)].map((_, place) => step(place + 1)) };
@@ -13,7 +14,7 @@ export default async function tree(place) {
     const anna = await Person.enter(place, place.tokens.anna);
     const row = (child) => `#r-${child}`;
 
-    // What is open is folded, and opened again.
+    // An open part is folded, and opened again.
     const deep = await client.finish({ goal: "grow", agent_id: "tree", child_id: "t", inputs: { depth: 3, width: 1 } });
     await anna.go(`runs/${deep}`, row("t-1-1-1"), ".result pre");
     const fold = (child) => anna.find(`[aria-controls='u-${child}']`);
@@ -24,14 +25,14 @@ export default async function tree(place) {
     await fold("t-1").click();
     await anna.sees(row("t-1-1-1"));
 
-    // What is far down is loaded when it is opened.
+    // Deep parts are loaded when they are opened.
     const wide = await client.finish({ goal: "grow", agent_id: "tree", child_id: "t", inputs: { depth: 2, width: 20 } });
     await anna.go(`runs/${wide}`, row("t-1-1"), row("t-20"));
     assert.equal(await anna.count(row("t-20-1")), 0);
     await fold("t-20").click();
     await anna.sees(row("t-20-20"));
 
-    // What is long is loaded a part at a time.
+    // Long lists are loaded in parts.
     const long = await client.submit(longGraph(205));
     await client.reaches(long, "input_required");
     await anna.go(`runs/${long}`, row("long"));
@@ -42,7 +43,7 @@ export default async function tree(place) {
     assert.equal(await anna.count(".more"), 0);
     await client.ask("POST", `runs/${long}/cancel`, {});
 
-    // It goes on as the run does, whatever was folded.
+    // The tree updates with the run, also in folded parts.
     const graph = { name: "g", mode: "sequential", steps: [
         { id: "first", agent_id: "ask", task_description: "First?" },
         { id: "second", agent_id: "ask", task_description: "Second?" },
@@ -65,7 +66,7 @@ export default async function tree(place) {
     assert.ok(await anna.page.evaluate(() => document.isTheSame), "the page was not loaded again");
     assert.equal(await anna.find("#live").textContent(), "");
 
-    // Cancel asks first.
+    // Cancel asks for confirmation.
     const sleeps = await client.submit({ goal: "Sleep", agent_id: "sleep", child_id: "s", inputs: { ms: 3_600_000 } });
     await anna.go(`runs/${sleeps}`, "#live:text('● live')");
     const cancel = () => anna.find("#actions button:text('Cancel')").click();
@@ -75,7 +76,7 @@ export default async function tree(place) {
     await anna.sees("#head .mark:has-text('cancelled')");
     await until("it can't be cancelled twice", async () => (await anna.count("#actions button:text('Cancel')")) === 0);
 
-    // Raise asks for how much, and says what can't be.
+    // Raise asks for the amount, and explains an invalid one.
     const paused = await client.submit({ goal: "Spend", agent_id: "spend", child_id: "p", max_cost_usd: 0.03, on_exhausted: "pause", inputs: { usd: 0.01, calls: 5 } });
     await client.reaches(paused, "paused");
     await anna.go(`runs/${paused}`, "#live:text('● live')", "#head .mark:has-text('paused')");
@@ -89,14 +90,14 @@ export default async function tree(place) {
     anna.allow("status of 4");
     assert.match(await raise("#asked form.raise", "abc"), /Raise what p may use\?/);
     await until("it says what is wrong", async () => /abc|dollars/.test(await anna.find("#asked .told").textContent()));
-    // As large as it was used up again at once: it may be raised once more, on a new card.
+    // The raised budget was used up at once: it may be raised again, on a new card.
     await raise("#asked form.raise", "0.04");
     await anna.sees("#asked [name=max_cost_usd][value='0.04']");
     await raise("#asked form.raise", "0.05");
     await anna.sees("#head .mark.good");
     await until("nothing is waited for", async () => (await anna.count("#asked .card")) === 0);
 
-    // So is an agent beneath, on its own page, where it says from whom its money is.
+    // The same for an inner agent, on its own page, which names the budget that pays for it.
     const inner = await client.submit({ name: "inner", max_cost_usd: 1, on_exhausted: "pause", inputs: { usd: 0.01, calls: 5 }, steps: [{ id: "spends", agent_id: "spend", task_description: "Spend", max_cost_usd: 0.03, input_from: ["usd", "calls"] }] });
     await until("it waits", async () => (await client.found(inner))?.waiting_for_human);
     await anna.go("questions", `main a[href='runs/${inner}#asked']`);

@@ -1,7 +1,8 @@
-// Every view of the page: where it is, and what must be visible there. A new view is a new row of the table.
+// Every view of the page: its address, and the elements that must be visible there. A new view is a
+// new row of the table.
 import { Person, until } from "./page.mjs";
 
-/** One agent that calls a tool, writes a file and reports, as a script without a model. */
+/** An agent that calls a tool, writes a file and reports, as a script without a model. */
 export const WRITER = {
     agent_id: "writer", kind: "llm", model: "scripted", description: "Writes a page about anything.", system_prompt: "You write.", tools: ["fs.write"],
     script: [
@@ -18,7 +19,7 @@ const GRAPH = {
     ],
 };
 
-/** Makes what the views show. */
+/** Creates the runs and definitions that the views show. */
 export async function furnish({ client }) {
     await client.apply(WRITER);
     const graph = await client.finish(GRAPH);
@@ -33,7 +34,7 @@ export async function furnish({ client }) {
     return { graph, written, asks, sleeps };
 }
 
-/** The table. `isLive`: it goes on by itself. */
+/** The table. `isLive`: the view updates by itself. */
 export const VIEWS = ({ graph, written, asks, sleeps }) => [
     { path: "", sees: ["h1:text('Runs')", `#t-${graph} .labels:has-text('team=research')`, `#t-${sleeps} .mark.busy`, `#t-${asks} .asks`], isLive: true },
     { path: "?label=team%3Dnight", sees: [`#t-${sleeps}`, "a:text('Clear')"], isLive: true },
@@ -72,7 +73,7 @@ export default async function views(place) {
         if (isLive) await anna.sees("#live:text('● live')");
         await anna.isAccessible();
     }
-    // All that is folded, opened.
+    // Opens all folded parts.
     await anna.go(`runs/${made.written}/contexts/ants`);
     for (const one of await anna.find("summary").all()) await one.click();
     await anna.sees(".journal pre:has-text('# Ants')");

@@ -1,5 +1,5 @@
-//! Logs that a coordinator with keys reads back (S3), on every bus: what others stored there counts for nobody, and stands
-//! in nobody's way.
+//! Logs that a coordinator with keys reads back (S3), on every bus: foreign messages there are
+//! ignored, and do not block genuine ones.
 
 use bus::{Bus, From, Outgoing, PublishError, StoredMessage, keys::Keys};
 use domain::{
@@ -56,7 +56,7 @@ fn texts(all: &[StoredMessage]) -> Vec<&str> {
     all.iter().map(|stored| std::str::from_utf8(&stored.payload).unwrap()).collect()
 }
 
-/// Stores a message again, with its code, on a subject.
+/// Stores a copy of a message, with its code, on a subject.
 async fn again(bus: &Bus, stored: &StoredMessage, subject: &Subject) {
     let StoredMessage { headers, payload, .. } = stored.clone();
     let copy = Outgoing { subject: subject.clone(), id: None, headers, payload, expect_last: None };
@@ -85,10 +85,10 @@ async fn s3_only_what_was_signed_for_its_place_is_read_from_a_log(bus: Bus) {
         followed.push(follow.next().await.unwrap());
     }
     assert_eq!(texts(&followed), ["first", "second"]);
-    // A second delivery is the same message.
+    // A second delivery of a genuine message is accepted.
     again(&bus, &first, &one).await;
     assert_eq!(texts(&read(&ours, &one).await), ["first", "second", "first"]);
-    // What is not read back needs no code.
+    // Messages that no coordinator reads back need no code.
     put(
         &bus,
         &Subject::History(trellis_tests::subjects::pool(), trace(1), "root".parse().unwrap()),
@@ -112,7 +112,7 @@ async fn s3_the_last_authentic_message_counts_whatever_is_stored_behind_it(bus: 
     let second = put(&ours, &profile(), "second", Some(first)).await;
     assert_eq!(texts(&ours.read(&filter).await.unwrap()), ["first", "second"]);
     assert_eq!(ours.last(&filter).await.unwrap().unwrap().sequence, second);
-    // What is authentic still stands in the way.
+    // A genuine message still causes a conflict.
     let refused = ours.publish(message(&profile(), "late", Some(first))).await;
     assert!(matches!(refused, Err(PublishError::WrongSequence)), "{refused:?}");
 }
@@ -159,8 +159,8 @@ async fn s3_keys_verify_what_earlier_ones_signed(bus: Bus) {
     assert_eq!(read(both.accepting_unsigned()).await, "before unsigned after");
 }
 
-/// proves: a subject of which everything was removed, and that begins again, as the ticks of a schedule that was deleted and
-/// made anew, is followed; an earlier message that is stored again still does not count.
+/// proves: a subject whose messages were all removed and that begins again (the ticks of a
+/// recreated schedule) is followed; an earlier message that is stored again is still ignored.
 async fn s3_what_is_stored_behind_removed_messages_is_not_stored_again(bus: Bus) {
     let ours = signed(&bus);
     let ticks = Subject::Ticks("nightly".parse().unwrap());
@@ -216,8 +216,8 @@ async fn s3_what_a_coordinator_with_other_keys_may_have_stored_is_told_apart(bus
     assert_eq!(texts(&refused), ["unsigned", "other", "forged"]);
 }
 
-/// proves: what a stranger stores under the id that a message will have does not keep that message from being stored; the same
-/// message is still stored once.
+/// proves: a stranger's message with the id of a future message does not block that message; the
+/// future message is still stored only once.
 async fn s3_nobody_can_take_the_id_of_a_message_before_it_is_stored(bus: Bus) {
     let (ours, one) = (signed(&bus), event(1));
     let with_id = |text: &str| Outgoing { id: Some("root.outcome".into()), ..message(&one, text, None) };
@@ -227,9 +227,10 @@ async fn s3_nobody_can_take_the_id_of_a_message_before_it_is_stored(bus: Bus) {
     assert_eq!(texts(&ours.read(&Filter::Events).await.unwrap()), ["ours"]);
 }
 
-/// proves: whoever may only publish can't bring an earlier message back by storing it so often that the last one would be
-/// dropped: not for who reads all, who asks for the last, or who follows. Nor does a subject that is full of copies, or of what
-/// nobody signed, keep the next message from being stored; what is kept are the last ones that count.
+/// proves: a stranger who may only publish can't revive an earlier message by storing many copies
+/// until the last one is dropped. This holds for reading all, for reading the last, and for
+/// following. A subject full of copies or of unsigned messages still accepts the next message, and
+/// keeps the last genuine ones.
 async fn s3_copies_of_an_earlier_message_never_push_out_the_last(bus: Bus) {
     let ours = signed(&bus);
     for subject in [
@@ -253,7 +254,7 @@ async fn s3_copies_of_an_earlier_message_never_push_out_the_last(bus: Bus) {
         let fill = async |message: &dyn Fn() -> Outgoing| {
             let mut stored = 0;
             for _ in 0..100 {
-                // Whoever has no keys makes no room either.
+                // A publisher without keys makes no room.
                 let sent = bus.send(vec![message()]).await.stored().await.remove(0);
                 stored += usize::from(sent.is_ok());
             }
@@ -278,8 +279,9 @@ async fn s3_copies_of_an_earlier_message_never_push_out_the_last(bus: Bus) {
     }
 }
 
-/// proves: a copy of an earlier message that was stored before the last one does not count instead of it, once what it was a
-/// copy of, and what came between, is removed; nor does one that was signed for a log that is no more.
+/// proves: a copy of an earlier message, stored before the last one, does not become the last one
+/// when its original and the messages in between are removed. The same holds for a message that was
+/// signed for a deleted log.
 async fn s3_a_copy_before_the_last_message_never_takes_its_place(bus: Bus) {
     let ours = signed(&bus);
     let schedule = Subject::Schedule("nightly".parse().unwrap());
@@ -303,8 +305,9 @@ async fn s3_a_copy_before_the_last_message_never_takes_its_place(bus: Bus) {
     assert_eq!(ours.read(&Filter::One(other)).await.unwrap(), []);
 }
 
-/// proves: a message that names an object which can't be read keeps nobody from reading the log; it is not fetched, because
-/// nobody has signed it. Large ones that were signed are read as they were written, and not with another payload.
+/// proves: a message that names an unreadable object does not stop the reader; the object is not
+/// fetched, because the message is unsigned. Large signed messages are read with their original
+/// payload, and not with another one.
 #[tokio::test]
 async fn s3_an_object_is_fetched_only_for_a_message_that_was_signed_with_it() {
     let (server, bus) = nats().await;
@@ -314,7 +317,7 @@ async fn s3_an_object_is_fetched_only_for_a_message_that_was_signed_with_it() {
     put(&ours, &one, "small", None).await;
     let objects = bus.objects("core/").await.unwrap();
     assert_eq!(objects.len(), 1);
-    // An object whose description says that it is larger than any.
+    // An object whose description claims an impossible size.
     let client = async_nats::connect(server.url()).await.unwrap();
     let stream = async_nats::jetstream::new(client.clone());
     let name = "overflow/forged";
@@ -340,7 +343,7 @@ async fn s3_an_object_is_fetched_only_for_a_message_that_was_signed_with_it() {
     client.flush().await.unwrap();
     let read = ours.read(&Filter::Events).await.unwrap();
     assert_eq!(bytes(&read), [2 << 20, 5]);
-    // Whatever was asked of the server came before this.
+    // Every request to the server so far comes before this one.
     client.publish("$JS.API.STREAM.MSG.GET.end", "".into()).await.unwrap();
     let mut fetched = 0;
     while let Some(request) = futures_util::StreamExt::next(&mut asked).await
@@ -357,12 +360,12 @@ async fn s3_an_object_is_fetched_only_for_a_message_that_was_signed_with_it() {
         assert_eq!(follow.next().await.unwrap().payload.len(), bytes);
     }
     assert_eq!(ours.last(&Filter::Events).await.unwrap().unwrap().payload, "small");
-    // Another object in the place of a genuine one.
+    // Another object replaces a genuine one.
     bus.put_object(&objects[0], "another".into()).await.unwrap();
     assert_eq!(texts(&ours.read(&Filter::Events).await.unwrap()), ["small"]);
 }
 
-/// The subject of the description of an object, and what it says.
+/// The subject of an object's description, and the description.
 async fn described_at(client: &async_nats::Client, name: &str) -> (String, serde_json::Value) {
     let stream = async_nats::jetstream::new(client.clone());
     let mut names = stream.stream_names();
@@ -381,7 +384,7 @@ async fn described_at(client: &async_nats::Client, name: &str) -> (String, serde
     panic!("no bucket has {name}")
 }
 
-/// As the client library names descriptions.
+/// The encoding of object names that the client library uses.
 fn base64(text: &str) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut encoded = String::new();

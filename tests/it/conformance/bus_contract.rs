@@ -297,7 +297,7 @@ async fn a_broadcast_reaches_all_subscribers(bus: Bus) {
 }
 
 async fn a_service_answers_at_all_its_subjects(bus: Bus) {
-    // Two of them end in the same word.
+    // Two of the subjects end in the same word.
     let subjects = [Subject::Submit, Subject::Query(Topic::Schedules), Subject::Admin(Action::Schedules)];
     let service =
         Service { name: "trellis", version: "0.1.0", description: "answers", subjects: subjects.to_vec() };
@@ -378,7 +378,7 @@ async fn messages_behind_a_sequence_and_the_end_of_a_log_are_found(bus: Bus) {
     let end = bus.end(&Filter::Events).await.unwrap();
     assert_eq!((end.log, end.sequence), (start.log, 5), "the log of all that goes on in a run");
     assert!(start.is_in(end) && !end.is_in(start));
-    // What is removed is not found, and the end stays where it is.
+    // Removed messages are not found, and the end of the log stays.
     bus.purge(&Filter::EventsOf(trace(1))).await.unwrap();
     assert_eq!(since(Filter::Events, 0).await, [of(2, 2), of(3, 3)]);
     assert_eq!(bus.end(&Filter::Events).await.unwrap(), end);

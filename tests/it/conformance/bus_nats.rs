@@ -15,10 +15,10 @@ async fn raw(server: &NatsServer) -> jetstream::Context {
     jetstream::new(async_nats::connect(server.url()).await.unwrap())
 }
 
-/// Proves that a publish is sent again until it is acknowledged, that a pull is made again after a
-/// reconnect, and that a follower resumes where it was. After the last restart only one batch is left,
-/// and it comes in less time than it takes to notice that a pull was lost without looking at the
-/// connection (22 s).
+/// Proves that a publish is repeated until it is acknowledged, that a pull is repeated after a
+/// reconnect, and that a follower resumes at its place. After the last restart only one batch is
+/// left. It arrives in less time than detecting a lost pull without checking the connection would
+/// take (22 s).
 #[tokio::test]
 async fn a_killed_server_loses_no_message() {
     const BATCH: usize = 60;
@@ -29,7 +29,7 @@ async fn a_killed_server_loses_no_message() {
     queue.want(1 << 20);
     let mut follow = bus.follow(&[Filter::Events], From::Start).await.unwrap();
     let (consumed, back_since) = (Cell::new(0), Cell::new(None));
-    // Known before the last batch is sent: nobody waits for more than there is.
+    // Set before the last batch is sent, so that the consumers wait for no further message.
     let total = Cell::new(None);
     let missing = |seen: usize| total.get().is_none_or(|total| seen < total);
     let publishing = async {
@@ -82,7 +82,8 @@ async fn a_killed_server_loses_no_message() {
     assert!(took < Duration::from_secs(20), "{took:?} after the server was back");
 }
 
-/// Proves that a fenced message whose acknowledgement was lost is not refused because of its own first copy.
+/// Proves that a fenced message whose acknowledgement was lost is not refused because of its own
+/// first copy.
 #[tokio::test]
 async fn a_fenced_message_sent_again_is_a_duplicate() {
     let (_server, bus) = nats().await;
@@ -170,8 +171,9 @@ async fn w6_a_purge_deletes_large_payloads() {
     assert_eq!(bus.objects("core/").await.unwrap().len(), 1);
 }
 
-/// A request that is too large for a message leaves no object behind, and neither does a deleted message. An answer is where nothing
-/// else is, and the server removes it soon: whoever asks for many fills nothing that runs need (S6).
+/// A large request leaves no object behind, and neither does a deleted message. Objects of answers
+/// have a bucket of their own, which the server soon clears: a caller with many requests does not
+/// fill storage that runs need (S6).
 #[tokio::test]
 async fn w6_s6_large_requests_answers_and_deleted_messages_leave_no_objects() {
     let (server, bus) = nats().await;
@@ -202,10 +204,11 @@ async fn w6_s6_large_requests_answers_and_deleted_messages_leave_no_objects() {
     assert_eq!(bus.objects("overflow/").await.unwrap(), [""; 0]);
 }
 
-/// W6: to find the objects of one context costs the same among one other run and among a thousand. All that the server
-/// answers goes to an inbox, so a listener there counts it.
+/// W6: finding the objects of one context costs the same among one other run and among a thousand.
+/// The server sends all answers to an inbox, so a listener there counts them.
 ///
-/// proves: the index of objects. Without it the server sends a message for each object of the bucket.
+/// proves: the index of objects. Without it the server sends a message for each object of the
+/// bucket.
 #[tokio::test]
 async fn w6_the_objects_of_a_context_are_found_without_looking_at_others() {
     let server = NatsServer::start();
@@ -217,13 +220,13 @@ async fn w6_the_objects_of_a_context_are_found_without_looking_at_others() {
     }
     let listener = async_nats::connect(server.url()).await.unwrap();
     let mut answers = listener.subscribe("_INBOX.>").await.unwrap();
-    // The server has the subscription when it has sent us our own message.
+    // When our own message arrives, the server has the subscription.
     listener.publish("_INBOX.begin", "".into()).await.unwrap();
     soon(answers.next()).await.unwrap();
     let mut cost = async || {
         assert_eq!(bus.objects("t.x.").await.unwrap(), ["t.x.1.outputs/a", "t.x.1.result"]);
         assert_eq!(bus.objects("t.").await.unwrap().len(), 3);
-        // What comes before the answer to a ping came before our own message.
+        // Messages before the answer to the ping came before our own message.
         bus.ping().await.unwrap();
         listener.publish("_INBOX.end", "".into()).await.unwrap();
         let (mut messages, mut bytes) = (0, 0);
@@ -249,7 +252,7 @@ async fn w6_the_objects_of_a_context_are_found_without_looking_at_others() {
     assert_eq!(bus.objects("t.x.").await.unwrap(), ["t.x.1.outputs/a"]);
 }
 
-/// Of a deleted object nothing is left in the bucket, not even the note that it was deleted.
+/// A deleted object leaves nothing in the bucket, not even a deletion marker.
 #[tokio::test]
 async fn w6_a_deleted_object_leaves_nothing_behind() {
     let (server, bus) = nats().await;
@@ -304,7 +307,7 @@ async fn a_stream_or_consumer_with_other_settings_is_named() {
 
 #[tokio::test]
 async fn a_dead_port_is_an_error_at_once() {
-    // A port nobody listens on, and that no connection is made from.
+    // No server listens on this port, and no connection is made from it.
     let url = "nats://me:s3cret@127.0.0.1:1".to_owned();
     let to = Connect::new(url, Namespace::default(), "x");
     let error = soon(Nats::connect(&to)).await.unwrap_err();

@@ -1,5 +1,5 @@
-//! A directory whose process is killed, whose disk is full, or whose file is damaged. What was acknowledged is there, or it is
-//! said that it can't be read.
+//! A directory whose process is killed, whose disk is full, or whose file is damaged. Acknowledged
+//! data is readable, or opening the directory fails with an error.
 
 use std::{
     fs,
@@ -22,14 +22,14 @@ use super::{
     text,
 };
 
-/// What a process of these tests does with which directory.
+/// The variable that names the task and the directory of the other process.
 const TASK: &str = "TRELLIS_TEST_DISK";
 const FILE: &str = "trellis.redb";
 /// More than an empty database has, and soon reached.
 const SMALL_BYTES: u64 = 8 << 20;
 
-/// This test's executable as another process, in which only [`the_other_process`] runs. It is not ended by writing more than it
-/// may.
+/// Starts this test's executable as another process that runs only [`the_other_process`]. Writing
+/// beyond its file size limit does not end it.
 fn other_process(task: &str, directory: &Path) -> Child {
     let mut command = Command::new("sh");
     command.args(["-c", r#"trap "" XFSZ; exec "$@""#, "sh"]);
@@ -37,7 +37,7 @@ fn other_process(task: &str, directory: &Path) -> Child {
     only_the_other_process(command)
 }
 
-/// The arguments of the command become that process.
+/// Spawns the command, with arguments that select only that test.
 fn only_the_other_process(mut command: Command) -> Child {
     let name = format!("{}::the_other_process", module_path!().split_once("::").unwrap().1);
     command.arg(std::env::current_exe().unwrap());
@@ -45,7 +45,7 @@ fn only_the_other_process(mut command: Command) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// What it says, line by line, without the frame of the tests.
+/// The lines that the process prints, without the output of the test runner.
 fn lines(child: &mut Child) -> impl Iterator<Item = String> + use<> {
     let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
     lines.filter_map(|line| Some(line.split_once("says ")?.1.to_owned()))
@@ -74,7 +74,7 @@ async fn the_other_process() {
     }
 }
 
-/// Writes until it is killed, and says what is acknowledged.
+/// Writes until it is killed, and prints each acknowledged number.
 async fn write_on(bus: &Bus, store: &Store) {
     for number in 0_u32.. {
         bus.publish(identified(event(1), &number.to_string())).await.unwrap();
@@ -88,7 +88,7 @@ async fn numbers(bus: &Bus) -> Result<Vec<String>, bus::Error> {
     Ok(stored.iter().map(|stored| text(&stored.payload)).collect())
 }
 
-/// How many writes a process had acknowledged that was killed.
+/// The number of writes that a process acknowledged before it was killed.
 fn killed_after(directory: &Directory, count: usize) -> u32 {
     let mut child = other_process("write", directory.path());
     let mut lines = lines(&mut child);
@@ -104,7 +104,8 @@ async fn a_killed_process_loses_nothing_that_it_acknowledged() {
     let directory = Directory::fresh();
     let mut at_least = 0;
     for _ in 0..3 {
-        // Each begins again: what it stores is known by its ids, and each trace exists.
+        // Each process starts from number 0: the bus knows the messages by their ids, and the
+        // traces exist.
         at_least = at_least.max(killed_after(&directory, 40));
         let disk = directory.open();
         let (bus, store) = (bus_of(&disk).await, store_of(&disk));
@@ -136,7 +137,8 @@ async fn another_process_is_refused_until_the_first_has_gone() {
     Disk::open(directory.path()).unwrap();
 }
 
-/// Writes until there is no room, then reads, then gets more room; says what it saw, and ends without closing anything.
+/// Fills the disk, then reads, then gets more room. Prints the results, and exits without closing
+/// anything.
 async fn fill(bus: &Bus, store: &Store) {
     let (_, most) = getrlimit(Resource::RLIMIT_FSIZE).unwrap();
     setrlimit(Resource::RLIMIT_FSIZE, SMALL_BYTES, most).unwrap();
@@ -185,7 +187,8 @@ async fn a_full_disk_refuses_writes_and_keeps_what_it_acknowledged() {
     assert_eq!(store.versions(&[trace(9)]).await.unwrap(), [1]);
 }
 
-/// Acknowledges a delivery while nothing can be written, and another one later; ends without closing anything.
+/// Acknowledges one delivery while nothing can be written, and another later; exits without closing
+/// anything.
 async fn acknowledge_nothing(bus: &Bus) {
     bus.send((0..3).map(|n| message(Subject::Spawn, &n.to_string())).collect()).await.stored().await;
     let mut queue = bus.consume(&Consumer::Intake).await.unwrap();
@@ -219,7 +222,8 @@ async fn an_acknowledgement_that_a_disk_does_not_take_goes_with_the_next() {
     quiet(queue.next()).await;
 }
 
-/// Fills the small disk that the directory is on, then makes room on it; says how much is there when it is opened again.
+/// Fills the small disk of the directory, then makes room; prints the contents that it finds after
+/// reopening.
 async fn fill_up(disk: Disk) {
     let directory = std::env::current_dir().unwrap();
     let filler = directory.join("filler");
@@ -246,8 +250,8 @@ async fn fill_up(disk: Disk) {
     say(&format!("{}", bus.read(&Filter::Events).await.unwrap().len() - stored));
 }
 
-/// On a real disk pages are missing where the file was thought to be long enough. It needs a mount of its own, for which a
-/// process must be root.
+/// On a real disk, pages are missing where the file looked long enough. The test needs its own
+/// mount, and therefore root.
 #[tokio::test]
 async fn a_small_disk_refuses_writes_until_there_is_room() {
     if !ServerDisk::allowed() {
@@ -265,7 +269,8 @@ async fn a_small_disk_refuses_writes_until_there_is_room() {
     assert_eq!(said, ["1"]);
 }
 
-/// What a damaged directory gives: whether it could be read; panics if it is not what was written.
+/// Reads a damaged directory. Returns false if it can't be read, and panics if the contents differ
+/// from the writes.
 fn read_damaged(directory: &Path, count: u32) -> bool {
     let read = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -277,7 +282,7 @@ fn read_damaged(directory: &Path, count: u32) -> bool {
             Some((numbers(&bus).await.ok()?, loaded))
         })
     };
-    // A database that gives up on what it finds has not told anything wrong.
+    // A panic of the database is fine: it returned no wrong data.
     let Ok(Some((there, loaded))) = catch_unwind(AssertUnwindSafe(read)) else { return false };
     let all: Vec<String> = (0..there.len()).map(|number| number.to_string()).collect();
     assert!(there == all && there.len() >= count as usize, "{count} were acknowledged: {there:?}");
@@ -294,17 +299,17 @@ fn a_damaged_file_is_read_as_it_was_written_or_not_at_all() {
     let whole = fs::read(directory.path().join(FILE)).unwrap();
     let length = whole.len();
     let read = |damaged: &[u8]| {
-        // As another machine finds it: nothing says that it was left whole.
+        // As another machine finds it: no marker of a clean shutdown.
         fs::remove_dir_all(copy.path()).ok();
         fs::create_dir_all(copy.path()).unwrap();
         fs::write(copy.path().join(FILE), damaged).unwrap();
         let could = read_damaged(copy.path(), count);
-        // Whoever tries again is not told anything else.
+        // A second attempt gives the same answer.
         assert!(could || !read_damaged(copy.path(), count), "what was refused is read now");
         could
     };
     assert!(read(&whole), "it is whole");
-    // Its end may be free: then nothing is missing.
+    // The end of the file may be unused; then cutting it loses nothing.
     for cut in [1, 100, 4096, length / 4, length / 2] {
         read(&whole[..length - cut]);
     }
@@ -315,7 +320,8 @@ fn a_damaged_file_is_read_as_it_was_written_or_not_at_all() {
     for page in 0..length / 4096 {
         let mut damaged = whole.clone();
         let at = page * 4096;
-        // Its last pages as a torn write leaves them; of the others a few bytes, elsewhere in each.
+        // The last pages look like a torn write; in other pages a few bytes change, at varying
+        // places.
         if at + 8 * 4096 >= length {
             damaged[at..].fill(0xA5);
         } else {
@@ -327,7 +333,7 @@ fn a_damaged_file_is_read_as_it_was_written_or_not_at_all() {
     assert!(refused > 0, "no page that was damaged matters");
 }
 
-/// proves: the checksum of each row. The database itself would give what it finds.
+/// proves: the checksum of each row. The database itself would return the changed row.
 #[tokio::test]
 async fn a_row_that_was_changed_in_a_closed_file_is_refused() {
     let directory = Directory::fresh();

@@ -1,4 +1,5 @@
-//! The index of runs (G17), on both stores: what a commit lists, what it takes off the lists, and how they are read.
+//! The index of runs (G17), on all stores: the entries that a commit adds and removes, and reading
+//! them.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use domain::{Timestamp, TraceId};
 
 use super::store::{at, commit, trace, write};
 
-/// A run as the index knows it.
+/// A run as the index stores it.
 #[derive(Debug, Clone)]
 struct Run {
     at: u64,
@@ -26,7 +27,7 @@ impl Run {
     }
 }
 
-/// Stores a version of a run, listed so.
+/// Stores a version of a run with this index entry.
 async fn put(store: &Store, number: u128, version: u64, run: &Run) {
     let opened_at = (version == 1).then(|| at(run.at));
     commit(store, Write { opened_at, index: run.text(), ..write(trace(number), version) }).await;
@@ -41,7 +42,7 @@ async fn found(store: &Store, find: &Find) -> Vec<TraceId> {
     store.find(find).await.unwrap().into_iter().map(|(id, _)| id).collect()
 }
 
-/// proves: the script takes a run off the lists of terms that it has no more.
+/// proves: the script removes a run from the lists of its former terms.
 pub(super) async fn g17_a_run_is_listed_under_the_terms_it_has_now(store: Store) {
     put(&store, 1, 1, &Run::new(10, &["status:working", "agent:a", "label:k=v"])).await;
     put(&store, 2, 1, &Run::new(20, &["status:working", "agent:b", "label:k=v"])).await;
@@ -57,7 +58,7 @@ pub(super) async fn g17_a_run_is_listed_under_the_terms_it_has_now(store: Store)
     assert_eq!(found(&store, &with(&[&["status:working"]])).await, [trace(2)], "it has another status now");
     assert_eq!(found(&store, &with(&[&["status:completed"]])).await, [trace(1)]);
     assert_eq!(found(&store, &with(&[&["agent:a"]])).await, [trace(3), trace(1)], "what stays, stays");
-    // A commit that changes none of it leaves it alone; one that is refused changes nothing.
+    // A commit without index changes leaves the entry alone; a refused commit changes nothing.
     commit(&store, write(trace(1), 3)).await;
     put(&store, 1, 3, &Run::new(10, &["status:failed"])).await;
     assert_eq!(
@@ -69,7 +70,8 @@ pub(super) async fn g17_a_run_is_listed_under_the_terms_it_has_now(store: Store)
     assert_eq!(fields["index"], "10 - status:completed agent:a label:k=v");
 }
 
-/// proves: the merge of the partitions' lists, with many runs of one millisecond, and the place that a page begins at.
+/// proves: the merge of the partitions' lists, with many runs in one millisecond, and the start of
+/// each page.
 pub(super) async fn g17_pages_are_those_of_a_naive_list_while_runs_arrive(store: Store) {
     let mut all: BTreeMap<(Timestamp, TraceId), Run> = BTreeMap::new();
     let run = |number: u128| {
@@ -114,7 +116,7 @@ pub(super) async fn g17_pages_are_those_of_a_naive_list_while_runs_arrive(store:
                 let Some((last, began)) = page.last().copied() else { break };
                 after = Some((began, last));
                 pages.extend(page.into_iter().map(|(id, _)| id));
-                // Newer runs that fit: they are before all pages that are still to come.
+                // Newer matching runs come before all pages that are still to come.
                 late += 1;
                 let newer = Run { at: 5_000, ..run(1) };
                 put(&store, late, 1, &Run { terms: vec!["status:1".into(), "agent:3".into()], ..newer })
@@ -128,7 +130,7 @@ pub(super) async fn g17_pages_are_those_of_a_naive_list_while_runs_arrive(store:
     assert_eq!(store.run_count().await.unwrap(), 400);
 }
 
-/// proves: the cost is compared as a number, and a run whose cost is not known yet is a candidate.
+/// proves: costs are compared as numbers, and a run with an unknown cost is a candidate.
 pub(super) async fn g17_runs_are_found_by_cost_and_time(store: Store) {
     for (number, cost) in [(1, Some(0)), (2, Some(9_000_000_000_000_000)), (3, Some(1_500)), (4, None)] {
         put(&store, number, 1, &Run { cost, ..Run::new(number as u64 * 10, &["t"]) }).await;
@@ -155,7 +157,7 @@ pub(super) async fn g17_runs_are_found_by_cost_and_time(store: Store) {
     assert_eq!(found(&store, &Find::newest(0)).await, []);
 }
 
-/// proves: an entry goes with its run, and with what a rebuild replaces.
+/// proves: an entry is removed with its run, and when a rebuild replaces the run.
 pub(super) async fn g17_a_trace_that_is_replaced_or_removed_leaves_no_entry(store: Store) {
     let old = Run { cost: Some(5), ..Run::new(10, &["status:completed", "agent:a"]) };
     for number in 1..=2 {
@@ -175,7 +177,7 @@ pub(super) async fn g17_a_trace_that_is_replaced_or_removed_leaves_no_entry(stor
     assert!(store.remove(trace(1), 2).await.unwrap());
     assert_eq!(found(&store, &with(&[&["agent:a"]])).await, []);
     assert_eq!(store.with_prefix("000000", 9).await.unwrap(), []);
-    // The id is free again, and nothing of before is left.
+    // The id is free again, and no earlier entry is left.
     put(&store, 1, 1, &Run::new(50, &["agent:b"])).await;
     assert_eq!(found(&store, &with(&[&["status:working"]])).await, []);
     assert_eq!(found(&store, &with(&[&["agent:b"]])).await, [trace(1)]);
@@ -204,7 +206,7 @@ pub(super) async fn g17_an_id_is_found_by_its_first_digits(store: Store) {
     assert_eq!(store.with_prefix(&whole, 9).await.unwrap(), [ids[1]]);
 }
 
-/// proves: a run that waits for a human is found though it is no longer among the newest.
+/// proves: a run that waits for a human is found although many newer runs exist.
 pub(super) async fn g17_who_waits_for_a_human_is_found_at_any_age(store: Store) {
     put(&store, 1, 1, &Run::new(50, &["human"])).await;
     // As if thousands of newer runs had pushed it off the list.

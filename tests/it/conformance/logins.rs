@@ -1,5 +1,5 @@
-//! Connecting as somebody, over TLS, and what a server does not permit: told at once, with the subject, instead of a request
-//! that nobody answers. Certificates are made here.
+//! Connecting as a user, over TLS, and missing permissions: a denial is reported at once, with its
+//! subject, and not as a request that times out. The certificates are made here.
 
 use std::{
     path::{Path, PathBuf},
@@ -49,7 +49,7 @@ fn may_not_publish(subject: &str) -> Denied {
     Denied { action: Action::Publish, subject: subject.into() }
 }
 
-/// Longer than a test may take: whoever waited for it would fail.
+/// Longer than a test may take: waiting for it would fail the test.
 const LONG: Duration = Duration::from_secs(3600);
 
 #[tokio::test]
@@ -78,11 +78,12 @@ async fn s1_what_the_server_denies_is_told_at_once_with_its_subject() {
     let object = soon(bus.put_object("x", Bytes::from_static(b"1"))).await;
     let about = "$JS.API.STREAM.MSG.GET.OBJ_AGENT_OUTPUTS";
     assert_eq!(object, Err(Error::Denied(may_not_publish(about))));
-    // Whoever may ask nothing can still tell whether the server answers.
+    // A user without permission to request anything can still ping the server.
     soon(bus.ping()).await.unwrap();
 }
 
-/// Without the option it would be the inbox of all, which such a user may not have.
+/// Without the option the client uses the common inbox prefix, which this user may not subscribe
+/// to.
 #[tokio::test]
 async fn s1_an_inbox_that_is_not_ours_is_told_with_every_request() {
     let server = server(&format!("publish: [\">\"], subscribe: [\"{INBOX}.>\"]"));
@@ -95,7 +96,8 @@ async fn s1_an_inbox_that_is_not_ours_is_told_with_every_request() {
     }
 }
 
-/// What a worker and an observer may do is enough for objects and for following: no consumer is made, nothing is removed.
+/// The rights of a worker and an observer suffice for objects and for following: no consumer is
+/// created, nothing is removed.
 #[tokio::test]
 async fn s1_objects_and_logs_are_read_without_making_consumers() {
     let server = server(&format!(
@@ -110,7 +112,8 @@ async fn s1_objects_and_logs_are_read_without_making_consumers() {
     for name in ["a.b.large", "overflow/x"] {
         soon(bus.put_object(name, large.clone())).await.unwrap();
         assert_eq!(soon(bus.get_object(name)).await.unwrap(), Some(large.clone()));
-        // Another content under the same name: the chunks of the first stay, because we may not remove them.
+        // A new object under the same name: the chunks of the first one stay, because this user may
+        // not remove them.
         soon(bus.put_object(name, Bytes::from_static(b"other"))).await.unwrap();
         assert_eq!(soon(bus.get_object(name)).await.unwrap(), Some(Bytes::from_static(b"other")));
     }
@@ -129,7 +132,7 @@ async fn s1_objects_and_logs_are_read_without_making_consumers() {
     }
 }
 
-/// The same bytes again are not stored again.
+/// Storing the same bytes again stores nothing.
 #[tokio::test]
 async fn an_object_that_is_stored_twice_is_stored_once() {
     let (_server, bus) = super::nats().await;
@@ -144,7 +147,7 @@ async fn an_object_that_is_stored_twice_is_stored_once() {
     assert_eq!(stored().await, once);
 }
 
-/// Its readers may not: a worker has no right to make a consumer.
+/// The readers may not create it: a worker has no right to create a consumer.
 #[tokio::test]
 async fn s1_the_queue_of_a_pool_is_made_by_who_publishes_work_for_it() {
     let (_server, bus) = super::nats().await;
@@ -162,7 +165,8 @@ async fn s1_the_queue_of_a_pool_is_made_by_who_publishes_work_for_it() {
     bus.consume(&default).await.unwrap();
 }
 
-/// A coordinator without the right to create finds what the provisioner made, and says what is missing.
+/// A coordinator without the right to create streams finds those of the provisioner, and reports
+/// missing ones.
 #[tokio::test]
 async fn s1_who_may_not_create_only_compares() {
     let server = server(&format!(
@@ -175,7 +179,7 @@ async fn s1_who_may_not_create_only_compares() {
     let all = login(&server, "all", None).await;
     all.set_up(&topology()).await.unwrap();
     soon(bus.set_up(&topology())).await.unwrap();
-    // Other limits are no reason not to start; other subjects are.
+    // Other limits do not prevent a start; other subjects do.
     let smaller = bus::Topology { max_log_bytes: 8 << 20, ..topology() };
     soon(bus.set_up(&smaller)).await.unwrap();
     let fewer = bus::Topology { partitions: 2, ..topology() };
@@ -268,7 +272,7 @@ async fn s1_nats_over_tls_with_our_ca_our_certificate_and_an_nkey() {
         let error = soon(Nats::connect(&to)).await.expect_err(case);
         assert!(matches!(error, Error::Connect { .. }), "{case}: {error}");
     }
-    // Whoever insists on TLS does not talk to a server without it.
+    // A client that requires TLS does not talk to a server without it.
     let plain = NatsServer::start();
     let mut to = Connect::new(plain.url(), Namespace::default(), "x");
     Nats::connect(&to).await.unwrap();
@@ -332,7 +336,8 @@ async fn s1_redis_over_tls_with_our_ca_our_certificate_and_a_user() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// Each case has the rules of the user `default`, the judgement of them, and the version of a trace after a restart.
+/// Each case has the rules of the user `default`, their classification, and the version of a trace
+/// after a restart.
 #[tokio::test]
 async fn s1_the_default_user_of_redis_decides_what_a_restart_restores() {
     let cases = [

@@ -1,4 +1,5 @@
-//! Tests that run on all implementations of the bus and the store: in memory, on a disk and on real servers.
+//! Tests that run on all implementations of the bus and the store: in memory, on a disk and on real
+//! servers.
 
 mod authentic;
 mod bus_contract;
@@ -35,7 +36,7 @@ fn topology() -> Topology {
     Topology { partitions: 4, max_queue_bytes: 16 << 20, max_log_bytes: 16 << 20, ..Topology::default() }
 }
 
-/// A namespace no other test has.
+/// A namespace that no other test uses.
 fn namespace() -> Namespace {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -48,7 +49,7 @@ async fn memory() -> Bus {
     bus
 }
 
-/// A bus in a directory of its own.
+/// A bus in a fresh directory.
 async fn disk() -> (Directory, Bus) {
     let directory = Directory::fresh();
     let bus = bus_in(&directory).await;
@@ -102,7 +103,7 @@ async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(SOON, what).await.expect("it did not come in time")
 }
 
-/// Nothing is delivered for a while.
+/// Asserts that no message is delivered for a while.
 async fn quiet(what: impl Future<Output = Delivery>) {
     let came = tokio::time::timeout(Duration::from_millis(700), what).await;
     assert!(came.is_err(), "{:?}", came.map(|delivery| text(&delivery.payload)));

@@ -1,5 +1,5 @@
-//! Objects, of which a server's permissions see little (S6): what somebody else stores under a name hides nothing, removes
-//! nothing, and delays nobody.
+//! Objects are only coarsely protected by a server's permissions (S6). A stranger's object under
+//! any name hides nothing, removes nothing, and delays no reader.
 
 use async_nats::HeaderMap;
 use bus::{Bus, Consumer, Outgoing};
@@ -13,7 +13,7 @@ use trellis_tests::servers::NatsServer;
 
 use super::{event, identified, message, nats, soon, text, trace};
 
-/// Whoever may write to the bucket, as another worker.
+/// A stranger who may write to the bucket, as another worker may.
 struct Other {
     client: async_nats::Client,
     bucket: String,
@@ -25,7 +25,7 @@ impl Other {
         Other { client, bucket: bus.namespace().stream(bucket) }
     }
 
-    /// Says what an object is, as its writer would.
+    /// Writes an object's description, as its writer would.
     async fn tell(&self, name: &str, about: serde_json::Value) {
         use base64::{Engine, engine::general_purpose::URL_SAFE};
         let to = format!("$O.{}.M.{}", self.bucket, URL_SAFE.encode(name));
@@ -76,7 +76,7 @@ async fn s6_nobody_rolls_up_the_objects() {
     }
 }
 
-/// The reader of a reference has the hash of what it looks for.
+/// The reader of a reference has the hash of the content.
 #[tokio::test]
 async fn s6_an_object_is_found_by_its_content_whatever_others_store_under_its_name() {
     let (server, bus) = nats().await;
@@ -90,7 +90,8 @@ async fn s6_an_object_is_found_by_its_content_whatever_others_store_under_its_na
     assert_eq!(bus.get_content(NAME, &sha256(&mine)).await.unwrap(), Some(mine));
 }
 
-/// What is told of an object names its parts. If that is believed, whoever deletes the object deletes those of another, or all.
+/// A description of an object names its parts. If a delete trusted a forged one, it would delete
+/// the parts of another object, or all.
 #[tokio::test]
 async fn s6_a_deleted_object_takes_no_parts_of_others_with_it() {
     let (server, bus) = nats().await;
@@ -109,7 +110,7 @@ async fn s6_a_deleted_object_takes_no_parts_of_others_with_it() {
     }
 }
 
-/// A payload that is too large for its message is the one that the sender stored.
+/// A message with a payload in an object is bound to the object that its sender stored.
 #[tokio::test]
 async fn s6_a_message_is_bound_to_the_content_of_its_object() {
     let (server, bus) = nats().await;
@@ -120,20 +121,20 @@ async fn s6_a_message_is_bound_to_the_content_of_its_object() {
         bus.publish(Outgoing { payload: large.clone(), ..identified(subject.clone(), "a") }).await.unwrap();
         let name = bus.objects(prefix).await.unwrap().pop().unwrap_or_else(|| panic!("{subject}"));
         assert!(name.ends_with(&sha256(&large)), "{name}");
-        // Others say something else of it.
+        // A stranger writes another description of it.
         let other = Other::of(&server, &bus, bucket).await;
         other.tell(&name, other.about(&name, "none", true)).await;
         let last = bus.last(&Filter::One(subject.clone())).await.unwrap().unwrap();
         assert_eq!(last.payload, large, "{subject}");
     }
-    // An object that is there, under a name that promises another content.
+    // An existing object, under a name that promises another content.
     let wrong = format!("overflow/x.{}", sha256("another"));
     bus.put_object(&wrong, Bytes::from_static(b"{}")).await.unwrap();
     let other = Other::of(&server, &bus, "AGENT_OUTPUTS").await;
     other.send(&bus, &Subject::Input, &wrong).await;
     let mut queue = bus.consume(&Consumer::Intake).await.unwrap();
     queue.want(2);
-    // Each is fetched beside the other.
+    // The two are fetched at the same time.
     let mut both = [soon(queue.next()).await, soon(queue.next()).await];
     both.sort_by_key(|delivery| delivery.subject.ends_with("agent.input"));
     let [large_one, lost] = both;
@@ -143,7 +144,8 @@ async fn s6_a_message_is_bound_to_the_content_of_its_object() {
     assert!(refused.contains("its content is not what the message names"), "{refused}");
 }
 
-/// Fetching an object whose parts are missing takes seconds. Whoever is behind it in the queue does not wait for that.
+/// Fetching an object with missing parts takes seconds. The next messages of the queue do not wait
+/// for it.
 #[tokio::test]
 async fn s6_a_message_whose_object_cant_be_read_delays_nobody() {
     let (server, bus) = nats().await;
@@ -173,7 +175,7 @@ async fn s6_a_message_whose_object_cant_be_read_delays_nobody() {
     let lost = soon(requests.next()).await.unwrap();
     assert!(lost.payload.is_empty(), "{lost:?}");
 
-    // What everybody hears is never an object.
+    // A broadcast never has its payload in an object.
     let mut stops = bus.subscribe(&Filter::Stops).await.unwrap();
     bus.ping().await.unwrap();
     other.send(&bus, &Subject::Stop(trace(1)), &name).await;
@@ -182,7 +184,7 @@ async fn s6_a_message_whose_object_cant_be_read_delays_nobody() {
     assert_eq!(text(&soon(stops.next()).await.unwrap().payload), "a neighbour's");
 }
 
-/// A message may name any object. When it is removed, only its own object goes with it.
+/// A message may name any object. Removing the message removes only its own object.
 #[tokio::test]
 async fn s6_a_message_that_is_removed_takes_no_object_of_others_along() {
     let (server, bus) = nats().await;
@@ -211,7 +213,7 @@ async fn s6_a_message_that_is_removed_takes_no_object_of_others_along() {
     assert_eq!(left, names, "its own object is gone");
 }
 
-/// Whatever is stored as an object: nobody reads a payload that is larger than any message may be.
+/// A payload above the largest message size is never read, even if such an object exists.
 #[tokio::test]
 async fn s6_a_payload_larger_than_a_message_is_not_read() {
     let (server, bus) = nats().await;
@@ -227,7 +229,7 @@ async fn s6_a_payload_larger_than_a_message_is_not_read() {
     assert!(refused.contains("8388608"), "{refused}");
 }
 
-/// However many payloads can't be read: who looks for the parts of one keeps no place that another needs.
+/// Many unreadable payloads: the search for their parts does not use up places that others need.
 #[tokio::test]
 async fn s6_many_objects_that_cant_be_read_delay_nobody() {
     let (server, bus) = nats().await;
@@ -258,7 +260,7 @@ async fn s6_many_objects_that_cant_be_read_delay_nobody() {
     }
 }
 
-/// A copy of a message names the same object, which stays as long as a message does that names it (S3).
+/// A copy of a message names the same object, which exists as long as a message names it (S3).
 #[tokio::test]
 async fn s3_a_copy_that_is_removed_does_not_take_the_object_along() {
     let (server, bus) = nats().await;

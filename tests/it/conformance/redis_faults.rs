@@ -1,5 +1,5 @@
-//! The store when Redis fails: every call ends in bounded time, errors say what was being done, no write is partial, and
-//! the store reconnects by itself.
+//! The store when Redis fails: every call ends in bounded time, errors name the operation, no write
+//! is partial, and the store reconnects by itself.
 
 use std::{error::Error as _, time::Duration};
 
@@ -17,8 +17,8 @@ use trellis_tests::{
 
 use super::store::{PARTITIONS, agent, at, commit, key, redis, trace, version, write};
 
-/// A reconnect and an answer take 6 s at the most. The rest is room for a busy machine; whoever waits
-/// for others one after the other takes minutes.
+/// A reconnect and an answer take at most 6 s. The rest allows for a busy machine; reconnects one
+/// after another would take minutes.
 pub(super) const BOUND: Duration = Duration::from_secs(40);
 
 /// Sends a command to the server directly. A server that changes its role closes its connections.
@@ -53,12 +53,13 @@ pub(super) async fn recovered(store: &Store) {
     }
 }
 
-/// As the default user: one that was made while the server ran is gone with it.
+/// Connects as the default user: a user created at runtime is lost when the server restarts.
 async fn of_its_owner(server: &RedisServer) -> Store {
     Store::Redis(Redis::connect(&server.url(), "".parse().unwrap(), PARTITIONS).await.unwrap())
 }
 
-/// Proves that the script is sent again with its source: without that, each commit after a flush is an error.
+/// Proves that the script is sent again with its source: without that, each commit after a flush is
+/// an error.
 #[tokio::test]
 async fn f20_a_flushed_script_is_loaded_again_within_the_call() {
     let server = RedisServer::start();
@@ -82,8 +83,8 @@ async fn f20_a_flushed_script_is_loaded_again_within_the_call() {
     assert_eq!(store.load(&[trace(1)]).await.unwrap()[0].counter % 3, 0, "nothing ran twice");
 }
 
-/// Proves that Redis refuses the script's first write for lack of memory, and that one refused commit makes the call an
-/// error.
+/// Proves that Redis refuses the script's first write for lack of memory, and that one refused
+/// commit makes the call an error.
 #[tokio::test]
 async fn f20_a_full_server_refuses_a_write_whole() {
     let server = RedisServer::start_with(&["--maxmemory", "12mb", "--maxmemory-policy", "noeviction"]);
@@ -127,7 +128,8 @@ async fn f20_a_full_server_refuses_a_write_whole() {
     assert_eq!(more, CommitOutcome::Done { counter: acknowledged + 1 });
 }
 
-/// Proves that a key of another type stops the script before its first write, once: then it is removed, and the counter has gone back.
+/// Proves that a key of another type stops the script before its first write. It happens once: then
+/// the key is removed, and the counter has gone back.
 #[tokio::test]
 async fn f20_a_key_of_another_type_leaves_no_partial_write() {
     let server = RedisServer::start();
@@ -166,7 +168,7 @@ async fn f16_a_killed_redis_keeps_what_it_acknowledged_and_is_found_again() {
                 done
             })
         };
-        // In the midst of it.
+        // Kills the server while the writer is busy.
         written.wait_for(|done| *done >= acknowledged + 20).await.unwrap();
         server.kill();
         let done = writer.await.unwrap();
@@ -183,8 +185,8 @@ async fn f16_a_killed_redis_keeps_what_it_acknowledged_and_is_found_again() {
     }
 }
 
-/// Proves that a server that started again is another process to the mark, though it has the same counter: it may have lost
-/// writes that others made up for.
+/// Proves that the mark distinguishes a restarted server from the earlier one, although both have
+/// the same counter: the restart may have lost writes that later ones replaced.
 #[tokio::test]
 async fn f17_a_mark_that_was_seen_before_a_restart_is_not_set_after_it() {
     let mut server = RedisServer::start();
@@ -216,8 +218,8 @@ async fn f16_a_call_waits_for_a_redis_that_is_back_at_once() {
     assert_eq!(proxy.refusing(), 0, "the third try was the first to be answered");
 }
 
-/// Proves the watchdog on a frozen connection: the server works, new connections work, and the one in use never answers
-/// again. Without it every later call fails.
+/// Proves the watchdog on a frozen connection: the server works, new connections work, and the
+/// current one never answers again. Without the watchdog every later call fails.
 #[tokio::test]
 async fn a_connection_that_went_silent_is_replaced() {
     let server = RedisServer::start();
@@ -258,7 +260,7 @@ async fn a_stopped_redis_fails_calls_in_bounded_time_and_is_found_again() {
     assert_eq!(commit(&store, write(trace(1), 2)).await, CommitOutcome::Done { counter: 2 });
 }
 
-/// Proves that callers share one reconnect: one after another they would wait for minutes.
+/// Proves that callers share one reconnect: separate reconnects would take minutes.
 #[tokio::test]
 async fn a_hundred_callers_of_a_stopped_redis_wait_no_longer_than_one() {
     let server = RedisServer::start();
@@ -281,7 +283,7 @@ async fn a_hundred_callers_of_a_stopped_redis_wait_no_longer_than_one() {
     recovered(&store).await;
 }
 
-/// How a coordinator notices that Redis lost acknowledged writes.
+/// A coordinator uses this to notice that Redis lost acknowledged writes.
 #[tokio::test]
 async fn the_counter_goes_back_when_redis_is_wiped() {
     let mut server = RedisServer::start();
@@ -305,7 +307,7 @@ async fn an_unreachable_server_is_a_clear_error_at_once() {
     server.kill();
     let began = Instant::now();
     let error = Redis::connect(&url, "".parse().unwrap(), PARTITIONS).await.unwrap_err();
-    // Nothing is tried again, which would take longer.
+    // No retry, which would take longer.
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     assert_eq!(error.to_string(), format!("could not connect to Redis at 127.0.0.1:{}", server.port()));
     assert!(!format!("{error:?}").contains("secret"), "{error:?}");
@@ -348,7 +350,8 @@ async fn an_invalid_address_is_refused_with_the_accepted_forms() {
     }
 }
 
-/// proves: what a stranger wrote into one trace, or into a list, keeps nobody from loading, committing and waking the others.
+/// proves: a stranger's write to one trace or one list does not prevent loading, committing and
+/// waking other traces.
 #[tokio::test]
 async fn s3_one_trace_that_is_none_keeps_no_other_from_being_used() {
     let server = RedisServer::start();
@@ -395,7 +398,7 @@ async fn s3_one_trace_that_is_none_keeps_no_other_from_being_used() {
         let next: Vec<Write> = traces.iter().map(|trace| write(*trace, 2)).collect();
         let done = store.commit(&next).await.unwrap();
         let done: Vec<bool> = done.iter().map(|done| matches!(done, CommitOutcome::Done { .. })).collect();
-        // What can't be read may still have its version.
+        // An unreadable trace may still have its version.
         assert_eq!(done[1..], [true, true], "{bad}");
         store.delay(traces[0], at(100)).await.unwrap();
         store.delay(trace(9), at(100)).await.unwrap();
@@ -404,8 +407,8 @@ async fn s3_one_trace_that_is_none_keeps_no_other_from_being_used() {
     }
 }
 
-/// proves: coordinators go on beating and hearing each other, whatever a stranger puts beside or instead of their heartbeats, and
-/// read the time, whatever stands in its correction.
+/// proves: coordinators keep sending and reading heartbeats although a stranger adds or replaces
+/// entries, and keep reading the time although a stranger changes its correction.
 #[tokio::test]
 async fn s3_a_heartbeat_is_written_whatever_a_stranger_put_beside_it() {
     let server = RedisServer::start();
@@ -437,8 +440,9 @@ async fn s3_a_heartbeat_is_written_whatever_a_stranger_put_beside_it() {
     assert_eq!(tell(&server, &["EXISTS", &clock]).await, redis::Value::Int(0));
 }
 
-/// proves: a counter, a mark or a list of a partition that is none keeps no trace from being loaded, nobody from waking others,
-/// and at most one commit of each partition from being made. The counter has gone back then, as after a loss.
+/// proves: an invalid counter, mark or list of a partition does not prevent loading traces or
+/// waking others, and prevents at most one commit per partition. The counter has then gone back, as
+/// after a loss.
 #[tokio::test]
 async fn s3_a_partition_goes_on_whatever_a_stranger_writes_to_its_keys() {
     let server = RedisServer::start();
@@ -502,13 +506,13 @@ async fn s3_a_partition_goes_on_whatever_a_stranger_writes_to_its_keys() {
         let marks = store.log_marks(&all).await.unwrap();
         assert!(name != "*mark" || marks.iter().all(|mark| mark.position.is_none()), "{bad}");
         for (number, id) in traces.iter().enumerate() {
-            // Whoever can't know whether it was made loads it again.
+            // If the result of the commit is unknown, it is made again.
             let done = match store.commit(&[stored(number, 2)]).await {
                 Ok(done) => done[0],
                 Err(_) => commit(&store, stored(number, 2)).await,
             };
             let CommitOutcome::Done { counter } = done else { panic!("{bad}: {done:?}") };
-            // Or each commit would look like a loss, without end.
+            // Otherwise each commit would look like a loss for ever.
             let read = store.load(&[*id]).await.unwrap()[0].counter;
             assert_eq!(read, counter, "{bad}: what a commit tells is what is read");
         }
@@ -526,8 +530,8 @@ async fn s3_a_partition_goes_on_whatever_a_stranger_writes_to_its_keys() {
     }
 }
 
-/// proves: what is stored under the name of a trace and is none is replaced as a whole by whoever has rebuilt it, unless another
-/// was first.
+/// proves: an invalid entry under the key of a trace is replaced as a whole by the coordinator that
+/// rebuilt the trace, unless another coordinator was first.
 #[tokio::test]
 async fn s3_what_is_no_trace_is_replaced_as_a_whole() {
     let server = RedisServer::start();
@@ -558,7 +562,7 @@ async fn s3_what_is_no_trace_is_replaced_as_a_whole() {
     }
 }
 
-/// proves: a name that an outbox never has is none, and does not become a field of the trace.
+/// proves: an invalid outbox name is ignored, and does not become a field of the trace.
 #[tokio::test]
 async fn s3_a_field_that_looks_like_an_outbox_is_none() {
     let server = RedisServer::start();

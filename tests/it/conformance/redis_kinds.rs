@@ -30,7 +30,7 @@ async fn until(server: &RedisServer, words: &[&str], said: &str) {
 const NODE: [&str; 6] =
     ["--cluster-enabled", "yes", "--cluster-node-timeout", "1500", "--cluster-require-full-coverage", "no"];
 
-/// Three masters, a third of the slots each.
+/// Three masters with a third of the slots each.
 async fn cluster() -> Vec<RedisServer> {
     let nodes: Vec<RedisServer> = (0..3).map(|_| RedisServer::start_with(&NODE)).collect();
     for (node, slots) in nodes.iter().zip([0..5461, 5461..10922, 10922..16384]) {
@@ -52,7 +52,8 @@ fn url(nodes: &[RedisServer]) -> String {
     format!("redis-cluster://{}", hosts.join(","))
 }
 
-/// Proves the hash tags and one pipeline for each partition: without them a script would use keys of several slots.
+/// Proves the hash tags and one pipeline per partition: without them a script would use keys of
+/// several slots.
 #[tokio::test]
 async fn a_cluster_does_all_that_one_node_does() {
     let nodes = cluster().await;
@@ -105,7 +106,8 @@ async fn f16_a_cluster_that_lost_a_node_fails_in_bounded_time_and_is_found_again
     assert!(loaded.iter().any(|loaded| version(loaded) == Some(1)), "those of the killed node");
 }
 
-/// Proves that the fields of all pieces are counted: the cursor of a server means nothing to the one that takes its place.
+/// Proves that the fields of all pieces are counted: the cursor of one server is meaningless on the
+/// server that replaces it.
 #[tokio::test]
 async fn a_large_trace_is_read_whole_while_another_node_takes_over() {
     let nodes = cluster().await;
@@ -136,7 +138,7 @@ async fn a_large_trace_is_read_whole_while_another_node_takes_over() {
     let loading = async {
         let mut whole = 0;
         while whole < 2 {
-            // Errors are allowed for as long as it takes.
+            // Errors are allowed during the failover.
             let Ok(loaded) = store.load(&[trace(1)]).await else { continue };
             assert_eq!(loaded[0].record.as_ref().map(|record| record.fields.len()), Some(fields.len()));
             whole += usize::from(*is_taken.borrow());

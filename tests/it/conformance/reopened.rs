@@ -1,4 +1,5 @@
-//! What a bus and a store in a directory acknowledged is there when it is opened again, and nobody opens it twice.
+//! Data that a bus and a store in a directory acknowledged is there after reopening, and a
+//! directory can't be opened twice.
 
 use std::{os::unix::fs::PermissionsExt, time::Duration};
 
@@ -114,7 +115,8 @@ async fn ids_and_logs_expire_whether_or_not_somebody_ran() {
         assert!(bus.publish(identified(Subject::Spawn, "work")).await.unwrap().duplicate);
     }
     tokio::time::sleep_until(began + short).await;
-    // Read before anything is written: what has expired is not there, though nobody has dropped it yet.
+    // Read before any write: expired messages are invisible, although no write has dropped them
+    // yet.
     assert_eq!(bus.read(&Filter::Events).await, Ok(Vec::new()));
     assert_eq!(bus.subjects(&Filter::Events).await, Ok(Vec::new()));
     assert_eq!(bus.last(&Filter::Events).await, Ok(None));
@@ -206,7 +208,7 @@ async fn what_a_store_acknowledged_is_there_again() {
     let found = store.find(&Find { cost: Some((99, 99)), ..Find::newest(9) }).await.unwrap();
     assert_eq!(found, [(run(2), at(11)), (run(1), at(10))], "one of them has no cost yet");
     assert!(store.settle_partitions(PARTITIONS + 1).await.is_err());
-    // Another process serves it: who has not seen that one does not mark.
+    // Another process serves the store: a mark set from an earlier observation is refused.
     let marked = store.set_log_marks(&[mark]).await.unwrap();
     assert!(matches!(&marked[..], [MarkOutcome::Differs(found)] if found.run != seen.run), "{marked:?}");
     let sent = SentOutboxes {
@@ -229,7 +231,7 @@ async fn load(store: &Store, number: u128) -> Option<Record> {
     store.load(&[run(number)]).await.unwrap().remove(0).record
 }
 
-/// Everything a store tells, without its process.
+/// Everything readable in a store, without the id of its process.
 async fn all(store: &Store, homes: &[Partition]) -> String {
     let positions: Vec<_> = store.log_marks(homes).await.unwrap().iter().map(|mark| mark.position).collect();
     let traces = [run(1), run(2), run(3)];

@@ -1,4 +1,5 @@
-//! The behaviour of a store. Each check runs on the store in memory, on the one on a disk, and on a real Redis.
+//! The behaviour of a store. Each check runs on the store in memory, on the one on a disk, and on a
+//! real Redis.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -19,8 +20,8 @@ use super::index::*;
 
 pub(super) const PARTITIONS: u16 = 16;
 
-/// As a user who may do no more than a coordinator and `doctor` may: a command or key that is missing in the list of theirs
-/// fails these tests (S1).
+/// Connects as a user with only the rights of a coordinator and of `doctor`: a command or key that
+/// their list lacks fails these tests (S1).
 pub(super) async fn redis(server: &RedisServer, namespace: &str) -> Store {
     let namespace: Namespace = namespace.parse().unwrap();
     let user = format!("of-{namespace}");
@@ -62,7 +63,7 @@ macro_rules! on_each {
             })*
         }
 
-        /// All checks, each with a namespace of its own.
+        /// Runs all checks, each with a fresh namespace.
         pub(super) async fn every(store: impl AsyncFn(&str) -> Store) {
             $(
                 println!("{}", stringify!($name));
@@ -288,7 +289,7 @@ async fn thousands_of_fields_and_values_are_one_write(store: Store) {
     assert_eq!((record.fields.len(), record.values.len()), (12_001 - 8_999, 2));
 }
 
-/// Among small ones, and one with large values. On Redis it comes in pieces.
+/// One large trace among small ones, and one with large values. Redis returns it in pieces.
 async fn tens_of_thousands_of_fields_are_read_back_whole(store: Store) {
     let some = |count: u32, text: &str| -> Vec<_> {
         (0..count).map(|n| (format!("f{n}"), Some(format!("{n} {text}")))).collect()
@@ -342,7 +343,7 @@ async fn a_large_trace_that_is_changed_is_read_as_one_version(store: Store) {
                     let committed = commit(&store, numbered(version)).await;
                     assert!(matches!(committed, CommitOutcome::Done { .. }), "{committed:?}");
                 }
-                // While nobody writes, it can be read.
+                // A reader gets a chance while no write is under way.
                 loads.wait_for(|seen| *seen == version).await.unwrap();
             }
         }
@@ -413,7 +414,7 @@ async fn a_version_that_another_commit_made_is_another_version(store: Store) {
 }
 
 async fn timers_come_due_in_order_up_to_the_limit_until_removed(store: Store) {
-    // Five of one partition, and one of another.
+    // Five traces of one partition, and one of another.
     let home = Partition::of(trace(1), PARTITIONS);
     let (here, there): (Vec<TraceId>, Vec<TraceId>) =
         (1..500).map(trace).partition(|id| Partition::of(*id, PARTITIONS) == home);
@@ -462,7 +463,8 @@ async fn sent_clears_the_outbox_of_that_version_only(store: Store) {
     assert_eq!(store.due(&everywhere(), at(99), 9).await.unwrap(), []);
 }
 
-/// The store lost version 1, and another coordinator made it again. The first one has sent its own.
+/// The store lost version 1, and another coordinator made it again. The first coordinator has sent
+/// its own outbox.
 async fn sent_by_a_lost_commit_leaves_what_another_has_to_send(store: Store) {
     let id = trace(1);
     let made = |made: u64| OutboxKey { version: 1, made };
@@ -481,7 +483,8 @@ async fn sent_by_a_lost_commit_leaves_what_another_has_to_send(store: Store) {
     };
     store.sent(&[all("7", made(7))]).await.unwrap();
     assert_eq!(stored().await, (vec![made(8)], vec![id]));
-    // Who made the commit that stands clears all: also what the store has again.
+    // The coordinator that made the valid commit clears all outboxes, including one that reappeared
+    // in the store.
     store.sent(&[all("8", made(0))]).await.unwrap();
     assert_eq!(stored().await, (vec![], vec![]));
     let outboxes: Vec<OutboxKey> = vec![made(0), made(9)];
@@ -511,7 +514,7 @@ async fn sent_of_a_trace_that_is_gone_removes_its_timer(store: Store) {
     assert_eq!(store.due(&everywhere(), at(9), 9).await.unwrap(), []);
 }
 
-/// W6: an ended trace is listed until it is removed, and whoever changed it since is not overruled.
+/// W6: an ended trace is listed until it is removed, and a change since then prevents the removal.
 async fn w6_an_ended_trace_is_removed_with_all_that_is_kept_with_it(store: Store) {
     let ended = |id, since| Write {
         values: vec![("value".into(), Some("x".into()))],
@@ -537,7 +540,7 @@ async fn w6_an_ended_trace_is_removed_with_all_that_is_kept_with_it(store: Store
     store.put_off(one, at(50)).await.unwrap();
     store.put_off(live, at(50)).await.unwrap();
     assert_eq!((over(49).await, over(50).await), (vec![other], vec![one, other]));
-    // It is live again.
+    // The trace is live again.
     commit(&store, write(other, 2)).await;
     assert_eq!(over(99).await, [one]);
     assert!(!store.remove(other, 1).await.unwrap() && version(&store, other).await == Some(2));
@@ -607,7 +610,7 @@ async fn a_mark_is_set_only_if_the_partition_is_as_it_was_seen(store: Store) {
         store.set_log_marks(&[mark]).await.unwrap().pop().unwrap()
     };
     let seen = found[1].clone();
-    // The counter has gone back; another process serves the store; nobody has set that mark.
+    // The counter is lower; another process serves the store; the mark was never set.
     let wrong = [
         LogMark { counter: 2, ..seen.clone() },
         LogMark { run: "another".into(), ..seen.clone() },
@@ -616,13 +619,13 @@ async fn a_mark_is_set_only_if_the_partition_is_as_it_was_seen(store: Store) {
     for wrong in wrong {
         assert_eq!(set(&wrong, 7).await, MarkOutcome::Differs(seen.clone()), "{wrong:?}");
     }
-    // The counter may have grown.
+    // A higher counter is accepted.
     commit(&store, write(id, 2)).await;
     assert_eq!(set(&seen, 7).await, MarkOutcome::Done);
     let now = LogMark { counter: 2, position: Some(at(7)), ..seen.clone() };
     assert_eq!(set(&seen, 8).await, MarkOutcome::Differs(now.clone()), "it was set meanwhile");
     assert_eq!(store.log_marks(&[home, other]).await.unwrap(), [now.clone(), found[0].clone()]);
-    // A log that was made anew has lower numbers.
+    // A recreated log has lower positions.
     assert_eq!(set(&now, 3).await, MarkOutcome::Done);
     assert_eq!(store.log_marks(&[home]).await.unwrap()[0].position, Some(at(3)));
     assert_eq!(commit(&store, write(id, 3)).await, CommitOutcome::Done { counter: 3 });
@@ -712,7 +715,8 @@ async fn the_clock_of_the_store_is_current_and_advances(store: Store) {
     assert!((15..600_000).contains(&passed), "{passed}");
 }
 
-/// f28: the first correction of a number is kept, and the last number counts.
+/// f28: the first correction under a number is stored, and the correction with the highest number
+/// applies.
 async fn the_clock_is_corrected_once_a_number(store: Store) {
     let correction = |number, ahead_ms| Correction { number, ahead_ms };
     assert_eq!(store.time().await.unwrap().correction, correction(0, 0));

@@ -1,5 +1,5 @@
-//! Rules about the sources that neither the compiler nor a lint can hold: the crates hold the layers, and `clippy.toml` the
-//! functions that a crate may not call.
+//! Rules about the sources that neither the compiler nor a lint can check. The crates check the
+//! layers, and `clippy.toml` the functions that a crate may not call.
 
 use std::path::{Path, PathBuf};
 
@@ -83,7 +83,8 @@ fn b3_models_are_called_in_one_place() {
     }
 }
 
-/// A simulation depends on its seed alone: `select!` takes its branches in order. Random numbers are held by `clippy.toml`.
+/// A simulation depends on its seed alone: `select!` polls its branches in order. `clippy.toml`
+/// forbids random numbers.
 #[test]
 fn nothing_that_is_simulated_chooses_by_chance() {
     for crate_name in CRATES {
@@ -112,8 +113,8 @@ fn every_file_says_what_it_is_for() {
     }
 }
 
-/// I4: a program may replace any file of its workspace by a link. Only the workspace opens files beneath it, without
-/// following links; the bare path is for the sandbox alone, which mounts it.
+/// I4: a program may replace any file of its workspace by a link. Only the workspace opens files
+/// beneath it, and follows no links. The bare path is only for the sandbox, which mounts it.
 #[test]
 fn i4_only_the_sandbox_gets_the_bare_path_of_a_workspace() {
     for (path, text) in sources("worker/src") {
@@ -125,7 +126,7 @@ fn i4_only_the_sandbox_gets_the_bare_path_of_a_workspace() {
     }
 }
 
-/// S5: a client of its own would follow redirects, decompress, and buffer without a bound.
+/// S5: a separate client would follow redirects, decompress, and buffer without a bound.
 #[test]
 fn s5_clients_for_others_servers_are_made_in_one_place() {
     let words = ["Client::builder(", "Client::new(", "reqwest::get(", "ClientTransport::from_"];
@@ -133,7 +134,7 @@ fn s5_clients_for_others_servers_are_made_in_one_place() {
         let product = text.split("#[cfg(test)]").next().unwrap_or(&text);
         let is_relay = path.components().any(|part| part.as_os_str() == "relay");
         let is_test = path.components().any(|part| part.as_os_str() == "tests");
-        // The client of models is given one of the relay's.
+        // The client of models uses a client of the relay.
         let is_models = path.ends_with("model/provider.rs") && product.contains("with_reqwest(local)");
         if !is_relay && !is_test && !is_models {
             assert_eq!(breach(product, &words), None, "in {}", path.display());
@@ -141,12 +142,12 @@ fn s5_clients_for_others_servers_are_made_in_one_place() {
     }
 }
 
-/// What others say: users, providers, agents, programs and servers of tools.
+/// Names of fields with foreign text: of users, providers, agents, programs and servers of tools.
 const OF_OTHERS: [&str; 12] = [
     "message", "why", "reason", "problems", "refusal", "text", "goal", "panic", "prompt", "payload", "said",
     "failure",
 ];
-/// Fields of such a name whose text is our own.
+/// Fields of such a name that contain our own text.
 const OURS: [(&str, &str); 7] = [
     ("gateway/src/problem.rs", "reason"),
     ("shared/bus/src/memory/listeners.rs", "text"),
@@ -157,7 +158,7 @@ const OURS: [(&str, &str); 7] = [
     ("worker/src/secret/values.rs", "why"),
 ];
 
-/// The fields of every line of a log that is shown by default: `name = value`, `%name`, `?name` or `name`.
+/// The fields of every log line at a default level: `name = value`, `%name`, `?name` or `name`.
 fn logged(text: &str) -> Vec<String> {
     let mut fields = Vec::new();
     for level in ["tracing::info!(", "tracing::warn!(", "tracing::error!("] {
@@ -187,7 +188,8 @@ fn logged(text: &str) -> Vec<String> {
     fields
 }
 
-/// Whether a field has a text of others: by its name, or by the name of what it shows.
+/// Returns the matching name if a field contains foreign text, judged by the field's name or by the
+/// name of its value.
 fn is_of_others(field: &str) -> Option<&'static str> {
     let (name, shown) = field.split_once('=').unwrap_or((field, field));
     let last = |text: &str| {
@@ -198,7 +200,8 @@ fn is_of_others(field: &str) -> Option<&'static str> {
         .find(|word| last(name).as_deref() == Some(word) || last(shown).as_deref() == Some(word))
 }
 
-/// S2: at the levels that are shown by default, a log has words of ours, names and numbers. What others say is told at DEBUG.
+/// S2: at the default levels a log has only our own words, names and numbers. Foreign text is
+/// logged at DEBUG.
 #[test]
 fn s2_logs_that_are_shown_by_default_have_no_text_of_others() {
     assert_eq!(is_of_others("message = refusal.message"), Some("message"));
@@ -224,12 +227,13 @@ fn s2_logs_that_are_shown_by_default_have_no_text_of_others() {
     }
     assert!(found.is_empty(), "tell it at DEBUG, and here its code or kind:\n{}", found.join("\n"));
 }
-/// I4: nothing else of the worker opens files by their paths, so that none is opened through a link that a program made. What
-/// is named here opens only what no program can have replaced.
+/// I4: no other code of the worker opens files by path, so that none is opened through a link that
+/// a program made. The named places open only files that no program can have replaced.
 #[test]
 fn i4_files_are_opened_by_their_paths_in_named_places_only() {
     let named = [
-        // The directories that hold workspaces, and their removal; not what is in one.
+        // The directories that hold workspaces, and their removal; not the files inside a
+        // workspace.
         "worker/src/files/workspace.rs",
         "worker/src/files/worker_directory.rs",
         // The kernel's own files.
@@ -255,7 +259,7 @@ fn i4_files_are_opened_by_their_paths_in_named_places_only() {
     }
 }
 
-/// The arguments of every macro call that begins so, without what is in quotes.
+/// The arguments of every macro call that begins like this, without quoted text.
 fn arguments<'a>(text: &'a str, call: &'a str) -> impl Iterator<Item = String> + 'a {
     text.match_indices(call).map(move |(at, _)| {
         let (mut depth, mut quoted, mut escaped, mut found) = (1, false, false, String::new());

@@ -1,5 +1,6 @@
-//! The files for running a cluster: the compose file, the Dockerfile and the servers' configurations name only what
-//! exists, and the servers accept them. Tests have no Docker: what needs one is not tested.
+//! The files for running a cluster: the compose file, the Dockerfile and the servers'
+//! configurations name only existing things, and the servers accept them. Tests have no Docker:
+//! parts that need it are not tested.
 
 use std::{
     collections::BTreeSet,
@@ -31,7 +32,8 @@ fn texts(value: &Value) -> Vec<&str> {
     value.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// What `trellis auth init` makes, of what the compose file mounts: public files, and for each process its own secrets and no other.
+/// The files that `trellis auth init` makes and the compose file mounts: public files, and for each
+/// process only its own secrets.
 const MADE: [&str; 9] = [
     "nats-auth.conf",
     "redis-users.acl",
@@ -44,7 +46,7 @@ const MADE: [&str; 9] = [
     "tokens",
 ];
 
-/// The sources that have the options of our processes, with their variables.
+/// The sources with the options of our processes and their variables.
 pub(super) fn options() -> String {
     let places = [
         "command/cli.rs",
@@ -58,7 +60,7 @@ pub(super) fn options() -> String {
     places.map(|place| file(&format!("cli/src/{place}"))).concat()
 }
 
-/// Who a process of ours is on NATS.
+/// The role of one of our processes on NATS.
 pub(super) fn role(process: &str) -> Role {
     let kind = match process {
         "provision" => Kind::Provisioner,
@@ -70,7 +72,7 @@ pub(super) fn role(process: &str) -> Role {
     Role::new(kind, kind.name())
 }
 
-/// A field of a service, or of the service that it extends.
+/// A field of a service, or of the block that it extends.
 fn field<'a>(compose: &'a Value, service: &'a Value, name: &str) -> &'a Value {
     let shared = ["x-trellis", "x-hardened"].map(|block| &compose[block]);
     let trellis = service.get("image").is_none_or(is_ours);
@@ -83,7 +85,7 @@ fn is_ours(image: &Value) -> bool {
     image.as_str().is_some_and(|image| image.starts_with("trellis"))
 }
 
-/// Finding: what is shipped ran with every capability, and workers reached Redis.
+/// Finding: the shipped services ran with every capability, and workers could reach Redis.
 #[test]
 fn no_service_has_rights_that_it_does_not_need() {
     let compose = compose();
@@ -109,7 +111,8 @@ fn no_service_has_rights_that_it_does_not_need() {
     }
 }
 
-/// Whether an image is named by a version of so many numbers, and if by a digest as well, by a whole one.
+/// Returns whether an image has a version of this many numbers and, if it has a digest, a complete
+/// one.
 fn is_exact(image: &str, parts: usize) -> bool {
     let (image, digest) =
         image.split_once('@').map_or((image, None), |(image, digest)| (image, Some(digest)));
@@ -139,7 +142,7 @@ fn an_image_is_exact_by_its_version_and_a_whole_digest() {
     ] {
         assert!(!is_exact(image, 3), "{image}");
     }
-    // Whoever wants digests is told how to find them.
+    // The file shows how to find digests.
     assert!(file("docker-compose.yml").contains("docker buildx imagetools inspect"));
 }
 
@@ -171,7 +174,8 @@ fn the_compose_file_has_every_service_pinned_watched_and_kept() {
         for volume in texts(&service["volumes"]) {
             let source = volume.split(':').next().unwrap();
             if let Some(path) = source.strip_prefix("./") {
-                // `trellis auth init deploy/auth` makes these; a test of the roles starts servers from them.
+                // `trellis auth init deploy/auth` makes these; a test of the roles starts servers
+                // from them.
                 let there = match path.strip_prefix("deploy/auth/") {
                     Some(made) => MADE.contains(&made),
                     None => root().join(path).is_file(),
@@ -232,7 +236,7 @@ fn the_commands_of_the_compose_file_are_those_of_the_binary() {
             let field = format!(" {}:", flag.replace('-', "_"));
             assert!(known.contains(&field), "{name}: there is no --{flag}");
         }
-        // The health check asks the address on which the process answers.
+        // The health check uses the address on which the process answers.
         if name == "provision" {
             continue;
         }
@@ -253,8 +257,8 @@ fn the_commands_of_the_compose_file_are_those_of_the_binary() {
     }
 }
 
-/// What a user gives their own workers reaches them: the key of every provider, other variables, settings and a policy, as files
-/// that are valid as they are shipped.
+/// A user's settings for their own workers reach them: the key of every provider, other variables,
+/// settings and a policy, as files that are valid as shipped.
 #[test]
 fn the_workers_of_the_compose_file_have_keys_settings_and_a_policy() {
     let compose = compose();
@@ -278,7 +282,7 @@ fn the_workers_of_the_compose_file_have_keys_settings_and_a_policy() {
     }
     let document: Value = toml::from_str(&file("deploy/worker.toml")).unwrap();
     decode::value::<worker::Settings>(&document).unwrap().check().unwrap();
-    // The lines that are comments are an example.
+    // The commented lines are an example.
     let example: String = file("deploy/worker.toml")
         .lines()
         .filter_map(|line| {
@@ -306,7 +310,7 @@ fn the_dockerfile_is_pinned_and_runs_as_nobody() {
         if stages.contains(image) {
             continue;
         }
-        // The system's versions have two parts.
+        // The versions of the operating system have two parts.
         let parts = if image.starts_with("debian:") { 2 } else { 3 };
         assert!(is_exact(image, parts), "{from} is not pinned");
     }
@@ -328,7 +332,7 @@ fn the_dockerfile_is_pinned_and_runs_as_nobody() {
         let user = made.lines().filter_map(|line| line.strip_prefix("USER ")).next_back().unwrap();
         assert!(user.parse::<u32>().is_ok_and(|uid| uid > 0), "{stage}: {user}");
         assert!(made.contains("ENTRYPOINT [\"/usr/local/bin/trellis\"]"), "{stage}");
-        // Agents that are programs, and MCP servers.
+        // The interpreters for program agents and MCP servers.
         let interpreters = ["python3", "nodejs"].iter().all(|package| made.contains(package));
         assert_eq!(interpreters, stage == "worker", "{stage}");
     }

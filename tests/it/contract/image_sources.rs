@@ -1,5 +1,6 @@
-//! The build stage of the Dockerfile gets all sources that `cargo build --package trellis` reads. The test copies the files that
-//! `.dockerignore` lets through and a COPY names, and no other, to an empty directory, and checks that one. It needs no Docker.
+//! The build stage of the Dockerfile gets all sources that `cargo build --package trellis` reads.
+//! The test copies only the files that `.dockerignore` lets through and a COPY names to an empty
+//! directory, and checks that directory. It needs no Docker.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -14,7 +15,7 @@ use super::{
     supply_chain::metadata,
 };
 
-/// A line of `.dockerignore`: it matches a path, and everything beneath it.
+/// A line of `.dockerignore`: it matches a path and everything beneath it.
 struct Pattern {
     text: String,
     is_exception: bool,
@@ -36,7 +37,7 @@ impl Pattern {
     }
 }
 
-/// The lines of `.dockerignore`. The last one that matches a path decides about it.
+/// The lines of `.dockerignore`. The last line that matches a path decides.
 struct Ignored(Vec<Pattern>);
 
 impl Ignored {
@@ -52,7 +53,7 @@ impl Ignored {
             .is_some_and(|pattern| !pattern.is_exception)
     }
 
-    /// Whether a file in this directory may be sent: `target` would take long to read.
+    /// Returns whether a file in this directory may be sent. Skipping `target` saves a long walk.
     fn may_send_from(&self, directory: &str) -> bool {
         let beneath = format!("{directory}/");
         let mut exceptions = self.0.iter().filter(|pattern| pattern.is_exception);
@@ -61,7 +62,8 @@ impl Ignored {
                 .any(|exception| exception.text.starts_with(&beneath) || exception.text.contains('*'))
     }
 
-    /// The files beneath a directory that are sent to the build, as paths from the root of the repository.
+    /// The files beneath a directory that are sent to the build, as paths from the root of the
+    /// repository.
     fn sent(&self, directory: &str, found: &mut BTreeSet<String>) {
         for entry in fs::read_dir(root().join(directory)).unwrap().map(Result::unwrap) {
             let name = entry.file_name().into_string().unwrap();
@@ -92,7 +94,8 @@ impl Copy {
         Copy { sources: words, target }
     }
 
-    /// Each file that it copies, with its path in the build stage. Of a directory, Docker copies the content.
+    /// Each copied file, with its path in the build stage. Docker copies the content of a
+    /// directory.
     fn files(&self, sent: &BTreeSet<String>) -> Vec<(String, String)> {
         let plain = |path: &str| match path.trim_start_matches("./").trim_end_matches('/') {
             "." => String::new(),
@@ -137,7 +140,8 @@ fn copies(dockerfile: &str) -> Vec<Copy> {
     copies.filter(|arguments| !arguments.starts_with("--from")).map(Copy::read).collect()
 }
 
-/// What each `include_str!` and the like in a Rust source reads: a path beside the source, or one from the folder of its package.
+/// The target of an `include_str!` or similar in a Rust source: a path beside the source, or one
+/// from the folder of its package.
 #[derive(Debug, PartialEq)]
 enum Included {
     Beside(String),
@@ -173,7 +177,8 @@ fn from_root(path: &Path) -> String {
     path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned()
 }
 
-/// The root file of each target of the workspace. Cargo reads the manifests of all members before it builds one.
+/// The root file of each target of the workspace. Cargo reads the manifests of all members before
+/// it builds one.
 fn targets(metadata: &Value) -> impl Iterator<Item = String> {
     let targets = ours(metadata).into_iter().flat_map(|package| package["targets"].as_array().unwrap());
     targets.map(|target| from_root(Path::new(target["src_path"].as_str().unwrap())))
@@ -198,7 +203,8 @@ fn needed(metadata: &Value) -> Vec<String> {
     folders
 }
 
-/// The sources of a package, and the files that they include, as paths from the root of the repository.
+/// The sources of a package and the files that they include, as paths from the root of the
+/// repository.
 fn compiled(package: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for (path, text) in sources(package) {
@@ -229,7 +235,7 @@ fn the_image_is_built_from_a_whole_workspace_with_all_that_it_includes() {
         fs::copy(root().join(path), target).unwrap();
         there.insert(place);
     }
-    // It fails where a member or its library is missing, but leaves out other targets that are.
+    // It fails if a member or its library is missing, but silently omits other missing targets.
     metadata(directory.path());
     let workspace = metadata(&root());
     let packages = needed(&workspace);
@@ -240,7 +246,7 @@ fn the_image_is_built_from_a_whole_workspace_with_all_that_it_includes() {
     assert!(missing.is_empty(), "the image is built without {missing:?}");
 }
 
-/// What a RUN leaves in a cache mount is in no layer.
+/// Files that a RUN leaves in a cache mount are not part of a layer.
 #[test]
 fn the_binary_is_copied_from_a_layer_of_the_image() {
     let dockerfile = file("Dockerfile");

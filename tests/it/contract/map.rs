@@ -1,7 +1,8 @@
-//! Every path that ARCHITECTURE.md, CONTRIBUTING.md and README.md name exists, and the map in ARCHITECTURE.md has a line for
-//! every folder of sources. A line of the map begins with one or more folders (`a/ b/`), then says what they are for. A line
-//! that is not indented names folders from the root; an indented line names folders beneath the one above. The folder of a
-//! line that is not indented covers the files in it, the folder of an indented line all that is beneath it.
+//! Every path that ARCHITECTURE.md, CONTRIBUTING.md and README.md name exists, and the map in
+//! ARCHITECTURE.md has a line for every folder of sources. A line of the map begins with one or
+//! more folders (`a/ b/`), followed by their purpose. A line without indentation names folders from
+//! the root; an indented line names folders beneath the one above. The folder of a line without
+//! indentation covers the files in it, the folder of an indented line everything beneath it.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -35,7 +36,7 @@ fn exists(path: &str) -> bool {
     root().join(path).exists()
 }
 
-/// Every folder that holds a source file, from the root.
+/// Every folder that contains a source file, from the root.
 fn folders() -> BTreeSet<String> {
     fn walk(path: &Path, found: &mut BTreeSet<String>) {
         for entry in fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()) {
@@ -52,7 +53,7 @@ fn folders() -> BTreeSet<String> {
     found
 }
 
-/// The folders that the map names, each with whether it covers what is beneath it.
+/// The folders that the map names, each with a flag: it covers everything beneath it.
 fn mapped(map: &str) -> Vec<(String, bool)> {
     let mut found = Vec::new();
     let mut above = String::new();
@@ -88,8 +89,8 @@ fn expand(name: &str) -> Vec<String> {
     }
 }
 
-/// Paths in a text that lead nowhere: those from the root, and `.rs` files in backticks, which are named from
-/// a directory of the path before them.
+/// Missing paths in a text: paths from the root, and `.rs` files in backticks, which are relative
+/// to a directory of the path before them.
 fn missing(text: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
     let mut found = Vec::new();
     let mut before = String::new();

@@ -1,4 +1,5 @@
-//! The metrics, their list, and what is made for them: the page of the documents, the dashboard and the alerts (X7).
+//! The metrics, their list, and the files about them: the documentation page, the dashboard and the
+//! alerts (X7).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +21,7 @@ fn file(path: &str) -> String {
     fs::read_to_string(root.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The names of the series that Prometheus has of a metric.
+/// The names of a metric's series in Prometheus.
 fn series_of(metric: &Metric) -> Vec<String> {
     match metric.kind {
         Kind::Counter | Kind::Gauge => vec![metric.prometheus.to_owned()],
@@ -30,14 +31,14 @@ fn series_of(metric: &Metric) -> Vec<String> {
     }
 }
 
-/// Words of a query that are names of ours.
+/// The words of a query that are our names.
 fn named(query: &str) -> BTreeSet<&str> {
     let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == ':';
     let words = query.split(|letter: char| !is_part(letter));
     words.filter(|word| word.starts_with("trellis_") || word.starts_with("gen_ai_")).collect()
 }
 
-/// Everything under these keys, however deep.
+/// Every text under this key, at any depth.
 fn under<'a>(value: &'a Value, key: &str, found: &mut Vec<&'a str>) {
     match value {
         Value::Object(fields) => {
@@ -53,7 +54,7 @@ fn under<'a>(value: &'a Value, key: &str, found: &mut Vec<&'a str>) {
     }
 }
 
-/// What queries name that is neither a series nor a label of ours.
+/// Names in the queries that are neither a series nor a label of ours.
 fn unknown<'a>(queries: &[&'a str]) -> BTreeSet<&'a str> {
     let series: BTreeSet<String> = metrics::ALL.iter().flat_map(series_of).collect();
     let labels: BTreeSet<String> =
@@ -116,7 +117,7 @@ fn x7_the_documents_have_the_whole_list() {
     assert_eq!(rows.count(), metrics::ALL.len(), "each once");
 }
 
-/// Everything that can be told, with a thousand names of each sort.
+/// Records every metric, with a thousand names of each sort.
 fn tell_all() -> impl Sized {
     let second = Duration::from_secs(1);
     for _ in 0..1_000 {

@@ -1,5 +1,5 @@
-//! Promises to readers and users: boundaries and layers of the code, the protocol and its schemas, the documents, the
-//! deployment files.
+//! Promises to readers and users: boundaries and layers of the code, the protocol and its schemas,
+//! the documents, the deployment files.
 
 mod book;
 mod boundaries;

@@ -1,5 +1,6 @@
-//! What is given to users besides the sources: the systemd units name only what exists and are as narrow as they say, and the image
-//! is one that engines read. scripts/package itself, with a release, is run by hand.
+//! The packages for users: the systemd units name only existing things and have the restrictions
+//! that they promise, and engines can read the image. scripts/package itself, with a release, is
+//! run by hand.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +15,7 @@ use serde_json::Value;
 
 use super::deploy::{file, options, role, root};
 
-/// A unit: its settings, each with all its values.
+/// The settings of a unit, each with all its values.
 struct Unit(BTreeMap<String, Vec<String>>);
 
 impl Unit {
@@ -105,7 +106,8 @@ fn the_units_of_systemd_have_no_rights_that_they_do_not_need() {
         ] {
             assert_eq!(unit.one(name), value, "{process}: {name}");
         }
-        // Each of these would take a layer from the sandbox around programs, or from programs that compile as they run.
+        // Each of these would remove a layer of the sandbox around programs, or break programs that
+        // compile as they run.
         for name in [
             "ProtectProc",
             "ProcSubset",
@@ -123,7 +125,7 @@ fn the_units_of_systemd_have_no_rights_that_they_do_not_need() {
     let namespaces: BTreeSet<&str> = worker.one("RestrictNamespaces").split(' ').collect();
     assert_eq!(namespaces, BTreeSet::from(["user", "pid", "net", "mnt", "ipc"]));
     assert_eq!(worker.one("Delegate"), "memory pids");
-    // Nobody is killed while it drains.
+    // systemd does not kill a process that drains.
     let seconds = |unit: &Unit| unit.one("TimeoutStopSec").parse::<u64>().unwrap();
     let words: Vec<&str> = worker.one("ExecStart").split_whitespace().collect();
     let drain = words.iter().skip_while(|word| **word != "--drain").nth(1).unwrap();
@@ -146,7 +148,7 @@ fn image(dir: &Path, name: &str, more: &[&str]) -> PathBuf {
     archive
 }
 
-/// Unpacks a tar archive, and lists its members with their modes, owners and times.
+/// Unpacks a tar archive. Returns its members with their modes, owners and times.
 fn unpack(archive: &Path, to: &Path) -> String {
     std::fs::create_dir_all(to).unwrap();
     let mut list = Command::new("tar");
@@ -158,8 +160,8 @@ fn unpack(archive: &Path, to: &Path) -> String {
     String::from_utf8(listed.stdout).unwrap()
 }
 
-/// proves: every blob is where its digest says, the layer has what a worker needs and nothing of the machine that made it, and the
-/// same input gives the same bytes.
+/// proves: every blob matches its digest, the layer has the worker's needs and no traces of the
+/// build machine, and the same input gives the same bytes.
 #[test]
 fn the_image_is_whole_and_the_same_each_time() {
     let dir = std::env::temp_dir().join(format!("trellis-image-{}", std::process::id()));
@@ -196,7 +198,7 @@ fn the_image_is_whole_and_the_same_each_time() {
     let blobs = std::fs::read_dir(layout.join("blobs/sha256")).unwrap().count();
     assert_eq!(blobs, 3, "nothing else is in it");
 
-    // As the Dockerfile's.
+    // The same values as in the Dockerfile.
     let dockerfile = file("Dockerfile");
     let said =
         |name: &str| dockerfile.lines().filter_map(|line| line.strip_prefix(name)).next_back().unwrap();

@@ -1,5 +1,5 @@
-//! `docs/protocol.md` agrees with the types: each example is decoded by its type, and no subject, filter, stream or
-//! refusal is missing.
+//! `docs/protocol.md` agrees with the types: each example is decoded by its type, and no subject,
+//! filter, stream or refusal is missing.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -84,7 +84,7 @@ fn every_example_of_the_protocol_is_read_by_its_type() {
     for (name, text) in &examples {
         check(name, text).unwrap_or_else(|error| panic!("{name}: {error}\n{text}"));
     }
-    // Every message has an example, except those that are parts of others.
+    // Every message has an example, except messages that are parts of others.
     let parts = ["refusal", "snapshot", "agent", "settings", "event"];
     for schema::Message { name, .. } in coordinator::messages() {
         let shown = parts.contains(&name) || examples.iter().any(|(shown, _)| shown == name);
@@ -193,7 +193,7 @@ fn every_subject_filter_stream_and_consumer_is_in_the_protocol() {
     for stream in Stream::ALL {
         assert!(page.contains(&format!("| {} |", stream.name())), "{}", stream.name());
     }
-    // A new row of either table is a new line above.
+    // A new row of either table needs a new line above.
     let rows = |source: &str| file(source).matches(" = \"agent.").count();
     assert_eq!(kinds, rows("shared/domain/src/subject/mod.rs"));
     assert_eq!(filters.len(), rows("shared/domain/src/subject/filter.rs"));

@@ -1,4 +1,4 @@
-//! A client and a worker in Python, written from `docs/protocol.md` alone, on real servers.
+//! A client and a worker in Python, written only from `docs/protocol.md`, on real servers.
 
 use std::{
     path::{Path, PathBuf},
@@ -29,7 +29,7 @@ fn python(script: &str, nats: &NatsServer) -> Command {
     command
 }
 
-/// Runs to its end: its exit code and what it printed.
+/// Runs to its end. Returns its exit code and its output.
 async fn submit(nats: &NatsServer, submission: &str) -> (Option<i32>, String) {
     finish(python("submit.py", nats).arg(submission)).await
 }
@@ -112,7 +112,8 @@ async fn a_worker_in_python_runs_a_pool_pays_and_leaves_in_order() {
     assert_eq!(applied, json!({"applied": {"agents": ["counter"], "versions": {"counter": 1}}}));
     let mut python = worker(&nats);
 
-    // Work may wait in the queue before a worker starts; both kinds of worker take part in one graph.
+    // Work may wait in the queue before a worker starts; both kinds of worker take part in one
+    // graph.
     let graph = json!({"steps": [
         {"id": "count", "agent_id": "counter", "task_description": "count these four words", "output_to": "n"},
         {"id": "tell", "agent_id": "echo", "task_description": "told", "input_from": ["n"]},
@@ -123,13 +124,14 @@ async fn a_worker_in_python_runs_a_pool_pays_and_leaves_in_order() {
     assert_eq!(outcome["outputs"]["n"]["words"], 4, "{outcome:#}");
     assert_eq!(outcome["budget"]["spent"], json!({"cost_usd": 0.001, "tokens": 4}), "{outcome:#}");
 
-    // With a budget too small for its call it fails, with the coordinator's numbers in the error.
+    // With a budget too small for its call the run fails, with the coordinator's numbers in the
+    // error.
     let poor =
         cluster.client.run(json!({"goal": "too dear", "agent_id": "counter", "max_cost_usd": 0.0005})).await;
     let error = poor.context.error.expect("a failure").message;
     assert!(error.contains("denied") && error.contains("0.0005"), "{error}");
 
-    // An invalid message becomes a dead letter, and the next message is taken.
+    // An invalid message becomes a dead letter, and the next message is processed.
     cluster.client.publish(Subject::Execute("python".parse().unwrap()), &json!({"not": "work"})).await;
     let again = cluster.client.run(json!({"goal": "one two", "agent_id": "counter"})).await;
     assert_eq!(serde_json::to_value(&again.context.result).unwrap(), json!({"words": 2}));

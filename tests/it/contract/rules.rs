@@ -1,17 +1,18 @@
-//! Every rule id that is cited in the repository stands in `docs/rules.md`, and every rule that stands there
-//! is cited by a test or marked *planned*. What counts as a citation (so that `i64`, `W3C`, `B2B`, `x86`, a
-//! hex digest or the thread id `t1` does not):
-//! - a whole word of one of the letters B I W X G S N and a number, wherever it stands but in Markdown code;
-//! - `b1`, `t5`, `f05` (small letter, a fault has two digits) only in comments, in prose, and where a message
-//!   begins with it (`"t5: …"`), never in code; `f32` and `f64` are types there;
+//! Every rule id cited in the repository is listed in `docs/rules.md`, and every listed rule is
+//! cited by a test or marked *planned*. Citations are (so that `i64`, `W3C`, `B2B`, `x86`, a hex
+//! digest or the thread id `t1` are not):
+//! - a whole word of one of the letters B I W X G S N and a number, anywhere but in Markdown code;
+//! - `b1`, `t5`, `f05` (small letter, a fault has two digits) only in comments, in prose, and at
+//!   the beginning of a message (`"t5: …"`), never in code; `f32` and `f64` are types there;
 //! - C, L and P only after `section` or `rule`, in a table's cell, or as the rule of a refusal;
-//! - the first parts of a test's name and those after `and`: `b8_b10_…`, `f32_…`, `p_…`; `b3` there is the rule B3.
+//! - the first parts of a test's name and those after `and`: `b8_b10_…`, `f32_…`, `p_…`; `b3` there
+//!   is the rule B3.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
 type Ids = BTreeSet<String>;
 
-/// Read here: what people wrote. Snapshots and schemas are made from it.
+/// The endings of files that people write. Snapshots and schemas are generated from them.
 const ENDINGS: [&str; 7] = ["rs", "md", "toml", "yaml", "yml", "py", "lua"];
 /// Primitive types that look like an id.
 const TYPES: [&str; 7] = ["i8", "i16", "i32", "i64", "f16", "f32", "f64"];
@@ -59,7 +60,7 @@ fn rules(page: &str) -> Vec<(String, bool)> {
     entries.map(|(id, text)| (id.to_owned(), text.starts_with("*planned* "))).collect()
 }
 
-/// The letter of an id, if the word is one: a letter, then a number.
+/// The letter of an id, if the word is an id: a letter, then a number.
 fn letter(word: &str) -> Option<char> {
     let letter = word.chars().next()?;
     let digits = word.strip_prefix(letter)?;
@@ -86,7 +87,7 @@ fn small(text: &str) -> impl Iterator<Item = String> {
     found.filter(|word| letter(word).is_some_and(|letter| "btf".contains(letter))).map(str::to_owned)
 }
 
-/// Sections that are one rule: after `section` or `rule`, in a cell, or in a refusal.
+/// Sections that are a rule themselves: after `section` or `rule`, in a cell, or in a refusal.
 fn sections(line: &str) -> Vec<String> {
     let refusal = line.contains("Refusal::") || line.contains("rule:") || line.contains("\"rule\"");
     let is_cited = |letter: &str| {
@@ -101,12 +102,12 @@ fn sections(line: &str) -> Vec<String> {
     ["C", "L", "P"].into_iter().filter(|letter| is_cited(letter)).map(str::to_owned).collect()
 }
 
-/// A line of Markdown without what stands in backticks.
+/// A line of Markdown without its parts in backticks.
 fn without_code(line: &str) -> String {
     line.split('`').step_by(2).collect::<Vec<_>>().join(" ")
 }
 
-/// Every id a source cites, names of tests included.
+/// Every id that a source cites, including the names of tests.
 fn cited(source: &Source) -> Ids {
     let mut found = Ids::new();
     let mut fenced = false;
@@ -135,7 +136,8 @@ fn cited(source: &Source) -> Ids {
     found
 }
 
-/// The tests of a Rust source: a function below `#[test]` or `#[tokio::test…]`, and its doc comment.
+/// The tests of a Rust source: a function below `#[test]` or `#[tokio::test…]`, and its doc
+/// comment.
 fn tests(text: &str) -> Vec<Test> {
     let mut found = Vec::new();
     let (mut doc, mut marked) = (String::new(), false);
@@ -154,7 +156,8 @@ fn tests(text: &str) -> Vec<Test> {
     found
 }
 
-/// The ids a test's name begins with, and numbered ones after `and`: `b8_b10_…`, `g1_parallel_and_t4_…`.
+/// The ids at the beginning of a test's name, and numbered ones after `and`: `b8_b10_…`,
+/// `g1_parallel_and_t4_…`.
 fn named(name: &str) -> Vec<String> {
     let id = |part: &str| match (part, letter(part)) {
         ("c" | "l" | "p", _) => Some(part.to_uppercase()),
@@ -170,7 +173,7 @@ fn named(name: &str) -> Vec<String> {
     first.chain(after.filter_map(|pair| id(pair[1]))).collect()
 }
 
-/// Everything that is wrong between the page and the repository.
+/// All mistakes between the page and the repository.
 fn breaches(page: &str, sources: &[Source]) -> Vec<String> {
     let rules = rules(page);
     let known: Ids = rules.iter().map(|(id, _)| id.clone()).collect();
@@ -208,7 +211,7 @@ fn every_cited_rule_is_listed_and_every_listed_rule_has_a_test() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The finder itself: planted mistakes are found, and what only looks like an id is not.
+/// The finder itself: it finds planted mistakes, and ignores words that only look like an id.
 #[test]
 fn a_planted_mistake_is_found_and_lookalikes_are_not() {
     let page =
@@ -216,7 +219,7 @@ fn a_planted_mistake_is_found_and_lookalikes_are_not() {
     let good = "/// t5, section P.\n#[test]\nfn b1_f32_adds_up() {}\n";
     let check = |text: &str| breaches(page, &[Source::new("a.rs", good), Source::new("b.rs", text)]);
     assert_eq!(check(""), Vec::<String>::new());
-    // Mentioned beside what works, a planned rule stays planned.
+    // A planned rule may be mentioned beside a working one.
     assert_eq!(check("/// Not B17 yet.\n#[test]\nfn b1_too() {}"), Vec::<String>::new());
 
     let unknown = |id: &str| vec![format!("b.rs cites {id}, which is not in docs/rules.md")];

@@ -1,4 +1,5 @@
-//! The JSON Schemas in `docs/schemas/trellis.json` are those of the types. `TRELLIS_WRITE_SCHEMAS=1` writes them.
+//! The JSON Schemas in `docs/schemas/trellis.json` are those of the types.
+//! `TRELLIS_WRITE_SCHEMAS=1` writes them.
 
 use std::path::PathBuf;
 
@@ -16,7 +17,7 @@ fn the_schemas_in_the_docs_are_those_of_the_types() {
     assert!(stored == text, "{} is out of date: run TRELLIS_WRITE_SCHEMAS=1 scripts/test", path.display());
 }
 
-/// Schemars adds a digit to the name of a type if another type has that name.
+/// Schemars adds a digit to the name of a type if another type has the same name.
 #[test]
 fn each_type_has_a_name_of_its_own_in_the_schemas() {
     let document = schema::document(&coordinator::messages());
@@ -28,14 +29,15 @@ fn each_type_has_a_name_of_its_own_in_the_schemas() {
     }
 }
 
-/// proves: what one document says of a message is what `trellis schema` prints: each type under the same name.
+/// proves: the document and `trellis schema` describe a message alike: each type under the same
+/// name.
 #[test]
 fn each_message_has_the_same_types_alone_and_in_the_document() {
     let document = schema::document(&coordinator::messages());
     for message in coordinator::messages() {
         let alone = message.schema();
         for (name, part) in alone["$defs"].as_object().into_iter().flatten() {
-            // A type that has the whole message in it refers to it as `#`.
+            // A type that contains the whole message refers to it as `#`.
             let whole = format!("#/$defs/{}", alone["title"].as_str().unwrap());
             let text = part.to_string().replace(r##""$ref":"#""##, &format!(r#""$ref":"{whole}""#));
             let same = serde_json::from_str::<Value>(&text).unwrap() == document["$defs"][name];
@@ -44,11 +46,11 @@ fn each_message_has_the_same_types_alone_and_in_the_document() {
     }
 }
 
-/// proves: no message that clients or workers send may have a field that nobody knows, at any level: a mistake in an optional one
-/// would be taken for its absence.
+/// proves: messages from clients and workers are refused if they contain an unknown field, at any
+/// level: a misspelt optional field would look like its absence.
 #[test]
 fn unknown_fields_are_refused_in_every_message_that_is_taken() {
-    // Journals keep these: a worker reads the entries of a newer one.
+    // Journals contain these: a worker reads the entries of a newer one.
     let kept = ["/$defs/Verdict", "/$defs/ObjectReference"];
     let taken = [
         "spawn",

@@ -1,5 +1,5 @@
-//! What `deny.toml` says of our dependencies holds: licences, sources, versions. Advisories need cargo-deny and its database,
-//! which scripts/test uses where they are installed.
+//! Our dependencies satisfy `deny.toml`: licences, sources, versions. Advisories need cargo-deny
+//! and its database, which scripts/test uses where they are installed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +21,8 @@ fn rules() -> Value {
     read("deny.toml")
 }
 
-/// What Cargo says of the workspace in a directory, with the crates that are built on this platform.
+/// The metadata that Cargo reports for the workspace in a directory, with the crates built on this
+/// platform.
 pub(super) fn metadata(directory: &Path) -> Value {
     let host = Command::new("rustc").arg("-vV").output().unwrap();
     let host = String::from_utf8(host.stdout).unwrap();
@@ -33,7 +34,7 @@ pub(super) fn metadata(directory: &Path) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// The crates that are built on this platform, the workspace's own among them.
+/// The crates built on this platform, including the workspace's own.
 fn crates() -> Vec<Value> {
     serde_json::from_value(metadata(&root())["packages"].take()).unwrap()
 }
@@ -51,7 +52,8 @@ fn list<'a>(value: &'a Value, field: &str) -> BTreeSet<&'a str> {
         .collect()
 }
 
-/// Whether an expression such as `(MIT OR Apache-2.0) AND ISC` can be met with allowed licences. `/` is an old way to write `OR`.
+/// Returns whether allowed licences satisfy an expression such as `(MIT OR Apache-2.0) AND ISC`.
+/// `/` is an old way to write `OR`.
 fn allowed(expression: &str, allow: &BTreeSet<&str>) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let mut words = spaced.split_whitespace().peekable();
@@ -128,7 +130,8 @@ fn every_crate_has_an_allowed_licence() {
     assert!(crates.len() > 100 && refused.is_empty(), "{refused:#?}");
 }
 
-/// A checksum for each: what is built is what was reviewed, whoever serves it.
+/// Each crate has a checksum: the built sources are the reviewed ones, whichever server delivers
+/// them.
 #[test]
 fn every_crate_comes_from_the_registry_with_a_checksum() {
     let lock = read("Cargo.lock");

@@ -1,5 +1,5 @@
-//! Processes of different versions understand each other: what one process of a deployment sends another may have fields that the
-//! other does not know.
+//! Processes of different versions understand each other: messages between the processes of a
+//! deployment may have fields that the receiver does not know.
 
 use domain::{decode, wire};
 use schemars::JsonSchema;
@@ -27,8 +27,8 @@ fn objects(value: &Value, at: String, found: &mut Vec<String>) {
     }
 }
 
-/// Each object of the message gets a field of a later version, in turn and all at once: the rest is read as it was. Free values of
-/// clients keep it.
+/// Each object of the message gets a field of a later version, in turn and all at once: the rest is
+/// read unchanged. Free values of clients keep the field.
 fn survives<T: DeserializeOwned + Serialize + JsonSchema + 'static>(name: &str, text: &str) -> usize {
     let read = |value: &Value| -> Value {
         let message: T = decode::from_peer(value.to_string().as_bytes())
@@ -38,7 +38,8 @@ fn survives<T: DeserializeOwned + Serialize + JsonSchema + 'static>(name: &str, 
     let sent: Value = serde_json::from_str(text).unwrap();
     let (expected, mut places) = (read(&sent), Vec::new());
     objects(&sent, String::new(), &mut places);
-    // An object with one field may be an alternative, under its name: a later version has others, not more.
+    // An object with one field may be an alternative, under its name: a later version has other
+    // fields, not more.
     places.retain(|place| {
         sent.pointer(place).and_then(Value::as_object).is_some_and(|fields| fields.len() > 1)
     });
@@ -75,7 +76,7 @@ fn a_message_of_a_later_version_is_read_without_what_it_adds() {
     assert!(tried > 60, "only {tried} objects");
 }
 
-/// What a client sends is another matter: there, a field that nobody knows is a mistake, and it is told.
+/// Messages from clients differ: there an unknown field is a mistake, and is reported.
 #[test]
 fn a_field_that_nobody_knows_is_a_mistake_of_a_client() {
     let said = json!({"goal": "hello", LATER: 1}).to_string();

@@ -1,4 +1,4 @@
-//! Everything killed at random, for a short while; `scripts/chaos` does it for longer.
+//! Everything is killed at random, for a short while; `scripts/chaos` does it for longer.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use trellis_tests::chaos::{Plan, run};
 
 use super::size;
 
-/// proves: N1, all of it together: any process and any server may be killed or stopped at any time, and all runs end, within
-/// their budgets, with the provider's bill in the books (b5).
+/// proves: N1 as a whole: any process and any server may be killed or stopped at any time, and all
+/// runs end, within their budgets, with the provider's bill in the books (b5).
 #[tokio::test(flavor = "multi_thread")]
 async fn n1_everything_killed_at_random_and_all_runs_end() {
     let seed = size("TRELLIS_CHAOS_SEED", 11) as u64;

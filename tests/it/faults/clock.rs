@@ -1,4 +1,4 @@
-//! Clocks that are wrong: of workers, and of the store.
+//! Wrong clocks, of workers and of the store.
 
 use std::time::Duration;
 
@@ -23,13 +23,15 @@ use super::{running, sleep};
 const HOURS: i64 = 5 * 3600;
 const TEN_MINUTES: u64 = 600_000;
 
-/// A profile of the pool `pool` whose model calls have a deadline.
+/// A profile in the pool `pool` whose scripted model calls one tool. The steps of the test have
+/// deadlines.
 fn agent(pool: &str) -> Value {
     let script = json!([{"say": "half of it", "call": [{"tool": "fs.list", "arguments": {}}], "ms": 50}, {"say": "done"}]);
     json!({"agent_id": pool, "kind": "llm", "model": "scripted", "pool": pool, "tools": ["fs.list"], "script": script})
 }
 
-/// proves: deadlines and leases are counted from what the coordinator says is left, not by the worker's time of day.
+/// proves: deadlines and leases are computed from the remaining time that the coordinator sends,
+/// not from the worker's time of day.
 #[tokio::test(flavor = "multi_thread")]
 async fn f28_workers_whose_clocks_are_ten_minutes_wrong() {
     let coordinator = coordinator::Config::new(name("coordinator"));
@@ -77,8 +79,8 @@ fn pool_name(pool: &str) -> domain::id::PoolName {
     pool.parse().unwrap()
 }
 
-/// proves: a jump of the store's clock is not followed, but corrected for all coordinators, also for one that starts later:
-/// no lease expires, no deadline passes.
+/// proves: coordinators do not follow a jump of the store's clock but correct it for all of them,
+/// including one that starts later: no lease expires, no deadline passes.
 #[tokio::test(flavor = "multi_thread")]
 async fn f28_the_clock_of_redis_jumps_ahead_and_back() {
     let redis = RedisServer::start();
@@ -100,7 +102,8 @@ async fn f28_the_clock_of_redis_jumps_ahead_and_back() {
         let run = cluster.begin(with_deadline(8_000)).await;
         running(&cluster, run, 1).await;
         proxy.set_clock(ahead);
-        // Corrected by one coordinator or the other; then both are killed, and the next ones have only the correction.
+        // One of the coordinators makes the correction. Then both are killed, and their successors
+        // have only the stored correction.
         corrected(&cluster, ahead * 1000).await;
         for coordinator in ["c1", "c2"] {
             cluster.kill(coordinator);
@@ -116,7 +119,7 @@ async fn f28_the_clock_of_redis_jumps_ahead_and_back() {
     cluster.check(&runs).await;
 }
 
-/// Waits until the correction of the store's clock is about this.
+/// Waits until the correction of the store's clock is about this large.
 async fn corrected(cluster: &Processes, ahead_ms: i64) {
     trellis_tests::cluster::eventually("the clock is corrected", async || {
         let correction = cluster.store.time().await.unwrap().correction;

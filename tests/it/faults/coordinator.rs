@@ -21,14 +21,14 @@ use trellis_tests::{
 use super::{calling, drive, home, repeats, root, running, sleep};
 use crate::agents;
 
-/// Longer than the time after which others count a coordinator as dead.
+/// Longer than the time after which others consider a coordinator dead.
 const FORGOTTEN: Duration = Duration::from_millis(5_000);
 
-/// A coordinator aborts at `point` while it handles a submission, a result, a cost and a timer, each as the first thing
-/// after its start.
+/// A coordinator aborts at `point` while it handles a submission, a result, a cost and a timer,
+/// each as the first thing after its start.
 async fn crash_at(point: &str) {
-    // A lease and an open hold outlast the redelivery of a result or a cost (5 s), however busy the machine: no second
-    // attempt, and no estimate.
+    // A lease and an open hold outlast the redelivery of a result or a cost (5 s), even on a busy
+    // machine: no second attempt, and no estimate.
     let settings = json!({"lease_ms": 30_000, "hold_grace_ms": 120_000});
     let mut cluster = Processes::start_as(|| Shape { settings: settings.clone(), ..Shape::new(1, 1) }).await;
     let flags = ["--crash-at", point];
@@ -40,7 +40,8 @@ async fn crash_at(point: &str) {
         cluster.run("c1");
         assert_eq!(cluster.outcome(submitted).await.context.status, EndStatus::Completed);
 
-        // The agent ends before its first tick is due (3 s), which nobody would answer: the result waits for the coordinator.
+        // The agent ends before its first tick is due (3 s), because a tick would get no answer.
+        // The result waits for the coordinator.
         let reported = left_behind(&mut cluster, sleep(2000), Subject::Result).await;
         cluster.run_with("c1", &flags);
         cluster.gone("c1").await;
@@ -53,7 +54,7 @@ async fn crash_at(point: &str) {
         let paid = left_behind(&mut cluster, pays, Subject::Cost).await;
         cluster.run_with("c1", &flags);
         cluster.gone("c1").await;
-        // What is begun from now on has a lease that is worth waiting for.
+        // Runs that begin from now on have a lease short enough to wait for.
         cluster.configure(json!({"lease_ms": 10_000, "hold_grace_ms": 120_000}));
         cluster.run("c1");
         let outcome = cluster.outcome(paid).await;
@@ -61,7 +62,8 @@ async fn crash_at(point: &str) {
         // The result may be handled before the redelivered cost; the outcome waits for both (B20).
         assert_eq!(outcome.context.budget.own.cost_usd, domain::Usd::from_cents(2), "{outcome:#?}");
 
-        // Its worker is gone: what the coordinator does first is to see the lease expire.
+        // The worker of this run is gone, so the coordinator's first task is to see the lease
+        // expire.
         let lost = json!({"goal": "boom", "agent_id": "crash", "inputs": {"times": 1}});
         let lost = cluster.begin(lost).await;
         running(&cluster, lost, 1).await;
@@ -79,9 +81,9 @@ async fn crash_at(point: &str) {
     }
 }
 
-/// Begins a run and kills the coordinator while its agent works, so that a report of it is left in its
-/// queue. The moment can be missed: the worker has not heard yet that it may run or call, or the report has
-/// been taken already. Then it is tried again with another run.
+/// Begins a run and kills the coordinator while its agent works, so that one of its reports stays
+/// in the queue. The moment can be missed: the worker may not run or call yet, or the report is
+/// already handled. Then another run is tried.
 async fn left_behind(
     cluster: &mut Processes,
     message: Value,
@@ -140,8 +142,9 @@ async fn f06_a_coordinator_that_dies_after_the_ack() {
     crash_at("acknowledged").await;
 }
 
-/// proves: a submission without a trace id gets one that is made from the message. One coordinator is stopped; the
-/// messages sent to it are redelivered to the other one, and then it is resumed and handles them too.
+/// proves: a submission without a trace id gets one that is derived from the message. One
+/// coordinator is stopped; its messages are redelivered to the other. Then the first is resumed and
+/// handles them too.
 #[tokio::test(flavor = "multi_thread")]
 async fn f08_two_coordinators_handle_one_message() {
     let mut cluster = Processes::start(2, 2).await;
@@ -166,7 +169,7 @@ async fn f08_two_coordinators_handle_one_message() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     };
     cluster.check(&runs).await;
-    // Wait until it has handled all messages it had.
+    // Wait until the coordinator has handled all messages it had.
     cluster.stop("c1").await;
     assert_eq!(
         cluster.store.find(&Find::newest(10 * count)).await.unwrap().len(),
@@ -175,8 +178,8 @@ async fn f08_two_coordinators_handle_one_message() {
     );
 }
 
-/// proves: the compare-and-set. A coordinator that the others count as dead, and that is resumed, overwrites none of
-/// their commits.
+/// proves: the compare-and-set. A resumed coordinator that the others considered dead overwrites
+/// none of their commits.
 #[tokio::test(flavor = "multi_thread")]
 async fn f09_a_coordinator_stopped_mid_transition() {
     let mut cluster = Processes::start(2, 2).await;
@@ -193,8 +196,8 @@ async fn f09_a_coordinator_stopped_mid_transition() {
     cluster.check(&runs).await;
 }
 
-/// proves: no coordinator has state that matters (N1): all are dead for longer than a lease, then new ones
-/// bring everything to its end in bounded time (t8).
+/// proves: a coordinator's state is expendable (N1): all are dead for longer than a lease, then new
+/// ones bring everything to its end in bounded time (t8).
 #[tokio::test(flavor = "multi_thread")]
 async fn f07_all_coordinators_dead_for_a_while() {
     let mut cluster = Processes::start(2, 2).await;
@@ -208,7 +211,7 @@ async fn f07_all_coordinators_dead_for_a_while() {
     cluster.check(&runs).await;
 }
 
-/// How the only coordinator is away.
+/// How the only coordinator becomes unavailable.
 #[derive(Debug, Clone, Copy)]
 enum Away {
     Killed,
@@ -216,8 +219,8 @@ enum Away {
     WithoutStore,
 }
 
-/// proves: a call in flight outlives its lease and is finished (B13), and a lease that nobody took over can be renewed
-/// after it has expired: the call is made and paid for once, by one attempt.
+/// proves: a call in flight outlives its lease and is finished (B13), and an expired lease can be
+/// renewed if no other attempt has begun: the call is made and paid once, by one attempt.
 async fn away_during_a_call(how: Away) {
     let gate = Gate::default();
     let held = gate.clone();
@@ -242,7 +245,7 @@ async fn away_during_a_call(how: Away) {
         Away::Stopped => cluster.resume("c1"),
         Away::WithoutStore => cluster.redis.restart(),
     }
-    // Longer than what is spared: the lease is renewed.
+    // Longer than the spared time: the lease is renewed.
     tokio::time::sleep(LEASE * 2).await;
     gate.open();
     let (outcome, trace) = agents::finished(&cluster, run).await;
@@ -271,8 +274,8 @@ async fn b13_f16_no_store_for_longer_than_a_lease_during_a_call() {
     away_during_a_call(Away::WithoutStore).await;
 }
 
-/// proves: a process that is told to stop finishes or hands back its work, and the others continue: a rolling restart
-/// uses up no retries (B15).
+/// proves: a stopping process finishes or hands back its work, and the others continue: a rolling
+/// restart uses up no retries (B15).
 #[tokio::test(flavor = "multi_thread")]
 async fn f10_a_rolling_restart_under_load() {
     let mut cluster = Processes::start(2, 2).await;
@@ -292,7 +295,8 @@ async fn f10_a_rolling_restart_under_load() {
     }
 }
 
-/// proves: a coordinator that dies between the commit of a submission and its answer costs a command a wait, and no second run.
+/// proves: if a coordinator dies between the commit of a submission and its answer, the command
+/// waits longer, and no second run begins.
 #[tokio::test(flavor = "multi_thread")]
 async fn f06_a_command_submits_again_if_its_coordinator_died_after_the_commit() {
     let mut cluster = Processes::start(1, 1).await;
@@ -311,7 +315,8 @@ async fn f06_a_command_submits_again_if_its_coordinator_died_after_the_commit() 
     assert_eq!(found, [outcome["trace_id"].as_str().unwrap()]);
 }
 
-/// proves: the log is written first, and whoever starts next writes the store: the change is neither lost nor made twice.
+/// proves: the log is written first, and the next coordinator to start writes the store: the change
+/// is neither lost nor made twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn f06_killed_between_the_log_and_the_store_of_a_profile() {
     let mut cluster = Processes::start(1, 0).await;

@@ -1,5 +1,5 @@
-//! Servers whose disk loses power or is full. Such a disk needs root and a loop device; where there are none, these tests
-//! say so and check nothing.
+//! Servers whose disk loses power or is full. Such a disk needs root and a loop device; without
+//! them these tests print so and check nothing.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use trellis_tests::{
 
 use super::{drive, repeats};
 
-/// Megabytes of a disk: room for all that a test stores.
+/// The size of the disk in megabytes: room for all that a test stores.
 const DISK: u64 = 192;
-/// Power cuts until one must have lost writes that were not synced yet.
+/// Power cuts until one has certainly lost unsynced writes.
 const CUTS: usize = 8;
 
 #[expect(clippy::print_stderr, reason = "who runs the tests is told what was not checked")]
@@ -24,8 +24,8 @@ fn disks() -> bool {
     allowed
 }
 
-/// proves: with `sync_interval: always`, as in deploy/, no message is acknowledged before it is on disk. Without it the
-/// server loses submissions that it had accepted.
+/// proves: with `sync_interval: always`, as in deploy/, no message is acknowledged before it is on
+/// disk. Otherwise the server loses submissions that it accepted.
 #[tokio::test(flavor = "multi_thread")]
 async fn f13_nats_loses_power_under_load() {
     if !disks() {
@@ -43,8 +43,9 @@ async fn f13_nats_loses_power_under_load() {
     cluster.check(&runs).await;
 }
 
-/// proves: a coordinator notices that the store has lost writes, and rebuilds the traces from the event log. Redis syncs
-/// once a second here, so that a power cut loses up to a second of commits whose messages were sent.
+/// proves: a coordinator notices that the store has lost writes, and rebuilds the traces from the
+/// event log. Redis syncs once a second here, so that a power cut loses up to a second of commits
+/// whose messages were sent.
 #[tokio::test(flavor = "multi_thread")]
 async fn f17_redis_loses_power_and_the_last_second() {
     if !disks() {
@@ -67,8 +68,9 @@ async fn f17_redis_loses_power_and_the_last_second() {
     panic!("no power cut lost anything");
 }
 
-/// proves: fail closed, and go on. NATS refuses what it can't store, and Redis ends when it can't write its log; submissions
-/// and commits are tried again, and nothing was acknowledged that is not stored.
+/// proves: failing closed, and recovery. NATS refuses messages that it can't store, and Redis exits
+/// when it can't write its log. Submissions and commits are retried, and everything acknowledged is
+/// stored.
 #[tokio::test(flavor = "multi_thread")]
 async fn f24_the_disks_of_nats_and_redis_are_full() {
     if !disks() {

@@ -1,5 +1,6 @@
-//! A provider and servers of tools that mean harm, and what they cost a worker's memory. `TRELLIS_ATTACK_ALONE=1` gives every attack a
-//! worker of its own, so that the figure of each is its own too.
+//! A malicious provider and malicious servers of tools, and the memory that they cost a worker.
+//! `TRELLIS_ATTACK_ALONE=1` gives every attack a separate worker, so that each figure is separate
+//! too.
 
 use std::process::Command;
 
@@ -10,13 +11,13 @@ use trellis_tests::{
     servers::{Attack, HostileServer},
 };
 
-/// The most memory that an attack, or all of them one after another, may cost a worker.
+/// The most memory that one attack, or all of them in sequence, may cost a worker.
 const MOST_MIB: u64 = 64;
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n";
 /// The tool of every server.
 const TOOL: &str = "echo";
 
-/// What a provider does.
+/// The attacks of a provider.
 const PROVIDER: [&str; 11] = [
     "bomb",
     "error-bomb",
@@ -30,7 +31,7 @@ const PROVIDER: [&str; 11] = [
     "calls",
     "usages",
 ];
-/// What a program that serves tools does when its tool is called.
+/// The attacks of a program that serves tools, made when its tool is called.
 const PROGRAM: [&str; 13] = [
     "line",
     "lines",
@@ -46,10 +47,10 @@ const PROGRAM: [&str; 13] = [
     "many-tools",
     "pages",
 ];
-/// What a server of tools over HTTP does when its tool is called.
+/// The attacks of a server of tools over HTTP, made when its tool is called.
 const OVER_HTTP: [&str; 5] = ["web-body", "web-event", "web-events", "web-objects", "web-text"];
 
-/// A server of tools through pipes; its argument says what it does.
+/// A server of tools through pipes; its argument selects the attack.
 const SERVER: &str = r#"
 import json, os, sys
 mode, out = sys.argv[1], sys.stdout.buffer
@@ -101,7 +102,7 @@ for line in sys.stdin:
         say(method="notifications/tools/list_changed")
 "#;
 
-/// The most memory that a process has had, in MiB.
+/// The peak memory of a process, in MiB.
 fn peak_mib(pid: u32) -> u64 {
     mib(pid, "VmHWM:")
 }
@@ -122,7 +123,7 @@ fn says(text: &str) -> Attack {
     answer(&json!({"content": text}))
 }
 
-/// What the provider does about a task of this name.
+/// The provider's reaction to a task of this name.
 fn attack(name: &str) -> Attack {
     let long = "x".repeat(64 << 10);
     let piece = |delta: Value| format!("data: {}\n\n", json!({"choices": [{"index": 0, "delta": delta}]}));
@@ -160,7 +161,7 @@ fn attack(name: &str) -> Attack {
     }
 }
 
-/// What the model answers: an attack of its own, a call of a server's tool, or that all is well.
+/// The model's reaction: an attack of its own, a call of a server's tool, or a normal answer.
 fn model(request: &str) -> Attack {
     let is_task = |name: &&str| request.contains(&format!("Your task: {name}."));
     if let Some(name) = PROVIDER.into_iter().find(is_task) {
@@ -177,7 +178,7 @@ fn model(request: &str) -> Attack {
     }
 }
 
-/// A server of tools whose path says what it does when its tool is called.
+/// A server of tools over HTTP whose path selects the attack.
 fn over_http(request: &str) -> Attack {
     let Some((_, message)) = request.split_once("\r\n\r\n").filter(|_| request.starts_with("POST")) else {
         return Attack::once("HTTP/1.1 405 No\r\ncontent-length: 0\r\n\r\n");
@@ -212,8 +213,8 @@ fn over_http(request: &str) -> Attack {
     Attack::once(format!("{json}content-length: {}\r\n\r\n{body}", body.len()))
 }
 
-/// proves: no attack of a provider or of a server of tools takes more than a bounded amount of memory and time, each ends its own call
-/// only, and the same worker completes the next run.
+/// proves: every attack of a provider or a server of tools takes a bounded amount of memory and
+/// time and ends only its own call, and the same worker completes the next run.
 #[tokio::test(flavor = "multi_thread")]
 async fn s5_a_hostile_provider_costs_a_worker_bounded_memory_and_time() {
     let provider = HostileServer::start(model).await;
@@ -258,7 +259,7 @@ async fn s5_a_hostile_provider_costs_a_worker_bounded_memory_and_time() {
         before = peak;
         let is_expected = match PROVIDER.contains(&goal) {
             true => matches!(status, EndStatus::Failed | EndStatus::TimedOut),
-            // Its agent is told, and goes on.
+            // The agent gets the error and continues.
             false => status == EndStatus::Completed,
         };
         assert!(is_expected, "{goal}: {status:?}");
@@ -269,7 +270,7 @@ async fn s5_a_hostile_provider_costs_a_worker_bounded_memory_and_time() {
     assert!(cluster.is_running("w1"));
 }
 
-/// The peak of a worker that has completed a run, with all that it loads for one.
+/// The peak of a worker that has completed a run, with everything loaded.
 async fn rested(cluster: &mut Processes) -> u64 {
     assert_eq!(run(cluster, "nothing").await, EndStatus::Completed);
     peak_mib(cluster.pid("w1"))

@@ -1,4 +1,4 @@
-//! Coordinators that are killed while they take the answers of humans (G7).
+//! Coordinators that are killed while they handle the answers of humans (G7).
 
 use domain::{
     subject::{Filter, Subject},
@@ -10,7 +10,8 @@ use trellis_tests::processes::{Processes, Shape};
 
 use super::publish;
 
-/// A coordinator aborts at `point` when the answers to an agent and to an `approve` step are the first thing that it gets.
+/// A coordinator aborts at `point` when the answers to an agent and to an `approve` step are its
+/// first messages.
 async fn answered_by_one_that_dies(point: &str) {
     let mut cluster = Processes::start_as(|| Shape::new(1, 1)).await;
     let asks = json!({"id": "asks", "agent_id": "ask", "task_description": "which way?", "output_to": "way"});
@@ -22,7 +23,7 @@ async fn answered_by_one_that_dies(point: &str) {
     cluster.stop("c1").await;
     for (child, answer) in [("asks", "left"), ("ok", "approve")] {
         let answered = json!({"child_id": child, "question": 1, "answer": answer, "by": "Ann"});
-        // Twice: each counts once.
+        // Sent twice, each answer applies once.
         for _ in 0..2 {
             publish(&cluster, Subject::Input, &json!({"trace_id": run, "answered": answered})).await;
         }
@@ -47,13 +48,13 @@ async fn answered_by_one_that_dies(point: &str) {
     cluster.check(&[run]).await;
 }
 
-/// proves: an answer that is decided and not committed is taken again.
+/// proves: an answer that is decided and not committed is handled again.
 #[tokio::test(flavor = "multi_thread")]
 async fn g7_an_answer_is_decided_by_a_coordinator_that_dies_before_the_commit() {
     answered_by_one_that_dies("decided").await;
 }
 
-/// proves: an answer that is committed resumes its agent, though nobody was told.
+/// proves: a committed answer resumes its agent, although no message about it was sent.
 #[tokio::test(flavor = "multi_thread")]
 async fn g7_an_answer_is_committed_by_a_coordinator_that_dies_before_it_sends() {
     answered_by_one_that_dies("committed").await;

@@ -54,9 +54,9 @@ async fn ask(cluster: &Processes, trace_id: TraceId, ask: Ask) -> Answer {
     panic!("no answer about {trace_id}");
 }
 
-/// proves: a second delivery is harmless for every handler: a spawn is recognised by its content, a claim by its token, a
-/// cost by its call, a result by its attempt, a cancel by the state. The test is the worker, and sends everything three
-/// times in random order.
+/// proves: a second delivery is harmless for every handler: a spawn is recognised by its content, a
+/// claim by its token, a cost by its call, a result by its attempt, a cancel by the state. The test
+/// plays the worker, and sends everything three times in random order.
 #[tokio::test(flavor = "multi_thread")]
 async fn f27_everything_three_times_in_random_order() {
     // The claims are made by hand and never ticked: no lease may expire meanwhile.
@@ -78,7 +78,8 @@ async fn f27_everything_three_times_in_random_order() {
     let mut queue = cluster.client.bus.consume(&Consumer::Execute(pool.clone())).await.unwrap();
     let mut said: Vec<(Subject, Value)> = Vec::new();
     for _ in 0..count {
-        // One at a time: what waits here for longer than the ack wait would come again.
+        // One at a time: a delivery that waits here for longer than the ack wait would be
+        // redelivered.
         queue.want(1);
         let delivery = tokio::time::timeout(SOON, queue.next()).await.unwrap();
         let offer: Offer = serde_json::from_slice(&delivery.payload).unwrap();
@@ -149,8 +150,8 @@ async fn f27_everything_three_times_in_random_order() {
     }
 }
 
-/// proves: the first committed end stands, in every status; a cancel that comes before its context is kept (G8); a
-/// running agent is stopped.
+/// proves: the first committed end stays final, in every status; a cancel before its context is
+/// stored (G8); a running agent is stopped.
 #[tokio::test(flavor = "multi_thread")]
 async fn f33_a_cancel_in_every_status() {
     let mut cluster = Processes::start_as(|| Shape { slots: 8, ..Shape::new(2, 1) }).await;
@@ -216,7 +217,7 @@ async fn f33_a_cancel_in_every_status() {
     cluster.check(&all).await;
 }
 
-/// proves: the first committed end stands, whether the cancel or the result comes first.
+/// proves: the first committed end stays final, in either order of cancel and result.
 #[tokio::test(flavor = "multi_thread")]
 async fn f33_a_cancel_racing_the_result() {
     let cluster = Processes::start(2, 2).await;
@@ -237,7 +238,8 @@ async fn f33_a_cancel_racing_the_result() {
     assert!(cancelled > 0, "no race");
 }
 
-/// A run of one step whose child was claimed, and whose stored child is changed while no coordinator runs.
+/// A run of one step whose child was claimed. The stored child is changed while no coordinator
+/// runs.
 async fn changed(cluster: &mut Processes, change: impl Fn(&mut Value)) -> TraceId {
     let steps = json!([{"id": "a", "agent_id": "sleep", "task_description": "z", "input_from": ["ms"]}]);
     let run = cluster.begin(json!({"steps": steps, "inputs": {"ms": 3_000}})).await;
@@ -277,8 +279,8 @@ async fn f23_a_stored_run_that_contradicts_itself_is_rebuilt() {
     cluster.check(&[run]).await;
 }
 
-/// proves: a decision that panics ends no coordinator: the message that it was about becomes a dead letter, and other runs
-/// go on.
+/// proves: a panic in a decision ends no coordinator: its message becomes a dead letter, and other
+/// runs continue.
 #[tokio::test(flavor = "multi_thread")]
 async fn f23_t2_a_message_whose_decision_panics_is_given_up() {
     let mut cluster = Processes::start_as(|| Shape { key: None, ..Shape::new(2, 1) }).await;

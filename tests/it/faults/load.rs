@@ -1,4 +1,5 @@
-//! Many contexts, deep trees and many holds at once, and messages that are larger than the server takes.
+//! Many contexts, deep trees and many concurrent holds, and messages larger than the server
+//! accepts.
 
 use domain::{
     Usd,
@@ -45,7 +46,8 @@ async fn f29_many_pending_a_wide_fan_out_and_the_deepest_tree() {
     assert_eq!(depths.contexts().iter().map(|node| node.identity.depth).max(), Some(3));
 }
 
-/// proves: a hold is taken on all ancestors in one step (B3): the first gets the money, and no money is held twice.
+/// proves: a hold is taken on all ancestors in one step (B3): the first gets the money, and no
+/// money is held twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn f31_two_hundred_children_and_a_budget_for_ten() {
     let limits = json!({"limits": {"max_children": 200}});
@@ -62,8 +64,9 @@ async fn f31_two_hundred_children_and_a_budget_for_ten() {
     assert_eq!(trace.root().unwrap().budget.spent.cost_usd, Usd::from_cents(10));
 }
 
-/// proves: what is larger than the server's `max_payload` goes by reference: submissions, values, the work of a parent with
-/// large children, results. What is larger than any message that is read is a dead letter, or refused, and the queue goes on.
+/// proves: payloads above the server's `max_payload` are sent by reference: submissions, values,
+/// the work of a parent with large children, results. A payload above the largest readable message
+/// is a dead letter, or refused, and the queue continues.
 #[tokio::test(flavor = "multi_thread")]
 async fn f25_messages_larger_than_the_server_takes() {
     let nats = NatsServer::start_with("", "max_payload: 64KB");

@@ -1,6 +1,7 @@
-//! Real faults: processes and servers are killed, stopped and started again, and the checker runs after each. The f-number
-//! of a test is that of its fault; `proves:` names the mechanism without which the test fails.
-//! `TRELLIS_FAULT_REPEATS` repeats the fault within a test; CI runs each once.
+//! Real faults: processes and servers are killed, stopped and started again, and the checker runs
+//! after each. The f-number of a test is that of its fault; `proves:` names the mechanism without
+//! which the test fails. `TRELLIS_FAULT_REPEATS` repeats the fault within a test; CI runs each
+//! once.
 
 mod chaos;
 mod clock;
@@ -37,7 +38,7 @@ use trellis_tests::processes::Processes;
 
 const PARTITIONS: u16 = 16;
 
-/// `default` times, multiplied by `TRELLIS_FAULT_REPEATS`.
+/// `default` times `TRELLIS_FAULT_REPEATS`.
 fn repeats(default: usize) -> usize {
     size("TRELLIS_FAULT_REPEATS", 1) * default
 }
@@ -89,7 +90,7 @@ async fn drive(cluster: &Processes, count: usize) -> Vec<TraceId> {
     runs
 }
 
-/// Listens to the claims of workers, the only place where a lease token can be heard.
+/// Listens to the claims of workers: no other message contains a lease token.
 struct Claims(async_nats::Subscriber);
 
 impl Claims {
@@ -114,7 +115,7 @@ impl Claims {
     }
 }
 
-/// Waits until an attempt of the root runs; its worker and the hash of its token.
+/// Waits until an attempt of the root runs. Returns its worker and the hash of its token.
 async fn running(cluster: &Processes, trace_id: TraceId, attempt: u32) -> (WorkerId, TokenHash) {
     cluster
         .until(trace_id, "claimed", |trace| trace.root().is_some_and(|root| root.attempt() >= attempt))

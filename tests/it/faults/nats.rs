@@ -19,7 +19,7 @@ use world::invariants;
 
 use super::{drive, repeats, running, size, sleep};
 
-/// proves: clients reconnect; messages that were committed and could not be sent are sent by the outbox.
+/// proves: clients reconnect; the outbox sends messages that were committed and could not be sent.
 #[tokio::test(flavor = "multi_thread")]
 async fn f11_nats_restarted_under_load() {
     let mut cluster = Processes::start(2, 2).await;
@@ -34,8 +34,8 @@ async fn f11_nats_restarted_under_load() {
     cluster.check(&runs).await;
 }
 
-/// proves: a redelivery of finished work is answered from the trace's state (the acks of the last 100 ms are lost with
-/// the server), and an outbox that could not be sent is sent again.
+/// proves: a redelivery of finished work is answered from the trace's state (the server loses the
+/// acks of the last 100 ms), and an outbox that could not be sent is sent again.
 #[tokio::test(flavor = "multi_thread")]
 async fn f12_nats_killed_under_load() {
     let mut cluster = Processes::start(2, 2).await;
@@ -51,8 +51,8 @@ async fn f12_nats_killed_under_load() {
     cluster.check(&runs).await;
 }
 
-/// proves: readers of a queue create its consumer again, and attempts are counted by the coordinator: the server's count
-/// of deliveries starts again.
+/// proves: readers of a queue create its consumer again, and the coordinator counts the attempts:
+/// the server's count of deliveries starts again.
 #[tokio::test(flavor = "multi_thread")]
 async fn f15_consumers_deleted_under_load() {
     let cluster = Processes::start_as(|| Shape { slots: 4, ..Shape::new(2, 2) }).await;
@@ -76,10 +76,10 @@ async fn f15_consumers_deleted_under_load() {
     cluster.check(&runs).await;
 }
 
-/// proves: coordinators make streams and consumers again that the server has lost, and what the store knows goes on: work is
-/// sent again, humans are heard. An agent whose journal is gone fails and says so, rather than pay for everything again; its
-/// bill is in the books (b5). The event log of what was before is lost, so that only the store and the new outcomes can be
-/// checked.
+/// proves: coordinators create lost streams and consumers again, and the runs in the store
+/// continue: work is sent again, and human answers are handled. An agent whose journal is gone
+/// fails with that reason and does not pay for everything again; its bill is in the books (b5). The
+/// earlier event log is lost, so that only the store and the new outcomes can be checked.
 #[tokio::test(flavor = "multi_thread")]
 async fn f14_the_store_of_nats_wiped() {
     let gate = Gate::default();
@@ -128,7 +128,7 @@ async fn f14_the_store_of_nats_wiped() {
 
     cluster.nats.wipe();
     gate.open();
-    // Only the streams of the new server take these.
+    // Only the streams of the new server accept these.
     let answered = json!({"child_id": "root", "question": 1, "answer": "that"});
     cluster.tell(Subject::Input, &json!({"trace_id": asking, "answered": answered})).await;
     let raise = json!({"child_id": "root", "max_cost_usd": 0.03});

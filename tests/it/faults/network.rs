@@ -17,11 +17,11 @@ use trellis_tests::{
 
 use super::drive;
 
-/// Shorter than a lease, and longer than anybody waits for an answer.
+/// Shorter than a lease, and longer than any wait for an answer.
 const A_WHILE: Duration = Duration::from_millis(2_500);
 const A_MOMENT: Duration = Duration::from_millis(200);
 
-/// Notes something, then answers; each call takes a moment.
+/// Writes a note, then answers; each call takes a moment.
 fn think(prompt: &Prompt) -> Reply {
     let reply = Reply { input_tokens: 100, output_tokens: 20, takes: A_MOMENT, ..Reply::default() };
     match prompt.turn() {
@@ -33,7 +33,7 @@ fn think(prompt: &Prompt) -> Reply {
     }
 }
 
-/// Six runs of all kinds and two that call a model, with the tasks of these.
+/// Six runs of all kinds, and two that call a model, with their tasks.
 async fn load(cluster: &Processes, runs: &mut Vec<TraceId>, paid: &mut Vec<(TraceId, String)>) {
     for _ in 0..2 {
         let goal = format!("think {}", paid.len());
@@ -45,9 +45,10 @@ async fn load(cluster: &Processes, runs: &mut Vec<TraceId>, paid: &mut Vec<(Trac
 
 const CAP: Usd = Usd::from_cents(50);
 
-/// proves: connections that went silent are replaced, asks and reports are sent again, and a lease that could not be
-/// renewed is taken over (b5: no call is lost or booked twice). Each of the four links is cut both ways for longer than a
-/// lease, then one way and the other for a while, then broken off again and again, in the middle of messages.
+/// proves: silent connections are replaced, asks and reports are sent again, and a context whose
+/// lease could not be renewed gets another attempt (b5: no call is lost or booked twice). Each of
+/// the four links is cut both ways for longer than a lease, then one way and the other for a while,
+/// then broken again and again in the middle of messages.
 #[tokio::test(flavor = "multi_thread")]
 async fn f21_the_network_cut_between_each_pair() {
     let (nats, redis) = (NatsServer::start(), RedisServer::start());
@@ -100,15 +101,15 @@ async fn f21_the_network_cut_between_each_pair() {
     }
 }
 
-/// How many connections the server closed because they did not keep up, by its log.
+/// The number of connections that the server closed as too slow, by its log.
 fn cut_off(log: &str) -> usize {
     let slow = log.lines().filter(|line| line.contains("Slow Consumer Detected"));
     let connections = slow.filter_map(|line| line.split_whitespace().find(|word| word.starts_with("cid:")));
     connections.collect::<BTreeSet<_>>().len()
 }
 
-/// proves: a reader that does not keep up is cut off by the server and holds nobody up; a worker that was cut off connects
-/// again and goes on. The one reader never reads; the other is a worker that is stopped.
+/// proves: the server disconnects a slow reader, which delays no other; a disconnected worker
+/// reconnects and continues. One reader never reads; the other is a stopped worker.
 #[tokio::test(flavor = "multi_thread")]
 async fn f26_slow_readers_are_cut_off_and_a_worker_comes_back() {
     let nats = NatsServer::start_with("", "max_pending: 1MB\nwrite_deadline: \"1s\"");
@@ -117,7 +118,7 @@ async fn f26_slow_readers_are_cut_off_and_a_worker_comes_back() {
     observer.write_all(b"CONNECT {}\r\nSUB agent.> 1\r\n").await.unwrap();
     let mut runs = drive(&cluster, 12).await;
     cluster.pause("w1");
-    // In the end as much as all buffers between here and there hold.
+    // After a while the data exceeds all buffers in between.
     let piece = bytes::Bytes::from(vec![b' '; 500_000]);
     eventually("both are cut off", async || {
         cluster.client.bus.broadcast(&Subject::Worker, &Headers::new(), piece.clone()).await.unwrap();

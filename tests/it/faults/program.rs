@@ -1,4 +1,4 @@
-//! Programs of agents that are killed, fork without end, or do not end when they are told to.
+//! Agent programs that are killed, fork without end, or ignore SIGTERM.
 
 use domain::wire::EndStatus;
 use nix::{
@@ -11,9 +11,9 @@ use trellis_tests::{
     processes::{Processes, fresh_trace},
 };
 
-/// Runs for ever, and ignores that it is told to end.
+/// Runs for ever, and ignores SIGTERM.
 const STUBBORN: &str = "trap '' TERM; while :; do sleep 1; done";
-/// Stops by itself a little above the limit, so that it is no danger without the sandbox.
+/// Stops by itself a little above the limit, so that it is harmless without the sandbox.
 const FORKS: &str = "for i in $(seq 60); do sleep 5 & done; wait; echo survived";
 
 /// The shells with this word in their command line.
@@ -28,7 +28,7 @@ fn shells(word: &str) -> Vec<Pid> {
     listed.filter_map(pid).collect()
 }
 
-/// The processes that this one has started.
+/// The child processes of this one.
 fn children(parent: u32) -> Vec<Pid> {
     let listed = std::fs::read_dir(format!("/proc/{parent}/task")).unwrap().flatten();
     let of_thread = |thread: std::fs::DirEntry| {
@@ -38,8 +38,8 @@ fn children(parent: u32) -> Vec<Pid> {
     pids.split_whitespace().map(|pid| Pid::from_raw(pid.parse().unwrap())).collect()
 }
 
-/// proves: a worker outlives its programs. The end of a program, its limit on processes and a cancel that it ignores end
-/// its agent, nothing of it is left, and the worker goes on with the next.
+/// proves: a worker outlives its programs. A program that is killed, reaches its process limit or
+/// ignores a cancel ends its agent, leaves nothing behind, and the worker continues with the next.
 #[tokio::test(flavor = "multi_thread")]
 async fn f04_a_program_that_is_killed_forks_without_end_or_ignores_sigterm() {
     let mut cluster = Processes::start(1, 1).await;
@@ -59,7 +59,8 @@ async fn f04_a_program_that_is_killed_forks_without_end_or_ignores_sigterm() {
     let error = outcome.error.map(|error| error.message).unwrap_or_default();
     assert!(outcome.status == EndStatus::Failed && error.contains("signal"), "{error}");
 
-    // The process that stands between the worker and the sandbox is killed: the worker sees no exit code at all.
+    // The process between the worker and the sandbox is killed: the worker gets no exit code at
+    // all.
     let between = cluster.begin(json!({"goal": "stay", "agent_id": "stubborn"})).await;
     eventually("it runs", async || !shells(&word).is_empty()).await;
     children(worker).into_iter().for_each(|pid| kill(pid, Signal::SIGKILL).unwrap());

@@ -1,4 +1,4 @@
-//! A model provider that misbehaves, and agents that want more than there is.
+//! A misbehaving model provider, and agents that want more than their limits.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -23,9 +23,9 @@ fn say(text: &str) -> Reply {
     Reply { text: text.into(), input_tokens: 100, output_tokens: 20, ..Reply::default() }
 }
 
-/// proves: the hold is what an unknown end costs (B10), a cost above the hold is booked and shown (B11), refused calls cost
-/// nothing and are tried again within the retries, and a call ends with its agent's deadline. The server's bill is the
-/// witness (b5).
+/// proves: a call with an unknown end costs its hold (B10), a cost above the hold is booked and
+/// shown (B11), refused calls cost nothing and are retried within the retries, and a call ends with
+/// its agent's deadline. The server's bill confirms it (b5).
 #[tokio::test(flavor = "multi_thread")]
 async fn f32_a_provider_that_reports_nothing_takes_more_refuses_hangs_and_breaks_off() {
     let gate = Gate::default();
@@ -89,8 +89,8 @@ async fn f32_a_provider_that_reports_nothing_takes_more_refuses_hangs_and_breaks
     }
 }
 
-/// proves: limits on contexts, children and depth hold in one trace whatever its agents ask for (t7), and each of them
-/// ends: every model answer asks for twelve more agents.
+/// proves: limits on contexts, children and depth hold in one trace regardless of its agents' calls
+/// (t7), and each agent ends: every model answer requests twelve more agents.
 #[tokio::test(flavor = "multi_thread")]
 async fn f30_an_agent_that_spawns_without_end() {
     let model = ModelServer::start(|prompt: &Prompt| {

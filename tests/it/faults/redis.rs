@@ -29,8 +29,8 @@ async fn tell(server: &RedisServer, words: &[&str]) -> String {
     format!("{value:?}")
 }
 
-/// proves: fail closed (B13): a command that could not be committed is neither answered nor acknowledged. With
-/// appendfsync always, every commit is still there after the restart.
+/// proves: failing closed (B13): a command that could not be committed is neither answered nor
+/// acknowledged. With appendfsync always, every commit exists after the restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn f16_redis_killed_under_load() {
     let mut cluster = Processes::start(2, 2).await;
@@ -47,7 +47,7 @@ async fn f16_redis_killed_under_load() {
     cluster.check(&runs).await;
 }
 
-/// proves: the rebuild from the event log, of what is parked, queued and running, and what has ended (N1).
+/// proves: the rebuild from the event log of parked, queued, running and ended runs (N1).
 #[tokio::test(flavor = "multi_thread")]
 async fn f18_redis_wiped() {
     let mut cluster = Processes::start_as(|| Shape { slots: 2, ..Shape::new(2, 1) }).await;
@@ -113,8 +113,8 @@ async fn f18_redis_wiped_while_no_coordinator_runs() {
     cluster.check(&runs).await;
 }
 
-/// proves: a coordinator checks for lost writes even without new messages: a retry that waits for its time is known to
-/// the store alone.
+/// proves: a coordinator checks for lost writes even without new messages: only the store knows a
+/// retry that waits for its time.
 #[tokio::test(flavor = "multi_thread")]
 async fn f18_redis_wiped_while_all_is_quiet() {
     let settings = json!({"retry_base_ms": 8_000, "retry_max_ms": 8_000});
@@ -134,8 +134,9 @@ async fn f18_redis_wiped_while_all_is_quiet() {
     cluster.check(&[run]).await;
 }
 
-/// proves: a coordinator notices that another server has less than the one before, and rebuilds from the event log. A replica
-/// no longer follows while its master goes on; then the master dies and the replica takes its place, as it was.
+/// proves: a coordinator notices that a new server has less data than the one before, and rebuilds
+/// from the event log. A replica stops following while its master continues; then the master dies
+/// and the stale replica replaces it.
 #[tokio::test(flavor = "multi_thread")]
 async fn f19_a_stale_replica_of_redis_takes_over() {
     let redis = RedisServer::start();
@@ -160,7 +161,8 @@ async fn f19_a_stale_replica_of_redis_takes_over() {
     assert!(noticed("c1") || noticed("c2"), "nothing was lost");
 }
 
-/// proves: a missing script is loaded again, and a write that is refused for lack of memory changes nothing.
+/// proves: a missing script is loaded again, and a write that is refused for lack of memory changes
+/// nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn f20_redis_without_its_scripts_and_without_memory() {
     let cluster = Processes::start(2, 2).await;

@@ -1,6 +1,7 @@
 //! An upgrade: every process of a fleet is replaced by another one, while runs continue.
 //!
-//! Without `TRELLIS_OLD_BINARY` both processes run the program that was built. The variable names the program of the version before.
+//! Without `TRELLIS_OLD_BINARY` both processes run the built program. The variable names the
+//! program of the previous version.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -17,11 +18,11 @@ use trellis_tests::processes::{Processes, Shape, fresh_trace};
 
 use super::mixed;
 
-/// While one process is replaced: with five of them, 200.
+/// Jobs published while one process is replaced: 200 for five processes.
 const JOBS: usize = 40;
 const PACE: Duration = Duration::from_millis(50);
 
-/// A client of its own, which publishes jobs whatever is replaced meanwhile.
+/// A separate client, which publishes jobs during the replacements.
 fn submit(bus: Bus) -> JoinHandle<Vec<TraceId>> {
     tokio::spawn(async move {
         let mut runs = Vec::new();
@@ -41,8 +42,9 @@ fn submit(bus: Bus) -> JoinHandle<Vec<TraceId>> {
     })
 }
 
-/// proves: a fleet is replaced in the order of docs/upgrade.md, and every job ends once, at its first attempt or the next, without a
-/// dead letter. Two versions are compared only with `TRELLIS_OLD_BINARY`.
+/// proves: a fleet is replaced in the order of docs/upgrade.md, and every job ends once, at its
+/// first or second attempt, without a dead letter. Two versions are compared only with
+/// `TRELLIS_OLD_BINARY`.
 #[tokio::test(flavor = "multi_thread")]
 async fn f10_n9_a_mixed_fleet_is_replaced_one_by_one_under_load() {
     let program = std::env::var_os("TRELLIS_OLD_BINARY").map(PathBuf::from);

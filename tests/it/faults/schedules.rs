@@ -35,8 +35,8 @@ async fn shown(cluster: &Processes) -> ScheduleShown {
     panic!("nobody shows the schedule");
 }
 
-/// Each coordinator aborts at its first passing of `point`, until none is left; then they are started again, and killed and
-/// started in turn.
+/// Each coordinator aborts at its first passing of `point`, until none is left. Then they are
+/// started again, and killed and started in turn.
 async fn killed_at(point: &str) {
     let mut cluster = Processes::start(3, 1).await;
     for name in ["c1", "c2", "c3"] {
@@ -46,7 +46,7 @@ async fn killed_at(point: &str) {
     cluster.all_there().await;
     let schedule = json!({"name": "often", "cron": EVERY, "overlap": "allow", "catch_up": 100,
         "task": {"goal": "x", "max_cost_usd": 0.01}});
-    // It may be asked of one that is about to abort.
+    // The request may reach a coordinator that is about to abort.
     while asked(&cluster, json!({"put_schedule": {"schedule": schedule}})).await.is_none() {}
     for name in ["c1", "c2", "c3"] {
         cluster.gone(name).await;
@@ -67,7 +67,7 @@ async fn killed_at(point: &str) {
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     while asked(&cluster, json!({"pause_schedule": {"name": "often"}})).await.is_none() {}
-    // What was decided is submitted also while it is paused.
+    // A decided run is submitted even while the schedule is paused.
     let quiet = async || {
         let state = cluster.client.bus.last(&domain::subject::Filter::AllTicks).await.unwrap().unwrap();
         let state: serde_json::Value = serde_json::from_slice(&state.payload).unwrap();
@@ -80,7 +80,7 @@ async fn killed_at(point: &str) {
         cluster.store.find(&find).await.unwrap().into_iter().map(|(trace, _)| trace).collect();
     let runs = usize::try_from(shown.summary.runs).unwrap();
     assert_eq!((shown.summary.skipped, shown.summary.missed), (0, 0), "{shown:#?}");
-    // Every tick from the first one on, and each once.
+    // Every tick from the first one on, each once.
     let ticks = read_timetable(EVERY, "UTC").unwrap().upcoming(shown.changed_at, runs);
     let expected: BTreeSet<TraceId> = ticks
         .into_iter()
@@ -91,7 +91,8 @@ async fn killed_at(point: &str) {
     cluster.check(&found).await;
 }
 
-/// proves: a tick that is decided is stored before it is submitted, and whoever owns the partition next submits it.
+/// proves: a decided tick is stored before it is submitted, and the next owner of the partition
+/// submits it.
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_killed_between_the_decision_of_a_tick_and_its_submission() {
     killed_at("tick-decided").await;

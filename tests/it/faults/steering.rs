@@ -13,8 +13,9 @@ use trellis_tests::{
 
 use crate::agents::{self, steering};
 
-/// proves: a message is known by the id of its sender. The coordinator is killed at every point between taking it and
-/// answering; the sender, which got no answer, sends it again: it is one message, and the agent sees it once.
+/// proves: a message is identified by the id of its sender. The coordinator is killed at every
+/// point between receiving and answering it. The sender gets no answer and sends it again: it is
+/// one message, and the agent sees it once.
 async fn killed_at(point: &str) {
     let gate = Gate::default();
     let held = gate.clone();
@@ -30,7 +31,8 @@ async fn killed_at(point: &str) {
     gate.reached().await;
     cluster.kill("c1");
     cluster.run_with("c1", &["--crash-at", point]);
-    // Ticks of the worker may come first, and crash it too: then this asks a coordinator that is gone.
+    // Ticks of the worker may come first and crash the coordinator too; then this request gets no
+    // answer.
     let query = json!({"tell": {"trace_id": run, "told": {"id": "one", "text": "first."}}});
     let payload = serde_json::to_vec(&query).unwrap();
     while cluster.is_running("c1") {
@@ -60,8 +62,9 @@ async fn g13_a_coordinator_killed_between_commit_and_answer_of_a_message() {
     killed_at("sent:1").await;
 }
 
-/// proves: an amend is known by the id of its sender. The coordinator is killed between taking it and answering; the
-/// sender, which got no answer, sends it again: it is one amend, and the graph runs what it says.
+/// proves: an amend is identified by the id of its sender. The coordinator is killed between
+/// receiving and answering it. The sender gets no answer and sends it again: it is one amend, and
+/// the graph runs its steps.
 async fn amend_killed_at(point: &str) {
     let gate = Gate::default();
     let held = gate.clone();

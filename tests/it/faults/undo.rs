@@ -1,4 +1,4 @@
-//! Coordinators and workers that are killed while a graph undoes (G14).
+//! Coordinators and workers that are killed while a graph undoes its steps (G14).
 
 use serde_json::{Value, json};
 use trellis_tests::{
@@ -14,11 +14,11 @@ use crate::{
 const STEPS: [&str; 4] = ["flight", "hotel", "car", "pay"];
 const UNDOS: [&str; 3] = ["car-undo", "hotel-undo", "flight-undo"];
 
-/// What the model is asked if nothing is lost.
+/// The tasks that the model receives if nothing is lost.
 const ASKED: [&str; 7] =
     ["book flight", "book hotel", "book car", "book pay", "cancel car", "cancel hotel", "cancel flight"];
 
-/// A lease and a hold that outlast coordinators that are gone: no second attempt.
+/// A lease and a hold that outlast missing coordinators: no second attempt.
 async fn patient(model: &ModelServer) -> Processes {
     let settings = json!({"lease_ms": 60_000, "hold_grace_ms": 120_000});
     let shape = || Shape { settings, worker: model.settings(), ..Shape::new(1, 1) };
@@ -32,8 +32,8 @@ fn undo_attempts(outcome: &Value) -> Vec<Option<u64>> {
     steps.map(|step| step["undo"]["attempts"].as_u64()).collect()
 }
 
-/// A coordinator aborts at `point` when the failure of the last step, and then the end of an undo, are the first thing that
-/// it gets.
+/// A coordinator aborts at `point` when its first message is the failure of the last step, and
+/// later when it is the end of an undo.
 async fn undone_by_one_that_dies(point: &str) {
     let (paying, cancelling) = (Gate::default(), Gate::default());
     let gates = vec![("book pay", paying.clone()), ("cancel hotel", cancelling.clone())];
@@ -56,26 +56,27 @@ async fn undone_by_one_that_dies(point: &str) {
     agents::check_bill(&model, &[&trace], 0);
 }
 
-/// proves: that a graph undoes is decided again, if it was not committed.
+/// proves: an uncommitted decision to undo is made again.
 #[tokio::test(flavor = "multi_thread")]
 async fn g14_a_coordinator_dies_before_the_commit_of_an_undo() {
     undone_by_one_that_dies("decided").await;
 }
 
-/// proves: an undo that is committed is started, though nobody was told, and once.
+/// proves: a committed undo is started once, although no message about it was sent.
 #[tokio::test(flavor = "multi_thread")]
 async fn g14_a_coordinator_dies_before_it_sends_an_undo() {
     undone_by_one_that_dies("committed").await;
     undone_by_one_that_dies("committed:2").await;
 }
 
-/// proves: what made a graph undo is delivered again, and changes nothing.
+/// proves: a redelivery of the message that caused the undos changes nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn g14_a_coordinator_dies_unacknowledged_after_it_sent_an_undo() {
     undone_by_one_that_dies("sent").await;
 }
 
-/// proves: an undo whose worker is lost is attempted again in its own context, from what was held for it; all others run.
+/// proves: an undo whose worker is lost is attempted again in its own context, paid from its hold;
+/// all others run.
 #[tokio::test(flavor = "multi_thread")]
 async fn g14_a_worker_dies_in_an_undo() {
     let cancelling = Gate::default();
@@ -91,7 +92,7 @@ async fn g14_a_worker_dies_in_an_undo() {
     assert_eq!(outcome["status"], "failed", "{outcome:#}");
     assert_eq!(undos(&trace), UNDOS, "one context each");
     assert_eq!(undo_attempts(&outcome), [Some(1), Some(2), Some(1), None], "{outcome:#}");
-    // The call of the worker that was killed can't be known to have had no effect: it is made again.
+    // The call of the killed worker may have had an effect; it is made again all the same.
     assert_eq!(asked(&model), [&ASKED[..6], &ASKED[5..]].concat());
     assert_eq!(outcome["graph"]["undone"], json!(["flight", "hotel", "car"]), "{outcome:#}");
     agents::check_bill(&model, &[&trace], 140_000);

@@ -15,8 +15,8 @@ use trellis_tests::{
 
 use super::{Claims, calling, home, publish, repeats, root, running, sleep};
 
-/// proves: a delivery that was not acknowledged is redelivered, and nothing is acknowledged before the claim. No
-/// coordinator runs, so the killed worker can't have claimed.
+/// proves: an unacknowledged delivery is redelivered, and nothing is acknowledged before the claim.
+/// No coordinator runs, so the killed worker can't have claimed.
 #[tokio::test(flavor = "multi_thread")]
 async fn f01_a_worker_killed_before_its_claim() {
     let mut cluster = Processes::start(1, 2).await;
@@ -47,8 +47,8 @@ async fn f01_a_worker_killed_before_its_claim() {
     }
 }
 
-/// proves: after a lease has expired another attempt begins, and the hold of a call whose end is unknown is booked as
-/// estimated (B10), then corrected by the late cost.
+/// proves: after a lease has expired another attempt begins, and the hold of a call whose end is
+/// unknown is booked as estimated (B10), then corrected by the late cost.
 #[tokio::test(flavor = "multi_thread")]
 async fn f02_a_worker_killed_in_a_paid_call() {
     let mut cluster = Processes::start(1, 2).await;
@@ -78,7 +78,8 @@ async fn f02_a_worker_killed_in_a_paid_call() {
         publish(&cluster, Subject::Cost(pool(), home(run), run, root()), &cost).await;
         cluster
             .until(run, "corrected", |trace| {
-                // Its cost, if it was told to stop after the call; otherwise its hold (B10).
+                // The real cost, if the attempt was stopped after the call; otherwise the hold
+                // (B10).
                 let budget = &trace.root().unwrap().budget;
                 let spent = (budget.spent.cost_usd, budget.estimated.cost_usd);
                 spent == (Usd::from_cents(4), Usd::ZERO) || spent == (Usd::from_cents(7), Usd::from_cents(5))
@@ -89,9 +90,9 @@ async fn f02_a_worker_killed_in_a_paid_call() {
     }
 }
 
-/// proves: claim before run. A worker that is killed after its result and before its ack leaves the delivery in the
-/// queue. No signal hits that moment reliably, so the test makes the redelivery: it publishes the same message again
-/// after the result is committed.
+/// proves: claim before run. A worker that is killed after its result and before its ack leaves the
+/// delivery in the queue. No signal hits that moment reliably, so the test makes the redelivery: it
+/// publishes the same message again after the result is committed.
 #[tokio::test(flavor = "multi_thread")]
 async fn f03_work_delivered_again_after_its_result() {
     let mut cluster = Processes::start(1, 1).await;
@@ -129,8 +130,8 @@ async fn f03_work_delivered_again_after_its_result() {
     assert_eq!(cluster.client.trace(run).await.version(), version, "nothing happened");
 }
 
-/// proves: fencing by attempt and token. A worker is stopped until its lease has expired and another attempt runs, then
-/// resumed: its reports change nothing, and its cost is booked once.
+/// proves: fencing by attempt and token. A worker is stopped until its lease has expired and
+/// another attempt runs, then resumed: its reports change nothing, and its cost is booked once.
 #[tokio::test(flavor = "multi_thread")]
 async fn f05_a_worker_stopped_for_two_leases() {
     let mut cluster = Processes::start(1, 2).await;
@@ -163,7 +164,8 @@ async fn f05_a_worker_stopped_for_two_leases() {
         assert!(!format!("{:?}", outcome.context.result).contains("stolen"), "{outcome:#?}");
         cluster
             .until(run, "booked for both", |trace| {
-                // Its cost, if it was told to stop after the call; otherwise its hold (B10).
+                // The real cost, if the attempt was stopped after the call; otherwise the hold
+                // (B10).
                 let budget = &trace.root().unwrap().budget;
                 let spent = (budget.spent.cost_usd, budget.estimated.cost_usd);
                 spent == (Usd::from_cents(4), Usd::ZERO) || spent == (Usd::from_cents(7), Usd::from_cents(5))
@@ -173,7 +175,8 @@ async fn f05_a_worker_stopped_for_two_leases() {
     }
 }
 
-/// proves: a context whose workers are lost more often than retries allow ends, with one dead letter.
+/// proves: a context whose workers are lost more often than retries allow ends, with one dead
+/// letter.
 #[tokio::test(flavor = "multi_thread")]
 async fn f22_a_job_that_kills_every_worker() {
     let mut cluster = Processes::start(1, 2).await;

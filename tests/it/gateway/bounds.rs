@@ -1,4 +1,5 @@
-//! What a client can't do to the server: come under another name, from another origin, with too much, too slowly or too often.
+//! Bounds on a client: it can't use another host name or another origin, send too much, too slowly
+//! or too often.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -14,13 +15,13 @@ use trellis_tests::cluster::{Cluster, SOON};
 
 use super::{Front, config, problem, told};
 
-/// What comes back for these bytes, until the server closes.
+/// The answer to these bytes, until the server closes.
 pub(super) async fn raw(address: SocketAddr, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(bytes).await.unwrap();
     let mut answer = Vec::new();
     let read = timeout(SOON, stream.read_to_end(&mut answer)).await.expect("the server closes");
-    // A server that has said why may close while more is coming.
+    // A server that has answered may close while more bytes arrive.
     drop(read);
     String::from_utf8_lossy(&answer).into_owned()
 }

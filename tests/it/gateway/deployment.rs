@@ -122,7 +122,7 @@ async fn workers_coordinators_and_dead_letters_are_listed_and_a_worker_drained()
     problem(front.get(&format!("/v1/dead/spawn/{}", letters[0]["sequence"])), 404, "no_letter").await;
     assert_eq!(front.value("/v1/dead?kind=spawn").await["letters"], json!([]));
 
-    // Sent again, it is the same message, byte by byte; refused again, it is another letter.
+    // The retried message is the same byte by byte; refused again, it becomes another letter.
     let path = |letter: &Value| format!("/v1/dead/cancel/{}", letter["sequence"]);
     let again = |body: &str| {
         let asked = front.ask(Method::POST, &format!("{}/retry", path(&letters[0])));

@@ -1,4 +1,5 @@
-//! The OpenAPI document: it is whole, it has every route, and Schemathesis finds nothing that the server does otherwise.
+//! The OpenAPI document is complete, it has every route, and Schemathesis finds no difference to
+//! the server.
 
 use std::{
     collections::BTreeSet,
@@ -64,7 +65,7 @@ async fn the_document_has_every_route_and_all_that_it_refers_to() {
     front.stop().await;
 }
 
-/// The page for people names every route with its roles.
+/// The documentation page lists every route with its roles.
 #[test]
 fn the_page_lists_every_route_with_the_roles_that_may() {
     let page =
@@ -84,7 +85,8 @@ fn the_page_lists_every_route_with_the_roles_that_may() {
     assert_eq!(rows.count(), ROUTES.len() - 1 + 2, "and no other, but /healthz and /readyz");
 }
 
-/// proves: what the document says is what the server does, for requests that a program made up from it: valid ones and others.
+/// proves: the server behaves as the document describes, for generated requests, valid and invalid
+/// ones.
 #[tokio::test(flavor = "multi_thread")]
 async fn schemathesis_finds_nothing_that_the_document_does_not_say() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

@@ -1,4 +1,5 @@
-//! Hostile paths, queries, headers and bodies: every answer is a problem that says what is wrong, and never that the server failed.
+//! Hostile paths, queries, headers and bodies: every answer is a problem that names the mistake,
+//! and never a server error.
 
 use reqwest::Method;
 use serde_json::json;
@@ -59,7 +60,7 @@ async fn hostile_paths_are_refused_in_words() {
             .parse()
             .unwrap_or_else(|_| panic!("{path}: {answer}"));
         assert!((400..500).contains(&status), "{path}: {answer}");
-        // What is no request at all is refused before anybody can put it into words.
+        // Bytes that are not a request are refused before a problem can be written.
         if status == 400 && answer.contains("content-length: 0") {
             continue;
         }
@@ -132,7 +133,8 @@ async fn hostile_bodies_are_refused_in_words() {
     .map(|text| text.as_bytes().to_vec())
     .chain([vec![0xff, 0xfe], b"{\"goal\": \"\xff\"}".to_vec(), vec![0; 1000]])
     .collect();
-    // Whoever drains waits for workers to answer, and reads no body; a code is made whatever the body.
+    // A drain waits for the workers' answers and reads no body; a sign-in code is created for any
+    // body.
     let taken = |(method, path, _): &&(&str, &str, u8)| {
         ["POST", "PUT"].contains(method) && !path.ends_with("/drain") && !path.ends_with("/sign-in-codes")
     };

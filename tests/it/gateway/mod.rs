@@ -1,4 +1,5 @@
-//! The HTTP front door over a deployment: what each route answers, who may ask, and what a hostile client can't do.
+//! The HTTP gateway of a deployment: the answer of each route, its permitted roles, and the limits
+//! on hostile clients.
 
 mod bounds;
 mod deployment;
@@ -30,13 +31,13 @@ pub(super) struct Front {
 pub(super) fn config() -> Config {
     let mut config = Config::new("127.0.0.1:0".parse().unwrap());
     config.is_open = true;
-    // Tests ask faster than people.
+    // Tests send requests faster than people.
     (config.limits.per_second, config.limits.burst) = (100_000, 100_000);
     config
 }
 
 impl Front {
-    /// Over a deployment in memory.
+    /// A gateway over a deployment in memory.
     pub(super) async fn start() -> Self {
         Self::with(config(), Cluster::embedded()).await
     }
@@ -46,7 +47,7 @@ impl Front {
         let (address, stop) = (server.address(), CancellationToken::new());
         let served = tokio::spawn(run(server, stop.clone().cancelled_owned()));
         let front = Front { cluster, address, http: client(), stop, served };
-        // The deployment is there once something was run on it.
+        // A completed run shows that the deployment is up.
         front.cluster.client.run(json!({"goal": "warm"})).await;
         front
     }
@@ -67,12 +68,12 @@ impl Front {
         self.ask(Method::POST, path).json(body)
     }
 
-    /// The value at a path, which must be there.
+    /// The value at a path, which must exist.
     pub(super) async fn value(&self, path: &str) -> Value {
         told(self.get(path).send().await.unwrap(), 200).await
     }
 
-    /// Submits and waits for the end; the id of the run.
+    /// Submits a run, waits for its end, and returns its id.
     pub(super) async fn run(&self, message: Value) -> String {
         let accepted = told(self.post("/v1/runs", &message).send().await.unwrap(), 201).await;
         let trace = accepted["trace_id"].as_str().unwrap().to_owned();
@@ -96,12 +97,12 @@ async fn run(server: Server, stop: impl Future<Output = ()> + Send + 'static) {
 }
 
 pub(super) fn client() -> reqwest::Client {
-    // Every process that makes a client has installed one, or has none to install.
+    // The first client of a process installs the provider; later calls fail harmlessly.
     rustls::crypto::ring::default_provider().install_default().ok();
     reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).build().unwrap()
 }
 
-/// The body of an answer that has this status.
+/// The body of an answer, which must have this status.
 pub(super) async fn told(response: Response, status: u16) -> Value {
     let found = response.status();
     let kind = response.headers().get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The page: who is signed in, that nothing agents say is markup, and that it goes on as a run does.
+//! The page: sessions, agents' texts that never become markup, and live updates of a run.
 
 use bus::role::Kind;
 use gateway::token;
@@ -11,7 +11,7 @@ use trellis_tests::{
 
 use super::{Front, config, told};
 
-/// What an agent may say to get out of the text that it is.
+/// Texts by which an agent may try to become markup.
 const HOSTILE: [&str; 6] = [
     "<script>alert(1)</script>",
     "\"><img src=x onerror=alert(1)>",
@@ -138,7 +138,7 @@ async fn x10_the_page_of_a_run_goes_on_as_the_run_does() {
         shown.contains("id=\"r-w\"") && shown.contains("completed") && !shown.contains("data-live=\"runs"),
         "{shown}"
     );
-    // From a page that was made before all of it.
+    // From a page that was made before all of these events.
     for path in [format!("/runs/{trace}/live?version=1"), format!("/runs/{trace}/contexts/w/live?step=0")] {
         let told = front.get(&path).send().await.unwrap().text().await.unwrap();
         assert!(told.contains("event: head") && told.contains("completed"), "{path}: {told}");
@@ -190,7 +190,7 @@ async fn x10_a_list_that_grew_since_the_page_was_made_is_told_with_its_rows_in_o
         rest.contains("id=\"r-w-201\"") && rest.contains("id=\"r-w-250\"") && !rest.contains("more<"),
         "{rest}"
     );
-    // A page that was made when there was one row has the list open: it is told of all of them, in order.
+    // A page from a time with one row has the list open: it receives all further rows, in order.
     let live = async |open: &str| {
         let path = format!("/runs/{trace}/live?version=1&open={open}");
         front.get(&path).send().await.unwrap().text().await.unwrap()

@@ -1,4 +1,4 @@
-//! Runs over HTTP: submitted, listed, shown, steered, with all they leave.
+//! Runs over HTTP: submitted, listed, shown, steered, and their files.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use trellis_tests::{
 
 use super::{Front, config, problem, streams::Stream, told};
 
-/// Writes a file, asks a human, and says what it was told.
+/// Writes a file, asks a human, and returns the answer.
 fn scribe() -> Value {
     json!({"agent_id": "scribe", "kind": "llm", "model": "scripted", "tools": ["fs.write", "ask_human"], "script": [
         {"call": [{"tool": "fs.write", "arguments": {"path": "outputs/deep/a b.md", "content": "0123456789"}}],
@@ -20,7 +20,7 @@ fn scribe() -> Value {
     ]})
 }
 
-/// A run of it that waits for an answer.
+/// A run of the scribe that waits for an answer.
 pub(super) async fn waiting(front: &Front) -> String {
     told(front.ask(Method::PUT, "/v1/agents/scribe").json(&scribe()).send().await.unwrap(), 200).await;
     let message = json!({"goal": "write", "agent_id": "scribe", "child_id": "w", "max_cost_usd": 1});
@@ -142,7 +142,7 @@ async fn try_everything(front: Front) {
     front.stop().await;
 }
 
-/// One file of it: whole, in part, known already, and never as a page.
+/// One file of the run: whole, in part, already cached, and never as a page.
 async fn files(front: &Front, context: &str) {
     let listed = front.value(&format!("{context}/outputs")).await;
     assert_eq!(listed[0]["path"], "deep/a b.md");

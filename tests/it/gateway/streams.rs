@@ -1,4 +1,5 @@
-//! Server-sent events: a run from its first event to its outcome, resumed anywhere, and what agents say.
+//! Server-sent events: a run from its first event to its outcome, resumed at any place, and the
+//! live output of agents.
 
 use serde_json::{Value, json};
 use trellis_tests::cluster::SOON;
@@ -32,7 +33,7 @@ impl Stream {
         Stream { response, text: String::new(), comments: 0 }
     }
 
-    /// The next event; none at the end.
+    /// The next event; `None` at the end.
     pub(super) async fn next(&mut self) -> Option<Event> {
         loop {
             if let Some((block, rest)) = self.text.split_once("\n\n") {
@@ -83,7 +84,7 @@ async fn g9_a_stream_resumes_behind_every_event_without_loss_or_repetition() {
     }
     let after = front.get(&path).header("accept", "text/event-stream").header("last-event-id", &outcome.id);
     assert_eq!(after.send().await.unwrap().status(), 204, "a browser asks no more");
-    // A log that was made anew counts from one again: all of it is new.
+    // A recreated log starts again at 1: all of it is new.
     let (_, rest) = all[3].id.split_once('-').unwrap();
     let anew = Stream::open(&front, &path, Some(&format!("7-{rest}"))).await.rest().await;
     assert_eq!(anew, all);
@@ -118,7 +119,7 @@ async fn g9_a_stream_of_a_live_run_goes_on_to_its_outcome_and_words_are_heard_as
 async fn a_silent_stream_says_that_it_is_there_and_ends_when_the_server_stops() {
     let mut config = config();
     config.limits.heartbeat = std::time::Duration::from_millis(20);
-    // Nothing but the stop itself ends the stream.
+    // Only the stop itself ends the stream.
     config.limits.stop_within = 2 * SOON;
     let front = Front::with(config, trellis_tests::cluster::Cluster::embedded()).await;
     let trace = runs::waiting(&front).await;

@@ -1,4 +1,5 @@
-//! Tokens and roles: who may ask for what, from one table; and a file of tokens that changes while the server runs.
+//! Tokens and roles: the roles of each route, from one table; and a file of tokens that changes
+//! while the server runs.
 
 use std::path::PathBuf;
 
@@ -22,7 +23,7 @@ const O: u8 = 2;
 const A: u8 = 4;
 const ALL: u8 = C | O | A;
 
-/// Every route, and the roles that may ask for it.
+/// Every route, and the roles that may use it.
 pub(super) const ROUTES: [(&str, &str, u8); 44] = [
     ("POST", "/v1/runs", C),
     ("GET", "/v1/runs", ALL),
@@ -79,7 +80,7 @@ fn filled(path: &str) -> String {
     path.split('/').map(part).collect::<Vec<_>>().join("/")
 }
 
-/// A file with a token of each role; the tokens are the names of the roles.
+/// A file with a token for each role; each token is the name of its role.
 struct Tokens {
     directory: Directory,
 }
@@ -205,7 +206,7 @@ async fn s7_what_administrators_ask_for_is_recorded_with_the_name_of_their_token
     front.stop().await;
 }
 
-/// proves: to read dead letters is not to do what their messages ask for.
+/// proves: the right to read dead letters does not include the right to send their messages again.
 #[tokio::test(flavor = "multi_thread")]
 async fn s7_a_dead_letter_is_sent_again_by_who_may_send_its_message() {
     let tokens = Tokens::new();

@@ -1,5 +1,5 @@
-//! The executable's file name does not matter: a worker starts its sandbox from the program it runs, not
-//! from a path. So the file may be renamed, removed or replaced while the worker runs.
+//! The executable's file name does not matter: a worker starts its sandbox from the program it
+//! runs, not from a path. So the file may be renamed, removed or replaced while the worker runs.
 
 use std::{
     fs,
@@ -26,7 +26,7 @@ impl Renamed {
     fn new(name: &str) -> Self {
         let directory = Directory::new();
         let (other, agents) = (directory.path().join(name), directory.path().join("agents.yaml"));
-        // A link where it can be one: the file is large.
+        // A hard link if possible: the file is large.
         fs::hard_link(binary(), &other).or_else(|_| fs::copy(binary(), &other).map(drop)).unwrap();
         fs::write(&agents, AGENTS).unwrap();
         Renamed { binary: other, agents, _directory: directory }
@@ -60,7 +60,7 @@ fn i4_a_binary_that_was_replaced_while_it_runs_still_runs_programs() {
     let renamed = Renamed::new("trellis");
     let mut command = renamed.command(&["dev"]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // It has been started when this returns; no program has.
+    // The worker has started when this returns, but no program of an agent.
     let mut child = command.spawn().unwrap();
     fs::remove_file(&renamed.binary).unwrap();
     fs::write(&renamed.binary, "not a program").unwrap();

@@ -1,5 +1,5 @@
-//! Programs that use more than their limits. None is dangerous without the sandbox: each stops by itself a little above
-//! the limit.
+//! Programs that use more than their limits. None is dangerous without the sandbox: each stops by
+//! itself a little above the limit.
 
 use domain::wire::EndStatus;
 use serde_json::json;
@@ -53,7 +53,8 @@ def all_do(count, what):
     say(type="result", result="survived")
 "#;
 
-/// Each part of a program is within its limits, all together are not. They stop by themselves a little above.
+/// Each process of a program is within its limits; all together are not. They stop by themselves a
+/// little above.
 const TOGETHER: [(&str, &str, &str); 10] = [
     (
         "memory",
@@ -103,14 +104,15 @@ const TOGETHER: [(&str, &str, &str); 10] = [
          ChildProcessError: pass\nall_do(0, None)",
         "s of processor time together, more than resources.cpu_seconds = 1",
     ),
-    // Programs that may use the network can send open files, which then are in no process.
+    // Programs with network access can send open files over a socket; a file in transit belongs to
+    // no process.
     (
         "sent-files",
         "import socket\nto, kept = socket.socketpair()\nfor i in range(6):\n  f = open('f', 'wb'); f.write(bytes(60 << 20)); f.flush(); \
          socket.send_fds(to, [b'x'], [f.fileno()]); f.close(); os.remove('f')\ntime.sleep(5); all_do(0, None)",
         "of them in deleted files, more than the 268435456 allowed",
     ),
-    // Pages that processes share count once.
+    // Pages that processes share are counted once.
     ("shared", "kept = bytearray(os.urandom(1) * (60 << 20))\nall_do(6, lambda: time.sleep(1))", ""),
 ];
 

@@ -1,5 +1,5 @@
-//! A worker is killed before and after each request of a program: the program is run again, gets the earlier answers
-//! from the journal, and the model server's bill equals the booked cost.
+//! A worker is killed before and after each request of a program: the program is run again, gets
+//! the earlier answers from the journal, and the model server's bill equals the booked cost.
 
 use domain::{TraceId, wire::HistoryStep};
 use serde_json::{Value, json};
@@ -19,7 +19,8 @@ use crate::agents::{
     survives::{A_CALL, Story, count, survives},
 };
 
-/// Asks its model, writes a file by a tool, spawns another program, reads its file, asks its model again.
+/// Calls its model, writes a file by a tool, spawns another program, reads its file, calls its
+/// model again.
 const AUTHOR: &str = r#"
 def model(text):
     return ask(type="model", id="m", messages=[{"role": "user", "content": text}])["text"]
@@ -52,7 +53,7 @@ fn answers(prompt: &Prompt) -> Reply {
     }
 }
 
-/// Runs the author with a worker that aborts at `point`, and another that takes over.
+/// Runs the author with a worker that aborts at `point`, then with a second worker.
 async fn author_survives(point: &str, unseen: u64) {
     let plan = "ask, then tell";
     let result =
@@ -63,23 +64,24 @@ async fn author_survives(point: &str, unseen: u64) {
     assert_eq!(count(&journal, |step| matches!(step, HistoryStep::Tool(_))), 3, "{point}: {journal:#?}");
 }
 
-/// proves: the hold of a call that was not made, or whose answer was lost, is booked as estimated (B10).
+/// proves: the hold of a call that was not made, or whose answer was lost, is booked as estimated
+/// (B10).
 #[tokio::test(flavor = "multi_thread")]
 async fn b10_a_program_killed_before_a_call_and_between_its_answer_and_the_journal() {
     author_survives("held:3", 0).await;
     author_survives("answered:1", 1).await;
 }
 
-/// proves: what is written down is booked from there, and the call is not made again: the model server's
-/// bill is what was booked (b5).
+/// proves: a journaled answer is booked from the journal and its call is not repeated: the bill
+/// equals the booked cost (b5).
 #[tokio::test(flavor = "multi_thread")]
 async fn b10_a_program_killed_when_an_answer_is_written_down() {
     author_survives("written:1", 0).await;
     author_survives("written:3", 0).await;
 }
 
-/// proves: a tool that has answered may be called again, a child is started once, and the next attempt's program has the
-/// file that a tool wrote.
+/// proves: a tool that has answered may be called again, a child is started once, and the next
+/// attempt's program has the file that a tool wrote.
 #[tokio::test(flavor = "multi_thread")]
 async fn p_a_program_killed_after_a_tool_and_after_a_spawn() {
     author_survives("called:1", 0).await;
@@ -87,7 +89,7 @@ async fn p_a_program_killed_after_a_tool_and_after_a_spawn() {
     author_survives("called:4", 0).await;
 }
 
-/// proves: the journal's last entry is the result: it is reported again, and no program is run.
+/// proves: if the journal's last entry is the result, it is reported again, and no program is run.
 #[tokio::test(flavor = "multi_thread")]
 async fn f03_a_program_killed_after_its_result_was_written_down_and_after_it_was_told() {
     author_survives("finished:3", 0).await;
@@ -107,8 +109,8 @@ fn slow(word: &str) -> Value {
     agent
 }
 
-/// proves: a call in flight ends with its worker and its hold is booked; the next attempt makes the call again, and does
-/// not pay again for earlier answers.
+/// proves: a call in flight ends with its worker and its hold is booked; the next attempt makes the
+/// call again, and does not pay again for earlier answers.
 #[tokio::test(flavor = "multi_thread")]
 async fn f02_a_worker_killed_in_a_programs_model_call() {
     let gate = Gate::default();
@@ -130,13 +132,14 @@ async fn f02_a_worker_killed_in_a_programs_model_call() {
     let (outcome, trace) = finished(&cluster, run).await;
     assert_eq!(outcome["result"], json!(["one", "two"]), "{outcome:#}");
     assert_eq!(outcome["attempts"], 2);
-    // One call for the first request and two for the second: the killed worker's call is billed too.
+    // One call for the first request and two for the second: the killed worker's call is billed
+    // too.
     assert_eq!(model.bill().len(), 3, "{:#?}", model.bill());
     check_bill(&model, &[&trace], A_CALL);
     eventually("gone", async || processes_with(&word) == 0).await;
 }
 
-/// proves: a tool in flight is called again by the next attempt, and nothing before it.
+/// proves: the next attempt repeats only the tool call in flight, and none before it.
 #[tokio::test(flavor = "multi_thread")]
 async fn f02_a_worker_killed_in_a_programs_tool_call() {
     let model = ModelServer::start(|_: &Prompt| say("one")).await;

@@ -1,5 +1,5 @@
-//! Forbidden actions of a program and the sandbox layers that deny them. Each of these layers denies the action alone;
-//! without all of them it succeeds.
+//! Forbidden actions of a program and the sandbox layers that deny them. Each of these layers alone
+//! denies the action; without all of them it succeeds.
 
 use std::{
     net::{TcpListener, UdpSocket},
@@ -20,7 +20,8 @@ struct Escape {
     name: &'static str,
     /// The body of a function; an `OSError` or a `MemoryError` is a denial.
     tries: &'static str,
-    /// Each of these layers denies it. If none is named, it is denied without any: the worker itself prevents it.
+    /// Each of these layers denies it. If the list is empty, the worker itself prevents the action,
+    /// without any layer.
     denied_by: &'static [&'static str],
 }
 
@@ -201,12 +202,12 @@ fn agent(escape: &Escape, without: &[&str]) -> Value {
 }
 
 fn agent_id(escape: &Escape, without: &[&str]) -> String {
-    // Ids are short: a letter for each layer.
+    // Ids are short: one letter per layer.
     let letters: String = without.iter().filter_map(|layer| layer.chars().next()).collect();
     format!("{}-{letters}x", escape.name)
 }
 
-/// All layers but one.
+/// All layers except one.
 fn all_but(layer: &str) -> Vec<&'static str> {
     LAYERS.into_iter().filter(|other| *other != layer).collect()
 }
@@ -269,7 +270,7 @@ async fn i4_a_required_layer_that_is_missing_fails_closed_and_is_named() {
         "agent_id": "careful", "kind": "command", "pool": "landlock", "requires": ["landlock", "seccomp"],
         "command": ["touch", proof],
     });
-    // Without the requirement a program runs.
+    // A program without required layers runs.
     let careless = json!({
         "agent_id": "careless", "kind": "command", "pool": "landlock", "command": ["sh", "-c", "echo ran"],
     });

@@ -1,5 +1,5 @@
-//! No process or file of a program outlives its attempt, however the attempt ends; and a program can see nothing of the
-//! worker.
+//! No process or file of a program outlives its attempt, in every way that the attempt can end; and
+//! a program can see nothing of the worker.
 
 use domain::wire::EndStatus;
 use nix::{
@@ -18,7 +18,8 @@ use trellis_tests::{
 
 use super::{Directory, apply, cluster, pids_with, processes_with, python, result};
 
-/// Ignores signals, as does a child process in its own session; both have a word in their command lines.
+/// Ignores signals, as does a child process in a separate session; both have a word in their
+/// command lines.
 const STUBBORN: &str = r#"
 trap '' TERM
 setsid sh -c 'trap "" TERM; while :; do sleep 1; done' "$0" &
@@ -47,7 +48,8 @@ async fn i4_f04_a_cancelled_program_that_ignores_it_is_gone_with_all_its_session
     cluster.stop().await;
 }
 
-/// proves: a helper that does not end its program, here because it is stopped, is itself ended with all that is beneath it.
+/// proves: a helper that fails to end its program, here because it is stopped, is itself killed
+/// with all its descendants.
 #[tokio::test(flavor = "multi_thread")]
 async fn s4_a_helper_that_does_not_end_is_killed_with_its_program() {
     let cluster = cluster(&[&[], &["pid_namespace"]]);
@@ -66,7 +68,7 @@ async fn s4_a_helper_that_does_not_end_is_killed_with_its_program() {
     cluster.stop().await;
 }
 
-/// The ancestor of a process that this process has started.
+/// The ancestor of a process that is a child of this process.
 fn helper_of(pid: Pid) -> Pid {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let parent = stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap();
@@ -87,7 +89,8 @@ async fn i4_f04_a_worker_killed_outright_leaves_no_process_of_its_agents() {
     cluster.outcome(trace_id).await;
 }
 
-/// Reports its workspace. On SIGTERM it waits half a second, writes a file there and reports whether that worked.
+/// Reports its workspace. On SIGTERM it waits half a second, writes a file there and reports
+/// whether that worked.
 const TIDY: &str = r#"
 import os, signal, socket, time
 out = socket.create_connection(("127.0.0.1", start["inputs"]["port"]))
@@ -132,7 +135,7 @@ async fn i3_the_workspace_of_a_cancelled_program_stays_until_it_has_ended() {
     cluster.stop().await;
 }
 
-/// All that a program can read about itself, as text.
+/// All information that a program can read about itself, as text.
 const INSIDE: &str = r#"
 import json, os, sys
 start = sys.stdin.readline()
@@ -152,7 +155,8 @@ async fn i1_nothing_of_the_worker_or_the_parent_is_in_the_process_of_a_child() {
     let outside = Directory::new();
     let file = outside.path().join("of-the-parent");
     std::fs::write(&file, &marker).unwrap();
-    // The marker is in the worker's memory, and in a file that it holds open without the close-on-exec flag.
+    // The marker is in the worker's memory, and in a file that it holds open without the
+    // close-on-exec flag.
     let open = std::fs::File::open(&file).unwrap();
     fcntl(&open, FcntlArg::F_SETFD(FdFlag::empty())).unwrap();
     let cluster = cluster(&[&[]]);

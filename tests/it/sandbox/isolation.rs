@@ -1,5 +1,5 @@
-//! Isolation of programs (seed 001, T1 and T2): nothing of a parent is in its child's process, memory, files or prompts,
-//! nor the other way round; and nothing of the worker is in either.
+//! Isolation of programs (seed 001, T1 and T2): a child's process, memory, files and prompts
+//! contain nothing of its parent, and the reverse; neither contains anything of the worker.
 
 use domain::subject::Filter;
 use serde_json::{Value, json};
@@ -11,8 +11,8 @@ use trellis_tests::{
 use super::crash::paid;
 use crate::agents::{finished, say};
 
-/// `look()`: all markers in its input, its environment, all files it can read, the processes it sees with their memory,
-/// and its own memory.
+/// `look()`: all markers in its input, its environment, all files it can read, the processes it
+/// sees with their memory, and its own memory.
 pub(super) const LOOK: &str = r#"
 import os, re
 def read(path):
@@ -48,7 +48,8 @@ def look():
     return sorted(found)
 "#;
 
-/// Puts its marker wherever it can, and sends its model what it finds; the parent spawns a child in between.
+/// Writes its marker to every place it can, and sends its findings to its model; the parent spawns
+/// a child in between.
 const MARKED: &str = r#"
 def model(text):
     return ask(type="model", id="m", messages=[{"role": "user", "content": text}])["text"]
@@ -77,7 +78,7 @@ fn marked(agent_id: &str, own: &str) -> Value {
     agent
 }
 
-/// The markers that the agent with this goal sent its model.
+/// The markers that the agent with this goal sent to its model.
 pub(super) fn found(model: &ModelServer, goal: &str) -> Value {
     let told = format!("{goal} found ");
     let prompts = model.prompts();
@@ -113,7 +114,7 @@ async fn i1_i2_nothing_of_a_parent_program_is_in_its_child_and_the_other_way_rou
         "{outcome:#}"
     );
     assert_eq!(trace.contexts().len(), 2);
-    // Each finds its own marker, so the search would have found the other's too.
+    // Each finds its own marker, so the search would also have found the other's.
     assert_eq!(found(&model, "lead"), json!([parents]));
     assert_eq!(found(&model, "follow up on it"), json!([childs]));
     for stored in cluster.client.bus.read(&Filter::HistoriesOf(run)).await.unwrap() {

@@ -7,8 +7,8 @@ use serde_json::json;
 
 use super::{Directory, apply, cluster, python, result};
 
-/// Reads a large file through a tool, and fails so that it is run again. In its second attempt it puts a link in the
-/// place of the stored answer, and asks the same again.
+/// Reads a large file through a tool, and fails so that it is run again. Its second attempt
+/// replaces the stored answer by a link, and repeats the request.
 const SWAP: &str = r#"
 import os
 def tool(name, **arguments):
@@ -25,8 +25,8 @@ if not again:
 say(type="result", result=answer)
 "#;
 
-/// I4: an answer that is replayed comes from the journal and the object store, not from a file that the program
-/// could replace by a link.
+/// I4: a replayed answer comes from the journal and the object store, not from a file that the
+/// program could replace by a link.
 #[tokio::test(flavor = "multi_thread")]
 async fn i4_a_replayed_answer_is_not_read_through_a_link() {
     let directory = Directory::new();
@@ -43,7 +43,8 @@ async fn i4_a_replayed_answer_is_not_read_through_a_link() {
     assert_eq!(result(&outcome), "line\n".repeat(1000));
 }
 
-/// Puts links to a directory and a file of others wherever the worker reads or writes, and then has it read and write there.
+/// Puts links to a foreign directory and a foreign file in every place where the worker reads or
+/// writes, then makes the worker do so.
 const LINKS: &str = r#"
 import os, shutil
 def tool(name, **arguments):
@@ -69,8 +70,8 @@ tool("fs.read", path="large.txt")
 say(type="result", result=said)
 "#;
 
-/// I4: whatever the worker reads or writes in a workspace, it follows no link there, to a file or to a directory, in the last or
-/// an earlier part of a path.
+/// I4: reading or writing in a workspace, the worker follows no link there: neither to a file nor
+/// to a directory, neither in the last nor in an earlier part of a path.
 #[tokio::test(flavor = "multi_thread")]
 async fn i4_no_link_in_a_workspace_is_followed() {
     const SECRET: &str = "the worker's own secret";

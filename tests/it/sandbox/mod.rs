@@ -1,5 +1,5 @@
-//! Programs as agents: real programs in the real sandbox, run by a real worker. They try what is forbidden, and report
-//! the result.
+//! Programs as agents: real programs in the real sandbox, run by a real worker. They try forbidden
+//! actions, and report the result.
 
 mod binary_name;
 mod bombs;
@@ -71,12 +71,12 @@ fn cluster(sets: &[&[&str]]) -> Cluster {
     cluster_as(sets, binary(), json!({}))
 }
 
-/// The same, with another helper and more settings of the sandbox.
+/// The same, with another helper and further settings of the sandbox.
 fn cluster_as(sets: &[&[&str]], helper: PathBuf, settings: Value) -> Cluster {
     cluster_under(sets, helper, settings, |_| {})
 }
 
-/// The same, with another policy than one that allows everything.
+/// The same, with a changed policy; the unchanged one allows everything.
 fn cluster_under(
     sets: &[&[&str]],
     helper: PathBuf,
@@ -85,7 +85,7 @@ fn cluster_under(
 ) -> Cluster {
     let mut policy = AgentPolicy::everything();
     change(&mut policy);
-    // As the binary does first: the worker is a part of this process.
+    // The binary does this first; here the worker is a part of this process.
     worker::protect_process().unwrap();
     let coordinator = coordinator::Config::new(name("coordinator"));
     let bus = Bus::Memory(bus::Memory::new(Default::default()));
@@ -121,7 +121,7 @@ fn error(outcome: &Outcome) -> String {
     failure.map(|failure| failure.message).unwrap_or_else(|| panic!("no error: {outcome:#?}"))
 }
 
-/// The number of processes of this machine with a word in their command line.
+/// The number of processes on this machine with a word in their command line.
 fn processes_with(word: &str) -> usize {
     pids_with(word).len()
 }

@@ -27,7 +27,8 @@ say(type="result", result={"answered": answered, "why": why})
 
 #[tokio::test(flavor = "multi_thread")]
 async fn b3_a_program_that_asks_in_a_loop_is_stopped_by_its_budget() {
-    // At most the bytes sent as input tokens, and at most `max_tokens` as output tokens.
+    // The bill has at most the sent bytes as input tokens, and at most `max_tokens` as output
+    // tokens.
     let model = ModelServer::start(|prompt: &Prompt| Reply {
         input_tokens: 10,
         output_tokens: prompt.max_tokens().min(500),

@@ -1,5 +1,5 @@
-//! A program that waits for a child or a human is ended and holds no slot. It is started again, and gets the same answers
-//! to the requests it made before.
+//! A program that waits for a child or a human is ended and uses no slot. It is started again, and
+//! gets the same answers to its earlier requests.
 
 use domain::subject::Subject;
 use serde_json::{Value, json};
@@ -12,7 +12,8 @@ use trellis_tests::{
 use super::{crash::paid, processes_with, python};
 use crate::agents::{check_bill, finished, say, steering};
 
-/// Calls its model, spawns a child of its own kind unless it is deep enough, and calls its model again.
+/// Calls its model, spawns a child of the same kind unless it is deep enough, and calls its model
+/// again.
 const DIGGER: &str = r#"
 def model(text):
     return ask(type="model", id="m", messages=[{"role": "user", "content": text}])["text"]
@@ -32,7 +33,7 @@ async fn alone(model: &ModelServer, agents: Value) -> Processes {
     cluster
 }
 
-/// Three levels with one slot: each waits for the next one and holds no slot meanwhile.
+/// Three levels with one slot: each waits for the next and uses no slot meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn p_a_program_that_waits_for_a_child_holds_no_slot_and_has_one_child() {
     let model = ModelServer::start(|prompt: &Prompt| match prompt.last().strip_prefix("say: ") {
@@ -57,7 +58,7 @@ shade = ask(type="tool", id="2", tool="ask_human", arguments={"question": "How d
 say(type="result", result=[first, colour, shade])
 "#;
 
-/// While it waits, none of its processes runs, and another context has its slot.
+/// While it waits, none of its processes runs, and another context uses its slot.
 #[tokio::test(flavor = "multi_thread")]
 async fn g7_a_program_that_asks_a_human_is_ended_and_holds_no_slot() {
     let model = ModelServer::start(|_: &Prompt| say("paint")).await;
@@ -91,7 +92,7 @@ async fn g7_a_program_that_asks_a_human_is_ended_and_holds_no_slot() {
     check_bill(&model, &[&trace], 0);
 }
 
-/// Asks a human, then its model, twice. Every line that it reads before an answer is kept.
+/// Asks a human, then its model, twice. It collects every line that it reads before an answer.
 const LISTENER: &str = r#"
 def lines(**line):
     say(**line)
@@ -107,8 +108,9 @@ for n in ("1", "2"):
 say(type="result", result=told)
 "#;
 
-/// A program that listens gets messages as lines before the answer of its next call, and in a later attempt in the same
-/// places. One that does not is not disturbed, and its outcome says that it saw none.
+/// A program that listens gets messages as lines before the answer of its next call, and a later
+/// attempt gets them in the same places. A program that does not listen gets none, and its outcome
+/// reports them as unseen.
 #[tokio::test(flavor = "multi_thread")]
 async fn g13_a_program_that_listens_is_told_of_messages_once_and_another_is_not() {
     let model = ModelServer::start(|prompt: &Prompt| say(&format!("to {}", prompt.last()))).await;

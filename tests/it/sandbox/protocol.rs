@@ -74,7 +74,8 @@ say(type="result", result={"goal": start["goal"], "inputs": start["inputs"], "sa
     cluster.stop().await;
 }
 
-/// A program that waits for an answer gets one, whatever it sent; what may be its result is kept as plain output.
+/// A program that waits for an answer gets one, even to an invalid message. A line that may be its
+/// result is stored as plain output.
 #[tokio::test(flavor = "multi_thread")]
 async fn i4_a_message_that_can_not_be_understood_never_leaves_a_program_waiting() {
     let cluster = cluster(&[&[]]);
@@ -104,7 +105,8 @@ say(type="result", result=[send(line) for line in lines])
     cluster.stop().await;
 }
 
-/// A death by a signal is no result, whichever process of the sandbox it meets. Another attempt may do better.
+/// Death by a signal is never a result, whichever process of the sandbox it hits. Another attempt
+/// may succeed.
 #[tokio::test(flavor = "multi_thread")]
 async fn i4_a_program_that_is_killed_is_tried_again_and_never_counts_as_done() {
     let cluster = cluster(&[&[]]);
@@ -159,7 +161,7 @@ say(type="result", result=first)
     cluster.stop().await;
 }
 
-/// proves: a journal does not grow with what a program asks, which may be something else in every call.
+/// proves: a journal does not grow with a program's prompts, which may differ in every call.
 #[tokio::test(flavor = "multi_thread")]
 async fn w5_the_prompts_of_a_program_are_kept_once_and_again_with_another_system_message() {
     let cluster = cluster(&[&[]]);
@@ -187,7 +189,8 @@ say(type="result", result=[model(n, "plan" if n < 4 else "judge") for n in range
     cluster.stop().await;
 }
 
-/// A program can say any sum; no more than its budget is booked, it is told, and the rest waits for a decision.
+/// A program can report any sum. No more than its budget is booked, the program is notified, and
+/// the rest waits for a decision.
 #[tokio::test(flavor = "multi_thread")]
 async fn b18_a_cost_of_a_program_beyond_its_budget_is_disputed() {
     let cluster = cluster(&[&[]]);
@@ -241,8 +244,9 @@ say(type="result", result=[first["text"], answer["text"], second["text"]])
     cluster.stop().await;
 }
 
-/// A program is run again for its `output_schema`: told why, with its outputs as it left them, and its requests are made
-/// anew. The same answers would lead to the same result.
+/// A program whose result does not fit `output_schema` runs again: with the reason, with its
+/// outputs as it left them, and its requests are repeated. The old answers would lead to the same
+/// result.
 #[tokio::test(flavor = "multi_thread")]
 async fn g1_a_program_whose_result_was_refused_begins_anew_behind_it() {
     let cluster = cluster(&[&[]]);

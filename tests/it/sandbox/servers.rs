@@ -1,4 +1,4 @@
-//! Programs of MCP servers: they run in a sandbox of their own, and see nothing of the worker.
+//! Programs of MCP servers: they run in a separate sandbox, and see nothing of the worker.
 
 use serde_json::{Value, json};
 use trellis_tests::{
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::agents::{agent, call, finished, say};
 
-/// A server with one tool, which reports all that it could reach.
+/// A server with one tool, which reports everything that it could reach.
 const SERVER: &str = r#"
 import json, socket, sys
 start = {}
@@ -54,7 +54,7 @@ for line in sys.stdin:
     print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": answer}), flush=True)
 "#;
 
-/// Calls the server once, and ends with what it said.
+/// Calls the server once, and returns its answer.
 fn model(prompt: &Prompt) -> Reply {
     match prompt.messages().iter().rev().find(|message| message["role"] == "tool") {
         Some(answered) => say(answered["content"].as_str().unwrap_or_default()),
@@ -62,7 +62,7 @@ fn model(prompt: &Prompt) -> Reply {
     }
 }
 
-/// What the server of a worker with these settings of the sandbox could reach.
+/// The report of the server of a worker with these sandbox settings.
 async fn reached(without: Value, network: bool, key: &str) -> (Value, String) {
     let outside = Directory::new();
     let (secret, listed) = (outside.path().join("secret"), outside.path().join("listed"));
@@ -106,7 +106,7 @@ async fn s4_an_mcp_server_reaches_what_its_settings_list_and_nothing_of_the_work
     assert_eq!(said["network"], json!(true), "{said}");
 }
 
-/// Without any layer the memory and the environment of the worker are still its own.
+/// Even without any layer, the worker's memory and environment stay unreadable.
 #[tokio::test(flavor = "multi_thread")]
 async fn s4_a_worker_without_a_sandbox_keeps_its_keys_from_its_children() {
     let key = marker("key");
@@ -120,7 +120,8 @@ async fn s4_a_worker_without_a_sandbox_keeps_its_keys_from_its_children() {
     assert_eq!(said["found"], json!([]));
 }
 
-/// proves: the keys of a worker are not in its environment, which the kernel shows for as long as it lives; and who may have one has it.
+/// proves: a worker's keys are missing from its environment, which the kernel shows for its whole
+/// life; and permitted programs get them.
 #[tokio::test(flavor = "multi_thread")]
 async fn s8_the_environment_of_a_worker_has_no_keys() {
     let key = marker("key");
@@ -134,7 +135,7 @@ async fn s8_the_environment_of_a_worker_has_no_keys() {
     cluster.begin_as(run, json!({"goal": "measure", "agent_id": "measures", "secrets": ["A_KEY"]})).await;
     let (outcome, _) = finished(&cluster, run).await;
     assert_eq!(outcome["result"], json!(key.len().to_string()), "{outcome:#}");
-    // An ordinary user can't read it at all.
+    // An ordinary user can't read the file at all.
     let environ = std::fs::read(format!("/proc/{}/environ", cluster.pid("w1"))).unwrap_or_default();
     let environ = String::from_utf8_lossy(&environ);
     assert!(!environ.contains(&key), "{environ}");

@@ -1,4 +1,5 @@
-//! What the sandbox reports is what holds: a layer of which a part failed is missing, and who needs it does not run.
+//! The sandbox reports the truth: a layer that failed in part is reported as missing, and a program
+//! that requires it does not run.
 
 use std::{os::unix::fs::PermissionsExt as _, path::PathBuf};
 
@@ -62,20 +63,20 @@ async fn runs_without_its_pid_namespace(mounting: &str, reason: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s4_a_pid_namespace_without_its_own_proc_is_missing() {
-    // Something is mounted over a part of `/proc`: the kernel then mounts no other.
+    // A mount over a part of `/proc` makes the kernel refuse another `/proc`.
     runs_without_its_pid_namespace("mount -t tmpfs none /proc/fs", "mount a /proc of its own").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s4_a_pid_namespace_with_writable_mounts_is_missing() {
     let place = Directory::new();
-    // The name of this mount is not text, so it is not found.
+    // The name of this mount is not valid text, so the sandbox does not find it.
     let at = format!("$(printf \"{}/\\\\377\")", place.path().display());
     let mounting = format!("mkdir -p \"{at}\" && mount -t tmpfs none \"{at}\"");
     runs_without_its_pid_namespace(&mounting, "not read-only").await;
 }
 
-/// A helper that has fewer open files than a program asks for, as on some machines.
+/// A helper with fewer open files than a program requests, as on some machines.
 fn helper_with_few_files(directory: &Directory) -> PathBuf {
     let path = directory.path().join("helper");
     let script = format!("#!/bin/sh\nulimit -n 100 && exec '{}' \"$@\"\n", binary().display());
@@ -84,7 +85,8 @@ fn helper_with_few_files(directory: &Directory) -> PathBuf {
     path
 }
 
-/// proves: a limit that is larger than the worker's own does not fail the sandbox: the program has the worker's, and the report says so.
+/// proves: a limit above the worker's own does not fail the sandbox: the program gets the worker's
+/// limit, and the report says so.
 #[tokio::test(flavor = "multi_thread")]
 async fn s4_a_limit_above_the_workers_own_is_lowered_and_told() {
     let directory = Directory::new();
@@ -122,7 +124,8 @@ async fn s4_no_profile_does_without_a_layer_that_the_operator_did_not_switch_off
     cluster.stop().await;
 }
 
-/// A plain directory plays a delegated cgroup: this shows what the worker writes there, not that the kernel heeds it.
+/// A plain directory plays a delegated cgroup: this shows the files that the worker writes, not
+/// that the kernel obeys them.
 #[tokio::test(flavor = "multi_thread")]
 async fn s4_a_program_runs_in_a_cgroup_of_its_own_where_one_is_delegated() {
     let directory = Directory::new();
@@ -143,10 +146,10 @@ async fn s4_a_program_runs_in_a_cgroup_of_its_own_where_one_is_delegated() {
     assert_eq!((read("memory.swap.max").as_str(), read("memory.oom.group").as_str()), ("0", "1"));
     assert_eq!(read("cgroup.procs"), "0", "the helper moves itself");
     assert!(!made.path().join("cgroup.kill").exists());
-    // As the kernel reports it when it killed the program for its memory.
+    // As the kernel reports it after it killed the program for its memory.
     std::fs::write(made.path().join("memory.events"), "oom_kill 1\n").unwrap();
     for pid in super::pids_with(&word) {
-        // One that has ended since it was listed is no loss.
+        // A process may have ended since it was listed.
         let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
     }
     let outcome = cluster.client.outcome(accepted.trace_id, &accepted.child_id).await;

@@ -1,4 +1,5 @@
-//! `trellis receipt`, `audit` and `events` on real servers: green on the examples, red once the log is not what it was.
+//! `trellis receipt`, `audit` and `events` on real servers: no findings on the examples, and
+//! findings once the log was changed.
 
 use std::process::Command;
 
@@ -15,7 +16,7 @@ use trellis_tests::{
 struct Commands(String);
 
 impl Commands {
-    /// Its stdout, stderr and exit code.
+    /// Returns stdout, stderr and the exit code.
     fn run(&self, arguments: &[&str]) -> (String, String, i32) {
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
         let mut command = Command::new(binary());
@@ -30,7 +31,7 @@ impl Commands {
         serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{stderr}"))
     }
 
-    /// Runs an example; its trace.
+    /// Runs an example. Returns its trace.
     fn example(&self, name: &str) -> String {
         let file = format!("examples/{name}");
         let folder = file.rsplit_once('/').unwrap().0;
@@ -61,7 +62,7 @@ async fn b19_g12_receipts_and_audits_of_the_examples() {
         assert_eq!(receipt["receipt"]["total"], json!(spent), "{example}");
         let (csv, _, _) = commands.run(&["receipt", &trace, "-o", "csv"]);
         let column = csv.lines().next().unwrap().split(',').position(|name| name == "cost_usd").unwrap();
-        // No cell before the costs has a comma.
+        // No cell before the costs contains a comma.
         let nanos = |cell: &str| -> i64 {
             let (whole, fraction) = cell.trim_start_matches('-').split_once('.').unwrap_or((cell, ""));
             let nanos = whole.parse::<i64>().unwrap_or(0) * 1_000_000_000
@@ -77,7 +78,8 @@ async fn b19_g12_receipts_and_audits_of_the_examples() {
         let (md, _, code) = commands.run(&["receipt", &trace, "-o", "md"]);
         assert!(md.starts_with("# Receipt") && md.contains("| CONTEXT | AGENT |") && code == 0, "{md}");
         if example == undone {
-            // A group is below its graph, and an undo says what it undoes; its cost is in the sums above.
+            // A group is shown below its graph, and an undo names the undone step; its cost is in
+            // the sums above.
             let (shown, _, _) = commands.run(&["receipt", &trace]);
             for row in ["\nundo  ", "\n  hotels  ", "\n    first-night  ", "\n  flight-undo  "] {
                 assert!(shown.contains(row), "no {row:?} in\n{shown}");
@@ -111,7 +113,7 @@ async fn b19_an_audit_is_red_once_the_log_is_changed() {
         expect_last: None,
     };
 
-    // Events as they are told: one settles a call.
+    // The events of the command line: one settles a call.
     let trace = commands.example("research.yaml");
     let (events, _, code) = commands.run(&["events", &trace, "--type", "settled"]);
     assert!(
@@ -123,7 +125,7 @@ async fn b19_an_audit_is_red_once_the_log_is_changed() {
     let first: Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
     assert_eq!((&first["event"], &first["body"]["type"]), (&json!(1), &json!("opened")));
 
-    // One event twice.
+    // One event appears twice.
     let log = read(&trace).await;
     let one = log.iter().find(settles).unwrap();
     bus.publish(again(one, one.payload.to_vec())).await.unwrap();

@@ -1,4 +1,4 @@
-//! The commands about agents (N7) on real servers, and the exit codes of commands that were refused.
+//! The commands about agents (N7) on real servers, and the exit codes of refused commands.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ use trellis_tests::{
     servers::{NatsServer, RedisServer},
 };
 
-/// What a command prints, and its exit code.
+/// The output of a command, and its exit code.
 struct Said {
     out: String,
     error: String,
@@ -29,8 +29,9 @@ fn file(name: &str, agents: &Value) -> String {
     file.to_str().unwrap().to_owned()
 }
 
-/// proves: one message that is no record keeps nobody from reading the others; with the key only what coordinators signed is
-/// shown, and without it that nobody has verified it is said.
+/// proves: an invalid message does not prevent reading the other records. With the key only records
+/// signed by coordinators are shown; without the key the output says that the records are
+/// unverified.
 #[tokio::test(flavor = "multi_thread")]
 async fn s7_the_admin_log_is_verified_and_no_message_ends_it() {
     let (nats, redis) = (NatsServer::start(), RedisServer::start());
@@ -111,7 +112,7 @@ async fn n7_profiles_are_applied_shown_compared_and_deleted() {
     cluster.stop().await;
 }
 
-/// A program that calls the command line sees by the exit code that nothing happened.
+/// A program that calls the command line learns from the exit code that nothing happened.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_cancel_or_delete_has_an_exit_code_of_its_own() {
     let (nats, redis) = (NatsServer::start(), RedisServer::start());

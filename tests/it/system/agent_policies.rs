@@ -1,5 +1,5 @@
-//! What profiles may ask for (S4): a worker runs only what its policy allows, and a coordinator that has the policy refuses the
-//! rest when it is applied.
+//! Policies about profiles (S4): a worker runs only what its policy allows, and a coordinator with
+//! the same policy refuses other profiles when they are applied.
 
 use std::process::Command;
 
@@ -41,7 +41,7 @@ async fn s4_a_worker_with_an_empty_policy_runs_no_program_and_says_so_once() {
     assert_eq!(cluster.outcome(run).await.context.status, EndStatus::Completed);
     let run = cluster.begin(json!({"goal": "go", "agent_id": "checked"})).await;
     assert_eq!(cluster.outcome(run).await.context.error.unwrap().kind, FailureKind::Refused);
-    // What a graph does about a failed step, it does about a refused one.
+    // A graph handles a refused step like a failed one.
     let graph = json!({"mode": "sequential", "steps": [
         {"id": "one", "agent_id": "runs", "task_description": "go", "fallback": {"agent_id": "talks"}},
     ]});
@@ -56,7 +56,7 @@ async fn s4_a_policy_is_heeded_by_workers_told_by_them_and_checked_when_profiles
     let count = ["sh", "examples/command/count.sh"];
     let reads = json!({"reads": ["examples/command"]});
     let other = program("other", &["sh", "-c", "echo ran"], json!({"reads": ["examples/command/../.."]}));
-    // A link does not lead out of what may be read.
+    // A link does not lead out of the readable directories.
     let link = std::env::temp_dir().join(format!("trellis-policy-{}", std::process::id()));
     std::os::unix::fs::symlink(repository().join("examples/command"), &link).unwrap();
     let linked = program("linked", &count, json!({"reads": ["examples/command", link]}));
@@ -125,7 +125,7 @@ async fn s4_a_policy_is_heeded_by_workers_told_by_them_and_checked_when_profiles
         assert!(told.contains(path), "{path}: {told}");
     }
     assert!(!output.status.success() && !told.contains("agents[0]"), "{told}");
-    // The policy of the examples allows all of them, and its worker says how it runs programs.
+    // The policy of the examples allows all of them, and its worker reports how it runs programs.
     for directory in ["", "agents/", "command/", "scenarios/", "secrets/"] {
         let file = repository().join("examples").join(directory).join("agents.yaml");
         let output = Command::new(binary())
@@ -141,8 +141,8 @@ async fn s4_a_policy_is_heeded_by_workers_told_by_them_and_checked_when_profiles
     assert!(told.is_some_and(|line| line.contains("seccomp") && line.contains("missing=")), "{log}");
 }
 
-/// proves: a policy of workers is recorded when it is first used, however many have it and however often they start; and a pool whose
-/// workers differ is told of.
+/// proves: a policy of workers is recorded at its first use, independent of the number of workers
+/// and their restarts; a pool whose workers differ is reported.
 #[tokio::test(flavor = "multi_thread")]
 async fn s7_a_changed_policy_of_workers_leaves_one_record_and_is_shown() {
     let file = std::env::temp_dir().join(format!("trellis-worker-policy-{}.json", std::process::id()));
@@ -158,7 +158,7 @@ async fn s7_a_changed_policy_of_workers_leaves_one_record_and_is_shown() {
         said + &told
     };
     let records = || {
-        // Behind it is a note that nothing was verified.
+        // The output continues with a note that nothing was verified.
         let said = trellis(&["admin-log", "-o", "json"]);
         let mut read = serde_json::Deserializer::from_str(&said).into_iter::<Vec<Value>>();
         let log = read.next().unwrap().unwrap();
@@ -186,7 +186,7 @@ async fn s7_a_changed_policy_of_workers_leaves_one_record_and_is_shown() {
     cluster.stop("w2").await;
     work(&cluster).await;
     eventually("the second is recorded", async || records().len() == 2).await;
-    // Started again, workers and coordinators tell nothing new.
+    // Restarted workers and coordinators report nothing new.
     cluster.stop("c1").await;
     for name in ["c1", "w1", "w2"] {
         cluster.run(name);

@@ -51,7 +51,7 @@ async fn g13_the_command_line_shows_and_amends_a_graph_that_runs() {
     let mut shown: Value = serde_json::from_str(&shown).unwrap();
     assert_eq!(shown["revision"], json!(0));
 
-    // What has begun can't change; an agent that nobody knows is named with its place.
+    // Begun steps can't change; an unknown agent is named with its place.
     let mut wrong = shown.clone();
     wrong["graph"]["steps"][0]["task_description"] = json!("do something else");
     wrong["graph"]["steps"][2]["agent_id"] = json!("autor");
@@ -65,7 +65,7 @@ async fn g13_the_command_line_shows_and_amends_a_graph_that_runs() {
     let (said, told, code) = trellis(&nats, &[&["graph", "amend", &trace][..], &options].concat());
     assert_eq!((said.as_str(), code), ("`root` goes on as amended, revision 1\n", Some(0)), "{told}");
 
-    // Somebody else amended it since it was printed.
+    // Another client amended the graph since it was printed.
     shown["graph"]["steps"].as_array_mut().unwrap().pop();
     let (_, told, code) = trellis(&nats, &["graph", "amend", &trace, &file("shown", &shown)]);
     assert!(told.contains("refused (graph_moved): ") && told.contains("hint: print it again"), "{told}");

@@ -1,5 +1,5 @@
-//! Logs and stores that others wrote into (S3), on whole clusters: what coordinators read back is what coordinators wrote, or
-//! it is refused and said so.
+//! Foreign writes to logs and stores (S3), on whole clusters: coordinators read back only data that
+//! coordinators wrote; other data is refused and reported.
 
 use bus::{Bus, Outgoing, StoredMessage, keys::Keys};
 use coordinator::store::{CommitOutcome, OutboxKey, Record, Replaces, Write};
@@ -32,7 +32,7 @@ async fn asking(client: &Client) -> TraceId {
     run
 }
 
-/// Answers it, and returns what it might have cost.
+/// Answers the question. Returns the ceiling of the run.
 async fn answered(client: &Client, run: TraceId) -> Usd {
     let answer = json!({"child_id": "root", "question": 1, "answer": "yes"});
     client.publish(Subject::Input, &json!({"trace_id": run, "answered": answer})).await;
@@ -41,7 +41,7 @@ async fn answered(client: &Client, run: TraceId) -> Usd {
     outcome.context.budget.limit.cost_usd
 }
 
-/// An event as a coordinator would log it, behind everything that the log of a run has.
+/// An event as a coordinator would log it, after everything in the log of the run.
 async fn forged(bus: &Bus, run: TraceId, event: Value) -> Outgoing {
     let log = bus.read(&Filter::EventsOf(run)).await.unwrap();
     let read = |payload: &[u8]| serde_json::from_slice::<LoggedEvents>(payload).unwrap();
@@ -65,22 +65,24 @@ fn raised() -> Value {
     json!({"type": "raised", "child_id": "root", "limit": {"cost_usd": 500_000, "tokens": 1_000_000_000}})
 }
 
-/// The dead letters that say that something is not authentic.
+/// The dead letters about unauthentic data.
 async fn letters(bus: &Bus) -> Vec<Value> {
     let all = bus.read(&Filter::Dead).await.unwrap();
     let all = all.iter().map(|stored| serde_json::from_slice::<Value>(&stored.payload).unwrap());
     all.filter(|letter| letter["refusal"]["code"] == "not_authentic").collect()
 }
 
-/// proves: finding 3. A forged event in the log of a live run, and a coordinator that starts again, change nothing; that it
-/// was refused is logged, counted and told once, without its content.
+/// proves: finding 3. A forged event in the log of a live run changes nothing, even when a
+/// coordinator starts again. The refusal is logged, counted and reported once, without the event's
+/// content.
 async fn a_forged_raise_changes_nothing(ground: Ground) {
     let cluster = ground.start(config());
     let run = asking(&cluster.client).await;
     cluster.stop().await;
     ground.bus.publish(forged(&ground.bus, run, raised()).await).await.unwrap();
     let cluster = ground.start(config());
-    // The sweep has looked at it when this is there, or when it has made a commit of it.
+    // The sweep has seen the event once this letter exists, or once it has made a commit from the
+    // event.
     let looked =
         async || !letters(&ground.bus).await.is_empty() || cluster.client.trace(run).await.generation() > 0;
     eventually("the log is looked at", looked).await;
@@ -118,7 +120,7 @@ async fn tamper(ground: &Ground, run: TraceId, version: Option<u64>, fields: &[(
     assert!(matches!(done[..], [CommitOutcome::Done { .. }]), "{done:?}");
 }
 
-/// A write that changes nothing but its timer, which is due.
+/// A write that changes only the timer, which is due.
 fn plain(trace_id: TraceId, version: u64) -> Write {
     Write {
         trace_id,
@@ -140,7 +142,8 @@ fn plain(trace_id: TraceId, version: u64) -> Write {
 
 const DEAR: &str = r#"{"limit":{"cost_usd":500000,"tokens":1000000000}}"#;
 
-/// proves: a run of which a field was changed in the store is rebuilt from its log, and goes on as it was.
+/// proves: a run with a changed field in the store is rebuilt from its log, and continues
+/// unchanged.
 async fn a_changed_field_is_mended(ground: Ground, version: Option<u64>) {
     let cluster = ground.start(config());
     let run = asking(&cluster.client).await;
@@ -155,7 +158,7 @@ async fn a_changed_field_is_mended(ground: Ground, version: Option<u64>) {
     let trace = Trace::from_stored(run, stored.version, &stored.fields, &stored.values).unwrap();
     assert_eq!(trace.generation(), 1, "it was rebuilt once");
     cluster.stop_with_refusals().await;
-    // What it wrote since is whole.
+    // The commits since then are complete.
     let cluster = ground.start(config());
     cluster.client.run(json!({"goal": "is anybody there?"})).await;
     let snapshot = query(&cluster.client, json!({"snapshot": {"trace_id": run}})).await;
@@ -173,14 +176,15 @@ async fn s3_a_run_that_was_changed_in_redis_is_rebuilt_from_its_log() {
     a_changed_field_is_mended(Ground::on_servers().await, None).await;
 }
 
-/// proves: a version that nobody made is not counted up to.
+/// proves: a coordinator does not count up to a forged version.
 #[tokio::test(flavor = "multi_thread")]
 async fn s3_a_run_with_an_enormous_version_is_rebuilt_from_its_log() {
     a_changed_field_is_mended(Ground::in_memory(), Some(1 << 50)).await;
 }
 
-/// proves: one write to Redis does not stop a run whose log is whole: without its seal, with one of a key that nobody knows, or
-/// when it is no trace at all any more, it is rebuilt as one with a wrong seal is, and goes on.
+/// proves: one write to Redis does not stop a run whose log is complete. A missing seal, a seal by
+/// an unknown key or a value that is not a trace lead to a rebuild, like a wrong seal, and the run
+/// continues.
 #[tokio::test(flavor = "multi_thread")]
 async fn s3_a_run_that_a_stranger_made_unreadable_is_rebuilt_from_its_log() {
     let ground = Ground::on_servers().await;
@@ -205,8 +209,9 @@ async fn s3_a_run_that_a_stranger_made_unreadable_is_rebuilt_from_its_log() {
     }
 }
 
-/// proves: a schedule that was deleted or paused stays so for a coordinator that starts, however often its earlier revisions and
-/// ticks are stored again; so does the last version of a kept graph. They can be put and changed after that.
+/// proves: a deleted or paused schedule stays so for a coordinator that starts, however often its
+/// earlier revisions and ticks are stored again; so does the last version of a kept graph. Both can
+/// be put and changed afterwards.
 #[tokio::test(flavor = "multi_thread")]
 async fn s3_what_was_deleted_stays_so_however_often_it_is_stored_again() {
     let ground = Ground::on_servers().await;
@@ -276,7 +281,8 @@ async fn s3_what_was_deleted_stays_so_however_often_it_is_stored_again() {
     cluster.stop_with_refusals().await;
 }
 
-/// proves: if neither store nor log are authentic, nothing is decided on the run, and whoever asks is told why. Others go on.
+/// proves: if neither store nor log are authentic, nothing is decided on the run, and requests
+/// about it get the reason. Other runs continue.
 #[tokio::test(flavor = "multi_thread")]
 async fn s3_a_run_of_which_nothing_is_authentic_is_not_worked_on_and_says_so() {
     let ground = Ground::in_memory();
@@ -302,7 +308,7 @@ async fn s3_a_run_of_which_nothing_is_authentic_is_not_worked_on_and_says_so() {
     cluster.stop_with_refusals().await;
 }
 
-/// proves: outboxes that a stranger put there are not sent, and do not come back.
+/// proves: forged outboxes are not sent, and do not come back.
 #[tokio::test(flavor = "multi_thread")]
 async fn s3_a_forged_outbox_is_not_sent() {
     let ground = Ground::in_memory();
@@ -326,7 +332,8 @@ async fn s3_a_forged_outbox_is_not_sent() {
     cluster.stop_with_refusals().await;
 }
 
-/// proves: a graph, a profile and a schedule that a stranger put into their logs count for nobody, and can be put after that.
+/// proves: graphs, profiles and schedules that a stranger stored in their logs are ignored, and can
+/// be put afterwards.
 #[tokio::test(flavor = "multi_thread")]
 async fn s3_forged_graphs_profiles_and_schedules_count_for_nobody() {
     let ground = Ground::on_servers().await;
@@ -378,7 +385,8 @@ async fn s3_forged_graphs_profiles_and_schedules_count_for_nobody() {
     cluster.stop_with_refusals().await;
 }
 
-/// A coordinator without keys, and a worker: not by `Cluster`, which gives every coordinator some.
+/// A coordinator without keys, and a worker. `Cluster` can't be used: it gives every coordinator
+/// keys.
 async fn without_keys<T>(ground: &Ground, then: impl AsyncFnOnce(&Client) -> T) -> T {
     let stop = tokio_util::sync::CancellationToken::new();
     let (bus, store) = (ground.bus.clone(), ground.store.clone());
@@ -393,9 +401,9 @@ async fn without_keys<T>(ground: &Ground, then: impl AsyncFnOnce(&Client) -> T) 
     done
 }
 
-/// proves: a run that a coordinator with other keys, or none, has gone on with is not taken back to what was signed, not by
-/// the store, and not by the log alone; it is not worked on, and whoever asks is told. A coordinator that believes it finds
-/// all of it.
+/// proves: a run that a coordinator with other keys or none has continued is not reset to its last
+/// signed state, neither by the store nor by the log alone. It is not worked on, and requests about
+/// it get the reason. A coordinator that trusts those keys finds everything.
 async fn a_run_that_another_wrote_is_left_alone(ground: Ground) {
     let cluster = ground.start(config());
     let runs = [asking(&cluster.client).await, asking(&cluster.client).await];
@@ -407,7 +415,7 @@ async fn a_run_that_another_wrote_is_left_alone(ground: Ground) {
     })
     .await;
     let before = record(&ground, runs[0]).await;
-    // The store has lost this one.
+    // The store has lost this run.
     assert!(ground.store.remove(runs[1], record(&ground, runs[1]).await.version).await.unwrap());
     let cluster = ground.start(config());
     cluster.client.run(json!({"goal": "others go on"})).await;
@@ -444,8 +452,9 @@ async fn s3_a_run_that_a_coordinator_without_keys_wrote_to_servers_is_not_taken_
     a_run_that_another_wrote_is_left_alone(Ground::on_servers().await).await;
 }
 
-/// proves: what nobody changes is signed again, so that a deployment begins to use a key, rotates it twice and drops the first
-/// ones: profiles, schedules, graphs with all their versions, and runs that wait are all there.
+/// proves: unchanged data is signed again, so that a deployment can begin to use a key, rotate it
+/// twice and drop the first ones: profiles, schedules, graphs with all their versions, and waiting
+/// runs all survive.
 async fn everything_outlives_its_key(ground: Ground) {
     const KEYS: [&str; 3] = [
         KEY,
@@ -538,7 +547,8 @@ async fn s3_what_nobody_changes_on_servers_outlives_the_keys_that_signed_it() {
     everything_outlives_its_key(Ground::on_servers().await).await;
 }
 
-/// proves: a list in the store that names a live run among the ended ones removes nothing of it.
+/// proves: a list in the store that names a live run among the ended ones removes nothing of the
+/// run.
 #[tokio::test(flavor = "multi_thread")]
 async fn s3_a_live_run_that_is_listed_as_ended_keeps_its_journal() {
     let ground = Ground::on_servers().await;
@@ -561,7 +571,7 @@ async fn s3_a_live_run_that_is_listed_as_ended_keeps_its_journal() {
     cluster.stop().await;
 }
 
-/// proves: a forged outbox does not hide a run that is authentic from who asks about it.
+/// proves: an authentic run with a forged outbox can still be queried.
 #[tokio::test(flavor = "multi_thread")]
 async fn s3_a_run_with_a_forged_outbox_is_still_shown() {
     let ground = Ground::in_memory();
@@ -576,8 +586,9 @@ async fn s3_a_run_with_a_forged_outbox_is_still_shown() {
     cluster.stop_with_refusals().await;
 }
 
-/// proves: messages of a run that was removed, which somebody kept and stores again, make no run once they are older than the
-/// log keeps any; a run that only the store has lost is rebuilt from the same messages.
+/// proves: the messages of a removed run, stored again by a stranger, create no run once they are
+/// older than the log's retention. A run that only the store has lost is rebuilt from the same
+/// messages.
 #[tokio::test(flavor = "multi_thread")]
 async fn s3_a_removed_run_does_not_begin_again_by_messages_that_are_stored_again() {
     let ground = Ground::in_memory();
@@ -606,7 +617,7 @@ async fn s3_a_removed_run_does_not_begin_again_by_messages_that_are_stored_again
     }
 }
 
-/// proves: a run that is deleted leaves no content in its log, also not in messages that count for nobody.
+/// proves: a deleted run leaves no content in its log, not even in unauthentic messages.
 #[tokio::test(flavor = "multi_thread")]
 async fn s3_a_deleted_run_leaves_no_content_that_is_not_authentic() {
     let ground = Ground::in_memory();
@@ -631,7 +642,8 @@ async fn s3_a_deleted_run_leaves_no_content_that_is_not_authentic() {
     cluster.stop_with_refusals().await;
 }
 
-/// proves: a deployment with live runs begins to use a key, goes on to the next, and drops the first: no run notices.
+/// proves: a deployment with live runs begins to use a key, changes to the next, and drops the
+/// first: no run is affected.
 #[tokio::test(flavor = "multi_thread")]
 async fn s3_a_deployment_with_live_runs_begins_to_use_a_key_and_rotates_it() {
     const LATER: &str = "0202020202020202020202020202020202020202020202020202020202020202";
@@ -669,7 +681,7 @@ async fn s3_a_deployment_with_live_runs_begins_to_use_a_key_and_rotates_it() {
     cluster.stop_with_refusals().await;
     let cluster = with(Some(Keys::parse(LATER).unwrap()));
     assert_eq!(answered(&cluster.client, later).await, ONE);
-    // It was signed again while it waited.
+    // This run was signed again while it waited.
     assert_eq!(answered(&cluster.client, runs[2]).await, ONE);
     cluster.stop().await;
 }

@@ -1,4 +1,5 @@
-//! A backup of a cluster is what its NATS server has on disk, and its keys: docs/backup.md says how it is made. Everything in Redis is made again.
+//! A backup of a cluster consists of the disk of its NATS server and of its keys: docs/backup.md
+//! describes it. Everything in Redis is rebuilt.
 
 use std::{path::PathBuf, process::Command};
 
@@ -24,7 +25,7 @@ impl Drop for Backup {
     }
 }
 
-/// What a command says of the cluster, as JSON.
+/// The JSON output of a command on the cluster.
 fn says(nats: &NatsServer, args: &[&str]) -> Result<Value, String> {
     let mut command = Command::new(binary());
     command.args(args).args(["-o", "json"]).current_dir(repository()).env_clear();
@@ -40,7 +41,8 @@ fn is_parked(trace: &Trace) -> bool {
     matches!(status, Some(Status::InputRequired { .. } | Status::Paused { .. }))
 }
 
-/// What every copy must have of the deployment: agents, kept graphs, schedules, and of runs that have ended all that is asked about them.
+/// The parts of the deployment that every copy must contain: agents, kept graphs, schedules, and
+/// all queries about ended runs.
 fn kept(nats: &NatsServer, ended: &[TraceId]) -> Result<Vec<Value>, String> {
     let mut all = Vec::new();
     for args in
@@ -53,9 +55,9 @@ fn kept(nats: &NatsServer, ended: &[TraceId]) -> Result<Vec<Value>, String> {
             all.push(says(nats, args)?);
         }
     }
-    // The second is of a built-in agent, which keeps no journal.
+    // The second run is of a built-in agent, which has no journal.
     all.push(says(nats, &["history", &ended[0].to_string()])?);
-    // A run that was rebuilt says so, in one event more.
+    // A rebuilt run has one more event, which is left out here.
     for receipt in all.iter_mut().filter_map(|said| said.get_mut("receipt")) {
         receipt["version"].take();
         let lines = receipt["lines"].as_array_mut().unwrap();
@@ -64,9 +66,10 @@ fn kept(nats: &NatsServer, ended: &[TraceId]) -> Result<Vec<Value>, String> {
     Ok(all)
 }
 
-/// proves: the streams are the truth. NATS is stopped in the middle of everything, its directory is copied, and all processes, Redis
-/// and the first NATS are gone. On the copy, with a new and empty Redis, what had ended is there with its receipt, what waited waits, what
-/// ran is run to its end, and the books are right: what is under way is not booked twice.
+/// proves: the streams are the truth. NATS is stopped in the middle of everything, its directory is
+/// copied, and all processes, Redis and the first NATS are gone. On the copy, with an empty Redis,
+/// ended runs have their receipts, waiting runs wait, running ones are run to their end, and the
+/// books are right: a call under way is not booked twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn n8_a_cluster_goes_on_from_a_copy_of_its_streams_with_an_empty_redis() {
     let mut cluster = Processes::start(2, 2).await;
@@ -139,7 +142,7 @@ async fn n8_a_cluster_goes_on_from_a_copy_of_its_streams_with_an_empty_redis() {
     let spent = async |run| cluster.client.trace(run).await.root().unwrap().budget.spent.cost_usd;
     assert_eq!(spent(paused).await, Usd::from_cents(5));
     for run in busy {
-        // Of each, one call may have been under way: it is booked at its hold, and made again.
+        // Each run may have had one call under way: it is booked at its hold, and made again.
         let spent = spent(run).await;
         assert!((Usd::from_cents(20)..=Usd::from_cents(21)).contains(&spent), "{run}: {spent}");
     }

@@ -1,7 +1,7 @@
-//! Bad input end to end (f23, f25), in memory and on real processes and servers. Every subject answers a bad message if it can, makes
-//! one dead letter of it, and handles the next message. The mechanism: messages are decoded first; one that can't be
-//! decoded is stored as a dead letter and acknowledged. Otherwise it would be redelivered for ever, and the dead letters
-//! here would grow.
+//! Bad input end to end (f23, f25), in memory and on real processes and servers. Every subject
+//! answers a bad message if it can, turns it into one dead letter, and handles the next message.
+//! The mechanism: messages are decoded first; an undecodable one is stored as a dead letter and
+//! acknowledged. Otherwise it would be redelivered for ever, and the dead letters here would grow.
 
 use std::{
     collections::BTreeMap,
@@ -36,7 +36,7 @@ fn home(trace: TraceId) -> Partition {
     Partition::of(trace, Topology::default().partitions)
 }
 
-/// A client of a cluster and what is expected of its dead letters, by kind.
+/// A client of a cluster and the expected number of its dead letters, by kind.
 struct Siege {
     client: Client,
     expected: BTreeMap<String, usize>,
@@ -98,7 +98,8 @@ impl Siege {
         counts
     }
 
-    /// A valid run completes, the dead letters are those expected, and all queues are empty.
+    /// Asserts that a valid run completes, the dead letters are those expected, and all queues are
+    /// empty.
     async fn stands(&self, after: &str) {
         let good = self.client.run(json!({"goal": "good", "agent_id": "spend"})).await;
         assert_eq!(good.context.status, EndStatus::Completed, "after {after}");
@@ -127,7 +128,7 @@ impl Siege {
     }
 }
 
-/// Payloads that are no valid message for any subject.
+/// Payloads that are invalid on every subject.
 fn junk() -> Vec<(&'static str, Vec<u8>)> {
     let deep = |open: &str, close: &str| (open.repeat(100_000) + &close.repeat(100_000)).into_bytes();
     let long_names: String = (0..14).map(|n| format!("\"{n}{}\": 1,", "x".repeat(60_000))).collect();
@@ -201,7 +202,7 @@ async fn besiege(client: Client) -> Siege {
         for (_, payload) in junk() {
             siege.publish(subject.clone(), payload).await;
         }
-        // Larger than any message that is read; where NATS takes less, it is stored as an object.
+        // Above the largest readable message; where NATS accepts less, it is stored as an object.
         siege.publish(subject.clone(), vec![b'['; 9 * 1024 * 1024]).await;
     }
     siege.stands("junk in every queue").await;
@@ -241,7 +242,7 @@ async fn besiege(client: Client) -> Siege {
     siege
 }
 
-/// Messages that are valid, but about things that do not exist.
+/// Valid messages about things that do not exist.
 async fn disagree(siege: &mut Siege) {
     let accepted =
         siege.client.accepted(json!({"goal": "x", "agent_id": "sleep", "inputs": {"ms": 3000}})).await;
@@ -289,7 +290,7 @@ async fn disagree(siege: &mut Siege) {
     let raise = json!({"trace_id": TRACE, "raise": {"child_id": "root", "max_cost_usd": 2}});
     siege.publish(Subject::Admin(Action::Raise), raise.to_string()).await;
     siege.publish(Subject::Admin(Action::Raise), json!({"trace_id": TRACE}).to_string()).await;
-    // What is for another subject.
+    // A message for another subject.
     siege.publish(Subject::Admin(Action::Restore), raise.to_string()).await;
     siege.refused(&Subject::Query(Topic::Runs), "a query about agents", "\"agents\"").await;
     siege.refused(&Subject::Steer, "what only an administrator may", delete_agent).await;
@@ -302,7 +303,8 @@ async fn disagree(siege: &mut Siege) {
         siege.ask(&Subject::Ask(pool(), home(id)), tick(id)).await["stop"].is_object(),
         "a stranger's tick"
     );
-    // An execute message that no coordinator sent: its claim is answered `stop`, or its ask subject is not ours.
+    // An execute message that no coordinator sent: its claim is answered `stop`, or its ask subject
+    // is not ours.
     let mut forged = example_work();
     siege.send(Subject::Execute("default".parse().unwrap()), forged.to_string()).await;
     forged["report_to"]["ask"] = json!("$JS.API.STREAM.DELETE.AGENT_EVENT");
@@ -332,7 +334,8 @@ async fn f23_f25_bad_input_on_every_subject_in_memory() {
     cluster.stop().await;
 }
 
-/// No process panics: those that are there at the end are those of the beginning, and none has restarted a loop.
+/// No process panics: the processes at the end are those of the beginning, and no loop was
+/// restarted.
 #[tokio::test(flavor = "multi_thread")]
 async fn f23_f25_bad_input_on_every_subject_of_real_processes() {
     let mut cluster = Processes::start(1, 1).await;
@@ -370,7 +373,8 @@ async fn raw(siege: &mut Siege, nats: &NatsServer) {
     client.flush().await.unwrap();
     siege.stands("replies to subjects that are not the asker's").await;
 
-    // Subjects that are almost ours: in a stream they become dead letters; outside, the server reports no stream.
+    // Subjects that are almost ours: in a stream they become dead letters; outside, the server
+    // reports no stream.
     for subject in
         ["agent.result.a.p00.nothing.at-all", &format!("agent.cost.a.p00.{TRACE}.{}", "x".repeat(100))]
     {

@@ -1,4 +1,5 @@
-//! What the command line says of ceilings that were lowered (B17) and of disputed charges (B18), on real servers.
+//! The command line's output about lowered ceilings (B17) and disputed charges (B18), on real
+//! servers.
 
 use std::process::Command;
 

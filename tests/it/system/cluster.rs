@@ -1,5 +1,5 @@
-//! A cluster as it is deployed: coordinators and workers as processes, with real NATS and Redis servers. Nothing fails
-//! here; for faults see `faults/`.
+//! A cluster as it is deployed: coordinators and workers as processes, with real NATS and Redis
+//! servers. Nothing fails here; for faults see `faults/`.
 
 use std::path::Path;
 
@@ -81,7 +81,7 @@ async fn submissions_by_publish_and_by_request_end_once() {
     assert_eq!(value(&cluster.client.outcome(second, &second_root).await), "two");
     runs.extend([first, second]);
 
-    // P: the same message twice is one run.
+    // P: two deliveries of one message are one run.
     let twice = fresh_trace();
     for _ in 0..2 {
         cluster.begin_as(twice, json!({"goal": "again"})).await;
@@ -140,7 +140,7 @@ async fn cancels_answers_stores_and_raises_take_effect() {
     assert_eq!(value(&cluster.outcome(asking).await), "that");
     runs.push(asking);
 
-    // C: the shared store; what is written is in the outcome.
+    // C: the shared store; a written value is in the outcome.
     let sharing = json!({"goal": "s", "agent_id": "share", "output_to": "note", "inputs": {"key": "root.k", "value": 7}});
     let sharing = cluster.begin(sharing).await;
     let outcome = cluster.outcome(sharing).await;
@@ -156,7 +156,7 @@ async fn cancels_answers_stores_and_raises_take_effect() {
     assert_ne!(outcome.context.status, EndStatus::Completed);
     runs.push(capped);
 
-    // B8: the same, but it waits for more, and gets it.
+    // B8: the same, but the run waits for a larger budget and gets it.
     let pausing = json!({
         "goal": "p", "agent_id": "spend", "max_cost_usd": 0.03, "on_exhausted": "pause",
         "inputs": {"usd": 0.01, "calls": 5},

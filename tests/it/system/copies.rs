@@ -1,4 +1,5 @@
-//! Runs that live longer than their messages in the event log: copies of their state keep them there.
+//! Runs that live longer than their messages in the event log: copies of their state keep them in
+//! the log.
 
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ async fn log_of(bus: &Bus, trace: TraceId) -> Vec<(u64, LoggedEvents)> {
     log.iter().map(|stored| (stored.sequence, serde_json::from_slice(&stored.payload).unwrap())).collect()
 }
 
-/// The place in the log of the last message that begins the trace.
+/// The sequence number of the last message that begins the trace.
 async fn begins_at(bus: &Bus, trace: TraceId) -> Option<u64> {
     let log = log_of(bus, trace).await;
     log.iter().rfind(|(_, logged)| logged.begins()).map(|(sequence, _)| *sequence)
@@ -50,8 +51,9 @@ async fn answer(client: &Client, run: TraceId) {
     assert_eq!(outcome.context.status, EndStatus::Completed, "{outcome:#?}");
 }
 
-/// proves: a live trace is copied when its beginning grows old, and rebuilt from the copy alone, with its question. Without
-/// copies the store's loss would be the end of it, as soon as its first messages are gone.
+/// proves: a live trace is copied when its first messages grow old, and rebuilt from the copy
+/// alone, with its question. Without copies, a loss of the store would end the run once those
+/// messages are gone.
 #[tokio::test(flavor = "multi_thread")]
 async fn t9_a_run_that_is_older_than_its_log_is_rebuilt() {
     let bus = Bus::Memory(Memory::new(Default::default()));
@@ -95,7 +97,7 @@ async fn log_fill(bus: &Bus) -> Fill {
     fills.into_iter().find(|fill| fill.storage == Storage::Stream(Stream::Event)).unwrap()
 }
 
-/// Stores an event of somebody else.
+/// Stores an event of another trace.
 async fn fill(bus: &Bus, at: Timestamp) {
     let trace_id = TraceId::from_u128(FILLER).unwrap();
     let event = json!({"type": "tombstoned", "child_id": null, "reason": "x".repeat(8 << 10)});
@@ -107,7 +109,8 @@ async fn fill(bus: &Bus, at: Timestamp) {
     signed(bus).publish(message).await.unwrap();
 }
 
-/// proves: before a full log drops the beginning of a live trace, it has a copy. A run that has ended is not copied.
+/// proves: before a full log drops the beginning of a live trace, the log has a copy. An ended run
+/// is not copied.
 async fn t9_a_full_log_keeps_a_beginning_of_what_lives(ground: Ground) {
     let mut config = ground::config();
     config.topology.max_log_bytes = LOG_BYTES;
@@ -141,7 +144,7 @@ async fn t9_a_full_log_keeps_a_beginning_of_what_lives_on_servers() {
     t9_a_full_log_keeps_a_beginning_of_what_lives(Ground::on_servers().await).await;
 }
 
-/// proves: a log that is too small for all that lives does not fill itself with copies for ever.
+/// proves: a log that is too small for all live runs does not fill itself with copies for ever.
 #[tokio::test(flavor = "multi_thread")]
 async fn t9_a_log_that_is_too_small_for_what_lives_comes_to_rest() {
     let ground = Ground::in_memory();
@@ -167,7 +170,7 @@ async fn t9_a_log_that_is_too_small_for_what_lives_comes_to_rest() {
     cluster.stop().await;
 }
 
-/// proves: a log that can't be read does not keep a run from going on from the store.
+/// proves: a run continues from the store if its log can't be read.
 #[tokio::test(flavor = "multi_thread")]
 async fn t9_a_run_goes_on_from_the_store_if_its_log_cannot_be_read() {
     let ground = Ground::in_memory();

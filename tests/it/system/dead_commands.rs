@@ -1,4 +1,5 @@
-//! Dead letters on the command line, on real servers: they are listed, shown, sent again and dropped.
+//! Dead letters on the command line, on real servers: they are listed, shown, sent again and
+//! dropped.
 
 use std::{io::Write, process::Command};
 
@@ -44,7 +45,7 @@ async fn t2_dead_letters_are_listed_shown_sent_again_once_and_dropped() {
         .await;
     };
 
-    // A charge of a run that is not there yet, and something that can't be read.
+    // A charge of a run that does not exist yet, and an undecodable message.
     let trace = TraceId::from_u128(7).unwrap();
     let charge = json!({"trace_id": trace, "charge": {"child_id": "root", "key": "invoice", "by": "accounts",
         "amount": {"cost_usd": 0.25}}});
@@ -67,7 +68,7 @@ async fn t2_dead_letters_are_listed_shown_sent_again_once_and_dropped() {
     let (_, why, code) = said(&["dead", "show", "99"]);
     assert!(code == Some(2) && why.contains("there is no dead letter 99"), "{why}");
 
-    // The letter has no message; another message is not sent in its place.
+    // The letter does not contain its message; another message is not sent in its place.
     let (_, why, code) = said(&["dead", "retry", &id]);
     assert!(
         code == Some(3) && why.contains("does not keep its message") && why.contains("--payload"),
@@ -81,7 +82,7 @@ async fn t2_dead_letters_are_listed_shown_sent_again_once_and_dropped() {
     assert!(code == Some(3) && why.contains("is not the message"), "{why}");
     assert_eq!(listed(&[]).len(), 2, "nothing was sent or dropped");
 
-    // Once the run is there, the same message is booked, once.
+    // Once the run exists, the same message is booked, once.
     cluster.client.run(json!({"goal": "hello", "trace_id": trace})).await;
     write(&serde_json::to_vec(&charge).unwrap());
     let (_, why, code) = said(&["dead", "retry", &id, "--payload", path]);

@@ -1,4 +1,5 @@
-//! What `trellis doctor` says of queues, dead letters and the collector of spans; of tools, streams, old runs and workers with one name.
+//! The output of `trellis doctor` about queues, dead letters and the collector of spans; tools,
+//! streams, old runs and workers with one name.
 
 use std::process::Stdio;
 
@@ -10,7 +11,7 @@ use trellis_tests::{
     servers::{Collector, free_port},
 };
 
-/// The level of a check, and what was found; none if it was not made.
+/// The level and the finding of a check; `None` if it was not made.
 async fn checked(cluster: &Processes, check: &str, more: &[(String, String)]) -> Option<(String, String)> {
     let mut command = tokio::process::Command::new(binary());
     command
@@ -100,7 +101,7 @@ async fn the_doctor_tells_of_tools_that_nobody_has_of_changed_streams_of_old_run
     assert_eq!(eventually_told(&cluster, "worker-ids").await, "more than one worker is called w1");
 }
 
-/// What is found, once it is worth a warning.
+/// The finding, once it is a warning.
 async fn eventually_told(cluster: &Processes, check: &str) -> String {
     let told = std::sync::Mutex::new(String::new());
     eventually(&format!("{check} is told"), async || {

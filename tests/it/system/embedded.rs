@@ -1,4 +1,5 @@
-//! The whole system in one process: in memory, and with two coordinators and two workers on a disk and on real servers.
+//! The whole system in one process: in memory, and with two coordinators and two workers on a disk
+//! and on real servers.
 
 use bus::{Bus, Connect, Nats};
 use coordinator::store::Store;
@@ -39,8 +40,8 @@ async fn try_everything(cluster: &Cluster) {
     more_than_a_message(cluster).await;
 }
 
-/// A submission, its execute message, the answer to the claim and the outcome are each larger than a NATS message may
-/// be: their payloads are stored as objects, which clients do not notice.
+/// A submission, its execute message, the answer to the claim and the outcome are each larger than
+/// a NATS message may be. Their payloads are stored as objects, invisibly to clients.
 async fn payloads_larger_than_a_message(cluster: &Cluster) {
     let (a, b) = ("a".repeat(600_000), "b".repeat(600_000));
     let step =
@@ -54,11 +55,12 @@ async fn payloads_larger_than_a_message(cluster: &Cluster) {
     assert_eq!(trace.contexts()[1].attempt(), 1, "the first attempt had all it needed");
 }
 
-/// L: a parent whose children together returned more than a message may have, and a step whose inputs are that large. Each
-/// gets all of it. `tree` returns the results of its children, by reference.
+/// L: a parent whose children together returned more than one message may carry, and a step with
+/// inputs that large. Each gets everything. `tree` returns the results of its children, by
+/// reference.
 async fn more_than_a_message(cluster: &Cluster) {
     let client = &cluster.client;
-    // As JSON each quote has two bytes: 75 results of 120 KB.
+    // As JSON each quote takes two bytes: 75 results of 120 KB.
     let tree = json!({"goal": "\"".repeat(60_000), "agent_id": "tree", "inputs": {"depth": 1, "width": 75}});
     let outcome = client.run(tree).await;
     assert_eq!(outcome.context.status, EndStatus::Completed, "{:?}", outcome.context.error);
@@ -104,7 +106,7 @@ async fn goals_trees_and_money_on_a_disk() {
     cluster.stop().await;
 }
 
-/// proves: everything that a run needs is in the directory, and nobody holds it open after the end.
+/// proves: the directory contains everything that a run needs, and is not held open after the end.
 #[tokio::test(flavor = "multi_thread")]
 async fn runs_go_on_where_they_were_when_their_directory_is_opened_again() {
     let directory = Directory::fresh();
@@ -151,7 +153,8 @@ async fn goals_trees_and_money_on_real_servers() {
     cluster.stop().await;
 }
 
-/// One slot, and steps that together take longer than the timeout of each: the wait for the slot does not count.
+/// One slot, and steps that together take longer than the timeout of each: the wait for the slot is
+/// not part of the timeout.
 #[tokio::test(flavor = "multi_thread")]
 async fn l_a_step_does_not_time_out_while_it_waits_for_a_slot() {
     let coordinator = coordinator::Config::new(name("coordinator"));

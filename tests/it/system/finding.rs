@@ -1,5 +1,5 @@
-//! Finding runs (G17) over the bus: every filter against a naive one on ten thousand runs; pages while runs arrive; what a
-//! rebuild and the retention leave of the index.
+//! Finding runs (G17) over the bus: every filter against a naive one on ten thousand runs; pages
+//! while runs arrive; the index after a rebuild and after the end of a retention.
 
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ async fn put(ground: &Ground, worlds: impl Iterator<Item = World>) {
     ground.store.commit(&writes).await.unwrap();
 }
 
-/// One page, and where the next one begins.
+/// One page, and the start of the next one.
 async fn page(client: &Client, asked: &Value) -> (Vec<RunSummary>, Option<String>) {
     let answer = query(client, json!({"runs": asked})).await;
     let QueryAnswer::Runs { runs, next, .. } = answer else { panic!("{answer:?}") };
@@ -95,7 +95,8 @@ async fn all(client: &Client, mut asked: Value, limit: u32) -> Vec<RunSummary> {
     }
 }
 
-/// proves: the index against `RunsQuery::matches` on every run. A term that is missing loses runs silently.
+/// proves: the index against `RunsQuery::matches` on every run. A missing term would lose runs
+/// silently.
 #[tokio::test(flavor = "multi_thread")]
 async fn g17_every_filter_finds_of_ten_thousand_runs_what_a_naive_one_finds() {
     let ground = Ground::in_memory();
@@ -163,7 +164,7 @@ async fn g17_every_filter_finds_of_ten_thousand_runs_what_a_naive_one_finds() {
     cluster.stop().await;
 }
 
-/// proves: `page` goes on behind the last run, whatever came before it.
+/// proves: `page` continues after the last run, regardless of newer ones.
 #[tokio::test(flavor = "multi_thread")]
 async fn g17_pages_stay_as_they_are_while_runs_arrive() {
     let ground = Ground::in_memory();
@@ -183,7 +184,7 @@ async fn g17_pages_stay_as_they_are_while_runs_arrive() {
     cluster.stop().await;
 }
 
-/// A run that has ended and one that asks, both with a label.
+/// An ended run and a run that asks, both with a label.
 async fn two_runs(client: &Client) -> (TraceId, TraceId) {
     let ended = client.run(json!({"goal": "done?", "labels": {"team": "a"}})).await.trace_id;
     let asking = client.accepted(json!({"goal": "which?", "agent_id": "ask", "labels": {"team": "a"}})).await;
@@ -201,7 +202,7 @@ async fn start(ground: &Ground, config: coordinator::Config) -> Cluster {
 }
 
 async fn start_on(ground: &Ground, store: Store, config: coordinator::Config) -> Cluster {
-    // The runs that are put there carry no code.
+    // These runs were put into the store without a code.
     let config = coordinator::Config { keys: lenient_keys(), ..config };
     let (bus, worker) = (ground.bus.clone(), worker::Config::new(name("worker")));
     let cluster = Cluster::start(bus.clone(), store, vec![config], vec![worker]);
@@ -219,7 +220,8 @@ async fn found(client: &Client, asked: Value) -> Vec<TraceId> {
     page(client, &asked).await.0.iter().map(|run| run.trace_id).collect()
 }
 
-/// proves: a rebuilt trace is listed anew. Without `mark_all_changed` of the index it would be found no more.
+/// proves: a rebuilt trace is listed again. Without `mark_all_changed` of the index it would not be
+/// found any more.
 #[tokio::test(flavor = "multi_thread")]
 async fn g17_a_store_that_lost_everything_lists_its_rebuilt_runs_again() {
     let ground = Ground::in_memory();
@@ -237,7 +239,7 @@ async fn g17_a_store_that_lost_everything_lists_its_rebuilt_runs_again() {
     cluster.stop().await;
 }
 
-/// proves: `remove.lua` takes the entries with the run.
+/// proves: `remove.lua` removes the entries with the run.
 async fn g17_the_entries_of_a_run_go_with_its_retention(ground: Ground) {
     let cluster = start(&ground, config()).await;
     let (ended, asking) = two_runs(&cluster.client).await;
@@ -267,7 +269,7 @@ async fn g17_the_entries_of_a_run_go_with_its_retention_on_servers() {
     g17_the_entries_of_a_run_go_with_its_retention(Ground::on_servers().await).await;
 }
 
-/// proves: open questions come from the runs that wait, with who asks and since when.
+/// proves: open questions come from the waiting runs, with the asking context and the time.
 #[tokio::test(flavor = "multi_thread")]
 async fn g17_pending_lists_the_open_questions_of_all_runs_in_pages() {
     let ground = Ground::in_memory();

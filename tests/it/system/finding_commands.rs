@@ -8,7 +8,7 @@ use trellis_tests::{processes::binary, servers::ModelServer};
 
 use crate::agents;
 
-/// A command line in a cluster: its output and exit code.
+/// A command line in a cluster. Returns its output and exit code.
 struct Commands(String);
 
 impl Commands {
@@ -86,7 +86,8 @@ async fn g17_the_command_line_finds_runs_and_names_them_in_one_way() {
     }
     assert!(pending.contains(&format!("trellis answer {asks}/walker 'TEXT'")), "{pending}");
 
-    // A beginning of the id, the newest run, and the root by that name, in every command that takes a context.
+    // A prefix of the id, the newest run, and the root by that name, in every command about a
+    // context.
     let short = &asks[..12];
     for arguments in [
         &["runs", "describe", short][..],
@@ -133,7 +134,7 @@ async fn g17_the_command_line_finds_runs_and_names_them_in_one_way() {
         let said = commands.say(arguments);
         assert!(said.contains(says) && !said.ends_with("exit Some(0)"), "{arguments:?}: {said}");
     }
-    // Two runs that begin alike.
+    // Two runs with a common prefix.
     for end in ["1", "2"] {
         let twin: TraceId = format!("abcdef{end}{}", "0".repeat(25)).parse().unwrap();
         cluster.begin_as(twin, json!({"goal": "twin", "agent_id": "walker", "child_id": "root"})).await;
@@ -146,8 +147,9 @@ async fn g17_the_command_line_finds_runs_and_names_them_in_one_way() {
     assert!(commands.say(&["runs", "cancel", "abcdef2/root"]).contains("abcdef2"));
 }
 
-/// proves: a graph that somebody publishes is listed by its name; its open questions show who decides, the choices, and an answer
-/// that can be typed as it stands; and a graph on the command line is checked against the agents of the cluster.
+/// proves: a published graph is listed by its name; its open questions show the decider, the
+/// choices, and an answer that can be typed verbatim; and a graph on the command line is checked
+/// against the agents of the cluster.
 #[tokio::test(flavor = "multi_thread")]
 async fn g7_g17_published_graphs_have_their_names_and_questions_say_what_may_be_answered() {
     let model = ModelServer::start(|_| {

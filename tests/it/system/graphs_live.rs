@@ -1,5 +1,6 @@
-//! Every construct of a task graph (G1) that needs no model, run by real coordinators and workers, in
-//! memory and on real servers. `core/graph_flow` proves the rules; this proves them from the submission to the outcome.
+//! Every construct of a task graph (G1) that needs no model, run by real coordinators and workers,
+//! in memory and on real servers. `coordinator/core/tests/it/graph_flow` proves the rules; this
+//! proves them from the submission to the outcome.
 
 use std::time::Duration;
 
@@ -22,9 +23,9 @@ struct Case {
     graph: Value,
     /// `status verdict`, as `completed partial`.
     ends: &'static str,
-    /// `step status` of each, as `a succeeded`; with `+fallback` where that answered.
+    /// `step status` of each, as `a succeeded`; with `+fallback` if the fallback answered.
     steps: &'static [&'static str],
-    /// The expected outputs; others are not checked.
+    /// The expected outputs; other outputs are not checked.
     outputs: Value,
 }
 
@@ -38,7 +39,7 @@ fn with(mut step: Value, more: Value) -> Value {
     step
 }
 
-/// A step that pays for a call as the graph's inputs say.
+/// A step that pays for a call as the graph's inputs specify.
 fn paying(number: u32) -> Value {
     with(step(&format!("s{number}"), "spend"), json!({"input_from": ["usd", "hold_usd", "ms"]}))
 }
@@ -218,7 +219,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// The steps of a graph and of the groups within, as `id status`: each group has an outcome of its own.
+/// The steps of a graph and of its inner groups, as `id status`: each group has a separate outcome.
 async fn steps_of(client: &Client, outcome: &Outcome) -> Vec<String> {
     let stored = client.bus.read(&Filter::OutcomesOf(outcome.trace_id)).await.unwrap();
     let mut found = Vec::new();
@@ -323,8 +324,9 @@ async fn g1_every_construct_of_a_graph_on_real_servers() {
     try_all(Cluster::on(&nats, &redis).await).await;
 }
 
-/// Two calls of 20 s on a budget with room for one hold: the second waits in its worker's slot for 10 s, parks, and is made
-/// when the first has returned its rest. It parks unless it asks 10 s later than the first.
+/// Two calls of 20 s on a budget with room for one hold. The second waits in its worker's slot for
+/// 10 s, parks, and is made when the first has returned its rest. It does not park if its ask comes
+/// 10 s after the first.
 #[tokio::test(flavor = "multi_thread")]
 async fn b8_a_call_that_waits_for_long_gives_up_its_slot_and_is_made_when_its_turn_comes() {
     let cluster = Cluster::embedded();

@@ -1,4 +1,4 @@
-//! A bus and a store that outlive the processes on them: in memory, or on servers of their own.
+//! A bus and a store that outlive the processes on them: in memory, or on separate servers.
 
 use bus::{Bus, Connect, Memory, Nats};
 use coordinator::store::{self, Store};
@@ -40,12 +40,12 @@ impl Ground {
         Cluster::start(self.bus.clone(), self.store.clone(), vec![config], vec![worker])
     }
 
-    /// The address of its own NATS server.
+    /// The address of the ground's own NATS server.
     pub(super) fn nats_url(&self) -> String {
         self.servers.as_ref().expect("it is on servers").0.url()
     }
 
-    /// Puts a run among the ended ones of its own Redis, as the first.
+    /// Puts a run at the beginning of the list of ended runs in the ground's own Redis.
     pub(super) async fn list_as_ended(&self, trace: TraceId) {
         for key in self.ended_lists(trace).await {
             let mut redis = self.redis().await;
@@ -59,7 +59,7 @@ impl Ground {
         }
     }
 
-    /// Since when a run has ended, as that list says.
+    /// The time at which a run ended, as that list records it.
     pub(super) async fn ended_score(&self, trace: TraceId) -> u64 {
         let mut found = 0;
         for key in self.ended_lists(trace).await {
@@ -71,7 +71,7 @@ impl Ground {
         found
     }
 
-    /// Sends a command to its own Redis; `KEY` stands for the key of a run.
+    /// Sends a command to the ground's own Redis; `KEY` is replaced by the key of a run.
     pub(super) async fn tell_redis(&self, run: TraceId, words: &[&str]) {
         let mut redis = self.redis().await;
         let found: Vec<String> =
@@ -88,7 +88,7 @@ impl Ground {
         redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap()
     }
 
-    /// The list of the partition of a trace.
+    /// The lists of ended runs of the trace's partition.
     async fn ended_lists(&self, trace: TraceId) -> Vec<String> {
         let mut redis = self.redis().await;
         let keys: Vec<String> =

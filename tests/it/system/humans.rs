@@ -1,5 +1,5 @@
-//! Questions with choices, defaults and reminders, and `approve` steps: on real servers with the command line, and in one
-//! process.
+//! Questions with choices, defaults and reminders, and `approve` steps: on real servers with the
+//! command line, and in one process.
 
 use std::process::Command;
 
@@ -122,7 +122,7 @@ async fn g7_an_embedded_run_reminds_and_takes_the_default_by_its_timers() {
     let asked = cluster.client.bus.read(&Filter::QuestionsOf(outcome.trace_id)).await.unwrap();
     let asked = asked.iter().map(|stored| serde_json::from_slice::<Question>(&stored.payload).unwrap());
     let asked: Vec<(u32, u32)> = asked.map(|question| (question.number, question.reminder)).collect();
-    // A timer may be late; then the time of the question is over before a reminder is due.
+    // A timer may be late; then the question expires before a reminder is due.
     let all = [(1, 0), (1, 1), (1, 2)];
     assert!(!asked.is_empty() && all.starts_with(&asked), "one question, asked up to three times: {asked:?}");
     cluster.stop().await;

@@ -1,4 +1,5 @@
-//! Graphs that are kept under names and used by them (G18) on whole clusters: in memory and on servers.
+//! Graphs that are stored under names and used by name (G18) on whole clusters: in memory and on
+//! servers.
 
 use std::time::Duration;
 
@@ -73,7 +74,7 @@ async fn not_taken(client: &Client, message: Value) -> Refusal {
     }
 }
 
-/// What the last step is kept as, and what it found.
+/// The name and version of the last step's graph, and its output.
 fn used(outcome: &Outcome) -> (Option<String>, Value) {
     assert_eq!(outcome.context.status, EndStatus::Completed, "{outcome:#?}");
     let step = outcome.graph.as_ref().unwrap().steps.last().unwrap();
@@ -90,8 +91,8 @@ async fn approve(client: &Client, trace_id: TraceId) -> Outcome {
     client.outcome(trace_id, &"root".parse().unwrap()).await
 }
 
-/// proves: versions count from one, over a deletion, whichever coordinator is asked; the same again changes nothing; and what
-/// is not there is refused with what is.
+/// proves: versions are numbered from one, also across a deletion and on any coordinator; putting
+/// an equal graph changes nothing; and a missing version is refused with the existing ones.
 async fn changes_are_answered(ground: Ground) {
     let cluster = two_coordinators(&ground);
     let client = &cluster.client;
@@ -127,7 +128,7 @@ async fn changes_are_answered(ground: Ground) {
     assert!(refused.contains("there is no version 7 of the graph `facts`"), "{refused}");
     assert!(refused.contains("the versions that are kept: 3, 2, 1"), "{refused}");
 
-    // A graph that uses graphs keeps the versions that it was put with.
+    // A graph that uses graphs stores the versions that it was put with.
     let outer = json!({"inputs": {"subject": "bees"}, "output": "about", "steps": [
         {"id": "in", "use": "facts", "with": {"topic": "subject"}, "output_to": "about"}]});
     assert_eq!(put(client, "outer", &outer).await, (1, false));
@@ -144,7 +145,8 @@ async fn changes_are_answered(ground: Ground) {
         "{refused}"
     );
 
-    // Deleted, it is gone with all its versions, and its numbers are not given again. Who has it keeps it.
+    // A deleted graph loses all its versions, and their numbers are not used again. A graph or run
+    // that already uses it keeps it.
     let deleted = query(client, json!({"delete_graph": {"name": "facts"}})).await;
     assert!(matches!(deleted, QueryAnswer::GraphDeleted { .. }), "{deleted:?}");
     for _ in 0..3 {
@@ -192,8 +194,8 @@ async fn g18_changes_of_kept_graphs_are_answered_on_servers() {
     changes_are_answered(Ground::on_servers().await).await;
 }
 
-/// proves: coordinators that put at the same time never give two graphs one number; and one graph that is put many times at
-/// once has one version. No more than 64 are kept.
+/// proves: coordinators that put concurrently never give two graphs the same number, and one graph
+/// that is put many times concurrently gets one version. No more than 64 versions are stored.
 async fn many_at_once(ground: Ground) {
     let cluster = two_coordinators(&ground);
     let client = &cluster.client;
@@ -238,8 +240,8 @@ async fn g18_many_puts_at_once_on_servers() {
     many_at_once(Ground::on_servers().await).await;
 }
 
-/// proves: a run keeps what it began with, over a later version, a deletion, a store that is lost, and a second delivery of
-/// its submission; and so does its rerun.
+/// proves: a run keeps the graphs it began with, across a later version, a deletion, a lost store,
+/// and a second delivery of its submission; and so does its rerun.
 #[tokio::test(flavor = "multi_thread")]
 async fn g18_a_run_keeps_its_graphs_whatever_becomes_of_the_names() {
     let ground = Ground::in_memory();
@@ -276,7 +278,7 @@ async fn g18_a_run_keeps_its_graphs_whatever_becomes_of_the_names() {
     cluster.stop().await;
 }
 
-/// proves: an amend may use names, and a tick has the latest version of its time.
+/// proves: an amend may use names, and a tick uses the latest version of its time.
 #[tokio::test(flavor = "multi_thread")]
 async fn g18_amends_and_schedules_use_names() {
     let ground = Ground::in_memory();
@@ -344,7 +346,8 @@ async fn g18_amends_and_schedules_use_names() {
     cluster.stop().await;
 }
 
-/// proves: while the log can't be read, a request is answered as unavailable, and what was published waits until it can.
+/// proves: while the log can't be read, a request is answered as unavailable, and a published
+/// submission waits until the log is readable.
 #[tokio::test(flavor = "multi_thread")]
 async fn g18_a_log_that_can_not_be_read_loses_nothing() {
     let ground = Ground::on_servers().await;
@@ -371,7 +374,7 @@ async fn g18_a_log_that_can_not_be_read_loses_nothing() {
     put(client, "facts", &facts("one")).await;
     let outcome = client.outcome(trace_id, &"root".parse().unwrap()).await;
     assert_eq!(used(&outcome), (Some("facts@1".into()), json!("one")));
-    // A log that was made anew has other graphs under the same numbers; whoever put them.
+    // A recreated log may have other graphs under the same numbers. The test itself writes one.
     raw.delete_stream("AGENT_GRAPH").await.unwrap();
     ground.bus.set_up(&config().topology).await.unwrap();
     let version = json!({"version": 1, "graph": facts("another")});
@@ -380,8 +383,8 @@ async fn g18_a_log_that_can_not_be_read_loses_nothing() {
     cluster.stop().await;
 }
 
-/// proves: a submission that uses names writes nothing to their log, and what is wrong with a graph that is put is told at
-/// once, with its place.
+/// proves: a submission that uses names writes nothing to their log, and all mistakes of a put
+/// graph are reported at once, with their places.
 #[tokio::test(flavor = "multi_thread")]
 async fn g18_what_is_put_is_checked_and_what_is_used_is_only_read() {
     let ground = Ground::in_memory();
@@ -409,7 +412,7 @@ async fn g18_what_is_put_is_checked_and_what_is_used_is_only_read() {
         "task_description": "x".repeat(40_000)})).collect::<Vec<_>>()});
     let refused = refusal(client, json!({"put_graph": {"name": "large", "graph": large}})).await.to_text();
     assert!(refused.contains("more than the 262144 allowed"), "{refused}");
-    // By hand: no query has such a name.
+    // Written by hand: a typed query can't contain such a name.
     let misnamed = json!({"put_graph": {"name": "a/b", "graph": facts("one")}}).to_string();
     let subject = Subject::Admin(Action::Graphs);
     let answer = client.bus.request(&subject, &Headers::new(), misnamed.into(), SOON).await.unwrap();
@@ -430,8 +433,8 @@ fn trellis(nats: &str, arguments: &[&str]) -> String {
     format!("{}{}exit {:?}", text(&output.stdout), text(&output.stderr), output.status.code())
 }
 
-/// proves: the commands keep, list, show and delete, check, plan, rehearse and run the example; and a mistake that only the
-/// cluster knows of has its line.
+/// proves: the commands store, list, show and delete, check, plan, rehearse and run the example;
+/// and a mistake that only the cluster can detect is shown with its line.
 #[tokio::test(flavor = "multi_thread")]
 async fn g18_the_command_line_keeps_and_uses_graphs() {
     let ground = Ground::on_servers().await;

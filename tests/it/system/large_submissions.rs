@@ -1,4 +1,4 @@
-//! A graph that takes long to compile keeps nobody waiting.
+//! A graph that takes long to compile delays no other submission.
 
 use bus::{Bus, Memory};
 use coordinator::store::{self, Store};
@@ -7,8 +7,9 @@ use futures_util::poll;
 use serde_json::{Value, json};
 use trellis_tests::cluster::{Cluster, name};
 
-/// Every step reads the outputs of all before it, and the last one also what nobody writes: compiling it takes more than a
-/// thousand times as long as admitting one agent, and nothing of it is run.
+/// Every step reads the outputs of all earlier ones, and the last one also reads a missing key.
+/// Compiling it takes more than a thousand times as long as admitting one agent, and none of it is
+/// run.
 fn heavy() -> Value {
     let key = |n: usize| format!("o{n}");
     let step = |n: usize| {
@@ -19,7 +20,8 @@ fn heavy() -> Value {
     json!({"mode": "parallel", "steps": (0..500).map(step).collect::<Vec<_>>()})
 }
 
-/// proves: submissions behind a large one are taken while it is compiled, by request and by publish.
+/// proves: submissions after a large one are accepted while it is compiled, by request and by
+/// publish.
 #[tokio::test(flavor = "multi_thread")]
 async fn l_a_large_graph_keeps_no_submission_waiting() {
     let config = coordinator::Config::new(name("coordinator"));

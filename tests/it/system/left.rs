@@ -1,4 +1,4 @@
-//! Whoever watches a run and leaves does not touch it.
+//! A watcher that leaves does not affect the run.
 
 use std::{process::Stdio, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Whoever sends much that is refused holds up nobody who is behind it (S6).
+//! A sender of many refused messages does not delay the messages after them (S6).
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,12 +16,12 @@ use trellis_tests::{
     subjects::pool,
 };
 
-/// How long it takes until a dead letter is stored.
+/// The time until a dead letter is stored.
 const SLOW: Duration = Duration::from_secs(1);
-/// One after the other they would take far longer than anybody waits here.
+/// Stored one after the other, they would exceed the time limit of this test.
 const REFUSED: usize = 300;
 
-/// A server that is slow with dead letters alone.
+/// A server that is slow only with dead letters.
 #[derive(Debug)]
 struct SlowLetters;
 
@@ -52,7 +52,7 @@ async fn s6_dead_letters_hold_up_nobody_who_is_behind_them() {
     for _ in 0..REFUSED {
         client.bus.broadcast(&asks, &Headers::new(), junk.clone()).await.unwrap();
     }
-    // As a tick of another pool would be.
+    // This is a tick of another pool.
     let answer = client.bus.request(&asks, &Headers::new(), junk.clone(), SOON).await.unwrap();
     assert!(String::from_utf8_lossy(&answer).contains("refused"), "{answer:?}");
     for number in 0..REFUSED {

@@ -1,4 +1,4 @@
-//! What coordinators and workers write to their logs, as processes of their own (X8).
+//! The log lines of coordinators and workers as separate processes (X8).
 
 use std::process::Command;
 
@@ -14,7 +14,7 @@ use trellis_tests::{
     servers::{ModelServer, Prompt, Reply},
 };
 
-/// What nobody may read in a log.
+/// Texts that must not appear in a log.
 const GOAL: &str = "CANARY-GOAL";
 const ERROR: &str = "CANARY-ERROR";
 const TOOL: &str = "CANARY-TOOL";
@@ -48,7 +48,7 @@ async fn model() -> ModelServer {
     .await
 }
 
-/// The lines of these processes that say this, about this trace if one is named.
+/// The log lines with this message, about this trace if one is given.
 fn about(logs: &[Value], said: &str, trace: Option<&str>) -> Vec<Value> {
     let is = |line: &&Value| line["message"] == said && trace.is_none_or(|trace| line["trace_id"] == trace);
     logs.iter().filter(is).cloned().collect()

@@ -1,4 +1,5 @@
-//! A sweep looks only at what the event log has behind the mark of a partition, and finds all that the store has lost.
+//! A sweep reads only the part of the event log after the mark of a partition, and finds everything
+//! that the store has lost.
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +21,7 @@ use trellis_tests::{
     cluster::{Client, Cluster, eventually, lenient_keys, name, signed},
 };
 
-/// Counts what is asked of the bus and of the store.
+/// Counts the requests to the bus and to the store.
 #[derive(Debug, Default)]
 struct Counting(Mutex<BTreeMap<String, usize>>);
 
@@ -44,7 +45,7 @@ impl Ground {
     fn new() -> Self {
         let mut config = coordinator::Config::new(name("coordinator"));
         config.topology.partitions = 4;
-        // The traces that are put there carry no code.
+        // These traces were put into the store without a code.
         config.keys = lenient_keys();
         (config.mark_every, config.mark_lag) = (Duration::from_millis(50), Duration::ZERO);
         let store = store::Memory::new(config.topology.partitions);
@@ -64,7 +65,7 @@ impl Ground {
         Cluster::start(self.bus(), self.store(), vec![self.config.clone()], vec![worker])
     }
 
-    /// Starts a cluster; what it asks is counted.
+    /// Starts a cluster whose requests are counted.
     fn start_counted(&self) -> (Cluster, Arc<Counting>) {
         let counting = Arc::new(Counting::default());
         let bus = Bus::Memory(self.bus.behind(counting.clone()));
@@ -73,7 +74,7 @@ impl Ground {
         (Cluster::start(bus, store, vec![self.config.clone()], vec![worker]), counting)
     }
 
-    /// Waits until every mark is where the log ends.
+    /// Waits until every mark is at the end of the log.
     async fn marked(&self) {
         let all: Vec<Partition> = Partition::all(self.config.topology.partitions).collect();
         let at_the_end = async || {
@@ -84,7 +85,7 @@ impl Ground {
         eventually("the marks are at the end of the log", at_the_end).await;
     }
 
-    /// Traces of which the log and the store have a version.
+    /// Traces with a version in the log and in the store.
     async fn old_traces(&self, count: u128) {
         for number in 1..=count {
             let trace_id = TraceId::from_u128(number << 64 | number).unwrap();
@@ -118,7 +119,7 @@ fn write(trace_id: TraceId) -> Write {
     }
 }
 
-/// A run that waits for a human; nothing of it is unsent.
+/// A run that waits for a human, with no unsent messages.
 async fn waiting(ground: &Ground, cluster: &Cluster) -> Acceptance {
     let run = cluster.client.accepted(json!({"goal": "which way?", "agent_id": "ask"})).await;
     let asked = Filter::QuestionsOf(run.trace_id);
@@ -138,8 +139,9 @@ async fn answered(cluster: &Cluster, run: &Acceptance) {
     cluster.client.outcome(run.trace_id, &run.child_id).await;
 }
 
-/// proves: a sweep costs as much as happened behind the marks (f19). It listed all subjects of the log, read the version of
-/// each trace and the last message of each log: thousands of questions at each start.
+/// proves: a sweep costs as much as happened after the marks (f19). Earlier, it listed all subjects
+/// of the log, and read the version of each trace and the last message of each log: thousands of
+/// requests at each start.
 #[tokio::test(flavor = "multi_thread")]
 async fn f19_a_sweep_asks_only_for_what_is_behind_the_marks() {
     let ground = Ground::new();
@@ -151,7 +153,7 @@ async fn f19_a_sweep_asks_only_for_what_is_behind_the_marks() {
     answered(&cluster, &run).await;
     cluster.stop().await;
 
-    // The marks are lost with the answer. Those that are left are before it.
+    // The marks are lost together with the answer; the remaining marks are older.
     ground.store.restore(before);
     let (cluster, counting) = ground.start_counted();
     let ended = async || checker::look(&ground.store(), &[run.trace_id]).await.1.is_empty();
@@ -166,7 +168,7 @@ async fn f19_a_sweep_asks_only_for_what_is_behind_the_marks() {
     cluster.stop().await;
 }
 
-/// proves: a store that has nothing has no marks, and everything is found (n1).
+/// proves: an empty store has no marks, and everything is found (n1).
 #[tokio::test(flavor = "multi_thread")]
 async fn n1_what_is_before_the_marks_of_a_wiped_store_is_found() {
     let ground = Ground::new();
@@ -189,8 +191,9 @@ async fn n1_what_is_before_the_marks_of_a_wiped_store_is_found() {
     cluster.stop().await;
 }
 
-/// proves: where others made up in the counter for writes that the store lost, the mark tells (n1). The counter is as high
-/// as before when it is looked at, so that nobody noticed the loss before a coordinator started.
+/// proves: if later writes made up in the counter for lost ones, the mark shows the loss (n1). When
+/// the counter is read, it is as high as before, so the loss is invisible until a coordinator
+/// starts.
 #[tokio::test(flavor = "multi_thread")]
 async fn n1_a_loss_that_the_counter_hides_is_found_by_the_mark() {
     let ground = Ground::new();
@@ -200,7 +203,7 @@ async fn n1_a_loss_that_the_counter_hides_is_found_by_the_mark() {
     let before = ground.store.snapshot();
     answered(&cluster, &run).await;
     ground.marked().await;
-    // Not seen by a heartbeat in between: they are a second apart.
+    // No heartbeat sees it in between: they are a second apart.
     ground.store.restore(before);
     ground.old_traces(200).await;
     let ended = async || checker::look(&ground.store(), &[run.trace_id]).await.1.is_empty();

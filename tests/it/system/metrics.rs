@@ -1,4 +1,4 @@
-//! `/metrics` of coordinators and workers as they run, read by a client library of Prometheus (X7).
+//! `/metrics` of running coordinators and workers, read by a client library of Prometheus (X7).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,7 +19,7 @@ use trellis_tests::{
 /// Words of people, agents and tools. None may become a label.
 const CANARY: &str = "canary-8271";
 
-/// Every series of these processes, as far as they answer, and of one that is gone.
+/// Every series of the processes that answer, and of one that is gone.
 fn read(ports: &BTreeMap<String, u16>, gone: &str) -> (Vec<Series>, String) {
     let texts = ports.values().filter_map(|port| fetch(*port)).chain([gone.to_owned()]);
     let texts: Vec<String> = texts.collect();
@@ -67,7 +67,7 @@ async fn x7_metrics_tell_of_everything_once_and_of_nobody() {
     cluster.tell(Subject::Cancel, &json!({"trace_id": cancelled})).await;
     assert_eq!(cluster.outcome(cancelled).await.context.status, EndStatus::Cancelled);
 
-    // A worker that dies in a call, which is booked at its hold.
+    // A worker dies in a call, which is booked at its hold.
     let inputs = json!({"usd": 0.02, "hold_usd": 0.05, "ms": 4_000});
     let lost = cluster.begin(json!({"goal": CANARY, "agent_id": "spend", "inputs": inputs})).await;
     cluster
@@ -99,7 +99,7 @@ async fn x7_metrics_tell_of_everything_once_and_of_nobody() {
         ("trellis_leases_expired_total", &[], 1.0),
         ("trellis_denials_total", &[("dimension", "cost"), ("reason", "too_small")], 1.0),
         ("trellis_holds_total", &[("result", "denied")], 1.0),
-        // Two of the model, and two of the run whose worker was lost.
+        // Two calls of the model, and two of the run whose worker was lost.
         ("trellis_holds_total", &[("result", "granted")], 4.0),
         ("trellis_dead_letters_total", &[], 1.0),
         ("trellis_cancel_seconds_count", &[], 1.0),

@@ -1,5 +1,5 @@
-//! Observers of a trace: they get all events in one read of the event log (X3), and events and live output while they
-//! happen (G9).
+//! Observers of a trace: they get all events in one read of the event log (X3), and events and live
+//! output as they happen (G9).
 
 use bus::From;
 use domain::{

@@ -1,4 +1,4 @@
-//! What was committed is sent, however long the bus or the store is away in between.
+//! Committed messages are sent, even if the bus or the store is unavailable for long in between.
 
 use std::sync::{
     Arc,
@@ -24,7 +24,7 @@ use trellis_tests::{
 /// Room for a few deliveries, and none for the large message that fills the queue.
 const QUEUE_BYTES: i64 = 64 << 10;
 
-/// Begins a run under an id of our own.
+/// Begins a run under an id that the test chooses.
 async fn begin(cluster: &Cluster) -> TraceId {
     let trace_id = fresh_trace();
     let spawn = json!({"goal": "hello", "trace_id": trace_id, "child_id": "root"});
@@ -49,8 +49,9 @@ async fn fill(bus: &Bus, pool: &Subject) {
     }
 }
 
-/// proves: a message that the bus refuses stays in its outbox, and the outbox is sent again by its timer (f11). If the
-/// refusal is ignored, or nothing is sent again, no worker ever hears that the agent can go on.
+/// proves: a message that the bus refuses stays in its outbox, and the timer sends the outbox again
+/// (f11). If the refusal were ignored, or nothing sent again, no worker would learn that the agent
+/// can continue.
 #[tokio::test(flavor = "multi_thread")]
 async fn f11_what_a_full_queue_refused_is_sent_when_there_is_room() {
     let mut config = coordinator::Config::new(name("coordinator"));
@@ -72,7 +73,8 @@ async fn f11_what_a_full_queue_refused_is_sent_when_there_is_room() {
     fill(&bus, &pool).await;
     let answered = json!({"child_id": question.child_id, "question": question.number, "answer": "yes"});
     cluster.client.publish(Subject::Input, &json!({"trace_id": run, "answered": answered})).await;
-    // It comes again, as it was not acknowledged: then what was refused is known to be refused.
+    // The answer is redelivered, as it was not acknowledged: then the coordinator knows of the
+    // refusal.
     let taken = async || bus.read(&Filter::One(Subject::Input)).await.unwrap().is_empty();
     eventually("the answer is acknowledged", taken).await;
     assert!(unsent(&store, run).await > 0, "the delivery is kept");
@@ -83,7 +85,7 @@ async fn f11_what_a_full_queue_refused_is_sent_when_there_is_room() {
     cluster.stop().await;
 }
 
-/// Between a coordinator and its store: loses what clears outboxes, while it leaks.
+/// A link between a coordinator and its store that drops the clearing of outboxes while it leaks.
 #[derive(Debug, Default)]
 struct Leaky {
     leaks: AtomicBool,
@@ -100,9 +102,10 @@ impl Link for Leaky {
     }
 }
 
-/// proves: outboxes that were sent and could not be cleared, because the store was away, are cleared later (f16). If they
-/// are forgotten, the store has them for ever, and every coordinator that loads the trace sends them again. Meanwhile the
-/// shard goes on: clearing that takes long does not take all of its time.
+/// proves: outboxes that were sent and could not be cleared, because the store was unavailable, are
+/// cleared later (f16). If they were forgotten, the store would keep them for ever, and every
+/// coordinator that loads the trace would send them again. Meanwhile the shard continues: slow
+/// clearing does not use up all its time.
 #[tokio::test(flavor = "multi_thread")]
 async fn f16_outboxes_that_could_not_be_cleared_are_cleared_when_the_store_is_back() {
     let config = coordinator::Config { shards: 1, ..coordinator::Config::new(name("coordinator")) };

@@ -20,7 +20,7 @@ fn started_with(id: &str, retention: Duration, max_cost_usd: Option<u64>) -> coo
     config
 }
 
-/// Whichever of them takes a run, the lowest maximum holds; before, it was that of whoever happened to take it.
+/// The lowest maximum of all coordinators applies, whichever coordinator takes the run.
 #[tokio::test]
 async fn b17_the_lowest_maximum_of_all_coordinators_holds() {
     let bus = Bus::Memory(bus::Memory::new(Default::default()));

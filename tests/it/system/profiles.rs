@@ -1,4 +1,5 @@
-//! Agent profiles (N7): versions, two copies of which either may be lost, and no run with an earlier one than was answered.
+//! Agent profiles (N7): versions, two copies of which either may be lost, and runs that never use
+//! an earlier version than the acknowledged one.
 
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use trellis_tests::{
 
 use super::ground::{Ground, config, query};
 
-/// A coordinator that compares nothing by itself after its start.
+/// A coordinator that after its start compares nothing by itself.
 fn alone(id: &str) -> coordinator::Config {
     let hour = Duration::from_secs(3600);
     coordinator::Config { id: name(id), heartbeat: hour, heartbeat_ttl: 2 * hour, ..config() }
@@ -31,7 +32,7 @@ fn agent(id: &str, description: &str) -> Value {
     json!({"agent_id": id, "kind": "builtin", "builtin": "echo", "description": description})
 }
 
-/// Waits until so many coordinators are there.
+/// Waits until this many coordinators are running.
 async fn up(cluster: &Cluster, coordinators: usize) {
     let asked = serde_json::to_vec(&json!("coordinators")).unwrap();
     let there = async || {
@@ -43,7 +44,7 @@ async fn up(cluster: &Cluster, coordinators: usize) {
     eventually("the coordinators are up", there).await;
 }
 
-/// The answer to `apply`: versions, and who is unchanged.
+/// The answer to `apply`: versions, and the unchanged agents.
 async fn apply(client: &Client, agents: Value) -> (Value, Value) {
     let answer = query(client, json!({"apply_agents": {"agents": agents}})).await;
     let QueryAnswer::Applied { versions, unchanged, .. } = answer else { panic!("{answer:?}") };
@@ -81,7 +82,7 @@ async fn every_run_uses_what_was_applied(ground: Ground) {
     let client = &cluster.client;
     for round in 1..=15_u64 {
         apply(client, json!([agent("writer", &format!("{round}"))])).await;
-        // Whichever coordinator takes them.
+        // Any coordinator may take these runs.
         for _ in 0..4 {
             let accepted = client.accepted(json!({"goal": "hello", "agent_id": "writer"})).await;
             assert_eq!(version_of(&ground, accepted.trace_id).await, Some(round), "a request");
@@ -214,7 +215,7 @@ async fn n7_a_deleted_agent_is_unknown_and_its_runs_keep_it() {
     cluster.stop().await;
 }
 
-/// Redis is wiped while no coordinator runs: nobody remembers the profiles but the log.
+/// Redis is wiped while no coordinator runs: only the log has the profiles.
 #[tokio::test]
 async fn n7_profiles_outlive_the_store() {
     let (nats, mut redis) = (NatsServer::start(), RedisServer::start());
@@ -234,7 +235,8 @@ async fn n7_profiles_outlive_the_store() {
     cluster.stop().await;
 }
 
-/// A running coordinator finds the loss at its next heartbeat; and what is applied meanwhile is a later version.
+/// A running coordinator finds the loss at its next heartbeat; a profile applied meanwhile gets a
+/// later version.
 #[tokio::test]
 async fn n7_profiles_outlive_a_wipe_under_a_running_coordinator() {
     let ground = Ground::in_memory();
@@ -268,7 +270,7 @@ async fn n7_profiles_outlive_the_log() {
     cluster.stop().await;
 }
 
-/// The log is full: nothing is promised that it does not keep.
+/// The log is full: a profile that it can't store is not applied.
 #[tokio::test]
 async fn n7_what_the_log_does_not_keep_is_not_applied() {
     let ground = Ground::in_memory();
@@ -286,12 +288,13 @@ async fn n7_what_the_log_does_not_keep_is_not_applied() {
     cluster.stop().await;
 }
 
-/// For what this test writes to the store without a code.
+/// Accepts the data that this test writes to the store without a code.
 fn lenient() -> coordinator::Config {
     coordinator::Config { keys: lenient_keys(), ..config() }
 }
 
-/// Writes a version as a coordinator of a newer version does: its profile has a field that this one does not know.
+/// Writes a version as a coordinator of a newer release does: its profile has a field that this one
+/// does not know.
 async fn write_newer(ground: &Ground, id: &str, version: u64, in_log: bool, in_store: bool) {
     let mut profile = agent(id, "newer");
     profile["field_of_a_newer_version"] = json!(true);
@@ -310,7 +313,7 @@ async fn write_newer(ground: &Ground, id: &str, version: u64, in_log: bool, in_s
     }
 }
 
-/// A submission that names the agent is refused, because a newer version wrote its profile.
+/// Asserts that a submission with the agent is refused, because a newer release wrote its profile.
 async fn assert_refused_as_newer(client: &Client, id: &str, version: u64) {
     let says = format!("version {version} of `{id}` was written by a newer version of Trellis");
     let answer = client.submit(json!({"goal": "hello", "agent_id": id})).await;
@@ -321,20 +324,20 @@ async fn assert_refused_as_newer(client: &Client, id: &str, version: u64) {
     }
 }
 
-/// A profile that can't be read is still the latest: no earlier one, with its higher ceiling, comes back.
+/// An unreadable profile is still the latest: no earlier one, with its higher ceiling, comes back.
 #[tokio::test]
 async fn n7_a_profile_of_a_newer_version_counts_and_can_be_replaced() {
     let ground = Ground::on_servers().await;
     let mut cluster = ground.start(lenient());
     up(&cluster, 1).await;
-    // In both copies, or in one of them: the other gets it then.
+    // Written to both copies, or to one; then the other copy gets it too.
     let kept = [("both", true, true), ("logged", true, false), ("stored", false, true)];
     for (id, in_log, in_store) in kept {
         apply(&cluster.client, json!([agent(id, "1")])).await;
         cluster.client.accepted(json!({"goal": "hello", "agent_id": id})).await;
         write_newer(&ground, id, 2, in_log, in_store).await;
     }
-    // Who runs, and who starts.
+    // A running coordinator, then a starting one.
     for _ in 0..2 {
         versions(&cluster.client).await;
         for (id, ..) in kept {
@@ -363,7 +366,7 @@ async fn n7_a_profile_of_a_newer_version_counts_and_can_be_replaced() {
     cluster.stop().await;
 }
 
-/// Whether there is room for a profile.
+/// Returns whether a profile fits into the log.
 async fn fits(client: &Client, profile: Value) -> bool {
     match query(client, json!({"apply_agents": {"agents": [profile]}})).await {
         QueryAnswer::Applied { .. } => true,
@@ -386,7 +389,7 @@ async fn a_full_log_makes_room(ground: Ground) {
         let long = agent("a", &format!("{round:01000}"));
         assert_eq!(apply(client, json!([long])).await.0, json!({"a": round}));
     }
-    // A first one has none of its own. Those of a deleted agent go.
+    // A first version can't make room. The versions of a deleted agent are removed.
     let mut fillers = 0;
     while fits(client, agent(&format!("filler{fillers}"), &"x".repeat(200))).await {
         fillers += 1;
@@ -413,7 +416,7 @@ async fn a_full_log_makes_room(ground: Ground) {
     after.as_object_mut().unwrap().remove(id);
     assert_eq!(versions(client).await, after, "nothing else is gone");
     cluster.stop().await;
-    // Nor is it for who starts.
+    // A starting coordinator has the same versions.
     let cluster = ground.start(config());
     up(&cluster, 1).await;
     assert_eq!(versions(&cluster.client).await, after);

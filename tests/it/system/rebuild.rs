@@ -1,4 +1,4 @@
-//! Traces that only the event log has: coordinators rebuild them, and they go on.
+//! Traces that only the event log has: coordinators rebuild them, and the runs continue.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use trellis_tests::cluster::{Cluster, SOON, eventually, name, signed};
 
 fn config() -> coordinator::Config {
     let mut config = coordinator::Config::new(name("coordinator"));
-    // A worker whose trace was cut back is gone: its lease has to pass.
+    // The worker of a trace that was cut back is gone, so its lease has to expire.
     config.settings.lease_ms = 2_000;
     config
 }
@@ -51,7 +51,8 @@ async fn copy(bus: &Bus, stored: &StoredMessage, from: TraceId, to: TraceId) {
     signed(bus).publish(Outgoing { subject, id, headers, payload, expect_last: None }).await.unwrap();
 }
 
-/// proves: an unfinished commit is not applied. With it, a parent waits for ever for a child that has ended.
+/// proves: an unfinished commit is not applied. If it were, a parent would wait for ever for an
+/// ended child.
 #[tokio::test(flavor = "multi_thread")]
 async fn f18_a_store_wiped_while_the_log_ends_at_any_message() {
     let cluster = start(memory());
@@ -85,8 +86,8 @@ async fn f18_a_store_wiped_while_the_log_ends_at_any_message() {
     tokio::time::timeout(SOON, cluster.stop()).await.unwrap();
 }
 
-/// proves: a run that has ended and expired is not rebuilt from its log, which is kept for longer. The run beside it, which
-/// is live and only in the log, shows that the log was looked through.
+/// proves: an ended and expired run is not rebuilt from its log, which has a longer retention. A
+/// live run that is only in the log shows that the log was read.
 #[tokio::test(flavor = "multi_thread")]
 async fn f18_an_expired_run_does_not_come_back_with_a_restart() {
     let (bus, store) = (memory(), empty_store());
@@ -110,7 +111,7 @@ async fn f18_an_expired_run_does_not_come_back_with_a_restart() {
     }
     let cluster = start_with(config(), bus, store.clone());
     eventually("the log is looked through", async || there(live).await).await;
-    // In the shard's next turn all of that is done.
+    // After the shard's next turn all of that is done.
     cluster.client.run(json!({"goal": "hello"})).await;
     let rebuilt = async |id: TraceId| cluster.client.trace(id).await.generation() > 0;
     assert!(!rebuilt(expired).await, "it has come back");
@@ -118,7 +119,8 @@ async fn f18_an_expired_run_does_not_come_back_with_a_restart() {
     cluster.stop().await;
 }
 
-/// proves: a run goes on from before a gap in its log that nobody fills any more. What comes behind the gap does not count.
+/// proves: a run continues from before a permanent gap in its log. Messages after the gap are
+/// ignored.
 #[tokio::test(flavor = "multi_thread")]
 async fn f18_a_run_with_a_gap_in_its_log_goes_on_from_before_it() {
     let cluster = start(memory());
@@ -138,7 +140,7 @@ async fn f18_a_run_with_a_gap_in_its_log_goes_on_from_before_it() {
     let log = log_of(&cluster.client.bus, run).await;
     cluster.stop().await;
 
-    // Nobody can be about to send what was lost a minute ago.
+    // No process can still be about to send messages that were lost a minute ago.
     let (bus, minute) = (memory(), 60_000);
     bus.set_up(&config().topology).await.unwrap();
     let claimed = |stored: &StoredMessage| String::from_utf8_lossy(&stored.payload).contains("\"claimed\"");

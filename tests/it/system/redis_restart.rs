@@ -1,5 +1,6 @@
-//! A restart of Redis with the shipped configuration and the users of `trellis auth init`: every key is as it was (S1, N1), and
-//! `trellis doctor` and coordinators report users that make a restart drop commits.
+//! A restart of Redis with the shipped configuration and the users of `trellis auth init`: every
+//! key is as before (S1, N1), and `trellis doctor` and coordinators report users that make a
+//! restart drop commits.
 
 use std::{
     collections::BTreeMap,
@@ -25,19 +26,20 @@ use trellis_tests::{
 use super::roles::{Made, Running, trellis};
 
 const SIZES: [&str; 4] = ["--max-log-bytes", "64MiB", "--max-queue-bytes", "32MiB"];
-/// Clients that submit at the same time, and how many runs are accepted before a server is killed.
+/// Concurrent clients that submit, and the number of accepted runs before a server is killed.
 const CLIENTS: usize = 4;
 const RUNS: usize = 40;
 /// The time limit of one submission: its coordinator may be down.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The line of earlier builds for the user `default`, and the command that they did not give to others.
+/// The line of earlier builds for the user `default`, and the command that they did not give to
+/// others.
 const RESTRICTED: &str = "user default off resetpass resetkeys resetchannels -@all";
 const ADDED: &str = " +acl|getuser";
 
 /// Keys of Redis with their contents, in an order that does not depend on how Redis stores them.
 type Keys = BTreeMap<Vec<u8>, Vec<Vec<u8>>>;
 
-/// A Redis with the shipped configuration and these users, and one more, which may read everything.
+/// A Redis with the shipped configuration, these users, and one more, which may read everything.
 fn redis(made: &Made, users: &str) -> RedisServer {
     let configuration = repository().join("deploy/redis.conf");
     RedisServer::start_from(&configuration.to_string_lossy(), &["--aclfile", write_users(made, users)])
@@ -58,8 +60,8 @@ fn with_old_line(users: &str) -> String {
     lines.map(|line| format!("{line}\n")).collect()
 }
 
-/// Connects as the user that only these tests have, once Redis has loaded its file. Until then Redis answers
-/// the greeting of `RedisServer` and no commands.
+/// Connects as the user that only these tests have, once Redis has loaded its file. Until then
+/// Redis answers the greeting of `RedisServer` and no commands.
 async fn reader(server: &RedisServer) -> redis::Connection {
     let url = format!("redis://reader:reader@127.0.0.1:{}", server.port());
     let connect = || {
@@ -178,9 +180,10 @@ async fn client(made: &Made, nats: &NatsServer) -> Client {
     Client { bus: Bus::Nats(Nats::connect(&to).await.unwrap()) }
 }
 
-/// proves: a restart of Redis loses no commit. First the coordinator is killed in the middle of its work, so that Redis is quiet,
-/// and all keys are compared across a kill of Redis. Then Redis is killed under load: it has every run that was accepted.
-/// Coordinators that go on have nothing to rebuild.
+/// proves: a restart of Redis loses no commit. First the coordinator is killed in the middle of its
+/// work, so that Redis is quiet, and all keys are compared across a kill of Redis. Then Redis is
+/// killed under load: it has every accepted run. Coordinators that continue have nothing to
+/// rebuild.
 #[tokio::test(flavor = "multi_thread")]
 async fn f16_n1_s1_redis_of_the_shipped_files_comes_back_with_every_key() {
     let made = Made::init();
@@ -233,7 +236,7 @@ async fn f16_n1_s1_redis_of_the_shipped_files_comes_back_with_every_key() {
     }
 }
 
-/// The ACL files of earlier builds, whole and after the line was changed by hand.
+/// The ACL files of earlier builds, complete and after the line was changed by hand.
 #[tokio::test(flavor = "multi_thread")]
 async fn s1_users_of_redis_that_lose_commits_are_reported() {
     let made = Made::init();
@@ -273,7 +276,8 @@ async fn s1_users_of_redis_that_lose_commits_are_reported() {
     }
 }
 
-/// proves: the order of docs/upgrade.md. A restart under the old line drops a transaction from memory, not from the append-only file.
+/// proves: the order of docs/upgrade.md. A restart under the old line drops a transaction from
+/// memory, not from the append-only file.
 #[tokio::test(flavor = "multi_thread")]
 async fn s1_a_changed_line_for_the_default_user_brings_dropped_commits_back() {
     let made = Made::init();

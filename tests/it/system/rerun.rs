@@ -1,4 +1,5 @@
-//! Reruns in a cluster (G15): the earlier run is read from the store or from its log, and kept as long as it is needed.
+//! Reruns in a cluster (G15): the earlier run is read from the store or from its log, and kept as
+//! long as a rerun needs it.
 
 use std::time::Duration;
 
@@ -61,7 +62,7 @@ async fn g15_a_rerun_pays_only_for_what_it_runs(ground: Ground) {
     assert_eq!(other, QueryAnswer::Branches { branches: Vec::new() });
     cluster.stop().await;
 
-    // The end of the retention: first the rerun goes, then the run whose object it has.
+    // The end of the retention: first the rerun is removed, then the run that owns the object.
     let cluster = ground.start(coordinator::Config { retention: AT_ONCE, ..config() });
     eventually("both are removed", async || {
         let (new, old) = (ground.has(again.trace_id).await, ground.has(earlier.trace_id).await);
@@ -71,7 +72,7 @@ async fn g15_a_rerun_pays_only_for_what_it_runs(ground: Ground) {
     .await;
     cluster.stop().await;
 
-    // Its log is kept for longer, without the object: what was large runs again.
+    // The log outlives the object, so the step with the large result runs again.
     let cluster = ground.start(config());
     let late = cluster.client.run(json!({"rerun": {"trace_id": earlier.trace_id}, "child_id": "late"})).await;
     assert_eq!(taken(&late), [("pay".into(), 1), ("tell".into(), 0), ("end".into(), 0)]);
@@ -102,7 +103,7 @@ async fn g15_a_published_rerun_is_one_run() {
     client.publish(Subject::Graph, &message).await;
     let outcome = client.outcome(trace_id.parse().unwrap(), &"story".parse().unwrap()).await;
     assert_eq!(outcome.context.status, EndStatus::Completed);
-    // Again, now by request: it is the same run.
+    // The same message again, now by request: it is the same run.
     let again = client.accepted(message).await;
     assert_eq!(again.trace_id.to_string(), trace_id);
     assert!(client.bus.read(&domain::subject::Filter::Dead).await.unwrap().is_empty());

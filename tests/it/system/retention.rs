@@ -1,4 +1,5 @@
-//! The end of a run's retention: its journals and objects go, and then its state; what a branch still needs stays.
+//! The end of a run's retention: its journals and objects are removed, and then its state; data
+//! that a branch still needs stays.
 
 use std::{
     sync::{
@@ -29,14 +30,14 @@ fn kept_for(retention: Duration) -> coordinator::Config {
     coordinator::Config { retention, ..config() }
 }
 
-/// Entries of journals, and objects.
+/// The number of journal entries and of objects.
 async fn stored(bus: &Bus, trace: TraceId) -> (usize, usize) {
     let entries = bus.read(&Filter::HistoriesOf(trace)).await.unwrap();
     let objects = bus.objects(&ObjectReference::prefix_of_trace(trace)).await.unwrap();
     (entries.len(), objects.len())
 }
 
-/// Runs an agent that leaves a file and a large tool output, and one beneath it.
+/// Runs an agent that leaves a file and a large tool output, with a child.
 async fn run_scribe(client: &Client) -> Outcome {
     client.run(json!({"goal": "is anybody there?"})).await;
     let (notes, nobody) = ("a note\n".repeat(400), "nobody");
@@ -70,7 +71,7 @@ async fn w6_all_that_a_run_stored_goes_with_its_retention(ground: Ground) {
     assert!(ground.has(ended).await);
     cluster.stop().await;
 
-    // A shorter retention counts for runs that have ended before.
+    // A shorter retention also applies to runs that ended earlier.
     let cluster = ground.start(kept_for(AT_ONCE));
     eventually("its state is removed", async || !ground.has(ended).await).await;
     assert_eq!(stored(&ground.bus, ended).await, (0, 0), "the state goes last");
@@ -90,7 +91,7 @@ async fn w6_all_that_a_run_stored_goes_with_its_retention_on_servers() {
     w6_all_that_a_run_stored_goes_with_its_retention(Ground::on_servers().await).await;
 }
 
-/// proves: the log of a deleted run is written again without words.
+/// proves: the log of a deleted run is rewritten without its texts.
 async fn w6_a_deleted_run_leaves_its_costs_and_no_words(ground: Ground) {
     let cluster = ground.start(config());
     let client = &cluster.client;
@@ -133,7 +134,7 @@ async fn w6_a_deleted_run_leaves_its_costs_and_no_words_on_servers() {
     w6_a_deleted_run_leaves_its_costs_and_no_words(Ground::on_servers().await).await;
 }
 
-/// Loses every request to remove a journal.
+/// A link that drops every request to remove a journal.
 #[derive(Debug, Default)]
 struct NoPurge(AtomicUsize);
 
@@ -148,7 +149,8 @@ impl Link for NoPurge {
     }
 }
 
-/// proves: the state is removed last. Removed first, nobody would know of the journal that the dead coordinator left.
+/// proves: the state is removed last. Otherwise the journal that the dead coordinator left would
+/// never be found.
 #[tokio::test(flavor = "multi_thread")]
 async fn w6_a_removal_that_was_cut_off_is_done_by_the_next_coordinator() {
     let memory = Memory::new(Default::default());
@@ -177,7 +179,8 @@ async fn refusals(client: &Client, trace: TraceId) -> Vec<DeadLetter> {
     letters.filter(|letter: &DeadLetter| letter.trace_id == Some(trace)).collect()
 }
 
-/// proves: branches are noted before they are admitted, and looked up by the guarded delete and by the end of the retention.
+/// proves: branches are recorded before they are admitted, and both the guarded delete and the end
+/// of the retention look them up.
 #[tokio::test(flavor = "multi_thread")]
 async fn w6_what_a_branch_has_not_copied_yet_is_neither_deleted_nor_removed() {
     let ground = Ground::in_memory();
@@ -202,7 +205,7 @@ async fn w6_what_a_branch_has_not_copied_yet_is_neither_deleted_nor_removed() {
     let before = stored(&ground.bus, ended).await;
     cluster.stop().await;
 
-    // Another run shows that the end of the retention was looked for.
+    // The removal of another run shows that the retention loop has run.
     let cluster = ground.start(kept_for(AT_ONCE));
     let other = cluster.client.run(json!({"goal": "hello"})).await.trace_id;
     eventually("another run is removed", async || !ground.has(other).await).await;

@@ -1,6 +1,6 @@
-//! Who may do what (S1), on servers that were started from the files of `trellis auth init`: every pair of a role and a
-//! subject, a call or a command is allowed or denied as the tables here say, and a whole run works with every process under
-//! its own role.
+//! Permissions of the roles (S1), on servers started from the files of `trellis auth init`: every
+//! pair of a role and a subject, a call or a command is allowed or denied as the tables here list,
+//! and a whole run works with every process under its own role.
 
 use std::{
     collections::BTreeSet,
@@ -21,8 +21,8 @@ use trellis_tests::{
 
 use crate::{agents, conformance::logins::Certificates};
 
-/// A letter for each role, as the tables write them: provisioner, coordinator, worker of the pool `default`, client,
-/// observer, administrator.
+/// A letter for each role, as the tables write them: provisioner, coordinator, worker of the pool
+/// `default`, client, observer, administrator.
 const ROLES: [(char, &str); 6] = [
     ('P', "provisioner"),
     ('K', "coordinator"),
@@ -32,7 +32,7 @@ const ROLES: [(char, &str); 6] = [
     ('A', "admin"),
 ];
 
-/// Who may publish where.
+/// The subjects and the roles that may publish to them.
 const PUBLISH: &[(&str, &str)] = &[
     ("agent.spawn", "C"),
     ("agent.graph", "C"),
@@ -161,7 +161,7 @@ const PUBLISH: &[(&str, &str)] = &[
     ("_R_.x.y", "KW"),
 ];
 
-/// Who may subscribe to what.
+/// The subjects and the roles that may subscribe to them.
 const SUBSCRIBE: &[(&str, &str)] = &[
     ("agent.submit", "K"),
     ("agent.steer", "K"),
@@ -201,7 +201,8 @@ const SUBSCRIBE: &[(&str, &str)] = &[
     ("_R_.>", ""),
 ];
 
-/// The commands of Redis and who may give them: the coordinator (K), `doctor` (D). Keys of another deployment are nobody's.
+/// The commands of Redis and their permitted users: the coordinator (K) and `doctor` (D). Keys of
+/// another deployment are forbidden to both.
 const REDIS: &[(&str, &str)] = &[
     ("PING", "KD"),
     ("TIME", "K"),
@@ -276,7 +277,7 @@ impl Made {
         text.lines().filter_map(pair).collect()
     }
 
-    /// The same, with where the servers are.
+    /// The same, with the addresses of the servers.
     pub(super) fn connected(
         &self,
         who: &str,
@@ -311,7 +312,7 @@ pub(super) fn trellis(arguments: &[&str], environment: &[(String, String)]) -> S
     format!("{}{} exit {:?}", text(&output.stdout), text(&output.stderr), output.status.code())
 }
 
-/// A connection of a role that remembers what it was denied.
+/// A connection of a role that remembers its denials.
 pub(super) struct Tried {
     pub(super) client: async_nats::Client,
     denied: Arc<Mutex<BTreeSet<String>>>,
@@ -404,7 +405,7 @@ async fn s1_every_role_may_do_what_the_table_says_and_nothing_else() {
             pairs += 1;
         }
     }
-    // Nobody gets in without a key or a password.
+    // A connection without a key or a password fails.
     assert!(async_nats::connect(nats.url()).await.is_err());
     let nobody = redis::Client::open(redis.url())
         .unwrap()
@@ -414,8 +415,8 @@ async fn s1_every_role_may_do_what_the_table_says_and_nothing_else() {
     assert!(pairs >= 300, "{pairs}");
 }
 
-/// The reflection of a stored message: a role that may store something, and read it back, names a subject that it may not send to
-/// as the one for the answer.
+/// The reflection of a stored message: a role that may store and read back a message names a
+/// subject that it may not publish to as the reply subject.
 #[tokio::test(flavor = "multi_thread")]
 async fn s1_nothing_stored_is_reflected_to_a_subject_that_its_writer_may_not_send_to() {
     let made = Made::init();
@@ -456,7 +457,7 @@ async fn s1_nothing_stored_is_reflected_to_a_subject_that_its_writer_may_not_sen
     }
 }
 
-/// Ends with the test.
+/// A process that ends with the test.
 pub(super) struct Running(Child, PathBuf);
 
 impl Running {
@@ -510,7 +511,7 @@ async fn s1_a_whole_run_works_with_every_process_under_its_own_role() {
     let environment = |who: &str| made.connected(who, &nats, &redis);
     let as_role = |who: &str, arguments: &[&str]| trellis(arguments, &environment(who));
     let sizes = ["--max-log-bytes", "64MiB", "--max-queue-bytes", "32MiB"];
-    // A coordinator may not make the streams, and says who may.
+    // A coordinator may not make the streams, and names the role that may.
     let refused = as_role("coordinator", &[&["coordinator"], &sizes[..]].concat());
     assert!(refused.contains("$JS.API.STREAM.CREATE"), "{refused}");
     let made_streams = as_role("provisioner", &[&["provision"], &sizes[..]].concat());
@@ -576,7 +577,7 @@ async fn s1_a_whole_run_works_with_every_process_under_its_own_role() {
     let asked = as_role("observer", &["doctor"]);
     assert!(asked.contains("ok    nats-role: observer, in the account OBSERVER"), "{asked}");
     assert!(asked.contains("that this role may read exist"), "{asked}");
-    // What a role may not ask is no failure.
+    // A query that a role may not make is not reported as a failure.
     for who in ["provisioner", "coordinator", "worker-default"] {
         let mut environment = environment(who);
         environment.retain(|(name, _)| name != "REDIS_URL");
@@ -633,12 +634,12 @@ async fn s1_a_whole_run_works_with_every_process_under_its_own_role() {
         let runs = || as_role("observer", &["runs", "list", "--label", "schedule=often"]);
         eventually("its runs", async || statuses.iter().all(|status| runs().contains(status))).await;
     }
-    // Who is on call stops what spends money.
+    // An administrator may cancel a run that spends money.
     let cancelled = as_role("admin", &["runs", "cancel", "@last"]);
     assert!(cancelled.ends_with("exit Some(0)"), "{cancelled}");
 }
 
-/// What was not as it should be, all together.
+/// All failed checks together.
 #[derive(Default)]
 struct Found(Vec<String>);
 
@@ -654,7 +655,7 @@ impl Found {
     }
 }
 
-/// A shell that reads the variables of one user after those of another has nothing of the first.
+/// A shell that reads the variables of one user after those of another keeps none of the first.
 fn one_shell(made: &Made, found: &mut Found) {
     let names = |who: &str| made.environment(who).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
     for (_, who) in ROLES {
@@ -672,7 +673,7 @@ fn one_shell(made: &Made, found: &mut Found) {
     }
 }
 
-/// A user is named with its role or, if that is clear, without.
+/// A user is named with its role or, if that is unambiguous, without.
 fn rotated(made: &Made, found: &mut Found) {
     let auth = |arguments: &[&str]| trellis(&[&["auth"], arguments].concat(), &[]);
     let dir = made.path("");
@@ -687,8 +688,8 @@ fn rotated(made: &Made, found: &mut Found) {
     found.check("two users", &two, two.contains("more than one") && two.contains("observer-alice"));
 }
 
-/// Every connection encrypted, with a role for every process; whoever does not know who signs the certificates does not talk to
-/// the servers.
+/// Every connection is encrypted, with a role for every process; a client without the certificates'
+/// CA does not talk to the servers.
 #[tokio::test(flavor = "multi_thread")]
 async fn s1_a_whole_run_works_over_tls() {
     let made = Made::init();

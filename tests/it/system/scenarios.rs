@@ -1,5 +1,5 @@
-//! The numbered scenarios in `examples/scenarios`: each has the same outcome without servers, on a cluster, and on a cluster of
-//! which every process is killed once in the middle.
+//! The numbered scenarios in `examples/scenarios`: each has the same outcome without servers, on a
+//! cluster, and on a cluster of which every process is killed once in the middle.
 
 use std::{
     collections::BTreeMap,
@@ -40,7 +40,8 @@ fn outcome(file: &Path, output: &Output) -> Value {
     outcome.unwrap_or_else(|error| panic!("{}: {error}: {said}", file.display()))
 }
 
-/// What a scenario is about: how it and its steps ended, with which results. Not when, in which attempt, and under which id.
+/// The essential outcome: the ends and results of the run and its steps, without times, attempts
+/// and ids.
 fn essence(outcome: &Value) -> Value {
     let some = |of: &Value, names: &[&str]| -> Value {
         let kept: BTreeMap<&str, &Value> = names.iter().map(|name| (*name, &of[*name])).collect();

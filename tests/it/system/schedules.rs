@@ -20,7 +20,7 @@ use trellis_tests::{
 
 use super::ground::{Ground, config, query};
 
-/// A night in which the clocks of Berlin are set ahead.
+/// A night in which the clocks of Berlin are set forward.
 const EVENING: &str = "2026-03-28T20:00:30Z";
 
 fn at(text: &str) -> Timestamp {
@@ -47,9 +47,10 @@ impl Night {
         let coordinator = |number: usize| coordinator::Config {
             id: name(&format!("c{number}")),
             clock: self.clock,
-            // Rounds that find nothing cost real time, of which there are hours of virtual time.
+            // Idle rounds cost real time, and the test passes hours of virtual time.
             timer_interval: Duration::from_secs(5),
-            // Each knows those that came before it, and nobody else: several own the same partition, all the time.
+            // Each knows only the coordinators that started before it, so several own the same
+            // partition all the time.
             heartbeat: Duration::from_secs(100 * 3_600),
             heartbeat_ttl: Duration::from_secs(200 * 3_600),
             ..config()
@@ -86,7 +87,7 @@ async fn show(client: &Client, name: &str) -> ScheduleShown {
     }
 }
 
-/// The runs that the store lists under the label of a schedule, the newest first.
+/// The runs that the store lists under the label of a schedule, newest first.
 async fn runs(store: &Store, name: &str) -> Vec<TraceId> {
     let find = Find { terms: vec![vec![format!("label:schedule={name}")]], ..Find::newest(10_000) };
     store.find(&find).await.unwrap().into_iter().map(|(trace, _)| trace).collect()
@@ -101,8 +102,9 @@ fn schedule(changes: Value) -> Value {
     schedule
 }
 
-/// proves: three coordinators run each tick once, over a change of the clocks; after hours without any of them, as many as
-/// may be caught up are run, once each; a fixed time of the day that is left out is run once.
+/// proves: three coordinators run each tick once, over a clock change; after hours without
+/// coordinators, as many ticks as may be caught up are run, once each; a daily time that the change
+/// skips is run once.
 #[tokio::test(start_paused = true)]
 async fn g16_each_tick_is_run_once_by_three_coordinators_and_after_a_night_without() {
     let night = Night::begin();
@@ -126,7 +128,7 @@ async fn g16_each_tick_is_run_once_by_three_coordinators_and_after_a_night_witho
     assert_eq!(found.len(), 8, "each once");
     assert_eq!(found.into_iter().collect::<BTreeSet<_>>(), evening);
 
-    // Nobody is there when the clocks are set ahead, and until the morning.
+    // No coordinator runs when the clocks are set forward, until the morning.
     night.until("2026-03-29T05:07:00Z").await;
     let cluster = night.start(3);
     night.until("2026-03-29T05:14:00Z").await;
@@ -135,7 +137,7 @@ async fn g16_each_tick_is_run_once_by_three_coordinators_and_after_a_night_witho
     let caught_up = ["2026-03-29T04:30Z", "2026-03-29T04:45Z", "2026-03-29T05:00Z"];
     let expected: BTreeSet<TraceId> = evening.union(&ticks("nightly", since, &caught_up)).copied().collect();
     assert_eq!(found.into_iter().collect::<BTreeSet<_>>(), expected);
-    // 02:30 was left out: it is run at 03:00, which is 01:00 in UTC, and now once, late.
+    // 02:30 was skipped: it is due at 03:00, which is 01:00 in UTC, and is now run once, late.
     let found = runs(&night.store, "once").await;
     assert_eq!(found.into_iter().collect::<BTreeSet<_>>(), ticks("once", since_once, &["2026-03-29T01:00Z"]));
 
@@ -148,8 +150,9 @@ async fn g16_each_tick_is_run_once_by_three_coordinators_and_after_a_night_witho
     cluster.stop().await;
 }
 
-/// proves: put, pause, resume, run, delete and list answer what is, a second time too, whichever coordinator is asked; and a
-/// deleted agent is the outcome of a tick, after which the schedule goes on.
+/// proves: put, pause, resume, run, delete and list return the current state, also when repeated
+/// and on any coordinator; and a deleted agent is the outcome of a tick, after which the schedule
+/// continues.
 async fn changes_are_answered(ground: Ground) {
     let both = ["one", "other"].map(|id| coordinator::Config { id: name(id), ..config() });
     let worker = worker::Config::new(name("worker"));
@@ -176,7 +179,7 @@ async fn changes_are_answered(ground: Ground) {
         }
     }
 
-    // Asked for twice under one id, it is run once.
+    // Two requests under one id make one run.
     let asked = json!({"run_schedule": {"name": "nightly", "id": "mine"}});
     let first = query(client, asked.clone()).await;
     let QueryAnswer::ScheduleRun { trace_id, .. } = first else { panic!("{first:?}") };
@@ -193,7 +196,7 @@ async fn changes_are_answered(ground: Ground) {
     }
     assert_eq!(runs(&ground.store, "nightly").await, [trace_id]);
 
-    // Its agent is gone: that is what becomes of the tick.
+    // Its agent was deleted: this becomes the outcome of the tick.
     let writer = json!([{"agent_id": "writer", "kind": "builtin", "builtin": "echo"}]);
     query(client, json!({"apply_agents": {"agents": writer}})).await;
     put(
@@ -230,7 +233,7 @@ async fn changes_are_answered(ground: Ground) {
         let QueryAnswer::Refused(refusal) = answer else { panic!("{answer:?}") };
         assert!(refusal.to_text().contains("there is no schedule `nightly`"), "{refusal:?}");
     }
-    // Made again, it is a new one.
+    // A recreated schedule is a new one.
     assert_eq!(put(client, given).await, 4);
     assert_eq!(show(client, "nightly").await.summary.runs, 0);
     cluster.stop().await;
@@ -246,8 +249,8 @@ async fn g16_changes_of_schedules_are_answered_on_servers() {
     changes_are_answered(Ground::on_servers().await).await;
 }
 
-/// proves: a live run counts with its ceiling and an ended one with its cost, as the store has them: the runs of a day cost no
-/// more than its budget; and `cancel_previous` cancels.
+/// proves: a live run is booked at its ceiling and an ended one at its cost, as stored: the runs of
+/// a day cost no more than its budget; and `cancel_previous` cancels.
 #[tokio::test]
 async fn g16_the_budget_of_a_day_and_cancelled_runs_on_a_cluster() {
     let ground = Ground::in_memory();
@@ -277,7 +280,7 @@ async fn g16_the_budget_of_a_day_and_cancelled_runs_on_a_cluster() {
     eventually("the day's budget is used", skipped).await;
     let shown = show(client, "spends").await;
     let cost: u64 = shown.ticks.iter().filter_map(|tick| tick.cost_usd).map(|cost| cost.nanos()).sum();
-    // Four runs at 0.03 leave 0.08, in which 0.10 does not fit.
+    // Four runs at 0.03 leave 0.08, which is too little for 0.10.
     assert_eq!((runs(&ground.store, "spends").await.len(), cost), (4, 120_000_000), "{shown:#?}");
     assert_eq!(shown.day_usd.nanos(), 120_000_000);
     let cancelled = async || {
@@ -291,14 +294,15 @@ async fn g16_the_budget_of_a_day_and_cancelled_runs_on_a_cluster() {
     cluster.stop().await;
 }
 
-/// proves: of those who decide at once on the same state, one has decided: what fits once into a day's budget is run once.
+/// proves: of concurrent decisions on the same state only one succeeds: a run that fits once into a
+/// day's budget is run once.
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_of_many_who_decide_at_once_one_has_decided() {
     let ground = Ground::on_servers().await;
     let three = ["one", "two", "three"].map(|id| coordinator::Config { id: name(id), ..config() });
     let worker = worker::Config::new(name("worker"));
     let cluster = Cluster::start(ground.bus.clone(), ground.store.clone(), three.into(), vec![worker]);
-    // A run that ended for nothing would leave the day's budget to the next one.
+    // A run that ended without a cost would leave the day's budget to the next one.
     let sleeps = json!({"goal": "z", "agent_id": "sleep", "inputs": {"ms": 600_000}, "max_cost_usd": 0.1});
     let bounds =
         json!({"cron": "@every 366d", "overlap": "allow", "budget_per_day_usd": 0.1, "task": sleeps});
@@ -316,7 +320,8 @@ async fn g16_of_many_who_decide_at_once_one_has_decided() {
     cluster.stop().await;
 }
 
-/// proves: a schedule that is deleted and made again under its name does not have the day's budget twice.
+/// proves: a schedule that is deleted and recreated under its name does not get the day's budget
+/// twice.
 #[tokio::test]
 async fn g16_a_schedule_that_is_made_again_has_what_is_left_of_the_day() {
     let ground = Ground::in_memory();
@@ -345,7 +350,8 @@ async fn g16_a_schedule_that_is_made_again_has_what_is_left_of_the_day() {
     cluster.stop().await;
 }
 
-/// proves: a run that is to be submitted, and was there, is not begun again, also if it was removed since.
+/// proves: a pending run that was already submitted is not begun again, even if it was removed
+/// since.
 #[tokio::test]
 async fn g16_a_run_that_was_removed_is_not_begun_again() {
     let ground = Ground::in_memory();
@@ -355,7 +361,8 @@ async fn g16_a_run_that_was_removed_is_not_begun_again() {
     let QueryAnswer::ScheduleRun { trace_id, .. } = ran else { panic!("{ran:?}") };
     cluster.client.outcome(trace_id, &"root".parse().unwrap()).await;
     cluster.stop().await;
-    // As if the coordinator had died before it noted that, and the run was removed before another one came.
+    // As if the coordinator had died before it recorded the submission, and the run was removed
+    // before another coordinator came.
     let subject = Subject::Ticks("nightly".parse().unwrap());
     let last = ground.bus.last(&Filter::One(subject.clone())).await.unwrap().unwrap();
     let mut state: Value = serde_json::from_slice(&last.payload).unwrap();
@@ -383,7 +390,8 @@ async fn g16_a_run_that_was_removed_is_not_begun_again() {
     cluster.stop().await;
 }
 
-/// proves: a tick writes to the log as little whatever its task is, and what is kept of a schedule is bounded.
+/// proves: a tick writes equally little to the log for any size of its task, and the stored data of
+/// a schedule is bounded.
 #[tokio::test]
 async fn g16_a_tick_writes_less_than_a_kilobyte_to_the_log() {
     let ground = Ground::in_memory();

@@ -1,4 +1,4 @@
-//! The servers of the other tests start, are killed and come back as told.
+//! The test servers start, can be killed, and come back.
 
 use std::{
     io::{Read, Write},
@@ -11,12 +11,12 @@ use trellis_tests::{
     servers::{NatsServer, RedisServer},
 };
 
-/// Whether the server sends something.
+/// Returns whether the server sends something.
 fn speaks(port: u16, hello: &[u8]) -> bool {
     says(port, hello, SOON)
 }
 
-/// Nothing comes from it within a moment.
+/// Returns whether the server sends nothing for a moment.
 fn is_silent(port: u16, hello: &[u8]) -> bool {
     !says(port, hello, Duration::from_millis(300))
 }

@@ -1,5 +1,6 @@
-//! The spans of a cluster of processes, as a collector gets them: whole trees, whoever dies (X4, X6); all of a trace or nothing
-//! (X5); a collector that is away changes nothing (X6); and no content (X4).
+//! The spans of a cluster of processes, as a collector receives them: whole trees, even after
+//! crashes (X4, X6); all of a trace or nothing (X5); an unavailable collector changes nothing (X6);
+//! and no content (X4).
 
 use std::{collections::BTreeSet, path::Path, time::Duration};
 
@@ -13,7 +14,7 @@ use trellis_tests::{
     },
 };
 
-/// A cluster that exports to the collector, with more in the environment of all its processes.
+/// A cluster that exports to the collector, with further variables for all its processes.
 async fn cluster(
     collector: &Collector,
     coordinators: usize,
@@ -43,7 +44,7 @@ fn contexts(spans: &[Received]) -> Vec<&Received> {
     spans.iter().filter(|span| is_context(&span.name)).collect()
 }
 
-/// The spans of a run once it has this many contexts and nothing more comes.
+/// The spans of a run once it has this many contexts and no more spans arrive.
 async fn whole(collector: &Collector, run: TraceId, count: usize) -> Vec<Received> {
     let trace = run.to_string();
     eventually("all contexts are exported", async || contexts(&collector.of(&trace)).len() >= count).await;
@@ -63,7 +64,7 @@ fn nanos(span: &Received, name: &str) -> u64 {
     span.attributes.get(name).and_then(Value::as_u64).unwrap_or_default()
 }
 
-/// What the spans say was spent adds up to what the root says.
+/// Asserts that the costs in the spans add up to the cost in the root span.
 fn check_costs(spans: &[Received]) {
     let root = contexts(spans).into_iter().find(|span| {
         let parents: BTreeSet<&str> = spans.iter().map(|span| span.id.as_str()).collect();
@@ -149,7 +150,7 @@ async fn x6_a_lost_attempt_has_a_span_and_what_it_forfeited() {
         lost[0].events.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
         ["trellis.budget.forfeited"]
     );
-    // The second wait begins when the lease had expired, not at the first submission.
+    // The second wait begins at the expiry of the lease, not at the first submission.
     let waits: Vec<&Received> = spans.iter().filter(|span| span.name == "queue wait").collect();
     assert_eq!(waits.len(), 2);
     assert!(waits.iter().any(|wait| wait.start + 50_000_000 >= lost[0].end), "{waits:#?}");
@@ -177,7 +178,7 @@ async fn x6_no_span_of_a_context_is_lost_with_its_coordinators() {
     let spans = whole(&collector, run, 13).await;
     check_tree(&spans, None);
     assert_eq!(contexts(&spans).len(), 13);
-    // Who waited for children is linked to them, and they to the call that asked for them.
+    // A context that waited for children is linked to them, and they to the call that spawned them.
     let waits: Vec<&Received> = spans.iter().filter(|span| span.name == "wait children").collect();
     assert_eq!(waits.iter().map(|wait| wait.links.len()).collect::<Vec<_>>(), [3; 4]);
     assert_eq!(spans.iter().filter(|span| span.name == "execute_tool spawn").count(), 12);
@@ -233,7 +234,7 @@ invoke_agent ask
     assert_eq!(root.attributes["trellis.status"], "cancelled");
 }
 
-/// Sends a submission with a trace context; its trace.
+/// Sends a submission with a trace context. Returns its trace.
 async fn submit(cluster: &Processes, traceparent: Option<String>) -> TraceId {
     let headers: Headers = traceparent.map(|value| ("traceparent".to_owned(), value)).into_iter().collect();
     let payload = json!({"goal": "hello", "agent_id": "spend"}).to_string();
@@ -260,7 +261,7 @@ async fn x5_a_trace_is_exported_whole_or_not_at_all() {
     let (on, off) = ("4bf92f3577b34da6a3ce929d0e0e4736", "4bf92f3577b34da6a3ce929d0e0e4737");
     let followed = submit(&cluster, caller(on, "01")).await;
     let silent = submit(&cluster, caller(off, "00")).await;
-    // The caller's trace is taken: the next run has one of its own, linked to it.
+    // The caller's trace id is in use: the next run gets a new one, linked to it.
     let linked = submit(&cluster, caller(on, "01")).await;
     assert_eq!((followed.to_string(), silent.to_string()), (on.to_owned(), off.to_owned()));
     let spans = whole(&collector, linked, 1).await;
@@ -305,7 +306,8 @@ async fn x6_a_collector_that_is_away_stops_nothing_and_is_told_in_few_lines() {
     cluster.stop("c1").await;
 }
 
-/// proves: what waited while the collector was away comes in parts that it takes, and one that it never takes stops no others.
+/// proves: spans that waited while the collector was unavailable are sent in parts of an acceptable
+/// size, and a part that is always refused does not block the others.
 #[tokio::test(flavor = "multi_thread")]
 async fn x6_a_collector_that_takes_only_small_requests_gets_what_waited_for_it() {
     let collector = Collector::start().await;
@@ -341,12 +343,13 @@ async fn x4_a_wide_tree_arrives_whole() {
     let spans = whole(&collector, run, width + 1).await;
     check_tree(&spans, None);
     check_costs(&spans);
-    // Of each child: its context, the call that asked for it, its wait, its attempt, a hold and a settle.
+    // For each child: its context, the call that spawned it, its wait, its attempt, a hold and a
+    // settle.
     assert_eq!(spans.iter().filter(|span| span.name == "attempt spend").count(), width);
     assert_eq!(spans.iter().filter(|span| span.name == "settle").count(), width);
 }
 
-/// A provider that refuses once, then has a tool called, then answers; each with a word of its own.
+/// A provider that refuses once, then calls a tool, then answers; each with a distinct word.
 async fn talkative() -> ModelServer {
     let refused = std::sync::atomic::AtomicBool::new(false);
     ModelServer::start(move |prompt: &Prompt| {
@@ -370,7 +373,7 @@ async fn talkative() -> ModelServer {
     .await
 }
 
-/// Every name of an attribute in OpenTelemetry's conventions, as the text of its Python package.
+/// Every attribute name in OpenTelemetry's conventions, as the text of its Python package.
 fn conventions() -> String {
     let package = installed("TRELLIS_CONVENTIONS", Path::new("conventions"));
     let attributes = package.join("opentelemetry/semconv/_incubating/attributes");
@@ -378,8 +381,9 @@ fn conventions() -> String {
     ["gen_ai_attributes.py", "messaging_attributes.py"].map(read).concat()
 }
 
-/// proves: a collector that nobody here wrote takes the spans, over HTTP with gzip and over gRPC, and passes on whole trees; the names
-/// are those of the conventions; the provider is told the trace; nothing that anybody said is in a span or a log.
+/// proves: a third-party collector accepts the spans, over HTTP with gzip and over gRPC, and
+/// forwards whole trees; the names are those of the conventions; the provider receives the trace
+/// id; no span or log contains a text of users or providers.
 async fn through_rotel(protocol: &str, more: &[(&str, &str)]) -> (Collector, Vec<Received>, String) {
     let collector = Collector::start().await;
     let rotel = Rotel::start(&collector);

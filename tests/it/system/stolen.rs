@@ -1,7 +1,9 @@
-//! A stolen credential of a worker (S6), on servers that enforce the roles: whoever has it says anything that it may say, and tries
-//! what it may not, about the runs of another pool, whose ids it knows. Their books are as if nobody had.
+//! The stolen credential of a worker (S6), on servers that enforce the roles. Its holder sends
+//! every permitted message, and tries forbidden ones, about the runs of another pool, whose ids it
+//! knows. The books of those runs are as if nothing had been sent.
 //!
-//! `TRELLIS_ATTACK_SECONDS` says how long it goes on, `TRELLIS_ATTACK_SEED` which attack it is; the test prints both.
+//! `TRELLIS_ATTACK_SECONDS` sets the duration, `TRELLIS_ATTACK_SEED` selects the attack; the test
+//! prints both.
 
 use std::time::Duration;
 
@@ -19,7 +21,7 @@ use world::dice::Dice;
 
 use super::roles::{Made, Running, Tried, trellis};
 
-/// Calls of each run of the other pool, and what each costs.
+/// The calls of each run of the other pool, and the cost of each.
 const CALLS: u64 = 15;
 const CENTS: u64 = 1;
 const VICTIMS: usize = 3;
@@ -30,14 +32,14 @@ fn number(variable: &str) -> Option<u64> {
     Some(said.parse().unwrap_or_else(|_| panic!("{variable} is a number")))
 }
 
-/// One message: where to, with which headers, and what.
+/// One message: its subject, its headers, and its body.
 fn hostile(dice: &mut Dice, trace: TraceId) -> (String, HeaderMap, Value) {
     let partition = Partition::of(trace, Topology::default().partitions);
     let lease = json!({"child_id": "root", "attempt": 1 + dice.below(2), "token": "guessed"});
     let call = format!("call-{}", 1 + dice.roll() % CALLS);
     let usd = [0, 1, 900_000][dice.below(3)];
     let amount = json!({"cost_usd": usd, "tokens": 7});
-    // Mostly where it may, sometimes on the subjects of the others.
+    // Mostly the thief's own pool, sometimes the pool of the victims.
     let pool = if dice.below(5) == 0 { "gpu" } else { "default" };
     let token = format!("token-{}", dice.below(50));
     let asks = [
@@ -58,7 +60,7 @@ fn hostile(dice: &mut Dice, trace: TraceId) -> (String, HeaderMap, Value) {
     match dice.below(10) {
         0..=4 => (format!("agent.ask.{pool}.{partition}"), headers, json!({"trace_id": trace, "ask": ask})),
         5 => {
-            // As the genuine message would be called, if its id were made of what everybody knows.
+            // The id of the genuine message, if it were made only of public data.
             headers.insert("Nats-Msg-Id", format!("{trace}.root.1.result"));
             let report = json!({"trace_id": trace, "report": {"lease": lease, "verdict": verdict}});
             (format!("agent.result.{pool}.{partition}.{trace}.root"), headers, report)

@@ -1,4 +1,4 @@
-//! Storage that fills up: new submissions are refused first, and the runs there are go on.
+//! Storage that fills up: new submissions are refused first, and existing runs continue.
 
 use std::process::Command;
 
@@ -32,7 +32,7 @@ fn config() -> coordinator::Config {
     config
 }
 
-/// The journal of another run fills the stream, to the mark and not to the end.
+/// The journal of another run fills the stream up to the mark, but not completely.
 const FILLER: u128 = 0xf111;
 
 async fn fill_journals(bus: &Bus) {
@@ -53,7 +53,7 @@ async fn percent(bus: &Bus, storage: Storage) -> u64 {
     fills.iter().find(|fill| fill.storage == storage).map(Fill::percent).unwrap()
 }
 
-/// Waits until submissions are refused, and returns what is said.
+/// Waits until submissions are refused. Returns the refusal's text.
 async fn refused(client: &Client) -> String {
     let said = std::sync::Mutex::new(String::new());
     eventually("submissions are refused", async || match client.submit(json!({"goal": "hello"})).await {
@@ -73,7 +73,7 @@ async fn dead_letters(bus: &Bus) -> Vec<DeadLetter> {
     letters.iter().map(|stored| serde_json::from_slice(&stored.payload).unwrap()).collect()
 }
 
-/// proves: the mark. Without it the run that comes last is accepted, and fails when it has paid for a call.
+/// proves: the mark. Without it the last run is accepted, and fails after it has paid for a call.
 async fn n6_nearly_full_storage_refuses_new_runs_and_lets_the_others_go_on(ground: Ground) {
     let cluster = ground.start(config());
     let (client, bus) = (&cluster.client, &ground.bus);
@@ -88,7 +88,7 @@ async fn n6_nearly_full_storage_refuses_new_runs_and_lets_the_others_go_on(groun
     for part in ["AGENT_HISTORY", "--retention", "--max-journal-bytes", "trellis runs delete"] {
         assert!(said.contains(part), "no {part} in {said}");
     }
-    // A published one is not lost.
+    // A published submission is not lost.
     let waiting = TraceId::from_u128(7).unwrap();
     let published = json!({"goal": "later", "trace_id": waiting, "child_id": "root"});
     client.publish(Subject::Spawn, &published).await;
@@ -131,8 +131,8 @@ async fn n6_nearly_full_storage_refuses_new_runs_on_servers() {
     n6_nearly_full_storage_refuses_new_runs_and_lets_the_others_go_on(Ground::on_servers().await).await;
 }
 
-/// proves: only so many submissions wait in the intake. With more of them unacknowledged than the server delivers, the
-/// cancel would never come.
+/// proves: only a bounded number of submissions wait in the intake. If more of them were
+/// unacknowledged than the server delivers, the cancel would never come.
 #[tokio::test(flavor = "multi_thread")]
 async fn n6_submissions_that_wait_for_room_do_not_keep_cancels_from_coming() {
     let ground = Ground::in_memory();
@@ -174,7 +174,8 @@ async fn n6_health_tells_how_full_the_storage_is() {
     cluster.stop().await;
 }
 
-/// proves: a server with too little storage for the streams is told as that, with what they reserve and which options lower it.
+/// proves: a server with too little storage for the streams is reported as such, with the reserved
+/// sizes and the options that lower them.
 #[tokio::test(flavor = "multi_thread")]
 async fn n6_a_server_with_too_little_storage_is_told_with_what_is_needed() {
     let nats = NatsServer::start_with("max_file_store: 800MB", "");

@@ -1,5 +1,5 @@
-//! Trace ids from the caller to the execute message (X2). Spans are tested with a process of its own, in
-//! `cli/tests/telemetry.rs`.
+//! Trace ids from the caller to the execute message (X2). Spans are tested with a separate process,
+//! in `cli/tests/telemetry.rs`.
 
 use domain::{
     span::Headers,
@@ -37,7 +37,8 @@ async fn try_headers(cluster: Cluster) {
     let junk = submit(&cluster, "00-zz-junk-01").await;
     cluster.client.outcome(junk.trace_id, &junk.child_id).await;
 
-    // X1: every stored message about the run names its trace; in its headers only if spans are exported.
+    // X1: every stored message about the run names its trace; its headers do so only if spans are
+    // exported.
     let logged = cluster.client.bus.read(&Filter::EventsOf(first.trace_id)).await.unwrap();
     let told = cluster.client.bus.read(&Filter::OutcomesOf(first.trace_id)).await.unwrap();
     assert!(!logged.is_empty() && told.len() == 1);

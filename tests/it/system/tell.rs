@@ -1,4 +1,5 @@
-//! `trellis tell`, and what `runs describe` and `history` say of messages and of the ladder of a budget, on real servers.
+//! `trellis tell`, and the output of `runs describe` and `history` about messages and the ladder of
+//! a budget, on real servers.
 
 use std::{
     io::Write,
@@ -15,7 +16,7 @@ use crate::agents;
 struct Commands(String);
 
 impl Commands {
-    /// Its output and exit code, with this text on stdin.
+    /// Returns the output and exit code, with this text on stdin.
     fn say(&self, arguments: &[&str], stdin: &str) -> String {
         let mut command = Command::new(binary());
         command.args(arguments).env_clear().env("NATS_URL", &self.0);

@@ -1,4 +1,5 @@
-//! Undos on real servers (G14): what the agents were asked, by the log of the model server, what it cost, and `runs cancel`.
+//! Undos on real servers (G14): the prompts in the log of the model server, their cost, and
+//! `runs cancel`.
 
 use std::process::Command;
 
@@ -11,12 +12,12 @@ use trellis_tests::{
 
 use crate::agents;
 
-/// The model answers with the task that it was given. Tasks that are named wait at their gates.
+/// A model that answers with its task. Tasks with a gate wait there.
 pub(crate) async fn model(gates: Vec<(&'static str, Gate)>) -> ModelServer {
     ModelServer::start(move |prompt| {
         let task = prompt.task();
         let gate = gates.iter().find(|(gated, _)| *gated == task).map(|(_, gate)| gate.clone());
-        // The payment is refused, which no retry changes.
+        // The payment is refused, and no retry changes that.
         let status = (task == "book pay").then_some(400);
         Reply { gate, status, ..agents::say(&format!("done: {task}")) }
     })
@@ -39,7 +40,7 @@ pub(crate) fn trip(names: &[&str]) -> Value {
     json!({"mode": "sequential", "max_cost_usd": 2, "steps": steps})
 }
 
-/// All that the model was asked, in the order in which it was.
+/// All prompts of the model, in their order.
 pub(crate) fn asked(model: &ModelServer) -> Vec<String> {
     model.prompts().into_iter().map(|body| Prompt { body }.task()).collect()
 }
@@ -63,7 +64,7 @@ fn trellis(cluster: &Processes, arguments: &[&str]) -> String {
     format!("{}{} exit {:?}", text(&output.stdout), text(&output.stderr), output.status.code())
 }
 
-/// What is spent is within the ceiling, and nothing is held.
+/// Asserts that the spending is within the ceiling, and that nothing is held.
 fn check_money(trace: &Trace) {
     for node in trace.contexts() {
         let budget = &node.budget;
@@ -88,7 +89,7 @@ async fn g14_the_model_is_asked_for_each_undo_once_and_the_latest_first() {
     assert_eq!(undo_statuses(&outcome), [Some("undone"), Some("undone"), None]);
     assert_eq!(outcome["graph"]["undone"], json!(["flight", "hotel"]));
     assert!(outcome["graph"]["undo_failed"].is_null(), "{outcome:#}");
-    // Each undo is told what it undoes.
+    // Each undo receives the result that it undoes.
     let prompts = model.prompts();
     for (place, result) in [(3, "done: book hotel"), (4, "done: book flight")] {
         assert!(prompts[place]["messages"].to_string().contains(result), "{:#}", prompts[place]);
@@ -118,7 +119,7 @@ async fn g14_runs_cancel_undoes_what_had_succeeded_and_without_undo_does_not() {
     check_money(&trace);
     assert_eq!(asked(&model), booked);
 
-    // What had succeeded is undone, and then that is ended too.
+    // The undo of the succeeded steps begins, and a second cancel ends it too.
     let run = cluster.begin(trip(&names)).await;
     booking.reached().await;
     let said = trellis(&cluster, &["runs", "cancel", &run.to_string()]);
@@ -133,7 +134,7 @@ async fn g14_runs_cancel_undoes_what_had_succeeded_and_without_undo_does_not() {
     check_money(&trace);
     assert_eq!(asked(&model)[3..], [&booked[..], &["cancel hotel"]].concat());
 
-    // All that had succeeded is undone.
+    // All succeeded steps are undone.
     let run = cluster.begin(trip(&names)).await;
     booking.reached().await;
     // A second cancel changes nothing.

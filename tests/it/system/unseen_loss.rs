@@ -15,9 +15,10 @@ use trellis_tests::{
     subjects::query_of,
 };
 
-/// A run waits for a human, is answered and ends; then the store is as it was before the answer. Nothing in it says that the run
-/// has gone on: no timer is set, and nobody asks about it. The sweep of a coordinator that starts compares it with its log.
-/// Found by the simulation, whose store loses writes.
+/// A run waits for a human, is answered and ends; then the store is reset to before the answer.
+/// Nothing in the store shows that the run has continued: no timer is set, and no request refers to
+/// it. The sweep of a starting coordinator compares the run with its log. Found by the simulation,
+/// whose store loses writes.
 #[tokio::test]
 async fn n1_a_loss_that_nobody_saw_is_found_when_a_coordinator_starts() {
     let config = coordinator::Config::new(name("coordinator"));
@@ -32,7 +33,7 @@ async fn n1_a_loss_that_nobody_saw_is_found_when_a_coordinator_starts() {
     let run = cluster.client.accepted(json!({"goal": "which way?", "agent_id": "ask"})).await;
     let asked = Filter::QuestionsOf(run.trace_id);
     bus.follow(&[asked], From::Start).await.unwrap().next().await.unwrap();
-    // What is unsent has a timer, and a wake would look into the log.
+    // An unsent message has a timer, and the wake would read the log.
     let sent = async || {
         let loaded = store.load(&[run.trace_id]).await.unwrap();
         loaded[0].record.as_ref().is_some_and(|record| record.outbox.is_empty())
@@ -53,8 +54,9 @@ async fn n1_a_loss_that_nobody_saw_is_found_when_a_coordinator_starts() {
     cluster.stop().await;
 }
 
-/// Any coordinator takes a submission; half of the time it is not the one that owns the run's partition, which has never
-/// seen the counter that the store loses. Nobody asks about these runs until their pool has a worker.
+/// Any coordinator takes a submission; in half of the cases it does not own the run's partition,
+/// and the owner has never seen the counter that the store loses. No request refers to these runs
+/// until their pool has a worker.
 #[tokio::test(flavor = "multi_thread")]
 async fn n1_lost_writes_of_coordinators_that_do_not_own_the_partition_are_found() {
     futures_util::future::join_all((0..8).map(|_| a_lost_write_is_found())).await;
@@ -74,7 +76,7 @@ async fn a_lost_write_is_found() {
         bus.request(&query_of(&apply), &Headers::new(), apply.clone(), SOON).await.is_ok()
     })
     .await;
-    // Both have looked through the log once.
+    // Both have read the log once.
     tokio::time::sleep(std::time::Duration::from_secs(2)).await;
     let run = fresh_trace();
     let before = memory.snapshot();

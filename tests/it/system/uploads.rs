@@ -1,4 +1,5 @@
-//! What is too large for a message is stored as an object first. While that takes long, nobody else waits.
+//! A payload that is too large for a message is first stored as an object. A slow upload delays no
+//! other run.
 
 use std::collections::BTreeSet;
 
@@ -17,16 +18,17 @@ use super::ground;
 
 const BUCKET: &str = "OBJ_AGENT_CORE";
 
-/// A graph whose message fits, while that of its first events, which have its inputs twice, does not.
+/// A graph whose message fits, but not the message of its first events, which contains its inputs
+/// twice.
 fn large(trace_id: TraceId) -> serde_json::Value {
     let steps = json!([{"agent_id": "echo", "task_description": "t"}]);
     json!({"trace_id": trace_id, "child_id": "root", "steps": steps, "inputs": {"text": "x".repeat(600_000)}})
 }
 
-/// The object store takes long: what is stored there is acknowledged only after another run was accepted.
+/// The object store is slow: an upload is acknowledged only after another run was accepted.
 ///
-/// proves: uploads are sent beside the turns. Within a turn, the acknowledgement would come too late, and the large message
-/// would be uploaded a second time.
+/// proves: uploads are sent beside the turns. Within a turn, the acknowledgement would come too
+/// late, and the large message would be uploaded a second time.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upload_that_takes_long_keeps_nobody_waiting() {
     let (nats, redis) = (NatsServer::start(), RedisServer::start());
@@ -49,7 +51,7 @@ async fn an_upload_that_takes_long_keeps_nobody_waiting() {
     let raw = async_nats::connect(nats.url()).await.unwrap();
     jetstream::new(raw.clone()).delete_stream(BUCKET).await.unwrap();
     let mut stored = raw.subscribe("$O.AGENT_CORE.>").await.unwrap();
-    // The server has the subscription when it has sent us our own message.
+    // When our own message arrives, the server has the subscription.
     raw.publish("$O.AGENT_CORE.begin", "".into()).await.unwrap();
     stored.next().await.unwrap();
     let second = fresh_trace();

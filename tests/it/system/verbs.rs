@@ -1,4 +1,5 @@
-//! Every verb of `trellis`, from one table, against a directory, a server over HTTP, and a cluster on NATS: it says the same of each.
+//! Every verb of `trellis`, from one table, against a directory, a server over HTTP, and a cluster
+//! on NATS: the output is the same for each.
 
 use std::{
     io::{BufRead, BufReader},
@@ -10,27 +11,27 @@ use regex::Regex;
 use serde_json::json;
 use trellis_tests::processes::{Processes, binary, fresh_trace, repository};
 
-/// Found by a researcher, who leaves a file.
+/// A run of a researcher, which leaves a file.
 const FOUND: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa1";
 /// A graph that a human has to approve.
 const APPROVED: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb2";
 
-/// What is compared of a command.
+/// The compared part of a command's result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Compared {
-    /// All that it says, apart from times, and its exit code.
+    /// Its whole output, apart from times, and its exit code.
     All,
-    /// The same without its progress, of which some may be missed.
+    /// The same without its progress, of which parts may be missed.
     Out,
-    /// Its exit code: there are other processes behind it, or new ids.
+    /// Only its exit code: other processes or new ids differ.
     Code,
-    /// As `Code`, where somebody runs what is there: a directory that nobody serves has none, which is told as an error.
+    /// As `Code`, if a process serves the place: a directory without one reports an error.
     Served,
 }
 
 use Compared::{All, Code, Out, Served};
 
-/// The commands, in this order. `FOUND`, `APPROVED` and the files stand for themselves.
+/// The commands, in this order. `FOUND`, `APPROVED` and the names of files are replaced.
 const VERBS: &[(&str, Compared)] = &[
     ("agents apply examples/agents.yaml", Code),
     ("agents apply examples/agents.yaml", All),
@@ -94,10 +95,10 @@ const VERBS: &[(&str, Compared)] = &[
     ("runs describe cccccccccccccccccccccccccccccccc", All),
 ];
 
-/// What a command said, and its exit code.
+/// The output of a command, and its exit code.
 type Said = (String, Option<i32>);
 
-/// Where commands are given, by what the environment says.
+/// The target of the commands, selected by the environment.
 struct Place {
     name: &'static str,
     environment: Vec<(&'static str, String)>,
@@ -191,7 +192,7 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// What is said, without what differs from one time to the next: times, how long it took, who is there, and where files are.
+/// The output without parts that vary: times, durations, processes, and the paths of files.
 fn plain(said: &str, files: &Path) -> String {
     let said = said.replace(&files.display().to_string(), "FILES");
     let rules = [
@@ -204,7 +205,7 @@ fn plain(said: &str, files: &Path) -> String {
         (r"token_hash .*", "HASH"),
         (r"[ \t]+", " "),
         (r"-{3,}|─{3,}", "--"),
-        // A run of more than three seconds ticks: how long one takes depends on the machine.
+        // A run longer than three seconds ticks: the duration depends on the machine.
         (r"(?m)^ *\d+ +\d+ TIME( SPAN)* \S+ ticked .*\n", ""),
         (r"(?m)^ *\d+ +\d+ TIME", "NUMBERS TIME"),
     ];
@@ -213,7 +214,7 @@ fn plain(said: &str, files: &Path) -> String {
         .fold(said, |said, (found, put)| Regex::new(found).unwrap().replace_all(&said, *put).into_owned())
 }
 
-/// proves: no verb works in one place only, and none says something else there.
+/// proves: every verb works on all targets, with the same output.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_verb_says_the_same_of_a_directory_a_server_and_a_cluster() {
     let cluster = Processes::start(1, 1).await;

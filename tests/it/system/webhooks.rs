@@ -1,4 +1,5 @@
-//! Webhooks, told of outcomes and questions (X9): by real HTTP, whoever dies, and nothing that was deleted.
+//! Webhooks for outcomes and questions (X9): over real HTTP, through crashes, and without deleted
+//! content.
 
 use std::{
     fs,
@@ -35,7 +36,7 @@ fn fresh_secret() -> Secret {
     Secret::from_bits([Random::System.bits(), Random::System.bits()])
 }
 
-/// A message as a receiver has it.
+/// A message as a receiver gets it.
 #[derive(Debug, Clone)]
 struct Told {
     path: String,
@@ -50,7 +51,7 @@ impl Told {
     }
 }
 
-/// A server that takes messages, or answers with another status.
+/// A server that accepts messages, or answers with another status.
 struct Receiver {
     address: SocketAddr,
     status: Arc<AtomicU16>,
@@ -181,7 +182,7 @@ async fn x9_a_message_that_is_refused_for_itself_keeps_no_other_waiting() {
     for number in 1..=20 {
         cluster.client.run(json!({"goal": "fine", "agent_id": "echo"})).await;
         let fine = || receiver.at("/").iter().filter(|told| told.body["data"]["result"] == "fine").count();
-        // Without a pause of the webhook: each is told before the next ends.
+        // The webhook is not paused: each run is sent before the next ends.
         eventually("another is told", async || fine() == number).await;
     }
     eventually("it is tried again", async || {

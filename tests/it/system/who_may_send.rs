@@ -1,5 +1,5 @@
-//! Who may send what, and what is believed (S6): workers speak for their pool only, and what the server took out of a stream and
-//! sent on is refused wherever it comes in.
+//! Senders and trust (S6): workers act only for their pool, and a stored message that the server
+//! resends to another subject is refused everywhere.
 
 use bus::{Bus, Memory, REQUEST_INFO, Storage, Stream, Topology};
 use domain::{
@@ -27,8 +27,9 @@ async fn letters(client: &Client, subject: &str) -> Vec<DeadLetter> {
     letters.filter(|letter| letter.subject == subject).collect()
 }
 
-/// Whoever may read a stream chooses where the server sends the answer. Without the check, the order that was stored as a
-/// journal entry came in as an administrator's, and raised the limit.
+/// A reader of a stream chooses the subject to which the server sends the answer. Without the
+/// check, an order stored as a journal entry would arrive as an administrator's, and raise the
+/// ceiling.
 #[tokio::test(flavor = "multi_thread")]
 async fn s6_a_stored_message_that_the_server_sends_on_has_no_effect() {
     let cluster = Processes::start(1, 1).await;
@@ -38,7 +39,7 @@ async fn s6_a_stored_message_that_the_server_sends_on_has_no_effect() {
     let client = async_nats::connect(cluster.nats.url()).await.unwrap();
     let order = json!({"trace_id": run, "raise": {"child_id": "root", "max_cost_usd": 500}}).to_string();
     let entry = format!("agent.history.default.{run}.forged");
-    // Acknowledged by the stream, so it is there.
+    // The stream has acknowledged it, so it is stored.
     client.request(entry.clone(), order.into()).await.unwrap();
     let asked = json!({"last_by_subj": entry}).to_string();
     let get = "$JS.API.DIRECT.GET.AGENT_HISTORY";
@@ -53,19 +54,19 @@ async fn s6_a_stored_message_that_the_server_sends_on_has_no_effect() {
     assert_eq!(cluster.outcome(run).await.context.status, EndStatus::Completed);
 }
 
-/// What kind of door a subject is.
+/// How a subject treats a refused message.
 enum Door {
-    /// What it refuses becomes a dead letter.
+    /// A refused message becomes a dead letter.
     Kept,
-    /// Every worker hears it: what it refuses is answered.
+    /// Every worker receives it: a refused message is answered.
     Answered,
     /// A hint that decides nothing.
     Hint,
-    /// Nothing is taken from it: it is read back as a log, or heard by people.
+    /// No message is acted on: the subject is read back as a log, or read by people.
     None,
 }
 
-/// A new subject says here what it is.
+/// The door of each subject. The match makes a new subject choose one.
 fn door(subject: &Subject) -> Door {
     match subject {
         Subject::Spawn
@@ -151,7 +152,8 @@ async fn s6_every_door_refuses_what_the_server_sent_on() {
     cluster.stop().await;
 }
 
-/// The doors of a worker's asks and reports, with a lease that is the attempt's own, on the subject of another pool.
+/// A worker's asks and reports with a valid lease of the attempt, sent on the subject of another
+/// pool.
 #[tokio::test(flavor = "multi_thread")]
 async fn s6_what_comes_on_another_pools_subject_is_refused_and_kept() {
     let cluster = Cluster::embedded();
@@ -197,7 +199,7 @@ async fn s6_what_comes_on_another_pools_subject_is_refused_and_kept() {
     cluster.stop().await;
 }
 
-/// All but the policy that a coordinator was started with.
+/// All records except the policy that a coordinator was started with.
 async fn records(client: &Client) -> Vec<AdminRecord> {
     let mut records = all_records(client).await;
     records.retain(|record| record.asked != "policy");
@@ -209,7 +211,7 @@ async fn all_records(client: &Client) -> Vec<AdminRecord> {
     stored.iter().map(|stored| serde_json::from_slice(&stored.payload).unwrap()).collect()
 }
 
-/// Asks for something with these headers; whatever is answered, it has a record.
+/// Sends a request with these headers; every answer leaves a record.
 async fn ask(client: &Client, query: &Value, headers: &Headers) -> Value {
     let payload = query.to_string();
     let answer = client.bus.request(&query_of(&payload), headers, payload.into(), SOON).await.unwrap();
@@ -250,19 +252,21 @@ async fn s7_what_an_administrator_asks_for_is_recorded_with_who_asked() {
         assert_eq!(last.by.unwrap().to_string(), "alice@desk (claimed)");
     }
     let all = records(client).await.len();
-    // The same once more is one record; from somebody else it is another; nobody may have said who it was.
+    // A repeated request is one record; from another sender it is another; the sender may be
+    // missing.
     ask(client, &asked[9].0, &claims("alice@desk")).await;
     assert_eq!(records(client).await.len(), all);
     ask(client, &asked[9].0, &Headers::new()).await;
     assert_eq!(records(client).await.last().unwrap().by, None);
-    // Reading leaves none.
+    // Reads leave no record.
     ask(client, &json!("agents"), &claims("alice@desk")).await;
     assert_eq!(records(client).await.len(), all + 1);
     cluster.stop().await;
 }
 
-/// Which content was asked for is in the record, so that of two requests about one name, one after the other, none is hidden by the
-/// other. And what clients have events of does not push records out.
+/// A record contains the digest of the request, so that one of two successive requests about one
+/// name can't hide the other. Messages of clients about runs are in another log, and so do not push
+/// records out.
 #[tokio::test(flavor = "multi_thread")]
 async fn s7_a_record_has_the_digest_of_its_request_and_a_log_of_its_own() {
     let cluster = Cluster::embedded();
@@ -283,7 +287,8 @@ async fn s7_a_record_has_the_digest_of_its_request_and_a_log_of_its_own() {
     cluster.stop().await;
 }
 
-/// What the server says of a sender counts only where it can be believed: within one account anybody can write it.
+/// The server's information about a sender is used only where it is trustworthy: within one account
+/// any client can forge it.
 #[tokio::test(flavor = "multi_thread")]
 async fn s7_the_server_is_believed_about_a_sender_only_if_the_operator_says_so() {
     for trusted in [false, true] {
@@ -308,7 +313,7 @@ async fn s7_the_server_is_believed_about_a_sender_only_if_the_operator_says_so()
     }
 }
 
-/// What is asked for about a run is an event of the run, through the durable queue.
+/// A request about a run is an event of the run, through the durable queue.
 #[tokio::test(flavor = "multi_thread")]
 async fn s7_a_raise_is_an_event_with_who_asked() {
     let cluster = Cluster::embedded();
@@ -334,7 +339,8 @@ async fn s7_a_raise_is_an_event_with_who_asked() {
     cluster.stop().await;
 }
 
-/// A policy is changed by the options of coordinators: one that starts with another leaves a record, one with the same none.
+/// The options of coordinators change a policy: a coordinator that starts with another policy
+/// leaves a record, one with the same policy none.
 #[tokio::test(flavor = "multi_thread")]
 async fn s7_a_changed_policy_is_recorded_once() {
     let bus = Bus::Memory(Memory::new(Default::default()));
@@ -357,7 +363,8 @@ async fn s7_a_changed_policy_is_recorded_once() {
     assert_eq!(shown, expected.map(|(by, policy)| (by.to_owned(), policy.to_owned())));
 }
 
-/// proves: a dead letter tells why, of what size, and by a digest which message it was; and not what else was in it.
+/// proves: a dead letter contains the reason, the size and a digest of its message, and none of its
+/// content.
 #[tokio::test(flavor = "multi_thread")]
 async fn s2_a_dead_letter_has_no_content_of_what_was_refused() {
     let cluster = Processes::start(1, 1).await;

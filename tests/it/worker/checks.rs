@@ -1,5 +1,5 @@
-//! The checks of an agent (B16) over several attempts, and what becomes of an answer that they deny: a scripted model, and
-//! a coordinator that follows a script.
+//! The checks of an agent (B16) over several attempts, and the handling of a denied answer: a
+//! scripted model, and a coordinator that follows a script.
 
 use bus::Outgoing;
 use domain::{
@@ -35,7 +35,7 @@ fn in_turn(works: Vec<Execute>) -> Script {
     })
 }
 
-/// Runs one attempt after the other; returns their verdicts.
+/// Runs one attempt after the other. Returns their verdicts.
 async fn attempts(works: Vec<Execute>) -> (Bench, Vec<Verdict>) {
     let bench = Bench::start(vec![works[0].clone()], in_turn(works.clone())).await;
     for work in &works {
@@ -107,7 +107,7 @@ async fn b7_b16_a_last_report_that_a_check_denied_is_no_result() {
     let bench = Bench::run(work.clone(), closing_only()).await;
     bench.until_done().await;
     is_refused(&bench.verdicts().await);
-    // The next attempt, if the first one was lost behind the answer.
+    // The next attempt, if the first one was lost after the answer.
     let entries = journal(&bench, &work).await;
     let bench = Bench::start(vec![work.clone()], closing_only()).await;
     for entry in entries.iter().filter(|entry| entry.step.as_result().is_none()) {
@@ -234,7 +234,7 @@ async fn b16_a_rate_never_denies_the_answer_to_a_question_that_it_allowed() {
     let shown = outputs(&entries);
     assert!(shown.contains(&("ask_human", false, "yes")), "{shown:?}");
     assert!(shown.iter().any(|output| (output.0, output.1) == ("fs.list", true)), "{shown:?}");
-    // The same where a check asks.
+    // The same for a question that a check asks.
     let write = json!({"tool": "fs.write", "arguments": {"path": "outputs/a", "content": "x"}});
     let work = agent(&checks, &json!([{"call": [write, {"tool": "fs.list"}]}, {"say": "end"}]));
     let bench = Bench::run(work.clone(), agreeable()).await;

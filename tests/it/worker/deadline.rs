@@ -1,5 +1,5 @@
-//! A worker whose model call is cut off at the deadline, by its own clock: it decides nothing, and waits for the
-//! coordinator.
+//! A worker cuts its model call off at the deadline, by its own clock. It decides nothing then, and
+//! waits for the coordinator.
 
 use domain::{
     decode,
@@ -20,8 +20,8 @@ fn slow_agent() -> Execute {
     work
 }
 
-/// Two seconds are left at the claim, and until the answer to a tick says otherwise; at `then_ms` a tick is answered by
-/// `then`.
+/// Two seconds are left at the claim, and until a tick's answer changes that. After `then_ms`,
+/// `then` answers the ticks.
 fn two_seconds_then(then_ms: u64, then: impl Fn(TimeLeft) -> Answer + Send + 'static) -> Script {
     let mut began = None;
     Box::new(move |ask, answer| {
@@ -92,7 +92,8 @@ async fn lost(bench: &Bench) -> Vec<(String, bool)> {
     lost.map(|lost| (lost.call_id.to_string(), lost.model.is_some())).collect()
 }
 
-/// Calls of earlier attempts that the journal does not show are written into it before they are booked, once.
+/// Calls of earlier attempts that are missing from the journal are written into it once, before
+/// they are booked.
 #[tokio::test(start_paused = true)]
 async fn b19_a_successor_writes_down_the_calls_that_its_predecessor_lost() {
     let script: Script = Box::new(|ask, answer| {
@@ -120,7 +121,7 @@ async fn b19_a_successor_writes_down_the_calls_that_its_predecessor_lost() {
     assert_eq!(lost(&bench).await.len(), 1, "the next one finds it written");
 }
 
-/// Without a deadline a call takes as long as it takes.
+/// A call without a deadline is never cut off.
 #[tokio::test(start_paused = true)]
 async fn l_a_call_without_a_deadline_is_not_cut_off() {
     let bench = Bench::run(slow_agent(), agreeable()).await;

@@ -1,5 +1,5 @@
-//! Workspaces, journals, outputs and checkpoints of running agents: in one process, and on real servers with the command
-//! line.
+//! Workspaces, journals, outputs and checkpoints of running agents: in one process, and on real
+//! servers with the command line.
 
 use std::{
     path::PathBuf,
@@ -67,7 +67,7 @@ impl Site {
         self.client().journal(trace, child).await
     }
 
-    /// The number of workspaces that are left.
+    /// The number of remaining workspaces.
     fn left(&self) -> usize {
         let marker = |entry: &std::fs::DirEntry| entry.file_name() == ".trellis-worker";
         let there = std::fs::read_dir(self.root.join("worker.worker")).unwrap().map(Result::unwrap);
@@ -81,8 +81,8 @@ impl Site {
     }
 }
 
-/// Writes two files, reads the large one, and ends. Its journal: 1 model, 2 and 3 tools, 4 model, 5 tool (its output is
-/// stored as an object), 6 model, 7 result.
+/// Writes two files, reads the large one, and ends. Its journal: 1 model, 2 and 3 tools, 4 model, 5
+/// tool (its output is stored as an object), 6 model, 7 result.
 fn scribe() -> Value {
     let notes = "a note\n".repeat(400);
     json!({"agent_id": "scribe", "kind": "llm", "model": "scripted", "script": [
@@ -154,7 +154,7 @@ async fn l_a_file_past_a_limit_is_refused_by_its_name_and_the_result_is_kept() {
         let paths: Vec<&str> = result(&entries).outputs.iter().map(|file| file.path.as_str()).collect();
         assert_eq!(paths, ["report.md"]);
     }
-    // A file that is replaced counts once.
+    // A replaced file is counted once.
     site.apply(json!({"agent_id": "rewriter", "kind": "llm", "model": "scripted", "script": [
         {"call": [
             {"tool": "fs.write", "arguments": {"path": "outputs/a", "content": "1234567890"}},
@@ -189,7 +189,7 @@ async fn w5_a_branch_begins_with_what_was_done_and_pays_only_for_the_rest() {
     let outputs = &result(&entries).outputs;
     assert_eq!(outputs.len(), 2);
     assert_eq!(object(bus, &outputs[1].object).await, b"write it down");
-    // The stored output is a copy of its own: the original may be deleted.
+    // The branch has a separate copy of the stored output: the original may be deleted.
     let prefix = ObjectReference::prefix(second.trace_id, &second.context.child_id);
     let HistoryStep::Tool(read) = &entries[5].step else { panic!("{entries:#?}") };
     let ToolOutput::Offloaded { object: own, .. } = &read.output else { panic!("{read:?}") };
@@ -397,7 +397,7 @@ async fn n9_an_entry_that_says_more_than_is_known_is_read() {
     site.stop().await;
 }
 
-/// An attempt that is stopped between its claim and its first read of the journal, and resumed too late.
+/// An attempt is stopped between its claim and its first read of the journal, and resumed too late.
 #[tokio::test(flavor = "multi_thread")]
 async fn t5_a_journal_is_never_taken_from_a_later_attempt() {
     let site = Site::in_one_process().await;
@@ -426,7 +426,7 @@ async fn i3_an_agent_that_hands_over_leaves_its_files() {
     site.stop().await;
 }
 
-/// The child begins with the caller's files, as copies of its own; so does a branch of it.
+/// The child begins with copies of the caller's files; so does a branch of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn g10_delegate_hands_over_the_files_in_outputs() {
     let site = Site::in_one_process().await;

@@ -43,7 +43,7 @@ fn denied(pause: bool) -> Answer {
     })
 }
 
-/// Does not answer from the n-th tick on, counted from 1.
+/// Answers no tick from number `first` on, counted from 1.
 fn silent_from_tick(first: u32) -> Script {
     let mut ticks = 0;
     Box::new(move |ask, answer| {
@@ -64,8 +64,9 @@ async fn claim_before_run_and_the_result_carries_the_lease() {
     assert_eq!(claim.worker_id, bench.worker_id);
 }
 
-/// Whoever can tell the id of a report beforehand stores another message under it first, and the report counts as stored already.
-/// The ids are stored, and read by others: they tell no token, and not the hash of one that events tell (S2).
+/// An attacker who can predict the id of a report would store another message under it first, and
+/// the report would look stored already. The ids are stored and others can read them: they reveal
+/// no token, nor the token hash that events contain (S2).
 #[tokio::test(start_paused = true)]
 async fn s6_nobody_can_tell_the_id_of_a_report_and_none_tells_a_token() {
     let mut paying = work("root", "echo", json!({}));
@@ -231,7 +232,8 @@ fn ticks(bench: &Bench) -> usize {
     bench.asks().iter().filter(|(_, ask)| matches!(ask, Ask::Tick(_))).count()
 }
 
-/// A stop that the coordinator knows nothing of changes nothing, and many of them cost few ticks.
+/// A forged stop changes nothing, because the coordinator does not confirm it. Many of them cause
+/// few ticks.
 #[tokio::test(start_paused = true)]
 async fn s6_a_forged_stop_stops_nothing_and_a_flood_of_them_makes_few_ticks() {
     let work = work("root", "sleep", json!({"ms": 2_500}));
@@ -266,7 +268,8 @@ async fn a_lease_that_runs_out_is_given_up_without_a_result() {
     assert_eq!((bench.queued().await, bench.reports().await.len()), (1, 0));
 }
 
-/// Does not answer the first ticks; each is waited for 2 s and sent again half a second later, the first after 3 s.
+/// Does not answer the first ticks. The first is sent after 3 s; each waits 2 s for its answer and
+/// is sent again half a second later.
 fn silent_ticks(count: u32, then: Option<Answer>) -> Script {
     let mut ticks = 0;
     Box::new(move |ask, answer| {
@@ -283,8 +286,8 @@ fn holds(bench: &Bench) -> Vec<u64> {
     asks.filter(|(_, ask)| matches!(ask, Ask::Hold(_))).map(|(at, _)| at).collect()
 }
 
-/// No tick is answered between 3 s and 18 s, and the lease expires after 10 s: the call of 20 s is finished and paid for
-/// once, and the attempt goes on.
+/// No tick is answered between 3 s and 18 s, and the lease expires after 10 s: the call of 20 s is
+/// finished and paid once, and the attempt continues.
 #[tokio::test(start_paused = true)]
 async fn b13_a_call_in_flight_outlives_the_lease_and_the_attempt_goes_on() {
     let work = work("root", "spend", json!({"calls": 2, "usd": 0.01, "ms": 20_000}));
@@ -296,8 +299,8 @@ async fn b13_a_call_in_flight_outlives_the_lease_and_the_attempt_goes_on() {
     assert_eq!(holds(&bench).len(), 2);
 }
 
-/// The coordinator never comes back: the call is finished and its cost stored, no other begins, and one lease after its end
-/// the attempt gives up.
+/// The coordinator never comes back: the call is finished and its cost stored, no further call
+/// begins, and the attempt gives up one lease after the call's end.
 #[tokio::test(start_paused = true)]
 async fn b13_an_attempt_gives_up_one_lease_after_its_last_call() {
     let work = work("root", "spend", json!({"calls": 2, "usd": 0.01, "ms": 20_000}));
@@ -309,8 +312,8 @@ async fn b13_an_attempt_gives_up_one_lease_after_its_last_call() {
     assert_eq!(holds(&bench).iter().filter(|at| **at < again).count(), 1, "nothing new began");
 }
 
-/// Another attempt has taken over meanwhile: the answer is `stop`. The delivery is not acknowledged, since it may be the
-/// other's.
+/// Another attempt has begun meanwhile: the answer is `stop`. The delivery is not acknowledged,
+/// since it may belong to the other attempt.
 #[tokio::test(start_paused = true)]
 async fn t5_a_call_in_flight_is_cut_off_when_somebody_else_has_the_context() {
     let work = work("root", "spend", json!({"calls": 2, "usd": 0.01, "ms": 20_000}));
@@ -357,7 +360,8 @@ async fn f23_an_invalid_message_is_a_dead_letter_and_the_queue_continues() {
     assert_eq!(bench.verdicts().await, [inline("the root's goal")]);
 }
 
-/// proves: a dead letter of a worker says which message it was and why it was refused, and has nothing of the task.
+/// proves: a worker's dead letter identifies its message and the reason of the refusal, and
+/// contains nothing of the task.
 #[tokio::test(start_paused = true)]
 async fn s8_a_dead_letter_of_a_worker_has_no_content() {
     let refused = work("root", "echo", json!({"key": "PRIVATE-INPUT"}));
@@ -416,7 +420,7 @@ async fn a_worker_describes_itself_and_drains_when_it_is_named() {
     );
     let drain = Subject::Drain;
     assert!(call(drain.clone(), json!({"worker_id": "another"})).await.is_empty());
-    // Everybody may ask on the other subject: there it is not taken.
+    // Any client may send on the other subject: a drain is refused there.
     let elsewhere = call(Subject::Worker, json!({"drain": {"worker_id": bench.worker_id}})).await;
     assert_eq!(elsewhere[0]["code"], "malformed", "{elsewhere:?}");
     assert!(!describe().await.draining);
@@ -500,8 +504,8 @@ async fn b10_open_holds_of_earlier_attempts_are_told_about_before_the_first_call
     assert!(matches!(&asks[2].1, Ask::Hold(hold) if hold.call_id.as_str() == "2-1"), "a call id of its own");
 }
 
-/// The last attempt wrote the model's answer to the journal and was killed before it reported the cost: the cost is
-/// booked from the journal, and the call is not made again.
+/// The last attempt wrote the model's answer to the journal and was killed before it reported the
+/// cost: the cost is booked from the journal, and the call is not made again.
 #[tokio::test(start_paused = true)]
 async fn b10_what_the_journal_shows_of_an_open_call_is_booked_from_there() {
     let mut work = work("root", "echo", json!({}));
@@ -622,8 +626,8 @@ async fn built_in_agents_do_what_they_say() {
     }
 }
 
-/// f05: a worker that was stopped for longer than its lease asks before it does anything else. Switch
-/// `Keeper::live` off and it holds, or reports, in an attempt that is over.
+/// f05: a worker that was stopped for longer than its lease ticks before it does anything else.
+/// Without `Keeper::live` it would hold, or report, in an attempt that is over.
 #[tokio::test(start_paused = true)]
 async fn f05_a_worker_resumed_after_its_lease_ticks_before_it_acts() {
     for (builtin, inputs) in [("spend", json!({"calls": 2, "ms": 1000})), ("sleep", json!({"ms": 1000}))] {
@@ -679,7 +683,8 @@ async fn a_worker_says_whether_it_is_ready() {
     worker.await.unwrap().unwrap();
 }
 
-/// Without the flush at the end of a cancelled attempt the cost would be lost, and the hold booked as estimated.
+/// Without the flush at the end of a cancelled attempt the cost would be lost, and the hold booked
+/// as estimated.
 #[tokio::test(start_paused = true)]
 async fn b12_what_a_cancelled_call_cost_is_still_sent() {
     let work = work("root", "spend", json!({"ms": 100}));

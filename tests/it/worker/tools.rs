@@ -1,4 +1,5 @@
-//! The tools of agents in a running cluster: a scripted model calls them, and the journal has their outputs.
+//! The tools of agents in a running cluster: a scripted model calls them, and the journal has their
+//! outputs.
 
 use std::{
     path::Path,
@@ -33,7 +34,7 @@ async fn cluster(settings: Value, agents: Value) -> Cluster {
     let sandbox = Some(binary());
     let worker = worker::Config { settings, sandbox, ..worker::Config::new(name("worker")) };
     let cluster = Cluster::start(bus, store, vec![coordinator], vec![worker]);
-    // The answer shows that the coordinator runs.
+    // A completed run shows that the coordinator runs.
     cluster.client.run(json!({"goal": "hello"})).await;
     cluster.client.apply(json!(agents)).await;
     cluster
@@ -99,7 +100,8 @@ fn value(step: &ToolStep) -> Value {
 
 #[tokio::test]
 async fn i5_a_tool_outside_the_set_is_refused_at_the_call() {
-    // One that it has in between: two answers in a row with none of its tools would end it.
+    // A permitted tool in between: two answers in a row without any permitted tool would end the
+    // agent.
     let list = || ("fs.list", json!({"path": "outputs"}));
     let tried = [
         ("fs.write", json!({"path": "outputs/a.txt", "content": "a"})),
@@ -258,7 +260,7 @@ async fn g10_delegate_hands_over_and_a_pipeline_answers_with_its_outputs() {
 #[tokio::test]
 async fn g7_a_question_parks_the_agent_and_its_answer_is_the_observation() {
     let tried = [
-        // An invalid question does not count.
+        // An invalid question gets no number.
         ("ask_human", json!({"question": ""})),
         ("ask_human", json!({"question": "who?"})),
         ("ask_human", json!({"question": "where?"})),
@@ -374,7 +376,7 @@ async fn i5_tools_of_a_server_are_called_only_by_agents_that_may() {
     cluster.stop().await;
 }
 
-/// Nothing is paid for an agent that can never call what it was given.
+/// An agent with a tool that can never be called ends before it pays.
 #[tokio::test]
 async fn p_a_tool_that_its_server_does_not_have_ends_the_agent_before_it_pays() {
     let modules = installed("TRELLIS_NODE_MODULES", Path::new("node/node_modules"));
@@ -395,7 +397,8 @@ async fn p_a_tool_that_its_server_does_not_have_ends_the_agent_before_it_pays() 
     cluster.stop().await;
 }
 
-/// proves: an agent whose server of tools has not started is told why when it calls one, and not that it has no tools.
+/// proves: if a server of tools has not started, a call of its tool returns that reason, not a
+/// missing tool.
 #[tokio::test]
 async fn i5_a_tool_whose_server_does_not_start_says_why() {
     let settings = json!({"mcp": {"broken": {"command": ["/no/such/program"]}}});

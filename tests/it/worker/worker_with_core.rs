@@ -1,5 +1,5 @@
-//! The real worker and the real core, joined by the memory bus and a coordinator loop without a store: each must
-//! understand the other's messages.
+//! The real worker and the real core, joined by the memory bus and a coordinator loop without a
+//! store: each must understand the other's messages.
 
 use std::collections::BTreeSet;
 
@@ -191,7 +191,7 @@ async fn b1_a_tree_of_spending_agents_adds_up_on_nats() {
     world.rest();
 }
 
-/// proves: each call of `spend` is a step, as a call of any agent is, and `max_steps` ends it.
+/// proves: each call of `spend` is a step, as for any agent, and `max_steps` ends it.
 #[tokio::test(start_paused = true)]
 async fn l_spend_is_ended_by_max_steps() {
     let inputs = json!({"calls": 5, "usd": 0.01});
@@ -218,7 +218,8 @@ async fn b1_a_tree_of_spending_agents_adds_up() {
     world.rest();
 }
 
-/// The mechanism: a hold before each call, and outstanding costs are booked before a denial counts.
+/// The mechanism: a hold before each call, and outstanding costs are booked before a denial is
+/// final.
 #[tokio::test(start_paused = true)]
 async fn f31_exactly_as_many_agents_run_as_the_budget_affords() {
     let inputs = json!({"depth": 1, "width": 40, "leaf": "spend", "usd": 0.01});

@@ -14,7 +14,8 @@ use trace::{
 };
 use world::{World, accounts, cents, id};
 
-/// A root that spawns a child; both pay, one call is lost, one is corrected, and a charge comes from outside.
+/// A root that spawns a child. Both pay; one call is lost, one is corrected, and one charge comes
+/// from outside.
 fn world() -> World {
     let mut world = World::with_root(json!({"max_cost_usd": 2}));
     world.pass(40);
@@ -83,7 +84,7 @@ fn journals(entries: &[HistoryEntry]) -> Journals {
     journals
 }
 
-/// What an audit of this log finds, with the store as the world left it.
+/// Audits this log against the store as the world left it. Returns the audit and its findings.
 fn audited(world: &World, log: Vec<LogMessage>, entries: &[HistoryEntry]) -> (Audit, Vec<(Check, String)>) {
     let read = ReadLog::new(world.trace.id(), log);
     let ledger = Ledger::of(&read);
@@ -122,7 +123,7 @@ fn b19_a_receipt_adds_up_at_every_level_and_names_models_and_waits() {
     assert_eq!(receipt.models[0].usage.input_tokens, 15_000);
     let other: Vec<_> = receipt.other.iter().map(|of| of.cost).collect();
     assert_eq!(other.iter().fold(Amount::ZERO, |sum, more| sum.checked_add(*more).unwrap()), cents(32));
-    // The correction takes back what the estimate had booked.
+    // The correction subtracts the estimate that was booked.
     let corrected =
         receipt.lines.iter().filter_map(|line| line.cost.as_ref()).find(|cost| !cost.before.is_zero());
     assert_eq!(corrected.map(|cost| (cost.before, cost.booked)), Some((cents(20), cents(5))));
@@ -132,7 +133,8 @@ fn used(tool: &str, is_error: bool) -> Value {
     json!({"tool": {"id": "call", "tool": tool, "output": {"inline": "seen"}, "is_error": is_error}})
 }
 
-/// The spans that are made from log and journals have the ids and the places of those that workers and coordinators export.
+/// Spans made from log and journals have the same ids and parents as those that workers and
+/// coordinators export.
 #[test]
 fn x4_tools_and_calls_are_told_from_the_journals_with_the_number_of_their_entry() {
     let world = world();
@@ -148,7 +150,7 @@ fn x4_tools_and_calls_are_told_from_the_journals_with_the_number_of_their_entry(
         entry("writer", 1, 6, used("agent:spawn", false)),
         entry("writer", 1, 7, used("ask_human", false)),
     ];
-    // The clock of its worker is years behind, and then ahead.
+    // The clock of this worker is years behind, and then ahead.
     written[5].at = Timestamp::from_millis(u64::from(u32::MAX) * 1000);
     let spans = read.spans(&journals(&written), world.now);
     let place = |name: &str| {
@@ -186,7 +188,8 @@ fn b19_an_audit_of_a_whole_log_finds_nothing() {
     let (audit, findings) = audited(&world, log(&world), &entries());
     assert_eq!(findings, []);
     assert_eq!((audit.agreed, audit.unjournaled), (4, 0), "{:?}", audit.notes);
-    // A call of an attempt that another took over is in no journal, and that is no fault.
+    // The journals may lack a call of a superseded attempt. The audit reports it as unjournaled,
+    // not as a finding.
     let mut early = entries();
     early.remove(0);
     for entry in early.iter_mut().filter(|entry| entry.child_id == id("root")) {
@@ -234,7 +237,7 @@ fn b19_an_audit_finds_an_event_that_is_there_twice() {
         log.push(again.clone());
         let (_, findings) = audited(&world, log, &entries());
         assert!(has(&findings, Check::Log, "is in the log twice"), "{again:?}: {findings:?}");
-        // The same message, sent again by its coordinator, counts once.
+        // A second copy of one message, sent again by its coordinator, is read once.
         let mut log = whole.clone();
         log.push(LogMessage { sequence: 100, ..log[place].clone() });
         let (audit, findings) = audited(&world, log, &entries());
@@ -245,7 +248,7 @@ fn b19_an_audit_finds_an_event_that_is_there_twice() {
     }
 }
 
-/// Events that were appended as a commit of their own: a settled call is settled again.
+/// The log gets a forged commit: an event that settles a settled call again.
 #[test]
 fn b19_an_audit_finds_a_call_that_is_settled_twice() {
     let world = world();
@@ -283,7 +286,7 @@ fn b19_an_audit_compares_the_journals_both_ways() {
     assert!(has(&findings, Check::Journal, "and no event books it"), "{findings:?}");
 }
 
-/// What was spent before a copy is carried over from it, and the sums agree.
+/// Spending before a copy is carried over from the copy, and the sums agree.
 #[test]
 fn b19_a_log_that_begins_with_a_copy_is_audited_from_it() {
     let mut world = world_before_its_end();
@@ -310,7 +313,8 @@ fn world_before_its_end() -> World {
     world
 }
 
-/// proves: a receipt calls things by their names: a question is no graph, a time is no number, and what is estimated is in its column.
+/// proves: a receipt names each thing correctly: a question is not shown as a graph, nor a time as
+/// a number; estimates have their own column.
 #[test]
 fn b19_a_receipt_names_questions_times_and_estimates() {
     let receipt = |world: &World| {
@@ -346,7 +350,7 @@ fn g12_a_run_is_priced_again_and_models_without_a_price_are_named() {
         (model.as_str() == "test/large").then(|| (usd, "new".to_owned()))
     };
     let repriced = RepricedRun::of(read.trace(), &ledger, &journals, ten_times);
-    // 32 cents are estimates, corrections and a charge: they stay.
+    // 32 cents are estimates, corrections and a charge: repricing leaves them as they are.
     assert_eq!((repriced.was, repriced.kept), (Usd::from_cents(50), Usd::from_cents(32)));
     assert_eq!(repriced.would_be, None, "a model has no price");
     assert_eq!(repriced.known, Usd::from_cents(32 + 150));
@@ -391,7 +395,7 @@ fn g15_the_receipt_of_a_rerun_shows_what_was_taken_at_no_cost() {
     assert!(!said.iter().any(|line| line.contains("secret")), "{said:?}");
 }
 
-/// The log of a world from a copy on.
+/// The log of a world, starting at a copy.
 fn from_copy(world: &mut World, before_copy: usize) -> Vec<LogMessage> {
     log(world).split_off(before_copy)
 }
@@ -413,7 +417,7 @@ fn b19_the_lines_of_a_receipt_add_up_also_if_the_log_begins_with_a_copy() {
 fn b18_a_disputed_part_explains_a_journal_also_if_the_log_begins_with_a_copy() {
     let mut world = World::with_root(json!({"max_cost_usd": 0.10}));
     let root = world.claim("root");
-    // Nobody held it: 10 cents are booked, 5 are disputed.
+    // No hold exists for this cost: 10 cents are booked, 5 are disputed.
     world.settle(&root, "1-1", cents(15)).unwrap();
     let before = log(&world).len();
     world.handle(Command::Copy { after_ms: 0 }).unwrap();
@@ -443,7 +447,7 @@ fn b19_a_graph_that_was_paused_waits_for_its_steps_again_and_for_no_worker() {
     let receipt = Receipt::of(&read, &Ledger::of(&read), &Journals::default()).unwrap();
     let wait = receipt.contexts[0].wait;
     assert_eq!((wait.budget_ms, wait.worker_ms, wait.children_ms), (1000, 0, 5000));
-    // Steps have their ids, and what is not so is not told.
+    // Lines name steps by id, and omit fields that do not apply.
     let ended =
         receipt.lines.iter().filter(|line| line.what == "step_ended").map(|line| line.detail.as_str());
     assert_eq!(ended.collect::<Vec<_>>(), ["step a, status succeeded", "step b, status succeeded"]);
@@ -458,7 +462,7 @@ fn b19_a_receipt_tells_of_an_amend_without_the_words_of_its_tasks() {
     let receipt = Receipt::of(&read, &Ledger::of(&read), &Journals::default()).unwrap();
     assert!(!receipt.lines.iter().any(|line| line.detail.contains("secret")), "{:?}", receipt.lines);
 
-    // Steps that an amend moved are not told by the ids of those that stand in their places now.
+    // Steps that an amend moved are not shown under the ids of the steps that took their places.
     let mut world = World::with_graph(
         json!({"child_id": "root", "mode": "parallel", "steps": [step("a", "t"), step("b", "t")]}),
     );
@@ -516,7 +520,7 @@ fn b10_b19_an_estimate_explains_an_entry_that_says_less() {
         "{:?}",
         audit.notes
     );
-    // What was booked at another amount is not priced again.
+    // A call that was booked at another amount than its journal has is not repriced.
     let read = ReadLog::new(world.trace.id(), log(&world));
     let free = |_: &domain::id::ModelName, _: &domain::wire::Usage| Some((Usd::ZERO, "free".to_owned()));
     let repriced = RepricedRun::of(read.trace(), &Ledger::of(&read), &journals(&told), free);

@@ -1,5 +1,5 @@
-//! What was lowered is said (B17): every dimension, for a root over the deployment's maximum and over its profile, a child
-//! over its parent, and a step over its graph.
+//! Lowered limits are reported (B17) in every dimension: a root above the deployment's maximum or
+//! its profile, a child above its parent, a step above its graph.
 
 use domain::{
     Tokens, Usd,
@@ -8,7 +8,7 @@ use domain::{
 use serde_json::{Value, json};
 use world::World;
 
-/// Each limit, with a value that is less than its default, and one that is more.
+/// Each limit, with a value below its default and one above.
 const LIMITS: [(&str, u64, u64); 9] = [
     ("max_steps", 5, 500),
     ("max_retries_total", 2, 50),
@@ -21,14 +21,14 @@ const LIMITS: [(&str, u64, u64); 9] = [
     ("max_result_bytes", 1_000, 900_000),
 ];
 
-/// What is asked, what applies instead, and who allows no more.
+/// A dimension, the requested value, and the value that applies instead.
 struct Case {
     what: &'static str,
     asked: Value,
     got: Value,
 }
 
-/// Every dimension in which a root can be bounded.
+/// Every dimension that can be bounded for a root.
 fn dimensions() -> Vec<Case> {
     let mut all = vec![
         Case { what: "max_cost_usd", asked: json!(9.0), got: json!(0.5) },
@@ -146,7 +146,8 @@ fn b17_a_step_over_its_graph_is_told_in_every_dimension() {
     }
 }
 
-/// What a profile lists is narrowed to what the ancestors allow; what a spawn lists and they don't is refused.
+/// The list in a profile is narrowed to the ancestors' list. A spawn that lists more than its
+/// ancestors allow is refused.
 #[test]
 fn b17_a_list_that_is_narrowed_is_told() {
     let mut world = World::new();

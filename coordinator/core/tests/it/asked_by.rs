@@ -1,4 +1,4 @@
-//! Every action of an administrator on a trace leaves an event with who asked for it (S7).
+//! Every action of an administrator on a trace leaves an event that names the administrator (S7).
 
 use domain::{
     Usd,
@@ -12,7 +12,7 @@ fn alice() -> Asker {
     Asker::Claimed("alice".into())
 }
 
-/// The places of the events that say who asked, among all of them.
+/// The indexes of the events that name alice as the administrator.
 fn signed(events: &[Event]) -> Vec<usize> {
     let is_alice = |event: &Event| serde_json::to_value(event).unwrap()["by"] == json!({"claimed": "alice"});
     events.iter().enumerate().filter(|(_, event)| is_alice(event)).map(|(place, _)| place).collect()
@@ -41,7 +41,8 @@ fn s7_every_action_on_a_run_says_who_asked() {
         assert_eq!(signed(&unsigned), [0; 0], "{shown}");
         let events = world.handle(action.clone().asked_by(Some(alice()))).unwrap();
         assert_eq!(signed(&events).len(), 1, "{shown}: {events:?}");
-        // Who asked changes nothing else, and a second delivery gives no second event.
+        // The administrator's name changes nothing else, and a second delivery adds no second
+        // event.
         assert!(world.trace == nobody.trace, "{shown}");
         if !matches!(action, Command::Charge(_) | Command::Delete { .. }) {
             assert_eq!(world.handle(action.asked_by(Some(alice()))).unwrap(), [], "{shown}");
@@ -50,7 +51,7 @@ fn s7_every_action_on_a_run_says_who_asked() {
     world.check_replay();
 }
 
-/// The deletion of many contexts says it once.
+/// A deletion of many contexts names the administrator in one event only.
 #[test]
 fn s7_a_large_deletion_says_once_who_asked() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));

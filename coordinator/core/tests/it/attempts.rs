@@ -32,7 +32,8 @@ fn t3_a_claim_is_known_by_its_token() {
         panic!()
     };
     assert_eq!((claimed.lease.attempt, claimed.work.attempt), (1, 1));
-    // A copy of a claim after another attempt has begun is an old claim, not a new one.
+    // A second delivery of the first claim, after a later attempt has begun, is stale. It starts no
+    // new attempt.
     world.pass(10_000);
     world.claim("root");
     world.pass(10_000);
@@ -179,7 +180,7 @@ fn l_a_claim_after_the_deadline_ends_the_context_as_its_timer_would() {
     world.rest();
 }
 
-/// A worker cuts its call off at the deadline, and reports that it failed.
+/// A worker stops its call at the deadline and then reports a failure.
 #[test]
 fn l_a_failure_reported_after_the_deadline_ends_the_context_as_its_timer_would() {
     for retryable in [false, true] {
@@ -199,8 +200,9 @@ fn l_a_failure_reported_after_the_deadline_ends_the_context_as_its_timer_would()
     }
 }
 
-/// A call that the deadline cut off, in every order of what comes of it: its hold is booked, its worker reports, the timer
-/// is due. None of them ends the context for want of budget, though the hold was all of it.
+/// The deadline cuts a call off. Three things follow in any order: its hold is booked, its worker
+/// reports, the timer is due. In no order does the context end for lack of budget, though the hold
+/// was the whole budget.
 #[test]
 fn l_a_call_that_the_deadline_cut_off_ends_its_context_as_timed_out_in_any_order() {
     let verdicts = || {
@@ -224,7 +226,7 @@ fn l_a_call_that_the_deadline_cut_off_ends_its_context_as_timed_out_in_any_order
             world.hold(&root, "1-1", cents(5)).unwrap();
             world.now = world.now.plus_millis(5_000);
             for what in order.split(' ') {
-                // Whichever comes second or third may find that the context has ended.
+                // The second or third command may be refused because the context has ended.
                 let _ = match (what, &verdict) {
                     ("forfeit", _) => {
                         let (lease, call_id) = (root.clone(), "1-1".parse().unwrap());
@@ -293,7 +295,7 @@ fn p_a_parent_that_waits_holds_no_worker_and_is_woken_once() {
     let seen: Vec<_> = work.children.iter().map(|c| (c.child_id.as_str(), c.status)).collect();
     assert_eq!(seen, [("a", EndStatus::Completed), ("b", EndStatus::Failed)]);
     let again = world.claim("root");
-    // Waiting for a child that has ended wakes the parent at once.
+    // A wait for a child that has already ended wakes the parent at once.
     world.wait(&again, &["a"]).unwrap();
     world.run("root", "ok");
     assert_eq!(world.node("root").retries(), 0);
@@ -423,7 +425,8 @@ fn b13_a_tick_without_progress_renews_the_lease_and_nothing_is_written() {
         world.trace.stored_timer().unwrap().plus_millis(20 * 9_000),
         world.trace.next_timer().unwrap()
     );
-    // Who loads it again has to be told, or to spare it.
+    // A loaded trace has no renewals: its lease looks expired until they are applied again or it is
+    // spared.
     let renewals = world.trace.renewals();
     let loaded = world.trace.without_renewals();
     assert!(loaded.next_timer() < Some(world.now));
@@ -434,7 +437,8 @@ fn b13_a_tick_without_progress_renews_the_lease_and_nothing_is_written() {
     assert!(told == world.trace && spared == world.trace);
     world.pass(10_000);
     assert_eq!(world.queued(), [id("root")], "it ticks no more");
-    // The renewals of an attempt are not those of another with its number.
+    // A renewal applies only to its own attempt, not to an attempt of another trace with the same
+    // number.
     let mut other = World::with_root(json!({}));
     other.try_claim("nobody").unwrap_err();
     let lease = other.claim("root");
@@ -445,7 +449,8 @@ fn b13_a_tick_without_progress_renews_the_lease_and_nothing_is_written() {
     assert!(unchanged == loaded && !other.trace.renewals().is_empty());
 }
 
-/// B13: while nobody served the trace no lease could be renewed. Its worker gets a moment to do so.
+/// B13: without a coordinator no worker could renew its lease. `Spare` gives the worker a moment to
+/// do so.
 #[test]
 fn b13_a_lease_that_expired_while_nobody_served_is_spared_once() {
     let mut world = World::with_root(json!({}));
@@ -463,7 +468,7 @@ fn b13_a_lease_that_expired_while_nobody_served_is_spared_once() {
         [],
         "it stands"
     );
-    // One that does not come back is lost, as ever.
+    // A worker that does not renew in that time has lost its attempt, as usual.
     world.pass(1);
     assert_eq!(world.queued(), [id("root")]);
     world.claim("root");

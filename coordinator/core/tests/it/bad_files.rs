@@ -1,4 +1,5 @@
-//! Mistakes in files, each with its line (G2): forty bad graphs, in JSON and YAML, and twenty bad amends.
+//! Mistakes in files, each with its line (G2): forty bad graphs in JSON and YAML, and twenty bad
+//! amends.
 
 use domain::{Problems, decode::Format, graph, source_positions::Lines};
 use serde_json::{Value, json};
@@ -7,7 +8,7 @@ use world::World;
 
 use super::graph_flow::step;
 
-/// Every mistake with the line that it is in; `-` where the text can't be parsed, and the message says it.
+/// Every mistake with its line; `-` for a syntax error, whose message contains the place.
 fn told(problems: &Problems, text: &str, format: Format) -> String {
     let lines = Lines::of(text.as_bytes(), format);
     let one = |problem: &domain::Problem| {
@@ -108,7 +109,7 @@ fn g2_forty_bad_graphs_and_the_line_of_every_mistake() {
     insta::assert_snapshot!(shown);
 }
 
-/// `a` has ended, `b` runs with `in1` of it running, `c` and `d` have not begun.
+/// `a` has ended, `b` runs with its step `in1`, `c` and `d` have not begun.
 fn running() -> (World, Value) {
     let mut world = World::with_graph(json!({"inputs": {"topic": "ants"}, "steps": [
         step("a", json!({"input_from": ["topic"], "output_to": "x"})),
@@ -174,7 +175,7 @@ fn g13_twenty_bad_amends_and_the_line_of_every_mistake() {
         let places: String = told(&problems, &text, Format::Json);
         let mut lines: Vec<String> = Vec::new();
         for told in places.lines() {
-            // What the line says, so that a wrong one is seen.
+            // The text of that line, so that the snapshot shows a wrong line number.
             let line = told.split_once(": ").and_then(|(line, _)| line.parse::<usize>().ok());
             let says = line.and_then(|line| text.lines().nth(line - 1)).map_or("", str::trim);
             lines.push(if says.is_empty() { told.to_owned() } else { format!("{told}    <- {says}") });

@@ -1,5 +1,5 @@
-//! Bad input to the decoders: each mistake gives an error with its place and cause, and nothing panics. The decoders are
-//! fuzzed too.
+//! Bad input to the decoders: each mistake gives an error with its place and cause, and nothing
+//! panics. Random input is tried too.
 
 use std::fmt::Debug;
 
@@ -276,7 +276,7 @@ fn b21_g13_bad_ladders_and_bad_messages_are_told_of_all_their_mistakes() {
     insta::assert_snapshot!(told);
 }
 
-/// Every decoder returns for any bytes.
+/// G7: every mistake of an `approve` step is reported at once.
 #[test]
 fn g7_bad_approve_steps_are_told_of_all_their_mistakes() {
     let graph = json!({"hitl": "fail", "steps": [
@@ -330,7 +330,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Real field names, so that the fuzzer gets past the first check.
+/// Real field names, so that random input gets past the first check.
 fn field() -> impl Strategy<Value = String> {
     prop::sample::select(vec![
         "goal",
@@ -368,7 +368,7 @@ fn field() -> impl Strategy<Value = String> {
     .prop_map(str::to_owned)
 }
 
-/// A graph with the right fields and random values: it reaches the compiler.
+/// A graph with real field names and random values, so that it reaches the compiler.
 fn wild_graph() -> impl Strategy<Value = Value> {
     let name = || prop::sample::select(vec!["a", "b", "c", "d"]);
     let leaf = (name(), name(), name(), name(), 0u8..12, any::<bool>()).prop_map(
@@ -419,14 +419,15 @@ proptest! {
         knock(value.to_string().as_bytes());
     }
 
-    /// A graph that compiles has no step that waits for itself, and its names are unique.
+    /// A graph that compiles has no cycle.
     #[test]
     fn g2_random_graphs_compile_or_are_refused_with_reasons(graph in wild_graph()) {
         let graph: TaskGraph = decode::value(&graph).unwrap();
         if let Ok(plan) = Plan::compile(&graph) {
             for group in plan.groups() {
                 let mut done = vec![false; group.steps.len()];
-                // Steps can be run in some order: repeatedly take those whose waits are done.
+                // The steps can run in some order: repeatedly take the steps whose dependencies are
+                // done.
                 for _ in 0..group.steps.len() {
                     let ready = (0..group.steps.len()).find(|s| !done[*s] && group.steps[*s].waits_for.iter().all(|w| done[*w as usize]));
                     prop_assert!(ready.is_some(), "a cycle was not found");

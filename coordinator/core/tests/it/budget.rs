@@ -30,7 +30,7 @@ fn b1_three_levels_show_the_cost_of_the_lowest() {
 
 #[test]
 fn b1_a_child_can_not_spend_what_its_parent_does_not_have() {
-    // The problem of the first seed: A has $1, B asks for $5 and would spend $3.
+    // The original problem: A has $1; B asks for $5 and would spend $3.
     let (mut world, [_, lease, _]) = three_levels(100, 500, 500);
     assert_eq!(
         world.node("a").budget.ceilings.limit.cost_usd,
@@ -95,7 +95,7 @@ fn b4_reaching_the_limit_of_an_ancestor_halts_everyone_under_it() {
     for lease in [&root, &a, &b] {
         assert!(matches!(world.hold(lease, "c2", cents(1)).unwrap_err(), Refusal::Halted { .. }));
     }
-    // A context that has its result may still report it; the others are aborted.
+    // A context that already has its result may still report it; the others are aborted.
     world.complete(&b, "the answer that was paid for").unwrap();
     let failure = Failure { kind: FailureKind::Budget, message: "halted".into(), retryable: true };
     world.report(&a, Verdict::Failed(failure)).unwrap();
@@ -112,7 +112,7 @@ fn b5_a_denial_names_the_context_the_dimension_and_what_is_left() {
     assert_eq!((denied.context, denied.dimension), (id("root"), Dimension::Cost));
     assert_eq!((denied.limit.cost_usd, denied.spent.cost_usd), (Usd::from_cents(100), Usd::from_cents(70)));
     assert_eq!((denied.held.cost_usd, denied.left_usd), (Usd::ZERO, Usd::from_cents(30)));
-    // Lowered until it fits, it is admitted.
+    // A hold lowered to the remaining amount is admitted.
     world.hold(&lease, "c2", Amount::cost(denied.left_usd)).unwrap();
 }
 
@@ -272,7 +272,7 @@ fn b8_pause_parks_without_a_worker_and_a_raise_resumes() {
     assert_eq!(world.status("root"), "paused");
     assert!(world.try_claim("root").is_err(), "nobody runs it");
 
-    // Days later, a raise. Twice: the second changes nothing.
+    // A raise comes days later, and is delivered twice: the second changes nothing.
     world.pass(3 * 24 * 3600 * 1000);
     assert_eq!(world.status("root"), "paused");
     world.raise("root", 100).unwrap();
@@ -285,7 +285,7 @@ fn b8_pause_parks_without_a_worker_and_a_raise_resumes() {
     world.rest();
 }
 
-/// proves: a raise that raises nothing is a mistake of whoever sends it, and is not stored as if it had been done.
+/// proves: a raise without any amount is a mistake of its sender. It is refused and not stored.
 #[test]
 fn b8_a_raise_of_nothing_is_refused() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
@@ -326,7 +326,7 @@ fn b9_a_cost_is_booked_once_however_often_and_in_whatever_order_it_comes() {
     world.spawn(&root, json!({"goal": "a", "child_id": "a"})).unwrap();
     let a = world.claim("a");
     world.hold(&a, "c1", cents(10)).unwrap();
-    // The result comes before the cost, and the parent ends before it too.
+    // The result arrives before the cost, and the parent also ends before the cost.
     world.complete(&a, "ok").unwrap();
     world.complete(&root, "ok").unwrap();
     for _ in 0..3 {
@@ -376,7 +376,7 @@ fn b10_a_successor_adopts_what_its_journal_shows_and_the_rest_is_forfeited() {
     assert_eq!(world.resume(&second, &[("known", cents(4))]).unwrap(), [], "twice is once");
     let budget = &world.node("root").budget;
     assert_eq!((budget.spent, budget.estimated, budget.held), (cents(24), cents(20), cents(0)));
-    // The zombie's real cost arrives later and corrects the estimate.
+    // The real cost of the older attempt arrives later and corrects the estimate.
     world.settle(&first, "unknown", cents(3)).unwrap();
     let budget = &world.node("root").budget;
     assert_eq!((budget.spent, budget.estimated), (cents(7), cents(0)));
@@ -446,7 +446,7 @@ fn b11_the_books_do_not_overflow() {
         world.charge("root", &format!("k{n}"), million).unwrap();
     }
     assert_eq!(world.charge("root", "k8", million).unwrap_err(), Refusal::BooksFull);
-    // An amount above a million can still be stored and read.
+    // A trace with a sum above a million can still be stored and read.
     world.check_replay();
     let sums = [("a", million), ("b", million)];
     assert_eq!(world.resume(&root, &sums).unwrap_err(), Refusal::BooksFull, "nor by many at once");
@@ -493,7 +493,7 @@ fn b14_a_snapshot_shows_all_fields() {
     assert_eq!(child["budget"]["own"]["cost_usd"], 0.1);
 }
 
-/// The coordinator's part of B16: workers run no checks yet.
+/// B16, as the core decides it: a worker reports that a check halted its agent.
 #[test]
 fn a_halt_that_a_check_reports_ends_the_agent_as_aborted() {
     let mut world = World::with_root(json!({}));

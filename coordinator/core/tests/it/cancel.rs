@@ -24,7 +24,7 @@ fn g8_t6_a_cancel_reaches_every_descendant_and_no_call_starts_after_it() {
         assert_eq!(world.status(context), "cancelled");
     }
     assert!(matches!(world.hold(&running, "c2", cents(1)).unwrap_err(), Refusal::Ended { .. }));
-    // The cost of the call that was stopped is booked.
+    // The cost of the stopped call is booked.
     world.settle(&running, "c1", cents(2)).unwrap();
     assert_eq!(world.spent_cents("root"), 2);
     assert_eq!(world.cancel(None).unwrap(), [], "a second cancel changes nothing");
@@ -108,7 +108,7 @@ fn g8_the_first_end_stands_whoever_comes_first() {
 #[test]
 fn g8_cancels_of_contexts_that_do_not_exist_are_bounded() {
     let mut world = World::with_root(json!({}));
-    // Without the checks of the world, which would clone the trace ten thousand times.
+    // Sent to the trace directly: the checks of `World` would clone the trace ten thousand times.
     let now = world.now;
     for n in 0..10_000 {
         let child_id = Some(id(&format!("n{n}")));

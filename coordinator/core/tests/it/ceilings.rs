@@ -1,5 +1,5 @@
-//! Ceilings bind (B17): in every dimension the smallest of order, profile, ancestors and the deployment's maximum applies,
-//! and what was lowered is said.
+//! Ceilings bind (B17): in every dimension the smallest of submission, profile, ancestors and the
+//! deployment's maximum applies, and every lowered value is reported.
 
 use domain::{
     Amount, Tokens, Usd,
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use trace::Refusal;
 use world::{World, cents};
 
-/// What was lowered for a context, as it is told.
+/// The values that were lowered for a context, as its snapshot reports them.
 fn adjusted(world: &World, child: &str) -> Value {
     json!(world.trace.snapshot(world.node(child)).adjusted)
 }
@@ -115,7 +115,7 @@ fn b17_limits_timeouts_and_windows_bind_too() {
             told("timeout_ms", 90_000, 9000, "profile"),
         ])
     );
-    // The earlier of its submission's deadline and its own time.
+    // The earlier of the submission's deadline and the context's own timeout applies.
     world.pass(55_000);
     let lease = world.claim("root");
     world.pass(5_000);

@@ -31,7 +31,8 @@ fn w5_a_restore_fences_who_runs_and_counts_no_retry() {
     world.rest();
 }
 
-/// A call in flight is paid for: it is finished and booked at its cost, though its hold is all of the budget.
+/// A call in flight is already paid for. It may finish and is booked at its cost, even if its hold
+/// is the whole budget.
 #[test]
 fn w5_a_restore_lets_a_call_in_flight_finish_and_nothing_else_begin() {
     type End = fn(&mut World, &Lease);
@@ -49,7 +50,7 @@ fn w5_a_restore_lets_a_call_in_flight_finish_and_nothing_else_begin() {
         let lease = world.claim("root");
         world.hold(&lease, "1-1", cents(10)).unwrap();
         world.handle(restore("root", 1, 3)).unwrap();
-        // Its lease lives on, however long the call takes; a second restore changes nothing about that.
+        // The lease can be renewed for as long as the call takes, also after a second restore.
         for number in 2..5 {
             world.now = world.now.plus_millis(9_000);
             world.tick(&lease, Progress::default()).unwrap();

@@ -1,4 +1,5 @@
-//! Checks in the core (B16): which ones a context runs, what is counted of their decisions, and bad ones.
+//! Checks in the core (B16): the checks that a context runs, the counters of their decisions, and
+//! invalid checks.
 
 use domain::{
     AgentProfile,
@@ -39,7 +40,8 @@ fn b16_a_decision_is_one_event_however_often_it_is_told() {
     let counts = CheckCounts { changed: 1, denied: 1, halted: 1 };
     assert_eq!(world.trace.snapshot(world.node("root")).checks, counts);
     world.check_replay();
-    // The journal of a later attempt has the decision: it is told again, and an older attempt can't.
+    // A later attempt reports the decision again from its journal; an older attempt can't report
+    // any more.
     world.pass(60_000);
     let again = world.claim("root");
     assert!(world.handle(told(&again, 5, CheckDecision::Halt)).unwrap().is_empty());
@@ -47,7 +49,7 @@ fn b16_a_decision_is_one_event_however_often_it_is_told() {
     assert_eq!(world.node("root").lifecycle.checks, counts);
 }
 
-/// The names of the checks that a context is given.
+/// The names of the checks that a context runs.
 fn checks(world: &World, child: &str) -> Vec<String> {
     let work = world.work(&id(child)).unwrap();
     work.agent.checks.iter().map(|check| check.name.to_string()).collect()
@@ -75,18 +77,18 @@ fn b16_i5_a_child_runs_the_checks_of_its_ancestors_too_outermost_first() {
     assert_eq!(checks(&world, "m"), ["short", "slow"], "an agent without checks does not escape them");
     let middle = world.claim("m");
     world.spawn(&middle, json!({"goal": "i", "child_id": "i", "agent_id": "inner"})).unwrap();
-    // The same check runs once; another one of the same name gets a name of its own.
+    // An equal check runs once. A different check with the same name is renamed.
     assert_eq!(checks(&world, "i"), ["short", "slow", "cheap", "short-2"]);
     let inner = world.claim("i");
     world.spawn(&inner, json!({"goal": "j", "child_id": "j", "agent_id": "inner"})).unwrap();
     assert_eq!(checks(&world, "j"), ["short", "slow", "cheap", "short-2"]);
-    // The steps of a graph run those of whoever runs the graph, not those of the graph's own agent.
+    // The steps of a graph run the checks of the caller, not those of the graph's own agent.
     let steps = json!([{"id": "s", "agent_id": "middle", "task_description": "t"}]);
     let graph = json!({"child_id": "graph", "agent_id": "inner", "aggregate": {}, "steps": steps});
     world.spawn_graph(&root, graph).unwrap();
     let step = world.queued().into_iter().find(|child| child.as_str().contains('s')).unwrap();
     assert_eq!(checks(&world, step.as_str()), ["short", "slow"]);
-    // What that agent spawns in its synthesis does not escape them.
+    // A context that the synthesis spawns runs the checks of the graph's own agent too.
     let lease = world.claim(step.as_str());
     world.complete(&lease, "done").unwrap();
     let synthesis = world.claim("graph");
@@ -138,7 +140,7 @@ fn b16_twenty_bad_checks_and_everything_that_is_wrong_with_them() {
     ]);
     let profile: AgentProfile = decode::value(&agent("bad", checks)).unwrap();
     insta::assert_snapshot!(profile.check().unwrap_err().to_string());
-    // What the types exclude is said in the same way.
+    // Mistakes that the types exclude are reported in the same form.
     let checks = json!([
         {"name": "no name!", "size": {}},
         {"name": "typo", "patern": {"deny": ["a"]}},

@@ -1,5 +1,5 @@
-//! L: what one trace keeps besides its shared store is bounded, whatever is asked for. That the count is right after every
-//! command is checked with the other invariants.
+//! L: the content of a trace outside its shared store is bounded. The counter of its bytes is
+//! checked after every command, with the other invariants.
 
 use domain::{
     Json,
@@ -11,14 +11,14 @@ use world::{World, cents, id, with};
 
 use super::graph_flow::{expect, queued, statuses, step};
 
-/// A world whose traces may keep so many bytes.
+/// A world whose traces may store this many bytes.
 fn small(max_trace_bytes: u64) -> World {
     let mut world = World::new();
     world.settings.limits.max_trace_bytes = max_trace_bytes;
     world
 }
 
-/// A root that runs, with this room.
+/// A running root whose trace may store this many bytes.
 fn root(max_trace_bytes: u64) -> (World, domain::wire::Lease) {
     let mut world = small(max_trace_bytes);
     world.submit(json!({"goal": "g", "child_id": "root", "max_cost_usd": 100})).unwrap();
@@ -30,7 +30,7 @@ fn text(bytes: usize) -> String {
     "x".repeat(bytes)
 }
 
-/// Uses the room of a trace up, but for less than `left`, by messages to an agent.
+/// Sends messages to an agent until less than `left` bytes are free.
 fn fill(world: &mut World, child: &str, left: u64) {
     loop {
         let room = world.node(child).limits.max_trace_bytes - world.trace.content_bytes();
@@ -49,7 +49,8 @@ fn refused(refusal: &Refusal, trace: &Trace) {
     let Refusal::MaxTraceBytes { asked, have, max, .. } = *refusal else { panic!("{refusal}") };
     assert_eq!(have, trace.content_bytes());
     assert!(have <= max && have + asked > max, "{refusal}");
-    // What undos read counts for each run, also by a key.
+    // The hint names `input_from` and `undo`, because each run of a step with an undo stores the
+    // values that it read.
     let told = refusal.to_string();
     assert!(told.contains("hint: ") && told.contains("`input_from`") && told.contains("`undo`"), "{told}");
 }
@@ -69,11 +70,11 @@ fn l_a_spawn_for_which_a_trace_has_no_room_is_refused() {
     assert!((7..=9).contains(&admitted), "{admitted} orders of 9,000 bytes and their ends in 100,000");
     let refusal = spawn(&mut world, 100).unwrap_err();
     refused(&refusal, &world.trace);
-    // The same spawn as before is known, and asks for nothing.
+    // A second delivery of the same spawn is accepted and takes no room.
     assert_eq!(spawn(&mut world, 0), Ok(Vec::new()));
-    // A short one still fits: the last was refused for its size alone.
+    // A short spawn still fits: the long one was refused only for its size.
     world.spawn(&root, json!({"goal": "short", "child_id": "short"})).unwrap();
-    // With the content of a context its room returns.
+    // Deleting the content of a context frees its room.
     world.run("c0", "ok");
     world.delete(Some("c0"), true).unwrap();
     spawn(&mut world, 101).unwrap();
@@ -103,7 +104,7 @@ fn l_a_message_an_answer_and_a_graph_for_which_there_is_no_room_are_refused() {
     refused(&world.answer("asks", 1, &text(3_000)).unwrap_err(), &world.trace);
     let graph = json!({"child_id": "p", "steps": [step("a", json!({})), step("b", json!({}))]});
     refused(&world.spawn_graph(&root, graph).unwrap_err(), &world.trace);
-    // The question is open, and a short answer has room.
+    // The question is still open, and a short answer fits.
     world.answer("asks", 1, "this").unwrap();
     assert_eq!(world.status("asks"), "working");
     world.check_replay();
@@ -185,7 +186,7 @@ fn l_ten_thousand_items_with_a_long_goal_are_refused_at_once_and_their_graph_end
 fn l_items_run_until_the_room_is_used_up_and_the_graph_ends_with_the_others() {
     let items: Vec<u32> = (0..60).collect();
     let mut world = small(1_000_000);
-    // What the steps in an item take is not known when the items begin.
+    // The room that the steps of an item need is unknown when the items begin.
     world
         .submit_graph(json!({"inputs": {"items": items}, "max_cost_usd": 50, "steps": [
             {"id": "each", "for_each": "items", "output_to": "found", "on_partial_success": "continue", "steps": [
@@ -229,7 +230,8 @@ fn l_a_result_for_which_there_is_no_room_ends_its_context_and_a_short_one_always
     world.rest();
 }
 
-/// proves: the output of a context never has the result that it failed for; what others wrote there stays.
+/// proves: a context that failed because its result was too large leaves that result out of its
+/// output; a value that another context wrote there stays.
 #[test]
 fn l_a_result_for_which_there_is_no_room_is_not_written_to_its_output() {
     let (mut world, root) = root(100_000);
@@ -249,7 +251,8 @@ fn l_a_result_for_which_there_is_no_room_is_not_written_to_its_output() {
     world.rest();
 }
 
-/// proves: what ends by its budget ends so, and says why, also if its last report has no room; and so does who handed over to it.
+/// proves: a context that ends by its budget keeps that end and its reason, even if its last report
+/// does not fit; so does the context that handed over to it.
 #[test]
 fn b7_l_a_last_report_for_which_there_is_no_room_is_left_out_and_the_end_stays() {
     let (mut world, root) = root(100_000);
@@ -298,7 +301,7 @@ fn g14_l_an_undo_has_room_from_when_its_step_begins_and_is_never_refused() {
         .unwrap();
     world.run("flight", text(1_500));
     world.run("hotel", text(1_500));
-    // Not a message more fits.
+    // No further message fits.
     fill(&mut world, "pay", 150);
     world.break_it("pay");
     for name in ["hotel-undo", "flight-undo"] {
@@ -351,7 +354,7 @@ fn g14_l_a_step_that_leaves_no_room_for_its_undo_fails_and_says_so() {
 
 #[test]
 fn g14_l_the_room_of_undos_returns_when_nothing_will_be_undone() {
-    // Ten graphs of an agent, one after the other, each with a step that could have been undone.
+    // An agent runs ten graphs, one after the other, each with a step that could be undone.
     let (mut world, root) = root(150_000);
     for n in 0..10 {
         let book = undoable(&format!("book{n}"), json!({"input_from": ["text"]}));
@@ -392,7 +395,7 @@ fn l_a_trace_that_is_read_has_the_default_and_its_count() {
     };
     let (fields, values): (std::collections::HashMap<_, _>, _) =
         (stored(changes.fields), stored(changes.values));
-    // The default is not written.
+    // A default is not stored.
     assert!(fields.values().all(|text: &String| !text.contains("max_trace_bytes")));
     let read = Trace::from_stored(trace.id(), trace.version(), &fields, &values).unwrap();
     assert_eq!(read.content_bytes(), world.trace.content_bytes());

@@ -1,5 +1,6 @@
-//! Many calls at once on a small budget: a call that only calls in flight leave too little for waits for them (B5, B8).
-//! The last test plays random trees of agents that all want money, and looks whether one of them starves.
+//! Many concurrent calls on a small budget: a call that does not fit only because of calls in
+//! flight waits for them (B5, B8). The last test plays random trees of agents that all want money,
+//! and checks that none of them starves.
 
 use domain::{
     Amount, Usd,
@@ -10,7 +11,7 @@ use serde_json::json;
 use trace::{Event, Phase, Refusal, Status};
 use world::{World, cents, id};
 
-/// What the worker that asks is answered.
+/// The answer to a worker that asks for a hold.
 fn ask(world: &mut World, lease: &Lease, call: &str, amount: Amount) -> Answer {
     let hold =
         Hold { lease: lease.clone(), call_id: call.parse().unwrap(), amount, closing: false, seen: None };
@@ -25,7 +26,7 @@ fn waits(answer: &Answer) -> bool {
     matches!(answer, Answer::Wait(_))
 }
 
-/// A root with so many cents, and running children.
+/// A root with a ceiling in cents, and running children.
 fn family(limit: u64, children: &[&str]) -> (World, Vec<Lease>) {
     let mut world = World::with_root(json!({"max_cost_usd": Usd::from_cents(limit)}));
     let root = world.claim("root");
@@ -218,7 +219,8 @@ fn b6_a_grant_waits_for_calls_in_flight_too() {
     world.rest();
 }
 
-/// The case this was built for: ten steps that hold three cents each, and cost less than one, under twenty cents.
+/// The motivating case: ten steps share twenty cents; each holds three cents and costs less than
+/// one.
 #[test]
 fn b5_ten_parallel_steps_all_end_well_on_a_budget_that_suffices() {
     let steps: Vec<_> = (0..10)
@@ -250,7 +252,7 @@ fn b5_ten_parallel_steps_all_end_well_on_a_budget_that_suffices() {
     world.rest();
 }
 
-/// An agent of the random play: the calls it still has to make, each with its hold and its cost.
+/// An agent of the random play: its remaining calls, each with its hold and its cost.
 #[derive(Debug, Clone)]
 struct Actor {
     name: String,
@@ -289,7 +291,8 @@ fn children() -> impl Strategy<Value = Vec<Child>> {
 }
 
 impl Actor {
-    /// One action, if it can act: claim, ask, end the call, or finish. `choice` decides where there are several.
+    /// One action, if the agent can act: claim, ask, end the call, or finish. `choice` selects
+    /// among several.
     fn act(&mut self, world: &mut World, choice: u8) -> Result<bool, TestCaseError> {
         let Some(lease) = self.lease.clone() else {
             self.lease = world.try_claim(&self.name).ok();
@@ -353,8 +356,9 @@ impl Actor {
 proptest! {
     #![proptest_config(Config { cases: world::cases(48), failure_persistence: None, ..Config::default() })]
 
-    /// b1 to b3 hold after every command (`World` checks them), and nobody starves: whoever has not ended when nothing moves
-    /// any more lacks a budget that calls in flight do not explain.
+    /// b1 to b3 hold after every command (`World` checks them), and no agent starves: an agent that
+    /// has not ended when nothing moves any more lacks a budget for another reason than calls in
+    /// flight.
     #[test]
     fn b5_b8_nobody_starves_and_nobody_passes_a_limit(limit in 20u64..120, children in children(), choices in prop::collection::vec(any::<u8>(), 600)) {
         let mut world = World::with_root(json!({"max_cost_usd": Usd::from_cents(limit)}));
@@ -378,7 +382,7 @@ proptest! {
                 actor.act(&mut world, choice.wrapping_mul(31))?;
             }
         }
-        // Everybody goes on in turns until nothing moves.
+        // All agents act in turns until nothing moves.
         let mut moved = true;
         while moved {
             moved = false;
@@ -399,7 +403,7 @@ proptest! {
     }
 }
 
-/// The event that the line is about, for whoever watches a run.
+/// The event of a waiting hold, as observers of a run read it.
 #[test]
 fn b5_the_log_says_who_waits() {
     let (mut world, leases) = family(20, &["a", "b"]);

@@ -77,7 +77,8 @@ fn c_a_profile_may_read_everything() {
     assert_eq!(read(&world, "e", "root.x"), Ok(Some(json!(1))));
 }
 
-/// Its worker has an input that was given to the context itself; a value of that name in the store is another's.
+/// Its worker has the input that was given to the context. A value with the same name in the store
+/// belongs to another context.
 #[test]
 fn w8_an_input_of_its_own_is_not_read_from_the_store() {
     let mut world = World::new();
@@ -175,7 +176,8 @@ fn c_what_a_key_means_does_not_change_with_who_comes_later() {
     assert_eq!(serde_json::to_value(&work.inputs).unwrap(), json!({"later.x": "written before"}));
 }
 
-/// What an agent wrote under its own `output_to` is what it wants to be read; its result is its result.
+/// An agent that writes to its own `output_to` chooses the value for readers; its result does not
+/// replace it.
 #[test]
 fn c_a_value_that_a_context_wrote_to_its_output_itself_stands() {
     let (mut world, a, _) = two();
@@ -185,7 +187,8 @@ fn c_a_value_that_a_context_wrote_to_its_output_itself_stands() {
     let outcome = serde_json::to_value(world.trace.outcome(&id("a")).unwrap()).unwrap();
     assert_eq!(outcome["result"], "I found three");
 
-    // Also for a step, and `until` sees what stands. What another round wrote does not count as this one's.
+    // The same holds for a step, and `until` sees the written value. A value of an earlier round is
+    // not this round's.
     let steps = json!([{"id": "s", "agent_id": "writer", "task_description": "s", "output_to": "draft",
         "loop": {"max_rounds": 3, "until": "outputs.draft == 'good'"}}]);
     let mut world = World::with_graph(json!({"steps": steps}));
@@ -206,7 +209,8 @@ fn c_a_value_that_a_context_wrote_to_its_output_itself_stands() {
     assert_eq!(world.status("graph"), "completed");
 }
 
-/// `<step>.<key>` names what the context of a step wrote under its own id, though that id is made up; it is a dependency.
+/// `<step>.<key>` names a value that the context of a step wrote under its own id, though that id
+/// is generated. Reading it is a dependency.
 #[test]
 fn g2_a_step_reads_what_another_wrote_under_its_own_id() {
     let step = |id: &str, inputs: &[&str]| json!({"id": id, "agent_id": "writer", "task_description": id, "input_from": inputs});
@@ -263,7 +267,7 @@ fn g2_a_key_under_a_step_that_can_not_be_read_is_refused_with_the_reason() {
     }
 }
 
-/// A graph whose step `each` reads the list that the context of `look` writes under its own id.
+/// A graph whose step `each` runs over the list that the context of `look` writes under its own id.
 fn list_under_a_step(look: Value, more: Value) -> World {
     let mut writer = json!({"id": "look", "agent_id": "writer", "task_description": "look"});
     writer.as_object_mut().unwrap().extend(look.as_object().unwrap().clone());
@@ -346,7 +350,8 @@ fn g4_a_list_that_the_step_never_wrote_is_missing_and_not_empty() {
     assert_eq!((status.as_str(), reason.as_deref()), ("skipped", Some("its input `look.list` is missing")));
 }
 
-/// Its first round completed and wrote a list, its second failed: the step failed, and gives nothing.
+/// The first round completed and wrote a list, the second failed. So the step failed, and its list
+/// is not used.
 #[test]
 fn g4_the_list_of_a_step_that_failed_is_empty_under_best_effort() {
     let looped = json!({"loop": {"max_rounds": 2}});
@@ -370,8 +375,8 @@ fn g2_until_reads_no_key_under_a_step() {
     assert!(refused.contains("nothing writes `look.list`"), "{refused}");
 }
 
-/// What a context wrote to its output itself is read instead of its result, so the schema is for both. Its next attempt
-/// begins without it.
+/// Readers get the value that a context wrote to its output instead of its result, so the schema
+/// applies to both. The next attempt begins without the value.
 #[test]
 fn c_an_own_value_that_does_not_fit_the_schema_is_refused_like_a_result() {
     let schema = json!({"type": "object"});
@@ -413,7 +418,8 @@ fn c_an_own_value_of_a_step_must_fit_the_schema_of_the_step() {
     }
 }
 
-/// The entry that wrote the value may have been taken back: the next result is written.
+/// The restore may revoke the entry that wrote the value, so the next result is written to the
+/// output again.
 #[test]
 fn w5_a_restore_deletes_what_the_agent_wrote_to_its_output() {
     let (mut world, a, _) = two();

@@ -1,5 +1,5 @@
-//! What a delete leaves of a trace (W6): places, statuses and costs, and nothing that was said. That its log without words
-//! gives the same state is checked by every test of the core that comes to rest (`World::rest`).
+//! A deleted trace (W6) has its structure, statuses and costs, and none of its texts. Every test
+//! that calls `World::rest` also checks that the log without texts gives the same state.
 
 use domain::{Json, wire::Failure};
 use serde_json::json;
@@ -85,7 +85,7 @@ fn w6_why_a_step_failed_in_the_words_of_a_human_or_an_agent_goes_with_a_delete()
     assert!(!text.contains(SECRET) && !text.contains("Ann"), "{text}");
 }
 
-/// A run may have ended while a pipeline in it still undoes: what is written then goes with the delete too.
+/// A graph inside an ended run may still undo its steps. The delete removes their writes too.
 #[test]
 fn w6_g14_nothing_is_left_of_what_an_undo_wrote_after_the_end_of_its_run() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));

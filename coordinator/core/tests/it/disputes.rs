@@ -1,4 +1,5 @@
-//! Disputed charges (B18): a cost that nobody held is booked as far as something is left; the rest waits for a decision.
+//! Disputed charges (B18): a cost without a hold is booked as far as money is left; the rest waits
+//! for a decision.
 
 use domain::{
     Amount, Usd,
@@ -60,7 +61,7 @@ fn b18_a_grant_pays_for_its_own_and_no_more() {
     let root = world.claim("root");
     let granted = json!({"goal": "a", "child_id": "a", "max_cost_usd": 0.01, "funding": "granted"});
     world.spawn(&root, granted).unwrap();
-    // All the rest is held: what was granted still pays.
+    // The whole remainder is held; the grant can still pay.
     world.hold(&root, "c", cents(99)).unwrap();
     let a = world.claim("a");
     world.settle(&a, "own", cents(90_000_000)).unwrap();
@@ -69,7 +70,7 @@ fn b18_a_grant_pays_for_its_own_and_no_more() {
     assert_eq!(world.status("a"), "working", "it is halted at its next call");
     world.complete(&a, "done").unwrap();
     world.settle(&root, "c", cents(0)).unwrap();
-    // After its end the grant has returned: its parent pays, if it can.
+    // After its end the grant is returned: the parent pays, if it can.
     world.charge("a", "late", cents(5)).unwrap();
     assert_eq!(books(&world, "a"), [1, 0, 90_000_004], "its own ceiling still counts");
 }
@@ -141,7 +142,7 @@ fn b18_costs_that_a_successor_tells_of_at_once_share_what_is_left() {
     assert_eq!(world.resume(&root, &sums).unwrap(), [], "twice is once");
 }
 
-/// One message could bring a hundred thousand costs, each with a dispute.
+/// Without this bound one message could add a hundred thousand costs, each with a dispute.
 #[test]
 fn s6_b18_a_successor_tells_only_of_calls_that_were_held() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
@@ -214,7 +215,7 @@ fn b18_disputes_do_not_keep_the_costs_of_others_out_of_the_books() {
     let root = world.claim("root");
     world.spawn(&root, json!({"goal": "a", "child_id": "a", "max_cost_usd": 0.01})).unwrap();
     let a = world.claim("a");
-    // As much as can be disputed.
+    // The largest sum that can be disputed.
     for (n, cents_of) in std::iter::repeat_n(100_000_000, 8).chain([38_860_801]).enumerate() {
         world.settle(&a, &format!("own{n}"), cents(cents_of)).unwrap();
     }
@@ -242,7 +243,8 @@ fn b18_a_decision_for_which_the_books_have_no_room_is_refused() {
     decide(&mut world, "a", 8, Decision::Dropped).unwrap();
 }
 
-/// Its cost came after it had parked in the line: its turn, for that call, never comes.
+/// The cost arrives after the context parked in the queue for that call: its turn never comes, so
+/// the cost must wake it.
 #[test]
 fn b18_a_context_that_parked_for_a_call_goes_on_when_the_cost_of_the_call_comes() {
     for ending in ["is cancelled", "goes on"] {
@@ -290,7 +292,8 @@ fn b18_b8_a_context_that_parked_for_a_call_and_has_its_cost_waits_for_a_raise_if
     world.rest();
 }
 
-/// proves: a ceiling is passed by no more than the largest hold, however many calls say that they cost more than theirs.
+/// proves: a ceiling is exceeded by no more than the largest hold, however many calls report a cost
+/// above their holds.
 #[test]
 fn b18_what_calls_cost_beyond_their_holds_is_bounded_for_all_of_them_together() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
@@ -313,7 +316,8 @@ fn b18_what_calls_cost_beyond_their_holds_is_bounded_for_all_of_them_together() 
     assert_eq!(budget.overspent, cents(10));
 }
 
-/// proves: the same for grants: what many of them are passed by comes together in the ceiling above them.
+/// proves: the same for grants: what several grants exceed adds up at the ceiling above them, and
+/// is bounded there.
 #[test]
 fn b18_b11_what_grants_are_passed_by_is_bounded_for_all_of_them_together() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));

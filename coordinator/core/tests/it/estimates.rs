@@ -1,4 +1,4 @@
-//! What a graph may cost before it runs, and the demand that this fits (G11).
+//! The possible cost of a graph before it runs, and the demand that it fits its budget (G11).
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ fn graph(value: Value) -> (TaskGraph, Plan) {
 
 fn estimate(value: Value, items: Option<u32>) -> Estimate {
     let (graph, plan) = graph(value);
-    // The profile of `critic` has a ceiling; others have none.
+    // The profile of `critic` has a ceiling; other profiles have none.
     let profiles: BTreeMap<AgentId, Usd> = [("critic".parse().unwrap(), Usd::from_cents(2))].into();
     Estimate::of(&plan, &EstimateInputs { inputs: &graph.inputs, profiles: &profiles, items })
 }
@@ -95,7 +95,7 @@ fn g11_a_submission_may_demand_that_its_worst_case_fits() {
         world.submit_graph(graph).map(|events| (events, world))
     };
     let (_, mut world) = fits(0.5, json!({})).unwrap();
-    // The same again is the same, and so is one that no longer demands it: it was met.
+    // The same submission again is accepted, with or without the demand: it was met.
     let again = |demands: bool| {
         let steps =
             json!([step("one", json!({"max_cost_usd": 0.3})), step("two", json!({"max_cost_usd": 0.2}))]);
@@ -168,7 +168,7 @@ fn g11_what_must_fit_is_counted_by_the_profiles_that_the_run_keeps() {
     world.agent(json!({"agent_id": "writer", "max_cost_usd": 0.5}));
     world.submit(json!({"goal": "g", "child_id": "root", "agent_id": "writer"})).unwrap();
     let root = world.claim("root");
-    // Applied since; the run keeps the profile that it has.
+    // This profile was applied after submission; the run keeps its earlier copy.
     world.agent(json!({"agent_id": "writer", "max_cost_usd": 0.05}));
     let steps = json!([step("one", json!({})), step("two", json!({}))]);
     let graph =

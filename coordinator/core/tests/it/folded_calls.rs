@@ -1,5 +1,5 @@
-//! Old settled calls are folded: what is stored of a context does not grow with the calls it made, and each of them is
-//! still booked once.
+//! Old settled calls are folded: the stored size of a context does not grow with its calls, and
+//! each call is still booked once.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,7 +12,7 @@ use serde_json::json;
 use trace::{Call, CallState, Command, Event, KnownCall, Refusal, Trace, decide};
 use world::{World, cents, id};
 
-/// What a store has of a trace.
+/// The fields and values of one trace in a store.
 #[derive(Debug, Clone, Default)]
 struct Stored {
     fields: HashMap<String, String>,
@@ -20,7 +20,8 @@ struct Stored {
 }
 
 impl Stored {
-    /// Stores what changed. Returns how many fields that wrote or deleted, and how many bytes it was told.
+    /// Stores the changes. Returns the number of fields that were written or deleted, and the bytes
+    /// sent to the store.
     fn commit(&mut self, trace: &mut Trace) -> (usize, usize) {
         let changes = trace.take_changes();
         let all = || changes.fields.iter().chain(&changes.values);
@@ -48,7 +49,7 @@ impl Stored {
     }
 }
 
-/// A root that runs, with its state stored.
+/// A running root whose state is stored.
 fn root() -> (World, Lease, Stored) {
     let mut world = World::with_root(json!({"max_cost_usd": 10_000}));
     let lease = world.claim("root");
@@ -57,12 +58,12 @@ fn root() -> (World, Lease, Stored) {
     (world, lease, stored)
 }
 
-/// The cost of a call of [`pay`].
+/// The cost of one call of [`pay`].
 fn cost(number: u32) -> Amount {
     cents(1 + u64::from(number % 3))
 }
 
-/// Pays these calls of an attempt.
+/// Pays these calls of one attempt.
 fn pay(world: &mut World, lease: &Lease, numbers: impl IntoIterator<Item = u32>) {
     for number in numbers {
         world.pay(lease, &format!("{}-{number}", lease.attempt), cost(number)).unwrap();
@@ -81,7 +82,8 @@ fn is_folded(world: &World, text: &str) -> bool {
 fn b9_the_stored_state_does_not_grow_with_settled_calls() {
     let (mut world, lease, mut stored) = root();
     let without = (stored.fields.len(), stored.bytes());
-    // Of the calls 1–1,000 and 9,001–10,000: the most fields and bytes stored, the sums of what was told to the store.
+    // For the calls 1–1,000 and 9,001–10,000: the most fields and bytes stored, and the sums sent
+    // to the store.
     let (mut most, mut told) = ([(0, 0); 2], [[(0, 0); 2]; 2]);
     for number in 1..=10_000 {
         let call = format!("1-{number}");
@@ -103,7 +105,7 @@ fn b9_the_stored_state_does_not_grow_with_settled_calls() {
     let [early, late] = most;
     assert!(early.0 < without.0 + 140, "{} fields for the calls", early.0 - without.0);
     assert!(early.1 < without.1 + 20_000, "{} bytes for the calls", early.1 - without.1);
-    // Numbers of more digits.
+    // Later numbers have more digits, so up to a tenth more is allowed.
     let flat = |early: usize, late: usize| late <= early + early / 10;
     assert!(late.0 <= early.0 + 1 && flat(early.1, late.1), "stored: {early:?} early, {late:?} late");
     let [early, late] = told;
@@ -125,7 +127,8 @@ fn b9_folded_calls_that_are_told_again_are_booked_once() {
     stored.commit(&mut world.trace);
     let folded = (1..=10_000).filter(|number| is_folded(&world, &format!("1-{number}"))).count();
     assert!(folded > 9_800, "{folded} of 10,000 are folded");
-    // Nothing is decided on what is told again, neither by who folded them nor by who loads the trace.
+    // A second delivery about a folded call changes nothing, in this coordinator and in one that
+    // loads the trace.
     for trace in [&world.trace, &stored.load(&world.trace)] {
         let told = |command: Command| decide(trace, command, world.now);
         for number in 1..=10_000 {
@@ -147,7 +150,7 @@ fn b9_folded_calls_that_are_told_again_are_booked_once() {
             assert!(matches!(hold, Err(Refusal::CallConflict(_))), "{text}: {hold:?}");
         }
     }
-    // The next attempt tells of all that its journal has, and leaves one hold out.
+    // The next attempt reports every call of its journal except one hold.
     world.hold(&lease, "1-10001", cents(7)).unwrap();
     world.ask_human(&lease, "which?").unwrap();
     world.answer("root", 1, "that").unwrap();
@@ -188,7 +191,7 @@ fn b10_b18_calls_that_may_change_and_other_ids_are_not_folded() {
     for (text, amount) in [("1-1", 2), ("1-2", 1), ("1-3", 8)] {
         assert_eq!(world.settle(&lease, text, cents(amount)).unwrap().len(), 1, "{text}");
     }
-    // The release is free no more, the estimate of 3 was 1, and the third is new.
+    // Call 1 was released and now costs 2; call 2 was estimated at 3 and costs 1; call 3 is new.
     assert_eq!(
         world.node("root").budget.own,
         own.checked_add(cents(2 + 8)).unwrap().saturating_sub(cents(2))
@@ -197,7 +200,7 @@ fn b10_b18_calls_that_may_change_and_other_ids_are_not_folded() {
     world.rest();
 }
 
-/// A cost is booked in part, by the very commit that folds, and has the lowest number of all.
+/// The commit that folds also books this cost in part. Its call has the lowest number.
 #[test]
 fn b18_a_call_with_a_disputed_part_is_not_folded() {
     let (mut world, lease, mut stored) = root();
@@ -214,7 +217,7 @@ fn b18_a_call_with_a_disputed_part_is_not_folded() {
         let next = world.node("root").calls.kept().len();
         pay(&mut world, &lease, (0..200).map(|n| 1_000 + n + 1_000 * u32::try_from(next).unwrap()));
         assert!(!is_folded(&world, "1-1"));
-        // Whoever loads it folds the same.
+        // A coordinator that loads the trace folds the same calls.
         stored.commit(&mut world.trace);
         assert!(stored.load(&world.trace) == world.trace.without_renewals());
         world.trace = stored.load(&world.trace);
@@ -227,7 +230,7 @@ fn b18_a_call_with_a_disputed_part_is_not_folded() {
     world.rest();
 }
 
-/// Calls that end late have numbers between those that are folded, and each attempt has numbers of its own.
+/// Calls that end late fill the gaps between folded ones, and each attempt has its own numbers.
 #[test]
 fn b9_late_calls_close_the_gaps_between_folded_ones() {
     let (mut world, first, mut stored) = root();
@@ -244,7 +247,7 @@ fn b9_late_calls_close_the_gaps_between_folded_ones() {
         folded["numbers"].to_string()
     };
     assert_eq!(ranges(&mut world, 1), "[[1,19],[21,29],[33,196]]");
-    // The lowest numbers are folded first, with the next 64.
+    // The lowest numbers are folded first, together with the next 64.
     let late = |world: &mut World, lease: &Lease, numbers: &[u32], more: std::ops::RangeInclusive<u32>| {
         for number in numbers {
             world.settle(lease, &format!("1-{number}"), cost(*number)).unwrap();
@@ -288,18 +291,19 @@ fn t9_few_calls_are_stored_one_by_one_and_many_as_ranges() {
     }
 }
 
-/// Remembers every call.
+/// A model of the books that keeps every call.
 #[derive(Default)]
 struct Model {
     calls: BTreeMap<CallId, Call>,
 }
 
-/// What the model expects of a command.
+/// The result that the model expects of a command.
 #[derive(Debug, PartialEq)]
 enum Expected {
     Events(usize),
     Refused,
-    /// Nothing is booked: it is refused if the call is kept, and otherwise has no effect.
+    /// Nothing is booked. The command is refused if the call is kept, and has no effect if it is
+    /// folded.
     Nothing,
 }
 
@@ -354,7 +358,7 @@ impl Model {
         }
     }
 
-    /// Own, held and estimated.
+    /// The sums of own cost, holds and estimates.
     fn sums(&self) -> [Amount; 3] {
         let sum = |of: fn(&Call) -> Amount| {
             self.calls.values().fold(Amount::ZERO, |sum, call| sum.checked_add(of(call)).unwrap())
@@ -376,7 +380,7 @@ struct Player {
     stored: Stored,
     model: Model,
     leases: Vec<Lease>,
-    /// The next number that no call of the attempt has.
+    /// The next call number that is unused in this attempt.
     next: u32,
 }
 
@@ -407,7 +411,7 @@ impl Player {
     fn play(&mut self, (kind, a, b): (u8, u16, u16)) {
         let amount = cents(u64::from(b % 7));
         let lease = self.leases[usize::from(b) % self.leases.len()].clone();
-        // Old calls and new ones of any attempt, told twice as often as not; some ids that look alike.
+        // Old and new calls of any attempt, often delivered twice, and some ids that look alike.
         let number = u32::from(a) % (self.next + 3);
         let call_id = match a % 16 {
             0 => call(&format!("{}-0{number}", lease.attempt)),
@@ -426,7 +430,7 @@ impl Player {
                         Command::Hold(Hold { lease: hold, call_id: id, amount, closing: false, seen: None }),
                         &expected,
                     );
-                    // Some stay open.
+                    // Some calls stay open.
                     if b % 29 != 0 {
                         let expected = self.model.settle(&call_id, amount);
                         self.expect(
@@ -461,7 +465,7 @@ impl Player {
         }
     }
 
-    /// Another coordinator takes the trace.
+    /// Another coordinator loads the trace.
     fn load(&mut self) {
         self.stored.commit(&mut self.world.trace);
         let loaded = self.stored.load(&self.world.trace);
@@ -479,11 +483,12 @@ impl Player {
         }
         let settled =
             calls.kept().values().filter(|call| matches!(call.state, CallState::Settled(_))).count();
-        // Those with ids of another form stay.
+        // Calls whose ids have another form are never folded.
         assert!(settled < 129 + 80, "{settled} settled calls are kept");
     }
 
-    /// Its journal tells how most calls ended, and some that nobody has heard of.
+    /// A new attempt reports most calls from its journal. The held calls that it omits are
+    /// forfeited.
     fn next_attempt(&mut self, pick: u16) {
         let question = u32::try_from(self.leases.len()).unwrap();
         self.world.ask_human(&self.lease(), "which?").unwrap();

@@ -1,4 +1,4 @@
-//! By what a run is found (G17): its labels, and the entries that the index of runs has of it.
+//! Finding runs (G17): the labels of a run, and its entries in the index.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ fn labels(count: usize) -> serde_json::Value {
     (0..count).map(|n| (format!("k{n}"), json!("v"))).collect::<serde_json::Map<_, _>>().into()
 }
 
-/// proves: labels are checked where they enter, each mistake with its place.
+/// proves: labels are checked at submission and in queries, each mistake with its place.
 #[test]
 fn g17_bad_labels_and_bad_queries_are_told_of_all_their_mistakes() {
     let mut told = String::new();
@@ -41,7 +41,7 @@ fn g17_bad_labels_and_bad_queries_are_told_of_all_their_mistakes() {
     decode::value::<Spawn>(&json!({"goal": "x", "labels": labels(16)})).unwrap();
 }
 
-/// proves: labels are of the root. A child that could set them would be found as a run.
+/// proves: only a root has labels. A child with labels would be listed as a run.
 #[test]
 fn g17_a_run_has_labels_and_a_child_has_none() {
     let mut world = World::with_root(json!({"labels": {"env": "prod", "pr": "repo/7"}, "thread_id": "t1"}));
@@ -54,7 +54,7 @@ fn g17_a_run_has_labels_and_a_child_has_none() {
     world.spawn(&lease, json!({"goal": "g", "child_id": "a"})).unwrap();
     let child = world.trace.snapshot(world.node("a"));
     assert!(child.labels.is_empty() && child.thread_id.is_some(), "a thread is handed down, labels are not");
-    // A second delivery is the same submission only with the same labels.
+    // A second delivery is the same submission only if its labels are equal.
     let again = |world: &mut World, labels| {
         let spawn =
             json!({"goal": "the root's goal", "child_id": "root", "thread_id": "t1", "labels": labels});
@@ -65,7 +65,7 @@ fn g17_a_run_has_labels_and_a_child_has_none() {
     world.check_replay();
 }
 
-/// What a store has of a trace.
+/// Writes the changes of the trace to `stored`. Returns the written index entry, if any.
 fn store(world: &mut World, stored: &mut HashMap<String, String>) -> Option<String> {
     let changes = world.trace.take_changes();
     for (name, text) in changes.fields {
@@ -94,7 +94,7 @@ fn g17_the_index_is_written_when_a_term_changes_and_at_the_end() {
         world.pay(&lease, &format!("c{call}"), cents(1)).unwrap();
         assert_eq!(store(&mut world, &mut stored), None, "a live run's cost is not in the index");
     }
-    // Loaded again it knows what the store has.
+    // A loaded trace knows the entry that is stored.
     world.trace =
         Trace::from_stored(world.trace.id(), world.trace.version(), &stored, &HashMap::new()).unwrap();
     world.pay(&lease, "later", cents(1)).unwrap();
@@ -110,7 +110,7 @@ fn g17_the_index_is_written_when_a_term_changes_and_at_the_end() {
     assert_eq!(summary.thread_id.unwrap().as_str(), "t1");
 }
 
-/// proves: what a query asks for by terms is what a run is listed under.
+/// proves: the terms of a query are the terms under which its runs are listed.
 #[test]
 fn g17_the_terms_of_a_query_are_those_of_its_runs() {
     let query: RunsQuery =

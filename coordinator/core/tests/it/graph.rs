@@ -1,4 +1,4 @@
-//! Compiling a graph (G): valid definitions, and all mistakes of invalid ones at once.
+//! Compiling a graph (G): valid definitions, and all mistakes of an invalid one at once.
 
 use domain::{
     decode::{self, Format},
@@ -12,12 +12,12 @@ fn compile(graph: &Value) -> Result<Plan, String> {
     Plan::compile(&graph).map_err(|problems| problems.to_string())
 }
 
-/// `{"agent_id": "a", "task_description": "t"}` with more.
+/// `{"agent_id": "a", "task_description": "t"}` with further fields.
 fn step(more: Value) -> Value {
     world::with(json!({"agent_id": "a", "task_description": "t"}), more)
 }
 
-/// What the steps of the top group wait for, by id.
+/// The dependencies of each step of the top group, by id.
 fn waits(plan: &Plan) -> Vec<(String, Vec<String>)> {
     let steps = &plan.group(0).steps;
     let name = |index: &u32| steps[*index as usize].id.to_string();
@@ -214,7 +214,7 @@ fn g1_a_plan_is_stored_as_its_definition() {
     assert_eq!(read, plan);
 }
 
-/// What belongs to the items of a group with `for_each` is nobody else's.
+/// Keys that the items of a `for_each` group write are not visible outside the group.
 #[test]
 fn g2_the_keys_of_items_are_kept_apart() {
     let long = "k".repeat(100);
@@ -300,7 +300,8 @@ fn g2_the_keys_of_items_are_kept_apart() {
     insta::assert_snapshot!(told.join("\n"));
 }
 
-/// proves: a condition that can't give a boolean is refused with its path, in groups and graphs too.
+/// proves: a condition that can't yield a boolean is refused with its path, also in groups and
+/// graphs.
 #[test]
 fn g2_a_condition_that_is_never_a_boolean_is_refused() {
     let graph = json!({"steps": [

@@ -1,5 +1,5 @@
-//! What a command writes is bounded by what it changes, however much there is already: the bytes of stored fields and of
-//! events, of the first, the hundredth and the ten thousandth.
+//! The bytes that a command writes depend on its change, not on the size of the trace. The stored
+//! fields and events of the first, the hundredth and the ten thousandth command are compared.
 
 use domain::wire::{Answer, Lease, Progress};
 use serde_json::{Value, json};
@@ -23,14 +23,14 @@ fn root() -> (World, Lease) {
     (world, lease)
 }
 
-/// The most that one of these commands wrote, of the first 10 and of the last 10.
+/// The largest write among the first 10 and among the last 10 of these commands.
 fn first_and_last(count: usize, mut written: impl FnMut(usize) -> usize) -> (usize, usize) {
     let all: Vec<usize> = (0..count).map(&mut written).collect();
     let most = |some: &[usize]| *some.iter().max().expect("some");
     (most(&all[..10]), most(&all[count - 10..]))
 }
 
-/// Longer numbers may add some digits.
+/// Larger numbers may add some digits.
 fn assert_flat(what: &str, (first, last): (usize, usize)) {
     assert!(last <= first + first / 20 + 60, "{what}: {first} bytes at first, {last} bytes in the end");
 }
@@ -113,7 +113,7 @@ fn g13_a_message_writes_about_its_text_and_a_hold_no_more_after_a_thousand_of_th
         world.written()
     });
     assert_flat("tell", tells);
-    // Its field, and twice its event.
+    // One stored field, and twice its event.
     assert!(tells.1 <= 3 * 1_004 + 1_000, "a message of 1,004 bytes writes {}", tells.1);
     let holds = first_and_last(10_000, |n| {
         assert_eq!(world.ask_with(&lease, &format!("c{n}"), cents(1), 1_000, 0), Answer::Done);
@@ -125,7 +125,7 @@ fn g13_a_message_writes_about_its_text_and_a_hold_no_more_after_a_thousand_of_th
     invariants::check(&world.trace).unwrap();
 }
 
-/// The bytes of all of: claim, hold, settle and end, of one item in the middle of a `for_each` this wide.
+/// The bytes of one item in the middle of a `for_each` of this width: claim, hold, settle and end.
 fn of_one_item(width: usize) -> (usize, usize) {
     let mut world = World::new();
     large(&mut world);
@@ -161,7 +161,7 @@ fn an_item_of_a_for_each_of_ten_thousand_writes_no_more_than_one_of_a_hundred() 
     assert_flat("an item", (narrow, wide));
 }
 
-/// The bytes of one item in the middle of a `for_each` this wide, on a group of three steps.
+/// The bytes of one item in the middle of a `for_each` of this width, on a group of three steps.
 fn of_one_group_item(width: usize) -> usize {
     let mut world = World::new();
     large(&mut world);

@@ -8,7 +8,7 @@ use serde_json::json;
 use trace::{Command, ContextSpec, Event, Refusal, Spawn};
 use world::{World, id};
 
-/// A file of `owner`, as one of its attempts stored it.
+/// A file of `owner`, as stored by one of its attempts.
 fn file(world: &World, owner: &str, attempt: u32, path: &str, size_bytes: u64) -> OutputFile {
     let prefix = ObjectReference::prefix(world.trace.id(), &id(owner));
     let object = format!("{prefix}{attempt}.handed-over/{path}");
@@ -33,7 +33,8 @@ fn g10_files_that_are_handed_over_are_part_of_the_work_and_not_of_the_spawns_ide
     let (first, second) = (files(&world, 1), files(&world, 2));
     delegate(&mut world, &root, first.clone()).unwrap();
     assert_eq!(world.work(&id("heir")).unwrap().files, first);
-    // Another attempt of the caller stores them under other names, and a program may have changed its files.
+    // A later attempt of the caller stores the files under other names, and a program may have
+    // changed them.
     assert_eq!(delegate(&mut world, &root, second).unwrap(), []);
     assert_eq!(delegate(&mut world, &root, Vec::new()).unwrap(), []);
     assert_eq!(world.work(&id("heir")).unwrap().files, first);

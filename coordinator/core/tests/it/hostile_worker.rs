@@ -1,5 +1,6 @@
-//! A stolen credential of a pool (S6). Whoever has it may say anything on the subjects of that pool, and here even knows the
-//! leases of everybody: thousands of random asks, results and costs about traces and contexts of its own and of other pools.
+//! The stolen credential of a pool (S6). Its holder may send anything on the subjects of that pool,
+//! and here also knows the leases of all contexts. It sends thousands of random asks, results and
+//! costs about traces and contexts of its own and of other pools.
 
 use domain::{
     AgentProfile, Amount, ChildId, PoolName, Tokens, Usd, decode,
@@ -11,10 +12,10 @@ use serde_json::json;
 use trace::{Command, ContextSpec, Spawn};
 use world::{World, cents, dice::Dice, id};
 
-/// What one attack sends.
+/// The number of commands in one attack.
 const COMMANDS: usize = 1_500;
 
-/// From nothing to as much as a message can say.
+/// From zero up to the largest amount that a message can carry.
 fn any_amount(dice: &mut Dice) -> Amount {
     let usd = match dice.below(4) {
         0 => Usd::ZERO,
@@ -29,7 +30,8 @@ fn pool_a() -> PoolName {
     "a".parse().unwrap()
 }
 
-/// A trace in which workers of both pools have work: a root of pool `b`, a child of each pool, and money held and spent.
+/// A trace with work for both pools: a root of pool `b`, a child in each pool, money held and
+/// spent.
 fn mixed() -> World {
     let mut world = World::new();
     for (agent, pool) in [("alpha", "a"), ("beta", "b")] {
@@ -51,7 +53,7 @@ fn mixed() -> World {
     world
 }
 
-/// A trace in which the pool has nothing to do.
+/// A trace without work for the attacking pool.
 fn foreign() -> World {
     let mut world = World::new();
     world.agent(json!({"agent_id": "beta", "pool": "b"}));
@@ -61,7 +63,8 @@ fn foreign() -> World {
     world
 }
 
-/// A random command about any context of the world, with the lease of its latest attempt if it has one.
+/// A random command about any context of the world, with the lease of its latest attempt if one
+/// exists.
 fn hostile(dice: &mut Dice, world: &World) -> Command {
     let contexts = world.trace.contexts();
     let child: ChildId = contexts[dice.below(contexts.len())].id.clone();
@@ -111,14 +114,14 @@ fn hostile(dice: &mut Dice, world: &World) -> Command {
             lease,
             value: json!(dice.roll()).into(),
         },
-        // Seldom, so that there is something to attack for a while.
+        // Rare, so that the context stays open to attacks for a while.
         12 if dice.below(40) == 0 => report(Verdict::Completed(Payload::Inline(json!("mine").into()))),
         13 if dice.below(40) == 0 => report(Verdict::Failed(Failure::retryable("no"))),
         _ => Command::Settle { lease, call_id, amount, model: None },
     }
 }
 
-/// What each context of another pool has spent and holds by itself.
+/// The own spending and holds of each context of another pool.
 fn books_of_others(world: &World) -> Vec<(ChildId, Amount, usize, String)> {
     let others = world
         .trace
@@ -158,7 +161,7 @@ fn s6_a_stolen_credential_of_a_pool_reaches_nothing_but_what_is_left_there() {
                 mine.ceilings.limit
             );
         }
-        // The root pays for its descendants, and for no more than they may spend.
+        // The root pays for its descendants, and never more than their ceilings.
         let (root, mine) = (&world.node("root").budget, &world.node("mine").budget);
         let spawned = world.trace.contexts().iter().filter(|node| node.id.as_str().starts_with('s'));
         assert!(spawned.clone().all(|node| node.budget.own.is_zero()), "nobody claimed them");
@@ -169,27 +172,29 @@ fn s6_a_stolen_credential_of_a_pool_reaches_nothing_but_what_is_left_there() {
     assert!(refused > COMMANDS, "most of it is refused: {refused}");
 }
 
-/// A cost far beyond its hold, for which nothing is left, is not booked: it is kept with the worker that sent it.
+/// A cost far beyond its hold, with no money left for it, is not booked but stored as a dispute
+/// with its worker.
 #[test]
 fn s6_b18_a_cost_far_beyond_its_hold_is_disputed_with_its_worker() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let root = world.claim("root");
     world.pay(&root, "paid", cents(60)).unwrap();
     world.hold(&root, "call", cents(10)).unwrap();
-    // Left are 30 cents beside the hold: they are taken first.
+    // 30 cents are left beside the hold, and are used first.
     world.settle(&root, "call", Amount::cost(Usd::from_cents(90_000_000))).unwrap();
     let node = world.node("root");
     assert_eq!(node.budget.spent, cents(100), "all that it may spend");
     assert_eq!(node.disputes[0].amount, cents(90_000_000 - 40));
     let sent_by = serde_json::to_value(&node.disputes[0].sent_by).unwrap();
     assert_eq!(sent_by, json!({"worker": {"worker_id": "worker", "attempt": 1}}));
-    // The same once more changes nothing; another sum is a conflict.
+    // A second delivery changes nothing; a different sum is a conflict.
     assert_eq!(world.settle(&root, "call", Amount::cost(Usd::from_cents(90_000_000))).unwrap(), []);
     world.settle(&root, "call", cents(41)).unwrap_err();
     world.check_replay();
 }
 
-/// B11: a provider that takes more than its hold is paid, also past the ceiling, up to as much again.
+/// B11: a provider that charges more than the hold is paid even above the ceiling, up to twice the
+/// hold.
 #[test]
 fn b11_what_a_provider_takes_beyond_its_hold_is_paid_up_to_as_much_again() {
     for (cost, booked) in [(150, 150), (200, 200), (201, 200), (5_000, 200)] {

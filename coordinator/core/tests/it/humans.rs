@@ -1,4 +1,5 @@
-//! G7: what a run shows while it waits for humans, what their answers must be, and what happens without one.
+//! G7: the state of a run that waits for humans, the rules for their answers, and the outcome
+//! without an answer.
 
 use domain::wire::{ContextStatus, EndStatus, FailureKind, StepStatus};
 use serde_json::{Value, json};
@@ -79,7 +80,7 @@ fn g7_whoever_waits_for_a_raise_has_asked_nothing() {
     world.check_replay();
 }
 
-/// The messages of an answer that was refused.
+/// The problem messages of a refused answer.
 fn refused(world: &mut World, child: &str, answer: &str) -> Vec<String> {
     let Refusal::Malformed(problems) = world.answer(child, 1, answer).unwrap_err() else {
         panic!("no problems")
@@ -122,7 +123,7 @@ fn g7_an_agent_can_not_ask_what_nobody_could_answer() {
     let root = world.claim("root");
     let asked = world.ask_with_form(&root, "?", json!({"choices": ["a"], "default": "b", "timeout_ms": 10}));
     assert!(matches!(asked, Err(Refusal::Malformed(_))));
-    // Nor can it pass for an `approve` step, whose answer would be its result.
+    // An agent's form also can't imitate an `approve` step, whose answer would become its result.
     world.ask_with_form(&root, "?", json!({"approval": true, "who": "me"})).unwrap();
     world.answer("root", 1, "approve").unwrap();
     assert_eq!(world.status("root"), "working");
@@ -431,7 +432,7 @@ fn g7_t1_a_default_that_is_due_when_the_asker_ends_does_not_revive_it() {
     world.spawn(&root, json!({"goal": "asks", "child_id": "asks"})).unwrap();
     let lease = world.claim("asks");
     world.ask_with_form(&lease, "which?", json!({"timeout_ms": 15_000, "default": "this"})).unwrap();
-    // The root's worker is lost, and the default is due, in one wake.
+    // One wake finds both the lost worker of the root and the due default answer.
     world.pass(15_000);
     assert_eq!((world.status("root").as_str(), world.status("asks").as_str()), ("failed", "cancelled"));
     world.rest();

@@ -1,4 +1,4 @@
-//! G10, section C: the graph that an agent runs reads what the agent may read.
+//! G10, section C: the graph of an agent can read the keys that the agent can read.
 
 use domain::{ContextKey, Json, decode::Format, graph, wire::Lease};
 use serde_json::{Value, json};
@@ -63,7 +63,7 @@ fn g10_the_steps_of_a_pipeline_read_what_its_caller_may_read() {
     assert_eq!(inputs(&world, "each-2"), json!({"item": 2, "index": 1}));
     assert!(world.trace.context(&id("asks")).is_some(), "a condition reads them too");
 
-    // The current value of the store, and the same spawn whatever it is now.
+    // Reads return the store's current value, so the same spawn stays equal when the value changes.
     set(&mut world, &writer, "notes", json!("second"));
     assert_eq!(world.spawn_graph(&boss, graph).unwrap(), [], "no value is part of the spawn");
     let one = world.claim("one");
@@ -74,7 +74,8 @@ fn g10_the_steps_of_a_pipeline_read_what_its_caller_may_read() {
     let keys = world.trace.readable_keys(&id("one")).unwrap().0;
     assert!(keys.contains(&"notes".parse().unwrap()) && keys.contains(&"topic".parse().unwrap()), "{keys:?}");
 
-    // A child of a step, and the pipeline of a step, read on; a step that does not name a key does not.
+    // A child of a step and the pipeline of a step can read on; a step that does not name a key
+    // can't.
     world.spawn(&one, json!({"goal": "d", "child_id": "deep", "input_from": ["notes", "topic"]})).unwrap();
     assert_eq!(inputs(&world, "deep"), json!({"notes": "third", "topic": "ants"}));
     world
@@ -96,7 +97,7 @@ fn c_a_pipeline_reads_no_more_than_its_caller() {
             "{refused}"
         );
     }
-    // What nobody declares is still unknown, and a key has one meaning.
+    // An undeclared key is still unknown, and a key has one meaning.
     for (graph, problem) in [
         (pipeline("p", &[], &[step("s", &["notes"])]), "nothing writes `notes`"),
         (
@@ -117,7 +118,8 @@ fn c_a_pipeline_reads_no_more_than_its_caller() {
     assert!(refused.contains("a submitted graph has no caller to read from"), "{refused}");
 }
 
-/// A caller that reads everything hands any key on; one that has no value makes the step skipped, as any missing input.
+/// A caller that reads everything lends any key. If it has no value, the step is skipped, as for
+/// any missing input.
 #[test]
 fn c_a_caller_that_reads_all_lends_all_and_a_missing_value_skips_the_step() {
     let mut world = World::new();
@@ -135,7 +137,7 @@ fn c_a_caller_that_reads_all_lends_all_and_a_missing_value_skips_the_step() {
     assert!(world.trace.context(&id("t")).is_none(), "there is no `root.y`");
 }
 
-/// The synthesis of a pipeline is given what the pipeline reads.
+/// The synthesis of a pipeline reads the keys of the pipeline.
 #[test]
 fn g10_the_agent_of_a_pipeline_itself_reads_what_its_caller_lends() {
     let (mut world, writer, boss) = boss();
@@ -151,7 +153,8 @@ fn g10_the_agent_of_a_pipeline_itself_reads_what_its_caller_lends() {
     assert_eq!(read(&world, "p", "notes"), Some(json!("first")));
 }
 
-/// L: what a caller was given is copied for its pipeline, within the limits of the store.
+/// L: inputs of the caller are copied for its pipeline, and these copies are within the limits of
+/// the store.
 #[test]
 fn c_values_that_a_caller_lends_count_in_the_store() {
     let mut world = World::new();
@@ -168,7 +171,8 @@ fn c_values_that_a_caller_lends_count_in_the_store() {
     world.rest();
 }
 
-/// The worker declares what an agent was given itself, and nothing else: a misspelt key is still found.
+/// The worker declares only the inputs that were given to the agent, so a misspelt key is still
+/// found.
 #[test]
 fn g10_what_a_caller_was_given_need_not_be_declared() {
     let was_given = |key: &ContextKey| ["topic", "list", "late", "s.x"].contains(&key.as_str());

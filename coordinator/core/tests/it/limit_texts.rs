@@ -1,5 +1,5 @@
-//! L: what is said of a limit: its name, its value, where that was set, and how to raise it. One row for each limit and each
-//! origin.
+//! L: messages about a limit contain its name, its value, where the value was set, and how to raise
+//! it. One row for each limit and each origin.
 
 use domain::{
     Amount, Tokens, Usd,
@@ -10,7 +10,7 @@ use world::World;
 
 const COORDINATORS: &str = "the settings of the coordinators";
 
-/// Why a context ended: its error, else its reason.
+/// Why a context ended: its error, otherwise its reason.
 fn why(world: &World, child: &str) -> String {
     world.node(child).why().expect("it ended, and did not complete")
 }
@@ -25,7 +25,7 @@ fn profile(more: Value) -> Value {
     world::with(json!({"agent_id": "writer", "kind": "llm", "model": "m"}), more)
 }
 
-/// A world in which an agent may be `writer`.
+/// A world with a profile named `writer`.
 fn with_writer(more: Value) -> World {
     let mut world = World::new();
     world.agent(profile(more));
@@ -55,7 +55,7 @@ fn l_max_steps_names_where_it_was_set() {
     world.submit(world::with(root.clone(), lower.clone())).unwrap();
     let of_submission = "max_steps = 5 (the submission); raise `limits.max_steps` in the submission";
     assert_eq!(too_many_steps(&mut world, "root"), format!("`root` has used 1000 of {of_submission}"));
-    // A submission that asks for as much as there is anyway has set nothing.
+    // A submission that asks for the value that already applies has set nothing.
     let mut world = with_writer(json!({}));
     world.submit(world::with(root.clone(), json!({"limits": {"max_steps": 20}}))).unwrap();
     assert!(too_many_steps(&mut world, "root").contains("max_steps = 20 (the default)"));
@@ -94,7 +94,7 @@ fn l_a_child_names_who_above_it_set_the_limit() {
     );
 }
 
-/// What a worker reports of a limit is completed, whichever language the worker is written in.
+/// The core completes a worker's message about a limit, so workers in any language report the same.
 #[test]
 fn l_what_a_worker_reports_of_a_limit_is_completed() {
     for (limit, max) in [
@@ -112,14 +112,14 @@ fn l_what_a_worker_reports_of_a_limit_is_completed() {
         let said = format!(
             "`root` has used 3 of {limit} = {max} (the submission); raise `limits.{limit}` in the submission"
         );
-        // Of what was tried again, the cause comes first: the rest may be cut off.
+        // After retries the cause comes first, because the rest may be cut off.
         let said = match limit {
             "max_retries_total" => format!("why it was so; tried 3 times: {said}"),
             _ => format!("{said}; why it was so"),
         };
         assert_eq!(why(&world, "root"), said);
     }
-    // Anything else stays as it was said.
+    // Any other message stays unchanged.
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
     let failure = Failure::lasting(FailureKind::LimitExceeded, "a bound of my own: 3 of 2");
@@ -172,7 +172,7 @@ fn l_a_timeout_names_where_it_was_set() {
     let said = step(nine, json!({}));
     assert!(said.contains("(the profile of agent `writer`); raise `timeout_ms` in the profile"), "{said}");
 
-    // Of the run: wall time. Those beneath it say whose it was.
+    // The wall time of the run. Contexts below it name the context whose timeout it was.
     let submitted = |timeout: Option<u64>, maximum: Option<u64>| {
         let mut world = World::new();
         world.settings.maximum.timeout_ms = maximum;
@@ -190,7 +190,8 @@ fn l_a_timeout_names_where_it_was_set() {
     assert!(submitted(None, Some(9_000)).contains("timeout_ms = 9000 (the operator's `maximum`"));
 }
 
-/// proves: what no worker took in time says so, with the pool: more time would not help it.
+/// proves: a context that no worker claimed in time names its pool: a longer timeout would not
+/// help.
 #[test]
 fn l_what_no_worker_took_in_time_names_the_pool() {
     let writer = || with_writer(json!({"pool": "gpu"}));
@@ -209,7 +210,7 @@ fn l_what_no_worker_took_in_time_names_the_pool() {
     world.pass(5_000);
     let said = why(&world, "root");
     assert!(said.starts_with("no worker of the pool `gpu` took step `write`: `root` reached"), "{said}");
-    // One that a worker has is late, and not left.
+    // A context that a worker has claimed is late, so the pool is not blamed.
     let mut world = writer();
     world.submit_graph(graph).unwrap();
     world.claim("write");
@@ -218,7 +219,8 @@ fn l_what_no_worker_took_in_time_names_the_pool() {
     assert!(said.starts_with("`root` reached timeout_ms") && said.contains("; raise "), "{said}");
 }
 
-/// proves: a pool that served a run is not blamed for its deadline because of what was queued for the last moment of it.
+/// proves: a pool that served a run is not blamed for its deadline because of a context queued in
+/// the last moment.
 #[test]
 fn l_what_waited_for_a_small_part_of_the_time_is_not_why_it_is_over() {
     let after = |works_ms: u64| {

@@ -1,11 +1,11 @@
-//! Logs that end inside a commit. Every other test of the core that comes to rest cuts its log too (`World::rest`).
+//! Logs that end inside a commit. Every core test that calls `World::rest` cuts its log too.
 
 use domain::{Timestamp, wire::Verdict};
 use serde_json::json;
 use trace::{Command, Event, LoggedEvents, Order, Replay, Rest, Superseded, Trace, logged};
 use world::{World, cents, log_cuts};
 
-/// The messages of a world's log, by commit.
+/// The messages of a world's log, grouped by commit.
 pub(super) fn commits(world: &World) -> Vec<Vec<LoggedEvents>> {
     let mut trace = Trace::new(world.trace.id());
     let commit = |(now, order): &(_, Order)| {
@@ -26,8 +26,8 @@ fn parent_of_two() -> World {
     world
 }
 
-/// The end of the last child and the requeue of its parent are one commit of two messages. With the first alone, the
-/// child has ended, and its parent waits for it for ever.
+/// One commit of two messages holds the end of the last child and the requeue of its parent. With
+/// only the first message, the child has ended and its parent would wait for ever.
 #[test]
 fn t9_a_log_that_ends_inside_a_commit_leaves_nobody_waiting_for_ever() {
     let world = parent_of_two();
@@ -42,7 +42,7 @@ fn t9_a_log_that_ends_inside_a_commit_leaves_nobody_waiting_for_ever() {
     assert!(trace.context(&"b".parse().unwrap()).unwrap().is_live(), "its report comes again");
 }
 
-/// One of each kind of commit that has several messages.
+/// One commit of each kind that consists of several messages.
 #[test]
 fn t9_a_log_may_end_at_any_message_of_any_kind_of_commit() {
     let mut world = parent_of_two();
@@ -75,7 +75,8 @@ fn t9_a_log_may_end_at_any_message_of_any_kind_of_commit() {
     world.rest();
 }
 
-/// Whoever reads a log live shows a commit when it is whole, and begins again if it showed one that does not count.
+/// A live reader shows a commit when all its messages are there, and starts again if it showed a
+/// commit that a rebuild left out.
 #[test]
 fn t9_an_observer_begins_again_where_a_rebuild_left_out_what_it_saw() {
     let world = parent_of_two();
@@ -103,12 +104,12 @@ fn t9_an_observer_begins_again_where_a_rebuild_left_out_what_it_saw() {
     late.iter().chain([&begun]).for_each(|message| live.add(message.clone()).unwrap());
     assert_eq!(*live.trace(), rebuilt);
 
-    // A stored trace that has the events which were left out is not gone on from either.
+    // A stored trace that contains the omitted events is not continued either.
     let log = [earlier.concat(), vec![begun]].concat();
     assert_eq!(Replay::all(seen, log), (rebuilt, Rest::Nothing));
 }
 
-/// A commit that is missing while later ones are there was acknowledged: nothing is rebuilt without it.
+/// A missing commit that is followed by later ones was acknowledged: nothing is rebuilt without it.
 #[test]
 fn t9_a_missing_commit_is_a_gap() {
     let world = parent_of_two();
@@ -120,12 +121,12 @@ fn t9_a_missing_commit_is_a_gap() {
     log_cuts::check(world.trace.id(), &world.orders).unwrap();
 }
 
-/// What a trace is but for its version and when its commits were made.
+/// The content of a trace without its version and the times of its commits.
 fn content(trace: &Trace) -> String {
     format!("{:?}", trace.contexts())
 }
 
-/// Replays a log live, in this order, as often as it asks for it.
+/// Replays a log live in this order, and restarts whenever the replay asks for it.
 fn live(log: &[LoggedEvents]) -> Trace {
     let mut live = Replay::new(Trace::new(log[0].trace_id));
     let mut begins = 0;
@@ -137,8 +138,9 @@ fn live(log: &[LoggedEvents]) -> Trace {
     live.trace().clone()
 }
 
-/// The store loses the last commits of a trace. Before anybody notices, others are made with the same versions. Clocks
-/// of coordinators differ: the second commit of the later story has an earlier time.
+/// The store loses the last commits of a trace. Before the loss is noticed, others are made with
+/// the same versions. The clocks of coordinators differ: the second commit of the later branch has
+/// an earlier time.
 #[test]
 fn t9_of_two_commits_with_one_version_the_later_counts_whoever_reads_in_whatever_order() {
     let first = parent_of_two();
@@ -165,15 +167,15 @@ fn t9_of_two_commits_with_one_version_the_later_counts_whoever_reads_in_whatever
         log.rotate_left(place);
         log.reverse();
     }
-    // The store has either story, or what is older than both.
+    // The store has either branch, or a state older than both.
     for stored in [&later[..3], &commits(&first)[..6], &later[..5]] {
         let (stored, _) = Replay::all(Trace::new(id), stored.concat());
         assert_eq!(Replay::all(stored, log.clone()).0, expected);
     }
 }
 
-/// The store loses a rebuild before the log has it, and another one begins: its number is the same. The messages that it
-/// was built on come late, and so does the lost one.
+/// The store loses a rebuild before the log has it, and another rebuild begins with the same
+/// number. The messages before the rebuild arrive late, and so does the lost rebuild.
 #[test]
 fn t9_of_two_rebuilds_with_one_number_the_later_counts() {
     let world = parent_of_two();
@@ -201,10 +203,11 @@ fn t9_of_two_rebuilds_with_one_number_the_later_counts() {
     }
 }
 
-/// A copy of much comes in messages of a bounded size, and counts once all of them are there. A delete leaves nothing of it.
+/// A large copy comes in messages of bounded size, and is used once all of them are there. A delete
+/// leaves nothing of it.
 #[test]
 fn t9_a_copy_comes_in_parts_and_counts_as_a_whole() {
-    // Larger than a part, and nested deeper than what can be read within a copy.
+    // Larger than one part, and nested deeper than a copy could be read.
     let deep = (0..122).fold(json!("ä".repeat(300_000)), |inner, _| json!([inner]));
     let mut world = World::with_root(json!({"max_cost_usd": 1, "inputs": {"deep": deep}}));
     let lease = world.claim("root");
@@ -235,8 +238,8 @@ fn t9_a_copy_comes_in_parts_and_counts_as_a_whole() {
     assert_eq!(Replay::all(Trace::new(id), bare).0.version(), 0, "nothing begins with it");
 }
 
-/// A run that lived so long that it was copied is copied once more when it has ended: its log then has a beginning for as
-/// long as others have theirs. Short runs are never copied.
+/// A run that was copied because it lived long is copied again at its end. So its log keeps a
+/// beginning for as long as the logs of other runs. Short runs are never copied.
 #[test]
 fn t9_an_old_run_is_copied_at_its_end() {
     let copy = |world: &mut World| world.handle(Command::Copy { after_ms: 1_000 }).unwrap().len();

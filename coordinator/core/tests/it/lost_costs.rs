@@ -1,4 +1,5 @@
-//! The store loses commits with costs, and others take their place before anybody notices. Both are in the log.
+//! The store loses commits with costs, and others replace them before the loss is noticed. Both are
+//! in the log.
 
 use domain::{Amount, CallId, Usd, wire::Lease};
 use serde_json::json;
@@ -7,7 +8,7 @@ use world::{World, cents};
 
 use super::log_cuts::commits;
 
-/// A root that runs under a dollar, with one open hold.
+/// A running root with a budget of one dollar and one open hold.
 fn begun() -> (World, Lease) {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let lease = world.claim("root");
@@ -15,7 +16,8 @@ fn begun() -> (World, Lease) {
     (world, lease)
 }
 
-/// The trace that counts, and what it misses: what `lost` did is in the log, and what `stands` did, five seconds later.
+/// The world of `stands`, and the lost costs that a replay of the log reports. The log has the
+/// commits of `lost`, and five seconds later those of `stands`.
 fn rebuilt(
     lost: impl FnOnce(&mut World, &Lease),
     stands: impl FnOnce(&mut World, &Lease),
@@ -28,7 +30,7 @@ fn rebuilt(
     let log = [commits(&first), commits(&second)].concat().concat();
     let (trace, _, missed) = Replay::with_lost(Trace::new(second.trace.id()), log.clone());
     assert_eq!(trace.version(), second.trace.version());
-    // A store that has the trace misses the same.
+    // A store that already has the trace lacks the same costs.
     let (again, _, of_stored) = Replay::with_lost(trace.clone(), log);
     assert_eq!((&again, &of_stored), (&trace, &missed));
     (second, missed)
@@ -45,7 +47,7 @@ fn book(world: &mut World, missed: &[LostCost]) {
     assert_eq!(world.trace.version(), version, "each is booked once");
 }
 
-/// Ends it and checks its books.
+/// Ends the run and checks its books.
 fn end(mut world: World) {
     world.cancel(None).unwrap();
     world.rest();
@@ -113,7 +115,7 @@ fn b5_calls_of_an_attempt_that_is_lost_too_are_booked_under_ids_of_their_own() {
         },
     );
     book(&mut world, &missed);
-    // `b` is not known: its root pays.
+    // `b` is unknown in the rebuilt trace, so its root pays.
     let [root, a] = ["root", "a"].map(|child| &world.node(child).budget);
     assert_eq!((a.spent, a.estimated, a.held), (cents(7 + 3 + 4), cents(4), cents(8)));
     assert_eq!((root.spent, root.estimated), (cents(7 + 2 * (3 + 4)), cents(8)));
@@ -122,7 +124,7 @@ fn b5_calls_of_an_attempt_that_is_lost_too_are_booked_under_ids_of_their_own() {
     end(world);
 }
 
-/// The lost commits and those that stand tell of the same calls, which are folded meanwhile.
+/// The lost branch and the valid branch contain the same calls, which were folded in between.
 #[test]
 fn b9_a_lost_cost_of_a_folded_call_is_booked_once() {
     let small = Amount::cost(Usd::from_nanos(1_000));
@@ -150,7 +152,7 @@ fn b9_a_lost_cost_of_a_folded_call_is_booked_once() {
     end(world);
 }
 
-/// What costs sixty cents and was lost is booked as far as the others left something.
+/// A lost cost of sixty cents is booked as far as the other costs left money.
 fn takes_forty_of_sixty(lost: impl FnOnce(&mut World, &Lease)) {
     let (mut world, missed) =
         rebuilt(lost, |stands, lease| drop(stands.pay(lease, "1-4", cents(50)).unwrap()));
@@ -168,7 +170,7 @@ fn b18_lost_costs_for_which_nothing_is_left_are_disputed() {
     });
 }
 
-/// What a program pays itself has an id that means the same in every attempt.
+/// A cost that a program pays itself has an id that is the same in every attempt.
 #[test]
 fn b9_a_cost_that_every_attempt_tells_of_is_booked_once() {
     let paid = |world: &mut World, lease: &Lease| {
@@ -191,7 +193,7 @@ fn b18_a_lost_hold_of_a_lost_attempt_that_does_not_fit_is_disputed() {
     });
 }
 
-/// Two losses: attempts with one number were claimed in two branches, each with a call of its own.
+/// Two losses: attempts with the same number were claimed in two branches, each with its own call.
 #[test]
 fn b5_each_branch_of_a_log_has_its_own_attempts() {
     let child = |world: &mut World, cost| {
@@ -213,8 +215,8 @@ fn b5_each_branch_of_a_log_has_its_own_attempts() {
     end(third);
 }
 
-/// Messages of the log have expired, or never came. Commits before a gap may be a part of what counts: nothing is booked
-/// twice.
+/// Messages of the log have expired or never came. Commits before a gap may belong to the valid
+/// branch, so nothing is booked twice.
 #[test]
 fn b5_what_may_count_is_not_lost() {
     let (mut world, lease) = begun();

@@ -1,4 +1,5 @@
-//! The core alone: traces, budgets and graphs by commands and events, with no servers and no clock but the test's.
+//! The core alone: traces, budgets and graphs by commands and events, without servers and on the
+//! test's clock.
 
 #![allow(
     clippy::unwrap_used,

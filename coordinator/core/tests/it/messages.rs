@@ -1,4 +1,4 @@
-//! Every message that a coordinator makes for a worker can be read by a worker, however large its parts are.
+//! A worker can read every message that a coordinator makes for it, however large its parts are.
 
 use domain::{
     Json, decode, json,
@@ -19,7 +19,7 @@ where
     decode::json(&bytes).unwrap_or_else(|problems| panic!("a worker must refuse it: {problems}"))
 }
 
-/// The work of a running context, with everything that was left out, fetched part by part.
+/// The work of a running context, after fetching every omitted part.
 fn fetched(world: &World, lease: &Lease, mut work: Execute) -> Execute {
     let part = |name| {
         let part = world.trace.part(lease, &name).unwrap_or_else(|refusal| panic!("{name:?}: {refusal}"));
@@ -71,7 +71,7 @@ fn check(world: &World) {
     }
 }
 
-/// Text that is larger as JSON: quotes take two bytes, control characters six.
+/// Text that is longer as JSON: quotes take two bytes, control characters six.
 fn text(bytes: usize, kind: u8) -> String {
     let (one, size) = [("x", 1), ("\"", 2), ("\u{1}", 6), ("é", 2)][usize::from(kind) % 4];
     one.repeat((bytes / size).max(1))
@@ -87,7 +87,7 @@ struct Op {
     letters: u8,
 }
 
-/// A little more than a message may have, of parts as large as they may be.
+/// Parts up to their largest size, in sum slightly more than one message may carry.
 fn op() -> impl Strategy<Value = Op> {
     (0u8..6, any::<u8>(), 0usize..700_000, any::<u8>()).prop_map(|(kind, who, some, letters)| {
         let bytes = match kind {
@@ -104,14 +104,14 @@ fn running(world: &World) -> Vec<Lease> {
     world.trace.contexts().iter().filter(runs).map(|node| world.lease(&node.id)).collect()
 }
 
-/// Refusals are welcome: what matters is what is sent then.
+/// Refusals are fine: the test reads the messages that follow.
 fn play(world: &mut World, number: usize, op: Op) -> Option<()> {
     let Op { kind, who, count, bytes, letters } = op;
     let running = running(world);
     let lease = running.get(usize::from(who) % running.len().max(1))?.clone();
     let name = |n: usize| format!("c{number}-{n}");
     match kind {
-        // Children that return something large, or fail with a long message.
+        // Children that return a large result, or fail with a long message.
         0 | 1 => {
             for n in 0..count {
                 world.spawn(&lease, json!({"goal": name(n), "child_id": name(n)})).ok()?;
@@ -154,7 +154,7 @@ fn play(world: &mut World, number: usize, op: Op) -> Option<()> {
                 lease = world.try_claim(&child).ok()?;
             }
         }
-        // Holds that its next attempt has to book.
+        // Holds that the next attempt has to book.
         _ => {
             for n in 0..count * 30 {
                 world.trace.handle(hold(&lease, &format!("h{number}-{n}")), world.now).ok()?;
@@ -216,7 +216,7 @@ fn l_the_work_of_a_parent_is_bounded_whatever_its_children_returned() {
     assert!(work.left_out.children);
 }
 
-/// L: what could never be sent is refused when it is asked for, with its size.
+/// L: an order that would not fit into any message is refused at once, with its size.
 #[test]
 fn l_an_order_that_no_message_could_carry_is_refused() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
@@ -239,8 +239,8 @@ fn l_an_order_that_no_message_could_carry_is_refused() {
     assert!(refusal(&mut world, talker).contains("the largest agent profile"));
 }
 
-/// A value as deep as a message may be is written into events, copies, stored fields and work, each of which puts something
-/// around it, and all of them can be read again.
+/// A value with the greatest depth of a message is written into events, copies, stored fields and
+/// work. Each adds levels around the value, and all of them must be readable.
 #[test]
 fn l_what_is_as_deep_as_a_message_may_be_is_read_back_from_everything_made_of_it() {
     use domain::depth::{MAX_ADDED, MAX_MESSAGE_DEPTH, too_deep};

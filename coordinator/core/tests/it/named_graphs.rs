@@ -1,5 +1,5 @@
-//! Graphs that are used by name (G18): what is kept under the names is put in their place before anything is decided, and a
-//! run keeps it.
+//! Graphs that are used by name (G18): the stored graph replaces the name before anything is
+//! decided, and the run keeps it.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -16,7 +16,7 @@ use world::{World, id, with};
 
 use super::graph_flow::{queued, step, verdict};
 
-/// What a cluster keeps: the versions of each name, from 1 on.
+/// The graphs of a cluster: the versions of each name, from 1 on.
 #[derive(Default, Clone)]
 struct Shelf(BTreeMap<String, Vec<Value>>);
 
@@ -39,7 +39,7 @@ impl Shelf {
     }
 }
 
-/// Finds out about a topic.
+/// Collects facts about a topic.
 fn facts(task: &str) -> Value {
     json!({
         "input_schema": {"required": ["topic"], "properties": {"topic": {"type": "string"}}}, "output": "found",
@@ -60,7 +60,7 @@ fn user(reference: &str) -> Value {
     ]})
 }
 
-/// A submission as the inbound makes it.
+/// A submission as the coordinator's inbound makes it.
 fn submit(world: &mut World, shelf: &Shelf, graph: &Value) -> Result<Vec<Event>, Refusal> {
     let (definition, plan, problems) = match shelf.read(graph, Purpose::Submission) {
         Ok(ResolvedGraph { definition, plan, .. }) => (definition, plan, None),
@@ -85,7 +85,7 @@ fn with_names(shelf: &Shelf, graph: &Value) -> World {
     world
 }
 
-/// An amend as the inbound makes it.
+/// An amend as the coordinator's inbound makes it.
 fn amend(
     world: &mut World,
     shelf: &Shelf,
@@ -125,7 +125,7 @@ fn uses(world: &World) -> Vec<Option<String>> {
     outcome.steps.iter().map(|step| step.uses.as_ref().map(ToString::to_string)).collect()
 }
 
-/// What is stored and what the log gives are the trace as it is.
+/// The stored trace and the replayed log both equal the trace.
 fn check(world: &World) {
     world.check_replay();
     let changes = {
@@ -203,7 +203,7 @@ fn g18_a_second_delivery_is_the_same_run_whatever_its_names_mean_by_now() {
     let mut shelf = shelf();
     let mut world = with_names(&shelf, &user("facts"));
     let before = world.trace.clone();
-    // A later version, one that does not take what it is given, one that can't be read, and none at all.
+    // Later versions: a valid one, one with other inputs, an unreadable one; then none.
     shelf.put("facts", facts("three"));
     assert_eq!(submit(&mut world, &shelf, &user("facts")), Ok(Vec::new()));
     shelf.put("facts", with(facts("four"), json!({"input_schema": {"properties": {"other": {}}}})));
@@ -212,7 +212,7 @@ fn g18_a_second_delivery_is_the_same_run_whatever_its_names_mean_by_now() {
     assert_eq!(submit(&mut world, &shelf, &user("facts")), Ok(Vec::new()));
     assert_eq!(submit(&mut world, &Shelf::default(), &user("facts")), Ok(Vec::new()));
     assert!(world.trace == before);
-    // The version that it has is another question; so is another step, or another name.
+    // The exact version is a different submission; so is another step, or another name.
     for other in ["facts@2", "facts@1", "other"] {
         assert_eq!(code(submit(&mut world, &shelf, &user(other))), "conflict", "{other}");
     }
@@ -220,7 +220,7 @@ fn g18_a_second_delivery_is_the_same_run_whatever_its_names_mean_by_now() {
     changed["steps"][1]["task_description"] = json!("do it otherwise");
     assert_eq!(code(submit(&mut world, &shelf, &changed)), "conflict");
 
-    // What was never admitted is refused, and leaves nothing.
+    // A submission that was never admitted is refused, and leaves nothing.
     for gone in [&Shelf::default(), &shelf] {
         let mut world = World::new();
         assert_eq!(code(submit(&mut world, gone, &user("facts"))), "malformed");
@@ -257,7 +257,8 @@ fn g18_an_amend_has_names_too_and_its_second_delivery_is_the_same_amend() {
     amend(&mut world, &shelf, "am-1", 0, &wanted).unwrap();
     shelf.put("facts", facts("three"));
     assert_eq!(amend(&mut world, &shelf, "am-1", 0, &wanted), Ok(Vec::new()));
-    // The version that the run began with is gone: what began is compared with the run itself.
+    // The version of the run was removed from the cluster: begun steps are compared with the run
+    // itself.
     let gone = Shelf::default();
     assert_eq!(amend(&mut world, &gone, "am-1", 0, &wanted), Ok(Vec::new()));
     let mut other = wanted.clone();
@@ -265,7 +266,7 @@ fn g18_an_amend_has_names_too_and_its_second_delivery_is_the_same_amend() {
     assert_eq!(code(amend(&mut world, &shelf, "am-1", 0, &other)), "amend_conflict");
     assert_eq!(uses(&world), [Some("facts@1".to_owned()), None, Some("facts@2".to_owned())]);
 
-    // What was printed can be sent back, also if nothing of it is kept any more.
+    // A printed definition can be sent back, even if the cluster has removed every graph in it.
     let mut shown = definition(&world);
     shown["steps"].as_array_mut().unwrap().push(step("end", json!({})));
     amend(&mut world, &gone, "am-2", 1, &shown).unwrap();
@@ -298,10 +299,10 @@ fn g18_a_graph_that_is_changed_is_not_the_one_that_is_kept() {
     amend(&mut world, &shelf, "am-1", 0, &own).unwrap();
     assert_eq!(uses(&world), [None, None]);
     check(&world);
-    // Nor can a submission say so of another graph.
+    // A submission also can't claim that another graph is `facts@2`.
     let refused = submit(&mut World::new(), &shelf, &shown).unwrap_err();
     assert!(refused.to_string().contains("the graph is not that of `facts@2`"), "{refused}");
-    // What is the same may be said.
+    // An equal graph may name its version.
     let shown = definition(&with_names(&shelf, &user("facts")));
     let world = with_names(&shelf, &shown);
     assert_eq!(definition(&world)["steps"][0].get("latest"), None, "it names the version now");
@@ -335,7 +336,8 @@ fn g18_names_in_groups_items_loops_races_and_in_graphs_that_are_given() {
     check(&world);
 }
 
-/// A graph that is used by name costs what the same graph costs in its place, and the few bytes of its name.
+/// A graph used by name stores as much as the same graph written inline, plus the few bytes of its
+/// name.
 #[test]
 fn g18_a_name_costs_no_more_than_the_graph_in_its_place() {
     let shelf = shelf();
@@ -441,7 +443,8 @@ fn g18_everything_that_is_wrong_with_names_is_told_at_once() {
     insta::assert_snapshot!(problems.to_string());
 }
 
-/// proves: what is put together from graphs that are each shallow enough can be stored and read again, or is refused.
+/// proves: a graph that is composed of sufficiently shallow graphs can be stored and read again, or
+/// is refused.
 #[test]
 fn g18_graphs_within_graphs_nest_no_deeper_than_can_be_read_again() {
     let deep = |levels: usize| (0..levels).fold(json!(1), |value, _| json!([value]));

@@ -1,4 +1,4 @@
-//! When an outcome is final (B20): it is published once, when nothing of its context is held any more.
+//! When an outcome is final (B20): it is published once, when its context has no holds any more.
 
 use domain::wire::Outcome;
 use serde_json::json;

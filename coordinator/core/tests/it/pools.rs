@@ -1,4 +1,5 @@
-//! Which workers speak for a context: those of its pool, whose name is in the subject that they send on (S6).
+//! Only workers of its pool act for a context. The pool's name is in the subject on which they send
+//! (S6).
 
 use domain::{
     PoolName,
@@ -17,7 +18,7 @@ fn gpu() -> PoolName {
     "gpu".parse().unwrap()
 }
 
-/// A world whose agent `painter` runs in the pool `gpu`; all others run in the default one.
+/// A world whose agent `painter` runs in the pool `gpu`; all others run in the default pool.
 fn world() -> World {
     let mut world = World::new();
     world.agent(json!({"agent_id": "painter", "pool": "gpu"}));
@@ -36,7 +37,7 @@ fn claim(child: &str, token: &str) -> Command {
     Command::Claim(Claim { child_id: id(child), worker_id: "thief".parse().unwrap(), token })
 }
 
-/// Everything that a worker can say about a context.
+/// Every command that a worker can send about a context.
 fn sayings(lease: &Lease) -> Vec<Command> {
     let lease = || lease.clone();
     let call = || "call".parse().unwrap();
@@ -77,7 +78,7 @@ fn sayings(lease: &Lease) -> Vec<Command> {
     ]
 }
 
-/// `World::handle` compares the whole trace before and after a refusal.
+/// Checks the refusal. `World::handle` compares the whole trace before and after it.
 fn refused(world: &mut World, command: Command, from: PoolName) {
     let shown = format!("{command:?}");
     let refusal = world.handle(command.from_pool(from.clone())).unwrap_err();
@@ -98,12 +99,12 @@ fn s6_a_worker_speaks_only_for_contexts_of_its_pool() {
             refused(&mut world, saying, other.clone());
         }
         assert_eq!(world.node("root").budget.spent, cents(0));
-        // The same, from its own pool: whatever is refused, it is not for the pool.
+        // The same command from the right pool: it may be refused, but not because of the pool.
         for saying in sayings(&lease) {
             let decided = world.clone().handle(saying.from_pool(own.clone()));
             assert!(!matches!(decided, Err(Refusal::OtherPool { .. })), "{decided:?}");
         }
-        // Reading is checked as well.
+        // Reads are checked as well.
         assert!(world.trace.check_pool(&other, &id("root")).is_err());
         world.trace.check_pool(&own, &id("root")).unwrap();
         world.check_replay();
@@ -122,7 +123,8 @@ fn s6_work_is_published_to_the_pool_that_may_ask_about_it() {
     assert_eq!(report_to.cost, format!("agent.cost.gpu.p00.{trace}.root"));
 }
 
-/// A child runs in the pool of its own agent; its parent's workers can't speak for it, and its own not for the parent.
+/// A child runs in the pool of its own agent. The parent's workers can't act for the child, nor the
+/// child's workers for the parent.
 #[test]
 fn s6_a_child_in_another_pool_is_asked_about_by_that_pool() {
     let mut world = begun("default", json!({}));
@@ -136,14 +138,15 @@ fn s6_a_child_in_another_pool_is_asked_about_by_that_pool() {
     for saying in sayings(&root) {
         refused(&mut world, saying, gpu());
     }
-    // The parent waits for it without a worker, and goes on in its own pool.
+    // The parent waits for the child without a worker, and continues in its own pool.
     world.wait(&root, &["p"]).unwrap();
     world.complete(&painter, "painted").unwrap();
     refused(&mut world, claim("root", "t"), gpu());
     world.handle(claim("root", "u").from_pool(PoolName::default_pool())).unwrap();
 }
 
-/// The pool of a context is that of the profile which its trace keeps, whatever happens to either.
+/// The pool of a context comes from the profile that its trace keeps. Later changes do not affect
+/// it.
 #[test]
 fn s6_a_pool_holds_through_retries_humans_restores_and_deletion() {
     let mut world = begun("painter", json!({}));
@@ -151,7 +154,7 @@ fn s6_a_pool_holds_through_retries_humans_restores_and_deletion() {
     world.fail(&first, true).unwrap();
     world.pass(10_000);
     refused(&mut world, claim("root", "t1"), PoolName::default_pool());
-    // The profile was applied again with another pool: what runs keeps the one it has.
+    // The profile was applied again with another pool; a running context keeps its pool.
     world.agent(json!({"agent_id": "painter", "pool": "other"}));
     refused(&mut world, claim("root", "t2"), "other".parse().unwrap());
     let second = world.claim("root");
@@ -165,7 +168,7 @@ fn s6_a_pool_holds_through_retries_humans_restores_and_deletion() {
     let fourth = world.claim("root");
     world.hold(&fourth, "call", cents(10)).unwrap();
     world.delete(None, true).unwrap();
-    // A cost that comes after all that is still booked from its own pool, and from no other.
+    // A late cost is still booked from the right pool, and from no other.
     let late = || Command::Settle {
         lease: fourth.clone(),
         call_id: "call".parse().unwrap(),
@@ -178,7 +181,7 @@ fn s6_a_pool_holds_through_retries_humans_restores_and_deletion() {
     world.check_replay();
 }
 
-/// A graph's own agent writes its synthesis in that agent's pool; steps run in those of theirs.
+/// A graph's own agent writes its synthesis in its pool; steps run in the pools of their agents.
 #[test]
 fn s6_steps_and_synthesis_of_a_graph_have_the_pools_of_their_agents() {
     let mut world = world();
@@ -198,7 +201,7 @@ fn s6_steps_and_synthesis_of_a_graph_have_the_pools_of_their_agents() {
     world.handle(claim(root[0].as_str(), "u").from_pool(gpu())).unwrap();
 }
 
-/// What only clients and administrators may ask for is refused from any pool.
+/// Commands reserved for clients and administrators are refused from any pool.
 #[test]
 fn s6_nothing_but_what_workers_say_is_taken_from_a_pool() {
     let mut world = begun("default", json!({}));
@@ -211,7 +214,8 @@ fn s6_nothing_but_what_workers_say_is_taken_from_a_pool() {
     }
 }
 
-/// A stolen worker of one pool must not command the programs and logins of another by spawning its agents.
+/// A stolen worker of one pool must not use the programs and logins of another pool by spawning its
+/// agents.
 #[test]
 fn s6_an_agent_is_spawned_only_from_the_pools_that_its_profile_names() {
     let graph = |agent: &str| {
@@ -237,7 +241,7 @@ fn s6_an_agent_is_spawned_only_from_the_pools_that_its_profile_names() {
             }
         }
     }
-    // A client names whom it likes.
+    // A client may name any agent.
     let mut world = world();
     world.agent(json!({"agent_id": "deployer", "pool": "prod", "spawned_from": ["prod"]}));
     world.submit(json!({"goal": "g", "child_id": "root", "agent_id": "deployer"})).unwrap();

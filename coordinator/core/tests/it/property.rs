@@ -1,6 +1,6 @@
-//! Random commands on random trees, in any order and repeated: the invariants are checked after every command.
-//! `TRELLIS_PROPERTY_CASES` sets the number of cases (about 350 commands each; 3,000 cases are more than a million
-//! commands).
+//! Random commands on random trees, in any order and repeated: the invariants are checked after
+//! every command. `TRELLIS_PROPERTY_CASES` sets the number of cases (about 350 commands each; 3,000
+//! cases are more than a million commands).
 
 use std::collections::HashSet;
 
@@ -24,14 +24,15 @@ use trace::{
 };
 use world::{accounts, id, invariants, log_cuts};
 
-/// Half of the runs keep marks for spans: replaying them, and reading them back, must give the same.
+/// Half of the runs keep marks for spans. Their replay and their stored form must give the same
+/// trace.
 fn traced(seed: Op) -> Option<Box<RunOrigin>> {
     let received_at = Timestamp::from_millis(999_000);
     let traced = RunOrigin { received_at, subject: "agent.spawn".into(), parent: None, link: None };
     seed.1.is_multiple_of(2).then(|| Box::new(traced))
 }
 
-/// One random command: its kind, and numbers from which its parts are chosen.
+/// One random command: its kind, and numbers that choose its parts.
 #[derive(Debug, Clone, Copy)]
 struct Op(u8, u16, u16, u16);
 
@@ -50,10 +51,10 @@ struct Player {
     trace: Trace,
     now: Timestamp,
     log: Vec<(Timestamp, Event)>,
-    /// The orders that were not refused.
+    /// The orders that were accepted.
     orders: Vec<(Timestamp, Order)>,
     leases: Vec<Lease>,
-    /// Commands that were sent, to be sent again.
+    /// Sent commands, to be sent again.
     sent: Vec<Command>,
     agents: Vec<AgentProfile>,
     fresh: u32,
@@ -76,10 +77,10 @@ impl Player {
         settings.limits.max_depth = 8;
         settings.limits.max_contexts = 400;
         settings.limits.max_children = 40;
-        // Some have little room.
+        // Some traces have little room.
         settings.limits.max_trace_bytes =
             if seed.2.is_multiple_of(3) { 20_000 + u64::from(seed.1) } else { 256_000_000 };
-        // Most traces shall live long enough for every kind of command.
+        // Most traces live long enough for every kind of command.
         settings.limits.max_retries_total = if seed.3.is_multiple_of(4) { 3 } else { 60 };
         settings.limits.timeout_ms = if seed.3.is_multiple_of(5) { 60_000 } else { 600_000 };
         let (spec, plan) = if graph {
@@ -105,7 +106,7 @@ impl Player {
         player
     }
 
-    /// A rerun of its run, if that may be run again.
+    /// A rerun of the run, if it may be run again.
     fn rerun(&self, from: u16) -> Option<Self> {
         let steps = self.trace.graph_outcome(self.trace.root()?)?.steps;
         let from = steps.get(usize::from(from) % (steps.len() + 1)).map(|step| step.id.clone());
@@ -184,7 +185,7 @@ impl Player {
         })));
     }
 
-    /// A tree to begin with: up to three hundred running contexts, eight deep.
+    /// The tree at the beginning: up to three hundred running contexts, eight levels deep.
     fn plant(&mut self, Op(_, a, b, c): Op) {
         for child in self.queued() {
             self.claim(child);
@@ -347,7 +348,8 @@ impl Player {
         graph
     }
 
-    /// Mostly the lease of a running attempt; sometimes any earlier lease, stale or of an ended context.
+    /// Mostly the lease of a running attempt; sometimes any earlier lease, stale or of an ended
+    /// context.
     fn lease(&self, pick: u16) -> Option<Lease> {
         let runs = |node: &&ContextNode| matches!(node.status, Status::Working(Phase::Running { .. }));
         let running: Vec<_> = self.trace.contexts().iter().filter(runs).collect();
@@ -380,7 +382,7 @@ impl Player {
 
     fn call(&self, lease: &Lease, pick: u16) -> domain::CallId {
         let node = self.trace.context(&lease.child_id);
-        // The cost of a call may also come while its hold waits.
+        // A cost may also arrive while its hold waits.
         let waiting = node.into_iter().flat_map(|node| &node.lifecycle.waiting).map(|hold| &hold.call_id);
         let calls = node.into_iter().flat_map(|node| node.calls.kept().keys());
         let mut known: Vec<_> = calls.chain(waiting).cloned().collect();
@@ -421,7 +423,7 @@ impl Player {
             18..22 => self.pass(u64::from(a % 4000)),
             22..24 => self.pass(u64::from(a)),
             24..28 => {
-                // The same message again, late.
+                // A late second delivery of an earlier command.
                 let again = self.sent.get(usize::from(a) % self.sent.len().max(1)).cloned();
                 if let Some(command) = again {
                     self.handle(command);
@@ -525,7 +527,7 @@ impl Player {
             50..63 => {
                 self.fresh += 1;
                 let call_id = format!("h{}", self.fresh).parse().unwrap();
-                // Some take no news; others have seen all of it, or less.
+                // Some workers take no news; others have seen all of it, or less.
                 let node = self.trace.context(&lease.child_id);
                 let has = |most: u32, all: bool| Some(if all { most } else { most.saturating_sub(1) });
                 let seen = node.filter(|_| b % 3 > 0).map(|node| SeenNumbers {
@@ -547,7 +549,7 @@ impl Player {
                     .context(&lease.child_id)
                     .and_then(|node| node.calls.kept().get(&call_id))
                     .map(|call| call.held);
-                // Usually less than was held, now and then more.
+                // Usually less than the hold, sometimes more.
                 let amount = match (held, c % 8) {
                     (Some(held), 0..6) => {
                         Amount::new(Usd::from_nanos(held.cost_usd.nanos() / 2), held.tokens)
@@ -646,7 +648,7 @@ impl Player {
     fn pass(&mut self, millis: u64) {
         self.now = self.now.plus_millis(millis);
         if millis.is_multiple_of(3) {
-            // No coordinator was there meanwhile.
+            // No coordinator was running meanwhile.
             self.handle(Command::Spare { until: self.now.plus_millis(5_000) });
         }
         self.handle(Command::Wake);
@@ -679,7 +681,8 @@ impl Player {
                 self.handle(Command::Answer(AnswerMessage { child_id, question: number, answer, by: None }));
                 continue;
             }
-            // A raise helps those who lack money; those who wait for calls in flight need time.
+            // A raise helps contexts that lack money; contexts that wait for calls in flight need
+            // time.
             let idle = self.trace.next_timer().is_none();
             let lacks = |node: &&ContextNode| matches!(node.status, Status::Paused { .. });
             let lacks = |node: &&ContextNode| lacks(node) && (idle || !raised.contains(&node.id));
@@ -722,7 +725,7 @@ impl Player {
     }
 }
 
-/// What undoes a step, with a reserve of tokens or without.
+/// The undo of a step, with a reserve of tokens or without.
 fn undo(bits: u32, tokens: bool) -> Value {
     let mut undo = json!({"agent_id": "other", "max_cost_usd": f64::from(bits % 20 + 1) / 100.0});
     if tokens {
@@ -737,7 +740,7 @@ fn undo(bits: u32, tokens: bool) -> Value {
     undo
 }
 
-/// Mostly a plain question; sometimes one with choices, a default, a time or reminders.
+/// Mostly a plain question; sometimes one with choices, a default, a timeout or reminders.
 fn random_form(c: u16) -> Form {
     let form = match c % 7 {
         0 => json!({"choices": ["yes", "no"], "timeout_ms": 20_000, "default": "no"}),
@@ -780,7 +783,8 @@ proptest! {
         prop_assert_eq!(ends, player.trace.contexts().len(), "t2: exactly one end for each context");
     }
 
-    /// G15 with b1 to b4, t2 and t9: a rerun of any run, with any commands, takes what completed there, once, and pays nothing for it.
+    /// G15 with b1 to b4, t2 and t9: a rerun of any run takes each completed step over once and
+    /// pays nothing for it, under any commands.
     #[test]
     fn g15_a_rerun_of_any_run_holds_too(from in any::<u16>(), cut in any::<u16>(), ops in ops()) {
         let mut earlier = Player::new(true, ops[0]);

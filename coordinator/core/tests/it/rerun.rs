@@ -1,4 +1,5 @@
-//! Reruns (G15): what a new run takes over of an earlier one, and what it runs again.
+//! Reruns (G15): the results that a new run takes over from an earlier one, and the steps that it
+//! runs again.
 
 use domain::wire::{ObjectReference, Payload, StepReport, Verdict};
 use serde_json::{Value, json};
@@ -7,7 +8,7 @@ use world::{World, cents, id};
 
 use super::graph_flow::{expect, queued, step};
 
-/// Three steps, each reads the one before; the last has failed.
+/// Three steps; each reads the output of the one before, and the last has failed.
 fn chain() -> Value {
     json!({"mode": "sequential", "inputs": {"topic": "ants"}, "steps": [
         step("a", json!({"input_from": ["topic"], "output_to": "found"})),
@@ -36,7 +37,7 @@ fn reports(world: &World) -> Vec<StepReport> {
     world.trace.graph_outcome(world.trace.root().unwrap()).unwrap().steps
 }
 
-/// Which steps were taken over.
+/// The steps that were taken over.
 fn taken(world: &World) -> Vec<String> {
     let taken = |step: &StepReport| (!step.taken_from.is_empty()).then(|| step.id.to_string());
     reports(world).iter().filter_map(taken).collect()
@@ -65,7 +66,7 @@ fn g15_from_a_step_runs_it_and_all_after_it() {
     let world = rerun(&earlier, json!({"rerun": {"from": ["b"]}}));
     assert_eq!((taken(&world), queued(&world)), (vec!["a".to_owned()], vec!["b".to_owned()]));
 
-    // Also what only follows it in sequence.
+    // Also steps that only follow in sequence.
     let mut order = World::with_graph(json!({"mode": "sequential", "steps": [
         step("a", json!({})), step("b", json!({})), step("c", json!({})),
     ]}));
@@ -81,7 +82,7 @@ fn g15_a_step_that_would_read_other_values_runs_again() {
     let earlier = broken_chain();
     let world = rerun(&earlier, json!({"inputs": {"topic": "bees"}}));
     assert_eq!((taken(&world), queued(&world)), (vec![], vec!["a".to_owned()]));
-    // The same value again: what read it is taken.
+    // The step returns the same value again, so its reader is taken over.
     let mut world = rerun(&earlier, json!({"rerun": {"from": ["a"]}}));
     world.run("a", "facts");
     assert_eq!(queued(&world), ["b"], "`from` names all that comes after it");
@@ -129,7 +130,7 @@ fn g15_a_group_is_taken_whole_or_step_by_step() {
     assert_eq!((&outputs["xs"], &outputs["ys"], &outputs["ps"]), (&json!("x"), &json!("y"), &json!("p")));
     world.rest();
 
-    // `from` within a group runs the rest of that group, and what comes after the group.
+    // `from` inside a group runs the rest of that group and all steps after the group.
     let world = rerun(&world, json!({"rerun": {"from": ["y"]}}));
     assert_eq!(queued(&world), ["x", "y"], "the group was taken as a whole, without contexts of its steps");
     let world = rerun(&earlier, json!({"rerun": {"from": ["y"]}}));
@@ -316,7 +317,7 @@ fn g15_a_large_result_is_taken_by_reference_and_says_whose_it_is() {
     world.delete(None, false).unwrap();
     assert_eq!(needs(&world), []);
 
-    // If the object may be gone, its step runs again.
+    // If the object may have been deleted, its step runs again.
     let asked = domain::decode::value(&json!({"rerun": {"trace_id": earlier.trace.id()}})).unwrap();
     let request = trace::RerunOrder::new(&asked, &id("root"));
     let (_, _, found) = earlier.trace.rerun(&asked, id("root"), request, false).unwrap();
@@ -425,7 +426,8 @@ fn g15_no_field_of_a_rerun_has_a_name_of_the_stores_own() {
     );
 }
 
-/// Steps of a graph in which `a` fails and the others run without its output; a rerun keeps their results until it has ended.
+/// A graph in which `a` fails and the others run without its output. A rerun keeps their results
+/// until `a` has ended.
 fn waits_for_a() -> Vec<Value> {
     vec![
         step("a", json!({"output_to": "x"})),
@@ -456,7 +458,7 @@ fn waiting() -> World {
 #[test]
 fn g15_an_amend_of_a_rerun_keeps_what_it_does_not_change() {
     let earlier = waiting();
-    // New steps move all others; `c` is another step now, and `d` comes after it.
+    // New steps move all others; `c` is now a different step, and `d` comes after it.
     let mut steps = waits_for_a();
     steps[2]["task_description"] = json!("do it otherwise");
     steps.insert(0, step("new", json!({})));
@@ -532,7 +534,7 @@ fn g15_a_rerun_of_an_amended_graph_runs_what_it_was_amended_to() {
     let mut earlier = World::with_graph(graph(&before));
     earlier.run("p", "p");
     earlier.run("q", "q");
-    // The group has ended, with the plan that it had; in the new one it is the second.
+    // The group ended under its old plan; in the new plan it is the second group.
     let other = json!({"id": "h", "mode": "sequential", "steps": [step("r", json!({"input_from": ["ps"]}))]});
     let after = [group, step("b", json!({})), other, step("last", json!({}))];
     earlier.amend(None, "am-1", 0, graph(&after)).unwrap();
@@ -627,7 +629,7 @@ fn g15_an_approval_is_asked_for_again() {
     assert_eq!((denied.status("root"), queued(&denied)), ("failed".to_owned(), vec![]));
     world.answer("sure", 1, "approve").unwrap();
     assert_eq!((taken(&world), queued(&world)), (vec!["a".into(), "b".into()], vec!["c".to_owned()]));
-    // Also if only something after it is asked for.
+    // The same if `from` names only a later step.
     let world = rerun(&earlier, json!({"rerun": {"from": ["c"]}}));
     assert_eq!(world.status("ok"), "input_required");
 }
@@ -641,7 +643,7 @@ fn g15_a_group_that_ended_before_an_amend_is_read_by_the_plan_that_it_had() {
     let mut earlier = World::with_graph(graph(&[group.clone(), step("b", json!({})), last.clone()]));
     earlier.run("p", "p");
     earlier.run("q", "q");
-    // Before it in the new plan, so that the groups in it have other numbers.
+    // New steps come before the group in the new plan, so its inner groups get other numbers.
     let other = |id: &str, inner| json!({"id": id, "mode": "sequential", "steps": [step(inner, json!({}))]});
     let steps = [other("h", "r"), other("i", "s"), group, step("b", json!({})), last];
     earlier.amend(None, "am-1", 0, graph(&steps)).unwrap();

@@ -1,4 +1,4 @@
-//! Secrets by name (S8): who may have which, as the core decides it. Values are nowhere here: only a worker has them.
+//! Secrets by name (S8): the core decides which context has which. Only a worker has their values.
 
 use domain::{
     decode,
@@ -25,7 +25,8 @@ fn definition(world: &World) -> Value {
     serde_json::to_value(world.trace.definition_of(&root).unwrap().2).unwrap()
 }
 
-/// proves: a child that is given nothing has nothing, and can't be given what its caller does not have.
+/// proves: a child without named secrets has none, and can't be given a secret that its caller
+/// lacks.
 #[test]
 fn s8_a_child_has_only_secrets_that_its_caller_has_and_names() {
     let mut world = World::with_root(json!({"secrets": ["B_KEY", "A_KEY"]}));
@@ -43,12 +44,12 @@ fn s8_a_child_has_only_secrets_that_its_caller_has_and_names() {
     assert_eq!(has(&world, "some"), ["A_KEY"]);
     assert!(has(&world, "none").is_empty() && has(&world, "silent").is_empty(), "nothing is handed down");
 
-    // A second delivery is the same spawn only with the same names.
+    // A second delivery is the same spawn only if its names are equal.
     assert!(world.spawn(&root, child("some", json!(["A_KEY"]))).unwrap().is_empty());
     let other = world.spawn(&root, child("some", json!(["B_KEY"])));
     assert!(matches!(other, Err(Refusal::Conflict { .. })), "{other:?}");
 
-    // What the caller does not have, its caller's secrets don't give.
+    // A caller can't pass on a secret that only its own caller has.
     let some = world.claim("some");
     let refused = text(world.spawn(&some, child("deep", json!(["B_KEY"]))));
     assert!(refused.contains("`some` does not have `B_KEY`"), "{refused}");
@@ -71,7 +72,8 @@ fn s8_a_graph_of_an_agent_and_its_steps_have_at_most_the_agents_secrets() {
     assert!(has(&world, "two").is_empty(), "a graph that names none has none");
 }
 
-/// Steps, items, rounds, fallbacks, groups and a graph's own agent: each has the names nearest around it.
+/// Steps, items, rounds, fallbacks, groups and a graph's own agent: each has the names of its
+/// nearest definition.
 #[test]
 fn s8_the_steps_of_a_graph_have_its_secrets_or_the_part_they_name() {
     let graph = json!({
@@ -143,7 +145,7 @@ fn s8_a_step_that_names_what_is_not_around_it_is_refused_with_its_place() {
     }
 }
 
-/// proves: what is refused never repeats what stands there, since it may be the value.
+/// proves: an error never repeats a refused name, since it may be the secret's value.
 #[test]
 fn s8_bad_names_are_told_of_all_their_mistakes_and_not_repeated() {
     let many: Vec<String> = (0..17).map(|n| format!("KEY_{n}")).collect();
@@ -182,7 +184,7 @@ fn s8_a_rerun_an_amend_and_a_second_attempt_keep_the_secrets() {
     world.pass(10_000);
     assert_eq!(has(&world, "b"), ["A_KEY"], "a second attempt");
 
-    // An amend may use what the graph has, and not give it more.
+    // An amend may use the graph's secrets, and can't add others.
     let mut more = definition(&world);
     more["secrets"] = json!(["A_KEY", "B_KEY", "C_KEY"]);
     let told = text(world.amend(None, "am-1", 0, more));
@@ -201,7 +203,8 @@ fn s8_a_rerun_an_amend_and_a_second_attempt_keep_the_secrets() {
     rerun.run("d", "done");
 }
 
-/// proves: contexts that name no secrets store nothing of them, however many steps a graph with secrets has.
+/// proves: contexts without their own list of secrets store no names, however many steps a graph
+/// with secrets has.
 #[test]
 fn s8_a_step_stores_no_names_that_its_graph_has() {
     let stored = |secrets: Value| {

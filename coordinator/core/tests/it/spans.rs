@@ -1,4 +1,5 @@
-//! The spans of contexts: their names, what stands on which, and that of one which is queued very often the tree stays whole, and what is stored bounded (X4).
+//! The spans of contexts (X4): their names and parents. The tree stays complete for a context that
+//! is queued very often, and its stored spans stay bounded.
 
 use std::collections::HashSet;
 
@@ -14,7 +15,7 @@ fn spans(world: &World, child: &ChildId) -> Vec<Span> {
     world.trace.spans(child, world.now)
 }
 
-/// An agent that was claimed and handed back so often.
+/// An agent that was claimed and handed back this often.
 fn handed_back(times: u32) -> (World, Vec<bool>) {
     let mut world = World::exported();
     world.submit(json!({"goal": "the root's goal", "child_id": "root"})).unwrap();
@@ -115,7 +116,8 @@ fn x4_what_a_lost_attempt_forfeited_stands_on_it_and_a_cost_that_becomes_known_i
         told.filter_map(amount).collect()
     };
     assert_eq!((forfeited(&world, "1"), forfeited(&world, "2")), (vec![Usd::from_cents(10)], vec![]));
-    // The first worker was only slow: it tells what the call cost, in a span of its own.
+    // The first worker was only slow: it reports the cost in its own span, and the forfeited amount
+    // becomes zero.
     world.settle(&first, "1-1", cents(3)).unwrap();
     assert_eq!(forfeited(&world, "1"), [Usd::ZERO]);
 }

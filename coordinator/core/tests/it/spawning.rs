@@ -179,7 +179,8 @@ fn p_spawning_twice_is_the_same_spawn_and_other_content_is_a_conflict() {
     assert_eq!(world.spawn(&root, child.clone()).unwrap(), []);
     let conflict = world.spawn(&root, with(child.clone(), json!({"goal": "b"}))).unwrap_err();
     assert!(matches!(conflict, Refusal::Conflict { .. }));
-    // A redelivery after the child's end, from a successor of the parent, is still the same spawn.
+    // A redelivery after the child's end, from a later attempt of the parent, is still the same
+    // spawn.
     world.run("a", "ok");
     world.pass(10_000);
     let successor = world.claim("root");
@@ -213,7 +214,8 @@ fn p_a_refusal_leaves_no_trace_and_all_its_problems_come_at_once() {
 
 #[test]
 fn p_the_checks_run_in_the_order_of_the_specification() {
-    // One spawn that breaks every rule, corrected one by one: each refusal is that of the next rule.
+    // One spawn that breaks every rule is corrected one rule at a time: each refusal is that of the
+    // next rule.
     let mut world = World::new();
     world.settings.limits.max_depth = 1;
     world.settings.limits.max_children = 1;
@@ -247,7 +249,8 @@ fn p_the_checks_run_in_the_order_of_the_specification() {
     assert_eq!(code(&mut world, &root, &late), "ended");
 }
 
-/// What is used of each limit is reported at `n - 1`, `n` and `n + 1` of `n`, with a tick before the end and without.
+/// Usage of `n - 1`, `n` and `n + 1` of a limit `n` is reported, with a tick before the end and
+/// without.
 #[test]
 fn l_a_limit_means_the_same_at_a_tick_and_at_the_end() {
     type Use = fn(u64) -> Progress;
@@ -337,7 +340,8 @@ fn l_a_childs_deadline_is_the_earlier_of_its_own_and_its_parents() {
     assert_eq!(["a", "b"].map(deadline), [Some(60_000), None]);
 }
 
-/// One worker slot, four steps of 1.4 s each, and a timeout of 3 s each: none waits for the others in vain.
+/// One worker slot and four steps of 1.4 s each, with a timeout of 3 s each: waiting for the slot
+/// times none of them out.
 #[test]
 fn l_the_timeout_of_a_step_counts_from_its_first_attempt() {
     let step =
@@ -372,7 +376,8 @@ fn l_a_timeout_goes_on_through_retries_and_the_wait_between_them() {
     assert_eq!(world.status("a"), "timed_out");
 }
 
-/// The timeout of a submission is wall time; that of a root's profile is how long the agent may run.
+/// The timeout of a submission is wall time; that of a root's profile is the running time of the
+/// agent.
 #[test]
 fn l_the_timeout_of_a_submission_counts_from_its_admission() {
     let mut world = World::with_root(json!({"timeout_ms": 5_000}));
@@ -411,7 +416,7 @@ fn l_max_queue_ms_bounds_each_wait_for_a_worker() {
         )
     );
 
-    // In time. While it runs nothing is bounded; the wait of the next attempt is.
+    // Claimed in time. A running attempt has no queue bound; the wait for the next attempt has one.
     let mut world = waits(6_999);
     let lease = world.claim("root");
     assert_eq!(world.trace.snapshot(world.node("root")).queue_until, None);
@@ -431,7 +436,8 @@ fn l_max_queue_ms_bounds_each_wait_for_a_worker() {
     world.rest();
 }
 
-/// What was stored before timeouts counted from the first attempt still loads, and keeps its deadline.
+/// A context stored before timeouts counted from the first attempt still loads, and keeps its
+/// deadline.
 #[test]
 fn l_a_context_of_an_earlier_version_keeps_its_deadline() {
     let mut world = World::with_root(json!({"timeout_ms": 5_000}));

@@ -1,4 +1,4 @@
-//! The sums of those who spent stay whole, however many there are.
+//! The sums of spenders stay complete, however many spenders exist.
 
 use domain::{AgentId, Usd};
 use trace::{MOST_SPENDERS, Spenders};
@@ -37,7 +37,7 @@ fn who_spends_most_is_told_also_if_it_came_last_and_spends_little_at_a_time() {
     let late = agent("late");
     for round in 0..6_000_u32 {
         spenders.book(Some(&late), None, nanos(1));
-        // Two more small ones come in turn.
+        // Two further small spenders alternate.
         if round.is_multiple_of(3) {
             spenders.book(Some(&agent(100 + round % 2)), None, nanos(1));
         }

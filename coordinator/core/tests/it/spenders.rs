@@ -1,11 +1,11 @@
-//! A list of runs tells who spent their money: which agents, with which models.
+//! A list of runs shows its spenders: which agents, with which models.
 
 use domain::wire::{Resume, SettledCall};
 use serde_json::json;
 use trace::Command;
 use world::{World, cents};
 
-/// The spenders of the run of a world, from what is stored of it.
+/// The spenders of a run, from its stored form.
 fn spenders(world: &World) -> Vec<String> {
     let told = |one: domain::wire::Spender| {
         let nobody = if one.others { "others" } else { "nobody" };

@@ -1,4 +1,4 @@
-//! What a context itself cost, against its journal (B19).
+//! The own cost of a context, compared with its journal (B19).
 
 use domain::{
     Amount, decode,
@@ -29,7 +29,7 @@ fn lost(call_id: &str, cents: u64) -> Value {
     json!({"lost": {"call_id": call_id, "amount": amount, "cause": "no answer"}})
 }
 
-/// The sum of the journal and the differences is the own cost, always.
+/// Asserts that the journal's sum plus the differences is the own cost.
 fn statement(world: &World, steps: &[Value]) -> (Vec<(String, Why)>, Statement) {
     let statement = world.node("root").statement(&journal(steps));
     let (mut expected, mut own) = (statement.journal, statement.own);
@@ -63,7 +63,7 @@ fn b19_the_journal_and_what_it_can_not_have_add_up_to_the_own_cost() {
     let told = [answer("1-1", 3), answer("1-2", 4), lost("1-3", 10)];
     assert_eq!(statement(&world, &told).0, lines(&[]), "the journal has everything");
     assert_eq!(world.node("root").estimates(), [(&"1-3".parse().unwrap(), cents(10))]);
-    // Revoked entries stay paid; copies of a branch were paid for elsewhere.
+    // Revoked entries stay paid; copied entries of a branch were paid for in the other run.
     let from = json!({"trace_id": "1af7651916cd43dd8448eb211c80319c", "child_id": "root", "step": 1});
     let branched = [
         json!({"branched": {"from": from, "copies": 1}}),
@@ -79,7 +79,8 @@ fn b19_the_journal_and_what_it_can_not_have_add_up_to_the_own_cost() {
         lines(&[("1-1", Why::NotJournaled), ("1-3", Why::Estimated)])
     );
 
-    // The real cost arrives later; a charge, a cost of a program, and one that is past what is left.
+    // The real cost arrives later; then a charge, a program's cost, and a cost beyond the remaining
+    // budget.
     world.settle(&root, "1-3", cents(2)).unwrap();
     world.settle(&root, "external-abc", cents(1)).unwrap();
     let charge = |key: &str, amount| {
@@ -101,7 +102,8 @@ fn b19_the_journal_and_what_it_can_not_have_add_up_to_the_own_cost() {
     assert_eq!(statement(&world, &told).0, lines(&[&all[..], &[("", Why::Dispute)]].concat()));
 }
 
-/// Of old calls only the sum is kept: the journal has each of them, and a part of the journal is still right.
+/// Only the sum of old calls is kept. The journal has each of them, and comparing only a part of it
+/// stays correct.
 #[test]
 fn b19_calls_that_were_folded_are_accounted_for() {
     let mut world = World::with_root(json!({"max_cost_usd": 10}));
@@ -116,7 +118,7 @@ fn b19_calls_that_were_folded_are_accounted_for() {
     let (differences, part) = statement(&world, &told[1..]);
     assert_eq!(differences, lines(&[("", Why::Older)]));
     assert_eq!(part.differences[0].booked, cents(1));
-    // What is in the journal and not booked yet is told too.
+    // A journaled call that is not booked yet is reported too.
     world.hold(&root, "1-301", cents(2)).unwrap();
     let early: Vec<Value> = told.iter().cloned().chain([answer("1-301", 2)]).collect();
     let (differences, whole) = statement(&world, &early);

@@ -1,5 +1,5 @@
-//! The answer to every command in every status; none panics. The snapshot is the whole table: a changed answer is a
-//! changed rule.
+//! The answer to every command in every status; none panics. The snapshot is the whole table: a
+//! changed answer is a changed rule.
 
 use std::fmt::Write;
 
@@ -17,7 +17,8 @@ use serde_json::json;
 use trace::{Amend, Command, ContextSpec, Earlier, RerunOrder, Spawn, Submit};
 use world::{World, cents, id};
 
-/// A world whose context `x` has the status, and the lease of its last attempt (made up if none).
+/// A world whose context `x` has this status, and the lease of its last attempt (invented if it had
+/// none).
 fn in_status(status: &str) -> (World, Lease) {
     let made_up = Lease { child_id: id("x"), attempt: 1, token: "none".parse().unwrap() };
     if status == "absent" {
@@ -239,7 +240,7 @@ fn commands(world: &World, lease: &Lease) -> Vec<(&'static str, Command)> {
     ]
 }
 
-/// Another step behind the first, which has begun.
+/// Adds a step after the first, which has begun.
 fn amend(world: &World) -> Amend {
     let step = |name: &str| json!({"id": name, "agent_id": "writer", "task_description": "t"});
     let graph = json!({"child_id": "x", "steps": [step("s"), step("s2")], "max_cost_usd": 1});
@@ -312,7 +313,7 @@ trait RestIfBegun {
 }
 
 impl RestIfBegun for World {
-    /// A trace that was only cancelled has no context.
+    /// Skips `rest` for a trace that was cancelled before its submission: it has no context.
     fn rest_if_begun(&mut self) {
         if self.trace.root().is_some() {
             self.rest();

@@ -122,7 +122,7 @@ fn g13_a_context_takes_a_thousand_messages_and_no_more() {
 fn g13_messages_that_do_not_fit_into_one_answer_come_with_the_next() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     world.measured();
-    // Every character is escaped: six bytes each.
+    // Every character is escaped and takes six bytes.
     let long = |n: usize| format!("{n}{}", "\u{1}".repeat(60_000));
     (0..3).for_each(|n| drop(world.tell_as(&format!("m{n}"), None, &long(n)).unwrap()));
     let lease = world.claim("root");
@@ -167,7 +167,7 @@ fn ladder() -> Value {
     json!([{"at": 0.5, "tell": true}, {"at": 0.8, "model": "cheaper"}, {"at": 0.9, "compact": true}])
 }
 
-/// A world whose root has this ladder and a dollar.
+/// A world whose root has this ladder and a budget of one dollar.
 fn with_ladder() -> World {
     let mut world = World::new();
     world.agent(json!({"agent_id": "default", "fallback_model": "small", "on_budget": ladder()}));
@@ -232,7 +232,7 @@ fn b21_the_models_of_a_ladder_must_be_allowed_and_exist() {
     let ladder = |child: &str, model: &str| json!({"goal": "c", "child_id": child, "agent_id": "writer", "on_budget": [{"at": 0.5, "model": model}]});
     let refusal = world.spawn(&lease, ladder("c", "large")).unwrap_err().to_string();
     assert_eq!(refusal, "model `large` is not among the allowed_models of `root`");
-    // A fallback model that is not allowed does not apply: the rung only tells.
+    // A fallback model that is not allowed is not used: the rung only sends its message.
     world.spawn(&lease, ladder("told", "cheaper")).unwrap();
     let told = world.claim("told");
     world.hold(&told, "1", cents(90)).unwrap();

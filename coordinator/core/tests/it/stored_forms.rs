@@ -1,5 +1,5 @@
-//! The form of a stored trace (t9). A trace in another form is rejected before the rest of it is read; a context of
-//! each status reads back as it was.
+//! The form of a stored trace (t9). A trace in another form is rejected before the rest of it is
+//! read; a context of each status reads back unchanged.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use trace::{Command, Trace};
 use world::{World, cents, id};
 
-/// All that is stored of a trace.
+/// All stored fields of a trace.
 fn stored(trace: &Trace) -> HashMap<String, String> {
     let mut trace = trace.clone();
     trace.mark_all_changed();
@@ -27,7 +27,7 @@ fn t9_a_trace_in_another_form_is_rejected_with_both_forms_and_a_hint() {
     let head: Value = serde_json::from_str(&fields["head"]).unwrap();
     assert_eq!(head["form"], json!(9));
 
-    // The other form may write the rest of the head differently.
+    // Another form may also write the rest of the head differently.
     let others = [
         (json!({"form": 8, "settings": 1}), "form 8", "an earlier build"),
         (json!({"form": 10, "settings": 1}), "form 10", "a later build"),
@@ -88,7 +88,7 @@ fn t9_a_context_of_each_status_reads_back_as_it_was() {
             "{status}"
         );
         assert_eq!(stored(&again), fields);
-        // A status that this program does not know is not taken for another one.
+        // An unknown status is an error, and is not read as another status.
         fields.insert("c0".into(), fields["c0"].replacen(&status.to_string(), r#"{"asleep":{}}"#, 1));
         assert!(read(&world, &fields).unwrap_err().to_string().starts_with("field `c0`"));
     }

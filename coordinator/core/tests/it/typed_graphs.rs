@@ -1,4 +1,5 @@
-//! Graphs whose inputs and results have types (G1, G2): `input_schema`, `output` and `output_schema`.
+//! Graphs whose inputs and results have types (G1, G2): `input_schema`, `output` and
+//! `output_schema`.
 
 use domain::{
     decode::{self, Format},
@@ -67,7 +68,7 @@ fn g2_inputs_that_do_not_fit_are_refused_with_every_mistake_and_its_path() {
     );
     let mut world = World::new();
     world.submit_graph(typed(json!({}))).unwrap();
-    // The same again is the same submission; with another input it is not.
+    // An equal submission is accepted again; with another input it is a conflict.
     assert!(world.submit_graph(typed(json!({}))).unwrap().is_empty());
     let other = typed(json!({"inputs": {"topic": "bees", "sizes": []}}));
     assert!(matches!(world.submit_graph(other), Err(Refusal::Conflict { .. })));
@@ -135,14 +136,14 @@ fn g1_the_result_of_a_graph_is_what_output_names() {
         assert_eq!(outcome(&world, "graph")["result"], expected);
         world.rest();
     }
-    // What was not written is null.
+    // An output that was not written is null.
     let graph =
         typed(json!({"on_partial_success": "continue", "output": {"text": "text", "words": "words"}}));
     let mut world = World::with_graph(graph);
     world.run("a", "long");
     world.break_it("b");
     assert_eq!(outcome(&world, "graph")["result"], json!({"text": "long", "words": null}));
-    // What is written once for each item has no one value.
+    // A key that is written once per item has no single value.
     let items = json!({"id": "map", "for_each": "sizes", "steps": [step("i", json!({"output_to": "each"}))]});
     let told =
         mistakes(World::new().submit_graph(typed(json!({"steps": [items], "output": "each"}))).unwrap_err());
@@ -171,7 +172,7 @@ fn g1_a_result_that_does_not_fit_the_output_schema_of_its_graph_fails_it() {
     );
     assert_eq!(ended["graph"]["verdict"], "failed");
     world.rest();
-    // Without `output`, the results of the steps; of a race, the winner's.
+    // Without `output` the result is the results of the steps; for a race, the winner's.
     let by_step = json!({"required": ["a", "b"], "properties": {"b": {"type": "integer"}}});
     let mut world = World::with_graph(typed(json!({"output_schema": by_step})));
     world.run("a", "long");
@@ -213,7 +214,7 @@ fn g15_other_inputs_of_a_rerun_are_checked_too() {
     let refused = |inputs: Value| mistakes(world.rerun(json!({"inputs": inputs})).err().unwrap());
     assert!(refused(json!({"topic": 7})).contains("inputs.topic: it should be a string, not 7"));
     assert!(refused(json!({"topik": "bees"})).contains("did you mean `topic`?"));
-    // One that was not given, and one that had its default.
+    // An input that was missing before, and one that had its default before.
     let again = world.rerun(json!({"inputs": {"note": "new", "tone": "warm"}})).unwrap();
     assert_eq!(queued(&again), ["a"]);
     assert_eq!(queued(&world.rerun(json!({})).unwrap()), ["b"]);

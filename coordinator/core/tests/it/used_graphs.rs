@@ -1,4 +1,4 @@
-//! A graph as a step (G1, G2): its keys and the ids of its steps are its own, and it runs as a group does.
+//! A graph as a step (G1, G2): its keys and step ids are separate, and it runs as a group does.
 
 use domain::{
     decode,
@@ -29,7 +29,8 @@ fn inner(more: Value) -> Value {
     )
 }
 
-/// Two uses of one graph, whose keys and ids are also those of the graph around them, and a step that reads both.
+/// Two uses of one graph, whose keys and ids also exist in the outer graph, and a step that reads
+/// both.
 fn twice() -> Value {
     json!({"inputs": {"raw": "ants", "topic": "bees"}, "mode": "parallel", "steps": [
         {"id": "one", "graph": inner(json!({})), "with": {"topic": "raw"}, "output_to": "first"},
@@ -49,7 +50,7 @@ fn refused(graph: Value) -> String {
     }
 }
 
-/// What is stored and what the log gives are the trace as it is.
+/// The stored trace and the replayed log both equal the trace.
 fn check(world: &World) {
     world.check_replay();
     let changes = {
@@ -147,7 +148,7 @@ fn g1_inputs_that_do_not_fit_fail_the_step_before_anything_of_it_runs() {
     assert!(reason.contains("inputs.topic: it should be a string"), "{reason}");
     assert!(world.trace.context(&id("b")).is_none());
     world.rest();
-    // One that is missing skips it, and under best effort is null.
+    // A missing input skips the step; under best effort it is null.
     let graph = |policy: &str| {
         json!({"on_partial_success": policy, "mode": "parallel", "steps": [
             step("a", json!({"output_to": "found"})), step("c", json!({})),
@@ -226,7 +227,7 @@ fn g1_a_graph_in_a_loop_gets_what_the_round_before_gave() {
     assert_eq!(verdict(&world), GraphVerdict::Succeeded);
     assert_eq!(serde_json::to_value(world.trace.outputs()).unwrap()["best"], "good");
     world.rest();
-    // Nobody around it sees its steps.
+    // The outer graph does not see its inner steps.
     let told =
         refused(json!({"steps": [{"id": "g", "graph": inner(json!({})), "with": {"topic": {"value": "x"}},
         "loop": {"max_rounds": 2, "until": "steps.edit.status == 'succeeded' || outputs.raw == 1"}}]}));
@@ -301,7 +302,7 @@ fn g15_a_rerun_takes_the_steps_of_a_graph_as_a_step_and_from_names_them() {
     from.run("one-edit", "ANTS");
     from.run("two-edit", "W");
     assert_eq!(inputs(&from, "draft"), json!({"first": "ANTS", "text": "W"}));
-    // Another value of what is given: the whole graph runs again, and the other one stays.
+    // Another input value: the graph that reads it runs again, and the other one stays.
     let other = world.rerun(json!({"inputs": {"raw": "flies"}})).unwrap();
     assert_eq!(queued(&other), ["one-draft", "two-edit"]);
     assert_eq!(inputs(&other, "one-draft")["topic"], "flies");

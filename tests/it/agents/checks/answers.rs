@@ -10,7 +10,7 @@ use trellis_tests::servers::{ModelServer, Prompt};
 use super::{checked, counts, decisions, embedded, prompts, run};
 use crate::agents::{call, check_bill, say};
 
-/// proves: a denied prompt is neither held for nor sent, and the agent ends as refused.
+/// proves: for a denied prompt no hold is taken and nothing is sent, and the agent ends as refused.
 #[tokio::test(flavor = "multi_thread")]
 async fn b16_a_denied_prompt_is_not_sent_and_costs_nothing() {
     let model = ModelServer::start(|_: &Prompt| say("hello")).await;
@@ -29,7 +29,7 @@ async fn b16_a_denied_prompt_is_not_sent_and_costs_nothing() {
     assert!(
         held.iter().all(|message| !String::from_utf8_lossy(&message.payload).contains(r#""type":"held""#))
     );
-    // The worst case of a call is bounded as well.
+    // A check can also bound the worst-case cost of a call.
     let checks = json!([{"name": "cheap", "cost": {"max_usd_per_call": 0.0001}}]);
     cluster.client.apply(json!([checked(checks)])).await;
     let (outcome, _) = run(&cluster, "be cheap").await;
@@ -39,7 +39,7 @@ async fn b16_a_denied_prompt_is_not_sent_and_costs_nothing() {
     cluster.stop().await;
 }
 
-/// proves: what is redacted in a message stays redacted in every later call, whichever attempt makes it.
+/// proves: a redaction in a message stays in every later call of every attempt.
 #[tokio::test(flavor = "multi_thread")]
 async fn b16_a_redacted_message_stays_redacted_in_every_later_call() {
     let model = ModelServer::start(|prompt: &Prompt| match prompt.turn() {
@@ -74,7 +74,7 @@ async fn b16_a_redacted_message_stays_redacted_in_every_later_call() {
         assert!(text.contains("use [redacted:keys] and be QUIET") && !text.contains("HIDDEN"), "{text}");
     }
     assert!(seen[2].to_string().contains("the QUIET one"));
-    // The task was changed once by each, the answer of the human once by the program.
+    // Each check changed the task once; the program changed the human's answer once.
     let expected = ["keys before_call change", "shout before_call change", "shout before_call change"];
     assert_eq!(decisions(&journal), expected);
     cluster.stop().await;
@@ -88,7 +88,8 @@ changed = asked["text"].replace("quiet", "QUIET")
 print(json.dumps({"decision": "change", "text": changed, "reason": "louder"}))
 "#;
 
-/// proves: an answer that is denied was paid for; the model is told and asked again, within its steps; it is never shown.
+/// proves: a denied answer is paid and never shown; the model gets the reason and is called again,
+/// within its steps.
 #[tokio::test(flavor = "multi_thread")]
 async fn b16_a_denied_answer_is_paid_and_asked_for_again() {
     let model = ModelServer::start(|prompt: &Prompt| match prompt.turn() {
@@ -115,7 +116,8 @@ async fn b16_a_denied_answer_is_paid_and_asked_for_again() {
     cluster.stop().await;
 }
 
-/// proves: a model that never gives an acceptable answer ends by its steps.
+/// proves: denied answers use up steps, so a model without an acceptable answer ends at
+/// `max_steps`.
 #[tokio::test(flavor = "multi_thread")]
 async fn b16_l_denied_answers_are_steps() {
     let model = ModelServer::start(|_: &Prompt| say("no JSON")).await;
@@ -130,7 +132,8 @@ async fn b16_l_denied_answers_are_steps() {
     cluster.stop().await;
 }
 
-/// proves: a model call beyond the rate waits for its minute, and is denied if the deadline comes first.
+/// proves: a model call above the rate waits for its minute, and is denied if the deadline comes
+/// first.
 #[tokio::test(flavor = "multi_thread")]
 async fn b16_a_model_call_beyond_its_rate_is_denied_if_it_can_not_wait() {
     let model = ModelServer::start(|_: &Prompt| call("fs_list", json!({"path": "."}))).await;

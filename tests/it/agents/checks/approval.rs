@@ -10,7 +10,7 @@ use trellis_tests::{
 use super::{decisions, tool_errors};
 use crate::agents::{call, check_bill, cluster, finished, say};
 
-/// Waits for question `number` of the root, ends the worker, and answers.
+/// Waits for question `number` of the root, stops the worker, and answers.
 async fn answer(cluster: &mut Processes, run: domain::TraceId, number: usize, question: &str, answer: &str) {
     cluster
         .until(run, "asking", |trace| {
@@ -25,8 +25,9 @@ async fn answer(cluster: &mut Processes, run: domain::TraceId, number: usize, qu
     cluster.client.publish(Subject::Input, &json!({"trace_id": run, "answered": answered})).await;
 }
 
-/// proves: every listed tool call and every dear model call is asked about once, whatever worker is killed; a yes lets it go
-/// on, anything else denies it with the human's words.
+/// proves: a human is asked once about every listed tool call and every expensive model call, even
+/// if a worker is killed. A yes lets the call proceed; any other answer denies it with the human's
+/// words.
 #[tokio::test(flavor = "multi_thread")]
 async fn b16_a_human_approves_calls_once_each() {
     let model = ModelServer::start(|prompt: &Prompt| match prompt.turn() {
@@ -61,7 +62,7 @@ async fn b16_a_human_approves_calls_once_each() {
     check_bill(&model, &[&trace], 0);
 }
 
-/// proves: a dear model call waits for a human, and is not made without a yes.
+/// proves: an expensive model call waits for a human, and is made only after a yes.
 #[tokio::test(flavor = "multi_thread")]
 async fn b16_a_dear_model_call_needs_a_human() {
     let model = ModelServer::start(|_: &Prompt| say("done")).await;

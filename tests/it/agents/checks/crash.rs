@@ -1,5 +1,5 @@
-//! A worker is killed between a check and its call, and between a decision and its entry in the journal: nothing is lost,
-//! nothing is done twice.
+//! A worker is killed between a check and its call, and between a decision and its journal entry.
+//! Nothing is lost, and nothing is done twice.
 
 use serde_json::json;
 use trellis_tests::servers::{Prompt, Reply};
@@ -10,7 +10,7 @@ use crate::agents::{
     survives::{Story, survives},
 };
 
-/// Tries a forbidden write, writes a secret, spawns a child, and returns what it wrote.
+/// Tries a forbidden write, writes a secret, spawns a child, and returns the text that it wrote.
 fn author(prompt: &Prompt) -> Reply {
     if prompt.task().starts_with("look up") {
         return say("forty-two");
@@ -24,7 +24,8 @@ fn author(prompt: &Prompt) -> Reply {
     }
 }
 
-/// Runs it with a worker that aborts at `point`. `unseen` answers are lost with it.
+/// Runs the author with a worker that aborts at `point`. `unseen` is the number of answers lost in
+/// the crash.
 async fn author_survives(point: &str, unseen: u64) {
     let mut author_agent = agent("author");
     author_agent["checks"] = json!([
@@ -41,15 +42,15 @@ async fn author_survives(point: &str, unseen: u64) {
     assert!(!serde_json::to_string(&journal).unwrap().contains("SECRET"), "{point}");
 }
 
-/// proves: a check that has passed is not lost with its worker, and its call is made once.
+/// proves: a passed check survives its worker, and its call is made once.
 #[tokio::test(flavor = "multi_thread")]
 async fn b16_killed_between_a_check_and_its_call() {
     author_survives("checked:1", 0).await;
     author_survives("checked:4", 0).await;
 }
 
-/// proves: a decision that was not written down is made again by the next attempt; of an answer that was lost with it the
-/// cost is booked.
+/// proves: a decision that is not in the journal is made again by the next attempt; the cost of an
+/// answer lost with it is booked.
 #[tokio::test(flavor = "multi_thread")]
 async fn b16_killed_between_a_decision_and_its_entry() {
     author_survives("decided:1", 0).await;
@@ -57,7 +58,8 @@ async fn b16_killed_between_a_decision_and_its_entry() {
     author_survives("decided:3", 1).await;
 }
 
-/// proves: a decision that was written down and not told is told by the next attempt, and the call is not made.
+/// proves: a journaled denial that the model has not received is delivered by the next attempt, and
+/// the call is not made.
 #[tokio::test(flavor = "multi_thread")]
 async fn b16_killed_between_a_denial_and_the_answer_to_the_model() {
     author_survives("written:1", 0).await;

@@ -57,7 +57,7 @@ async fn run_as(cluster: &Cluster, trace_id: TraceId, goal: &str) -> (Outcome, V
     (outcome, journal)
 }
 
-/// The decisions other than a pass in a journal, as `check moment decision`.
+/// The decisions in a journal except passes, as `check moment decision`.
 fn decisions(journal: &[HistoryEntry]) -> Vec<String> {
     let steps = journal.iter().flat_map(|entry| entry.step.checks());
     steps
@@ -82,7 +82,7 @@ fn tool_errors(journal: &[HistoryEntry]) -> Vec<String> {
     journal.iter().filter_map(error).collect()
 }
 
-/// Everything that is stored or sent about a run: its events, outcomes and questions, and its journals.
+/// All stored and sent data of a run: its events, outcomes, questions and journals.
 async fn everything(cluster: &Cluster, trace: TraceId) -> String {
     let mut all = String::new();
     for filter in [Filter::EventsOf(trace), Filter::HistoriesOf(trace)] {

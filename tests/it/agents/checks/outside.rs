@@ -1,4 +1,4 @@
-//! Checks that a program or an MCP server decides, and checks of programs.
+//! Checks that a program or an MCP server decides, and checks on program agents.
 
 use domain::wire::{EndStatus, HistoryStep};
 use serde_json::{Value, json};
@@ -11,7 +11,8 @@ fn program(name: &str, script: &str) -> Value {
     json!({"name": name, "on": ["before_tool"], "timeout_ms": 3000, "program": {"command": ["sh", "-c", script]}})
 }
 
-/// proves: a program that fails, is late or can't be understood denies; one that may go on sees what it is told to see.
+/// proves: a check program that fails, is late or prints nonsense denies the call; a working
+/// program receives only the call.
 #[tokio::test(flavor = "multi_thread")]
 async fn b16_a_program_that_fails_or_is_late_denies() {
     let model = ModelServer::start(|prompt: &Prompt| match prompt.turn() {
@@ -35,7 +36,7 @@ async fn b16_a_program_that_fails_or_is_late_denies() {
         assert!(errors[0].contains(reason), "{name}: {errors:?}");
         cluster.stop().await;
     }
-    // It is given the call, runs in a directory of its own, and sees no secret.
+    // The program receives the call, runs in its own directory, and has no secrets.
     let script = r#"
 import json, os, sys
 asked = json.loads(sys.stdin.readline())
@@ -58,7 +59,7 @@ print(json.dumps({"decision": "change" if clean and right else "halt", "argument
     cluster.stop().await;
 }
 
-/// proves: a server that is not there denies: no call is let through for want of an answer.
+/// proves: an unreachable server denies: no call proceeds without an answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn b16_an_mcp_check_without_its_server_denies() {
     let model = ModelServer::start(|_: &Prompt| say("done")).await;
@@ -71,7 +72,8 @@ async fn b16_an_mcp_check_without_its_server_denies() {
     cluster.stop().await;
 }
 
-/// An MCP server with one tool, which denies arguments that contain `forbidden` and does not understand `riddle`.
+/// An MCP server with one tool. It denies arguments that contain `forbidden`, and gives an invalid
+/// answer for `riddle`.
 const SERVER: &str = r#"
 import json, sys
 for line in sys.stdin:
@@ -93,7 +95,7 @@ for line in sys.stdin:
     print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
 "#;
 
-/// proves: a tool of an MCP server decides, also one that the agent itself may not call.
+/// proves: an MCP tool decides, even one that the agent itself may not call.
 #[tokio::test(flavor = "multi_thread")]
 async fn b16_an_mcp_tool_decides() {
     let model = ModelServer::start(|_: &Prompt| say("done")).await;
@@ -114,7 +116,7 @@ async fn b16_an_mcp_tool_decides() {
     cluster.stop().await;
 }
 
-/// A program as an agent: one tool call, one that is denied, one model call, one that is denied.
+/// A program agent: one allowed and one denied tool call, one allowed and one denied model call.
 const PROGRAM: &str = r#"
 import json, sys
 start = json.loads(sys.stdin.readline())

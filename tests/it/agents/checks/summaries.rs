@@ -1,4 +1,5 @@
-//! Checks and the summaries of full windows (W7): a summary is not an answer of the agent, and its request not the agent's.
+//! Checks and the summaries of full windows (W7): a summary is not an answer, and its request is
+//! not the agent's prompt.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -23,7 +24,8 @@ use crate::agents::{
 const FINAL: &str = "{\"found\": \"all\"}";
 const LAST: usize = 12;
 
-/// A model that writes long files until its window is full, then answers with JSON; its summaries are none.
+/// A model that writes long files until its window is full, then answers with JSON. Its summaries
+/// are plain text.
 async fn writing() -> ModelServer {
     let made = AtomicUsize::new(0);
     ModelServer::start(move |prompt: &Prompt| {
@@ -46,7 +48,8 @@ async fn run(cluster: &Cluster, more: Value) -> (EndStatus, Vec<HistoryEntry>) {
     (outcome.context.status, journal)
 }
 
-/// proves: what an answer has to look like is not asked of a summary, and a summary is not shown as an answer.
+/// proves: checks of the answer's form do not apply to a summary, and a summary is not shown as an
+/// answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn b16_a_summary_is_neither_judged_nor_shown_as_an_answer() {
     let model = writing().await;
@@ -70,7 +73,7 @@ async fn b16_a_summary_is_neither_judged_nor_shown_as_an_answer() {
     cluster.stop().await;
 }
 
-/// proves: a denied request for a summary costs the summary, and not the agent.
+/// proves: a denied summary request drops the summary, and the agent continues.
 #[tokio::test(flavor = "multi_thread")]
 async fn b16_a_denied_summary_is_dropped_and_the_agent_goes_on() {
     let model = writing().await;
@@ -84,11 +87,11 @@ async fn b16_a_denied_summary_is_dropped_and_the_agent_goes_on() {
     cluster.stop().await;
 }
 
-/// proves: the parts of a summary's request are redacted before they are cut.
+/// proves: the parts of a summary request are redacted before they are cut.
 #[tokio::test(flavor = "multi_thread")]
 async fn b16_no_part_of_a_secret_is_sent_for_a_summary() {
     let made = AtomicUsize::new(0);
-    // The secret lies across the longest part of a transcript.
+    // The secret crosses the place where the longest part of a transcript is cut.
     let model = ModelServer::start(move |prompt: &Prompt| {
         if is_summary(&prompt.body) {
             return say("SUMMARY: the word is tulip");
@@ -117,7 +120,8 @@ async fn b16_no_part_of_a_secret_is_sent_for_a_summary() {
     cluster.stop().await;
 }
 
-/// proves: without a cheaper model of its own, a summary is the work of the model that the ladder changed to.
+/// proves: without a cheaper model of its own, the agent's summary is written by the model that the
+/// ladder selected.
 #[tokio::test(flavor = "multi_thread")]
 async fn b21_a_summary_is_written_by_the_model_of_the_ladder() {
     let model = writing().await;

@@ -7,7 +7,8 @@ use trellis_tests::servers::{ModelServer, Prompt};
 use super::{checked, counts, decisions, embedded, everything, passes, prompts, run, tool_errors};
 use crate::agents::{call, say};
 
-/// proves: a denied call is not made, the model is told the check and the reason, and every decision is in the journal.
+/// proves: a denied call is not made, the model gets the check's name and reason, and every
+/// decision is in the journal.
 #[tokio::test(flavor = "multi_thread")]
 async fn b16_a_denied_tool_call_is_not_made_and_the_model_is_told_why() {
     let model = ModelServer::start(|prompt: &Prompt| match prompt.turn() {
@@ -29,10 +30,11 @@ async fn b16_a_denied_tool_call_is_not_made_and_the_model_is_told_why() {
     let errors = tool_errors(&journal);
     assert!(errors[0].contains("denied by the check `no-rm`: it matches pattern 1 of 1"), "{errors:?}");
     assert!(prompts(&model).contains("denied by the check `no-rm`"), "the model is told");
-    // Three calls with `small` before and after; of the tools, one passed `paths` and `small` on both sides.
+    // `small` ran before and after three calls; of the tool calls, one passed `paths` and `small`
+    // before and after.
     assert!(passes(&journal) > 6, "passes are in the journal too: {journal:#?}");
     assert_eq!(counts(&cluster, &outcome).await, [0, 1, 0]);
-    // The event says so once.
+    // One event reports it.
     let events = cluster.client.bus.read(&Filter::EventsOf(outcome.trace_id)).await.unwrap();
     let events: String = events.iter().map(|event| String::from_utf8_lossy(&event.payload)).collect();
     let seen = events.matches(r#""type":"checked""#).count();
@@ -40,10 +42,11 @@ async fn b16_a_denied_tool_call_is_not_made_and_the_model_is_told_why() {
     cluster.stop().await;
 }
 
-/// proves: what is redacted reaches neither model nor tool nor journal nor events nor the live output.
+/// proves: redacted text is missing from model, tool, journal, events and live output.
 #[tokio::test(flavor = "multi_thread")]
 async fn b16_what_a_redaction_removed_is_nowhere() {
-    // The tool writes what the model said, redacted; the second file is written by the model unredacted before the check.
+    // The tool receives the redacted text of the first secret. The second secret is in the model's
+    // own answer.
     let model = ModelServer::start(|prompt: &Prompt| match prompt.turn() {
         0 => call("fs_write", json!({"path": "outputs/a", "content": "the key is sk-SECRET1, keep it"})),
         1 => call("fs_read", json!({"path": "outputs/a"})),
@@ -99,7 +102,8 @@ async fn b16_the_output_of_a_tool_is_checked_before_anybody_reads_it() {
     cluster.stop().await;
 }
 
-/// proves: a rate of tool calls is counted from the journal, and the agent is told when to try again.
+/// proves: the rate of tool calls is computed from the journal, and the agent receives the time of
+/// the next possible call.
 #[tokio::test(flavor = "multi_thread")]
 async fn b16_a_rate_denies_a_tool_call_beyond_it() {
     let model = ModelServer::start(|prompt: &Prompt| match prompt.turn() {
@@ -116,7 +120,7 @@ async fn b16_a_rate_denies_a_tool_call_beyond_it() {
     cluster.stop().await;
 }
 
-/// proves: a check that halts ends the context as aborted, with its name and reason.
+/// proves: a halting check ends the context as aborted, with the check's name and reason.
 #[tokio::test(flavor = "multi_thread")]
 async fn b16_a_check_halts_the_context() {
     let model =

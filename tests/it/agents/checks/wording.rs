@@ -1,5 +1,5 @@
-//! What a model is sent was judged in exactly these words: a change stays when something is added to a message, and what is
-//! added is judged too.
+//! The checks judge exactly the text that a model receives. A changed text stays changed when a
+//! message is extended, and the addition is judged too.
 
 use std::path::Path;
 
@@ -19,8 +19,8 @@ use crate::agents::{
     say,
 };
 
-/// An MCP server whose one tool takes a password out of texts, and adds each text to the file `judged` of a directory. It
-/// answers only when the file `go` is there.
+/// An MCP server whose one tool removes a password from texts and appends each text to the file
+/// `judged` of a directory. It answers only once the file `go` exists.
 const SERVER: &str = r#"
 import json, os, sys, time
 directory = sys.argv[1]
@@ -76,8 +76,8 @@ fn assert_hidden(model: &ModelServer) {
     }
 }
 
-/// proves: the task and the inputs stay as they were changed when a notice of dropped exchanges is added to them; a text is
-/// judged once.
+/// proves: the changed task and inputs stay changed when a notice of dropped exchanges is added to
+/// them; each text is judged once.
 #[tokio::test(flavor = "multi_thread")]
 async fn b16_a_change_outlives_a_compaction() {
     let model = looping(15, long_call).await;
@@ -96,13 +96,14 @@ async fn b16_a_change_outlives_a_compaction() {
     let all = texts.len();
     texts.sort();
     texts.dedup();
-    // The outputs of the tool are all the same text, and each is judged once it is known.
+    // All outputs of the tool are the same text, so it is judged once.
     assert_eq!(texts.len(), all, "no text is judged twice: {texts:#?}");
     cluster.stop().await;
     std::fs::remove_dir_all(directory).unwrap();
 }
 
-/// proves: the prompt of the last report is judged, though the call before it was decided.
+/// proves: the prompt of the last report is judged, even though the call before it was already
+/// decided.
 #[tokio::test(flavor = "multi_thread")]
 async fn b16_a_change_outlives_the_last_report() {
     let model = ModelServer::start(|_: &Prompt| say("this far I came")).await;
@@ -121,7 +122,8 @@ async fn b16_a_change_outlives_the_last_report() {
     std::fs::remove_dir_all(directory).unwrap();
 }
 
-/// proves: a message that comes while the first call is checked is judged before it is sent, and so are the inputs beside it.
+/// proves: a message that arrives while the first call is checked is judged before it is sent,
+/// together with the inputs beside it.
 #[tokio::test(flavor = "multi_thread")]
 async fn b16_a_message_to_an_agent_is_judged_with_what_it_is_joined_to() {
     let model = ModelServer::start(|prompt: &Prompt| match prompt.turn() {

@@ -1,4 +1,5 @@
-//! mdBook builds the book without a warning; its pages are whole without a network, and no link in them is dead.
+//! mdBook builds the book without a warning; its pages need no network, and no link in them is
+//! dead.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,9 +13,9 @@ use trellis_tests::{processes::repository, servers::installed};
 
 #[derive(Debug, Default)]
 struct Html {
-    /// What is linked to or loaded.
+    /// The targets of links and of loaded files.
     links: Vec<String>,
-    /// What a browser loads by itself.
+    /// The files that a browser loads by itself.
     loaded: Vec<String>,
     ids: BTreeSet<String>,
 }
@@ -37,7 +38,7 @@ fn read(path: &Path) -> Html {
     }
 }
 
-/// What is wrong with the pages of a built book.
+/// All mistakes in the pages of a built book.
 fn wrong(book: &Path) -> Vec<String> {
     fn walk(path: &Path, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()) {
@@ -54,7 +55,7 @@ fn wrong(book: &Path) -> Vec<String> {
         let name = path.strip_prefix(book).unwrap().display();
         let foreign = |link: &&String| link.contains("://") || link.starts_with("//");
         wrong.extend(page.loaded.iter().filter(foreign).map(|link| format!("{name} loads {link}")));
-        // It stands for pages at any depth, and print.html has every page in one.
+        // 404.html is shown for pages at any depth, and print.html contains every page.
         if ["404.html", "print.html"].contains(&name.to_string().as_str()) {
             continue;
         }
@@ -82,7 +83,7 @@ fn mdbook_builds_the_book_without_a_warning_and_nothing_in_it_is_dead() {
     let _ = fs::remove_dir_all(&book);
     let mut command = Command::new(repository().join("scripts/book"));
     command.arg(&book).env("TRELLIS_MDBOOK", installed("TRELLIS_MDBOOK", Path::new("bin/mdbook")));
-    // Nothing may be fetched: whoever tries meets a proxy that is not there.
+    // A proxy that does not exist, so that every download fails.
     let nowhere =
         ["http_proxy", "https_proxy", "HTTPS_PROXY", "ALL_PROXY"].map(|name| (name, "http://127.0.0.1:9"));
     let output = command.envs(nowhere).output().unwrap();
@@ -94,7 +95,7 @@ fn mdbook_builds_the_book_without_a_warning_and_nothing_in_it_is_dead() {
     let found = wrong(&book);
     assert!(found.is_empty(), "{}", found.join("\n"));
 
-    // It would be found.
+    // A planted mistake is found.
     fs::write(
         book.join("planted.html"),
         r##"<a href="none.html"></a><a href="index.html#none"></a><img src="https://x.y/z.png">"##,

@@ -1,4 +1,5 @@
-//! Every command of the book and of README.md is run, or says why not: see the head of this folder.
+//! Every command of the book and of README.md is run, or the page says why not: see the head of
+//! this folder.
 
 use std::{
     collections::BTreeMap,
@@ -25,15 +26,16 @@ use super::{
     page::{Page, Part, shows},
 };
 
-/// Long enough for any page on a busy machine: it only ends what hangs.
+/// Long enough for any page on a busy machine: it only ends a hanging page.
 const LONGEST: Duration = Duration::from_secs(240);
 
-/// What the shell of every page has: `eventually COMMAND` tries it again until it succeeds, for a minute or so.
+/// The functions of every page's shell: `eventually COMMAND` retries the command until it succeeds,
+/// for about a minute.
 const PRELUDE: &str = "set -o pipefail\neventually() { local n; for n in $(seq 300); do \"$@\" && return; sleep 0.2; done; return 1; }\n";
-/// Lines of output that are told of a command that did something else.
+/// The lines of output shown for a failed command.
 const SHOWN: usize = 60;
 
-/// What a page runs in. Everything of it ends with it.
+/// The environment of a page. All of it ends with the page.
 struct Place {
     dir: PathBuf,
     ports: BTreeMap<u16, u16>,
@@ -77,7 +79,7 @@ impl Place {
         }
     }
 
-    /// The text with addresses of this machine that nobody else uses.
+    /// Replaces the addresses in a text by free ones of this machine.
     fn placed(&mut self, text: &str) -> String {
         let address = Regex::new(r"\b(127\.0\.0\.1|localhost):(\d{4,5})\b").unwrap();
         let replaced = address.replace_all(text, |found: &Captures<'_>| {
@@ -113,7 +115,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // Files that are left are no reason to panic in a drop.
+        // Leftover files must not cause a panic in a drop.
         let _ = fs::remove_dir_all(&self.dir);
     }
 }
@@ -130,7 +132,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Runs a page: what went wrong.
+/// Runs a page. Returns its mistakes.
 async fn run(name: &str, text: &str) -> Vec<String> {
     let page = Page::read(text);
     if page.parts.iter().all(|part| matches!(part, Part::Servers(_) | Part::File { .. })) {
@@ -174,7 +176,7 @@ async fn run(name: &str, text: &str) -> Vec<String> {
     let mut shell = place.shell(&path).spawn().expect("bash runs");
     let group = Pid::from_raw(i32::try_from(shell.id().expect("it was not waited for")).unwrap());
     let in_time = tokio::time::timeout(LONGEST, shell.wait()).await.is_ok();
-    // What it left running, and what hangs.
+    // Kills processes that the page left running, or that hang.
     let _ = killpg(group, Signal::SIGKILL);
     let _ = shell.wait().await;
     for (number, part) in page.parts.iter().enumerate() {
@@ -205,7 +207,8 @@ async fn run(name: &str, text: &str) -> Vec<String> {
     Vec::new()
 }
 
-/// A test for each page whose commands readers try: `cargo test -p trellis-tests --test it -- book::commands::http`.
+/// One test for each page with commands. To run one:
+/// `cargo test -p trellis-tests --test it -- book::commands::http`.
 macro_rules! pages {
     ($($name:ident = $path:literal,)*) => {
         const PAGES: &[&str] = &[$($path),*];
@@ -257,7 +260,7 @@ pages! {
     readme = "README.md",
 }
 
-/// The changelog, and pages about the code, have no commands for readers.
+/// The changelog and pages about the code have no commands for readers.
 #[test]
 fn every_page_with_commands_has_a_test() {
     let pages = super::beneath("docs", "md").into_iter().chain(["README.md".to_owned()]);
@@ -276,7 +279,7 @@ fn every_block_says_what_it_is_and_why_it_is_not_run() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// proves: the test of the commands can fail, in each way that a page can be wrong.
+/// proves: the test of the commands fails for each kind of mistake on a page.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_command_is_found() {
     let right = "```yaml file=a/b.yaml\nx: 1\n```\n```console\n$ cat a/b.yaml\nx: 1\n$ trellis --version\ntrellis …\n```\n```sh\nx=1; sleep 1000 &\n```\n\

@@ -1,4 +1,4 @@
-//! Every link of a page leads to a file, and to a heading of it; every page of docs/ is in the book.
+//! Every link of a page leads to an existing file and heading; every page of docs/ is in the book.
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
@@ -8,7 +8,7 @@ use trellis_tests::processes::repository;
 
 use super::{file, page::Page, pages};
 
-/// What is linked to: its line, and the target.
+/// The links of a page: each with its line and target.
 fn targets(page: &Page) -> Vec<(usize, String)> {
     static LINK: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r"\]\(([^()\s]*(?:\([^()]*\))?[^()\s]*)\)").unwrap());
@@ -18,7 +18,7 @@ fn targets(page: &Page) -> Vec<(usize, String)> {
     page.prose.iter().flat_map(of).collect()
 }
 
-/// What is wrong with the links of a page at `path`.
+/// All mistakes in the links of a page at `path`.
 fn dead(path: &str, page: &Page, has: impl Fn(&str, &str) -> bool) -> Vec<String> {
     let mut wrong = Vec::new();
     let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
@@ -41,7 +41,7 @@ fn dead(path: &str, page: &Page, has: impl Fn(&str, &str) -> bool) -> Vec<String
     wrong
 }
 
-/// A path as seen from a folder, from the top of the repository.
+/// Resolves a path relative to a folder. Returns it from the top of the repository.
 fn beneath_top(folder: &str, to: &str) -> Option<String> {
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in to.split('/') {

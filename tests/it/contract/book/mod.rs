@@ -1,22 +1,28 @@
-//! The documents are a book that builds, whose links lead somewhere, and whose commands do what it says.
+//! The documents are a book that builds, whose links have targets, and whose commands do what the
+//! book promises.
 //!
-//! What a fence holds is said by the first word behind its backticks; one without a word holds no commands.
+//! The first word after the backticks of a fence selects the treatment of its block. A fence
+//! without a word contains no commands.
 //!
-//! | fence | what the test does |
+//! | fence | action of the test |
 //! |---|---|
 //! | `sh` | runs the block as a script: every command of it must succeed |
-//! | `console` | runs each command behind `$ ` (`> ` continues it), and compares what it prints with the lines below, if there are any |
-//! | `… exit=3` | the same, if the exit code of the last command of the block is to be 3 |
+//! | `console` | runs each command after `$ ` (`> ` continues it), and compares its output with the lines below, if there are any |
+//! | `… exit=3` | the same, if the last command of the block must exit with code 3 |
 //! | `yaml file=a.yaml`, `toml file=…` | writes the block to the file |
 //! | other words (`text`, `json`, …) | nothing |
 //!
-//! - `…` within a line of output stands for any text, and a line of `…` for any lines. How many spaces there are does not matter.
-//! - `<!-- not run: WHY -->` on the line above a block: it is shown only.
-//! - `<!-- run: COMMANDS -->`: commands that readers do not see, such as waiting for a server (`eventually COMMAND`). They must succeed.
+//! - `…` within a line of output matches any text, and a line of `…` matches any lines. The number
+//!   of spaces is ignored.
+//! - `<!-- not run: WHY -->` on the line above a block: the block is only shown.
+//! - `<!-- run: COMMANDS -->`: commands that readers do not see, such as waiting for a server
+//!   (`eventually COMMAND`). They must succeed.
 //! - `<!-- servers: nats redis -->`: the page has these servers at their usual addresses.
 //!
-//! The blocks of a page are run in their order by one shell, in a fresh directory with the examples, which is also the home. A page's addresses of this
-//! machine, such as 127.0.0.1:7420, are replaced by free ones. `cargo run --` is the program that was built. One page: `-- book::commands::http`.
+//! One shell runs the blocks of a page in their order, in a fresh directory with the examples,
+//! which is also the home. Addresses of this machine on a page, such as 127.0.0.1:7420, are
+//! replaced by free ones. `cargo run --` is replaced by the built program. To run one page:
+//! `-- book::commands::http`.
 
 mod built;
 mod commands;

@@ -1,4 +1,5 @@
-//! A page as the tests see it: its blocks and marks in their order, its text without code, and the anchors of its headings.
+//! A page as the tests read it: its blocks and marks in order, its text without code, and the
+//! anchors of its headings.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,32 +8,32 @@ use std::{
 
 use regex::Regex;
 
-/// What a page does when it is run, with the line that says so.
+/// A part of a page that is run, with its line.
 #[derive(Debug, PartialEq)]
 pub(super) enum Part {
-    /// A script of which every command must succeed.
+    /// A script in which every command must succeed.
     Script { line: usize, text: String },
-    /// One command: its exit code, and what it prints, if that is shown.
+    /// One command: its exit code, and its output if the page shows it.
     Command { line: usize, text: String, exit: i32, prints: Vec<String> },
-    /// A file that readers are to write.
+    /// A file that the reader writes.
     File { line: usize, name: String, text: String },
-    /// Servers that it needs.
+    /// Servers that the page needs.
     Servers(Vec<String>),
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Page {
     pub(super) parts: Vec<Part>,
-    /// Why blocks are not run.
+    /// The reasons of blocks that are not run.
     pub(super) not_run: Vec<String>,
-    /// What is wrong with its fences and marks.
+    /// Mistakes in the page's fences and marks.
     pub(super) wrong: Vec<String>,
-    /// Its lines outside of fences, without code in them.
+    /// The lines outside of fences, without inline code.
     pub(super) prose: Vec<(usize, String)>,
     pub(super) anchors: BTreeSet<String>,
 }
 
-/// What the fence of a block says.
+/// The fence of a block and its words.
 struct Fence {
     line: usize,
     indent: usize,
@@ -174,7 +175,7 @@ impl Page {
     }
 }
 
-/// Whether a line that begins with this word is a command for a shell.
+/// Returns whether a line that begins with this word is a shell command.
 fn is_program(word: &str) -> bool {
     const PROGRAMS: [&str; 26] = [
         "$",
@@ -207,7 +208,7 @@ fn is_program(word: &str) -> bool {
     PROGRAMS.contains(&word) || word.starts_with("scripts/") || word.starts_with("./")
 }
 
-/// As GitHub and mdBook name a heading in an address; of a link, its text counts.
+/// The anchor that GitHub and mdBook give a heading; a link is replaced by its text.
 fn slug(title: &str) -> String {
     static LINK: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\[([^\]]*)\]\([^)]*\)").unwrap());
     let kept = LINK.replace_all(title, "$1").to_lowercase();
@@ -215,14 +216,14 @@ fn slug(title: &str) -> String {
     kept.map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
-/// A line with what is in backticks left out.
+/// A line without its parts in backticks.
 fn without_code(text: &str) -> String {
     let outside = text.split('`').enumerate().filter(|(number, _)| number % 2 == 0);
     // A link whose text is code stays a link.
     outside.map(|(_, part)| part).collect::<Vec<_>>().join("·")
 }
 
-/// Whether a command printed what the page shows.
+/// Returns whether the output of a command matches the page.
 pub(super) fn shows(expected: &[String], printed: &str) -> bool {
     let spaced = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     let expected: Vec<String> = expected.iter().map(|line| spaced(line)).collect();

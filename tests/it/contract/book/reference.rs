@@ -1,5 +1,6 @@
-//! The references are whole: every command and option, every variable, every key of the settings files, every code of an error, every event.
-//! `TRELLIS_WRITE_SCHEMAS=1` writes anew what is made from the program.
+//! The reference pages are complete: every command and option, every variable, every key of the
+//! settings files, every error code, every event. `TRELLIS_WRITE_SCHEMAS=1` rewrites the generated
+//! parts.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -38,7 +39,7 @@ fn all(pattern: &str, text: &str) -> BTreeSet<String> {
     Regex::new(pattern).unwrap().captures_iter(text).map(|found| found[1].to_owned()).collect()
 }
 
-/// The names in the first cells of the tables beneath a heading, up to the next one of its level.
+/// The names in the first cells of the tables below a heading, up to the next heading of its level.
 fn rows(page: &str, heading: &str) -> BTreeSet<String> {
     let (_, below) =
         page.split_once(&format!("\n## {heading}\n")).unwrap_or_else(|| panic!("no heading {heading}"));
@@ -99,8 +100,8 @@ fn every_variable_is_in_the_settings() {
     assert!(missing.is_empty(), "not in docs/reference/settings.md:\n{}", missing.join("\n"));
 }
 
-/// The keys of a settings file, each by its path, without tables that have keys of their own. `NAME` stands for the names that whoever writes the file
-/// chooses.
+/// The keys of a settings file, each by its path, without tables that have keys themselves. `NAME`
+/// replaces names that the author of the file chooses.
 fn keys(schema: &Value) -> BTreeSet<String> {
     fn walk(whole: &Value, at: &Value, path: &str, found: &mut BTreeSet<String>) {
         let choices = at["anyOf"].as_array().into_iter().flatten();
@@ -162,7 +163,7 @@ fn every_key_of_the_settings_files_is_described() {
     }
 }
 
-/// The codes that a source gives to refusals and problems.
+/// The codes that a source uses for refusals and problems.
 fn codes(path: &str, text: &str) -> BTreeSet<String> {
     let mut found = all(r#"\bRefusal::new\(\s*"([a-z_]+)""#, text);
     found.extend(all(r#"(?:not_found|conflict)\(\s*"([a-z_]+)""#, text));
@@ -190,11 +191,11 @@ fn every_code_of_an_error_says_what_to_do() {
         known,
         "the table of codes in docs/reference/errors.md, and the codes of the sources"
     );
-    // A code that is made in another way would not be found above.
+    // The patterns above do not find a code that is created in another way.
     let by_name =
         Regex::new(r"(?:ProblemDetails::new|Self::new)\(\s*StatusCode::[A-Z_]+,\s*([^\s,]+)").unwrap();
     for (path, text) in &sources {
-        // The one place where a code is handed on.
+        // The one place that passes a code on.
         for found in by_name.captures_iter(text).filter(|found| &found[1] != "code") {
             assert!(
                 found[1].starts_with('"'),

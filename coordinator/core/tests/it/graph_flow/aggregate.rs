@@ -104,7 +104,8 @@ fn g7_a_step_that_asks_parks_and_the_others_go_on() {
     expect(&world, "graph", &[("asks", "failed"), ("works", "succeeded")]);
 }
 
-/// The profile of a graph's own agent does not bind its steps, and binds its synthesis: money, limits and time.
+/// The profile of a graph's own agent bounds money, limits and time of its synthesis, but not of
+/// its steps.
 #[test]
 fn b17_the_profile_of_a_graphs_own_agent_binds_its_synthesis() {
     let mut world = World::new();
@@ -150,8 +151,9 @@ fn b17_the_profile_of_a_graphs_own_agent_binds_its_synthesis() {
     world.rest();
 }
 
-/// What the profile of a graph's own agent reserves is kept from the steps and from the ordinary calls of the synthesis,
-/// also within a ceiling of that profile; a reserve that the graph names replaces it.
+/// The closing reserve in the profile of a graph's own agent is not available to the steps or to
+/// ordinary calls of the synthesis, also within a ceiling of that profile. A reserve in the graph
+/// replaces it.
 #[test]
 fn b7_a_synthesis_has_the_closing_reserve_of_its_agents_profile() {
     let step = |n: u32| json!({"agent_id": "researcher", "task_description": format!("aspect {n}")});
@@ -185,7 +187,7 @@ fn b7_a_synthesis_has_the_closing_reserve_of_its_agents_profile() {
     }
 }
 
-/// A group's own agent keeps its reserve from the group's steps too.
+/// The reserve of a group's own agent is not available to the group's steps either.
 #[test]
 fn b7_the_synthesis_of_a_group_has_its_agents_closing_reserve() {
     let mut world = World::new();
@@ -203,7 +205,8 @@ fn b7_the_synthesis_of_a_group_has_its_agents_closing_reserve() {
     world.hold_to_close(&lease, "2", cents(20)).unwrap();
 }
 
-/// The first success wins, the rest is cancelled, and the graph's own agent gets the winner's finding alone.
+/// The first success wins and the other steps are cancelled. The graph's own agent gets only the
+/// winner's result.
 #[test]
 fn g6_the_synthesis_of_a_race_has_the_winners_finding() {
     let race = || {

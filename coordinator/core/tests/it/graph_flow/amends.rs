@@ -6,7 +6,7 @@ use world::{World, cents, id, with};
 
 use super::{expect, queued, step};
 
-/// The code of a refusal, or the problems of one.
+/// The code of a refusal, or its list of problems.
 fn refused(result: Result<Vec<Event>, Refusal>) -> String {
     match result.unwrap_err() {
         Refusal::Malformed(problems) => problems.to_string(),
@@ -14,7 +14,7 @@ fn refused(result: Result<Vec<Event>, Refusal>) -> String {
     }
 }
 
-/// The trace as it is read back from what was stored of it.
+/// The trace, read back from its stored form.
 fn stored(world: &mut World) -> Trace {
     let changes = {
         let mut copy = world.trace.clone();
@@ -27,7 +27,7 @@ fn stored(world: &mut World) -> Trace {
     Trace::from_stored(world.trace.id(), world.trace.version(), &fields, &values).unwrap()
 }
 
-/// What is stored and what the log gives are the trace as it is.
+/// The stored trace and the replayed log both equal the trace.
 fn check(world: &mut World) {
     world.check_replay();
     assert!(stored(world) == world.trace, "the stored trace differs");
@@ -75,7 +75,7 @@ fn g13_steps_before_and_between_others_may_go_and_come() {
     assert_eq!(queued(&world), ["a", "b"]);
     world.run("a", 1);
     assert_eq!(queued(&world), ["b", "c"]);
-    // `a` has ended, `b` and `c` have begun; the new ones stand before them.
+    // `a` has ended, `b` and `c` have begun; the new steps come before them.
     let (_, _, mut graph) = definition(&world);
     graph["steps"] =
         json!([step("e", json!({})), step("c", json!({})), step("b", json!({})), step("a", json!({}))]);
@@ -248,7 +248,7 @@ fn g13_the_steps_of_the_next_round_may_change_between_rounds() {
         step("other", json!({})),
     ]}));
     world.run("draft", 1);
-    // The only place is taken by `other`: the second round waits.
+    // `other` takes the only free place: the second round waits.
     assert_eq!(queued(&world), ["other"]);
     let (_, _, mut graph) = definition(&world);
     graph["steps"][0]["steps"] = json!([step("rewrite", json!({}))]);
@@ -404,7 +404,8 @@ fn g13_the_items_of_a_group_all_run_the_steps_that_the_first_ran() {
     world.rest();
 }
 
-// The shard asks `Trace::amended` for its answer also when the amend was refused (shard/reply.rs:279).
+// The shard also calls `Trace::amended` for its reply after a refused amend, so it must not panic
+// here.
 #[test]
 fn g13_an_amend_of_a_run_that_nobody_knows_is_refused_and_ends_no_coordinator() {
     use trace::Amend;
@@ -427,7 +428,7 @@ fn g13_an_amend_of_a_run_that_nobody_knows_is_refused_and_ends_no_coordinator() 
     assert!(trace.amended(&amend).is_none());
 }
 
-/// `second` requires a step of the graph around its item; the amend moves that step.
+/// `second`, inside an item, requires a step of the outer graph; the amend moves that step.
 fn item_that_requires(before: &[&str]) -> World {
     let waits = |id: &&str| step(id, json!({"depends_on": ["each"]}));
     let mut steps: Vec<Value> = before.iter().map(waits).collect();
@@ -479,7 +480,7 @@ fn g13_steps_of_a_group_that_has_ended_are_not_counted_again() {
     assert_eq!(world.trace.contexts().len(), 6);
 }
 
-/// docs/graphs.md: "It is checked like a submission, all mistakes at once: agents, tools, keys, conditions, `max_contexts`."
+/// An amend is checked like a submission: all mistakes are reported at once.
 #[test]
 fn g13_all_mistakes_of_an_amend_are_named_at_once() {
     let mut world = World::with_graph(three());
@@ -498,7 +499,8 @@ fn g13_the_steps_of_a_sequential_graph_still_run_one_after_another() {
     world.claim("b");
     let (_, _, mut graph) = definition(&world);
     graph["steps"].as_array_mut().unwrap().swap(0, 1);
-    // [b (runs), a (has ended), c]: refused, or `c` waits for `b`. Today `c` starts beside `b`.
+    // The new order is b (runs), a (has ended), c. The amend is refused or `c` waits for `b`; never
+    // does `c` start beside `b`.
     let _ = world.amend(None, "am-1", 0, graph);
     assert_eq!(queued(&world), Vec::<String>::new());
 }

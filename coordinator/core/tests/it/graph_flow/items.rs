@@ -1,4 +1,4 @@
-//! `for_each`: one context an item, their results in order, bounds on how many.
+//! `for_each`: one context per item, the results in order, and the bounds on the number of items.
 
 use domain::{Json, wire::GraphVerdict};
 use serde_json::{Value, json};
@@ -123,7 +123,7 @@ fn b6_items_that_can_not_be_paid_for_are_refused_one_by_one() {
     world.rest();
 }
 
-/// Twenty elements of 2,000 characters: each item is sent its own, not all twenty.
+/// Twenty elements of 2,000 characters: each item receives its own element, not all twenty.
 #[test]
 fn w8_an_item_gets_its_element_and_the_list_only_if_the_step_asks_for_it() {
     let topics: Vec<String> = (0..20).map(|n| format!("{n:02}").repeat(1000)).collect();

@@ -1,4 +1,4 @@
-//! `for_each` on a group: the whole group runs once for each element, with keys of its own.
+//! `for_each` on a group: the whole group runs once for each element, with separate keys.
 
 use domain::wire::GraphVerdict;
 use serde_json::{Value, json};
@@ -111,7 +111,8 @@ fn g4_an_item_that_succeeded_in_part_makes_its_step_partial() {
     assert_eq!(verdict(&world), GraphVerdict::Partial);
 }
 
-/// Each chapter is planned, and each section of its plan is written: the inner list is one that an inner step wrote.
+/// Each chapter is planned, and each section of its plan is written: an inner step writes the inner
+/// list.
 #[test]
 fn g1_a_for_each_within_a_for_each_runs_over_the_list_of_its_own_item() {
     let mut world = World::with_graph(json!({"inputs": {"chapters": ["one", "two"]}, "steps": [
@@ -148,7 +149,7 @@ fn g1_a_for_each_within_a_for_each_runs_over_the_list_of_its_own_item() {
 
 #[test]
 fn g1_a_mapped_group_runs_in_a_loop_a_race_and_with_an_agent_of_its_own() {
-    // In the second round the items have other contexts, and none of the first round's values.
+    // In the second round the items have new contexts, without the values of the first round.
     let mut world = World::with_graph(json!({"inputs": {"topics": ["ants"], "tone": "dry"}, "steps": [
         {"id": "again", "loop": {"max_rounds": 2}, "steps": [mapped(json!({}))]},
     ]}));
@@ -182,7 +183,7 @@ fn g1_a_mapped_group_runs_in_a_loop_a_race_and_with_an_agent_of_its_own() {
     world.rest();
 }
 
-/// An agent that is itself an item runs a graph with a mapped group: three places that are called `item`.
+/// An agent that is itself an item runs a graph with a mapped group: `item` has three meanings.
 #[test]
 fn g10_a_mapped_group_in_the_graph_of_an_agent_reads_what_its_caller_lends() {
     let mut world = World::with_graph(json!({"inputs": {"topics": ["ants"], "tone": "dry"}, "steps": [
@@ -212,7 +213,7 @@ fn g10_a_mapped_group_in_the_graph_of_an_agent_reads_what_its_caller_lends() {
 #[test]
 fn g1_items_of_a_group_count_with_all_their_steps() {
     let mut world = World::new();
-    // The graph, `map`, and three contexts for each of the two items make eight; nine with `after`.
+    // The graph, `map`, and three contexts for each of the two items are eight; with `after` nine.
     world.settings.limits.max_contexts = 6;
     world.submit_graph(graph(json!({}))).unwrap();
     let report = world.trace.graph_outcome(world.trace.root().unwrap()).unwrap();

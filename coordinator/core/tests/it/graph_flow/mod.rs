@@ -1,4 +1,4 @@
-//! Running a graph (G): which steps start, when, and what the end of a step means for its graph.
+//! Running a graph (G): which steps start and when, and how the end of a step affects its graph.
 
 mod aggregate;
 mod amends;

@@ -1,4 +1,5 @@
-//! What starts and when: modes, inputs, conditions, groups, pipelines, limits and an exhausted budget.
+//! The start of steps: modes, inputs, conditions, groups, pipelines, limits and an exhausted
+//! budget.
 
 use domain::wire::GraphVerdict;
 use serde_json::{Value, json};
@@ -188,7 +189,7 @@ fn b4_a_graph_whose_budget_is_used_up_starts_nothing_more() {
         world.submit_graph(json!({"mode": "parallel", "max_cost_usd": 0.1, "on_partial_success": policy, "steps": steps})).unwrap();
         let s0 = world.claim("s0");
         world.pay(&s0, "c1", cents(10)).unwrap();
-        // Under `fail` the step that was queued and is aborted has stopped everything by now.
+        // Under `fail`, the abort of the queued step has already stopped the whole graph.
         assert_eq!(world.complete(&s0, "the one that was paid for").is_ok(), policy == "continue");
         assert_eq!(world.status("graph"), status, "{policy}");
         let report = world.trace.graph_outcome(world.node("graph")).unwrap();

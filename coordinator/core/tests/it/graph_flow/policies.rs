@@ -1,4 +1,4 @@
-//! What a failed, cancelled or slow step means for its graph (G4), and how steps are reported (G5).
+//! The effect of a failed, cancelled or slow step on its graph (G4), and the reports of steps (G5).
 
 use domain::wire::GraphVerdict;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Races, loops, fallbacks and steps that are tried again.
+//! Races, loops, fallbacks and retries of steps.
 
 use domain::wire::StepStatus;
 use serde_json::json;

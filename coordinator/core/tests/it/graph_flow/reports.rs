@@ -1,4 +1,5 @@
-//! The result of a graph (G5, G17): every step, for whoever reads the outcome and for the agent that ran it.
+//! The result of a graph (G5, G17): every step, for readers of the outcome and for the agent that
+//! ran the graph.
 
 use domain::wire::{ChildResult, EndStatus, GraphAnswer, Payload, StepReport};
 use serde_json::{Value, json};
@@ -11,7 +12,7 @@ fn reports(world: &World) -> Vec<StepReport> {
     world.trace.graph_outcome(world.node("graph")).unwrap().steps
 }
 
-/// A step as it is shown to an agent, without what every step has.
+/// A step as an agent sees it, without the fields that every step has.
 fn brief(steps: &Value) -> Value {
     let brief = |step: &Value| {
         let mut step = step.clone();
@@ -38,7 +39,7 @@ fn with_pipeline(graph: Value) -> World {
     world
 }
 
-/// What the agent gets when the graph has ended.
+/// The result that the agent receives when the graph has ended.
 fn answered(world: &mut World) -> (ChildResult, GraphAnswer) {
     let work = world.work(&id("root")).unwrap();
     let child = work.children[0].clone();

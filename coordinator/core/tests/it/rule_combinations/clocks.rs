@@ -1,4 +1,4 @@
-//! Timeouts while a human is asked.
+//! Timeouts while a question to a human is open.
 
 use domain::wire::Progress;
 use serde_json::json;

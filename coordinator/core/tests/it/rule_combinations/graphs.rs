@@ -1,4 +1,4 @@
-//! Fallbacks, races, synthesis, schemas and limits of graphs where they meet other rules.
+//! Fallbacks, races, synthesis, schemas and limits of graphs combined with other rules.
 
 use domain::{
     Usd,

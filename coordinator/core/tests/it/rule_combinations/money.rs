@@ -1,4 +1,4 @@
-//! Aborts, resumes and grants where they meet other rules.
+//! Aborts, resumes and grants combined with other rules.
 
 use domain::{Usd, wire::Verdict};
 use serde_json::json;

@@ -1,4 +1,5 @@
-//! Pausing when the budget is used up, and continuing after a raise: graphs, rounds, fallbacks, grants, reserves.
+//! Pausing on an exhausted budget, and continuing after a raise: graphs, rounds, fallbacks, grants,
+//! reserves.
 
 use domain::{Usd, wire::Verdict};
 use serde_json::json;
@@ -141,7 +142,8 @@ fn b5_after_a_raise_of_one_dimension_the_other_is_named() {
     assert!(matches!(halted, Refusal::Halted { dimension: domain::Dimension::Tokens, .. }), "{halted}");
 }
 
-/// The worker was denied, the raise came, and then the worker told that its budget is too small.
+/// The worker was denied a hold, a raise came, and only then the worker reported that its budget is
+/// too small.
 #[test]
 fn b8_a_raise_between_the_denial_and_its_report_is_not_missed() {
     for on_exhausted in ["pause", "abort"] {
@@ -160,7 +162,7 @@ fn b8_a_raise_between_the_denial_and_its_report_is_not_missed() {
     }
 }
 
-/// The same, where a grant returned, or an estimate was corrected.
+/// The same race, with a returned grant or a corrected estimate instead of the raise.
 #[test]
 fn b8_what_returns_between_a_denial_and_its_report_is_not_missed() {
     let mut world = World::with_root(json!({"max_cost_usd": 0.1, "on_exhausted": "pause"}));
@@ -177,8 +179,8 @@ fn b8_what_returns_between_a_denial_and_its_report_is_not_missed() {
     world.pay(&b, "c", cents(5)).unwrap();
 }
 
-/// What a grant pays for was never anybody else's: nothing has grown, and who is out of budget is not queued again for
-/// as long as others spend their grants.
+/// The money of a grant was never available to others. Spending it frees nothing, so a context that
+/// is out of budget is not queued again while others spend their grants.
 #[test]
 fn b8_what_a_grant_spends_leaves_no_more_to_others() {
     for (on_exhausted, ends) in [("pause", "paused"), ("abort", "aborted")] {

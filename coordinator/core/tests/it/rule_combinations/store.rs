@@ -1,4 +1,4 @@
-//! The shared store and graphs: whose values are read, written and handed on.
+//! The shared store and graphs: which values are read, written and passed on.
 
 use domain::{Json, wire::StepStatus};
 use serde_json::{Value, json};
@@ -157,7 +157,8 @@ fn c_an_agent_can_not_give_a_child_keys_it_may_not_use_itself() {
 
 #[test]
 fn g4_a_round_never_reads_what_an_older_one_wrote_unless_it_says_so() {
-    // The writer is a sibling, and inputs may be missing: null, not round 1's.
+    // The writer is a sibling step, and inputs may be missing: the reader gets null, not the value
+    // of round 1.
     let mut world = World::with_graph(json!({"steps": [
         {"id": "g", "on_partial_success": "best_effort", "loop": {"max_rounds": 2}, "steps": [
             step("w", json!({"output_to": "draft"})), step("r", json!({"input_from": ["draft"]})),
@@ -171,7 +172,8 @@ fn g4_a_round_never_reads_what_an_older_one_wrote_unless_it_says_so() {
     let inputs = serde_json::to_value(world.work(&reader).unwrap().inputs).unwrap();
     assert_eq!(inputs, json!({"draft": null}));
 
-    // The same where another step does read the round before's, so that the old value is still there.
+    // The same while another step still reads the previous round's value, so that the old value is
+    // still stored.
     let mut world = World::with_graph(json!({"steps": [
         {"id": "g", "on_partial_success": "best_effort", "loop": {"max_rounds": 2}, "steps": [
             step("looks-back", json!({"input_from": ["draft"]})),
@@ -191,7 +193,8 @@ fn g4_a_round_never_reads_what_an_older_one_wrote_unless_it_says_so() {
     let reader = world.queued()[0].clone();
     assert_eq!(inputs(&world, &reader), json!({"draft": null}));
 
-    // The writer is inside a group beside it, and the input is needed: skipped, not run on round 1's.
+    // The writer is inside a neighbouring group, and the input is required: the reader is skipped
+    // and does not run on the value of round 1.
     let mut world = World::with_graph(json!({"on_partial_success": "continue", "steps": [
         {"id": "g", "loop": {"max_rounds": 2}, "steps": [
             {"id": "in", "required": false, "steps": [step("w", json!({"output_to": "draft"}))]},

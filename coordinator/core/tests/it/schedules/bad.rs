@@ -1,4 +1,4 @@
-//! Bad schedules: all that is wrong with each, at once.
+//! Invalid schedules: all mistakes of each, at once.
 
 use domain::{
     Timestamp, TraceId, Usd, decode,
@@ -27,7 +27,7 @@ fn deep(levels: usize) -> Value {
     (0..levels).fold(json!(1), |inner, _| json!([inner]))
 }
 
-/// proves: every mistake of a definition is told at once, with its path, its field and a hint.
+/// proves: every mistake of a definition is reported at once, with its path, its field and a hint.
 #[test]
 fn g16_bad_schedules_are_told_of_all_their_mistakes() {
     read(&with(json!({}))).unwrap();
@@ -100,7 +100,7 @@ fn g16_bad_schedules_are_told_of_all_their_mistakes() {
     insta::assert_snapshot!(told);
 }
 
-/// proves: the bounds themselves are allowed.
+/// proves: values equal to the bounds are allowed.
 #[test]
 fn g16_what_just_fits_is_taken() {
     let text = "x".repeat(usize::try_from(MAX_TASK_BYTES).unwrap() - 60);
@@ -116,7 +116,7 @@ fn g16_what_just_fits_is_taken() {
     }
 }
 
-/// proves: the example is valid, and says what its comments say.
+/// proves: the example is valid, and its comments are correct.
 #[test]
 fn g16_the_example_is_a_schedule() {
     let text = include_bytes!("../../../../../examples/nightly.yaml");

@@ -1,4 +1,5 @@
-//! Schedules (G16), without servers: when ticks come, what is wrong with a definition, and what becomes of each tick.
+//! Schedules (G16), without servers: the times of ticks, mistakes in definitions, and the outcome
+//! of each tick.
 
 mod bad;
 mod ticks;

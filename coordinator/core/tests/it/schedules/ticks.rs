@@ -1,4 +1,4 @@
-//! What becomes of each tick: run, skipped or missed, by the pure rules, on a clock of the test's.
+//! The outcome of each tick (run, skipped or missed) by the pure rules, on the test's clock.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ fn at(text: &str) -> Timestamp {
     Timestamp::parse(text).unwrap()
 }
 
-/// A schedule whose runs end when the test says so.
+/// A schedule whose runs end on the test's command.
 struct Clockwork {
     rules: Rules,
     state: State,
@@ -27,7 +27,7 @@ struct Clockwork {
     found: BTreeMap<TraceId, RunState>,
     /// The ticks that were run.
     ran: Vec<Timestamp>,
-    /// The largest state that was stored.
+    /// The size of each stored state.
     written: Vec<usize>,
 }
 
@@ -47,12 +47,12 @@ impl Clockwork {
 
     fn store(&mut self, state: State) {
         self.written.push(serde_json::to_vec(&state).unwrap().len());
-        // What is read back is what was stored.
+        // The state that is read back equals the stored one.
         self.state = serde_json::from_value(serde_json::to_value(&state).unwrap()).unwrap();
         assert_eq!(self.state, state);
     }
 
-    /// Decides all that is due now; each run is accepted.
+    /// Decides all due ticks; each run is accepted.
     fn work(&mut self) -> Vec<(Timestamp, TickOutcome)> {
         let mut decided = Vec::new();
         while let Some(next) = decide(&self.rules, &self.state, self.now, &self.found, DEFAULT) {
@@ -77,7 +77,7 @@ impl Clockwork {
         self.work()
     }
 
-    /// Passes time in steps, deciding at each, as a coordinator that is there all the time.
+    /// Advances the clock in steps and decides at each, like a coordinator that never stops.
     fn pass(&mut self, until: &str, step_ms: u64) {
         while self.now < at(until) {
             self.now = self.now.plus_millis(step_ms).min(at(until));
@@ -85,7 +85,7 @@ impl Clockwork {
         }
     }
 
-    /// All live runs have ended, at this cost.
+    /// Ends all live runs at this cost.
     fn end(&mut self, cost: Usd) {
         for found in self.found.values_mut() {
             if matches!(found, RunState::Live { .. }) {
@@ -104,13 +104,14 @@ fn rules(revision: u64, since: Timestamp, changes: &Value) -> Rules {
     Rules::new(&read(&schedule).unwrap(), revision, since)
 }
 
-/// proves: over a year with both changes of the clocks, each tick is run once, whenever it is looked at.
+/// proves: over a year with both clock changes, each tick is run once, regardless of the times of
+/// the looks.
 #[test]
 fn g16_each_tick_is_run_once_over_the_changes_of_the_clocks() {
     let definition = json!({"cron": "30 2 * * *", "time_zone": "Europe/Berlin", "overlap": "allow"});
     let mut clockwork = Clockwork::new("2026-03-27T12:00Z", definition);
     while clockwork.now < at("2026-11-01") {
-        // Not a divisor of a day: the time of each look is another.
+        // Not a divisor of a day, so each look is at another time of day.
         clockwork.now = clockwork.now.plus_millis(41_000);
         clockwork.work();
         clockwork.end(Usd::ZERO);
@@ -124,7 +125,8 @@ fn g16_each_tick_is_run_once_over_the_changes_of_the_clocks() {
     assert_eq!((clockwork.state.runs, clockwork.state.skipped, clockwork.state.missed), (218, 0, 0));
 }
 
-/// proves: after a night without coordinators at most so many ticks are run, the latest ones, and the rest is told.
+/// proves: after a night without coordinators a bounded number of ticks is run, the latest ones,
+/// and the rest is reported.
 #[test]
 fn g16_a_night_without_coordinators_is_caught_up_within_its_bound() {
     let night = |catch_up: u32, within_hours: u64| {
@@ -134,7 +136,7 @@ fn g16_a_night_without_coordinators_is_caught_up_within_its_bound() {
         clockwork.until("2026-11-16T22:00:01Z");
         clockwork.end(Usd::ZERO);
         clockwork.ran.clear();
-        // Back at 05:55:00, five minutes behind a tick.
+        // Back at 05:55:00, five minutes after a tick.
         let decided = clockwork.until("2026-11-17T05:55Z");
         (clockwork.ran.len(), clockwork.ran.first().copied(), clockwork.state.missed, decided[0])
     };
@@ -143,11 +145,11 @@ fn g16_a_night_without_coordinators_is_caught_up_within_its_bound() {
     assert_eq!(night(0, 24), (0, None, 47, (first, TickOutcome::Missed)));
     assert_eq!(night(3, 24).1, Some(at("2026-11-17T05:30Z")));
     assert_eq!(night(3, 24).0, 3);
-    // Only what is not older than an hour.
+    // Only ticks of the last hour.
     assert_eq!(night(7, 1), (6, Some(at("2026-11-17T05:00Z")), 41, (first, TickOutcome::Missed)));
 }
 
-/// proves: a tick that is on time is run, also where nothing may be caught up.
+/// proves: a tick that is on time is run, even if no tick may be caught up.
 #[test]
 fn g16_a_tick_on_time_is_no_missed_one() {
     let mut clockwork = Clockwork::new("2026-11-16T10:00Z", json!({"cron": "*/10 * * * *", "catch_up": 0}));
@@ -156,8 +158,8 @@ fn g16_a_tick_on_time_is_no_missed_one() {
     assert_eq!(decided, [(ten, TickOutcome::Missed), (twenty, TickOutcome::Decided)]);
 }
 
-/// proves: of the ticks that come every ten seconds, all that are not older than a minute are on time after an outage,
-/// whatever may be caught up; those before are missed.
+/// proves: with ticks every ten seconds, all ticks of the last minute are on time after an outage,
+/// regardless of `catch_up`; earlier ones are missed.
 #[test]
 fn g16_after_an_outage_all_ticks_of_the_last_minute_are_on_time() {
     let outage = |catch_up: u32| {
@@ -170,12 +172,12 @@ fn g16_after_an_outage_all_ticks_of_the_last_minute_are_on_time() {
     let recent = at("2026-11-16T10:04:10Z");
     assert_eq!(outage(0), (Some(recent), 6, 24));
     assert_eq!(outage(1), (Some(recent), 6, 24));
-    // Two that are late, besides.
+    // Two late ticks are caught up in addition.
     assert_eq!(outage(8), (Some(at("2026-11-16T10:03:50Z")), 8, 22));
 }
 
-/// proves: why ticks are missed says whether an earlier run was live, nobody was there, or they are too old; of those that
-/// waited, as many as may be caught up are run, however recent they are.
+/// proves: the reason for missed ticks names an earlier live run, a missing coordinator, or their
+/// age. Of the ticks that waited, at most `catch_up` are run, however recent they are.
 #[test]
 fn g16_missed_ticks_say_what_kept_them_from_being_run() {
     let queue = |changes: Value| {
@@ -206,7 +208,7 @@ fn g16_missed_ticks_say_what_kept_them_from_being_run() {
 
     let mut both = queue(json!({"catch_up": 2}));
     both.now = at("2026-11-16T10:10:00Z");
-    // Seven are on time, and two of those before would be caught up if these were fewer.
+    // Seven ticks are on time. Two earlier ones would be caught up if these were fewer.
     assert_eq!(missed(&both), (52, format!("{told}, then nobody could run it, and catch_up is 2")));
 
     let mut old = queue(json!({"catch_up": 100, "catch_up_within_ms": 120_000}));
@@ -221,7 +223,8 @@ fn g16_missed_ticks_say_what_kept_them_from_being_run() {
     assert_eq!(missed(&gone), (9, "nobody could run it, and catch_up is 1".to_owned()));
 }
 
-/// proves: a year without coordinators costs bounded time, and is told of as far as it is counted.
+/// proves: a year without coordinators costs bounded time, and its ticks are reported up to the
+/// bound of the count.
 #[test]
 fn g16_a_long_absence_is_counted_up_to_a_bound() {
     let definition = json!({"catch_up": 2, "overlap": "allow"});
@@ -232,7 +235,7 @@ fn g16_a_long_absence_is_counted_up_to_a_bound() {
     assert_eq!(clockwork.state.missed, 9_998);
 }
 
-/// proves: each policy, while an earlier run is live and once it has ended.
+/// proves: the effect of each overlap policy while an earlier run is live and once it has ended.
 #[test]
 fn g16_a_tick_while_an_earlier_run_is_live() {
     use TickOutcome::{Decided, SkippedOverlap};
@@ -275,8 +278,8 @@ fn g16_a_tick_while_an_earlier_run_is_live() {
     );
 }
 
-/// proves: a day's runs cost no more than its budget: a live run counts with its ceiling, an ended one with its cost, and a
-/// tick that may cost more is skipped.
+/// proves: a day's runs cost no more than its budget: a live run is booked at its ceiling, an ended
+/// one at its cost, and a tick that may cost more is skipped.
 #[test]
 fn g16_a_tick_that_may_cost_more_than_is_left_is_skipped() {
     use TickOutcome::{Decided, SkippedBudget};
@@ -294,15 +297,15 @@ fn g16_a_tick_that_may_cost_more_than_is_left_is_skipped() {
     // Midnight in Berlin is 23:00.
     assert_eq!(day.until("2026-11-16T22:00Z").last().unwrap().1, SkippedBudget);
     assert_eq!(day.until("2026-11-16T23:00Z").last().unwrap().1, Decided, "a new day");
-    // A run that is gone may have cost all that it could.
+    // A run without a trace may have cost its whole ceiling.
     day.found.values_mut().for_each(|found| *found = RunState::Gone);
     assert_eq!(day.until("2026-11-17T00:00Z")[0].1, Decided);
     assert_eq!(day.state.used_nanos(), 800_000_000);
     assert_eq!(day.until("2026-11-17T01:00Z")[0].1, SkippedBudget);
 }
 
-/// proves: a run counts on a day also if a later one had begun when its tick was decided: by another time zone, or by a run
-/// that somebody asked for.
+/// proves: a run is booked on its day, even if a later day had begun when its tick was decided:
+/// because of another time zone, or of a manual run.
 #[test]
 fn g16_a_run_counts_on_a_day_whatever_day_had_begun() {
     let bounds = |zone| {
@@ -332,7 +335,7 @@ fn g16_a_run_counts_on_a_day_whatever_day_had_begun() {
     assert_eq!(night.state.used_nanos(), 1_000_000_000, "two have cost 0.60, and one may cost 0.40");
 }
 
-/// What one run of a random day does: it costs so much, after so many minutes.
+/// The cost and the duration in minutes of each run of a random day.
 fn runs() -> impl Strategy<Value = Vec<(u64, u64)>> {
     proptest::collection::vec((0u64..=40, 1u64..200), 200)
 }
@@ -340,7 +343,7 @@ fn runs() -> impl Strategy<Value = Vec<(u64, u64)>> {
 proptest! {
     #![proptest_config(Config { cases: 64, failure_persistence: None, ..Config::default() })]
 
-    /// proves: whatever the runs cost and however long they take, no day's runs cost more than its budget.
+    /// proves: for any costs and durations, no day's runs cost more than its budget.
     #[test]
     fn g16_random_costs_never_exceed_the_budget_of_a_day(runs in runs(), cents in 40u64..400, overlap in 0usize..4) {
         let overlap = ["skip", "queue", "allow", "cancel_previous"][overlap];
@@ -372,7 +375,8 @@ proptest! {
     }
 }
 
-/// proves: a paused schedule has no tick, and what came meanwhile is not run later; a definition may pause it too.
+/// proves: a paused schedule has no ticks, and ticks during the pause are not run later; a
+/// definition may pause it too.
 #[test]
 fn g16_a_paused_schedule_runs_nothing_and_catches_up_nothing() {
     let mut clockwork = Clockwork::new("2026-11-16T10:00Z", json!({"overlap": "allow", "catch_up": 10}));
@@ -389,7 +393,7 @@ fn g16_a_paused_schedule_runs_nothing_and_catches_up_nothing() {
     clockwork.store(resumed);
     assert_eq!(clockwork.work(), []);
     assert_eq!(clockwork.until("2026-11-16T10:06Z"), [(at("2026-11-16T10:06Z"), TickOutcome::Decided)]);
-    // A later definition counts if it says something, and the command if it does not.
+    // A later definition applies if it sets `paused`; otherwise the command's state remains.
     let paused = pause(&clockwork.rules, &clockwork.state, true, clockwork.now).unwrap();
     clockwork.store(paused);
     for (revision, said, is_paused) in
@@ -400,7 +404,7 @@ fn g16_a_paused_schedule_runs_nothing_and_catches_up_nothing() {
     }
 }
 
-/// proves: a replaced definition does not run ticks again, or those that were before it.
+/// proves: a replaced definition does not run ticks again, nor ticks from before the replacement.
 #[test]
 fn g16_a_replaced_definition_does_not_go_back() {
     let mut clockwork = Clockwork::new("2026-11-16T10:00Z", json!({"overlap": "allow", "catch_up": 100}));
@@ -413,7 +417,7 @@ fn g16_a_replaced_definition_does_not_go_back() {
     assert_eq!(clockwork.ran[3..], [at("2026-11-16T10:08Z"), at("2026-11-16T10:10Z")]);
 }
 
-/// proves: an end and a number of runs are kept.
+/// proves: an end time and a number of runs are respected.
 #[test]
 fn g16_a_schedule_ends_at_its_time_or_after_its_runs() {
     for end in [json!({"until": "2026-11-16T10:03Z"}), json!({"max_runs": 3})] {
@@ -426,8 +430,8 @@ fn g16_a_schedule_ends_at_its_time_or_after_its_runs() {
     }
 }
 
-/// proves: a refused run is told of and counts for nothing; one that could not be submitted in time counts with its ceiling,
-/// because it may have been accepted.
+/// proves: a refused run is reported and not booked; a run that could not be submitted in time is
+/// booked at its ceiling, because it may have been accepted.
 #[test]
 fn g16_what_was_refused_or_given_up() {
     let definition = json!({"budget_per_day_usd": 0.8, "overlap": "allow"});
@@ -452,7 +456,7 @@ fn g16_what_was_refused_or_given_up() {
         (TickOutcome::Refused, Some("malformed: there is no agent `writer`"))
     );
     assert_eq!(clockwork.state.used_nanos(), 0);
-    // Nobody could submit this one until the next tick.
+    // This run could not be submitted before the next tick.
     let run = decided(&mut clockwork, "2026-11-16T10:02Z").trace_id.unwrap();
     let given_up = decided(&mut clockwork, "2026-11-16T10:03Z");
     assert_eq!((given_up.outcome, given_up.trace_id), (TickOutcome::GivenUp, Some(run)));
@@ -461,7 +465,7 @@ fn g16_what_was_refused_or_given_up() {
     assert_eq!(clockwork.state.used_nanos(), 800_000_000);
 }
 
-/// proves: a run that was refused is none of `max_runs`, and another tick takes its place.
+/// proves: a refused run does not use up `max_runs`; another tick takes its place.
 #[test]
 fn g16_a_refused_run_is_none_of_the_runs_that_there_may_be() {
     let mut clockwork = Clockwork::new("2026-11-16T10:00Z", json!({"max_runs": 1, "overlap": "allow"}));
@@ -479,7 +483,7 @@ fn g16_a_refused_run_is_none_of_the_runs_that_there_may_be() {
     }
 }
 
-/// proves: what is left of a deleted schedule is the day and what it cost, and nothing if that is nothing.
+/// proves: a deleted schedule keeps only the current day and its cost, or nothing without a cost.
 #[test]
 fn g16_a_deleted_schedule_leaves_what_its_day_has_cost() {
     let mut clockwork = Clockwork::new("2026-11-16T10:00Z", json!({"overlap": "allow"}));
@@ -491,7 +495,7 @@ fn g16_a_deleted_schedule_leaves_what_its_day_has_cost() {
     assert_eq!((left.runs, left.live.len(), left.pending), (0, 0, None));
 }
 
-/// proves: a run that somebody asks for is within the same bounds, and works while it is paused.
+/// proves: a manual run is within the same bounds, and works while the schedule is paused.
 #[test]
 fn g16_a_run_that_is_asked_for_is_within_the_same_bounds() {
     let definition = json!({"budget_per_day_usd": 0.8, "paused": true});
@@ -510,7 +514,8 @@ fn g16_a_run_that_is_asked_for_is_within_the_same_bounds() {
     assert!(matches!(asks(&clockwork, 2), Err(NotNow::Budget(_))), "0.41 and 0.40 are more than 0.80");
 }
 
-/// proves: a tick writes the same bytes however many there were, less than a kilobyte, whatever the task's size.
+/// proves: a tick writes the same number of bytes after any number of ticks: less than a kilobyte
+/// for any size of the task.
 #[test]
 fn g16_a_tick_writes_as_much_after_ten_thousand_as_at_first() {
     let definition = json!({"overlap": "allow", "budget_per_day_usd": 100_000,
@@ -521,7 +526,7 @@ fn g16_a_tick_writes_as_much_after_ten_thousand_as_at_first() {
         clockwork.now = at("2026-11-16T10:00Z").plus_millis(n * 60_000);
         let before = clockwork.written.len();
         clockwork.work();
-        // Eight are live at any time, as many as may be.
+        // Eight runs are live at any time, the maximum.
         if n > 7 {
             let oldest = clockwork.state.live[0].trace_id;
             clockwork.found.insert(oldest, RunState::Ended { cost: Usd::from_cents(3), at: clockwork.now });

@@ -1,5 +1,5 @@
-//! Cron expressions in time zones: the next ticks of each, also over the nights in which clocks are changed. The expected
-//! times were made by another implementation, which counts minutes.
+//! Cron expressions in time zones: the next ticks of each, also over nights with a clock change.
+//! The expected times come from a separate implementation, which counts minutes.
 
 use domain::{Timestamp, schedule::read_timetable};
 
@@ -7,7 +7,7 @@ fn at(text: &str) -> Timestamp {
     Timestamp::parse(text).unwrap()
 }
 
-/// Expression, zone, after when, and the next three ticks in local time.
+/// Expression, zone, start time, and the next three ticks in local time.
 type Row = (&'static str, &'static str, &'static str, &'static [&'static str]);
 
 #[rustfmt::skip]
@@ -57,8 +57,8 @@ const TABLE: &[Row] = &[
         ("30 0 * * *", "Africa/Cairo", "2026-04-23T00:00:00Z", &["2026-04-24T01:00:00+03:00", "2026-04-25T00:30:00+03:00", "2026-04-26T00:30:00+03:00"]),
 ];
 
-/// proves: gaps and repeated hours of Berlin, New York, Lord Howe, Santiago and Cairo; leap years, also over 2100; names, ranges,
-/// steps and lists; days of the month and of the week.
+/// proves: gaps and repeated hours of Berlin, New York, Lord Howe, Santiago and Cairo; leap years,
+/// also across 2100; names, ranges, steps and lists; days of the month and of the week.
 #[test]
 fn g16_every_expression_has_its_next_ticks_in_its_zone() {
     assert!(TABLE.len() >= 40);
@@ -70,7 +70,8 @@ fn g16_every_expression_has_its_next_ticks_in_its_zone() {
     }
 }
 
-/// proves: where a tick is asked for does not matter: each tick is followed by the one that comes after any time before it.
+/// proves: the next tick does not depend on the time of the query: each tick follows from any time
+/// between it and its predecessor.
 #[test]
 fn g16_the_next_tick_is_the_same_from_every_time_before_it() {
     let (from, to) = (at("2026-10-24T20:00Z"), at("2026-10-25T06:00Z"));
@@ -86,7 +87,7 @@ fn g16_the_next_tick_is_the_same_from_every_time_before_it() {
     }
 }
 
-/// proves: fixed distances do not depend on the zone.
+/// proves: fixed intervals do not depend on the zone.
 #[test]
 fn g16_every_so_long_is_counted_from_1970_on() {
     for zone in ["UTC", "Australia/Lord_Howe"] {
@@ -97,7 +98,7 @@ fn g16_every_so_long_is_counted_from_1970_on() {
     }
 }
 
-/// proves: what can never be due is refused.
+/// proves: an expression that is never due is refused.
 #[test]
 fn g16_a_day_that_no_month_has_is_refused() {
     for cron in ["0 0 30 2 *", "0 0 31 4,6,9,11 *", "0 0 30-31 feb *"] {

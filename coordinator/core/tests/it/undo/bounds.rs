@@ -1,4 +1,4 @@
-//! Undo where something is missing: its agent, its tokens, a worker, or the time to wait for it.
+//! Undo with something missing: its agent, its tokens, a worker, or the time to wait for one.
 
 use domain::{
     Amount, Tokens, Usd,
@@ -39,14 +39,14 @@ fn partial(undo: Value) -> World {
 #[test]
 fn g14_a_step_whose_undo_can_not_run_does_not_run_in_a_rerun_either() {
     for undo in [json!("gone"), json!({"agent_id": "gone", "max_cost_usd": 0.2})] {
-        // What is taken over needs no undo.
+        // A step that is taken over needs no undo.
         let mut again = partial(undo.clone()).rerun(json!({})).unwrap();
         assert_eq!(queued(&again), ["f"]);
         again.run("f", "ok");
         assert_eq!(again.status("root"), "completed");
         again.rest();
 
-        // It reads another value, and would have to run.
+        // The step reads another value, so it would have to run.
         let mut again = partial(undo).rerun(json!({"inputs": {"x": 2}})).unwrap();
         assert_eq!(queued(&again), ["f", "w"]);
         expect(&again, "root", &[("a", "failed"), ("f", "running"), ("w", "running")]);
@@ -99,7 +99,7 @@ fn g14_an_undo_that_no_worker_takes_times_out_and_the_graph_ends() {
     assert_eq!(queued(&world), ["flight-undo"], "the wait of each counts from its own turn");
     world.pass(59_999);
     let lease = world.claim("flight-undo");
-    // Its time to run begins with its first attempt.
+    // Its timeout begins with its first attempt.
     for _ in 0..10 {
         world.pass(5_000);
         world.tick(&lease, Default::default()).unwrap();
@@ -112,7 +112,7 @@ fn g14_an_undo_that_no_worker_takes_times_out_and_the_graph_ends() {
     assert_eq!(undo_status(&world, "flight"), Some(UndoStatus::Undone));
     world.rest();
 
-    // A bound of the run that is shorter counts.
+    // A shorter bound of the run applies instead.
     let mut graph = super::trip();
     graph["limits"] = json!({"max_queue_ms": 3_000});
     let mut world = World::with_graph(graph);
@@ -124,7 +124,7 @@ fn g14_an_undo_that_no_worker_takes_times_out_and_the_graph_ends() {
     assert_eq!(why_not, said);
     world.rest();
 
-    // The outcome of a race waits for who lost it, and not for ever.
+    // The outcome of a race waits for the undo of the loser, but not for ever.
     let undo = json!({"undo": {"agent_id": "editor", "max_cost_usd": 0.1, "timeout_ms": 2_000}});
     let mut world = World::with_graph(json!({"race": true, "mode": "parallel", "steps": [
         {"id": "slow", "mode": "sequential", "steps": [step("a", undo), step("b", json!({}))]},
@@ -154,14 +154,14 @@ fn g14_an_undo_names_its_tokens_if_any_above_its_graph_are_bounded() {
         assert_eq!(problems[0].0, "steps[0].undo.max_tokens");
         assert_eq!(problems.len(), 1, "{problems:?}");
     };
-    // The caller's ceiling, and that of the agent above it.
+    // The ceiling of the caller, then that of the agent above it.
     let mut world = World::with_root(json!({"max_tokens": 6_000}));
     let root = world.claim("root");
     needs_tokens(world.spawn_graph(&root, graph()).unwrap_err());
     world.spawn(&root, json!({"child_id": "helper", "goal": "help"})).unwrap();
     let helper = world.claim("helper");
     needs_tokens(world.spawn_graph(&helper, graph()).unwrap_err());
-    // Without one, not: though something is spent already.
+    // Without a token ceiling no reserve is needed, even if tokens were spent already.
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
     world.pay(&root, "call", Amount::new(Usd::from_cents(1), Tokens::new(500))).unwrap();
@@ -169,14 +169,14 @@ fn g14_an_undo_names_its_tokens_if_any_above_its_graph_are_bounded() {
     let helper = world.claim("helper");
     world.spawn_graph(&helper, graph()).unwrap();
 
-    // The deployment's.
+    // The deployment's ceiling.
     let mut world = World::new();
     world.settings.root_budget.tokens = Tokens::new(100_000);
     needs_tokens(world.submit_graph(graph()).unwrap_err());
     let mut world = World::new();
     world.settings.maximum.max_tokens = Some(Tokens::new(100_000));
     needs_tokens(world.submit_graph(graph()).unwrap_err());
-    // The profile of the undo's agent may name them.
+    // The profile of the undo's agent may name the tokens.
     world.agent(json!({"agent_id": "editor", "max_tokens": 500}));
     world.submit_graph(graph()).unwrap();
     assert_eq!(world.node("p").budget.held.tokens, Tokens::new(500));
@@ -216,7 +216,7 @@ fn g14_what_succeeded_in_a_step_that_lost_a_race_is_not_undone_and_the_report_sa
     assert_eq!(outcome.undo_failed.iter().map(|id| id.as_str()).collect::<Vec<_>>(), ["each"]);
     world.rest();
 
-    // A round of a loop, and what is undone after all with the graph around it.
+    // A round of a loop, and a step that is undone later with the graph around it.
     let mut world = World::with_graph(json!({"mode": "sequential", "steps": [
         {"id": "race", "race": true, "mode": "parallel", "steps": [
             undoable("rounds", json!({"loop": {"max_rounds": 3}})), step("fast", json!({})),
@@ -235,7 +235,7 @@ fn g14_what_succeeded_in_a_step_that_lost_a_race_is_not_undone_and_the_report_sa
     );
     world.rest();
 
-    // A group around it undoes.
+    // A surrounding group undoes.
     let mut world = World::with_graph(
         json!({"race": true, "mode": "parallel", "inputs": {"list": [1, 2]}, "steps": [
             {"id": "group", "steps": [undoable("each", json!({"for_each": "list"}))]}, step("fast", json!({})),

@@ -1,4 +1,4 @@
-//! Undo with everything else that a graph can do.
+//! Undo combined with every other feature of a graph.
 
 use domain::wire::UndoStatus;
 use serde_json::json;
@@ -100,7 +100,8 @@ fn g14_items_that_are_stopped_with_another_are_undone_in_one_order() {
     }
     world.break_it("c-1");
     assert_eq!(queued(&world), ["c-2", "b-1-undo"]);
-    // The item that failed undoes its own first; the other was stopped with it, and is left to the graph.
+    // The failed item undoes its own steps first. The other item was stopped with it and is undone
+    // by the graph.
     world.run("b-1-undo", "ok");
     world.run("a-1-undo", "ok");
     assert_eq!(world.status("c-2"), "cancelled");
@@ -149,7 +150,7 @@ fn g14_who_loses_a_race_has_nothing_to_undo_but_a_group_that_loses_undoes_its_ow
     world.run("g1", "ok");
     world.claim("slow");
     world.run("fast", "won");
-    // The race is won and the graph goes on; the group that lost undoes.
+    // The race is won and the graph continues, while the losing group undoes.
     assert_eq!(
         (world.status("race").as_str(), queued(&world)),
         ("completed", vec!["g1-undo".to_owned(), "after".to_owned()])
@@ -222,7 +223,7 @@ fn g14_a_pipeline_of_an_agent_undoes_before_its_caller_is_final() {
     assert_eq!((world.status("p").as_str(), world.node("root").lifecycle.outcome_due), ("cancelled", false));
     world.rest();
 
-    // Its caller gets the result when all is undone.
+    // The caller gets the result when all undos have ended.
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
     world
@@ -347,7 +348,7 @@ fn g14_a_rerun_runs_again_what_was_undone_and_all_that_came_after_it() {
     again.run("book-undo", "ok");
     again.rest();
 
-    // What an earlier run did, and was not undone there, is not undone by the rerun.
+    // A step that an earlier run completed and did not undo is not undone by the rerun either.
     let mut world = World::with_graph(trip());
     world.run("flight", "12A");
     world.break_it_without_undo("hotel");
@@ -369,7 +370,7 @@ trait More {
 }
 
 impl More for World {
-    /// Runs the undos that are left, in this order, to the end.
+    /// Runs the remaining undos to their end, in this order.
     fn rest_of(&mut self, undos: &[&str]) {
         for name in undos {
             assert_eq!(queued(self), [*name]);
@@ -378,7 +379,7 @@ impl More for World {
         self.rest();
     }
 
-    /// Ends the run while this context runs, and undoes nothing.
+    /// Ends the run while this context runs, without any undo.
     fn break_it_without_undo(&mut self, child: &str) {
         self.claim(child);
         let command = Command::Cancel { child_id: None, reason: None, without_undo: true };

@@ -1,4 +1,5 @@
-//! Undo (G14): what had succeeded in a graph that did not is undone, in reverse, from what was held for it.
+//! Undo (G14): the succeeded steps of a failed graph are undone in reverse order, paid from what
+//! was held for them.
 
 mod bounds;
 mod features;
@@ -26,7 +27,7 @@ fn trip() -> Value {
     ]})
 }
 
-/// The trip, after the last step has failed.
+/// The trip, after its last step has failed.
 fn broken_trip() -> World {
     let mut world = World::with_graph(trip());
     world.run("flight", "12A");
@@ -35,7 +36,7 @@ fn broken_trip() -> World {
     world
 }
 
-/// What became of undoing a step, at any depth.
+/// The undo report of a step, at any depth.
 fn report(world: &World, name: &str) -> Option<UndoReport> {
     let outcome = world.trace.graph_outcome(world.trace.root().unwrap()).unwrap();
     let mut open = outcome.steps;

@@ -1,4 +1,4 @@
-//! What is held for undos, and who pays.
+//! The holds for undos, and which budget pays.
 
 use domain::wire::{OnExhausted, UndoStatus, Verdict};
 use serde_json::json;
@@ -22,7 +22,7 @@ fn g14_the_reserve_is_held_from_the_start_of_a_step_and_nobody_else_can_spend_it
     world.pay(&hotel, "all", cents(80)).unwrap();
     world.complete(&hotel, "7").unwrap();
     assert_eq!(held_cents(&world, "graph"), 20);
-    // Nothing is left for `pay`, and the undos have what was held for them.
+    // `pay` has no money left, but the undos have their holds.
     expect(&world, "graph", &[("flight", "succeeded"), ("hotel", "succeeded"), ("pay", "failed")]);
     let lease = world.claim("hotel-undo");
     world.pay(&lease, "undo", cents(10)).unwrap();
@@ -64,7 +64,7 @@ fn g14_a_step_whose_reserve_does_not_fit_is_refused_as_a_grant_is() {
     assert!(steps[1].reason.as_deref().unwrap().contains("budget_denied"), "{:?}", steps[1].reason);
     world.rest();
 
-    // It waits for calls in flight.
+    // The step waits for calls in flight.
     let mut world = World::with_graph(json!({"max_cost_usd": 0.3, "mode": "parallel", "steps": [
         step("calls", json!({})), undoable("b", json!({"depends_on": ["c"]})), step("c", json!({})),
     ]}));
@@ -129,7 +129,8 @@ fn g14_an_exhausted_or_paused_graph_that_is_cancelled_undoes() {
     );
     world.rest();
 
-    // A provider took more than was held: the budget is used up, and what is held for the undo is still there for it.
+    // A provider charged more than the hold: the budget is exhausted, but the hold for the undo
+    // remains.
     let mut world = World::with_graph(trip());
     world.run("flight", "ok");
     let lease = world.claim("hotel");

@@ -1,4 +1,4 @@
-//! Which undos run, in which order, with what, and how the graph ends.
+//! Which undos run, in which order, with which inputs, and how the graph ends.
 
 use domain::wire::{EndStatus, ObjectReference, Payload, UndoStatus, Verdict};
 use serde_json::json;
@@ -48,7 +48,7 @@ fn g14_an_undo_gets_what_its_step_read_and_the_result() {
     world.cancel_without_undo(None).unwrap();
     world.rest();
 
-    // A large result goes by reference.
+    // A large result is passed by reference.
     let mut world = World::with_graph(trip());
     let lease = world.claim("flight");
     let object = ObjectReference { object: "o".into(), sha256: "0".repeat(64), size_bytes: 5_000_000 };
@@ -73,7 +73,7 @@ fn g14_nothing_is_undone_if_the_graph_succeeds_or_nothing_had_succeeded() {
     assert_eq!((world.status("graph").as_str(), queued(&world)), ("failed", vec![]));
     world.rest();
 
-    // A graph that succeeded in part has ended well.
+    // A partial success that the graph accepts is a good end: nothing is undone.
     let mut graph = trip();
     graph["on_partial_success"] = json!("continue");
     let mut world = World::with_graph(graph);
@@ -155,7 +155,7 @@ fn g14_a_cancel_without_undo_ends_at_once_also_while_it_undoes() {
 fn g14_each_undo_runs_at_most_once_whatever_comes_twice() {
     let mut world = broken_trip();
     let orders = world.orders.clone();
-    // Every order so far again: none starts another undo.
+    // Every earlier order is delivered again: none starts another undo.
     for (_, order) in &orders {
         let _ = world.handle(order.clone());
     }
@@ -164,7 +164,7 @@ fn g14_each_undo_runs_at_most_once_whatever_comes_twice() {
     world.complete(&lease, "ok").unwrap();
     let _ = world.complete(&lease, "ok");
     assert_eq!(queued(&world), ["flight-undo"]);
-    // A worker that is lost: the same undo is tried again, as often as any step is.
+    // After a lost worker the same undo is retried, as often as any step.
     world.claim("flight-undo");
     world.pass(30_000);
     assert_eq!((world.node("flight-undo").attempt(), queued(&world)), (1, vec!["flight-undo".to_owned()]));
@@ -347,7 +347,7 @@ fn g14_undos_are_checked_at_submission_with_all_mistakes_at_once() {
     let paths: Vec<&str> = problems.iter().map(|problem| problem.path.as_str()).collect();
     assert_eq!(paths, ["steps[0].undo", "steps[1].undo", "steps[1].steps[0].undo.max_cost_usd"]);
 
-    // The profile of the agent may give the bound.
+    // The profile of the agent may set the bound.
     world.agent(json!({"agent_id": "editor", "max_cost_usd": 0.2}));
     world.submit_graph(json!({"steps": [step("a", json!({"undo": "editor"}))]})).unwrap();
     world.run("a", "ok");

@@ -1,4 +1,4 @@
-//! What is kept of the values that steps read, so that their undos get them.
+//! The values that steps read are kept, so that their undos receive them.
 
 use domain::wire::UndoStatus;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use super::{
     undo_status, undoable,
 };
 
-/// All that is stored of it now.
+/// All stored fields and values of the world.
 fn stored(world: &World) -> Vec<(String, String)> {
     let mut trace = world.trace.clone();
     trace.mark_all_changed();
@@ -21,7 +21,7 @@ fn bytes(world: &World) -> usize {
     stored(world).iter().map(|(name, text)| name.len() + text.len()).sum()
 }
 
-/// The long values that are kept for undos.
+/// The number of long values that are kept for undos.
 fn kept(world: &World) -> usize {
     stored(world).iter().filter(|(name, _)| name.starts_with("h.")).count()
 }
@@ -99,7 +99,7 @@ fn g14_a_kept_value_goes_when_the_graph_has_ended_well_or_its_undos_have_begun()
     assert_eq!(undo_status(&world, "a"), Some(UndoStatus::Undone));
     world.rest();
 
-    // A pipeline that has ended well keeps nothing, though its caller goes on.
+    // A pipeline that ended well keeps nothing, though its caller continues.
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
     let inner = json!({"id": "g", "steps": [undoable("a", json!({"input_from": ["text"]}))]});
