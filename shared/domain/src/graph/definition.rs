@@ -1,5 +1,5 @@
-//! A task graph as people write it, in JSON or YAML (G1). Only its shape; its meaning is checked by the
-//! compiler.
+//! A task graph as people write it, in JSON or YAML (G1). This module has only its shape; the
+//! compiler checks its meaning.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -115,9 +115,9 @@ pub struct TaskGraph {
 }
 
 impl TaskGraph {
-    /// The keys that steps read and nothing in this graph writes or gives.
+    /// Returns the keys that steps read although the graph neither writes nor receives them.
     pub fn undeclared_keys(&self) -> BTreeSet<ContextKey> {
-        // Each with whether it is in a group with `for_each`, whose items are given some keys.
+        // The flag is true in a group with `for_each`, whose items get the keys in [`ITEM_KEYS`].
         let mut all: Vec<(&StepDef, bool)> = self.steps.iter().map(|step| (step, false)).collect();
         let mut done = 0;
         while let Some((step, in_items)) = all.get(done).copied() {
@@ -145,12 +145,12 @@ impl TaskGraph {
         read.filter(|key| !is_known(key)).cloned().collect()
     }
 
-    /// The inputs that `input_schema` names, whether they are given or not.
+    /// Returns the inputs that `input_schema` names, with or without a value in `inputs`.
     pub fn declared_inputs(&self) -> BTreeSet<ContextKey> {
         self.properties().filter_map(|(name, _)| ContextKey::new(name).ok()).collect()
     }
 
-    /// `inputs`, and the defaults of those that are not given.
+    /// Returns `inputs` with the defaults of missing ones added.
     pub fn filled_inputs(&self) -> BTreeMap<ContextKey, Json> {
         let lent = |key: &ContextKey| self.input_from.contains(key);
         let defaults = self.properties().filter_map(|(name, schema)| {
@@ -176,7 +176,8 @@ pub enum OutputDef {
     Named(BTreeMap<ContextKey, ContextKey>),
 }
 
-/// The inputs of an item of `for_each`: its element, and its place in the list. A group's are read with `input_from`.
+/// The inputs of an item of `for_each`: its element, and its place in the list. The steps of a
+/// group read them with `input_from`.
 pub(super) const ITEM_KEYS: [&str; 2] = ["item", "index"];
 
 /// A step: one agent's task, or a group (a step that has `steps`).
@@ -283,7 +284,7 @@ pub struct WithValue {
 }
 
 impl WithDef {
-    /// The key that it is read from.
+    /// Returns the key that the input is read from.
     pub fn key(&self) -> Option<&ContextKey> {
         match self {
             WithDef::Key(key) => Some(key),
