@@ -1,4 +1,4 @@
-//! Amending a graph that runs: its steps that have not begun are replaced, added or removed (G13).
+//! An amend of a running graph: steps that have not begun are replaced, added or removed (G13).
 
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,5 @@
-//! What a worker asks the coordinator of its trace, and the answers: request and reply on `agent.ask.<pool>.<p>`.
-//! An ask that comes twice gets the same answer.
+//! The asks of a worker to the coordinator of its trace, and the answers: request and reply on
+//! `agent.ask.<pool>.<p>`. A repeated ask gets the same answer.
 
 use serde::{Deserialize, Serialize};
 
@@ -189,8 +189,8 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// Why what `ask` asked for was not done. Every answer that does not belong to it says that the
-    /// coordinator speaks another protocol.
+    /// Returns the reason why `ask` was not fulfilled. An answer of another ask becomes a refusal:
+    /// the coordinator uses another version of the protocol.
     pub fn into_refusal(self, ask: &str) -> Refusal {
         match self {
             Answer::Refused(refusal) => refusal,
@@ -224,7 +224,7 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// What is said of a budget that is used up.
+/// The message about a budget that is used up.
 pub fn exhausted(context: &ChildId, dimension: Dimension) -> String {
     format!("the {dimension} budget of `{context}` is used up")
 }
@@ -283,7 +283,7 @@ pub struct HoldDenied {
 }
 
 impl HoldDenied {
-    /// Why `what` (a hold, a grant) does not fit, with every amount.
+    /// Describes why a hold or a grant (`what`) does not fit, with all amounts.
     pub fn describe(&self, what: &str) -> String {
         let HoldDenied { context, asked, limit, spent, held, left_usd, left_tokens, .. } = self;
         match self.dimension {

@@ -1,4 +1,4 @@
-//! Who asked for what only an administrator may (S7), and the record of it.
+//! The senders of administrators' requests (S7), and the records of these requests.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::Timestamp;
 
-/// The header in which a sender says who it is. Nobody checks it.
+/// The header with the sender's name. It is not verified.
 pub const BY_HEADER: &str = "Trellis-By";
 
 /// The header of a worker's asks with the digest of its policy.

@@ -1,5 +1,5 @@
-//! What people and tools send about running work: cancel, answer, raise, charge, delete, restore, and what
-//! becomes of disputed charges.
+//! Messages of people and tools about running work: cancel, answer, raise, charge, delete, restore,
+//! and decisions about disputed charges.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -66,7 +66,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// A message about a trace that asks for nothing yet.
+    /// Makes a message about a trace without any request yet.
     pub fn of(trace_id: TraceId) -> Self {
         Control { trace_id, raise: None, charge: None, delete: None, restore: None, dispute: None }
     }
@@ -98,7 +98,8 @@ pub struct Raise {
     pub max_tokens: Option<Tokens>,
 }
 
-/// A ceiling that is there: whoever sends null has none to give, and would take the answer for a raise.
+/// Reads a ceiling and rejects null. A client that sends null raises nothing, and would take the
+/// answer for a raise.
 fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }

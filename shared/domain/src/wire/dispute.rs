@@ -1,5 +1,5 @@
-//! Disputed charges (B18): costs that nobody held and for which nothing was left. They are not booked until an
-//! administrator accepts them.
+//! Disputed charges (B18): costs without a hold that exceed the rest of the budget. They are not
+//! booked until an administrator accepts them.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,5 @@
-//! The work that a coordinator hands out. An offer in the queue only names it; the answer to the claim carries everything
-//! a worker needs, so that a worker in any language needs no other configuration.
+//! The work that a coordinator hands out. An offer in the queue has only the ids; the answer to the
+//! claim has everything else. So a worker in any language needs no other configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! Finding runs (G17): what is asked for, and what a run shows of itself. An index chooses candidates; `RunsQuery::matches`
-//! decides.
+//! Finding runs (G17): the query, and the summary of a run. An index finds candidates;
+//! `RunsQuery::matches` decides.
 
 use std::{fmt, str::FromStr};
 
@@ -74,13 +74,13 @@ impl Default for RunsQuery {
 }
 
 impl RunsQuery {
-    /// Whether it leaves out any run.
+    /// Returns true if the query excludes any runs.
     pub fn is_filter(&self) -> bool {
         let all = RunsQuery { limit: self.limit, after: self.after, ..RunsQuery::default() };
         *self != all
     }
 
-    /// Whether a run is asked for, wherever the page begins.
+    /// Returns true if a run matches, on any page.
     pub fn matches(&self, run: &RunSummary) -> bool {
         let spent = run.budget.spent.cost_usd;
         self.labels.iter().all(|(key, value)| run.labels.get(key) == Some(value))
@@ -169,7 +169,7 @@ pub struct PendingQuestion {
     pub age_ms: u64,
 }
 
-/// A place in the list of runs: behind this one. `<milliseconds>-<trace_id>`.
+/// A place in the list of runs, after this run: `<milliseconds>-<trace_id>`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunsCursor {
     pub started_at: Timestamp,

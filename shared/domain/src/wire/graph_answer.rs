@@ -1,4 +1,4 @@
-//! What an agent gets of a graph that it ran (G5, G10): every step, within a bounded size.
+//! The result of a graph for the agent that ran it (G5, G10): all steps, within a bounded size.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,9 +10,9 @@ use crate::{
     wording,
 };
 
-/// The most steps in one answer. If a graph has more, those that succeeded are left out first.
+/// The most steps in one answer. In a larger graph, successful steps are left out first.
 const MAX_STEPS: usize = 1_000;
-/// The longest reason in an answer, and all of them together.
+/// The longest reason in an answer. [`MAX_REASONS_BYTES`] bounds all of them together.
 const MAX_REASON_BYTES: usize = 1_000;
 const MAX_REASONS_BYTES: usize = 512 * 1024;
 
@@ -65,7 +65,8 @@ pub struct StepAnswer {
 }
 
 impl GraphAnswer {
-    /// From the reports of all steps. If the graph's own agent combined the findings, its answer stands for them.
+    /// Makes the answer from the reports of all steps. If the graph's own agent combined the
+    /// findings, its answer replaces their results.
     pub fn new(verdict: GraphVerdict, steps: Vec<StepReport>, combined: bool) -> Self {
         let mut reasons = Reasons { room: MAX_REASONS_BYTES, combined };
         let mut room = MAX_STEPS;
@@ -74,17 +75,17 @@ impl GraphAnswer {
     }
 }
 
-/// Makes the steps of an answer, with reasons as long as there is room for them.
+/// Makes the steps of an answer, with reasons until their room is used up.
 struct Reasons {
     room: usize,
-    /// The graph's own agent combined the findings.
+    /// True if the graph's own agent combined the findings.
     combined: bool,
 }
 
-/// As many steps as there is room for, in order, and how many are left out.
+/// Returns the steps in order until the room is used up, and the number of steps that are left out.
 fn answers(steps: Vec<StepReport>, room: &mut usize, reasons: &mut Reasons) -> (Vec<StepAnswer>, u32) {
     let succeeded = |step: &StepReport| step.status == StepStatus::Succeeded && !step.partial;
-    // Room is kept for those still to come that did not succeed.
+    // Reserves room for later steps that did not succeed.
     let mut kept = steps.iter().filter(|step| !succeeded(step)).count();
     let (mut listed, mut left_out) = (Vec::new(), 0);
     for mut step in steps {
@@ -104,7 +105,7 @@ fn answers(steps: Vec<StepReport>, room: &mut usize, reasons: &mut Reasons) -> (
     (listed, left_out)
 }
 
-/// A step, and those in it.
+/// Counts a step and its inner steps.
 fn count(step: &StepReport) -> u32 {
     1 + step.steps.iter().map(count).sum::<u32>()
 }

@@ -1,6 +1,6 @@
-//! The journal of a context, on `agent.history.<pool>.<trace>.<child>`: every model answer and tool call, in order. Each entry
-//! is a checkpoint (W5). An entry is appended only behind the last one that its writer has seen, so that a
-//! worker that lost its context can't add to the journal.
+//! The journal of a context, on `agent.history.<pool>.<trace>.<child>`: every model answer and tool
+//! call, in order. Each entry is a checkpoint (W5). An entry is appended only directly after the
+//! last one that its writer has seen. So a worker that lost its context can't add to the journal.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -80,7 +80,7 @@ impl HistoryStep {
         if let HistoryStep::Result(step) = self { Some(step) } else { None }
     }
 
-    /// The paid call that this entry tells of, and what it cost (B19).
+    /// Returns the paid call of this entry and its cost (B19).
     pub fn paid_call(&self) -> Option<(&CallId, Amount)> {
         match self {
             HistoryStep::Model(step) => Some((&step.call_id, step.cost.amount)),
@@ -98,7 +98,7 @@ impl HistoryStep {
         }
     }
 
-    /// The decisions of checks that this entry records (B16).
+    /// Returns the decisions of checks in this entry (B16).
     pub fn checks(&self) -> &[CheckedStep] {
         match self {
             HistoryStep::Model(step) => &step.checks,
@@ -116,8 +116,8 @@ impl HistoryStep {
         }
     }
 
-    /// Whether a branch begins with it: a model's answer, a tool's, a message to the agent, files that it was handed, or what
-    /// its window no longer shows. The rest is bookkeeping.
+    /// Returns true if a branch copies the entry: a model's or tool's answer, a message to the
+    /// agent, files that it got, or a compaction of its window. All other entries are bookkeeping.
     pub fn is_work(&self) -> bool {
         match self {
             HistoryStep::Model(_)
@@ -136,7 +136,7 @@ impl HistoryStep {
     }
 }
 
-/// Whether the journal of a branch has all the entries it was to copy.
+/// Returns true if the journal of a branch has all its copies.
 pub fn has_all_copies<'a>(journal: impl IntoIterator<Item = &'a HistoryStep>) -> bool {
     let (mut copies, mut work) = (None, 0_u32);
     for step in journal {
@@ -148,16 +148,17 @@ pub fn has_all_copies<'a>(journal: impl IntoIterator<Item = &'a HistoryStep>) ->
     copies.is_some_and(|copies| work >= copies)
 }
 
-/// Tells the entries of a context itself from the copies that a branch begins with (W5), which were paid for elsewhere. Between the
-/// copies may stand what is none: an attempt that took over while they were made says so.
+/// Distinguishes a context's own entries from the copies at the beginning of a branch (W5), which
+/// another context paid for. Other entries can be between the copies: an attempt that took over
+/// while they were written adds one.
 #[derive(Debug, Clone, Default)]
 pub struct Copies {
-    /// Those that are still to come.
+    /// The number of copies that are still to come.
     left: u32,
 }
 
 impl Copies {
-    /// Whether the next entry is one.
+    /// Returns true if the next entry is a copy.
     pub fn is_copy(&mut self, step: &HistoryStep) -> bool {
         if let HistoryStep::Branched { copies, .. } = step {
             self.left = *copies;
@@ -253,7 +254,8 @@ pub enum PromptRole {
 }
 
 impl ModelStep {
-    /// The check that denied the answer or halted its context for it, if one did. Its tool calls are not kept.
+    /// Returns the check that denied this answer, or halted the context because of it. The tool
+    /// calls of such an answer are not stored.
     pub fn denied(&self) -> Option<&CheckedStep> {
         self.checks.iter().find(|step| step.denies_answer())
     }
@@ -284,7 +286,7 @@ pub struct CheckedStep {
 }
 
 impl CheckedStep {
-    /// Whether nobody may use the answer that it is about.
+    /// Returns true if the answer of this decision must not be used.
     pub fn denies_answer(&self) -> bool {
         self.moment == Moment::AfterCall && matches!(self.decision, CheckDecision::Deny | CheckDecision::Halt)
     }
@@ -347,7 +349,7 @@ pub struct ToolStep {
 }
 
 impl ToolStep {
-    /// Whether the tool was called, and a check then denied its output.
+    /// Returns true if the tool was called and a check then denied its output.
     pub fn output_denied(&self) -> bool {
         let denied = |step: &CheckedStep| {
             step.moment == Moment::AfterTool

@@ -1,4 +1,4 @@
-//! Graphs that are kept under names (G18): their versions, and what is told about them.
+//! Graphs that are stored under names (G18): their versions, and the answers about them.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,6 @@
-//! The messages on the bus, as types whose fields are checked when they are read. A worker or client in any
-//! language needs these and the subjects, and nothing else. Decoding goes through [`crate::decode`].
+//! The messages on the bus, as types whose fields are checked when they are read. A worker or
+//! client in any language needs only these and the subjects. Decoding goes through
+//! [`crate::decode`].
 
 mod amend;
 mod ask;

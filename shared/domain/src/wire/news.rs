@@ -1,5 +1,5 @@
-//! What an agent has to see before its next call: messages to it (G13), and the rungs of its budget that it has reached
-//! (B21). The coordinator numbers both; a worker says which it has in its journal.
+//! News for an agent before its next call: messages to it (G13), and rungs that its budget has
+//! reached (B21). The coordinator numbers both; a worker reports the numbers that its journal has.
 
 use serde::{Deserialize, Serialize};
 

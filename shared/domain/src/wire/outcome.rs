@@ -1,5 +1,5 @@
-//! What the coordinator publishes: acceptances, questions, snapshots and outcomes. An outcome is decided
-//! and committed; only an outcome is final.
+//! The messages that the coordinator publishes: acceptances, questions, snapshots and outcomes. An
+//! outcome is decided and committed; only an outcome is final.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -38,7 +38,7 @@ pub enum EndStatus {
 }
 
 impl EndStatus {
-    /// As on the wire.
+    /// Returns the name on the wire.
     pub fn name(self) -> &'static str {
         match self {
             EndStatus::Completed => "completed",
@@ -121,7 +121,7 @@ pub enum ContextStatus {
 }
 
 impl ContextStatus {
-    /// As on the wire.
+    /// Returns the name on the wire.
     pub fn name(self) -> &'static str {
         match self {
             ContextStatus::Submitted => "submitted",
@@ -234,7 +234,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The outcome of a deleted context: without what agents wrote.
+    /// Returns the outcome of a deleted context, without content of agents.
     pub fn without_content(mut self) -> Self {
         self.context.result = None;
         self.context.result_object = None;
@@ -426,7 +426,7 @@ pub struct StepFailure {
 }
 
 impl StepReport {
-    /// Takes out what agents wrote.
+    /// Removes the content that agents wrote.
     fn remove_content(&mut self) {
         self.result = None;
         self.result_object = None;

@@ -1,4 +1,4 @@
-//! What a worker reports: how an attempt ended, and what each paid call cost.
+//! The reports of a worker: the end of an attempt, and the cost of each paid call.
 
 use serde::{Deserialize, Serialize};
 
@@ -26,20 +26,20 @@ pub struct ObjectReference {
 }
 
 impl ObjectReference {
-    /// The prefix of the names of all objects of a context. Ids have no dots, so it matches no other
-    /// context's.
+    /// Returns the common prefix of the names of a context's objects. Ids have no dots, so it
+    /// matches no object of another context.
     pub fn prefix(trace_id: TraceId, child_id: &ChildId) -> String {
         format!("{trace_id}.{child_id}.")
     }
 
-    /// The prefix of the names of all objects of a trace.
+    /// Returns the common prefix of the names of a trace's objects.
     pub fn prefix_of_trace(trace_id: TraceId) -> String {
         format!("{trace_id}.")
     }
 }
 
 impl Payload {
-    /// A result as a value; a reference stays a reference.
+    /// Returns the result as a value. A reference stays a reference.
     pub fn to_value(&self) -> Json {
         match self {
             Payload::Inline(value) => value.clone(),
@@ -134,12 +134,12 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure that another attempt would only repeat.
+    /// A failure that another attempt would repeat.
     pub fn lasting(kind: FailureKind, message: impl Into<String>) -> Self {
         Failure { kind, message: message.into(), retryable: false }
     }
 
-    /// A failure of this attempt's circumstances: another attempt may do better.
+    /// A failure from the circumstances of this attempt. Another attempt may succeed.
     pub fn retryable(message: impl Into<String>) -> Self {
         Failure { kind: FailureKind::Agent, message: message.into(), retryable: true }
     }
@@ -173,7 +173,7 @@ pub enum FailureKind {
 }
 
 impl FailureKind {
-    /// As on the wire.
+    /// Returns the name on the wire.
     pub fn name(self) -> &'static str {
         match self {
             FailureKind::Agent => "agent",

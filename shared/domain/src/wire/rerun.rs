@@ -1,4 +1,4 @@
-//! A new run of a graph that takes over what succeeded in an earlier one (G15).
+//! A new run of a graph that takes over the successful results of an earlier run (G15).
 
 use std::collections::BTreeMap;
 

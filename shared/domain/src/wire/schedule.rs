@@ -1,4 +1,5 @@
-//! Schedules (G16): what is to be run when, and what is told about it. Only the shape; `crate::schedule` reads and checks it.
+//! Schedules (G16): their definitions, and the answers about them. This module has only the shapes;
+//! `crate::schedule` reads and checks them.
 
 use serde::{Deserialize, Serialize};
 
@@ -131,7 +132,7 @@ pub enum TickOutcome {
 }
 
 impl TickOutcome {
-    /// In a few words, for people.
+    /// Returns a few words for people.
     pub fn words(self) -> &'static str {
         match self {
             TickOutcome::Decided => "to be submitted",

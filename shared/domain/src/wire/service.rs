@@ -1,4 +1,4 @@
-//! Requests beside the work itself: submissions with an answer, queries, and the state of workers.
+//! Requests besides the work itself: submissions with an answer, queries, and the state of workers.
 
 use std::collections::BTreeMap;
 
@@ -281,7 +281,7 @@ pub enum QueryAnswer {
 }
 
 impl QueryAnswer {
-    /// The refusal, if it is one.
+    /// Returns the refusal as an error, if this is one.
     pub fn or_refusal(self) -> Result<Self, Refusal> {
         if let QueryAnswer::Refused(refusal) = self { Err(refusal) } else { Ok(self) }
     }
@@ -337,7 +337,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// What holds where two coordinators differ.
+    /// Combines the settings of two coordinators.
     pub fn and(&self, other: &Policy) -> Policy {
         Policy {
             retention_ms: self.retention_ms.max(other.retention_ms),
@@ -346,8 +346,9 @@ impl Policy {
         }
     }
 
-    /// Whether one of two coordinators does not know what the other signs with, or has no key where the other has one. That
-    /// they sign with different keys is right while these are rotated, as long as each knows both.
+    /// Returns true if one of two coordinators does not know the key that the other signs with, or
+    /// only one of them has a key. During a rotation they may sign with different keys, as long as
+    /// each knows both.
     pub fn keys_are_apart(&self, other: &Policy) -> bool {
         let knows = |one: &Policy, other: &Policy| {
             other.log_keys.first().map_or(one.log_keys.is_empty(), |key| one.log_keys.contains(key))

@@ -1,4 +1,4 @@
-//! What a client sends to start work, and what an agent sends to spawn a child.
+//! The messages with which a client starts work and an agent spawns a child.
 
 use std::collections::BTreeMap;
 
@@ -108,7 +108,7 @@ pub struct Spawn {
 }
 
 impl Spawn {
-    /// A spawn that says no more than its goal.
+    /// Makes a spawn with only a goal.
     pub fn new(goal: Text) -> Self {
         Spawn {
             goal,

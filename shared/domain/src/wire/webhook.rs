@@ -1,4 +1,4 @@
-//! What a webhook is to be told of, between coordinators, and what it is told.
+//! The notices for webhooks between coordinators, and the bodies that webhooks receive.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -18,7 +18,7 @@ pub enum WebhookOccasion {
 }
 
 impl WebhookOccasion {
-    /// Which of its context's it is.
+    /// Returns a key that is unique among the notices of a context.
     pub fn key(&self) -> String {
         match self {
             WebhookOccasion::Outcome => "outcome".into(),
@@ -26,12 +26,12 @@ impl WebhookOccasion {
         }
     }
 
-    /// The id of the message, by which a receiver knows that it has it already.
+    /// Returns the id of the message. Receivers detect repeated messages by it.
     pub fn id(&self, trace: TraceId, child: &ChildId) -> String {
         format!("{trace}.{child}.{}", self.key())
     }
 
-    /// The type that a receiver is told.
+    /// Returns the type in the body.
     pub fn kind(&self) -> &'static str {
         match self {
             WebhookOccasion::Outcome => "outcome",
@@ -40,11 +40,11 @@ impl WebhookOccasion {
     }
 }
 
-/// The body that a webhook receives: the outcome or the question as it is on the bus.
+/// The body that a webhook receives: the outcome or the question as on the bus.
 #[derive(Debug, Serialize)]
 pub struct WebhookBody<'a> {
     pub r#type: &'static str,
-    /// When it happened.
+    /// The time of the event.
     pub timestamp: Timestamp,
     pub data: &'a RawValue,
 }
