@@ -1,11 +1,11 @@
-//! What is known about a schedule between two ticks, as it is stored on `agent.ticks.<name>`. Its definition is not part of
-//! it.
+//! The state of a schedule between two ticks, as it is stored on `agent.ticks.<name>`. The
+//! definition is not part of it.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Timestamp, TraceId, Usd, wire::TickRecord};
 
-/// The most runs of a schedule that are live at once: they are all in its state.
+/// The most live runs of a schedule. The state lists all of them.
 pub const MAX_LIVE: usize = 8;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]

@@ -1,5 +1,5 @@
-//! A finished span. It carries ids, counts and amounts. What people, agents and providers wrote is in it only if
-//! `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` says so.
+//! A finished span. It carries ids, counts and amounts. Texts of people, agents and providers are
+//! included only if `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` allows it.
 
 mod attribute;
 mod caller;
@@ -30,7 +30,7 @@ impl Moment {
         Moment(self.0.saturating_add(u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX)))
     }
 
-    /// The time between; zero if `earlier` is later.
+    /// The time since `earlier`; zero if `earlier` is later.
     pub fn since(self, earlier: Moment) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -99,13 +99,13 @@ pub struct Span {
 }
 
 impl Span {
-    /// About as many as it has when it is exported.
+    /// Returns roughly the size of the exported span.
     pub fn bytes(&self) -> usize {
         let events = self.events.iter().map(|event| event.name.len() + bytes(&event.attributes) + 16);
         100 + self.name.len() + bytes(&self.attributes) + events.sum::<usize>() + 40 * self.links.len()
     }
 
-    /// A span without attributes, events, links or an error.
+    /// Makes a span without attributes, events, links or an error.
     pub fn new(
         name: impl Into<Cow<'static, str>>,
         kind: Kind,
