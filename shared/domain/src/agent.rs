@@ -1,5 +1,5 @@
-//! An agent profile: what kind of agent runs under a name, with which model, tools and limits. The
-//! operator applies profiles; a trace keeps a resolved copy of each one it uses.
+//! Agent profiles: the kind, model, tools and limits of the agent that runs under a name. The
+//! operator applies profiles; a trace keeps a resolved copy of each profile it uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -173,7 +173,7 @@ pub struct ScriptedCall {
 }
 
 impl AgentProfile {
-    /// A profile of a built-in agent with all else at its default.
+    /// Makes a profile of a built-in agent, with all other fields at their defaults.
     pub fn builtin(agent_id: AgentId, builtin: &str) -> Self {
         AgentProfile {
             agent_id,
@@ -210,7 +210,7 @@ impl AgentProfile {
         }
     }
 
-    /// Problems that the types alone do not exclude.
+    /// Returns the problems that the types alone do not exclude.
     pub fn check(&self) -> Result<(), Problems> {
         let mut problems = Problems::default();
         let mut needs = |field: &str, missing: bool| {
@@ -255,7 +255,7 @@ impl AgentProfile {
     }
 }
 
-/// Variables of a profile must not hold secrets.
+/// Rejects variables that hold secrets: everyone who may read profiles can read them.
 fn check_published(path: &str, env: &BTreeMap<String, String>, problems: &mut Problems) {
     for (name, _) in env.iter().filter(|(name, value)| names_secret(name) || has_password(value)) {
         let message = "everybody who may read runs sees this value: it is published with the profile";
@@ -265,14 +265,15 @@ fn check_published(path: &str, env: &BTreeMap<String, String>, problems: &mut Pr
     }
 }
 
-/// Whether a value is an address with a password, as that of a database often is: `scheme://user:password@host`.
+/// Returns true if a value contains an address with a password, such as a database's:
+/// `scheme://user:password@host`.
 fn has_password(value: &str) -> bool {
     let rests = value.match_indices("://").map(|(at, _)| &value[at + 3..]);
     let mut users = rests.filter_map(|rest| rest.split(['/', '?', '#', ' ']).next()?.rsplit_once('@'));
     users.any(|(user, _)| user.split_once(':').is_some_and(|(_, password)| !password.is_empty()))
 }
 
-/// Whether a variable of this name holds a secret, as such variables are called.
+/// Returns true if the name of a variable suggests a secret.
 fn names_secret(name: &str) -> bool {
     const WORDS: [&str; 9] =
         ["KEY", "APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS"];

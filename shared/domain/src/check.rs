@@ -1,5 +1,5 @@
-//! Checks (B16): what a profile has run before and after each paid call and each tool call. This is their definition and
-//! what is wrong with one; the worker runs them.
+//! Checks (B16): the programs, patterns and limits that run before and after each paid call and
+//! tool call. This module has their definitions and finds mistakes in them; the worker runs them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,10 +15,10 @@ use crate::{
     sandbox::Layer,
 };
 
-/// The most checks of one profile, and patterns of one check.
+/// The most checks of one profile. [`MAX_PATTERNS`] bounds the patterns of one check.
 pub const MAX_CHECKS: usize = 32;
 const MAX_PATTERNS: usize = 64;
-/// The longest pattern, and the most memory that one compiled pattern may take.
+/// The longest pattern. [`MAX_COMPILED_BYTES`] bounds the memory of one compiled pattern.
 const MAX_PATTERN_BYTES: usize = 2000;
 const MAX_COMPILED_BYTES: usize = 1 << 20;
 const MAX_TIMEOUT_MS: u64 = 60_000;
@@ -217,7 +217,7 @@ impl CheckKind<'_> {
         }
     }
 
-    /// When it can run at all.
+    /// Returns all moments at which the kind can run.
     fn possible(self) -> &'static [Moment] {
         match self {
             CheckKind::Pattern(_) | CheckKind::Size(_) | CheckKind::Program(_) | CheckKind::Mcp(_) => &ALL,
@@ -232,7 +232,7 @@ impl CheckKind<'_> {
         }
     }
 
-    /// When it runs if the check does not say.
+    /// Returns the moments at which the kind runs if the check sets none.
     fn usual(self, of_tools: bool) -> &'static [Moment] {
         match self {
             CheckKind::Pattern(_) | CheckKind::Size(_) | CheckKind::Program(_) | CheckKind::Mcp(_) => {
@@ -265,7 +265,7 @@ impl Check {
         kinds.into_iter().flatten().collect()
     }
 
-    /// Its kind; none if it has none, or several.
+    /// Returns the check's kind, or `None` if it has no kind or several.
     pub fn kind(&self) -> Option<CheckKind<'_>> {
         match self.kinds()[..] {
             [kind] => Some(kind),
@@ -395,7 +395,7 @@ impl PatternCheck {
     }
 }
 
-/// A pattern. Matching takes linear time, and its memory is bounded.
+/// Compiles a pattern. Matching takes linear time, and the pattern's memory is bounded.
 pub fn compile_pattern(pattern: &str) -> Result<Regex, String> {
     if pattern.is_empty() {
         return Err("an empty pattern matches everything".into());
@@ -420,7 +420,7 @@ pub fn compile_pattern(pattern: &str) -> Result<Regex, String> {
     }
 }
 
-/// The problems of a list of checks.
+/// Adds the problems of a list of checks.
 pub fn check_list(checks: &[Check], problems: &mut Problems) {
     if checks.len() > MAX_CHECKS {
         let message = format!("has {} checks, more than {MAX_CHECKS}", checks.len());
@@ -440,7 +440,8 @@ fn join(path: &str, field: &str) -> String {
     if field.is_empty() { path.to_owned() } else { format!("{path}.{field}") }
 }
 
-/// An error of the parser ends with what is wrong; before that it draws the pattern.
+/// Returns the last line of a parser's error. It has the reason; the lines before it draw the
+/// pattern.
 fn last_line(text: &str) -> String {
     text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
 }

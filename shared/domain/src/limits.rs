@@ -1,5 +1,5 @@
-//! Every limit, its default, and how a child's limits follow from its parent's (section L). Reaching a
-//! limit (`>=`) ends an agent with `limit_exceeded` and the limit's name.
+//! All limits, their defaults, and the derivation of a child's limits from its parent's (section
+//! L). Reaching a limit (`>=`) ends an agent with `limit_exceeded` and the limit's name.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -8,18 +8,20 @@ use crate::{
     problem::Problems,
 };
 
-/// The largest message or file that is read at all. A NATS server's own payload limit may be lower.
+/// The largest message or file that is read. A NATS server's own payload limit may be lower.
 pub const MAX_MESSAGE_BYTES: usize = 8 * 1024 * 1024;
-/// The largest single value that is sent to a worker: an input, a result of a child, a value of the shared
-/// store. Whatever larger limit is set, a message with one of them can be read.
+/// The largest single value that is sent to a worker: an input, a result of a child, a value of the
+/// shared store. It is below [`MAX_MESSAGE_BYTES`], so a message with one such value can be read
+/// under any configured limit.
 pub const MAX_VALUE_BYTES: u64 = 7 * 1024 * 1024;
-/// The most that a context's checks may have together, those of its ancestors included (B16).
+/// The most bytes of a context's checks together with those of its ancestors (B16).
 pub const MAX_CHECKS_BYTES: u64 = 256 * 1024;
-/// The largest order of a context, apart from its inputs and shared messages, and the largest agent profile.
+/// The largest order of a context without its inputs and shared messages, and the largest agent
+/// profile.
 pub const MAX_ORDER_BYTES: u64 = 1024 * 1024;
-/// The most that a context's shared messages may have together (W3).
+/// The most bytes of a context's shared messages together (W3).
 pub const MAX_SHARED_MESSAGES_BYTES: u64 = 4 * 1024 * 1024;
-/// What one trace may keep besides its shared store, if a deployment says nothing else.
+/// The default for the bytes that one trace stores besides its shared store.
 const MAX_TRACE_BYTES: u64 = 256_000_000;
 /// The longest goal, question or answer.
 pub const MAX_TEXT_BYTES: usize = 64 * 1024;
@@ -27,13 +29,13 @@ pub const MAX_TEXT_BYTES: usize = 64 * 1024;
 pub const MAX_CONDITION_BYTES: usize = 2 * 1024;
 /// How deep groups may nest in a graph.
 pub const MAX_GROUP_NESTING: usize = 8;
-/// The most rounds a `loop` may ask for.
+/// The most rounds of a `loop`.
 pub const MAX_LOOP_ROUNDS: u32 = 100;
 /// The largest JSON Schema given as `output_schema`.
 pub const MAX_SCHEMA_BYTES: u64 = 64 * 1024;
 /// The longest timeout: a year.
 pub const MAX_TIMEOUT_MS: u64 = 366 * 24 * 3600 * 1000;
-/// The budget of a root whose submission names none: a small one.
+/// The budget of a root whose submission sets none. It is small on purpose.
 pub const DEFAULT_ROOT_BUDGET: Amount = Amount::new(Usd::from_cents(100), Tokens::new(1_000_000_000));
 
 /// The limits in force for one context.
@@ -89,7 +91,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// A limit by its name.
+    /// Returns a limit by its name.
     pub fn value(&self, name: &str) -> Option<u64> {
         match name {
             "timeout_ms" => Some(self.timeout_ms),
@@ -132,17 +134,19 @@ impl LimitOverrides {
         *self == LimitOverrides::default()
     }
 
-    /// `base`, with the limits given here replaced: what an operator's profile does for a root.
+    /// Returns `base` with these limits replaced. An operator's profile does this for a root.
     pub fn replace(&self, base: &Limits) -> Limits {
         self.merge(base, |_, asked| asked, |_, asked| asked)
     }
 
-    /// `base`, with the limits that are lower here: a request or a child may only lower limits.
+    /// Returns `base` with the limits that are lower here. A request or a child can only lower
+    /// limits.
     pub fn lower(&self, base: &Limits) -> Limits {
         self.merge(base, |had: u32, asked| had.min(asked), |had: u64, asked| had.min(asked))
     }
 
-    /// What is asked for here and exceeds `limits`: the limit's name, what is asked, what applies.
+    /// Returns the requested limits that exceed `limits`: the name, the requested value and the
+    /// limit in force.
     pub fn above(&self, limits: &Limits) -> Vec<(&'static str, u64, u64)> {
         let asked = self.named();
         let got = LimitOverrides::from(limits).named();
@@ -154,22 +158,22 @@ impl LimitOverrides {
             .collect()
     }
 
-    /// Whether it sets a limit.
+    /// Returns true if it sets the limit of this name.
     pub fn has(&self, name: &str) -> bool {
         self.named().iter().any(|(known, value)| *known == name && value.is_some())
     }
 
-    /// Whether it sets a limit to this value.
+    /// Returns true if it sets this limit to this value.
     pub fn sets(&self, name: &str, value: u64) -> bool {
         self.named().contains(&(name, Some(value)))
     }
 
-    /// A limit by its name, if it sets it.
+    /// Returns a limit by its name, if it is set.
     pub fn value(&self, name: &str) -> Option<u64> {
         self.named().into_iter().find(|(known, _)| *known == name)?.1.map(bound)
     }
 
-    /// Each limit by its name, as a number of which a larger one allows more.
+    /// Each limit by its name, as a number; a larger number allows more.
     fn named(&self) -> [(&'static str, Option<u64>); 9] {
         [
             ("max_steps", self.max_steps.map(u64::from)),
@@ -218,12 +222,12 @@ impl From<&Limits> for LimitOverrides {
     }
 }
 
-/// Where 0 means no bound: as a number that is more than any bound.
+/// Converts a bound where 0 means no bound: 0 becomes `u64::MAX`.
 pub fn no_bound(millis: u64) -> u64 {
     if millis == 0 { u64::MAX } else { millis }
 }
 
-/// The reverse of `no_bound`.
+/// Reverses `no_bound`.
 pub fn bound(millis: u64) -> u64 {
     if millis == u64::MAX { 0 } else { millis }
 }
@@ -288,7 +292,8 @@ pub struct Settings {
     pub redispatch_ms: u64,
 }
 
-/// The part of it that is left out stays what it is without settings: with none, no call would be paid.
+/// Reads a root budget. A field that is left out keeps its default: with zero, no call could be
+/// paid.
 fn root_budget<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Amount, D::Error> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]

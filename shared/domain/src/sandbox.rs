@@ -1,5 +1,5 @@
-//! What confines a program that runs as an agent: the layers of its sandbox, and its limits on the machine.
-//! Definitions only; the worker enforces them.
+//! The confinement of a program that runs as an agent: the layers of its sandbox, and its limits on
+//! the machine. This module only defines them; the worker enforces them.
 
 use serde::{Deserialize, Serialize};
 

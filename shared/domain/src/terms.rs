@@ -1,5 +1,5 @@
-//! The terms that submissions, agent profiles and steps of a graph have in common: who pays, what happens
-//! when the budget is used up or a human is needed, and the text of a goal.
+//! Terms that submissions, agent profiles and steps of a graph share: which budget pays, the
+//! reaction when the budget is used up or the agent needs a human, and the text of a goal.
 
 use std::{fmt, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! The tokens that one model call used. Prices are not known here.
+//! The tokens that one model call used. Prices are elsewhere.
 
 use serde::{Deserialize, Serialize};
 
