@@ -156,19 +156,19 @@ id!(/** One agent's place in the tree, unique in its trace. */ ChildId, "child_i
 id!(/** A named agent profile. */ AgentId, "agent_id", ID);
 id!(/** A step of a task graph, unique in its graph. */ StepId, "step id", ID);
 id!(/** A step of a task graph and of the graphs that it uses: `outer/inner`, or the id of a step of the graph itself. */ StepPath, "step path", PATH);
-id!(/** One paid call of one context; money is booked once by it (B9). */ CallId, "call_id", ID);
-id!(/** What proves that a report comes from the attempt it names. */ LeaseToken, "lease token", ID);
+id!(/** One paid call of one context. Money is booked once per id (B9). */ CallId, "call_id", ID);
+id!(/** Proves that a report comes from the attempt it names. */ LeaseToken, "lease token", ID);
 id!(/** One worker process. */ WorkerId, "worker_id", ID);
 id!(/** A label handed down unchanged; it grants no access (I6). */ ThreadId, "thread_id", ID);
-id!(/** Which workers may take a context. */ PoolName, "pool", ID);
+id!(/** The group of workers that may take a context. */ PoolName, "pool", ID);
 id!(/** A check that runs before or after calls (B16). */ CheckName, "check", ID);
-id!(/** A schedule: when which task is run (G16). */ ScheduleName, "schedule", ID);
-id!(/** A graph that is kept under a name (G18). */ GraphName, "graph name", ID);
-id!(/** A webhook, which is told of outcomes and questions (X9). */ WebhookName, "webhook", ID);
+id!(/** The name of a schedule (G16). */ ScheduleName, "schedule", ID);
+id!(/** The name of a stored graph (G18). */ GraphName, "graph name", ID);
+id!(/** A webhook, which receives outcomes and questions (X9). */ WebhookName, "webhook", ID);
 id!(/** A key of the shared context store. */ ContextKey, "context key", KEY);
 id!(/** The key of a label of a run (G17). */ LabelKey, "label", LABEL);
 id!(/** The value of a label of a run (G17). */ LabelValue, "label value", VALUE);
-id!(/** A secret of the workers (S8). The name is all that is ever sent. */ SecretName, "secret", SECRET);
+id!(/** The name of a secret of the workers (S8). The value is never sent. */ SecretName, "secret", SECRET);
 id!(/** A tool, `fs.read` or `server:tool`. */ ToolName, "tool", NAME);
 id!(/** A model as its provider spells it. */ ModelName, "model", NAME);
 
