@@ -59,27 +59,29 @@ const CODE_VARIABLES: [&str; 24] = [
 pub struct AgentPolicy {
     /// The kinds of agents.
     pub kinds: BTreeSet<AgentKind>,
-    /// How commands may begin, word by word: `git`, or `python3 /opt/agents/review.py`; `*` for all. Whoever may run an
-    /// interpreter may run whatever it interprets.
+    /// The allowed beginnings of commands, word by word: `git`, or `python3 /opt/agents/review.py`;
+    /// `*` for all. A profile that may run an interpreter may run any code in it.
     pub programs: Vec<String>,
-    /// Directories and files that `reads` of a profile may name, with all beneath them; `/` for all.
+    /// Directories and files that `reads` of a profile may name, including their contents; `/` for
+    /// all.
     pub reads: Vec<String>,
-    /// Whether programs may use the network.
+    /// True if programs may use the network.
     pub network: bool,
-    /// The variables that `env` of a profile may set: names, or beginnings with a `*`. Many variables make a program load or run
-    /// other code; where `programs` allows every program, this allows every variable.
+    /// The variables that `env` of a profile may set: names, or beginnings with a `*`. Many
+    /// variables make a program load or run other code. If `programs` allows every program, every
+    /// variable is allowed too.
     pub env: Vec<String>,
-    /// Variables of the worker that programs may be given; `*` for all but its secrets.
+    /// Variables of the worker that programs may get; `*` for all but its secrets.
     pub env_from: Vec<String>,
-    /// Models: names, or beginnings of names with a `*` behind them.
+    /// The models: names, or beginnings with a `*`.
     pub models: Vec<String>,
-    /// MCP servers of the worker's settings: names, or beginnings with a `*`. Others are not started.
+    /// The MCP servers of the worker's settings that it starts: names, or beginnings with a `*`.
     pub mcp_servers: Vec<String>,
     /// The pools that profiles may name: names, or beginnings with a `*`.
     pub pools: Vec<String>,
-    /// The layers of the sandbox that every program needs, besides those that its profile requires.
+    /// The layers of the sandbox that every program requires, in addition to those of its profile.
     pub requires: BTreeSet<Layer>,
-    /// The largest limits that a profile may ask for.
+    /// The largest limits that a profile may request.
     pub resources: Resources,
 }
 

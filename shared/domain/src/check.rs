@@ -24,19 +24,19 @@ const MAX_COMPILED_BYTES: usize = 1 << 20;
 const MAX_TIMEOUT_MS: u64 = 60_000;
 const DEFAULT_TIMEOUT_MS: u64 = 5_000;
 
-/// When a check runs.
+/// The moment at which a check runs.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Moment {
-    /// Before a model is called: on the messages that are new since its last answer.
+    /// Before a model call: on the messages that are new since its last answer.
     BeforeCall,
-    /// On the answer of a model: its text, and the arguments of the tools it calls.
+    /// On a model's answer: its text, and the arguments of the tools it calls.
     AfterCall,
-    /// Before a tool is called: on its arguments.
+    /// Before a tool call: on its arguments.
     BeforeTool,
-    /// On the output of a tool.
+    /// On a tool's output.
     AfterTool,
 }
 
@@ -51,18 +51,18 @@ impl Moment {
     }
 }
 
-/// What a check decides.
+/// The decision of a check.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum CheckDecision {
     Pass,
-    /// Goes on with a changed text.
+    /// Continues with a changed text.
     Change,
-    /// This call is not made, or its answer does not count.
+    /// The call is not made, or its answer is discarded.
     Deny,
-    /// The context ends as aborted.
+    /// The context ends with the status `aborted`.
     Halt,
 }
 
@@ -77,7 +77,7 @@ impl CheckDecision {
     }
 }
 
-/// What it means that a check finds something.
+/// The consequence of a hit of a check.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnHit {
@@ -93,16 +93,16 @@ pub enum OnHit {
 #[serde(deny_unknown_fields)]
 pub struct Check {
     pub name: CheckName,
-    /// Absent: whenever its kind can run.
+    /// Absent: the usual moments of its kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on: Option<BTreeSet<Moment>>,
-    /// Only for calls of these tools.
+    /// The tools whose calls are checked. Absent: all calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<BTreeSet<ToolName>>,
-    /// How long a program or an MCP tool may take: after that the call is denied.
+    /// The longest time that a program or an MCP tool may take. After that the call is denied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// Absent: deny. A program and an MCP tool decide themselves.
+    /// Absent: deny. A program and an MCP tool decide it by their answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub then: Option<OnHit>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -113,7 +113,7 @@ pub struct Check {
     pub rate: Option<RateCheck>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<CostCheck>,
-    /// A JSON Schema that the arguments of a tool must match, or the final answer.
+    /// A JSON Schema that the arguments of a tool, or the final answer, must match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -124,7 +124,7 @@ pub struct Check {
     pub mcp: Option<McpCheck>,
 }
 
-/// Regular expressions: one that must not match, or of which one must match.
+/// Regular expressions: any match denies, or at least one match is required.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PatternCheck {
@@ -138,30 +138,30 @@ pub struct SizeCheck {
     pub max_bytes: u64,
 }
 
-/// Calls of the context in any 60 seconds.
+/// The most calls of the context in any 60 seconds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RateCheck {
     pub per_minute: u32,
 }
 
-/// The most that one model call may cost: the worst case that is about to be held.
+/// The most that one model call may cost, by the worst case that is about to be held.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CostCheck {
     pub max_usd_per_call: Usd,
 }
 
-/// A human must approve the call.
+/// Requires the approval of a human for the call.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ApprovalCheck {
-    /// Only model calls whose worst case costs more.
+    /// Only for model calls whose worst case costs more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub above_usd: Option<Usd>,
 }
 
-/// A program in a sandbox, as agents of the kind `command` run.
+/// A program that runs in a sandbox, like agents of the kind `command`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProgramCheck {
@@ -181,7 +181,7 @@ pub struct ProgramCheck {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct McpCheck {
-    /// `server:tool`. It need not be among the agent's own tools.
+    /// A tool as `server:tool`. The agent itself need not have it.
     pub tool: ToolName,
 }
 

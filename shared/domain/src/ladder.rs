@@ -20,16 +20,17 @@ pub struct Fraction {
     millionths: i64,
 }
 
-/// One rung: where it is, and exactly one of the things to do there.
+/// One rung: a part of the ceiling, and exactly one action at that point.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rung {
     /// The part of the ceiling that is spent, in money or in tokens: between 0 and 1.
     pub at: Fraction,
-    /// The agent is told what is left.
+    /// The agent is informed of what is left.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tell: bool,
-    /// The model of its calls from here on; `cheaper` is the `fallback_model` of its profile.
+    /// The model of the agent's calls from this rung on. `cheaper` is the `fallback_model` of its
+    /// profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelName>,
     /// The agent compacts its window before its next call (W7).
@@ -37,7 +38,7 @@ pub struct Rung {
     pub compact: bool,
 }
 
-/// What a rung does.
+/// The action of a rung.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RungAction {

@@ -47,23 +47,24 @@ pub struct Limits {
     pub max_tokens_per_step: u32,
     pub max_output_files: u32,
     pub max_output_size_bytes: u64,
-    /// The timeout of a spawned child that names none, from when its first attempt begins; 0: no timeout of its
-    /// own.
+    /// The timeout of a spawned child that sets none, counted from the start of its first attempt.
+    /// 0 means no timeout of its own.
     pub timeout_ms: u64,
-    /// The longest wait in the queue for a worker; 0: no bound.
+    /// The longest wait in the queue for a worker. 0 means no bound.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_queue_ms: u64,
     pub max_depth: u32,
-    /// Live at the same time, under one context.
+    /// The most live children of one context.
     pub max_children: u32,
-    /// In the whole trace, over its whole life, the root included.
+    /// The most contexts of one trace over its whole life, including the root.
     pub max_contexts: u32,
-    /// What one trace keeps of orders, plans, messages, answers and results, in the whole. Not sent while it is the default:
-    /// a program that does not know it would refuse the limits.
+    /// The most bytes that one trace stores: orders, plans, messages, answers and results together.
+    /// The default is left out of messages, because a program that does not know this field would
+    /// reject the limits.
     #[serde(skip_serializing_if = "is_default_of_trace")]
     pub max_trace_bytes: u64,
     pub max_context_value_bytes: u64,
-    /// Total size of the shared store of one trace.
+    /// The total size of the shared store of one trace.
     pub max_context_store_bytes: u64,
     /// Larger results are sent by reference.
     pub max_result_bytes: u64,
@@ -104,7 +105,7 @@ impl Limits {
     }
 }
 
-/// The limits that an agent profile or a request sets; the others stay as they are.
+/// The limits that an agent profile or a request sets. The others keep their values.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitOverrides {
@@ -118,7 +119,7 @@ pub struct LimitOverrides {
     pub max_output_files: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_output_size_bytes: Option<u64>,
-    /// 0: no bound.
+    /// 0 means no bound.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_queue_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -242,7 +243,8 @@ fn is_default_of_trace(number: &u64) -> bool {
     *number == MAX_TRACE_BYTES
 }
 
-/// Upper bounds for roots, and so for everything beneath them. What is absent has no such bound.
+/// Upper bounds for roots, and thereby for all contexts beneath them. An absent field sets no
+/// bound.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Maximum {
@@ -250,10 +252,11 @@ pub struct Maximum {
     pub max_cost_usd: Option<Usd>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<Tokens>,
-    /// Wall time from the submission.
+    /// Real time since the submission.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// Bounds what profiles may set; without a profile, the deployment's own limits apply.
+    /// Bounds for the limits that profiles set. Without a profile, the deployment's own limits
+    /// apply.
     #[serde(skip_serializing_if = "LimitOverrides::is_none")]
     pub limits: LimitOverrides,
 }
@@ -268,27 +271,29 @@ impl Maximum {
     }
 }
 
-/// What a deployment sets for every trace it admits. A trace keeps the copy it was admitted with, so that
-/// replaying its events gives the same state under any later configuration.
+/// The settings of a deployment for every trace it admits. A trace keeps the copy that it was
+/// admitted with, so that replaying its events gives the same state under any later configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
     pub limits: Limits,
-    /// The budget of a root that names no ceiling.
+    /// The budget of a root that sets no ceiling.
     #[serde(deserialize_with = "root_budget")]
     pub root_budget: Amount,
-    /// The most that a root may have, whatever its submission and its agent's profile ask for (B17).
+    /// The upper bounds of a root. They apply to all submissions and agent profiles (B17).
     #[serde(skip_serializing_if = "Maximum::is_none")]
     pub maximum: Maximum,
-    /// How long a lease lasts without a tick.
+    /// The duration of a lease without a tick.
     pub lease_ms: u64,
-    /// How long the open calls of an ended context may still be settled before their holds are booked as
-    /// spent.
+    /// The time after a context's end in which its open calls may still be settled. Then their
+    /// holds are booked as spent.
     pub hold_grace_ms: u64,
-    /// Delay before the first retry of a failed attempt; doubles with each retry, up to `retry_max_ms`.
+    /// The delay before the first retry of a failed attempt. It doubles with each retry, up to
+    /// `retry_max_ms`.
     pub retry_base_ms: u64,
     pub retry_max_ms: u64,
-    /// How long work may wait in the queue unclaimed before it is sent again, in case it was lost.
+    /// The longest time that work waits unclaimed in the queue. Then it is sent again, because it
+    /// may be lost.
     pub redispatch_ms: u64,
 }
 

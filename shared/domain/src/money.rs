@@ -227,7 +227,7 @@ impl fmt::Display for Tokens {
     }
 }
 
-/// What a budget limits: money or tokens.
+/// The two dimensions of a budget: money and tokens.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
 )]

@@ -36,13 +36,13 @@ impl fmt::Display for Problem {
     }
 }
 
-/// All problems of one input; never empty where it is an error.
+/// All problems of one input. As an error, it has at least one.
 #[derive(
     Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema, thiserror::Error,
 )]
 pub struct Problems {
     problems: Vec<Problem>,
-    /// How many further problems were found.
+    /// The number of problems that were found but not listed.
     #[serde(default, skip_serializing_if = "is_zero")]
     unlisted: usize,
 }

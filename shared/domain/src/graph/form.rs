@@ -24,31 +24,32 @@ pub(super) const DENY: &str = "deny";
 const YES: [&str; 7] = [APPROVE, "approved", "yes", "y", "ok", "allow", "allowed"];
 const NO: [&str; 6] = [DENY, "denied", "no", "n", "reject", "rejected"];
 
-/// What the answer to a question must be, and what happens without one.
+/// The valid answers to a question, and the result without an answer.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
 pub struct Form {
-    /// Who should answer; for people to read.
+    /// The people who should answer; for people to read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub who: Option<Text>,
-    /// The answers to choose from; none: any text.
+    /// The answers to choose from. Empty: any text.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub choices: Vec<Text>,
-    /// A JSON Schema of the answer: its text as JSON, or as a string if it is not JSON.
+    /// A JSON Schema of the answer. The answer's text is read as JSON, or as a string if it is not
+    /// JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schema: Option<OutputSchema>,
-    /// How long an answer is waited for, from when the question is asked. Without `default`, the context that asks then
-    /// fails.
+    /// The longest wait for an answer, from the time of the question. Then the asking context
+    /// fails, unless there is a `default`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// The answer if nobody has given one by then.
+    /// The answer if none was given in time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default: Option<Text>,
-    /// How often the question is asked again, at most ten times.
+    /// The time between reminders, of which there are at most ten.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remind_every_ms: Option<u64>,
-    /// An `approve` step asks. `deny`, or `deny: REASON`, denies; each of the choices approves, and without choices
-    /// `approve`.
+    /// True for the question of an `approve` step. `deny` and `deny: REASON` deny. Each of the
+    /// choices approves, or `approve` if there are no choices.
     #[serde(skip_serializing_if = "is_false")]
     pub approval: bool,
 }

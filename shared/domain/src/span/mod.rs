@@ -42,18 +42,18 @@ impl From<Timestamp> for Moment {
     }
 }
 
-/// The role of the process that did what the span is about.
+/// The role of the process in the span's operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     Internal,
-    /// Made a request.
+    /// The process made a request.
     Client,
-    /// Took a message from a queue.
+    /// The process took a message from a queue.
     Consumer,
 }
 
-/// Something that happened at a moment of a span.
+/// An event at a moment of a span.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct SpanEvent {
     pub name: Cow<'static, str>,
@@ -69,7 +69,7 @@ impl SpanEvent {
     }
 }
 
-/// A span of another trace, or of another part of this one, that has to do with it.
+/// A related span of another trace, or of another part of this trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Link {
     pub trace_id: TraceId,
@@ -93,7 +93,7 @@ pub struct Span {
     pub events: Vec<SpanEvent>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<Link>,
-    /// What went wrong, as one of a few words: the status of the span and its `error.type`.
+    /// The kind of failure, as one of a few words: the status of the span and its `error.type`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Cow<'static, str>>,
 }

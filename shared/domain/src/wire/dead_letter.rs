@@ -9,7 +9,7 @@ use crate::{
     id::{CallId, ChildId, TraceId},
 };
 
-/// A message that was refused, kept for the operator on `agent.dead.…`.
+/// The record of a rejected message, for the operator, on `agent.dead.…`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct DeadLetter {
     pub subject: String,
@@ -20,8 +20,8 @@ pub struct DeadLetter {
     pub child_id: Option<ChildId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call_id: Option<CallId>,
-    /// The size and the digest of the message, by which it is told from others. Never the message itself, which may hold what not
-    /// everybody who reads dead letters may see.
+    /// The size and the digest of the message, which identify it. The message itself is left out,
+    /// because it may have content that readers of dead letters may not see.
     pub payload: String,
 }
 

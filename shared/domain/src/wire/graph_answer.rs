@@ -20,21 +20,21 @@ const MAX_REASONS_BYTES: usize = 512 * 1024;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct GraphAnswer {
     pub verdict: GraphVerdict,
-    /// The answer of its own agent, or the result of the step that won.
+    /// The answer of the graph's own agent, or the result of the step that won.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_object: Option<ObjectReference>,
-    /// The size of a result that the answer has no room for.
+    /// The size of a result that is too large for the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_bytes: Option<u64>,
     pub steps: Vec<StepAnswer>,
-    /// How many steps are not listed: there are too many.
+    /// The number of steps that are not listed, because there are too many.
     #[serde(default, skip_serializing_if = "super::report::is_zero")]
     pub left_out: u32,
 }
 
-/// A step in the answer to an agent; the fields are those of a step in an outcome.
+/// A step in the answer to an agent. Its fields are those of a step in an outcome.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct StepAnswer {
     pub id: StepId,

@@ -74,8 +74,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{ChildId, LeaseToken};
 
-/// Identifies an attempt: the answer to its claim. A worker repeats it in everything it sends; with an
-/// older attempt or another token a message changes no state.
+/// Identifies an attempt: the answer to its claim. A worker repeats it in every message it sends. A
+/// message with an older attempt or another token changes no state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Lease {

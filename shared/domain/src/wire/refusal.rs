@@ -8,7 +8,7 @@ use crate::problem::{Problem, Problems};
 /// The code of a refusal: a call with this name exists already, with another amount or end.
 pub const CALL_CONFLICT: &str = "call_conflict";
 
-/// Why something was refused: a code, the rule's id, a message, and every problem of the input.
+/// The reason for a refusal: a code, the rule's id, a message, and all problems of the input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Refusal {
     /// A code that programs can match on, such as `depth` or `budget`.

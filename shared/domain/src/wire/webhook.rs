@@ -8,8 +8,9 @@ use crate::{
     time::Timestamp,
 };
 
-/// On the subject of a webhook and a context: names an outcome or a question of that context. What it says is read from the log when the
-/// webhook is told, so that nothing is told of what was deleted meanwhile.
+/// A notice on the subject of a webhook and a context. It refers to an outcome or a question of
+/// that context. The content is read from the log when the webhook is called, so content that was
+/// deleted in between is never sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "of", rename_all = "snake_case")]
 pub enum WebhookOccasion {
