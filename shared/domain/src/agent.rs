@@ -259,7 +259,8 @@ impl AgentProfile {
     }
 }
 
-/// Rejects variables that hold secrets: everyone who may read profiles can read them.
+/// Rejects variables that hold secrets. A profile is published, so every reader of runs sees their
+/// values.
 fn check_published(path: &str, env: &BTreeMap<String, String>, problems: &mut Problems) {
     for (name, _) in env.iter().filter(|(name, value)| names_secret(name) || has_password(value)) {
         let message = "everybody who may read runs sees this value: it is published with the profile";

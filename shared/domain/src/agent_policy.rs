@@ -456,8 +456,8 @@ mod tests {
         }
     }
 
-    /// proves: a program that is allowed can't be made to run other code by a variable; the
-    /// operator names those that profiles may set.
+    /// proves: no variable can make an allowed program run other code, because profiles may only
+    /// set the variables that the operator lists.
     #[test]
     fn s4_a_profile_sets_only_the_variables_that_the_policy_lists() {
         let asks = |policy: &str, env: &str| {

@@ -15,10 +15,10 @@ use crate::{
     sandbox::Layer,
 };
 
-/// The most checks of one profile. [`MAX_PATTERNS`] bounds the patterns of one check.
+/// The most checks of one profile. `MAX_PATTERNS` bounds the patterns of one check.
 pub const MAX_CHECKS: usize = 32;
 const MAX_PATTERNS: usize = 64;
-/// The longest pattern. [`MAX_COMPILED_BYTES`] bounds the memory of one compiled pattern.
+/// The longest pattern. `MAX_COMPILED_BYTES` bounds the memory of one compiled pattern.
 const MAX_PATTERN_BYTES: usize = 2000;
 const MAX_COMPILED_BYTES: usize = 1 << 20;
 const MAX_TIMEOUT_MS: u64 = 60_000;
