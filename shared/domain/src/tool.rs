@@ -19,7 +19,7 @@ pub const ASK_HUMAN: &str = "ask_human";
 pub const JOURNALED_SPAWN: &str = "agent:spawn";
 pub const HTTP_GET: &str = "http.get";
 
-/// All built-in tools. A worker's configuration decides which of them it offers.
+/// All built-in tools that a worker may offer.
 pub const BUILTINS: [&str; 10] = [
     FS_READ,
     FS_WRITE,
